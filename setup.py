@@ -21,7 +21,6 @@ setup(
         "dace_redist.library_nodes": "library_nodes",
         "dace_redist.transformations": "transformations",
         "dace_redist.transformations.distribute": "transformations/distribute",
-        "dace_redist.transformations.redistribution": "transformations/redistribution",
     },
     packages=[
         "dace_redist",
@@ -39,7 +38,6 @@ setup(
         "dace_redist.transformations.distribute.rewrite",
         "dace_redist.transformations.distribute.emit",
         "dace_redist.transformations.distribute.runtime",
-        "dace_redist.transformations.redistribution",
     ],
     package_data={
         "dace_redist": [

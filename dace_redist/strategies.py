@@ -108,7 +108,6 @@ class Strategy:
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy
     for strategy in (
-        Strategy("MPI", "stock DaCe's own code, kept as the baseline", options=()),
         Strategy("Datatype", "MPI derived datatypes, all receives first, everything non-blocking"),
         Strategy(
             "Pack",
@@ -185,8 +184,8 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 def host_strategies() -> tuple[str, ...]:
-    """Return the names of those for main memory that work anywhere; stock DaCe's code does in DaCe programs only."""
-    return tuple(name for name, strategy in STRATEGIES.items() if name != "MPI" and not strategy.gpu_only)
+    """Return the names of those for arrays in main memory."""
+    return tuple(name for name, strategy in STRATEGIES.items() if not strategy.gpu_only)
 
 
 def gpu_strategies(both_on_gpu: bool = True) -> tuple[str, ...]:

@@ -4,13 +4,10 @@
 
 from dace.library import register_library
 
-from dace_redist.library_nodes.contraction import Contraction
 from dace_redist.library_nodes.environment import BlasEnvironment, RuntimeEnvironment
-from dace_redist.library_nodes.joint_redistribute import JointRedistribute
-from dace_redist.library_nodes.linear_solve import LinearSolve
-from dace_redist.library_nodes.redistribute import Redistribute
-from dace_redist.library_nodes.redistribute_wait import RedistributeWait
-from dace_redist.library_nodes.sum_replicas import SumReplicas
+from dace_redist.library_nodes.indexed import Contraction, LinearSolve
+from dace_redist.library_nodes.joint import JointRedistribute, SumReplicas
+from dace_redist.library_nodes.redistribute import Redistribute, RedistributeWait
 
 from dace_redist.library_nodes import expansions, frontend  # isort: skip (register themselves)
 

@@ -1,47 +1,98 @@
-"""Environments of programs: MPI, this package's libraries, and memory allocated at program start."""
+"""Code of programs besides their tasklets: objects in the program's state, memory allocated at its start, libraries."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from collections.abc import Iterable
+from itertools import count
 from typing import Any
 
 import dace.library
-from dace import SDFG, data, dtypes
+import numpy as np
+from dace import SDFG, data, dtypes, symbolic
 from dace.codegen.common import sym2cpp, update_persistent_desc
 from dace.config import Config
 from dace.libraries.blas.environments.cublas import cuBLAS
 from dace.libraries.comm.environments.mpi import MPI
+from dace.sdfg import SDFGState, nodes
 
-from dace_redist.native.cmake_build import ensure_library
-from dace_redist.native.device import ensure_device_library
-from dace_redist.native.toolchain import EINSUM, INCLUDE_DIRECTORY, REDISTRIBUTION, mpi_compiler
+from dace_redist.library_nodes.node import COMMUNICATORS, RedistNode, plain_number
 
-
-def _cmake_variables() -> dict[str, str]:
-    """Return CMake's MPI compilers, unless the user sets them (``DACE_compiler_extra_cmake_args``)."""
-    if "MPI_CXX_COMPILER" in str(Config.get("compiler", "extra_cmake_args")):
-        return {}
-    compiler = mpi_compiler()
-    of_c = os.path.join(os.path.dirname(compiler), "mpicc")  # CMake looks for both and must not mix two MPIs
-    return {"MPI_CXX_COMPILER": compiler} | ({"MPI_C_COMPILER": of_c} if os.access(of_c, os.X_OK) else {})
+# Objects in the program's state
 
 
-def _include_directories() -> list[str]:
-    return [str(INCLUDE_DIRECTORY)]
+def stateful_tasklet(
+    node: RedistNode, state: SDFGState, field: str, made: str, call: str, **code: str
+) -> nodes.Tasklet:
+    """
+    Return a tasklet with an object of the library in a field of the program's state.
+
+    :param made: Class of the object, with the arguments of its constructor.
+    :param call: Code of the tasklet.
+    :param code: Global code, and code at program start, after construction of the object.
+    """
+    code["code_init"] = f"__state->{field} = new dace_redist::program::{made};\n{code.get('code_init', '')}"
+    return nodes.Tasklet(
+        node.name,
+        *pointers(node, state),
+        call,
+        language=dtypes.Language.CPP,
+        state_fields=[f"dace_redist::program::{made[: made.index('(')]} *{field};"],
+        code_exit=f"delete __state->{field};\n",
+        side_effects=node.collective or None,
+        **code,
+    )
 
 
-def _libraries() -> list[str]:
-    return [str(ensure_library(REDISTRIBUTION))]
+def pointers(node: RedistNode, state: SDFGState) -> list[dict[str, Any]]:
+    """Return input and output connectors, with pointers to arrays, even to arrays of a single element."""
+    return [
+        {name: kind if name in COMMUNICATORS else dtypes.pointer(node.array(name, state).dtype) for name, kind in ends}
+        for ends in (node.in_connectors.items(), node.out_connectors.items())
+    ]
 
 
-def _einsum_libraries() -> list[str]:
-    return [str(ensure_library(EINSUM))]
+def string_literal(text: str) -> str:
+    """Return a C++ string literal."""
+    return json.dumps(text, ensure_ascii=False)
 
 
-def _device_libraries() -> list[str]:
-    ensure_device_library()
-    return []
+def element_name(node: RedistNode, state: SDFGState) -> str:
+    """Return the name of a node's element type in the library, as in NumPy."""
+    return str(np.dtype(node.array(node.output_connector, state).dtype.as_numpy_dtype()).name)
 
+
+def field_name(stem: str, sdfg: SDFG) -> str:
+    """Return a field name that is unique in the program: all tasklets share one state struct."""
+    taken = {field for n, _ in sdfg.root_sdfg.all_nodes_recursive() for field in getattr(n, "state_fields", ())}
+    return next(f"{stem}_{n}" for n in count() if not any(f"*{stem}_{n};" in field for field in taken))
+
+
+def braced(parts: Iterable[str]) -> str:
+    """Return a braced list."""
+    return f"{{{', '.join(parts)}}}"
+
+
+def numbers(values: Iterable[Any]) -> str:
+    """Return a braced list of 64-bit integers."""
+    return braced(map(number, values))
+
+
+def number(value: Any) -> str:
+    """Return a number as an item of a list of 64-bit integers; symbols, often ``int``, are widened before products."""
+    value = plain_number(value)
+    if isinstance(value, int):
+        return str(value)
+    expression, names = sym2cpp(value), "|".join(map(re.escape, symbolic.symlist(value)))
+    if not names:
+        return f"std::int64_t({expression})"
+    widened = re.sub(rf"\b({names})\b", r"std::int64_t(\1)", expression)
+    return widened if expression in symbolic.symlist(value) else f"std::int64_t({widened})"
+
+
+# Memory allocated at program start
 
 #: Keys in the ``location`` of an array: node-shared, see :class:`PlaceInSharedMemory`; and the number of a piece of
 #: memory, which all arrays of the same number share.
@@ -93,6 +144,45 @@ def _allocate_arrays(sdfg: SDFG) -> str:
 
 def _free_arrays(sdfg: SDFG) -> str:
     return "".join(f"dace_redist::program::free({arrays[0][0]});\n" for arrays in _pieces(sdfg))
+
+
+# Libraries; `dace_redist.native` is imported when a program is built, not to plan one
+
+
+def _cmake_variables() -> dict[str, str]:
+    """Return CMake's MPI compilers, unless the user sets them (``DACE_compiler_extra_cmake_args``)."""
+    from dace_redist.native.toolchain import mpi_compiler
+
+    if "MPI_CXX_COMPILER" in str(Config.get("compiler", "extra_cmake_args")):
+        return {}
+    compiler = mpi_compiler()
+    of_c = os.path.join(os.path.dirname(compiler), "mpicc")  # CMake looks for both and must not mix two MPIs
+    return {"MPI_CXX_COMPILER": compiler} | ({"MPI_C_COMPILER": of_c} if os.access(of_c, os.X_OK) else {})
+
+
+def _include_directories() -> list[str]:
+    from dace_redist.native.toolchain import INCLUDE_DIRECTORY
+
+    return [str(INCLUDE_DIRECTORY)]
+
+
+def _libraries() -> list[str]:
+    from dace_redist.native import cmake_build, toolchain
+
+    return [str(cmake_build.ensure_library(toolchain.REDISTRIBUTION))]
+
+
+def _einsum_libraries() -> list[str]:
+    from dace_redist.native import cmake_build, toolchain
+
+    return [str(cmake_build.ensure_library(toolchain.EINSUM))]
+
+
+def _device_libraries() -> list[str]:
+    from dace_redist.native.device import ensure_device_library
+
+    ensure_device_library()
+    return []
 
 
 #: Header for the GPU code of a program, which accesses the program's state.

@@ -1,35 +1,241 @@
-"""Table of the expansions of all nodes; importing this module registers them."""
+"""Tasklets that replace nodes, the only C++ that Python generates; importing this module registers the expansions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dace import library
-from dace.libraries.comm.environments.mpi import MPI
+from dace import dtypes, library
+from dace.codegen.common import sym2cpp
+from dace.libraries.blas.environments.cublas import cuBLAS
+from dace.libraries.comm.nodes.node import mpi_communicator
+from dace.libraries.standard.helper import CURRENT_STREAM_NAME
 from dace.sdfg import SDFG, SDFGState, nodes
 from dace.transformation.transformation import ExpandTransformation
 
-from dace_redist.library_nodes.contraction import CUBLAS, Contraction
-from dace_redist.library_nodes.environment import BlasEnvironment, CublasEnvironment, RuntimeEnvironment
-from dace_redist.library_nodes.joint_redistribute import JointRedistribute
-from dace_redist.library_nodes.linear_solve import LinearSolve
-from dace_redist.library_nodes.node import RedistNode
-from dace_redist.library_nodes.redistribute import Redistribute
-from dace_redist.library_nodes.redistribute_wait import RedistributeWait
-from dace_redist.library_nodes.stock_code import stock_tasklet
-from dace_redist.library_nodes.sum_replicas import SumReplicas
-from dace_redist.library_nodes.tasklets import (
-    add_device_environment,
-    contraction_tasklet,
-    cublas_tasklet,
-    joint_tasklet,
-    linear_solve_tasklet,
-    plan_tasklet,
-    sum_replicas_tasklet,
-    wait_tasklet,
+from dace_redist.library_nodes.environment import (
+    BlasEnvironment,
+    CublasEnvironment,
+    DeviceEnvironment,
+    RuntimeEnvironment,
+    braced,
+    element_name,
+    field_name,
+    number,
+    numbers,
+    pointers,
+    stateful_tasklet,
+    string_literal,
 )
-from dace_redist.strategies import STRATEGIES, host_strategies
+from dace_redist.library_nodes.indexed import CUBLAS, RESULT, Contraction, LinearSolve
+from dace_redist.library_nodes.joint import JointRedistribute, SumReplicas
+from dace_redist.library_nodes.node import (
+    INPUT,
+    OUTPUT,
+    DistributedNode,
+    RedistNode,
+    dimensions_of,
+    lies_on_gpu,
+    local_ndim,
+    symbols_of,
+)
+from dace_redist.library_nodes.redistribute import (
+    ORDER_OUTPUT,
+    PROGRESS,
+    REQUEST,
+    RUN_TIME_CONNECTORS,
+    Redistribute,
+    RedistributeWait,
+)
+from dace_redist.strategies import OPTIONS, STRATEGIES, default_options, find_strategy, host_strategies
+
+#: Maximum length of a list of numbers in a call; longer ones become constants of the program.
+_LONGEST_INLINE_LIST = 256
+
+#: DaCe's name of the GPU stream of a tasklet that is connected to arrays on the GPU.
+_STREAM = CURRENT_STREAM_NAME
+
+#: ``dr_operation`` of elements that are only moved.
+_ONLY_MOVED = "{DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP}"
+
+
+# Redistributions: a plan of the library in the program's state
+
+
+def redistribute_tasklet(node: Redistribute, state: SDFGState, sdfg: SDFG, strategy: str) -> nodes.Tasklet:
+    """Return the tasklet that redistributes by a plan."""
+    taken = find_strategy(strategy).options
+    options = {name: getattr(node, name) if name in taken else option.default for name, option in OPTIONS.items()}
+    function, *request = (
+        ["start", str(PROGRESS.index(node.progress)), REQUEST] if node.nonblocking else ["redistribute"]
+    )
+    return _plan_tasklet(node, state, _Plan("Plan", strategy, options, function, request))
+
+
+def sum_replicas_tasklet(node: SumReplicas, state: SDFGState, sdfg: SDFG, _: str) -> nodes.Tasklet:
+    """Return the tasklet that adds partial sums."""
+    return _plan_tasklet(node, state, _Plan("Plan", f"SumReplicas {element_name(node, state)}"))
+
+
+def joint_tasklet(node: JointRedistribute, state: SDFGState, sdfg: SDFG, strategy: str) -> nodes.Tasklet:
+    """Return the tasklet that redistributes several tensors."""
+    return _plan_tasklet(node, state, _Plan("JointPlan", strategy))
+
+
+class _Plan(NamedTuple):
+    """
+    Plan of a node, and the call that runs it.
+
+    :param kind: Its class in the library.
+    :param function: Function for a single tensor, and further arguments of it.
+    """
+
+    kind: str
+    strategy: str
+    options: Mapping[str, Any] = default_options()
+    function: str = "redistribute"
+    further: Sequence[str] = ()
+
+
+def _plan_tasklet(node: Any, state: SDFGState, plan: _Plan) -> nodes.Tasklet:
+    """
+    Return the tasklet that runs a plan.
+
+    The plan is made when the program starts if all its arguments are known then, else at the first run.
+    """
+    node.validate(state.sdfg, state)
+    tensors = node.tensors if isinstance(node, JointRedistribute) else [node]
+    field, communicator = field_name("__redist", state.sdfg), mpi_communicator(node, state)
+    options = braced(_option(name, value) for name, value in plan.options.items())
+    constants, described = "", []
+    for position, tensor in enumerate(tensors):
+        constant, arguments = _arguments(tensor, state, f"{field}_{position}", options)
+        constants += constant
+        described.append(arguments)
+    init = ""
+    if "_comm" not in node.in_connectors and all(_known_at_start(tensor, state) for tensor in tensors):
+        grid = next((edge.data.data for edge in state.in_edges(node) if edge.dst_conn == "_grid"), "")
+        at_start = communicator.replace("_grid", f"__state->{grid}")
+        init = f"__state->{field}->make({braced(braced([at_start, one]) for one in described)});\n"
+    values = [braced([communicator, one]) for one in described]
+    if isinstance(node, JointRedistribute):
+        arrays = [braced(f"{end}_{position}" for position in range(len(tensors))) for end in (INPUT, OUTPUT)]
+        call = f"__state->{field}->run({braced(values)}, {', '.join(arrays)});"
+    else:
+        stream = [_STREAM] if any(node.on_gpu(state.sdfg, state)) else []
+        listed = ", ".join([f"*__state->{field}", *values, INPUT, OUTPUT, *plan.further, *stream])
+        call = f"dace_redist::program::{plan.function}({listed});"
+    made = f'{plan.kind}({string_literal(node.label)}, "{plan.strategy}")'
+    return stateful_tasklet(node, state, field, made, call, code_init=init, code_global=constants)
+
+
+def _arguments(node: DistributedNode, state: SDFGState, field: str, options: str) -> tuple[str, str]:
+    """Return global constants, and the members of ``dace_redist::program::Arguments`` after the communicator."""
+    constants, members = "", []
+    if node.given_at_run_time:
+        lengths = {e.dst_conn: number(e.data.subset.num_elements_exact()) for e in state.in_edges(node)}
+        members = [braced([connector, lengths[connector]]) for connector in RUN_TIME_CONNECTORS]
+    else:
+        ends = zip(("source", "target"), node.distributions(), node.arrays(state.sdfg, state), strict=True)
+        for side, distribution, (array, subset) in ends:
+            encoded = numbers(distribution.encoded)
+            if len(distribution.encoded) > _LONGEST_INLINE_LIST and not distribution.is_symbolic:
+                constants += f"static const std::int64_t {field}_{side}[] = {encoded};\n"
+                encoded = f"{field}_{side}"
+            extents, strides = zip(*dimensions_of(subset, array.strides, local_ndim(distribution)), strict=True)
+            members += [braced([encoded]), braced([numbers([*extents, *strides])])]
+    element_bytes = node.element_bytes if node.element_bytes != 0 else node.array(INPUT, state).dtype.bytes
+    members += [number(element_bytes), options, *_moved(node, state)]
+    on_gpu = node.on_gpu(state.sdfg, state)
+    members += ["DR_DEVICE_MEMORY" if side else "DR_MAIN_MEMORY" for side in on_gpu] if any(on_gpu) else []
+    return constants, ", ".join(members)
+
+
+def _moved(node: DistributedNode, state: SDFGState) -> tuple[str, str]:
+    """Return the index map and the ``dr_operation`` of a node."""
+    if not isinstance(node, Redistribute):
+        return "{}", _ONLY_MOVED
+    encoded, operation = node.index_map.encoded, node.operation(state.sdfg, state)
+    index_map = braced([numbers(encoded)] if encoded else [])
+    if operation.is_copy:
+        return index_map, _ONLY_MOVED
+    source, target, *_, conj, op = operation.encoded_operation
+    factors = (braced([f"double({sym2cpp(factor)})", "0"]) for factor in (node.alpha, node.beta))
+    return index_map, braced([str(source), str(target), *factors, str(int(conj)), str(op)])
+
+
+def _known_at_start(node: DistributedNode, state: SDFGState) -> bool:
+    """
+    Return True if the distributions, and all symbols of the plan, are known when the program is initialised.
+
+    That excludes distributions among the arguments, and symbols other than the program's own.
+    """
+    sdfg, used = state.sdfg, set(node.free_symbols)
+    for array, subset in node.arrays(sdfg, state):
+        used |= symbols_of((*array.strides, *subset.size()))
+    used -= set(sdfg.constants)
+    changing = {name for edge in sdfg.all_interstate_edges() for name in edge.data.assignments}
+    own = sdfg.parent_sdfg is None and used <= set(sdfg.free_symbols) - changing
+    return not node.given_at_run_time and (not used or own)
+
+
+def wait_tasklet(node: RedistributeWait, state: SDFGState, sdfg: SDFG, _: str) -> nodes.Tasklet:
+    """Return the tasklet that waits for a non-blocking redistribution."""
+    node.validate(sdfg, state)
+    stream = f", {_STREAM}" if lies_on_gpu(node.array(ORDER_OUTPUT, state)) else ""
+    code = f"dace_redist::program::wait({REQUEST}{stream});"
+    return nodes.Tasklet(node.name, *pointers(node, state), code, language=dtypes.Language.CPP, side_effects=True)
+
+
+# Computations with local arrays
+
+
+def contraction_tasklet(node: Contraction, state: SDFGState, sdfg: SDFG, name: str) -> nodes.Tasklet:
+    """Return the tasklet that evaluates an einsum by BLAS, or by DaCe's cuBLAS handle for arrays on the GPU."""
+    node.implementation = name  # the node derives the supported devices from it
+    node.validate(sdfg, state)
+    field, element = field_name("__contraction", sdfg), node.array(RESULT, state).dtype.ctype
+    on_gpu = name == CUBLAS
+    kind, function = ("DeviceContraction", "contract") if on_gpu else ("Contraction", f"contract<{element}>")
+    layouts = [n for dimensions in node.dimensions(sdfg, state) for n in zip(*dimensions, strict=True)]
+    path = braced(numbers(step) for step in node.path)
+    made = f'{kind}({string_literal(node.label)}, "{node.einsum}", "{element_name(node, state)}", {path})'
+    arguments = [f"*__state->{field}", numbers([n for one in layouts for n in one])]
+    arguments += [braced(node.operand_connectors), RESULT]
+    arguments += [f"{element}({sym2cpp(factor)})" for factor in (node.alpha, node.beta)]
+    arguments += ["__dace_cublas_handle", _STREAM] if on_gpu else []
+    call = f"dace_redist::program::{function}({', '.join(arguments)});"
+    return stateful_tasklet(node, state, field, made, (cuBLAS.handle_setup_code(node) if on_gpu else "") + call)
+
+
+def linear_solve_tasklet(node: LinearSolve, state: SDFGState, sdfg: SDFG, _: str) -> nodes.Tasklet:
+    """Return the tasklet that solves a linear system."""
+    node.validate(sdfg, state)
+    node.validate_types(sdfg, state)
+    field = field_name("__solver", sdfg)
+    indices = zip(node.terms, node.dimensions(sdfg, state), strict=True)
+    # An extent and a stride for each index; "" is that of the columns of a vector.
+    matrix, *right, solution = ({"": (1, 1)} | dict(zip(*both, strict=True)) for both in indices)
+
+    def layout(array: str, known: dict[str, tuple[Any, Any]], rows: str, columns: str) -> str:
+        return braced([array, numbers([known[rows][1], known[columns][1]])])
+
+    extents = numbers([matrix[node.rows][0], matrix[node.unknowns][0], solution[node.columns][0]])
+    matrices = [
+        layout("_0", matrix, node.rows, node.unknowns),
+        layout("_1", right[0], node.rows, node.columns) if right else "{}",
+        layout(RESULT, solution, node.unknowns, node.columns),
+    ]
+    made = f'LinearSolver({string_literal(node.title)}, "{element_name(node, state)}")'
+    arguments = ", ".join([mpi_communicator(node, state), extents, *matrices])
+    return stateful_tasklet(node, state, field, made, f"__state->{field}->run({arguments});")
+
+
+def _option(name: str, value: Any) -> str:
+    return number(value) if isinstance(OPTIONS[name].default, int) else f"double({sym2cpp(value)})"
+
+
+# The table
 
 
 class Expansion(NamedTuple):
@@ -49,15 +255,20 @@ class Expansion(NamedTuple):
 
 
 EXPANSIONS = (
-    Expansion(Redistribute, "MPI", stock_tasklet, MPI),
-    *(Expansion(Redistribute, name, plan_tasklet) for name in STRATEGIES if name != "MPI"),
+    *(Expansion(Redistribute, name, redistribute_tasklet) for name in STRATEGIES),
     *(Expansion(JointRedistribute, name, joint_tasklet) for name in host_strategies()),
     Expansion(RedistributeWait, "pure", wait_tasklet),
     Expansion(SumReplicas, "MPI", sum_replicas_tasklet),
     Expansion(Contraction, "BLAS", contraction_tasklet, BlasEnvironment),
-    Expansion(Contraction, CUBLAS, cublas_tasklet, CublasEnvironment),
+    Expansion(Contraction, CUBLAS, contraction_tasklet, CublasEnvironment),
     Expansion(LinearSolve, "LAPACK", linear_solve_tasklet, BlasEnvironment),
 )
+
+
+def _add_device_environment(sdfg: SDFG, state: SDFGState, tasklet: nodes.Tasklet) -> None:
+    """Link the program with the library for GPUs if a tasklet uses a GPU stream."""
+    if isinstance(tasklet, nodes.Tasklet) and _STREAM in tasklet.code.as_string:
+        tasklet.environments = {*tasklet.environments, DeviceEnvironment.full_class_path()}
 
 
 def _register(expansion: Expansion) -> None:
@@ -70,8 +281,8 @@ def _register(expansion: Expansion) -> None:
         "environments": [expansion.environment],
         "expansion": staticmethod(expand),
     }
-    if expansion.tasklet is plan_tasklet:
-        members["postprocessing"] = staticmethod(add_device_environment)
+    if expansion.node is Redistribute:
+        members["postprocessing"] = staticmethod(_add_device_environment)
     made = type(f"Expand{expansion.node.__name__}{expansion.name}", (ExpandTransformation,), members)
     globals()[made.__name__] = library.register_expansion(expansion.node, expansion.name)(made)
 

@@ -14,8 +14,7 @@ from dace.properties import ShapeProperty, make_properties
 from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution, decode_distribution
-from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
-from dace_redist.library_nodes.node import lies_on_gpu
+from dace_redist.library_nodes.node import INPUT, OUTPUT, lies_on_gpu
 from dace_redist.library_nodes.redistribute import Redistribute
 from dace_redist.transform import element_type
 
@@ -31,14 +30,7 @@ def _redistribute(
     target: Any,
     comm: str | None = None,
     out: str | None = None,
-    strategy: str = "Auto",
-    axes: Any = None,
-    region: Any = None,
     target_dtype: Any = None,
-    alpha: Any = 1,
-    beta: Any = 0,
-    conj: bool = False,
-    op: str | None = None,
     **options: Any,
 ) -> str:
     """
@@ -50,15 +42,8 @@ def _redistribute(
     :param comm: Name of an integer that holds an ``MPI_Comm``, or of a process grid; default: the world.
     :param out: Name of the local target array; default: a new one, large enough for the part of any rank, on the GPU
         if ``array`` lies there.
-    :param strategy: Name of the strategy.
-    :param axes: Source axis of each target axis.
-    :param region: (source_offset, target_offset, shape) of a sub-tensor, numbers or symbols.
     :param target_dtype: Element type of the target; default: that of ``out``, else of ``array``.
-    :param alpha: Factor of the source: the target becomes ``alpha * array + beta * out``; a number or a symbol.
-    :param beta: Factor of the target, likewise.
-    :param conj: True to conjugate the source.
-    :param op: Reduction of the replicas of the source.
-    :param options: Options of the strategy.
+    :param options: Further arguments of :class:`Redistribute`, and options of its strategy.
     :return: Name of the local target array.
     :raises ValueError: If the sizes of an array are unknown, the strategy or an option is unknown, or a region
         does not cover the target and ``out`` is missing.
@@ -70,31 +55,18 @@ def _redistribute(
             raise TypeError(f"redistribute: {side} must be a Distribution or TiledDistribution, got {distribution!r}")
     if array not in sdfg.arrays or (out is not None and out not in sdfg.arrays):
         raise ValueError("redistribute: in a DaCe program array and out must be arrays whose sizes it knows")
-    strategy, op = (getattr(text, "value", text) for text in (strategy, op))  # a literal is DaCe's StringLiteral
-    node = Redistribute(
-        f"redistribute_{array}_{out or 'new'}",
-        source,
-        target,
-        strategy,
-        axes=axes,
-        region=region,
-        alpha=alpha,
-        beta=beta,
-        conj=conj,
-        op=op,
-        **options,
-    )
-    wanted = (
-        sdfg.arrays[out or array].dtype
-        if target_dtype is None
-        else dtypes.dtype_to_typeclass(element_type(target_dtype).type)
-    )
+    given = {name: _plain(value) for name, value in options.items()}
+    node = Redistribute(f"redistribute_{array}_{out or 'new'}", source, target, **given)
+    wanted = sdfg.arrays[out or array].dtype
+    if target_dtype is not None:
+        wanted = dtypes.dtype_to_typeclass(element_type(target_dtype).type)
     if out is None:
         if not node.index_map.covers(target.shape):
             raise ValueError("redistribute: region leaves a part of the target as it is: pass its array as out")
         if node.beta != 0:
             raise ValueError("redistribute: beta needs the array whose elements it scales: pass it as out")
-        out = str(sdfg.add_temp_transient(largest_local_shape(target), wanted, storage=_where_new(array, sdfg))[0])
+        storage = sdfg.arrays[array].storage if lies_on_gpu(sdfg.arrays[array]) else dtypes.StorageType.Default
+        out = str(sdfg.add_temp_transient(largest_local_shape(target), wanted, storage=storage)[0])
     if sdfg.arrays[out].dtype != wanted:
         raise TypeError(f"redistribute: out holds {sdfg.arrays[out].dtype}, but target_dtype is {wanted}")
     state.add_node(node)
@@ -107,11 +79,6 @@ def _redistribute(
             if name not in sdfg.symbols:
                 sdfg.add_symbol(name, symbol.dtype)
     return out
-
-
-def _where_new(array: str, sdfg: SDFG) -> dtypes.StorageType:
-    on_gpu = lies_on_gpu(sdfg.arrays[array])
-    return dtypes.StorageType.GPU_Global if on_gpu else dtypes.StorageType.Default
 
 
 def _built_inside(distribution: Any, sdfg: SDFG) -> Any:

@@ -1,14 +1,18 @@
-"""Base class of the nodes of this library: connectors, checks before a program runs, sizes of arrays."""
+"""Base classes of the nodes of this library: connectors, checks before a program runs, sizes of arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, ClassVar
 
 import sympy
-from dace import Memlet, data, dtypes, subsets, symbolic
+from dace import Memlet, data, dtypes, properties, subsets, symbolic
 from dace.data.distributed import ProcessGrid
+from dace.libraries.comm.nodes.node import CommNode
 from dace.sdfg import SDFG, SDFGState, nodes
+
+from dace_redist.distribution import AnyDistribution, TiledDistribution, decode_distribution
 
 #: Element types for arithmetic; the first four are those of BLAS and LAPACK.
 NUMBERS = (
@@ -19,6 +23,9 @@ NUMBERS = (
 
 #: Connectors of the communicator: an integer that holds an ``MPI_Comm``, or a process grid.
 COMMUNICATORS = ("_comm", "_grid")
+
+#: Connectors of the local arrays of a node between distributions.
+INPUT, OUTPUT = "_inp_buffer", "_out_buffer"
 
 
 class RedistNode(nodes.LibraryNode):
@@ -53,27 +60,30 @@ class RedistNode(nodes.LibraryNode):
         """Connector of the output array."""
         return str(next(iter(self.out_connectors)))
 
-    def memlet(self, connector: str, state: SDFGState) -> Memlet:
-        """
-        Return the memlet of a connector.
+    @contextlib.contextmanager
+    def naming(self, kind: type[Exception] | None = None, part: str = "") -> Iterator[None]:
+        """Add the node, and a part of it, to the message of a ValueError or TypeError; raise it as ``kind``."""
+        try:
+            yield
+        except (ValueError, TypeError) as error:
+            raise (kind or type(error))(f"{self.title}: {part}{error}") from error
 
-        :raises ValueError: If it is not connected exactly once.
-        """
+    def memlet(self, connector: str, state: SDFGState) -> Memlet:
+        """Return the memlet of a connector; raise a ValueError if it is not connected exactly once."""
         edges = [e for e in state.in_edges(self) if e.dst_conn == connector]
         edges += [e for e in state.out_edges(self) if e.src_conn == connector]
         if len(edges) != 1 or edges[0].data.data is None:
             raise ValueError(f"{self.title}: connector {connector} needs exactly one edge, got {len(edges)}")
         return edges[0].data
 
-    def validate_types(self, sdfg: SDFG, state: SDFGState) -> None:
-        """
-        Check that all arrays are on a supported device and have one supported element type.
+    def array(self, connector: str, state: SDFGState) -> data.Data:
+        """Return the descriptor of the array at a connector."""
+        return state.sdfg.arrays[self.memlet(connector, state).data]
 
-        :raises ValueError: If not.
-        """
+    def validate_types(self, sdfg: SDFG, state: SDFGState) -> None:
+        """Raise a ValueError unless all arrays are on a supported device and have one supported element type."""
         self._validate_memory(sdfg, state)
-        connectors = (*self.operand_connectors, self.output_connector)
-        arrays = [sdfg.arrays[self.memlet(connector, state).data] for connector in connectors]
+        arrays = [self.array(connector, state) for connector in (*self.operand_connectors, self.output_connector)]
         first = arrays[0].dtype
         if any(array.dtype != first for array in arrays):
             types = ", ".join(str(array.dtype) for array in arrays)
@@ -81,22 +91,18 @@ class RedistNode(nodes.LibraryNode):
         if first.base_type not in self.element_types or first.veclen > 1:
             known = ", ".join(t.to_string() for t in self.element_types)
             raise ValueError(f"{self.title}: cannot {self.verb} elements of {first}; possible: {known}")
-        for array in arrays:
-            if not isinstance(array, (data.Array, data.Scalar)):
-                raise ValueError(f"{self.title}: needs arrays, got {type(array).__name__}")
+        others = [type(array).__name__ for array in arrays if not isinstance(array, data.Array | data.Scalar)]
+        if others:
+            raise ValueError(f"{self.title}: needs arrays, got {others[0]}")
 
     def _validate_memory(self, sdfg: SDFG, state: SDFGState) -> None:
         for connector in (*self.operand_connectors, self.output_connector):
             name = self.memlet(connector, state).data
-            array = sdfg.arrays[name]
+            array, holds = sdfg.arrays[name], f"{name} has {sdfg.arrays[name].storage}"
             if lies_on_gpu(array) and not self.takes_gpu_arrays:
-                raise ValueError(
-                    f"{self.title}: arrays must lie in main memory, but {name} has {array.storage}: {self.gpu_remedy}"
-                )
+                raise ValueError(f"{self.title}: arrays must lie in main memory, but {holds}: {self.gpu_remedy}")
             if array.storage == dtypes.StorageType.GPU_Shared:
-                raise ValueError(
-                    f"{self.title}: {name} has {array.storage}, which only a kernel sees; take StorageType.GPU_Global"
-                )
+                raise ValueError(f"{self.title}: {holds}, which only a kernel sees; take StorageType.GPU_Global")
 
     def _validate_overlap(self, state: SDFGState) -> None:
         output = self.memlet(self.output_connector, state)
@@ -113,14 +119,137 @@ class RedistNode(nodes.LibraryNode):
                 "declare symbols with sdfg.add_symbol"
             )
 
-    def _validate_communicator(self, sdfg: SDFG, state: SDFGState) -> None:
+    def _validate_communicator(self, state: SDFGState) -> None:
         for connector in sorted({*COMMUNICATORS} & set(self.in_connectors)):
-            name = self.memlet(connector, state).data
-            array, wrong = sdfg.arrays[name], f"{self.title}: {connector} must be "
+            array = self.array(connector, state)
+            name, wrong = self.memlet(connector, state).data, f"{self.title}: {connector} must be "
             if connector == "_comm" and array.dtype not in dtypes.INTEGER_TYPES:
                 raise ValueError(f"{wrong}an integer that holds an MPI_Comm, got {name} of {array.dtype}")
             if connector == "_grid" and not isinstance(array, ProcessGrid):
                 raise ValueError(f"{wrong}a process grid, got {name}, of type {type(array).__name__}")
+
+
+@properties.make_properties
+class DistributedNode(RedistNode, CommNode):
+    """
+    A node between ``_inp_buffer``, this rank's part under ``source``, and ``_out_buffer``, its part under ``target``.
+
+    The communicator is that of the ``_comm`` connector (an integer that holds an ``MPI_Comm``), else of the process
+    grid at the ``_grid`` connector, else the world; the ranks of a distribution are ranks in it. Local arrays may have
+    any strides and be larger than the rank's part.
+
+    :param name: Label, for error messages.
+    :param source: Distribution of the input; None if not known before the program runs.
+    :param target: Distribution of the output, of the same global shape.
+    :param inputs: Connectors in addition to ``_inp_buffer``.
+    :raises ValueError: If only one of the distributions is given.
+    """
+
+    element_types = (dtypes.bool_, dtypes.float16, *NUMBERS)
+    verb = "move"
+
+    source = properties.ShapeProperty(default=(), category="Semantics", desc="Source distribution, encoded")
+    target = properties.ShapeProperty(default=(), category="Semantics", desc="Target distribution, encoded")
+    element_bytes = properties.SymbolicProperty(
+        default=0, category="Semantics", desc="Bytes per element moved; 0: those of the arrays' type"
+    )
+
+    def __init__(
+        self,
+        name: str,
+        source: AnyDistribution | None = None,
+        target: AnyDistribution | None = None,
+        inputs: Collection[str] = (),
+    ) -> None:
+        super().__init__(name, inputs={INPUT, *inputs}, outputs={OUTPUT})
+        if (source is None) != (target is None):
+            raise ValueError(f"{self.title}: source and target are both given, or both at run time")
+        if source is not None and target is not None:
+            self.source, self.target = source.encoded, target.encoded
+
+    @property
+    def operand_connectors(self) -> list[str]:
+        """Connector of the input."""
+        return [INPUT]
+
+    @property
+    def output_connector(self) -> str:
+        """Connector of the output."""
+        return OUTPUT
+
+    @property
+    def free_symbols(self) -> set[str]:
+        """Symbols of both distributions, in addition to those of any node."""
+        return super().free_symbols | symbols_of((*self.source, *self.target))
+
+    @property
+    def given_at_run_time(self) -> bool:
+        """True if connectors, not properties, provide the distributions."""
+        return False
+
+    def distributions(self) -> tuple[AnyDistribution, AnyDistribution]:
+        """Return source and target; raise a ValueError if one of them is not valid."""
+        with self.naming(ValueError, "source: "):
+            source = decode_distribution(self.source)
+        with self.naming(ValueError, "target: "):
+            return source, decode_distribution(self.target)
+
+    def arrays(self, sdfg: SDFG, state: SDFGState) -> tuple[tuple[data.Data, Any], tuple[data.Data, Any]]:
+        """Return descriptor and memlet subset of the input and of the output."""
+        memlets = (self.memlet(INPUT, state), self.memlet(OUTPUT, state))
+        source, target = ((sdfg.arrays[memlet.data], memlet.subset) for memlet in memlets)
+        return source, target
+
+    def on_gpu(self, sdfg: SDFG, state: SDFGState) -> tuple[bool, bool]:
+        """Return two flags: input on the GPU, output on the GPU."""
+        (source, _), (target, _) = self.arrays(sdfg, state)
+        return lies_on_gpu(source), lies_on_gpu(target)
+
+    def validate(self, sdfg: SDFG, state: SDFGState) -> None:
+        """
+        Check what is known before the program runs.
+
+        :raises ValueError: If a check fails; names the node, the expected and the given value.
+        """
+        self._validate_symbols(sdfg, state)
+        self.validate_types(sdfg, state)
+        self._validate_communicator(state)
+        self._validate_overlap(state)
+        if self.given_at_run_time:
+            return
+        ends = self.distributions()
+        self._validate_shapes(*ends)
+        for side, distribution, (_, subset) in zip(("input", "output"), ends, self.arrays(sdfg, state), strict=True):
+            self._validate_local(side, distribution, subset)
+
+    def _validate_shapes(self, source: AnyDistribution, target: AnyDistribution) -> None:
+        if len(source.shape) != len(target.shape) or differ(source.shape, target.shape):
+            raise ValueError(
+                f"{self.title}: source and target need one global shape, got {source.shape} and {target.shape}"
+            )
+
+    def _validate_local(self, side: str, distribution: AnyDistribution, subset: Any) -> None:
+        """Check that the array holds the part of the first rank, which is the largest."""
+        ndim = local_ndim(distribution)
+        extents = [extent for extent, _ in dimensions_of(subset, [1] * subset.dims(), ndim)]
+        if len(extents) != ndim:
+            raise ValueError(
+                f"{self.title}: the {side} of a distribution of {len(distribution.shape)} dimensions "
+                f"needs a local array of {ndim if distribution.shape else 'one element'}, got shape {tuple(extents)}"
+            )
+        if distribution.is_symbolic or isinstance(distribution, TiledDistribution):
+            return
+        first = distribution.core.first_rank
+        needed = distribution.local_shape(first) or (1,)  # DaCe has no arrays of 0 dimensions
+        if any(simplified(have - need).is_negative for have, need in zip(extents, needed, strict=True)):
+            raise ValueError(
+                f"{self.title}: the local {side} has shape {tuple(extents)}, but rank {first} owns {needed} of it"
+            )
+
+
+def local_ndim(distribution: AnyDistribution) -> int:
+    """Return the number of dimensions of local arrays in DaCe: at least 1, since DaCe has no arrays of 0 dimensions."""
+    return 1 if isinstance(distribution, TiledDistribution) else max(len(distribution.shape), 1)
 
 
 def lies_on_gpu(array: data.Data) -> bool:
@@ -148,8 +277,8 @@ def dimensions_of(subset: Any, strides: Any, ndim: int) -> list[tuple[Any, Any]]
     """
     steps = [step for _, _, step in subset.ndrange()]
     dimensions = [(n, stride * step) for n, stride, step in zip(subset.size(), strides, steps, strict=True)]
-    while len(dimensions) > ndim and (1 in [extent for extent, _ in dimensions]):
-        dimensions.pop(next(i for i, (extent, _) in enumerate(dimensions) if extent == 1))
+    while len(dimensions) > ndim and (ones := [i for i, (extent, _) in enumerate(dimensions) if extent == 1]):
+        dimensions.pop(ones[0])
     return dimensions
 
 

@@ -1,4 +1,4 @@
-"""Library node that moves a tensor from one distribution to another."""
+"""Library nodes that move a tensor to another distribution, and that wait for a transfer that another one started."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ from typing import Any
 
 import numpy as np
 from dace import dtypes, library, properties
+from dace.libraries.comm.nodes import Wait
 from dace.libraries.comm.nodes.node import NonblockingCommNode
 from dace.sdfg import SDFG, SDFGState
 from dace.sdfg.scope import is_devicelevel_gpu
 
 from dace_redist.distribution import AnyDistribution
-from dace_redist.library_nodes.distributed_node import OUTPUT, DistributedNode
-from dace_redist.library_nodes.node import RedistNode, differ, lies_on_gpu, plain_number, symbols_of
+from dace_redist.library_nodes.node import (
+    DistributedNode,
+    RedistNode,
+    differ,
+    lies_on_gpu,
+    plain_number,
+    symbols_of,
+)
 from dace_redist.schedule import check_shapes
 from dace_redist.strategies import (
     DEFAULT_STRATEGY,
     OPTIONS,
-    Option,
     Strategy,
     check_options,
     check_places,
@@ -33,16 +39,15 @@ RUN_TIME_CONNECTORS = ("_source", "_source_local", "_target", "_target_local")
 #: Connector of the request, an ``int64``, that a non-blocking node passes to :class:`RedistributeWait`.
 REQUEST = "_request"
 
+#: Connectors that order a wait after the start of the transfer and before uses of the output.
+ORDER_INPUT, ORDER_OUTPUT = "_in_buffer", "_out_buffer"
+
 #: Kinds of progress of a non-blocking node, in the order of ``dr_progress`` of the library.
 PROGRESS = ("calls", "thread")
 
 
 #: Type of elements of any type.
 _ANY_TYPE = np.dtype(np.uint8)
-
-
-def _option(option: Option) -> properties.Property:
-    return properties.SymbolicProperty(default=option.default, category="Parameters", desc=option.description)
 
 
 @library.node
@@ -53,9 +58,9 @@ class Redistribute(DistributedNode, NonblockingCommNode):
 
     ``axes`` and ``region``, as of :func:`dace_redist.plan`, permute the dimensions and select a sub-tensor. For the
     communicator and local arrays see :class:`DistributedNode`. The implementation is the strategy, see ``STRATEGIES``.
-    Each array may also lie on the GPU (``StorageType.GPU_Global``), with every strategy except ``MPI``. With
-    ``nonblocking`` the node only starts the transfer, and passes a request to a :class:`RedistributeWait`; until then
-    the input must not change, and the output must not be used.
+    Each array may also lie on the GPU (``StorageType.GPU_Global``). With ``nonblocking`` the node only starts the
+    transfer, and passes a request to a :class:`RedistributeWait`; until then the input must not change, and the output
+    must not be used.
 
     :param name: Label, for error messages and :func:`dace_redist.set_strategy`.
     :param source: Distribution of the input; None if given at run time (``RUN_TIME_CONNECTORS``).
@@ -85,10 +90,7 @@ class Redistribute(DistributedNode, NonblockingCommNode):
     beta = properties.SymbolicProperty(default=0, category="Semantics", desc="Factor of what is in the output")
     conj = properties.Property(dtype=bool, default=False, category="Semantics", desc="Whether the input is conjugated")
     op = properties.Property(
-        dtype=str,
-        default="",
-        category="Semantics",
-        desc="How replicas of the source are reduced; empty: they are equal",
+        dtype=str, default="", category="Semantics", desc="How replicas of the source are reduced; empty: not at all"
     )
     progress = properties.Property(
         dtype=str,
@@ -97,7 +99,12 @@ class Redistribute(DistributedNode, NonblockingCommNode):
         category="Parameters",
         desc="What moves on a non-blocking transfer: MPI and the wait, or a thread of its own",
     )
-    vars().update({name: _option(option) for name, option in OPTIONS.items()})
+    vars().update(
+        {
+            name: properties.SymbolicProperty(default=option.default, category="Parameters", desc=option.description)
+            for name, option in OPTIONS.items()
+        }
+    )
 
     def __init__(
         self,
@@ -115,10 +122,8 @@ class Redistribute(DistributedNode, NonblockingCommNode):
     ) -> None:
         super().__init__(name, source, target, RUN_TIME_CONNECTORS if source is None else ())
         ndim = len(source.shape) if source is not None else len(axes if axes is not None else (region or [()])[0])
-        try:
+        with self.naming():
             made = Transform(ndim, _ANY_TYPE, axes=axes, region=region)
-        except (ValueError, TypeError) as error:
-            raise type(error)(f"{self.title}: {error}") from error
         self.axes = list(made.axes or ())
         self.region = tuple(number for part in made.region or () for number in part)
         for factor_name, factor in (("alpha", alpha), ("beta", beta)):
@@ -149,11 +154,9 @@ class Redistribute(DistributedNode, NonblockingCommNode):
             setattr(self, option, checked.get(option, entry.default))
 
     def _checked(self, name: str, options: dict[str, Any]) -> tuple[Strategy, dict[str, Any]]:
-        try:
+        with self.naming():
             strategy = find_strategy(name)
             return strategy, check_options(strategy, options)
-        except (ValueError, TypeError) as error:
-            raise type(error)(f"{self.title}: {error}") from error
 
     @property
     def strategy(self) -> str:
@@ -170,38 +173,30 @@ class Redistribute(DistributedNode, NonblockingCommNode):
         """Symbols of region and factors, in addition to those of any node between distributions."""
         return super().free_symbols | symbols_of((*self.region, self.alpha, self.beta))
 
-    def operation(self, sdfg: SDFG, state: SDFGState) -> Transform:
-        """
-        Return types, factors and reduction; symbolic factors count as 2.
+    @property
+    def is_copy(self) -> bool:
+        """True if elements are neither scaled, conjugated nor reduced; types may differ."""
+        return (self.alpha, self.beta, self.conj, self.op) == (1, 0, False, "")
 
-        :raises ValueError: If the element types do not allow it; names the node.
-        """
+    def operation(self, sdfg: SDFG, state: SDFGState) -> Transform:
+        """Return the operation on elements; symbolic factors count as 2."""
         types = [array.dtype.base_type.as_numpy_dtype() for array, _ in self.arrays(sdfg, state)]
         factors = [2 if symbols_of([factor]) else complex(factor) for factor in (self.alpha, self.beta)]
-        try:
+        with self.naming(ValueError):
             return Transform(1, *types, None, None, *factors, self.conj, self.op or None)
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{self.title}: {error}") from error
 
     def validate_types(self, sdfg: SDFG, state: SDFGState) -> None:
-        """
-        Check that the strategy supports the devices of both arrays, the input's element type, and its conversion to
-        the output's.
-
-        :raises ValueError: If not.
-        """
+        """Raise a ValueError unless the strategy supports both arrays' devices, the input's type and its conversion."""
         self._validate_memory(sdfg, state)
         source, target = (array.dtype for array, _ in self.arrays(sdfg, state))
         if source == target:
             super().validate_types(sdfg, state)
-        if source != target or (self.alpha, self.beta, self.conj, self.op) != (1, 0, False, ""):
+        if source != target or not self.is_copy:
             operation = self.operation(sdfg, state)
             if self.element_bytes != 0 and not operation.is_copy:
                 raise ValueError(f"{self.title}: element_bytes is for elements that are only moved")
-            try:
+            with self.naming(ValueError):
                 operation.check_on_gpu(*self.on_gpu(sdfg, state))
-            except TypeError as error:
-                raise ValueError(f"{self.title}: {error}") from error
 
     @property
     def given_at_run_time(self) -> bool:
@@ -220,53 +215,27 @@ class Redistribute(DistributedNode, NonblockingCommNode):
         self.nonblocking, self.progress = True, progress
         self.add_out_connector(REQUEST)
 
-    @property
-    def output_connector(self) -> str:
-        """Connector of the output array."""
-        return OUTPUT
-
-    def _validate_request(self, sdfg: SDFG, state: SDFGState) -> None:
-        if self.nonblocking != (REQUEST in self.out_connectors):
-            raise ValueError(f"{self.title}: nonblocking and the connector {REQUEST} go together, see set_nonblocking")
-        if not self.nonblocking:
-            return
-        check_request(self, REQUEST, sdfg, state)
-        if self.strategy == "MPI":
-            raise ValueError(f"{self.title}: strategy MPI (stock DaCe) has no non-blocking transfer; take another one")
-
     def _validate_memory(self, sdfg: SDFG, state: SDFGState) -> None:
         super()._validate_memory(sdfg, state)
         on_gpu = self.on_gpu(sdfg, state)
-        if any(on_gpu) and self.strategy == "MPI":
-            raise ValueError(self.refusal_of_stock_code)
-        try:
+        with self.naming():
             check_places(find_strategy(self.strategy), *on_gpu)
-        except ValueError as error:
-            raise ValueError(f"{self.title}: {error}") from error
         if any(on_gpu) and is_devicelevel_gpu(sdfg, state, self):
             raise ValueError(f"{self.title}: it is inside a GPU kernel, where nothing can be redistributed")
-
-    @property
-    def refusal_of_stock_code(self) -> str:
-        """Error message for strategy ``MPI`` with an array on the GPU."""
-        return f"{self.title}: strategy MPI (stock DaCe) moves arrays in main memory only; take another strategy"
 
     def _validate_shapes(self, source: AnyDistribution, target: AnyDistribution) -> None:
         found, wrong = self.index_map, ""
         if not found.encoded:
-            return super()._validate_shapes(source, target)
-        if not (source.is_symbolic or target.is_symbolic or symbols_of(self.region)):
-            try:
+            super()._validate_shapes(source, target)
+        elif not (source.is_symbolic or target.is_symbolic or symbols_of(self.region)):
+            with self.naming():
                 check_shapes(source, target, found)
-            except ValueError as error:
-                wrong = str(error)
         elif len(source.shape) != len(target.shape):
             wrong = f"source and target need as many dimensions, got shapes {source.shape} and {target.shape}"
         elif found.region is None and differ([source.shape[axis] for axis in found.source_axes], target.shape):
             wrong = f"with axes {found.axes} the source's shape {source.shape} does not give {target.shape}"
         if wrong:
             raise ValueError(f"{self.title}: {wrong}")
-        return None
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """
@@ -276,27 +245,52 @@ class Redistribute(DistributedNode, NonblockingCommNode):
         """
         self._checked(self.strategy, self.options)
         super().validate(sdfg, state)
-        self._validate_request(sdfg, state)
+        if self.nonblocking != (REQUEST in self.out_connectors):
+            raise ValueError(f"{self.title}: nonblocking and the connector {REQUEST} go together, see set_nonblocking")
+        if self.nonblocking:
+            _validate_integers(self, REQUEST, state, 1)
         for connector in RUN_TIME_CONNECTORS if self.given_at_run_time else ():
-            name = self.memlet(connector, state).data
-            array = sdfg.arrays[name]
-            if array.dtype != dtypes.int64:
-                raise ValueError(f"{self.title}: {connector} must hold 64-bit integers, got {name} of {array.dtype}")
-            if lies_on_gpu(array):
-                raise ValueError(f"{self.title}: {connector} must lie in main memory, but {name} has {array.storage}")
+            _validate_integers(self, connector, state)
 
 
-def check_request(node: RedistNode, connector: str, sdfg: SDFG, state: SDFGState) -> None:
+@library.node
+class RedistributeWait(RedistNode, Wait):
     """
-    Check that a request is one 64-bit integer in main memory.
+    Wait for the completion of a non-blocking :class:`Redistribute`.
 
-    :raises ValueError: If it is not; names the node.
+    ``_request`` is the request of that node. Its output array passes through ``_in_buffer`` and ``_out_buffer``, so
+    that uses of it follow the wait.
+
+    :param name: Label, for error messages.
     """
-    memlet = node.memlet(connector, state)
-    array = sdfg.arrays[memlet.data]
-    if array.dtype != dtypes.int64 or memlet.subset.num_elements() != 1:
-        raise ValueError(
-            f"{node.title}: {connector} must be one 64-bit integer, got {memlet.data}[{memlet.subset}] of {array.dtype}"
-        )
+
+    _dace_library_name = __package__  # else that of DaCe's node
+    implementations: dict[str, Any] = {}
+    default_implementation = "pure"
+    side_effects = True
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.in_connectors = dict.fromkeys((REQUEST, ORDER_INPUT))
+        self.out_connectors = dict.fromkeys((ORDER_OUTPUT,))
+
+    def validate(self, sdfg: SDFG, state: SDFGState) -> None:
+        """
+        Check the request, and that both buffers are the same array.
+
+        :raises ValueError: If a check fails; names the node.
+        """
+        _validate_integers(self, REQUEST, state, 1)
+        before, after = (self.memlet(connector, state) for connector in (ORDER_INPUT, ORDER_OUTPUT))
+        if before.data != after.data:
+            raise ValueError(f"{self.title}: {ORDER_INPUT} and {ORDER_OUTPUT} must be one array, got {before}, {after}")
+
+
+def _validate_integers(node: RedistNode, connector: str, state: SDFGState, count: int | None = None) -> None:
+    """Check that an array holds 64-bit integers, so many of them, in main memory."""
+    memlet, array = node.memlet(connector, state), node.array(connector, state)
+    if array.dtype != dtypes.int64 or count not in (None, memlet.subset.num_elements()):
+        wanted = f"hold 64-bit integers, got {memlet.data}" if count is None else f"be one 64-bit integer, got {memlet}"
+        raise ValueError(f"{node.title}: {connector} must {wanted} of {array.dtype}")
     if lies_on_gpu(array):
         raise ValueError(f"{node.title}: {connector} must lie in main memory, but {memlet.data} has {array.storage}")

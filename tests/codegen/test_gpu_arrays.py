@@ -50,7 +50,7 @@ def test_either_array_or_both(strategy: str, arrays: str):
     (tasklet,) = expanded(sdfg)
     code = tasklet.code.as_string
     assert f", {PLACES[arrays]}}}, _inp_buffer, _out_buffer, __dace_current_stream);" in code
-    assert f", {PLACES[arrays]}}});" in tasklet.code_init.as_string
+    assert f", {PLACES[arrays]}}}}});" in tasklet.code_init.as_string
     assert DeviceEnvironment.full_class_path() in tasklet.environments
 
 

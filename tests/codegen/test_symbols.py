@@ -41,7 +41,7 @@ def test_made_at_start_with_a_grid():
     state.add_edge(state.add_read(grid), None, node, "_grid", dace.Memlet(grid))
     _, start, run, _ = generated(sdfg)
     (make,) = lines_with("->make(", start)
-    assert "({__state->grid, " in make
+    assert "({{__state->grid, " in make
     assert start.index("MPI_Cart_create(") < start.index("->make(")
     assert "{_grid, " in run
 

@@ -151,7 +151,7 @@ EXAMPLES = (
     Example(pagerank, dict(N=9), positive=True),
     Example(pagerank_until_converged, dict(N=9), positive=True),
     Example(k_means_step, dict(N=9, D=3, K=2), lambda s, r: {"C": 0.1 * r.uniform(-1, 1, (2, 3))}),
-    Example(k_means_labels, dict(N=9, D=3, K=2), refused="argmin"),
+    Example(k_means_labels, dict(N=9, D=3, K=2)),
     Example(sinkhorn, dict(N=6, M=8), positive=True),
     Example(covariance, dict(N=9, D=4)),
     Example(principal_component, dict(N=9, D=4)),

@@ -148,7 +148,6 @@ WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
         ValueError,
         r"unknown strategy 'Packed' \(did you mean Pack\?\); there are .*Pipelined",
     ),
-    (option(strategy="MPI"), ValueError, "strategy MPI .* exists in DaCe programs only"),
     (option(strategy="Pack", chunk_byte=8), ValueError, "Pack does not take option 'chunk_byte'; it takes max_message"),
     (option(strategy="Pipelined", chunk_bytes=0), ValueError, "option chunk_bytes must be .*1.*got 0"),
     (

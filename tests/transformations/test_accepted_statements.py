@@ -56,6 +56,12 @@ def extremes(A: dace.float64[I, J], n: dace.int64[I, J]):
 
 
 @dace.program
+def positions(A: dace.float64[I, J], n: dace.int64[I, J]):
+    B = n * n  # several elements are extreme
+    return np.argmax(A), np.argmin(B, axis=0), A.argmax(axis=-1), np.argmin(B), n.argmin(axis=1)
+
+
+@dace.program
 def while_and_branches(A: dace.float64[N, N], x: dace.float64[N], flag: dace.int64):
     steps = 0
     size = np.linalg.norm(x)
@@ -145,7 +151,7 @@ def closure(A: dace.float64[6, 6]):
 
 PROGRAMS = (
     *(variables_in_conditions, dimensions_of_one, symbols_by_name, infinite, unused, closure, by_index, reshaped),
-    *(parts, ones, extremes, while_and_branches, axes_and_methods, identities),
+    *(parts, ones, extremes, positions, while_and_branches, axes_and_methods, identities),
 )
 
 

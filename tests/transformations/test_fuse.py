@@ -12,7 +12,7 @@ import dace_redist
 from dace_redist import Distribution
 from dace_redist.library_nodes import Redistribute
 from dace_redist.transformations import FuseRedistributes, FuseTranspose, OverlapRedistribute, RemoveRedistribute
-from dace_redist.transformations.redistribution.fuse import transposed
+from dace_redist.transformations.fuse import transposed
 
 
 def count(sdfg: dace.SDFG, kind: type) -> int:
@@ -59,19 +59,6 @@ def test_a_started_redistribution_stays():
     sdfg = there_already.to_sdfg(simplify=True)
     assert sdfg.apply_transformations(OverlapRedistribute) == 1
     assert sdfg.apply_transformations(RemoveRedistribute) == 0
-
-
-def test_stock_code_permutes_and_scales_nothing():
-    sdfg = columns_of_the_transpose.to_sdfg(simplify=True)
-    kinds = [node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, Redistribute)]
-    for node in kinds:
-        node.set_strategy("MPI")
-    assert sdfg.apply_transformations(FuseTranspose) == 0
-    first, last = kinds if kinds[0].source == HALVES.encoded else kinds[::-1]
-    first.set_strategy("Pack")
-    assert sdfg.apply_transformations(FuseTranspose) == 1
-    last.set_strategy("MPI")
-    assert sdfg.apply_transformations(FuseRedistributes) == 0
 
 
 def test_transposed_local_arrays():

@@ -161,7 +161,6 @@ def test_compute_moves_between_start_and_wait():
     ("change", "said"),
     [
         (lambda node: setattr(node, "nonblocking", False), "nonblocking and the connector _request go together"),
-        (lambda node: node.set_strategy("MPI"), "strategy MPI .* has no non-blocking transfer"),
     ],
 )
 def test_wrong_non_blocking_nodes(change, said):

@@ -15,7 +15,7 @@ MOVES = schedule(Distribution((256, 256), [4]), Distribution((256, 256), [1, 4])
 
 
 def test_every_strategy_but_stock_is_tried_with_its_defaults():
-    assert set(measurable()) == set(STRATEGIES) - {"MPI", "NCCL"}
+    assert set(measurable()) == set(STRATEGIES) - {"NCCL"}
     nodes = Topology("m", "M", (0, 0, 1, 1))
     assert space(None, None).first(nodes) == [Winner(strategy=name, options={}) for name in measurable()]
 

@@ -17,7 +17,7 @@ from dace_redist.transformations.distribute.emit.sdfg import emit_program
 from dace_redist.transformations.distribute.emit.storage import place_on_gpu, place_transients
 from dace_redist.transformations.distribute.ir import Body
 from dace_redist.transformations.distribute.shapes import logical_shape
-from dace_redist.transformations.redistribution.fuse_reduction import fuse_sums
+from dace_redist.transformations.reduce import fuse_sums
 
 
 @dataclass(frozen=True)

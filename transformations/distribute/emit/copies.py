@@ -14,7 +14,7 @@ from dace.sdfg.state import ControlFlowRegion
 from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
 from dace_redist.library_nodes import Redistribute
-from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
+from dace_redist.library_nodes.node import INPUT, OUTPUT
 from dace_redist.transformations.distribute.emit.arrays import LocalArrays
 from dace_redist.transformations.distribute.ir import Reshape, Slice
 from dace_redist.transformations.distribute.shapes import equal, in_numbers

@@ -14,7 +14,7 @@ from dace_redist import _core
 from dace_redist.einsum.plan import EinsumPlan, Group
 from dace_redist.einsum.statement import Code, Statement
 from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, SumReplicas
-from dace_redist.library_nodes.contraction import RESULT
+from dace_redist.library_nodes.indexed import RESULT
 from dace_redist.transformations.distribute.emit.arrays import LocalArrays, LocalSymbols
 from dace_redist.transformations.distribute.emit.copies import Emitter
 from dace_redist.transformations.distribute.ir import (

@@ -13,8 +13,8 @@ from dace.sdfg.state import ControlFlowBlock, ControlFlowRegion, LoopRegion, SDF
 
 from dace_redist.einsum.statement import Statement
 from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, SumReplicas
-from dace_redist.library_nodes.contraction import CUBLAS
 from dace_redist.library_nodes.environment import MEMORY_PIECE, NODE_SHARED, RuntimeEnvironment, allocate_at_start
+from dace_redist.library_nodes.indexed import CUBLAS
 from dace_redist.library_nodes.node import NUMBERS
 from dace_redist.transformations.distribute.ir import Body, operations, scalars_of
 

@@ -26,8 +26,7 @@ from dace.sdfg import nodes
 
 from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.statement import Statement
-from dace_redist.library_nodes.indexed_node import RESULT
-from dace_redist.library_nodes.linear_solve import LinearSolve
+from dace_redist.library_nodes.indexed import RESULT, LinearSolve
 
 #: Shape of the array at each input connector.
 Shapes = dict[str, Sequence[Any]]

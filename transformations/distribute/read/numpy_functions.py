@@ -13,7 +13,7 @@ from dace.libraries.blas.nodes.einsum import Einsum as EinsumNode
 from dace.sdfg import nodes
 
 from dace_redist.einsum.expression import Einsum
-from dace_redist.library_nodes.indexed_node import RESULT
+from dace_redist.library_nodes.indexed import RESULT
 from dace_redist.transformations.distribute.read.numpy_differences import warning_of_integers
 from dace_redist.transformations.distribute.shapes import common_type, is_complex
 

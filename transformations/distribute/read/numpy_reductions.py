@@ -8,12 +8,12 @@ from string import ascii_letters
 from typing import Any
 
 import numpy as np
-from dace import SDFG, SDFGState, dtypes
+from dace import SDFG, Memlet, SDFGState, dtypes
 from dace.frontend.common import op_repository
 from dace.frontend.python.nested_call import NestedCall
 from dace.libraries.standard.nodes.reduce import Reduce
 
-from dace_redist.library_nodes.linear_solve import LinearSolve
+from dace_redist.library_nodes.indexed import LinearSolve
 from dace_redist.transformations.distribute.read.numpy_differences import warning_of_integers
 from dace_redist.transformations.distribute.read.numpy_functions import (
     Replacement,
@@ -111,15 +111,40 @@ def _norm(
     return nest, nest(_elementwise)("lambda x: sqrt(x)", _reduced(nest, "linalg.norm", a, axes, keepdims, factors=2))
 
 
-def _arg(function: str) -> Replacement:
-    def refuse(visitor: Any, sdfg: SDFG, state: SDFGState, a: Any, *_: Any, **__: Any) -> Any:
-        extreme = function.removeprefix("arg")
-        raise ValueError(
-            f"np.{function} cannot be distributed; write which elements it finds, as in {a} == np.{extreme}({a}), or "
-            f"call it on the gathered tensor"
-        )
+def _position(function: str) -> Replacement:
+    """Return ``argmax`` or ``argmin``: the smallest of the indices at which the extreme element stands."""
 
-    return refuse
+    def add(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, axis: Any = None, **options: Any) -> Any:
+        if options:
+            raise ValueError(f"np.{function} is known with axis, got {', '.join(options)} besides; leave it out")
+        shape = operand_shape(sdfg, function, 0, a)
+        axes = _axes(function, a, shape, axis)
+        nest = NestedCall(visitor, sdfg, state)
+        extreme = _reduced(nest, function.removeprefix("arg"), a, axes, keepdims=False)
+        positions = nest(_positions)(a, extreme, shape, axes)
+        return nest, _reduced(nest, "min", positions, axes, keepdims=False)
+
+    return add
+
+
+def _positions(
+    visitor: Any, sdfg: SDFG, state: SDFGState, a: str, extreme: str, shape: Shape, axes: Sequence[int]
+) -> str:
+    """Add the position of each element along the axes if it equals the extreme one, else their length."""
+    output = str(sdfg.add_temp_transient(list(shape), dtypes.int64)[0])
+    indices = [f"__i{axis}" for axis in range(len(shape))]
+    kept = [index for axis, index in enumerate(indices) if axis not in axes]
+    steps = [math.prod(shape[later] for later in axes if later > axis) for axis in axes]
+    position = " + ".join(f"{indices[axis]} * ({step})" for axis, step in zip(axes, steps, strict=True))
+    state.add_mapped_tasklet(
+        "_positions_",
+        {index: f"0:{extent}" for index, extent in zip(indices, shape, strict=True)},
+        {"__inp": Memlet(f"{a}[{', '.join(indices)}]"), "__extreme": Memlet(f"{extreme}[{', '.join(kept) or 0}]")},
+        f"__out = {position} if __inp == __extreme else {math.prod(shape[axis] for axis in axes)}",
+        {"__out": Memlet(f"{output}[{', '.join(indices)}]")},
+        external_edges=True,
+    )
+    return output
 
 
 def _invert(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
@@ -155,7 +180,7 @@ def _add_solver(visitor: Any, sdfg: SDFG, state: SDFGState, node: LinearSolve, s
 METHODS: dict[str, Replacement] = {
     **{name: warning_of_integers(name, _reduction(name)) for name in ("sum", "mean")},
     **{name: _reduction(name) for name in ("max", "min")},
-    **{name: _arg(name) for name in ("argmax", "argmin")},
+    **{name: _position(name) for name in ("argmax", "argmin")},
 }
 
 #: Functions by their names in DaCe.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from typing import Any
 
 from dace import Memlet, symbolic
@@ -13,11 +14,16 @@ from dace.transformation import transformation
 
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.library_nodes import Redistribute
-from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
-from dace_redist.library_nodes.node import simplified
-from dace_redist.transformations.redistribution.surroundings import is_computing, is_only_used_between, is_plain, same
-
-_TRANSPOSE_INPUT, _TRANSPOSE_OUTPUT = "_inp", "_out"
+from dace_redist.library_nodes.node import INPUT, OUTPUT, simplified
+from dace_redist.transformations.patterns import (
+    OfRedistribute,
+    can_compute,
+    input_of,
+    is_only_used_between,
+    is_plain,
+    output_of,
+    same,
+)
 
 
 class FuseRedistributes(transformation.SingleStateTransformation):
@@ -45,15 +51,9 @@ class FuseRedistributes(transformation.SingleStateTransformation):
             return False
         if tuple(first.target) != tuple(second.source) or first.beta != 0 or first.op or second.op:
             return False
-        if second.strategy == "MPI" != first.strategy:  # stock DaCe may not support the source of the first node
+        if first.memlet(OUTPUT, graph).subset != second.memlet(INPUT, graph).subset:
             return False
-        written, read = first.memlet(OUTPUT, graph), second.memlet(INPUT, graph)
-        if written.subset != read.subset:
-            return False
-        types = [
-            sdfg.arrays[first.memlet(INPUT, graph).data].dtype,
-            sdfg.arrays[second.memlet(OUTPUT, graph).data].dtype,
-        ]
+        types = [first.array(INPUT, graph).dtype, second.array(OUTPUT, graph).dtype]
         between = sdfg.arrays[self.between.data].dtype
         return types == [between, between] or (between in types and first.alpha == 1)
 
@@ -66,14 +66,14 @@ class FuseRedistributes(transformation.SingleStateTransformation):
         second.source = first.source
         second.alpha = simplified(symbolic.pystr_to_symbolic(str(first.alpha)) * second.alpha)
         second.conj = first.conj != second.conj
-        (edge,) = graph.in_edges(first)
+        edge = input_of(first, graph)
         graph.add_edge(edge.src, edge.src_conn, second, INPUT, copy.deepcopy(edge.data))
         graph.remove_nodes_from([first, between])
         sdfg.remove_data(between.data)
         return second
 
 
-class RemoveRedistribute(transformation.SingleStateTransformation):
+class RemoveRedistribute(OfRedistribute):
     """
     Replace a redistribution between equivalent distributions by a copy of the local array.
 
@@ -82,55 +82,41 @@ class RemoveRedistribute(transformation.SingleStateTransformation):
     more than two dimensions there.
     """
 
-    node = transformation.PatternNode(Redistribute)
-
-    @classmethod
-    def expressions(cls) -> list[Any]:
-        """Return the pattern: one node."""
-        return [sdutil.node_path_graph(cls.node)]
-
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if no data moves between ranks."""
         node = self.node
-        if not is_plain(node) or node.index_map.encoded:
+        if not (is_plain(node) and node.is_copy) or node.index_map.encoded or not same(*node.distributions()):
             return False
-        if (node.alpha, node.beta, node.conj, node.op) != (1, 0, False, "") or not same(*node.distributions()):
-            return False
-        read, written = node.memlet(INPUT, graph), node.memlet(OUTPUT, graph)
-        same_type = sdfg.arrays[read.data].dtype == sdfg.arrays[written.data].dtype
-        ends = [graph.in_edges(node)[0].src, graph.out_edges(node)[0].dst]
-        from_gpu, to_gpu = node.on_gpu(sdfg, graph)
-        if from_gpu != to_gpu and not all(_is_whole_in_c_order(memlet, sdfg) for memlet in (read, written)):
-            return False
+        arrays, (from_gpu, to_gpu) = node.arrays(sdfg, graph), node.on_gpu(sdfg, graph)
+        if from_gpu != to_gpu:
+            whole = (list(subset.size()) == list(array.shape) for array, subset in arrays)
+            if not (all(whole) and all(array.is_packed_c_strides() for array, _ in arrays)):
+                return False
+        (read, from_subset), (written, to_subset) = arrays
+        ends = [input_of(node, graph).src, output_of(node, graph).dst]
         return (
-            same_type
-            and list(read.subset.size()) == list(written.subset.size())
+            read.dtype == written.dtype
+            and list(from_subset.size()) == list(to_subset.size())
             and all(isinstance(end, nodes.AccessNode) for end in ends)
         )
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> None:
         """Replace the node by a copy."""
         node = self.node
-        (into,), (out,) = graph.in_edges(node), graph.out_edges(node)
+        into, out = input_of(node, graph), output_of(node, graph)
         memlet = Memlet(data=into.data.data, subset=into.data.subset, other_subset=out.data.subset)
         graph.add_edge(into.src, into.src_conn, out.dst, out.dst_conn, memlet)
         graph.remove_node(node)
 
 
-def _is_whole_in_c_order(memlet: Memlet, sdfg: SDFG) -> bool:
-    array = sdfg.arrays[memlet.data]
-    return bool(array.is_packed_c_strides() and list(memlet.subset.size()) == list(array.shape))
-
-
-class FuseTranspose(transformation.SingleStateTransformation):
+class FuseTranspose(OfRedistribute):
     """
     Fuse the transposition of a local matrix before or after a redistribution into its axes.
 
-    It can be applied if nothing else uses the array in between, and the redistribution moves a whole matrix in blocks
-    by another strategy than ``MPI``. If the transposition comes after it, the redistribution must not accumulate.
+    It can be applied if nothing else uses the array in between, and the redistribution moves a whole matrix in blocks.
+    If the transposition comes after it, the redistribution must not accumulate.
     """
 
-    node = transformation.PatternNode(Redistribute)
     between = transformation.PatternNode(nodes.AccessNode)
     transpose = transformation.PatternNode(Transpose)
 
@@ -144,20 +130,16 @@ class FuseTranspose(transformation.SingleStateTransformation):
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if the redistribution can include the transposition."""
-        after = expr_index == 0
-        if not (is_plain(self.node) and is_computing(self.node) and is_only_used_between(graph, sdfg, self.between)):
+        node, after = self.node, expr_index == 0
+        if not (can_compute(node) and is_only_used_between(graph, sdfg, self.between)) or (after and node.beta != 0):
             return False
-        source, target = self.node.distributions()
-        if not isinstance(target if after else source, Distribution) or len(source.shape) != 2:
-            return False
-        if after and self.node.beta != 0:
+        distribution = node.distributions()[1 if after else 0]
+        if not isinstance(distribution, Distribution) or len(distribution.shape) != 2:
             return False
         (into,), (out,) = graph.in_edges(self.transpose), graph.out_edges(self.transpose)
-        here, there = (
-            (self.node.memlet(OUTPUT, graph), into.data) if after else (self.node.memlet(INPUT, graph), out.data)
-        )
         types = {sdfg.arrays[edge.data.data].dtype for edge in (into, out)}
-        return here.subset == there.subset and len(types) == 1
+        near = node.memlet(OUTPUT if after else INPUT, graph)
+        return near.subset == (into if after else out).data.subset and len(types) == 1
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:
         """Change the node and remove the transposition; return the node."""
@@ -179,18 +161,7 @@ class FuseTranspose(transformation.SingleStateTransformation):
 
 
 def transposed(distribution: AnyDistribution) -> Distribution:
-    """
-    Return the distribution of the transposed matrix, whose local arrays are the transposed ones.
-
-    :raises TypeError: If it is in tiles, whose local arrays are one-dimensional.
-    """
-    if not isinstance(distribution, Distribution):
-        raise TypeError(f"tiles cannot be transposed in their local arrays: {distribution}")
-    return Distribution(
-        distribution.shape[::-1],
-        distribution.grid,
-        dims=distribution.dims[::-1],
-        block=distribution.block[::-1],
-        ranks=distribution.ranks,
-        pins=distribution.pins,
-    )
+    """Return the distribution of the transposed matrix, which is not in tiles; its local arrays are transposed, too."""
+    assert isinstance(distribution, Distribution)
+    turned = {name: getattr(distribution, name)[::-1] for name in ("shape", "dims", "block")}
+    return dataclasses.replace(distribution, **turned)

@@ -1,9 +1,10 @@
-"""Redistributions of an SDFG as tuning problems, with values for symbols."""
+"""Redistributions of an SDFG: selection, values for their symbols, and the problems that the tuner knows them by."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+import fnmatch
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from dace import symbolic
@@ -12,13 +13,34 @@ from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.distribution import AnyDistribution, decode_distribution
 from dace_redist.library_nodes import Redistribute
-from dace_redist.library_nodes.distributed_node import DistributedNode
 from dace_redist.library_nodes.environment import is_node_shared
-from dace_redist.library_nodes.node import plain_number, simplified
+from dace_redist.library_nodes.node import DistributedNode, plain_number, simplified
 from dace_redist.schedule import schedule
-from dace_redist.transformations.redistribution.lower import lower
-from dace_redist.transformations.redistribution.set_strategy import Where, chosen_nodes
+from dace_redist.transformations.stock import label_of, lower
 from dace_redist.tuning.problem import Problem, memory_name
+
+#: Selection of nodes: all (None), a pattern of labels, or a predicate.
+Where = str | Callable[[Any, SDFGState], bool] | None
+
+
+def chosen_nodes(sdfg: SDFG, where: Where = None) -> list[tuple[Redistribute | StockRedistribute, SDFGState]]:
+    """
+    Return the selected redistributions, of this package and stock ones, including those of nested SDFGs.
+
+    :param where: Selection of nodes, as for :func:`dace_redist.set_strategy`.
+    :raises ValueError: If ``where`` is given and no node matches; lists the labels.
+    """
+    every = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute | StockRedistribute)]
+    if where is None:
+        return every
+    if callable(where):
+        chosen = [(node, state) for node, state in every if where(node, state)]
+    else:
+        chosen = [(node, state) for node, state in every if fnmatch.fnmatchcase(label_of(node, state), where)]
+    if not chosen:
+        labels = ", ".join(sorted(label_of(node, state) for node, state in every)) or "none"
+        raise ValueError(f"no redistribution of {sdfg.name} matches {where!r}; it has {labels}")
+    return chosen
 
 
 def problems_of(
@@ -37,20 +59,10 @@ def problems_of(
     :raises TypeError: If a value is not an integer.
     """
     values = checked_symbols(sdfg, symbols)
-    ours = [(own_node(node, state), state) for node, state in chosen_nodes(copy.deepcopy(sdfg), where)]
-    named = [(str(node.label), problem_of(node, state, values, memory)) for node, state in ours]
-    if not named:
+    ours = [(lower(node, state), state) for node, state in chosen_nodes(copy.deepcopy(sdfg), where)]
+    if not ours:
         raise ValueError(f"{sdfg.name} has no redistribution to tune")
-    return named
-
-
-def own_node(node: Redistribute | StockRedistribute, state: SDFGState) -> Redistribute:
-    """
-    Return the node, or the replacement of a stock node.
-
-    :raises ValueError: If a stock node cannot be expressed; names it.
-    """
-    return lower(node, state, state.sdfg) if isinstance(node, StockRedistribute) else node
+    return [(str(node.label), problem_of(node, state, values, memory)) for node, state in ours]
 
 
 def checked_symbols(sdfg: SDFG, symbols: Mapping[str, int] | None) -> dict[str, int]:
@@ -72,11 +84,8 @@ def checked_symbols(sdfg: SDFG, symbols: Mapping[str, int] | None) -> dict[str, 
 
 def problem_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], memory: str | None = None) -> Problem:
     """
-    Return the problem of a node.
+    Return the problem of a node, given the values of the symbols of the outermost SDFG.
 
-    :param node: The node.
-    :param state: Its state.
-    :param values: Values of the symbols of the outermost SDFG.
     :param memory: Kind of memory of its arrays, unless the SDFG has one on the GPU; default: as in the SDFG. Arguments
         of the caller in main memory count as ordinary.
     :raises ValueError: If a symbol has no value, or the distributions are given at run time; names the node.
@@ -126,12 +135,7 @@ def _numbers(node: DistributedNode, expressions: Iterable[Any], values: Mapping[
 
 
 def with_values(node: DistributedNode, encoded: Any, values: Mapping[str, int]) -> AnyDistribution:
-    """
-    Return a distribution of a node with values for symbols.
-
-    :raises ValueError: If a symbol has no value; names the node.
-    """
-    try:
-        return decode_distribution(_numbers(node, encoded, values))
-    except ValueError as error:
-        raise ValueError(f'Redistribute "{node.label}": {error}') from error
+    """Return a distribution of a node with values for symbols; raise a ValueError if one has none."""
+    numbers = _numbers(node, encoded, values)
+    with node.naming(ValueError):
+        return decode_distribution(numbers)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dace import data, dtypes, symbolic
 from dace.sdfg import SDFG, SDFGState
-from dace.sdfg import utils as sdutil
-from dace.transformation import transformation
 
-from dace_redist.library_nodes import Redistribute
-from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
 from dace_redist.library_nodes.environment import NODE_SHARED, allocate_at_start, is_allocated_at_start
+from dace_redist.library_nodes.node import INPUT, OUTPUT
 from dace_redist.strategies import find_strategy
-from dace_redist.transformations.redistribution.lower import checked_sdfg
+from dace_redist.transformations.patterns import OfRedistribute, checked_sdfg
 
 _HEAP = (dtypes.StorageType.Default, dtypes.StorageType.CPU_Heap)
 
 
-class PlaceInSharedMemory(transformation.SingleStateTransformation):
+class PlaceInSharedMemory(OfRedistribute):
     """
     Allocate the transients next to a ``Redistribute`` in node-shared memory.
 
@@ -30,13 +25,6 @@ class PlaceInSharedMemory(transformation.SingleStateTransformation):
     program starts; if neither array lies on the GPU; and if the program has no other external memory
     (``AllocationLifetime.External``).
     """
-
-    node = transformation.PatternNode(Redistribute)
-
-    @classmethod
-    def expressions(cls) -> list[Any]:
-        """Return the pattern: one node."""
-        return [sdutil.node_path_graph(cls.node)]
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if the strategy in force is node-aware, and an array can be placed."""
@@ -54,9 +42,8 @@ class PlaceInSharedMemory(transformation.SingleStateTransformation):
 
     def _names(self, graph: SDFGState, sdfg: SDFG) -> list[str]:
         """Return the names of the arrays next to the node that can still be placed."""
-        edges = [e for e in graph.in_edges(self.node) if e.dst_conn == INPUT]
-        edges += [e for e in graph.out_edges(self.node) if e.src_conn == OUTPUT]
-        return [name for name in dict.fromkeys(e.data.data for e in edges) if _can_move(sdfg, name)]
+        names = (self.node.memlet(end, graph).data for end in (INPUT, OUTPUT))
+        return [name for name in dict.fromkeys(names) if _can_move(sdfg, name)]
 
 
 def place_in_shared_memory(sdfg: SDFG) -> SDFG:

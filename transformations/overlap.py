@@ -3,47 +3,36 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 from dace import SDFG, Memlet, SDFGState, dtypes, properties
 from dace.sdfg import nodes
-from dace.sdfg import utils as sdutil
-from dace.transformation import transformation
 
-from dace_redist.library_nodes import Redistribute, RedistributeWait
-from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
-from dace_redist.library_nodes.redistribute import PROGRESS, REQUEST
-from dace_redist.library_nodes.redistribute_wait import ORDER_INPUT, ORDER_OUTPUT
-from dace_redist.transformations.redistribution.surroundings import accesses
+from dace_redist.library_nodes import RedistributeWait
+from dace_redist.library_nodes.node import INPUT
+from dace_redist.library_nodes.redistribute import ORDER_INPUT, ORDER_OUTPUT, PROGRESS, REQUEST
+from dace_redist.transformations.patterns import OfRedistribute, accesses, output_of
 
 
 @properties.make_properties
-class OverlapRedistribute(transformation.SingleStateTransformation):
+class OverlapRedistribute(OfRedistribute):
     """
     Split a redistribution into a node that starts the transfer and a node that waits for it.
 
     DaCe's ``dace.libraries.comm.schedule.overlap_communication`` then moves independent computations between the two.
-    It can be applied to a blocking redistribution outside of maps, by any strategy except ``MPI``, if nothing else in
-    its state writes its input or output.
+    It can be applied to a blocking redistribution outside of maps, if nothing else in its state writes its input or
+    output.
     """
-
-    node = transformation.PatternNode(Redistribute)
 
     progress = properties.Property(
         dtype=str, default=PROGRESS[0], choices=list(PROGRESS), desc="What moves the transfer on: see Redistribute"
     )
 
-    @classmethod
-    def expressions(cls) -> list[Any]:
-        """Return the pattern: the redistribution."""
-        return [sdutil.node_path_graph(cls.node)]
-
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if it is blocking, and nothing else writes its input or output until the wait."""
         node = self.node
-        if node.nonblocking or node.strategy == "MPI" or graph.entry_node(node) is not None:
+        if node.nonblocking or graph.entry_node(node) is not None:
             return False
-        (out,) = (edge for edge in graph.out_edges(node) if edge.src_conn == OUTPUT)
+        out = output_of(node, graph)
         if not isinstance(out.dst, nodes.AccessNode) or graph.in_degree(out.dst) != 1:
             return False
         read = node.memlet(INPUT, graph).data
@@ -54,14 +43,11 @@ class OverlapRedistribute(transformation.SingleStateTransformation):
     def apply(self, graph: SDFGState, sdfg: SDFG) -> RedistributeWait:
         """Make the node non-blocking and add the wait; return the wait."""
         node = self.node
-        (out,) = (edge for edge in graph.out_edges(node) if edge.src_conn == OUTPUT)
+        out = output_of(node, graph)
         request, _ = sdfg.add_array(f"{node.label}_request", (1,), dtypes.int64, transient=True, find_new_name=True)
         node.set_nonblocking(self.progress)
-        wait, token, done = (
-            RedistributeWait(f"wait_{node.label}"),
-            graph.add_access(request),
-            graph.add_access(out.data.data),
-        )
+        wait, token = RedistributeWait(f"wait_{node.label}"), graph.add_access(request)
+        done = graph.add_access(out.data.data)
         graph.add_node(wait)
         graph.add_edge(node, REQUEST, token, None, Memlet(f"{request}[0]"))
         graph.add_edge(token, None, wait, REQUEST, Memlet(f"{request}[0]"))

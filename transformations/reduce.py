@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,30 +12,33 @@ from dace import SDFG, SDFGState
 from dace.data.distributed import ProcessGrid
 from dace.libraries.comm.nodes import Bcast, Reduce
 from dace.sdfg import nodes
-from dace.sdfg import utils as sdutil
 from dace.sdfg.graph import Edge
-from dace.transformation import transformation
 
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.library_nodes import Redistribute, SumReplicas
-from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
+from dace_redist.library_nodes.node import INPUT, OUTPUT
 from dace_redist.relabelling import MAX_REPORTED_RANKS
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.transform import Transform
-from dace_redist.transformations.redistribution.problems import with_values
-from dace_redist.transformations.redistribution.stock_descriptors import remove_unused
-from dace_redist.transformations.redistribution.surroundings import (
+from dace_redist.transformations.patterns import (
+    OfRedistribute,
     accesses,
-    is_computing,
-    is_plain,
+    can_compute,
+    input_of,
     is_used_after,
+    output_of,
     same,
 )
+from dace_redist.transformations.problems import with_values
+from dace_redist.transformations.stock import remove_unused
 
 #: Names of operators, by their names in MPI and in DaCe.
 _OPS = {f"MPI_{name.upper()}": name for name in ("sum", "prod", "min", "max")} | {
     **{"Sum": "sum", "Product": "prod", "Min": "min", "Max": "max"}
 }
+
+#: Code of a tasklet that writes 0.
+_ZERO = re.compile(r"\s*\w+\s*=\s*0[\s;]*$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +49,11 @@ class _Reduction:
     node: Any
     into: Edge  # the partial results
     result: nodes.AccessNode  # what it writes
-    source: AnyDistribution  # of the partial results
+    source: Any  # distribution of the partial results
     op: str
 
 
-class FuseReduceBcast(transformation.SingleStateTransformation):
+class FuseReduceBcast(OfRedistribute):
     """
     Fuse a reduction of partial results, a redistribution, and a broadcast of its result into one redistribution.
 
@@ -59,26 +63,21 @@ class FuseReduceBcast(transformation.SingleStateTransformation):
     between. The order of the additions changes.
     """
 
-    node = transformation.PatternNode(Redistribute)
-
-    @classmethod
-    def expressions(cls) -> list[Any]:
-        """Return the pattern: the redistribution."""
-        return [sdutil.node_path_graph(cls.node)]
-
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if a reduction precedes the node, or a broadcast follows it."""
-        node = self.node
-        if not (is_plain(node) and is_computing(node)):
-            return False
-        return _reduction_before(node, graph, sdfg) is not None or _broadcast_after(node, graph, sdfg) is not None
+        reduction = _reduction_before(self.node, graph, sdfg)
+        return reduction is not None or _broadcast_after(self.node, graph, sdfg) is not None
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:
         """Change the node and remove the others; return the node."""
         node = self.node
         broadcast = _broadcast_after(node, graph, sdfg)
         if broadcast is not None:
-            _remove_broadcast(node, *broadcast, graph)
+            sending, after, target = broadcast
+            node.target, out = target.encoded, output_of(node, graph)
+            graph.add_edge(node, OUTPUT, after, None, copy.deepcopy(out.data))
+            graph.remove_node(out.dst)
+            _remove_with_arguments(sending, graph)
         reduction = _reduction_before(node, graph, sdfg)
         if reduction is not None:
             _join_reduction(node, reduction, graph, sdfg)
@@ -87,27 +86,32 @@ class FuseReduceBcast(transformation.SingleStateTransformation):
 
 def _reduction_before(node: Redistribute, state: SDFGState, sdfg: SDFG) -> _Reduction | None:
     """Return the reduction that writes the input of a node, if the node can include it."""
-    if node.op:
+    into = input_of(node, state)
+    if not can_compute(node) or node.op or not isinstance(into.src, nodes.AccessNode):
         return None
-    (into,) = (edge for edge in state.in_edges(node) if edge.dst_conn == INPUT)
-    written = _last_write(into.src, state, sdfg) if isinstance(into.src, nodes.AccessNode) else None
+    written = _last_write(into.src, state)
     if written is None or is_used_after(sdfg, state, into.data.data):
         return None
     where, result = written
     (writer,) = (edge.src for edge in where.in_edges(result))
-    if isinstance(writer, SumReplicas):
-        found = _sum_replicas(writer, node, where, result)
-    elif isinstance(writer, Reduce):
-        found = _reduce(writer, node, where, result, sdfg)
+    if isinstance(writer, SumReplicas) and can_compute(writer):
+        source, added = writer.distributions()
+        partial, op = input_of(writer, where), "sum"
+        fits = same(added, node.distributions()[0])
+    elif isinstance(writer, Reduce) and str(writer.op) in _OPS:
+        source = _with_replicas(node.distributions()[0], writer, where, sdfg)
+        partial, op = input_of(writer, where, "_inbuffer"), _OPS[str(writer.op)]
+        written_part = output_of(writer, where, "_outbuffer").data.subset
+        fits = source is not None and isinstance(partial.src, nodes.AccessNode) and partial.data.subset == written_part
     else:
         return None
-    return found if found is not None and _fits(found, node, state, sdfg) else None
+    found = _Reduction(where, writer, partial, result, source, op)
+    return found if fits and _fits(found, node, state, sdfg) else None
 
 
 def _fits(found: _Reduction, node: Redistribute, state: SDFGState, sdfg: SDFG) -> bool:
     """Return True if only the redistribution uses the result, and its factors and types allow the reduction."""
-    partial, name = found.into.data.data, found.result.data
-    (into,) = (edge for edge in state.in_edges(node) if edge.dst_conn == INPUT)
+    partial, name, into = found.into.data.data, found.result.data, input_of(node, state)
     if state.out_degree(into.src) != 1:
         return False
     if partial == name:
@@ -116,13 +120,12 @@ def _fits(found: _Reduction, node: Redistribute, state: SDFGState, sdfg: SDFG) -
             return False
     elif {one for _, one in accesses(sdfg, name)} != {found.result, into.src} or _is_written(partial, found, state):
         return False
-    plain = (node.alpha, node.conj) == (1, False)
     types = [array.dtype.base_type.as_numpy_dtype() for array, _ in node.arrays(sdfg, state)]
     try:
         Transform(1, *types, beta=2 if node.beta != 0 else 0, op=found.op)
     except (ValueError, TypeError):
         return False
-    return plain or found.op == "sum"
+    return (node.alpha, node.conj) == (1, False) or found.op == "sum"
 
 
 def _is_written(partial: str, found: _Reduction, state: SDFGState) -> bool:
@@ -134,79 +137,7 @@ def _is_written(partial: str, found: _Reduction, state: SDFGState) -> bool:
     return [one for one in state.data_nodes() if one.data == partial] != [found.into.src]
 
 
-def _sum_replicas(
-    adding: SumReplicas, node: Redistribute, state: SDFGState, result: nodes.AccessNode
-) -> _Reduction | None:
-    if not is_plain(adding) or adding.element_bytes != 0:
-        return None
-    partial, added = adding.distributions()
-    if not same(added, node.distributions()[0]):
-        return None
-    (into,) = (edge for edge in state.in_edges(adding) if edge.dst_conn == INPUT)
-    return _Reduction(state, adding, into, result, partial, "sum")
-
-
-def _reduce(
-    reducing: Reduce, node: Redistribute, state: SDFGState, result: nodes.AccessNode, sdfg: SDFG
-) -> _Reduction | None:
-    source = _with_replicas(node.distributions()[0], reducing, state, sdfg)
-    (into,) = (edge for edge in state.in_edges(reducing) if edge.dst_conn == "_inbuffer")
-    if source is None or str(reducing.op) not in _OPS or not isinstance(into.src, nodes.AccessNode):
-        return None
-    (out,) = (edge for edge in state.out_edges(reducing) if edge.src_conn == "_outbuffer")
-    if out.data.subset != into.data.subset:
-        return None
-    return _Reduction(state, reducing, into, result, source, _OPS[str(reducing.op)])
-
-
-def _broadcast_after(
-    node: Redistribute, state: SDFGState, sdfg: SDFG
-) -> tuple[Bcast, nodes.AccessNode, nodes.AccessNode, Distribution] | None:
-    """Return the broadcast of a node's output, the arrays before and after it, and the target with its replicas."""
-    (out,) = (edge for edge in state.out_edges(node) if edge.src_conn == OUTPUT)
-    if not isinstance(out.dst, nodes.AccessNode) or state.in_degree(out.dst) != 1 or state.out_degree(out.dst) != 1:
-        return None
-    sending = state.out_edges(out.dst)[0].dst
-    if not isinstance(sending, Bcast) or sending.nonblocking or node.beta != 0:
-        return None
-    target = _with_replicas(node.distributions()[1], sending, state, sdfg)
-    results = [edge for edge in state.out_edges(sending) if edge.src_conn == "_outbuffer"]
-    if target is None or len(results) != 1 or results[0].data.subset != out.data.subset:
-        return None
-    return sending, out.dst, results[0].dst, target
-
-
-def _with_replicas(distribution: AnyDistribution, collective: Any, state: SDFGState, sdfg: SDFG) -> Distribution | None:
-    """Return a distribution over the first ranks of sub-grids, extended to replicas on all ranks of the sub-grids."""
-    if not isinstance(distribution, Distribution) or _root(collective, state) != 0:
-        return None
-    name = next((edge.data.data for edge in state.in_edges(collective) if edge.dst_conn == "_grid"), None)
-    grids = {desc.name: desc for desc in sdfg.arrays.values() if isinstance(desc, ProcessGrid)}
-    grid = sdfg.arrays.get(name)
-    if not isinstance(grid, ProcessGrid) or not grid.is_subgrid or grid.exact_grid is not None:
-        return None
-    parent = grids.get(grid.parent_grid)
-    if parent is None or parent.is_subgrid or [str(n) for n in parent.shape] != [str(n) for n in distribution.grid]:
-        return None
-    kept = [axis for axis, keep in enumerate(grid.color) if keep]
-    if any(distribution.pins[axis] != 0 for axis in kept):
-        return None
-    pins = [None if axis in kept else pin for axis, pin in enumerate(distribution.pins)]
-    return dataclasses.replace(distribution, pins=pins)
-
-
-def _root(collective: Any, state: SDFGState) -> int | None:
-    """Return the root of a collective; None unless it is a constant."""
-    for edge in state.in_edges(collective):
-        if edge.dst_conn == "_root" and isinstance(edge.src, nodes.AccessNode):
-            writers = [write.src for write in state.in_edges(edge.src)]
-            if len(writers) == 1 and isinstance(writers[0], nodes.Tasklet):
-                _, assigned, value = writers[0].code.as_string.partition("=")
-                return int(value) if assigned and value.strip(" ;\n").isdigit() else None
-    return None
-
-
-def _last_write(access: nodes.AccessNode, state: SDFGState, sdfg: SDFG) -> tuple[SDFGState, nodes.AccessNode] | None:
+def _last_write(access: nodes.AccessNode, state: SDFGState) -> tuple[SDFGState, nodes.AccessNode] | None:
     """Return state and node of the last write to an array, in this state or in a chain of states before it."""
     here = [access] if state.in_degree(access) > 0 else []
     while not here:
@@ -224,50 +155,77 @@ def _last_write(access: nodes.AccessNode, state: SDFGState, sdfg: SDFG) -> tuple
     return (state, access) if state.in_degree(access) == 1 else None
 
 
-def _remove_broadcast(
-    node: Redistribute,
-    sending: Bcast,
-    before: nodes.AccessNode,
-    after: nodes.AccessNode,
-    target: Distribution,
-    state: SDFGState,
-) -> None:
-    node.target = target.encoded
-    (out,) = (edge for edge in state.out_edges(node) if edge.src_conn == OUTPUT)
-    state.add_edge(node, OUTPUT, after, None, copy.deepcopy(out.data))
-    state.remove_node(before)
-    _remove_with_arguments(sending, state)
+def _broadcast_after(
+    node: Redistribute, state: SDFGState, sdfg: SDFG
+) -> tuple[Bcast, nodes.AccessNode, Distribution] | None:
+    """Return the broadcast of a node's output, the array after it, and the target with its replicas."""
+    out = output_of(node, state)
+    if not isinstance(out.dst, nodes.AccessNode) or state.in_degree(out.dst) != 1 or state.out_degree(out.dst) != 1:
+        return None
+    sending = state.out_edges(out.dst)[0].dst
+    if not (can_compute(node) and isinstance(sending, Bcast)) or sending.nonblocking or node.beta != 0:
+        return None
+    target = _with_replicas(node.distributions()[1], sending, state, sdfg)
+    results = [edge for edge in state.out_edges(sending) if edge.src_conn == "_outbuffer"]
+    if target is None or len(results) != 1 or results[0].data.subset != out.data.subset:
+        return None
+    return sending, results[0].dst, target
+
+
+def _with_replicas(distribution: AnyDistribution, collective: Any, state: SDFGState, sdfg: SDFG) -> Distribution | None:
+    """Return a distribution over the first ranks of sub-grids, extended to replicas on all ranks of the sub-grids."""
+    if not isinstance(distribution, Distribution) or not _is_from_the_first(collective, state):
+        return None
+    name = next((edge.data.data for edge in state.in_edges(collective) if edge.dst_conn == "_grid"), None)
+    grids = {desc.name: desc for desc in sdfg.arrays.values() if isinstance(desc, ProcessGrid)}
+    grid = sdfg.arrays.get(name)
+    if not isinstance(grid, ProcessGrid) or not grid.is_subgrid or grid.exact_grid is not None:
+        return None
+    parent = grids.get(grid.parent_grid)
+    if parent is None or parent.is_subgrid or [str(n) for n in parent.shape] != [str(n) for n in distribution.grid]:
+        return None
+    kept = [axis for axis, keep in enumerate(grid.color) if keep]
+    if any(distribution.pins[axis] != 0 for axis in kept):
+        return None
+    pins = [None if axis in kept else pin for axis, pin in enumerate(distribution.pins)]
+    return dataclasses.replace(distribution, pins=pins)
+
+
+def _is_from_the_first(collective: Any, state: SDFGState) -> bool:
+    """Return True if the root of a collective is the constant 0, which one tasklet writes."""
+    roots = [edge.src for edge in state.in_edges(collective) if edge.dst_conn == "_root"]
+    writers = [edge.src for root in roots for edge in state.in_edges(root)]
+    return len(writers) == 1 and isinstance(writers[0], nodes.Tasklet) and bool(_ZERO.match(writers[0].code.as_string))
 
 
 def _join_reduction(node: Redistribute, found: _Reduction, state: SDFGState, sdfg: SDFG) -> None:
     node.source, node.op = found.source.encoded, found.op
-    (into,) = (edge for edge in state.in_edges(node) if edge.dst_conn == INPUT)
-    source, memlet = found.into.src, copy.deepcopy(found.into.data)
+    into, source, memlet = input_of(node, state), found.into.src, copy.deepcopy(found.into.data)
+    apart = found.result.data != memlet.data
     if found.state is state:
         state.add_edge(source, found.into.src_conn, node, INPUT, memlet)
         state.remove_node(into.src)
-    elif found.result.data != memlet.data:
+    elif apart:
         state.add_edge(state.add_read(memlet.data), None, node, INPUT, memlet)
         state.remove_node(into.src)
     _remove_with_arguments(found.node, found.state)
     if found.state is not state:
         left = {found.result, source} & set(found.state.nodes())
         found.state.remove_nodes_from([one for one in left if found.state.degree(one) == 0])
-    if found.result.data != memlet.data:
+    if apart:
         sdfg.remove_data(found.result.data)
 
 
 def _remove_with_arguments(collective: Any, state: SDFGState) -> None:
     """Remove a node with its root, and its grid unless it is used elsewhere."""
-    grids = [edge.data.data for edge in state.in_edges(collective) if edge.dst_conn == "_grid"]
-    before = {edge.src for edge in state.in_edges(collective) if edge.dst_conn in ("_root", "_grid")}
+    before = {edge.src: edge.dst_conn for edge in state.in_edges(collective) if edge.dst_conn in ("_root", "_grid")}
     state.remove_node(collective)
-    for argument in before:
-        if state.out_degree(argument) == 0 and argument.data not in grids:
+    for argument, connector in before.items():
+        if connector == "_grid":
+            remove_unused(state.sdfg, argument.data)
+        elif state.out_degree(argument) == 0:
             writers = [edge.src for edge in state.in_edges(argument) if isinstance(edge.src, nodes.Tasklet)]
             state.remove_nodes_from([argument, *writers])
-    for name in grids:
-        remove_unused(state.sdfg, name)
 
 
 def fuse_sums(sdfg: SDFG, values: Mapping[str, int]) -> int:
@@ -283,7 +241,7 @@ def fuse_sums(sdfg: SDFG, values: Mapping[str, int]) -> int:
     fused = 0
     for state in sdfg.states():
         for node in [one for one in state.nodes() if isinstance(one, Redistribute)]:
-            found = _reduction_before(node, state, sdfg) if is_plain(node) and is_computing(node) else None
+            found = _reduction_before(node, state, sdfg)
             if found is not None and isinstance(found.node, SumReplicas) and _pays(found.node, node, values):
                 _join_reduction(node, found, state, sdfg)
                 fused += 1

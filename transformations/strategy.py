@@ -1,4 +1,4 @@
-"""Choice of strategies from the tuning record."""
+"""Choice of strategies: by hand, or from the tuning record."""
 
 from __future__ import annotations
 
@@ -6,18 +6,37 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
 from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.errors import RedistributionError
 from dace_redist.library_nodes import Redistribute
 from dace_redist.mpi.collective import check_same, checked_communicator, together
-from dace_redist.strategies import AUTO, OPTIONS, options_on_gpu
-from dace_redist.transformations.redistribution.lower import checked_sdfg
-from dace_redist.transformations.redistribution.problems import checked_symbols, own_node, problem_of
-from dace_redist.transformations.redistribution.set_strategy import Where, chosen_nodes
+from dace_redist.strategies import AUTO, OPTIONS, check_options, find_strategy, options_on_gpu
+from dace_redist.transformations.patterns import checked_sdfg
+from dace_redist.transformations.problems import Where, checked_symbols, chosen_nodes, problem_of
+from dace_redist.transformations.stock import lower
 from dace_redist.tuning.auto import NOT_IN_C_ORDER, Choice, choose_all
 from dace_redist.tuning.problem import Problem, check_memory
+
+
+def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> SDFG:
+    """
+    Set the strategy of redistributions; stock nodes among them are replaced first.
+
+    :param sdfg: Changed in place, including nested SDFGs.
+    :param name: Name of a strategy, or ``"Auto"``.
+    :param where: None: all nodes; a string: those whose label matches it (``*`` and ``?`` as in file names);
+        a function of node and state: those for which it returns True.
+    :param options: Options of the strategy, e.g. ``chunk_bytes=8 << 20``.
+    :return: ``sdfg``.
+    :raises ValueError: If the strategy or an option is unknown or out of range, or if no node matches.
+    :raises TypeError: If ``sdfg`` is not an SDFG, or an option has the wrong type.
+    """
+    checked_sdfg(sdfg, "set_strategy")
+    check_options(find_strategy(name), options)
+    for node, state in chosen_nodes(sdfg, where):
+        lower(node, state).set_strategy(name, **options)
+    return sdfg
 
 
 def choose_strategies(
@@ -68,47 +87,38 @@ def choose_strategies(
                 choices[node] = Choice(node.strategy, {}, False, f"not measured: {error}")
     keys = [(str(node.label), problem.identity) for node, problem in problems.items()]
     check_same(comm, "the redistributions of their programs", keys)
-    here = {node: problem for node, problem in problems.items() if not problem.on_gpu}
-    there = {node: problem for node, problem in problems.items() if problem.on_gpu}
-    choices |= zip(here, choose_all(list(here.values()), comm, record), strict=True)
-    choices |= _chosen_on_gpus(there, comm, record)
+    for on_gpu in (False, True):
+        group = {node: problem for node, problem in problems.items() if problem.on_gpu == on_gpu}
+        choices |= _chosen(group, comm, record)
     for node, choice in choices.items():
         if choice.recorded or (choice.predicted and node.implementation is None):
-            options = {**choice.options, **_common_options(node)}
-            if node in there:
-                options = options_on_gpu(choice.strategy, options)
-            node.set_strategy(choice.strategy, **options)
+            common = {n: v for n, v in node.options.items() if n in AUTO.options and v != OPTIONS[n].default}
+            options = {**choice.options, **common}
+            on_gpu = node in problems and problems[node].on_gpu
+            node.set_strategy(choice.strategy, **(options_on_gpu(choice.strategy, options) if on_gpu else options))
     return choices
 
 
-def _chosen_on_gpus(
+def _chosen(
     problems: Mapping[Redistribute, Problem], comm: Any, record: str | os.PathLike[str] | None
 ) -> dict[Redistribute, Choice]:
-    """Return the choices for arrays on GPUs; without a usable GPU the nodes are unchanged. Collective."""
-    if not problems:
-        return {}
+    """Return the choices for arrays in main memory, or for arrays on GPUs. Collective."""
     try:
-        return dict(zip(problems, choose_all(list(problems.values()), comm, record), strict=True))
+        return dict(zip(problems, choose_all(list(problems.values()), comm, record), strict=True)) if problems else {}
     except (RuntimeError, RedistributionError) as error:  # a BuildError is a RuntimeError
+        if not any(problem.on_gpu for problem in problems.values()):
+            raise
         return {node: Choice(node.strategy, {}, False, f"no GPU can be used here: {error}") for node in problems}
 
 
 def _considered(sdfg: SDFG, where: Where, every: bool) -> list[tuple[Redistribute, SDFGState]]:
-    """Return the nodes to choose for, after replacing stock nodes."""
+    """Return the nodes to choose for, after replacing stock nodes; those that cannot be expressed are left out."""
     considered = []
-    for node, state in chosen_nodes(sdfg, where):
-        if isinstance(node, StockRedistribute):
-            try:
-                node = own_node(node, state)
-            except ValueError:
-                continue
+    for found, state in chosen_nodes(sdfg, where):
+        try:
+            node = lower(found, state)
+        except ValueError:
+            continue
         if every or node.implementation is None:
             considered.append((node, state))
     return considered
-
-
-def _common_options(node: Redistribute) -> dict[str, Any]:
-    """Return the options common to all strategies that the program sets."""
-    return {
-        name: value for name, value in node.options.items() if name in AUTO.options and value != OPTIONS[name].default
-    }

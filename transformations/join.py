@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import networkx as nx
 from dace import SDFG, SDFGState
-from dace.sdfg import utils as sdutil
-from dace.transformation import transformation
 
 from dace_redist.library_nodes import JointRedistribute, Redistribute
-from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
-from dace_redist.library_nodes.node import COMMUNICATORS
-from dace_redist.transformations.redistribution.surroundings import is_computing
+from dace_redist.library_nodes.node import COMMUNICATORS, INPUT, OUTPUT
+from dace_redist.transformations.patterns import OfRedistribute
 
 
-class JoinRedistributes(transformation.SingleStateTransformation):
+class JoinRedistributes(OfRedistribute):
     """
     Join independent redistributions of a state into one exchange with one message per pair of ranks.
 
     It pays for small messages. All redistributions of the state are joined that have the same communicator, no ``op``,
-    and arrays in main memory, and that are blocking. The joint exchange packs messages, whatever their
-    strategies were; nodes with strategy ``MPI`` are unchanged.
+    and arrays in main memory, and that are blocking, whatever their strategies were.
     """
-
-    node = transformation.PatternNode(Redistribute)
-
-    @classmethod
-    def expressions(cls) -> list[Any]:
-        """Return the pattern: one of the redistributions."""
-        return [sdutil.node_path_graph(cls.node)]
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if another redistribution can be joined."""
@@ -90,10 +77,8 @@ def join(found: list[Redistribute], state: SDFGState) -> JointRedistribute:
 
 
 def _can_join(node: Redistribute, state: SDFGState) -> bool:
-    scope = state.entry_node(node)
-    if any(node.on_gpu(state.sdfg, state)):
-        return False
-    return is_computing(node) and not (node.given_at_run_time or node.op or node.nonblocking) and scope is None
+    single = node.element_bytes != 0 or node.given_at_run_time or node.op or node.nonblocking
+    return not (single or any(node.on_gpu(state.sdfg, state)) or state.entry_node(node) is not None)
 
 
 def _communicator(node: Redistribute, state: SDFGState) -> set[tuple[str, str]]:

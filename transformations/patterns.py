@@ -1,4 +1,4 @@
-"""Predicates on the nodes and arrays around a redistribution, for transformations."""
+"""Base of the transformations of one redistribution, and predicates on the nodes and arrays around it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,33 @@ from typing import Any
 
 from dace import SDFG, SDFGState
 from dace.sdfg import nodes
+from dace.sdfg import utils as sdutil
+from dace.transformation import transformation
 from dace.transformation.passes.analysis import StateReachability
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.library_nodes import Redistribute
-from dace_redist.library_nodes.node import COMMUNICATORS
+from dace_redist.library_nodes.node import COMMUNICATORS, INPUT, OUTPUT
 from dace_redist.tuning.problem import canonical
+
+
+class OfRedistribute(transformation.SingleStateTransformation):
+    """Transformation whose pattern has a redistribution; by default nothing else."""
+
+    node = transformation.PatternNode(Redistribute)
+
+    @classmethod
+    def expressions(cls) -> list[Any]:
+        """Return the pattern: the redistribution."""
+        return [sdutil.node_path_graph(cls.node)]
+
+
+def checked_sdfg(given: Any, caller: str) -> SDFG:
+    """Return an SDFG unchanged; raise a TypeError for anything else, with the way to the SDFG of a program."""
+    if isinstance(given, SDFG):
+        return given
+    remedy = ": pass its SDFG, program.to_sdfg()" if hasattr(given, "to_sdfg") else ""
+    raise TypeError(f"{caller} takes an SDFG, got {type(given).__name__}{remedy}")
 
 
 def is_plain(node: Any) -> bool:
@@ -21,9 +42,21 @@ def is_plain(node: Any) -> bool:
     return not (node.given_at_run_time or special or {*COMMUNICATORS} & set(node.in_connectors))
 
 
-def is_computing(node: Redistribute) -> bool:
-    """True if a node can compute with elements: not with stock DaCe's code, nor with elements in pieces."""
-    return bool(node.strategy != "MPI" and node.element_bytes == 0)
+def can_compute(node: Redistribute) -> bool:
+    """True for a plain redistribution of whole elements, which it can convert, scale and reduce."""
+    return is_plain(node) and bool(node.element_bytes == 0)
+
+
+def input_of(node: nodes.Node, state: SDFGState, connector: str = INPUT) -> Any:
+    """Return the edge into a connector."""
+    (edge,) = (edge for edge in state.in_edges(node) if edge.dst_conn == connector)
+    return edge
+
+
+def output_of(node: nodes.Node, state: SDFGState, connector: str = OUTPUT) -> Any:
+    """Return the edge out of a connector."""
+    (edge,) = (edge for edge in state.out_edges(node) if edge.src_conn == connector)
+    return edge
 
 
 def is_only_used_between(graph: SDFGState, sdfg: SDFG, between: nodes.AccessNode) -> bool:

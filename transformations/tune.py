@@ -11,8 +11,7 @@ from dace import SDFG
 from dace_redist.mpi.collective import checked_communicator, together
 from dace_redist.redistribution.bench import BENCH
 from dace_redist.schedule import Schedule
-from dace_redist.transformations.redistribution.problems import problems_of
-from dace_redist.transformations.redistribution.set_strategy import Where
+from dace_redist.transformations.problems import Where, problems_of
 from dace_redist.tuning.problem import Problem, check_memory
 from dace_redist.tuning.tune import Tuning
 from dace_redist.tuning.tune import tune as tune_problems
@@ -48,7 +47,7 @@ def tune(
         ``"shared-source"``,
         ``"shared-target"`` or ``"shared-both"``; or on the GPUs of the ranks, ``"gpu"`` (both), ``"gpu-source"`` or
         ``"gpu-target"``. Default, and for arrays on the GPU in an SDFG: as in the SDFG, else ordinary.
-    :param strategies: Names of the strategies to try; default: all except stock DaCe's.
+    :param strategies: Names of the strategies to try; default: all.
     :param options: Values to try by option, as ``{"chunk_bytes": [1 << 20, 8 << 20]}``; default: those of
         :data:`dace_redist.strategies.OPTIONS`.
     :param record: File of the record; default: ``DACE_REDIST_RECORD``, else a file in the user's data folder.

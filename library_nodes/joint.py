@@ -1,4 +1,4 @@
-"""Library node that moves several distributed tensors in one exchange."""
+"""Library nodes that move several tensors in one exchange, and that add partial sums."""
 
 from __future__ import annotations
 
@@ -10,28 +10,13 @@ from dace.libraries.comm.nodes.node import CommNode
 from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.distribution import decode_distribution
-from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
-from dace_redist.library_nodes.node import RedistNode, symbols_of
+from dace_redist.library_nodes.node import INPUT, NUMBERS, OUTPUT, DistributedNode, RedistNode, symbols_of
 from dace_redist.library_nodes.redistribute import Redistribute
 
 _GPU_REMEDY = "only Redistribute nodes, one for each tensor, move arrays on the GPU"
 
-
-def _lists(text: str) -> properties.ShapeProperty:
-    return properties.ShapeProperty(default=(), category="Semantics", desc=f"{text}, each with its length before it")
-
-
-def _joined(lists: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
-    return tuple(number for one in lists for number in (len(one), *one))
-
-
-def _apart(joined: Sequence[Any]) -> list[list[Any]]:
-    lists, rest = [], list(joined)
-    while rest:
-        length = int(rest[0])
-        lists.append(rest[1 : 1 + length])
-        rest = rest[1 + length :]
-    return lists
+#: Lists that describe a tensor: source, target, axes, region, and the factors with a flag for conjugation.
+_LISTS = 5
 
 
 @library.node
@@ -53,9 +38,9 @@ class JointRedistribute(RedistNode, CommNode):
     verb = "move"
     gpu_remedy = _GPU_REMEDY
 
-    sources, targets = _lists("Source distributions, encoded"), _lists("Target distributions, encoded")
-    permutations, regions = _lists("Source axes of the target axes"), _lists("Regions")
-    factors = _lists("alpha, beta and whether the input is conjugated")
+    encoded = properties.ShapeProperty(  # of a type in which DaCe replaces symbols
+        default=(), category="Semantics", desc="The lists that describe the tensors, each with its length before it"
+    )
 
     def __init__(self, name: str, tensors: Sequence[Redistribute]) -> None:
         connectors = [{f"{end}_{i}" for i in range(len(tensors))} for end in (INPUT, OUTPUT)]
@@ -68,25 +53,28 @@ class JointRedistribute(RedistNode, CommNode):
                     f"{self.title}: {tensor.title} cannot move with others: op, distributions given at run time, "
                     "element_bytes and nonblocking are for one tensor"
                 )
-        self.sources, self.targets = (_joined([getattr(t, end) for t in tensors]) for end in ("source", "target"))
-        self.permutations, self.regions = _joined([t.axes for t in tensors]), _joined([t.region for t in tensors])
-        self.factors = _joined([(t.alpha, t.beta, int(t.conj)) for t in tensors])
+        lists = [(t.source, t.target, t.axes, t.region, (t.alpha, t.beta, int(t.conj))) for t in tensors]
+        self.encoded = tuple(number for each in lists for one in each for number in (len(one), *one))
 
     @property
     def tensors(self) -> list[Redistribute]:
         """A node for each tensor, whose arrays are those of this node."""
-        kept = (self.sources, self.targets, self.permutations, self.regions, self.factors)
-        return [JointTensor(self, number, *lists) for number, lists in enumerate(zip(*map(_apart, kept), strict=True))]
+        lists, rest = [], list(self.encoded)
+        while rest:
+            end = 1 + int(rest[0])
+            lists.append(rest[1:end])
+            rest = rest[end:]
+        return [_Tensor(self, n, *lists[n * _LISTS : (n + 1) * _LISTS]) for n in range(len(lists) // _LISTS)]
 
     @property
     def operand_connectors(self) -> list[str]:
         """Connectors of the inputs."""
-        return [f"{INPUT}_{number}" for number in range(len(_apart(self.sources)))]
+        return [f"{INPUT}_{number}" for number in range(len(self.out_connectors))]
 
     @property
     def free_symbols(self) -> set[str]:
         """Symbols of distributions, regions and factors, in addition to those of any node."""
-        return super().free_symbols | symbols_of((*self.sources, *self.targets, *self.regions, *self.factors))
+        return super().free_symbols | symbols_of(self.encoded)
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """
@@ -95,7 +83,7 @@ class JointRedistribute(RedistNode, CommNode):
         :raises ValueError: If a check fails; names the node and the tensor.
         """
         self._validate_symbols(sdfg, state)
-        self._validate_communicator(sdfg, state)
+        self._validate_communicator(state)
         tensors = self.tensors
         for tensor in tensors:
             tensor.validate(sdfg, state)
@@ -106,32 +94,17 @@ class JointRedistribute(RedistNode, CommNode):
             raise ValueError(f"{self.title}: every output must be an array of its own, got {', '.join(again)} again")
 
 
-class JointTensor(Redistribute):
-    """
-    One tensor of a :class:`JointRedistribute`: its properties, and the arrays at the connectors of that node.
-
-    :param joint: The joint node.
-    :param number: Number of the tensor.
-    """
+class _Tensor(Redistribute):
+    """One tensor of a joint node: its properties, and the arrays at the connectors of that node."""
 
     takes_gpu_arrays = False
     gpu_remedy = _GPU_REMEDY
 
-    def __init__(
-        self,
-        joint: JointRedistribute,
-        number: int,
-        source: Sequence[Any],
-        target: Sequence[Any],
-        axes: Sequence[int],
-        region: Sequence[Any],
-        factors: Sequence[Any],
-    ) -> None:
+    def __init__(self, joint: JointRedistribute, number: int, source: Any, target: Any, *rest: Any) -> None:
         self._joint, self._number = joint, number
-        both = [decode_distribution(side) for side in (source, target)]
-        super().__init__(
-            f"{joint.label}[{number}]", *both, "Pack", alpha=factors[0], beta=factors[1], conj=bool(factors[2])
-        )
+        axes, region, (alpha, beta, conj) = rest
+        ends = [decode_distribution(side) for side in (source, target)]
+        super().__init__(f"{joint.label}[{number}]", *ends, "Pack", alpha=alpha, beta=beta, conj=bool(conj))
         self.axes, self.region = list(map(int, axes)), tuple(region)
 
     def memlet(self, connector: str, state: SDFGState) -> Memlet:
@@ -140,3 +113,23 @@ class JointTensor(Redistribute):
 
     def _validate_symbols(self, sdfg: SDFG, state: SDFGState) -> None:
         """Check nothing: the joint node does."""
+
+
+@library.node
+class SumReplicas(DistributedNode):
+    """
+    Sum of partial results: under ``source`` every replica of a part holds one, under ``target`` the ranks hold the sum.
+
+    The ranks that hold replicas of one part own its sum in the target: each a box without overlaps (a reduce-scatter;
+    with a single owner a reduce), or each the whole (an allreduce).
+
+    :param name: Label, for error messages.
+    :param source: Distribution of the partial sums: grid axes that no tensor axis names hold them.
+    :param target: Distribution of the sums, of the same global shape.
+    """
+
+    implementations: dict[str, Any] = {}
+    default_implementation = "MPI"
+    element_types = NUMBERS
+    verb = "add"
+    gpu_remedy = 'take a Redistribute node with op="sum", which adds arrays on the GPU'

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from dace import SDFG, SDFGState
 from dace.libraries.comm.nodes.node import CommNode
 from dace.sdfg import nodes
-from dace.sdfg import utils as sdutil
-from dace.transformation import transformation
 from networkx.utils import UnionFind
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.library_nodes import Redistribute
-from dace_redist.library_nodes.distributed_node import INPUT, OUTPUT
-from dace_redist.library_nodes.node import symbols_of
+from dace_redist.library_nodes.node import INPUT, OUTPUT, symbols_of
 from dace_redist.relabelling import cost_of, relabel
 from dace_redist.schedule import schedule
-from dace_redist.transformations.redistribution.surroundings import is_named_by_edges, is_plain
+from dace_redist.transformations.patterns import OfRedistribute, is_named_by_edges, is_plain, output_of
 
 
 class _Crossing(NamedTuple):
@@ -31,7 +28,7 @@ class _Crossing(NamedTuple):
     itemsize: int
 
 
-class RelabelGrid(transformation.SingleStateTransformation):
+class RelabelGrid(OfRedistribute):
     """
     Renumber the ranks of all distributions between redistributions into and out of a group of arrays.
 
@@ -42,36 +39,23 @@ class RelabelGrid(transformation.SingleStateTransformation):
     result then does not depend on the numbering of ranks. It is applied only if it reduces traffic.
     """
 
-    node = transformation.PatternNode(Redistribute)
-
-    @classmethod
-    def expressions(cls) -> list[Any]:
-        """Return the pattern: a redistribution into these arrays."""
-        return [sdutil.node_path_graph(cls.node)]
-
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if ranks can be permuted, and a permutation reduces traffic."""
         crossings = _crossings(self.node, graph, sdfg)
-        return bool(crossings) and _cost(crossings, _renumbered(crossings)) < _cost(crossings, _insides(crossings))
+        insides = [crossing.inside for crossing in crossings]
+        return bool(crossings) and _cost(crossings, _renumbered(crossings)) < _cost(crossings, insides)
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> list[Redistribute]:
         """Change the nodes; return them."""
         crossings = _crossings(self.node, graph, sdfg)
         for crossing, inside in zip(crossings, _renumbered(crossings), strict=True):
-            if crossing.enters:
-                crossing.node.target = inside.encoded
-            else:
-                crossing.node.source = inside.encoded
+            setattr(crossing.node, "target" if crossing.enters else "source", inside.encoded)
         return [crossing.node for crossing in crossings]
-
-
-def _insides(crossings: Sequence[_Crossing]) -> list[AnyDistribution]:
-    return [crossing.inside for crossing in crossings]
 
 
 def _renumbered(crossings: Sequence[_Crossing]) -> list[AnyDistribution]:
     outsides, sizes = [crossing.outside for crossing in crossings], [crossing.itemsize for crossing in crossings]
-    found: list[AnyDistribution] = relabel(outsides, _insides(crossings), nbytes=sizes)
+    found: list[AnyDistribution] = relabel(outsides, [crossing.inside for crossing in crossings], nbytes=sizes)
     return found
 
 
@@ -87,8 +71,8 @@ def _cost(crossings: Sequence[_Crossing], insides: Sequence[AnyDistribution]) ->
 def _crossings(node: Redistribute, state: SDFGState, sdfg: SDFG) -> list[_Crossing]:
     """Return the redistributions into and out of the group of a node's result; empty if ranks cannot be permuted."""
     groups = _computed_together(sdfg)
-    (out,) = (edge for edge in state.out_edges(node) if edge.src_conn == OUTPUT)
-    inside = {name for name in sdfg.arrays if groups[name] == groups[out.data.data]}
+    own = groups[output_of(node, state).data.data]
+    inside = {name for name in sdfg.arrays if groups[name] == own}
     for name in inside:
         if not sdfg.arrays[name].transient or symbols_of(sdfg.arrays[name].shape) or is_named_by_edges(sdfg, name):
             return []
@@ -96,27 +80,21 @@ def _crossings(node: Redistribute, state: SDFGState, sdfg: SDFG) -> list[_Crossi
     for where in sdfg.states():
         for other in where.nodes():
             if isinstance(other, Redistribute):
-                ends = {end: other.memlet(end, where).data for end in (INPUT, OUTPUT)}
-                crossed = [end for end, name in ends.items() if name in inside]
+                crossed = [end for end in (INPUT, OUTPUT) if other.memlet(end, where).data in inside]
                 if len(crossed) == 2 or (crossed and not _can_renumber(other)):
                     return []
-                found += [_crossing(other, end, where, sdfg) for end in crossed]
+                for end in crossed:
+                    source, target = other.distributions()
+                    ends = (source, target) if end == OUTPUT else (target, source)
+                    found.append(_Crossing(other, end == OUTPUT, *ends, other.array(end, where).dtype.bytes))
             elif _communicates(other) and inside & {edge.data.data for edge in where.all_edges(other)}:
                 return []
     return found
 
 
-def _crossing(node: Redistribute, end: str, state: SDFGState, sdfg: SDFG) -> _Crossing:
-    source, target = node.distributions()
-    enters = end == OUTPUT
-    itemsize = sdfg.arrays[node.memlet(end, state).data].dtype.bytes
-    return _Crossing(node, enters, *((source, target) if enters else (target, source)), itemsize)
-
-
 def _can_renumber(node: Redistribute) -> bool:
-    if not is_plain(node) or node.index_map.encoded or node.op:
-        return False
-    return not any(side.is_symbolic for side in node.distributions())
+    plain = is_plain(node) and not node.index_map.encoded and not node.op
+    return plain and not any(side.is_symbolic for side in node.distributions())
 
 
 def _communicates(node: nodes.Node) -> bool:
@@ -130,17 +108,9 @@ def _computed_together(sdfg: SDFG) -> UnionFind:
     """Return the groups of arrays connected by computations other than redistributions."""
     groups = UnionFind(sdfg.arrays)
     for state in sdfg.states():
-        for names in _neighbours(state):
-            groups.union(*names)
-    return groups
-
-
-def _neighbours(state: SDFGState) -> Iterator[list[str]]:
-    """Yield the arrays at each node except redistributions."""
-    for node in state.nodes():
-        if isinstance(node, nodes.CodeNode | nodes.EntryNode | nodes.ExitNode | nodes.AccessNode):
+        for node in state.nodes():
             names = {edge.data.data for edge in state.all_edges(node) if edge.data.data is not None}
-            if isinstance(node, nodes.AccessNode):
-                names.add(node.data)
+            names |= {node.data} if isinstance(node, nodes.AccessNode) else set()
             if names and not isinstance(node, Redistribute):
-                yield sorted(names)
+                groups.union(*names)
+    return groups

@@ -1,0 +1,197 @@
+"""Fusion of casts, scaling and conjugation into a redistribution."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import math
+from typing import Any, NamedTuple
+
+import sympy
+from dace import SDFG, SDFGState, dtypes, symbolic
+from dace.sdfg import nodes
+from dace.sdfg import utils as sdutil
+from dace.transformation import transformation
+
+from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes.node import INPUT, OUTPUT, plain_number, simplified, symbols_of
+from dace_redist.transform import Transform
+from dace_redist.transformations.patterns import OfRedistribute, can_compute, is_only_used_between
+
+
+class FuseConversion(OfRedistribute):
+    """
+    Fuse a map that converts, scales or conjugates a whole array before or after a redistribution into its properties.
+
+    It can be applied if nothing else uses the array in between, and the result is equal: a factor before a conversion
+    and a divisor must be powers of two. Several factors of one type are multiplied first, which can change the last
+    digit. It cannot be applied after a redistribution that reduces or accumulates.
+    """
+
+    between = transformation.PatternNode(nodes.AccessNode)
+    entry = transformation.PatternNode(nodes.MapEntry)
+    tasklet = transformation.PatternNode(nodes.Tasklet)
+    exit = transformation.PatternNode(nodes.MapExit)
+
+    @classmethod
+    def expressions(cls) -> list[Any]:
+        """Return the patterns: the map after the redistribution, and before it."""
+        return [
+            sdutil.node_path_graph(cls.node, cls.between, cls.entry, cls.tasklet, cls.exit),
+            sdutil.node_path_graph(cls.entry, cls.tasklet, cls.exit, cls.between, cls.node),
+        ]
+
+    def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
+        """Return True if the redistribution can include the map with an equal result."""
+        node, after = self.node, expr_index == 0
+        if not (can_compute(node) and is_only_used_between(graph, sdfg, self.between)):
+            return False
+        if (after and (node.beta != 0 or node.op)) or not self._is_whole(graph, sdfg):
+            return False
+        scaling = self._scaling(graph, sdfg)
+        return scaling is not None and self._is_exact(graph, sdfg, scaling, after)
+
+    def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:
+        """Change the node and remove the map; return the node."""
+        node, between, entry, tasklet, leave = self.node, self.between, self.entry, self.tasklet, self.exit
+        scaling = self._scaling(graph, sdfg)
+        assert scaling is not None
+        (into,), (out,) = graph.in_edges(entry), graph.out_edges(leave)
+        is_complex = sdfg.arrays[into.data.data].dtype in (dtypes.complex64, dtypes.complex128)
+        node.alpha = simplified(node.alpha * scaling.alpha)
+        node.conj = node.conj != (scaling.conj and is_complex)
+        if self.expr_index == 0:
+            graph.add_edge(node, OUTPUT, out.dst, out.dst_conn, copy.deepcopy(out.data))
+        else:
+            graph.add_edge(into.src, into.src_conn, node, INPUT, copy.deepcopy(into.data))
+        graph.remove_nodes_from([between, entry, tasklet, leave])
+        sdfg.remove_data(between.data)
+        return node
+
+    def _scaling(self, graph: SDFGState, sdfg: SDFG) -> _Scaling | None:
+        ends = (*graph.in_edges(self.entry), *graph.out_edges(self.exit))
+        return _scaling_of(self.tasklet, sdfg, {sdfg.arrays[edge.data.data].dtype for edge in ends})
+
+    def _is_whole(self, graph: SDFGState, sdfg: SDFG) -> bool:
+        """Return True if the map goes elementwise from one array to another, and covers the array in between."""
+        entry, tasklet, leave = self.entry, self.tasklet, self.exit
+        if not all(graph.in_degree(one) == 1 == graph.out_degree(one) for one in (entry, tasklet, leave)):
+            return False
+        read, written = graph.in_edges(tasklet)[0].data, graph.out_edges(tasklet)[0].data
+        for memlet in (read, written):
+            begins = [(str(begin), str(end)) for begin, end, _ in memlet.subset.ndrange()]
+            if memlet.wcr is not None or begins != [(name, name) for name in entry.map.params]:
+                return False
+        extents = [(begin, end + 1, step) for begin, end, step in entry.map.range.ndrange()]
+        shape = sdfg.arrays[self.between.data].shape
+        (moved,) = graph.in_edges(self.between) if self.expr_index == 0 else graph.out_edges(self.between)
+        return extents == [(0, extent, 1) for extent in shape] and list(moved.data.subset.size()) == list(shape)
+
+    def _is_exact(self, graph: SDFGState, sdfg: SDFG, scaling: _Scaling, after: bool) -> bool:
+        """Return True if types and factors give equal elements in one step and in two."""
+        (into,), (out,) = graph.in_edges(self.entry), graph.out_edges(self.exit)
+        read, written = sdfg.arrays[into.data.data].dtype, sdfg.arrays[out.data.data].dtype
+        moved = sdfg.arrays[self.node.memlet(INPUT if after else OUTPUT, graph).data].dtype
+        first, between, last = (moved, read, written) if after else (read, written, moved)
+        if between not in (first, last):
+            return False
+        if not is_power_of_two(scaling.alpha) and (read != written or (scaling.is_double and written.bytes < 8)):
+            return False
+        if between != last and not is_power_of_two(self.node.alpha if after else scaling.alpha):
+            return False
+        factor = self.node.alpha * scaling.alpha
+        types = [end.base_type.as_numpy_dtype() for end in (first, last)]
+        try:
+            alpha = 2 if symbols_of([factor]) else complex(factor)
+            fused = Transform(1, *types, alpha=alpha, op=self.node.op or None)
+            fused.check_on_gpu(*self.node.on_gpu(sdfg, graph))
+        except (ValueError, TypeError):
+            return False
+        return True
+
+
+class _Scaling(NamedTuple):
+    """``alpha * x`` or ``alpha * conj(x)``; ``is_double`` if generated code has a factor of type ``double``."""
+
+    alpha: Any
+    conj: bool
+    is_double: bool
+
+
+def is_power_of_two(factor: Any) -> bool:
+    """Return True if a product with a factor is exact; False for a symbolic factor."""
+    try:
+        return math.frexp(abs(float(factor)))[0] == 0.5
+    except TypeError:
+        return False
+
+
+def _scaling_of(tasklet: nodes.Tasklet, sdfg: SDFG, types: set[dtypes.typeclass]) -> _Scaling | None:
+    """
+    Return the scaling that a tasklet applies to its only input; None if it computes something else.
+
+    :param types: Types of its input and its output.
+    """
+    statements = tasklet.code.code
+    if tasklet.language != dtypes.Language.Python or len(statements) != 1 or len(tasklet.in_connectors) != 1:
+        return None
+    (name,), assigned = tasklet.in_connectors, statements[0]
+    if not isinstance(assigned, ast.Assign) or len(assigned.targets) != 1:
+        return None
+    product = _Product(name, types)
+    try:
+        text = ast.unparse(product.visit(copy.deepcopy(assigned.value)))
+        alpha = symbolic.pystr_to_symbolic(text) / symbolic.pystr_to_symbolic(name)
+    except ValueError:
+        return None
+    if symbols_of([alpha]) - set(sdfg.symbols):
+        return None
+    number = plain_number(alpha) if not isinstance(alpha, sympy.Rational) or alpha.is_Integer else float(alpha)
+    whole = isinstance(number, float) and number.is_integer()
+    return _Scaling(int(number) if whole else number, product.conj, product.is_double)
+
+
+class _Product(ast.NodeTransformer):
+    """Reduction of an expression to a product of one input and factors; raises a ValueError for other expressions."""
+
+    def __init__(self, name: str, types: set[dtypes.typeclass]) -> None:
+        self._name, self._types = name, types
+        self.conj = self.is_double = False
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        raise ValueError(f"not a product: {ast.unparse(node)}")
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:  # noqa: N802
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:  # noqa: N802
+        if isinstance(node.value, bool) or not isinstance(node.value, int | float):
+            return self.generic_visit(node)
+        self.is_double |= isinstance(node.value, float)
+        return node
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:  # noqa: N802
+        node.operand = self.visit(node.operand)
+        return node if isinstance(node.op, ast.USub | ast.UAdd) else self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:  # noqa: N802
+        node.left, node.right = self.visit(node.left), self.visit(node.right)
+        exact = isinstance(node.op, ast.Div) and is_power_of_two(ast.literal_eval(node.right))
+        return node if exact or isinstance(node.op, ast.Mult) else self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802
+        """Return the argument of a conjugation of the input, or of a conversion of the input or of a factor."""
+        if len(node.args) != 1 or node.keywords:
+            return self.generic_visit(node)
+        function, argument = ast.unparse(node.func).split(".")[-1], node.args[0]
+        reads = any(isinstance(part, ast.Name) and part.id == self._name for part in ast.walk(argument))
+        if function in ("conj", "conjugate") and reads:
+            self.conj = not self.conj
+            return self.visit(argument)
+        # A conversion of the input must come first.
+        if getattr(dtypes, function, None) not in self._types or (reads and not isinstance(argument, ast.Name)):
+            return self.generic_visit(node)
+        before = self.is_double
+        argument = self.visit(argument)
+        self.is_double = before  # the factor has the type of the input, or of the result
+        return argument

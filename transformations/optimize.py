@@ -1,0 +1,112 @@
+"""All that pays for the redistributions of a program, in one call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import networkx as nx
+from dace import Memlet
+from dace.libraries.comm.nodes.node import CommNode
+from dace.sdfg import SDFG, SDFGState, nodes
+
+from dace_redist._core import max_joined_bytes
+from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes.redistribute import REQUEST
+from dace_redist.transformations.convert import FuseConversion
+from dace_redist.transformations.fuse import FuseRedistributes, FuseTranspose, RemoveRedistribute
+from dace_redist.transformations.join import independent, join
+from dace_redist.transformations.overlap import OverlapRedistribute
+from dace_redist.transformations.patterns import checked_sdfg, output_of
+from dace_redist.transformations.problems import checked_symbols, problem_of
+from dace_redist.transformations.reduce import FuseReduceBcast
+from dace_redist.transformations.relabel import RelabelGrid
+from dace_redist.transformations.shared_memory import place_in_shared_memory
+from dace_redist.transformations.stock import LowerRedistribute
+from dace_redist.transformations.strategy import choose_strategies
+
+
+def optimize(
+    sdfg: SDFG,
+    record: str | os.PathLike[str] | None = None,
+    *,
+    comm: Any = None,
+    symbols: Mapping[str, int] | None = None,
+) -> SDFG:
+    """
+    Apply to the redistributions of a program what pays. Collective over ``comm``.
+
+    In this order: stock nodes are replaced; redistributions are fused with each other and with transpositions,
+    conversions, reductions and broadcasts around them, and removed where no data moves; ranks are renumbered; those of
+    short messages that do not depend on each other are joined; strategies are chosen as by
+    :func:`dace_redist.choose_strategies`; transients are placed in node-shared memory; a redistribution is started
+    before, and waited for after, computations of its state that do not depend on it.
+
+    :param sdfg: Changed in place, nested SDFGs included.
+    :param record: File of the tuning record; default: ``DACE_REDIST_RECORD``, else the user's file.
+    :param comm: mpi4py communicator that the program will run on; default: the world.
+    :param symbols: Values of symbols in sizes. Without them, redistributions of unknown sizes are neither joined nor
+        get a strategy of their own.
+    :return: ``sdfg``.
+    :raises ValueError: On every rank, if a name is not a symbol, if ranks have different programs, or if the record is
+        damaged.
+    :raises TypeError: On every rank, if an argument has the wrong type.
+    :raises OSError: On every rank, if the record cannot be read.
+    """
+    values = checked_symbols(checked_sdfg(sdfg, "optimize"), symbols)
+    fusions = [RemoveRedistribute, FuseRedistributes, FuseTranspose, FuseConversion, FuseReduceBcast, RelabelGrid]
+    sdfg.apply_transformations_repeated(LowerRedistribute, validate=False)
+    sdfg.apply_transformations_repeated(fusions, validate=False)
+    for node, state in _redistributions(sdfg):
+        group = [other for other in independent(node, state) if _is_short(other, state, values)]
+        if node in group and len(group) > 1:
+            join(group, state)
+    choose_strategies(sdfg, record, comm=comm, symbols=symbols)
+    place_in_shared_memory(sdfg)
+    for node, state in _redistributions(sdfg):
+        beside = _beside(node, state)
+        if beside and OverlapRedistribute.can_be_applied_to(state.sdfg, node=node):
+            _start_before(beside, node, state)
+    sdfg.validate()
+    return sdfg
+
+
+def _redistributions(sdfg: SDFG) -> list[tuple[Redistribute, SDFGState]]:
+    return [(node, state) for node, state in sdfg.all_nodes_recursive() if isinstance(node, Redistribute)]
+
+
+def _is_short(node: Redistribute, state: SDFGState, values: Mapping[str, int]) -> bool:
+    """Return True if the messages of a node are all as short as those that strategy Aggregated joins."""
+    try:
+        moved = problem_of(node, state, values).schedule
+        return max(moved.totals.sizes, default=0) * moved.itemsize <= max_joined_bytes
+    except ValueError:  # of unknown size, or between too many ranks to count
+        return False
+
+
+def _beside(node: Redistribute, state: SDFGState) -> list[nodes.Node]:
+    """Return the computations of a state that neither need the result of a node nor give its input."""
+    if node not in state.nodes():
+        return []
+    bound = nx.descendants(state.nx, node) | nx.ancestors(state.nx, node) | {node}
+    kinds = nodes.MapEntry | nodes.Tasklet | nodes.NestedSDFG | nodes.LibraryNode
+    return [
+        other
+        for other in state.nodes()
+        if isinstance(other, kinds)
+        and not isinstance(other, CommNode)
+        and other not in bound
+        and state.entry_node(other) is None
+    ]
+
+
+def _start_before(beside: list[nodes.Node], node: Redistribute, state: SDFGState) -> None:
+    """Split a redistribution, and order its start before, and its wait after, the computations beside it."""
+    wait = OverlapRedistribute.apply_to(state.sdfg, node=node)
+    request = output_of(node, state, REQUEST).dst
+    for other in beside:
+        state.add_nedge(request, other, Memlet())
+        last = state.exit_node(other) if isinstance(other, nodes.MapEntry) else other
+        for result in {edge.dst for edge in state.out_edges(last)}:
+            state.add_nedge(result, wait, Memlet())

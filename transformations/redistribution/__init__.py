@@ -1,1 +1,0 @@
-"""Transformations of redistributions in an SDFG."""
