@@ -38,33 +38,37 @@ def test_published_bytes_by_hand():
     assert kernels()["2MM"].published_bytes(8) > 5 * block / 2 + block / 2
 
 
+def step_of(kernel, extents):
+    """Return all contractions of a kernel as one step."""
+    from dace_redist.einsum.groupings import contraction_trees
+    from dace_redist.einsum.problem import Problem
+    from dace_redist.einsum.statement import Statement
+
+    problem = Problem((Statement(kernel.einsum, kernel.operands, "out"),), kernel.shapes(extents), 1)
+    (tree,) = contraction_trees(problem.statements, problem.extents)
+    return min(tree.groupings(), key=len)[0]
+
+
 def test_planned_seconds_are_bounded_by_few_candidates():
     """Planning time is benchmarked, not tested; what it depends on is bounded here."""
     from dace_redist.einsum.grids import MAX_GRIDS, candidates
-    from dace_redist.einsum.order import contraction_tree
-    from dace_redist.einsum.statement import Statement
 
     kernel = kernels()["MTTKRP-O5-M0"]
-    extents = kernel.extents_of(409, 163)
-    statement = Statement(kernel.einsum, kernel.operands, "out")
-    found = candidates(kernel.einsum, extents, contraction_tree(statement, extents), 100_000)
+    found = candidates(step_of(kernel, kernel.extents_of(409, 163)), 100_000)
     assert 0 < len(found) <= 2 * MAX_GRIDS
 
 
 @pytest.mark.parametrize("limit", ["load", "footprint"])
 def test_grids_are_not_searched_where_even_a_perfect_split_does_not_fit(monkeypatch, limit):
     from dace_redist.einsum import grids
-    from dace_redist.einsum.order import contraction_tree
-    from dace_redist.einsum.statement import Statement
 
     kernel = kernels()["3MM"]
-    extents = kernel.extents_of(64)
-    tree = contraction_tree(Statement(kernel.einsum, kernel.operands, "out"), extents)
-    found = grids.candidates(kernel.einsum, extents, tree, 1000)
+    step = step_of(kernel, kernel.extents_of(64))
+    found = grids.candidates(step, 1000)
     most = {"load": found.load, "footprint": found.footprint}[limit].min()
-    assert len(grids.candidates(kernel.einsum, extents, tree, 1000, **{limit: most}))
+    assert len(grids.candidates(step, 1000, **{limit: most}))
     monkeypatch.setattr(grids, "factorisations", None)
-    assert not len(grids.candidates(kernel.einsum, extents, tree, 1000, **{limit: 1.0}))
+    assert not len(grids.candidates(step, 1000, **{limit: 1.0}))
 
 
 def test_plans_with_published_grids_are_simulated():

@@ -8,8 +8,8 @@ from planner_statements import E, check_results, statements_of
 
 from dace_redist.einsum import Placement, Statement, plan_einsums
 from dace_redist.einsum.grids import candidates
-from dace_redist.einsum.order import contraction_tree
-from dace_redist.einsum.requests import Requests
+from dace_redist.einsum.planner import Planner
+from dace_redist.einsum.problem import Problem
 
 
 def test_memory_is_a_limit():
@@ -38,15 +38,13 @@ def test_what_all_ranks_together_cannot_hold_is_not_searched_for(monkeypatch):
 
 
 def test_grids_that_do_not_fit_are_left_out():
-    step = Requests((statements_of("1MM")[0],), {"A": (64, 64), "B": (64, 64)}, 8)
-    statement, extents = step.statements[0], step.extents[0]
-    tree = contraction_tree(statement, extents)
-    free = candidates(statement.einsum, extents, tree, 8)
+    (step,) = Planner(Problem((statements_of("1MM")[0],), {"A": (64, 64), "B": (64, 64)}, 8)).steps()
+    free = candidates(step, 8)
     limit = float(np.median(free.footprint))
-    fitting = candidates(statement.einsum, extents, tree, 8, footprint=limit)
+    fitting = candidates(step, 8, footprint=limit)
     assert 0 < len(fitting) < len(free)
     assert fitting.footprint.max() <= limit
-    assert not len(candidates(statement.einsum, extents, tree, 8, footprint=100))
+    assert not len(candidates(step, 8, footprint=100))
 
 
 def test_equal_einsums_of_different_sizes():

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dace_redist import Distribution
-from dace_redist.einsum.bounds import MoveBounds, _worst_overlap, move_bounds
 from dace_redist.einsum.grids import Layouts
+from dace_redist.einsum.model import move_bounds, worst_overlap
 from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.relabel import Overlap, best_ranks
-from dace_redist.einsum.traffic import Pairs, same_place, traffic
+from dace_redist.einsum.traffic import Overlap, messages, overlap_matrix, same_place, traffic
 from dace_redist.relabelling import assign
 from dace_redist.schedule import schedule
 
@@ -69,7 +68,7 @@ def test_the_worst_overlap_is_that_of_two_distributions(extent, parts, other_par
         blocks.append([range(low, min(low + lengths[-1], extent)) for low in core.block_begins(0)])
     full = [block for block in blocks[1] if len(block) == lengths[1]]
     common = [max(min(a.stop, b.stop) - max(a.start, b.start) for a in blocks[0]) for b in full]
-    assert _worst_overlap(extent, *lengths) == min(common, default=0)
+    assert worst_overlap(extent, *lengths) == min(common, default=0)
 
 
 @pytest.mark.slow
@@ -84,7 +83,7 @@ def test_traffic_is_that_of_the_schedule(case):
     np.testing.assert_array_equal(found.sent, expected.sent[:ranks])
     np.testing.assert_array_equal(found.received, expected.received[:ranks])
     np.testing.assert_array_equal(found.kept, expected.kept[:ranks])
-    receivers, senders, elements = Pairs(source, target, shape).messages()
+    senders, receivers, elements = messages(source, target, shape)
     between = planned.volume_matrix()
     np.fill_diagonal(between, 0)
     np.add.at(between, (senders, receivers), -elements)
@@ -137,22 +136,8 @@ def test_bounds_hold_for_every_numbering_of_the_ranks(case):
     bound = move_bounds(_layouts(source, shape), _layouts(target, shape), shape)[0, 0]
     assert bound <= traffic(source, target, shape).busiest + 1e-9
     own = target.with_ranks(range(len(target.ranks)))
-    fitted = target.with_ranks(best_ranks([Overlap(own, source, shape)], len(target.ranks), 12))
+    fitted = target.with_ranks(assign(overlap_matrix([Overlap(own, source, shape)], len(target.ranks), 12)).tolist())
     assert bound <= traffic(source, fitted, shape).busiest + 1e-9
-
-
-@pytest.mark.parametrize("most", [0, 250_000])
-def test_bounds_are_the_same_whether_kept_or_not(monkeypatch, most):
-    monkeypatch.setattr("dace_redist.einsum.bounds.MAX_KEPT", most)
-    parts = np.array([(1, 6), (2, 3), (3, 2), (6, 1), (2, 2)])
-    shape = (10, 7)
-    source = Layouts(parts, -(-np.array(shape) // parts), np.ones(5, np.int64))
-    target = Layouts(parts[1:], -(-np.array(shape) // parts[1:]), np.array([1, 1, 1, 2]))
-    bounds, expected = MoveBounds(source, target, shape), move_bounds(source, target, shape)
-    assert expected.any()
-    np.testing.assert_array_equal(bounds.of(slice(None), slice(None)), expected)
-    np.testing.assert_array_equal(bounds.of(slice(1, 2), slice(None)), expected[1:2])
-    np.testing.assert_array_equal(bounds.of(slice(None), slice(3, 4)), expected[:, 3:4])
 
 
 @given(cases())
@@ -160,7 +145,7 @@ def test_bounds_are_the_same_whether_kept_or_not(monkeypatch, most):
 def test_relabelling_keeps_most_where_it_is(case):
     shape, source, target = case
     own = target.with_ranks(range(len(target.ranks)))
-    ranks = best_ranks([Overlap(own, source, shape)], len(target.ranks), 12)
+    ranks = assign(overlap_matrix([Overlap(own, source, shape)], len(target.ranks), 12)).tolist()
     assert len(set(ranks)) == len(target.ranks)
     before, after = traffic(source, target, shape), traffic(source, target.with_ranks(ranks), shape)
     assert after.kept.sum() >= before.kept.sum()
@@ -169,7 +154,7 @@ def test_relabelling_keeps_most_where_it_is(case):
 def test_a_pure_permutation_vanishes():
     source = Placement((2, 2), (0, 1), (1, 1), (0, 1, 2, 3))
     target = Placement((2, 2), (0, 1), (1, 1), (3, 1, 0, 2))
-    ranks = best_ranks([Overlap(target.with_ranks(range(4)), source, (6, 7))], 4, 4)
+    ranks = assign(overlap_matrix([Overlap(target.with_ranks(range(4)), source, (6, 7))], 4, 4)).tolist()
     assert traffic(source, target, (6, 7)).received.sum() > 0
     assert traffic(source, target.with_ranks(ranks), (6, 7)).received.sum() == 0
 

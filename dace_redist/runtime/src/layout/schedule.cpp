@@ -145,9 +145,11 @@ struct Transfer {
 /// of the other distribution, and for each pair the peers that the replica policy names.
 class Collector {
  public:
-  Collector(const Transfer& transfer, bool sends)
+  /// \param with_self  the self copy is among the messages.
+  Collector(const Transfer& transfer, bool sends, bool with_self)
       : transfer_(transfer),
         sends_(sends),
+        with_self_(with_self),
         own_(sends_ ? transfer.source : transfer.target),
         other_(sends_ ? transfer.target : transfer.source),
         own_layouts_(sends_ ? transfer.source_layouts : transfer.target_layouts),
@@ -245,7 +247,7 @@ class Collector {
     other.number = other_.cell_number(other.coordinates);
     routes_.find_peers(sends_ ? own.cell : other, sends_ ? other : own.cell, own.slice, peers);
     for (const ReplicaPeer& peer : peers) {
-      if (peer.rank == transfer_.rank && !sends_) continue;  // the self copy is listed once, by the source
+      if (peer.rank == transfer_.rank && !with_self_) continue;
       CellPair& pair = pairs_.emplace_back();
       pair.message.peer = peer.rank;
       pair.message.count = count;
@@ -280,7 +282,7 @@ class Collector {
   }
 
   const Transfer& transfer_;
-  const bool sends_;
+  const bool sends_, with_self_;
   const Distribution &own_, &other_;
   const Layouts &own_layouts_, &other_layouts_;
   const ReplicaRoutes routes_;
@@ -300,7 +302,7 @@ RankSchedule make_schedule(const Distribution& source, const Distribution& targe
                            bool with_blocks, const Layouts& source_layouts, const Layouts& target_layouts,
                            const ReplicaPolicy& policy) {
   const Transfer transfer{source, target, map, rank, with_blocks, source_layouts, target_layouts, policy};
-  RankSchedule schedule{Collector(transfer, true).messages(), Collector(transfer, false).messages(), {}};
+  RankSchedule schedule{Collector(transfer, true, true).messages(), Collector(transfer, false, false).messages(), {}};
   schedule.self.peer = rank;
   const auto self = std::find_if(schedule.sends.begin(), schedule.sends.end(),
                                  [rank](const Message& message) { return message.peer == rank; });
@@ -309,6 +311,12 @@ RankSchedule make_schedule(const Distribution& source, const Distribution& targe
     schedule.sends.erase(self);
   }
   return schedule;
+}
+
+std::vector<Message> received_messages(const Distribution& source, const Distribution& target, const IndexMap& map,
+                                       Index rank, const ReplicaPolicy& policy) {
+  const Layouts c_order;
+  return Collector({source, target, map, rank, false, c_order, c_order, policy}, false, true).messages();
 }
 
 }  // namespace dace_redist

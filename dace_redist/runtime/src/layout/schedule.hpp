@@ -72,4 +72,8 @@ DR_API RankSchedule make_schedule(const Distribution& source, const Distribution
                                   Index rank, bool with_blocks = true, const Layouts& source_layouts = {},
                                   const Layouts& target_layouts = {}, const ReplicaPolicy& policy = {});
 
+/// The messages that one rank receives, its self copy among them, without blocks.
+DR_API std::vector<Message> received_messages(const Distribution& source, const Distribution& target,
+                                              const IndexMap& map, Index rank, const ReplicaPolicy& policy = {});
+
 }  // namespace dace_redist
