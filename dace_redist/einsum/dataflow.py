@@ -17,12 +17,7 @@ from dace_redist.einsum.traffic import same_place, traffic
 
 @dataclasses.dataclass(frozen=True)
 class EinsumProgram:
-    """
-    Groups of a program in execution order, with readers and writers of each tensor.
-
-    :param problem: Statements, ranks and the user's wishes.
-    :param steps: The groups.
-    """
+    """Groups of a program in execution order, with readers and writers of each tensor."""
 
     problem: Problem
     steps: tuple[EinsumStep, ...]
@@ -107,10 +102,6 @@ def planned(program: EinsumProgram, groups: Sequence[Group], node_size: int | No
 
     A tensor has one home: its placement after each write. If a group needs another placement, the tensor is moved
     there from its home or from an earlier copy, whichever costs least. The copy is kept until the next write.
-
-    :param program: The program.
-    :param groups: Its groups with their grids and ranks.
-    :param node_size: Ranks per node, numbered node by node; None: nodes are not considered.
     """
     flow, problem = _Dataflow(program, groups), program.problem
     plan = EinsumPlan(

@@ -190,8 +190,6 @@ def candidates(step: EinsumStep, ranks: int, *, footprint: float = math.inf, loa
     Grids of p ranks are tried for decreasing p, until even an even split exceeds the limit on work. An index has at
     most as many parts as elements, and no more than its block size requires.
 
-    :param step: The group's step.
-    :param ranks: Available ranks.
     :param footprint: Maximum elements on a rank.
     :param load: Maximum operations of the busiest rank.
     :return: The candidates; empty if no grid fits.
@@ -254,12 +252,7 @@ def _with_reductions(grids: Candidates) -> Candidates:
 
 
 def useful_parts(extent: int, ranks: int) -> frozenset[int]:
-    """
-    Return the useful numbers of blocks of an axis: those for which no smaller number gives blocks as small.
-
-    :param extent: Elements along the axis.
-    :param ranks: The largest number of blocks.
-    """
+    """Return the numbers of blocks of an axis, up to ``ranks``, for which no smaller number gives blocks as small."""
     extent = max(extent, 1)
     root = math.isqrt(extent)
     blocks = {*range(1, root + 1), *(ceil_division(extent, parts) for parts in range(1, root + 2))}
@@ -267,12 +260,7 @@ def useful_parts(extent: int, ranks: int) -> frozenset[int]:
 
 
 def factorisations(number: int, allowed: Sequence[frozenset[int]]) -> Array:
-    """
-    Return all factorisations of a number with one factor per index: an array of shape (factorisations, indices).
-
-    :param number: The product.
-    :param allowed: Possible factors of each index.
-    """
+    """Return all factorisations of a number with one allowed factor per index: shape (factorisations, indices)."""
     divisors = _divisors(number)
     grids, rest = np.zeros((1, 0), np.int64), np.array([number], np.int64)
     for position, factors in enumerate(allowed):

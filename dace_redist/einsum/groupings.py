@@ -69,9 +69,6 @@ class ContractionTree:
     """
     The contraction order of a statement of a program.
 
-    :param statement: The statement.
-    :param number: Its number.
-    :param extents: Size of every index, see :meth:`Statement.extents`.
     :param steps: The contractions in topological order; none for a linear system.
     :param names: Names of the operands' tensors, then of the results of the steps.
     """
@@ -195,8 +192,6 @@ def contraction_trees(
 
     After a write a tensor counts as another one. Intermediates are not shared between different loops.
 
-    :param statements: The program.
-    :param extents: Size of every index of each statement.
     :param taken: Names that intermediates must not have.
     :param memory_elements: Maximum elements of an intermediate.
     """

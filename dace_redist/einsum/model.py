@@ -25,18 +25,15 @@ TIE_BREAK = 1e-13
 #: Bytes moved in the time of one operation.
 BYTES_PER_FLOP = BYTES_PER_SECOND / FLOPS_PER_SECOND
 #: Maximum entries of a table of bounds that is kept.
-MAX_TABLE = 2_000_000
+MAX_TABLE = 250_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Edge:
     """
-    A tensor that may have to be moved between two groups.
+    A tensor that may have to be moved, ``weight`` times.
 
-    :param tensor: Its name.
-    :param source: Group and operand (None: the result) whose placement it has before; group None: the user's.
-    :param target: Group and operand whose placement it has afterwards; group None: the user's.
-    :param weight: Number of times it moves.
+    Source and target are the group and operand (None: the result) with this placement; group None: the user's.
     """
 
     tensor: str
@@ -71,8 +68,6 @@ class Model:
     Traffic between two groups is bounded from below (:meth:`pair_bounds`), or computed with the ranks of one group
     renumbered for the least traffic (:meth:`exact`).
 
-    :param program: The program.
-    :param candidates: Candidates of each group.
     :param memory_weight: Cost of a byte of memory relative to a byte moved.
     :param node_size: Ranks per node: traffic of operands and partial results between nodes, divided by the number of
         ranks, then counts in addition.
@@ -222,10 +217,8 @@ def _least_moved(overlaps: Sequence[Overlap], positions: int, bound: float, rank
     """
     Return the elements through the busiest rank for moves between two groups, relabelling one if that is better.
 
-    :param overlaps: The tensors that move.
     :param positions: Number of grid positions of the group with unassigned ranks.
     :param bound: Lower bound over all assignments of ranks.
-    :param ranks: Available ranks.
     """
     plain = sum(overlap.moved(range(positions)) for overlap in overlaps)
     if plain <= bound * (1 + 1e-12) or ranks > MAX_MATCHED_RANKS:
@@ -243,7 +236,6 @@ def move_bounds(source: Layouts, target: Layouts, shape: Sequence[int], paired: 
 
     :param source: The tensor's blocks on K grids.
     :param target: Its blocks on L grids.
-    :param shape: The tensor's shape.
     :param paired: Both are on the same K grids; only the bounds of pairs of equal number are computed.
     :return: Array of shape (K, L), or (K,) if paired.
     """

@@ -115,9 +115,6 @@ def internode_elements(found: Candidates, size: int, repeats: int = 1, fetched: 
     """
     Return a lower bound on the elements of operands and partial results sent between nodes, per candidate: (K,).
 
-    :param found: The candidates of a group.
-    :param size: Ranks per node.
-    :param repeats: Number of runs of the group.
     :param fetched: Numbers of the operands that are fetched once, not in each run.
     """
     einsum = found.step.einsum
@@ -147,7 +144,6 @@ def bytes_between_nodes(plan: EinsumPlan, size: int) -> float:
     A block with replicas on q nodes crosses between nodes q - 1 times, as do partial sums that are reduced. A tensor
     that is read before it is written is fetched once.
 
-    :param plan: The plan.
     :param size: Ranks per node; 1: count the bytes sent between ranks.
     """
     total = 0.0

@@ -45,10 +45,8 @@ def contraction_steps(
     Return the contraction order: diagonals and sums of single operands first, then the order of opt_einsum.
 
     An index of only one operand that the result lacks is summed over first. An operand with a repeated index is
-    replaced by its diagonal.
+    replaced by its diagonal. With one operand, or elementwise, a statement is a single step.
 
-    :param statement: A statement; with one operand, or elementwise, it is a single step.
-    :param extents: Size of every index.
     :param memory_elements: Maximum elements of an intermediate.
     :return: The steps in topological order, with the indices of ``statement.einsum.distinct``.
     """

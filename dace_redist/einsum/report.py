@@ -52,11 +52,7 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def text(plan: EinsumPlan) -> str:
-    """
-    Return the report as text: order, groups, grids, bytes per rank and step, memory, share of communication.
-
-    :param plan: The plan.
-    """
+    """Return the report as text: order, groups, grids, bytes per rank and step, memory, share of communication."""
     lines = [_heading(plan), ""]
     for number, statement in enumerate(plan.statements):
         often = f", {statement.repeats} times" if statement.repeats > 1 else ""
@@ -134,8 +130,6 @@ def to_json(plan: EinsumPlan) -> dict[str, Any]:
     Bytes and operations are those of one run of a group on its busiest rank, unless stated otherwise;
     ``bytes_per_rank``, ``flops`` and ``seconds`` are totals of the program. Source and target of a move are
     placements, see :class:`Placement`.
-
-    :param plan: The plan.
     """
     between_nodes, unaware = plan.internode_bytes or (None, None)
     return {

@@ -49,7 +49,7 @@ def choose_grids(model: Model, cutoff: float = math.inf) -> list[int]:
     best = _reduced(model, best, min(model.total(best), cutoff))
     starts = [(v, row) for v in variables for row in np.argsort(model.unary[v], kind="stable")[:STARTS].tolist()]
     found = dict.fromkeys([tuple(best), *(tuple(descend(model, *start)) for start in starts)])
-    best = list(min(sorted(found, key=model.bound)[:STARTS], key=model.total))
+    best = min((list(choice) for choice in sorted(found, key=model.bound)[:STARTS]), key=model.total)
     cost = model.total(best)
     return _lazily(model, _reduced(model, best, cost), cost)
 
@@ -151,7 +151,6 @@ def descend(model: Model, first: int, value: int) -> list[int]:
     """
     Choose one variable after another, given those before, then improve each given all others until nothing changes.
 
-    :param model: The costs.
     :param first: The variable to start with.
     :param value: Its first choice.
     """
@@ -179,14 +178,9 @@ def descend(model: Model, first: int, value: int) -> list[int]:
 
 def assign_ranks(model: Model, choice: list[int], node_size: int | None = None) -> tuple[EinsumPlan, EinsumPlan]:
     """
-    Assign ranks to the chosen groups.
+    Return the plan on the chosen grids with node-aware ranks, and with node-unaware ranks.
 
     Ranks in order, 0, 1, 2, ..., are kept if that moves less than :func:`_relabelled`.
-
-    :param model: The model.
-    :param choice: The candidate of each group.
-    :param node_size: Ranks per node, numbered node by node; traffic between nodes then counts, too.
-    :return: The plan with node-aware ranks, and with node-unaware ranks.
     """
     plain = tuple(found.group(row) for found, row in zip(model.candidates, choice, strict=True))
     tried = [planned(model.program, groups, node_size) for groups in dict.fromkeys((_relabelled(model, plain), plain))]

@@ -30,13 +30,7 @@ class Traffic:
 
 
 def traffic(source: Placement, target: Placement, shape: Sequence[int]) -> Traffic:
-    """
-    Return the elements that each rank sends, receives and keeps.
-
-    :param source: Placement before.
-    :param target: Placement after.
-    :param shape: Global shape.
-    """
+    """Return the elements of a tensor of this shape that each rank sends, receives and keeps."""
     (low, high), (new_low, new_high) = _both(source, target, shape)
     own, wanted = (np.prod(sizes, axis=0) for sizes in (high - low, new_high - new_low))
     kept = np.prod(np.maximum(np.minimum(high, new_high) - np.maximum(low, new_low), 0), axis=0)
@@ -54,7 +48,7 @@ def traffic(source: Placement, target: Placement, shape: Sequence[int]) -> Traff
 def messages(source: Placement, target: Placement, shape: Sequence[int]) -> Array:
     """Return sender, receiver and elements of each message between two ranks: shape (3, messages)."""
     rows = _core.messages(source.distribution(shape).core, target.distribution(shape).core)
-    return rows[rows[:, 0] != rows[:, 1]].T
+    return np.asarray(rows[rows[:, 0] != rows[:, 1]].T)
 
 
 def same_place(source: Placement, target: Placement, shape: Sequence[int]) -> bool:
@@ -79,12 +73,9 @@ def _both(source: Placement, target: Placement, shape: Sequence[int]) -> tuple[A
 @dataclasses.dataclass(frozen=True)
 class Overlap:
     """
-    A tensor that moves between a group with unassigned ranks and known ranks.
+    A tensor that moves, ``weight`` times, between a group with unassigned ranks and known ranks.
 
     :param own: Placement at the group, with grid positions 0, 1, 2, ... as ranks.
-    :param other: Placement on the known ranks.
-    :param shape: Shape of the tensor.
-    :param weight: Number of times it moves.
     :param leaves: True if it moves from the group to the known ranks.
     """
 
