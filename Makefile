@@ -21,15 +21,18 @@ venv: .venv/.ready  ## set up: a virtual environment in .venv with the package, 
 demo: venv  ## set up if need be, then run the demo
 	@$(IN_ENV) .venv/bin/python benchmarks/einsum/demo.py
 
-test: venv  ## the whole suite, then the MPI tests under the other MPIs
+test: venv  ## the suite, then the MPI tests under the other MPIs
 	@.venv/bin/python .ci/test_all.py
+
+test-full: venv  ## `make test`, and what takes long or runs on more numbers of ranks
+	@.venv/bin/python .ci/test_all.py --full
 
 SECONDS ?= 600
 fuzz: venv  ## the random tests for SECONDS=600, with new seeds; prints how to repeat what fails
 	@$(IN_ENV) .venv/bin/python .ci/fuzz.py $(SECONDS)
 
 test-quick: venv  ## only what needs neither mpiexec nor a compiler, and is not slow: half a minute
-	@$(IN_ENV) .venv/bin/python -m pytest -q -m "not mpi and not compile and not lint and not slow" -n auto --dist loadfile
+	@$(IN_ENV) .venv/bin/python -m pytest -q -m "not mpi and not compile and not lint and not slow and not full" -n auto --dist loadfile
 
 lint: .venv/.dev lint-imports  ## style, types, spelling, and which module may import which
 	@$(IN_ENV); export PATH; set -e; \

@@ -1,4 +1,8 @@
-"""Runs the whole suite under the MPI of .venv, then the ``mpi_matrix`` tests under the others, for `make test`."""
+"""
+Runs the whole suite under the MPI of .venv, then the ``mpi_matrix`` tests under the others, for `make test`.
+
+With ``--full`` also tests with marker ``full``, for `make test-full`: what takes long, and more numbers of ranks.
+"""
 
 from __future__ import annotations
 
@@ -149,16 +153,20 @@ def run(venv: Path, variables: dict[str, str], *arguments: str) -> dict[str, int
     return count
 
 
-def run_all() -> list[dict[str, int]]:
-    """Everything under the MPI in .venv, then ``mpi_matrix`` under the others; each is prepared one ahead."""
+def run_all(chosen: str) -> list[dict[str, int]]:
+    """
+    Everything under the MPI in .venv, then ``mpi_matrix`` under the others; each is prepared one ahead.
+
+    :param chosen: Which tests, for pytest's option ``-m``.
+    """
     base = prepare(BASE)
     with ThreadPoolExecutor(1) as ahead:
         others = [(name, ahead.submit(prepare_other, name)) for name in other_mpis()]
-        counts = [run(BASE, base, "-m", "not lint")]
+        counts = [run(BASE, base, "-m", chosen)]
         for name, made in others:
             try:
                 venv, variables = made.result()
-                counts.append(run(venv, variables, "-m", "mpi_matrix"))
+                counts.append(run(venv, variables, "-m", f"mpi_matrix and {chosen}"))
             except subprocess.CalledProcessError as error:
                 print(f"== {name}: set-up failed: {error}", flush=True)
                 counts.append({"passed": 0, "failed": 1, "skipped": 0})
@@ -169,7 +177,7 @@ def main() -> int:
     """Run everything; the last lines are the tests that failed and the sum."""
     shutil.rmtree(RESULTS, ignore_errors=True)
     RESULTS.mkdir(parents=True)
-    counts = run_all()
+    counts = run_all("not lint" if "--full" in sys.argv else "not lint and not full")
     total = {key: sum(count[key] for count in counts) for key in COUNTS}
     for results in sorted(RESULTS.glob("*.xml")):
         for line in failures(results):

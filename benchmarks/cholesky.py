@@ -82,8 +82,8 @@ def sides_of(comm: MPI.Intracomm, n: int, solver: Cholesky) -> tuple[dict[str, C
     blocks = [Distribution(side.shape, grid, block=(BLOCK, BLOCK)) for side, _ in there]
     here = [empty(side, comm, shared=True) for side in blocks]
     kept = [np.array(array, order="F") for _, array in there]
-    made = [dace_redist.plan(side, block, comm=comm) for (side, _), block in zip(there, blocks, strict=True)]
-    back = dace_redist.plan(blocks[1], there[1][0], comm=comm)
+    made = [dace_redist.plan(side, block, "f8", comm=comm) for (side, _), block in zip(there, blocks, strict=True)]
+    back = dace_redist.plan(blocks[1], there[1][0], "f8", comm=comm)
     solution = empty(there[1][0], comm)
     peer = scalapack.Gemr2d(comm, "f8", there[0][0], blocks[0], order="F")
 

@@ -42,7 +42,7 @@ def axes(comm: MPI.Intracomm, size: int, shared: bool) -> tuple[Sides, list[Any]
     allocate = dace_redist.empty if shared else np.empty
     A, plain, turned = (allocate(side.local_shape(comm.rank)) for side in (rows, columns, rows))
     A[...] = comm.rank
-    moves = dace_redist.plan(rows, columns, comm=comm), dace_redist.plan(rows, rows, comm=comm, axes=(1, 0))
+    moves = dace_redist.plan(rows, columns, "f8", comm=comm), dace_redist.plan(rows, rows, "f8", comm=comm, axes=(1, 0))
 
     def after() -> None:
         moves[0](A, out=plain)
@@ -75,8 +75,8 @@ def several(comm: MPI.Intracomm, size: int, shared: bool) -> tuple[Sides, list[A
     allocate = dace_redist.empty if shared else np.empty
     many, here, there = range(16), rows.local_shape(comm.rank), columns.local_shape(comm.rank)
     sources, targets = [allocate(here) for _ in many], [allocate(there) for _ in many]
-    moves = [dace_redist.plan(rows, columns, comm=comm) for _ in many]
-    joint = dace_redist.plan([rows] * 16, [columns] * 16, comm=comm)
+    moves = [dace_redist.plan(rows, columns, "f8", comm=comm) for _ in many]
+    joint = dace_redist.plan([rows] * 16, [columns] * 16, "f8", comm=comm)
 
     def one_by_one() -> None:
         for move, source, target in zip(moves, sources, targets, strict=True):
@@ -98,7 +98,10 @@ def reduce(comm: MPI.Intracomm, size: int, shared: bool, replicas: int = 2) -> t
     A, total = allocate(partial.local_shape(comm.rank)), np.empty(partial.local_shape(comm.rank))
     B, C = (allocate(target.local_shape(comm.rank)) for _ in range(2))
     A[...] = comm.rank
-    moves = dace_redist.plan(partial, target, comm=comm, op="sum"), dace_redist.plan(corners, there, comm=comm)
+    moves = (
+        dace_redist.plan(partial, target, "f8", comm=comm, op="sum"),
+        dace_redist.plan(corners, there, "f8", comm=comm),
+    )
     nothing = np.empty((0, 0))
 
     def three() -> None:

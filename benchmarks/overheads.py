@@ -1,7 +1,7 @@
 """
 Overheads of the package besides data movement: compilation, first use, start of a process, small calls.
 
-Each figure is a ratio to the cost without the package, both measured alternately in one run; the median of the ratios
+Each figure is a ratio to the cost without the package, both measured alternately in one run, or seconds; the median
 counts. The arrays of the small calls are 16 x 16 float64, from rows to columns.
 
     python benchmarks/overheads.py [--json FILE] [--repetitions 5] [ROW]...
@@ -10,6 +10,7 @@ counts. The arrays of the small calls are 16 x 16 float64, from rows to columns.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import json
 import os
@@ -29,19 +30,17 @@ import click
 from launching import launch
 
 RANKS = 2
-#: Names of the rows; what they compare; the largest ratio (or number of seconds) that is acceptable.
 ROWS = {
-    "compile": ("compile a program with one redistribution: Auto, to stock DaCe's node", 1.0),
-    "distribute": ("distribute and compile gram_of_mttkrp on 4 ranks, to compiling one stock node", 1.5),
-    "compile-anew": ("the same as compile, with DaCe's own caches empty", 1.0),
-    "distribute-anew": ("the same as distribute, with DaCe's own caches empty", 1.5),
-    "first-use": ("seconds until every strategy can be used on a new machine", 30.0),
-    "start": ("start of a process to the first result, to importing mpi4py and NumPy", 1.5),
-    "redistribute": ("redistribute(), to a call of a plan", 4.0),
-    "redistribute-out": ("redistribute(out=), to a call of a plan", 4.0),
-    "plan": ("a call of a plan, to MPI_Alltoallw with ready datatypes", 1.2),
+    "compile": "compile a program with one redistribution: Auto, to stock DaCe's node",
+    "distribute": "distribute and compile gram_of_mttkrp on 4 ranks, to compiling one stock node",
+    "first-use": "seconds until every strategy can be used on a new machine",
+    "import": "seconds of import dace_redist",
+    "start": "start of a process to the first result, to importing mpi4py and NumPy",
+    "redistribute": "redistribute(), to a call of a plan",
+    "plan": "a call of a plan, to MPI_Alltoallw with ready datatypes",
+    "make": "seconds of making and freeing a plan, 64 x 64 x 64 float64",
 }
-_CALLS = ("redistribute", "redistribute-out", "plan")
+_CALLS = {"redistribute": "plan", "plan": "Alltoallw", "make": None}
 
 _IMPORTS = "from mpi4py import MPI; import numpy"
 _FIRST_RESULT = """\
@@ -99,40 +98,45 @@ def _on_ranks(ranks: int, *arguments: str, environment: dict[str, str] | None = 
     return printed
 
 
+def _seconds(ranks: int, *arguments: str, environment: dict[str, str] | None = None) -> float:
+    start = time.perf_counter()
+    _on_ranks(ranks, *arguments, environment=environment)
+    return time.perf_counter() - start
+
+
 def _part(name: str, ranks: int, environment: dict[str, str] | None = None) -> dict[str, list[float]]:
     """Run a part of this file on separate ranks; return its measurements, which it prints as JSON."""
-    printed = _on_ranks(ranks, __file__, "--part", name, environment=environment)
-    figures: dict[str, list[float]] = json.loads(printed.strip().splitlines()[-1])
+    figures: dict[str, list[float]]
+    figures = json.loads(_on_ranks(ranks, __file__, "--part", name, environment=environment).strip().splitlines()[-1])
     return figures
 
 
-def _module(text: str, folder: str) -> Any:
-    """DaCe reads a program from its file, so there has to be one."""
-    import importlib.util
-
+def _program(text: str, name: str, folder: str) -> Any:
+    """Return a DaCe program, which DaCe reads from its file."""
     path = Path(folder) / "written_program.py"
     path.write_text(text)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    return getattr(module, name)
 
 
-def _compile(strategy: str) -> float:
+def _compile(strategy: str | None) -> dict[str, list[float]]:
     """Return the seconds to set the strategy of a one-redistribution program and compile it in an empty folder."""
     import dace_redist
 
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        sdfg = _module(_STOCK_PROGRAM, folder).move.to_sdfg()
+        sdfg = _program(_STOCK_PROGRAM, "move", folder).to_sdfg()
         sdfg.build_folder = os.path.join(folder, "build")
         start = time.perf_counter()
-        dace_redist.set_strategy(sdfg, strategy)
+        if strategy is not None:
+            dace_redist.set_strategy(sdfg, strategy)
         sdfg.compile(return_program_handle=False)
-        return time.perf_counter() - start
+        return {"seconds": [time.perf_counter() - start]}
 
 
-def _distribute_part() -> dict[str, list[float]]:
+def _distribute() -> dict[str, list[float]]:
     import dace  # noqa: F401, loaded before the clock starts, as for the stock node
     from mpi4py import MPI
 
@@ -140,26 +144,26 @@ def _distribute_part() -> dict[str, list[float]]:
     import dace_redist.transformations
 
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        program = _module(_EINSUM_PROGRAM, folder).gram_of_mttkrp
+        program = _program(_EINSUM_PROGRAM, "gram_of_mttkrp", folder)
         MPI.COMM_WORLD.Barrier()
         start = time.perf_counter()
-        distributed = dace_redist.distribute(program, ranks=4, sizes={"I": 30, "J": 40, "K": 50, "R": 6})
-        distributed.compile()
+        dace_redist.distribute(program, ranks=4, sizes={"I": 30, "J": 40, "K": 50, "R": 6}).compile()
         MPI.COMM_WORLD.Barrier()
         seconds = time.perf_counter() - start
     return {"seconds": [seconds]} if MPI.COMM_WORLD.rank == 0 else {}
 
 
-def _calls(comm: Any) -> dict[str, Callable[[], Any]]:
-    """Return the small calls to compare."""
+def _calls() -> dict[str, list[float]]:
+    """Return the seconds per call, of batches of 200 calls, in an order drawn anew for each round."""
     import numpy as np
     from mpi4py import MPI
 
     import dace_redist
 
-    shape, ranks = (16, 16), comm.size
-    source = dace_redist.Distribution(shape, (ranks, 1))
-    target = dace_redist.Distribution(shape, (1, ranks))
+    comm, shape = MPI.COMM_WORLD, (16, 16)
+    ranks = comm.size
+    source, target = dace_redist.Distribution(shape, (ranks, 1)), dace_redist.Distribution(shape, (1, ranks))
+    cubes = [dace_redist.Distribution((64, 64, 64), grid) for grid in ((ranks, 1, 1), (1, ranks, 1))]
     A, B = np.ones(source.local_shape(comm.rank)), np.empty(target.local_shape(comm.rank))
     plan = dace_redist.plan(source, target, A.dtype, comm=comm)
     parts = [
@@ -169,22 +173,13 @@ def _calls(comm: Any) -> dict[str, Callable[[], Any]]:
     ]
     for part in parts:
         part.Commit()
-    sent = [A, [1] * ranks, [0] * ranks, parts[:ranks]]
-    received = [B, [1] * ranks, [0] * ranks, parts[ranks:]]
-    return {
+    ones, zeros = [1] * ranks, [0] * ranks
+    calls: dict[str, Callable[[], Any]] = {
         "plan": lambda: plan(A, out=B),
         "redistribute": lambda: dace_redist.redistribute(A, source, target, comm=comm),
-        "redistribute-out": lambda: dace_redist.redistribute(A, source, target, comm=comm, out=B),
-        "Alltoallw": lambda: comm.Alltoallw(sent, received),
+        "Alltoallw": lambda: comm.Alltoallw([A, ones, zeros, parts[:ranks]], [B, ones, zeros, parts[ranks:]]),
+        "make": lambda: dace_redist.plan(*cubes, "float64", comm=comm).free(),
     }
-
-
-def _calls_part() -> dict[str, list[float]]:
-    """Seconds per call, of batches of 200 calls, in an order drawn anew for each round."""
-    from mpi4py import MPI
-
-    comm = MPI.COMM_WORLD
-    calls = _calls(comm)
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     order = random.Random(1)
     for _ in range(41):
@@ -199,11 +194,11 @@ def _calls_part() -> dict[str, list[float]]:
     return seconds if comm.rank == 0 else {}
 
 
-_PARTS = {
-    "stock": lambda: {"seconds": [_compile("MPI")]},
-    "compile": lambda: {"seconds": [_compile("Auto")]},
-    "distribute": _distribute_part,
-    "calls": _calls_part,
+_PARTS: dict[str, Callable[[], dict[str, list[float]]]] = {
+    "stock": lambda: _compile(None),
+    "compile": lambda: _compile("Auto"),
+    "distribute": _distribute,
+    "calls": _calls,
 }
 
 
@@ -211,63 +206,37 @@ def _ratios(first: list[float], second: list[float]) -> list[float]:
     return [a / b for a, b in zip(first, second, strict=True)]
 
 
-def _measure_compile(repetitions: int, anew: bool) -> dict[str, list[float]]:
-    """
-    Measure the rows on compilation.
-
-    :param anew: True to empty DaCe's own caches, of precompiled headers and recorded builds, before each program;
-        otherwise a warm-up round fills them.
-    """
+def _measure_compile(repetitions: int) -> dict[str, list[float]]:
+    """Return the rows on compilation; a warm-up round fills DaCe's own caches."""
     seconds: dict[str, list[float]] = {"stock": [], "compile": [], "distribute": []}
     with _new_cache(with_libraries=True) as environment:
-        for _ in range(repetitions + (not anew)):
+        for _ in range(repetitions + 1):
             for name in random.sample(list(seconds), len(seconds)):
-                if anew:
-                    shutil.rmtree(environment["DACE_BUILD_CACHE_DIR"], ignore_errors=True)
                 for programs in Path(environment["DACE_REDIST_CACHE"]).glob("*/programs"):
                     shutil.rmtree(programs)
                 seconds[name] += _part(name, 4 if name == "distribute" else 1, environment)["seconds"]
-    stock = seconds.pop("stock")[-repetitions:]
-    suffix = "-anew" if anew else ""
-    return {name + suffix: _ratios(values[-repetitions:], stock) for name, values in seconds.items()}
-
-
-def _measure_first_use() -> list[float]:
-    program = "from dace_redist.native.cmake_build import ensure_library; ensure_library()"
-    with _new_cache(with_libraries=False) as environment:
-        start = time.perf_counter()
-        _on_ranks(1, "-c", program, environment=environment)
-        return [time.perf_counter() - start]
-
-
-def _measure_start(repetitions: int) -> list[float]:
-    ratios = []
-    for _ in range(repetitions):
-        seconds = []
-        for program in (_IMPORTS, _FIRST_RESULT):
-            start = time.perf_counter()
-            _on_ranks(RANKS, "-c", program)
-            seconds.append(time.perf_counter() - start)
-        ratios.append(seconds[1] / seconds[0])
-    return ratios
+    stock = seconds.pop("stock")[1:]
+    return {name: _ratios(values[1:], stock) for name, values in seconds.items()}
 
 
 def _measure(rows: list[str], repetitions: int) -> dict[str, list[float]]:
     _on_ranks(1, "-m", "dace_redist.cli", "build")
     figures: dict[str, list[float]] = {}
-    for anew, compiled in (False, {"compile", "distribute"}), (True, {"compile-anew", "distribute-anew"}):
-        if compiled & set(rows):
-            figures |= _measure_compile(repetitions, anew)
+    if {"compile", "distribute"} & set(rows):
+        figures |= _measure_compile(repetitions)
     if "first-use" in rows:
-        figures["first-use"] = _measure_first_use()
+        program = "from dace_redist.native.cmake_build import ensure_library; ensure_library()"
+        with _new_cache(with_libraries=False) as environment:
+            figures["first-use"] = [_seconds(1, "-c", program, environment=environment)]
+    if "import" in rows:
+        clock = "import time; start = time.perf_counter(); import dace_redist; print(time.perf_counter() - start)"
+        figures["import"] = [float(_on_ranks(1, "-c", clock)) for _ in range(3 * repetitions)]
     if "start" in rows:
-        figures["start"] = _measure_start(3 * repetitions)
+        pairs = [[_seconds(RANKS, "-c", text) for text in (_FIRST_RESULT, _IMPORTS)] for _ in range(3 * repetitions)]
+        figures["start"] = [first / imports for first, imports in pairs]
     if set(_CALLS) & set(rows):
         seconds = _part("calls", RANKS)
-        for name in _CALLS:
-            figures[name] = _ratios(seconds[name], seconds["Alltoallw" if name == "plan" else "plan"])
-        for name, times in seconds.items():
-            click.echo(f"{name}: {1e6 * statistics.median(times):.1f} microseconds", err=True)
+        figures |= {name: _ratios(seconds[name], seconds[to]) if to else seconds[name] for name, to in _CALLS.items()}
     return {row: figures[row] for row in rows}
 
 
@@ -277,23 +246,16 @@ def _measure(rows: list[str], repetitions: int) -> dict[str, list[float]]:
 @click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="append a JSON line per row")
 @click.option("--part", hidden=True, type=click.Choice(list(_PARTS)))
 def main(rows: tuple[str, ...], repetitions: int, output: Path | None, part: str | None) -> None:
-    """Measures what the package costs besides moving data."""
+    """Measure what the package costs besides moving data."""
     if part is not None:
-        figures = _PARTS[part]()
-        if figures:
+        if figures := _PARTS[part]():
             print(json.dumps(figures))
         return
-    measured = _measure(list(rows or ROWS), repetitions)
-    for row, values in measured.items():
-        what, limit = ROWS[row]
-        median = statistics.median(values)
-        verdict = "" if median <= limit else "  MISSED"
-        click.echo(
-            f"{row:18}{median:7.2f}  (at most {limit:g}; {min(values):.2f} to {max(values):.2f})  {what}{verdict}"
-        )
+    for row, values in _measure(list(rows or ROWS), repetitions).items():
+        click.echo(f"{row:14}{statistics.median(values):10.3g}  ({min(values):.3g} to {max(values):.3g})  {ROWS[row]}")
         if output is not None:
             with output.open("a") as lines:
-                lines.write(json.dumps({"row": row, "what": what, "limit": limit, "values": values}) + "\n")
+                lines.write(json.dumps({"row": row, "what": ROWS[row], "values": values}) + "\n")
 
 
 if __name__ == "__main__":

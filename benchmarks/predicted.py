@@ -1,61 +1,49 @@
 """
 Predictions of the cost model against measurements, over the cases of the benchmark with this number of ranks.
 
-``mpiexec -n 4 python benchmarks/predicted.py [CASE]... [--machine FILE] [--strategies Hierarchical,Pack] [--rounds 3]
-[--limit 0.2] [--json FILE]``
+All strategies are measured in several rounds over all cases; the minimum of the medians counts, since other work on the
+machine slows it down for seconds. Predictions use the profile unchanged; nothing is fitted.
 
-All strategies, or the named ones, are measured in several rounds over all cases; the minimum of the medians counts,
-since other work on the machine slows it down for seconds. Predictions use the profile unchanged; nothing is fitted.
+    mpiexec -n 4 python benchmarks/predicted.py [CASE]... [--machine FILE] [--rounds 3] [--limit 0.2] [--json FILE]
 """
 
 from __future__ import annotations
 
-import argparse
-import gc
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 from mpi4py import MPI
-from redistribution import catalogue
 from redistribution.arrays import Arrays
-from redistribution.catalogue import Case
+from redistribution.catalogue import USUAL_VARIANTS, Case, load
 from redistribution.methods import Method, Wanted, prepare
 
 from dace_redist.mpi.topology import pinned_to_core, topology_of
 from dace_redist.strategies import host_strategies
-from dace_redist.tuning.auto import predicted_winner
 from dace_redist.tuning.cost_model import CostModel
 from dace_redist.tuning.measure import measure
 from dace_redist.tuning.problem import Problem
 from dace_redist.tuning.report import profile_in_use
 
-#: Seconds by strategy, of a case and where its arrays lie.
-Times = dict[tuple[str, str], dict[str, float]]
-_LARGE = 1 << 20
-#: On one node these are the same code as ``Hierarchical``: differences between them are noise, and do not count.
-_SAME_ON_A_NODE = ("Shared", "Aggregated")
+#: Seconds by case, kind of memory, and strategy.
+Times = dict[tuple[str, str, str], float]
 
 
-def measured(cases: Sequence[Case], comm: Any, limit_seconds: float, strategies: Sequence[str]) -> Times:
+def measured(cases: Sequence[Case], comm: Any, limit_seconds: float) -> Times:
     """Return the median of each strategy in each case and kind of memory. Collective."""
-    times: Times = defaultdict(dict)
-    wanted = Wanted([*strategies], peers=False)
+    times: Times = {}
     for case in cases:
-        arrays = Arrays(case, comm)
-        made = list(prepare(case, comm, arrays, "left out", wanted))
+        made = list(prepare(case, comm, Arrays(case, comm), "left out", Wanted(host_strategies(), peers=False)))
         methods = {m.label: m for m in made if isinstance(m, Method) and m.kind == "strategy"}
         runs = {label: method.run for label, method in methods.items()}
         figures = measure(runs, comm, warmup=1, settle=1, most=40, limit_seconds=limit_seconds)
         for label, method in methods.items():
-            times[f"{case.name} {case.nbytes}", method.variant][method.strategy] = figures[label].median
+            times[case.name, method.variant, method.choice.strategy] = figures[label].median
             method.free()
-        arrays.free()
-        del made, methods, runs
-        gc.collect()
     return times
 
 
@@ -63,22 +51,19 @@ def predicted(cases: Sequence[Case], machine: Path | None, node_of: Sequence[int
     """Return the seconds predicted by the cost model."""
     profile, _ = profile_in_use(machine)
     return {
-        (f"{case.name} {case.nbytes}", variant): {
-            one.strategy: one.seconds
-            for one in CostModel(Problem(case.schedule, variant), profile, node_of).estimates()
-        }
+        (case.name, variant, estimate.strategy): estimate.seconds
         for case in cases
-        for variant in catalogue.VARIANTS
+        for variant in USUAL_VARIANTS
+        for estimate in CostModel(Problem(case.schedule, variant), profile, node_of).estimates()
     }
 
 
-def errors(seen: Times, said: Times, large: Mapping[str, bool]) -> list[str]:
-    """Return a line for each strategy and kind of memory: predicted over measured."""
+def errors(seen: Times, said: Times, large: set[str]) -> list[str]:
+    """Return a line for each size, kind of memory and strategy: predicted over measured."""
     ratios = defaultdict(list)
-    for (case, variant), times in seen.items():
-        for strategy, seconds in times.items():
-            size = "1 MiB and more" if large[case] else "less than 1 MiB"
-            ratios[size, variant, strategy].append(said[case, variant][strategy] / seconds)
+    for (case, variant, strategy), seconds in seen.items():
+        size = "1 MiB and more" if case in large else "less than 1 MiB"
+        ratios[size, variant, strategy].append(said[case, variant, strategy] / seconds)
     lines = ["predicted to measured: cases, 10th percentile, median, 90th; within 25 %, within 50 %"]
     for (size, variant, strategy), values in sorted(ratios.items()):
         low, middle, high = np.percentile(values, (10, 50, 90))
@@ -90,67 +75,29 @@ def errors(seen: Times, said: Times, large: Mapping[str, bool]) -> list[str]:
     return lines
 
 
-def choices(seen: Times, said: Times, one_node: bool) -> list[str]:
-    """Return lines that compare the choice of Auto, and the default strategy, with the best measured strategy."""
-    lines = []
-    ignored = _SAME_ON_A_NODE if one_node else ()
-    for variant in sorted({memory for _, memory in seen}):
-        reached: dict[str, list[float]] = {"Auto": [], "Hierarchical": []}
-        for case, measured_times in ((case, times) for (case, memory), times in seen.items() if memory == variant):
-            times = {name: seconds for name, seconds in measured_times.items() if name not in ignored}
-            auto = predicted_winner({name: said[case, variant][name] for name in times})
-            for name, strategy in (("Auto", auto), ("Hierarchical", "Hierarchical")):
-                reached[name].append(min(times.values()) / times[strategy])
-        lines += [
-            f"{variant:15}{name:14}of the best strategy: mean {np.mean(parts):.3f}, worst {min(parts):.3f}"
-            for name, parts in reached.items()
-        ]
-    return lines
-
-
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*")
-    parser.add_argument("--machine", type=Path)
-    parser.add_argument("--strategies", default=",".join(host_strategies()), help="default: all")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--limit", type=float, default=0.2, help="seconds of measuring for each case and round")
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    strategies = given.strategies.split(",")
-    if unknown := set(strategies) - set(host_strategies()):
-        parser.error(
-            f"--strategies: there is no {', '.join(sorted(unknown))}; there are {', '.join(host_strategies())}"
-        )
+@click.command(help=__doc__)
+@click.argument("words", metavar="[CASE]...", nargs=-1)
+@click.option("--machine", type=click.Path(exists=True, path_type=Path), help="profile; default: that of this machine")
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--limit", default=0.2, show_default=True, help="seconds of measuring for each case and round")
+@click.option(
+    "--json", "path", type=click.Path(dir_okay=False, path_type=Path), help="write a JSON line per prediction"
+)
+def main(words: tuple[str, ...], machine: Path | None, rounds: int, limit: float, path: Path | None) -> None:
     comm = MPI.COMM_WORLD
-    every = [case for preset in ("tiny", "default") for case in catalogue.load(preset).cases]
-    cases = [case for case in every if case.ranks == comm.size and not case.choices and case.within is None]
-    cases = [case for case in cases if not given.cases or case.name in given.cases or case.group in given.cases]
+    cases = [c for c in load().select(words) if c.ranks == comm.size and not c.choices and c.within is None]
     with pinned_to_core(comm):
-        rounds = [measured(cases, comm, given.limit, strategies) for _ in range(given.rounds)]
-    seen = {key: {name: min(one[key][name] for one in rounds) for name in times} for key, times in rounds[0].items()}
+        found = [measured(cases, comm, limit) for _ in range(rounds)]
+    seen = {key: min(one[key] for one in found) for key in found[0]}
     node_of = topology_of(comm).node_of
     if comm.rank:
         return
-    said = predicted(cases, given.machine, node_of)
-    large = {f"{case.name} {case.nbytes}": case.nbytes >= _LARGE for case in cases}
-    print("\n".join(errors(seen, said, large)))
-    if set(strategies) == set(host_strategies()):
-        print("\n".join(choices(seen, said, len(set(node_of)) == 1)))
-    if given.json:
-        rows = [
-            {
-                "case": case,
-                "memory": memory,
-                "strategy": name,
-                "measured": seconds,
-                "predicted": said[case, memory][name],
-            }
-            for (case, memory), times in seen.items()
-            for name, seconds in times.items()
-        ]
-        given.json.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = predicted(cases, machine, node_of)
+    print("\n".join(errors(seen, said, {case.name for case in cases if case.nbytes >= 1 << 20})))
+    if path:
+        names = ("case", "memory", "strategy")
+        rows = (dict(zip(names, k, strict=True)) | {"measured": s, "predicted": said[k]} for k, s in seen.items())
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 if __name__ == "__main__":

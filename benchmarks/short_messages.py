@@ -53,7 +53,7 @@ def main(sizes: tuple[int, ...], limit: float) -> None:
     for nbytes in sizes or map(int, SIZES):
         for name, (source, target) in distributions(comm.size, nbytes // 8).items():
             A = np.random.default_rng(comm.rank).standard_normal(source.local_shape(comm.rank))
-            plans = {strategy: plan(source, target, comm=comm, strategy=strategy) for strategy in STRATEGIES}
+            plans = {strategy: plan(source, target, "f8", comm=comm, strategy=strategy) for strategy in STRATEGIES}
             outs = [np.empty(target.local_shape(comm.rank)) for _ in plans]
             methods: dict[str, Callable[[], None]] = {
                 strategy: functools.partial(exchanges, made, A, out)

@@ -3,19 +3,15 @@ The transposition of QuaTrEx: stacks of sparse matrices of one pattern, arrays o
 from energies distributed to non-zeros distributed and back, to the same steps by hand with NumPy and mpi4py.
 
 The sides are measured by turns in one run (dace_redist/tuning/measure.py); the medians count. "by hand" starts from
-arrays that are padded already, as QuaTrEx keeps them. Beside the time: the peak of memory that a rank takes beyond its
-parts of sources and targets.
+arrays that are padded already, as QuaTrEx keeps them.
 
     mpiexec -n 4 python benchmarks/sparse_stacks.py [--json FILE] [--limit 10] [--energies 103] [--nonzeros 50021]
 """
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import click
 import numpy as np
@@ -62,8 +58,8 @@ class Stacks:
 
     def __init__(self, comm: MPI.Intracomm, energies: int, nonzeros: int, count: int) -> None:
         self.comm, self.count, shape = comm, count, (energies, nonzeros)
-        self.stack = Distribution(shape, (comm.size, 1), block=("balanced", None))
-        self.columns = Distribution(shape, (1, comm.size))
+        self.stack = Distribution(shape, (comm.size, 1))
+        self.columns = Distribution(shape, (1, comm.size), block="ceil")  # padded blocks are
         here, self.there = (side.local_shape(comm.rank) for side in (self.stack, self.columns))
         first = comm.rank * 1000.0 + np.arange(np.prod(here)).reshape(here)
         self.arrays = [(number + 1) * (first - 1j * first) for number in range(count)]
@@ -116,38 +112,6 @@ class Stacks:
                     assert np.array_equal(one[: given.shape[0], : given.shape[1]], given), f"{name}: not what was there"
 
 
-def peak_beyond_arrays(stacks: Stacks, make: Callable[[], Side]) -> int:
-    """
-    Return the peak bytes of a rank for a way to transpose, with plans, beyond its parts of sources and targets.
-
-    Collective. From the kernel's high-water mark of resident memory, which is reset before; the mean over the ranks,
-    since they share pages.
-    """
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # gives back what earlier measurements left
-    stacks.comm.Barrier()
-    resident, others = _status("VmRSS"), _not_own()
-    Path("/proc/self/clear_refs").write_text("5")
-    side = make()
-    for _ in range(2):
-        side()
-    stacks.comm.Barrier()  # nobody has unmapped anything
-    grown = _status("VmHWM") - resident - (_not_own() - others)
-    stacks.comm.Barrier()
-    return max(0, stacks.comm.allreduce(grown - stacks.nbytes) // stacks.comm.size)
-
-
-def _not_own() -> int:
-    """Return the resident bytes of files, such as code, and the shares of other processes in shared memory."""
-    return _status("RssFile") + _status("RssShmem") - _status("Pss_Shmem", "smaps_rollup")
-
-
-def _status(name: str, file: str = "status") -> int:
-    """Return a figure of Linux about this process, in bytes."""
-    lines = Path("/proc/self", file).read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
-
-
 @click.command(help=__doc__)
 @click.option("--energies", default=103, show_default=True, help="matrices in a stack")
 @click.option("--nonzeros", default=50021, show_default=True, help="non-zeros of a matrix")
@@ -158,7 +122,6 @@ def main(energies: int, nonzeros: int, count: int, limit: float, path: str | Non
     comm = MPI.COMM_WORLD
     stacks = Stacks(comm, energies, nonzeros, count)
     with pinned_to_core(comm):
-        peaks = {name: peak_beyond_arrays(stacks, make) for name, make in stacks.ways().items()}
         sides = {name: make() for name, make in stacks.ways().items()}
         stacks.check(sides)
         figures = measure(sides, comm, limit_seconds=limit)
@@ -167,11 +130,11 @@ def main(energies: int, nonzeros: int, count: int, limit: float, path: str | Non
         print(f"{count} stacks of {energies} matrices of {nonzeros} non-zeros, {comm.size} ranks, there and back")
         for name, value in seconds.items():
             ratio = seconds["by hand"] / value
-            print(f"  {name:31} {1e3 * value:9.2f} ms, {ratio:5.2f} times as fast, {peaks[name] / 2**20:7.1f} MiB")
+            print(f"  {name:31} {1e3 * value:9.2f} ms, {ratio:5.2f} times as fast")
         if path:
             line = {"energies": energies, "nonzeros": nonzeros, "count": count, "ranks": comm.size}
             with open(path, "a") as lines:
-                lines.write(json.dumps({**line, "seconds": seconds, "peak_bytes": peaks}) + "\n")
+                lines.write(json.dumps({**line, "seconds": seconds}) + "\n")
 
 
 if __name__ == "__main__":

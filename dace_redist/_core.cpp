@@ -107,7 +107,7 @@ py::array_t<dr::Index> messages(const dr::Distribution& source, const dr::Distri
   const dr::ReplicaPolicy policy{all_replicas ? dr::ReplicaPolicy::all : dr::ReplicaPolicy::any};
   Numbers rows;  // [messages, 3]
   for (dr::Index rank = 0; rank < target.ranks_needed(); ++rank)
-    for (const dr::Message& message : dr::received_messages(source, target, index_map, rank, policy))
+    for (const dr::Message& message : dr::received_messages({source, target, index_map, rank, policy, false}))
       rows.insert(rows.end(), {message.peer, rank, message.count});
   return py::array_t<dr::Index>({static_cast<dr::Index>(rows.size() / 3), dr::Index{3}}, rows.data());
 }
@@ -348,7 +348,7 @@ PYBIND11_MODULE(_core, module) {
         else if (exchange >= 0)
           policy = {dr::ReplicaPolicy::all, dr::scatters_target(source, target, element_bytes)};
         dr::RankSchedule schedule =
-            dr::make_schedule(within_target ? target : source, target, index_map, rank, with_blocks, {}, {}, policy);
+            dr::make_schedule({within_target ? target : source, target, index_map, rank, policy, with_blocks});
         if (policy.kind == dr::ReplicaPolicy::all) keep_turn(schedule, exchange);
         return py::make_tuple(message_list(schedule.sends), message_list(schedule.receives),
                               message_list({schedule.self}));

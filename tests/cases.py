@@ -1,16 +1,16 @@
-"""Random redistributions for Hypothesis, and the brute-force oracle: every element carries its global index."""
+"""Random redistributions for Hypothesis, of one tensor or several, and NumPy's results; for several tests."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from distributions import regions
+from distributions import distributions, moved, regions
 from hypothesis import strategies as st
 
-from dace_redist import Distribution, TiledDistribution, empty
+from dace_redist import empty, plan, redistribute
+from dace_redist.element_operation import COMPUTED_TYPES, OPS
 
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 DTYPES += ("float16", "float32", "float64", "complex64", "complex128")
@@ -30,49 +30,6 @@ OPTIONS = {
     "Hierarchical": {"slot_bytes": st.sampled_from([24, 64 << 10]), "chunk_bytes": st.sampled_from([24, 8 << 20])},
     "Aggregated": {"slot_bytes": st.sampled_from([24, 64 << 10]), "chunk_bytes": st.sampled_from([24, 8 << 20])},
 }
-
-
-@dataclass(frozen=True)
-class RandomCase:
-    """A redistribution of one tensor, on some of the ranks of a communicator."""
-
-    source: Any
-    target: Any
-    dtype: str
-    layout: str = "C"  # of the local arrays: one of LAYOUTS
-    options: dict[str, dict[str, Any]] = field(default_factory=dict)  # by strategy
-    axes: tuple[int, ...] | None = None
-    region: tuple[tuple[int, ...], ...] | None = None
-    node_ranks: int = 0  # that count as a node; 0: all
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.source.shape
-
-    def whole(self) -> np.ndarray:
-        """Return the source; the value of an element is its global linear index, as far as the type allows."""
-        return self._values(self.shape)
-
-    def background(self) -> np.ndarray:
-        """Return the target before."""
-        return np.array(np.flip(self._values(self.target.shape)))
-
-    def there(self) -> dict[str, Any]:
-        """Axes and region."""
-        return {"axes": self.axes, "region": self.region}
-
-    def back(self) -> dict[str, Any]:
-        """Axes and region of the way back."""
-        axes = self.axes or range(len(self.shape))
-        region = self.region and (self.region[1], self.region[0], tuple(self.region[2][axis] for axis in axes))
-        return {"axes": self.axes and tuple(np.argsort(self.axes)), "region": region}
-
-    def _values(self, shape: tuple[int, ...]) -> np.ndarray:
-        index = np.arange(math.prod(shape)).reshape(shape)
-        if self.dtype == "bool":
-            return np.asarray(index % 3 == 0)
-        bits = min(8 * np.dtype(self.dtype).itemsize - 1, 62)
-        return np.asarray(index % (1 << bits), dtype=self.dtype)
 
 
 #: How a local array may lie in memory.
@@ -97,48 +54,135 @@ def local_array(part: np.ndarray, layout: str) -> np.ndarray:
     return here
 
 
-@st.composite
-def blocked(draw: st.DrawFn, shape: tuple[int, ...], ranks: int) -> Distribution:
-    """Draw a uniform, balanced or block-cyclic distribution over any ranks, with unsplit dimensions and replicas."""
-    grid: list[int] = []
-    while (not grid and draw(st.integers(0, 7))) or (
-        math.prod(grid) < ranks and len(grid) <= len(shape) and draw(st.booleans())
-    ):
-        grid.append(draw(st.integers(1, ranks // math.prod(grid))))
-    size = math.prod(grid)
-    axes = draw(st.permutations([*range(len(grid)), *[None] * len(shape)]))
-    blocks = [draw(st.one_of(st.none(), st.just("ceil"), st.integers(1, n or 2))) for n in shape]
-    chosen = draw(st.one_of(st.none(), st.permutations(range(ranks))))
-    return Distribution(
-        shape, grid, dims=axes[: len(shape)], block=blocks, ranks=None if chosen is None else chosen[:size]
-    )
+REDUCE = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+#: How a redistribution may be carried out: by a call, by a plan, or started, and moved on by what.
+CALLS = ("redistribute", "plan", "test", "calls", "thread")
+#: Of MPI messages, in bytes: mostly not limited, or so little that they are split, even within an element.
+LONGEST = st.sampled_from([1 << 30, 1 << 30, 40, 16])  # no less than an element
+
+
+def values(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
+    """Return small integers, for which arithmetic is exact in all types."""
+    rng = np.random.default_rng(seed)
+    made = rng.integers(0, 4, shape)
+    if np.dtype(dtype).kind == "c":
+        return np.asarray(made + 1j * rng.integers(0, 4, shape), dtype)
+    return np.asarray(made).astype(dtype)
+
+
+def positions(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Return the position of each element, as far as the type allows."""
+    index = np.arange(math.prod(shape)).reshape(shape)
+    if dtype == "bool":
+        return np.asarray(index % 3 == 0)
+    return np.asarray(index % (1 << min(8 * np.dtype(dtype).itemsize - 1, 62)), dtype=dtype)
+
+
+def replicas_of(case: dict[str, Any], ranks: int) -> list[np.ndarray]:
+    """Return the whole tensor of each rank; with an op the values differ between ranks."""
+    source, dtype, op = case["source"], case["types"][0], case["how"]["op"]
+    if not case["computes"]:
+        return [positions(source.shape, dtype)] * ranks
+    return [values(source.shape, dtype, seed=1 + (rank if op else 0)) for rank in range(ranks)]
+
+
+def reduced(source: Any, seen: list[np.ndarray], how: dict[str, Any], target: np.dtype) -> np.ndarray:
+    """Return the whole source, scaled and converted, with its replicas reduced."""
+    alpha, op = target.type(how["alpha"]), how["op"]
+    scaled = [alpha * (np.conj(one) if how["conj"] else one).astype(target) for one in seen]
+    if op is None:
+        return scaled[0]
+    total: np.ndarray = np.zeros(source.shape, target)
+    done = np.zeros(source.shape, bool)
+    for rank, one in enumerate(scaled):
+        held = np.zeros(source.shape, bool)
+        if math.prod(source.local_shape(rank)):
+            held[np.ix_(*source.global_index(rank))] = True
+        joined = REDUCE[op](total, one).astype(target)
+        total = np.where(held, np.where(done, joined, one), total)
+        done |= held
+    return total
 
 
 @st.composite
-def tiled(draw: st.DrawFn, shape: tuple[int, ...], ranks: int) -> TiledDistribution:
-    """Draw an owner for every tile."""
-    tile = [draw(st.integers(max(1, n // 3), n or 2)) for n in shape]
-    tiles = [math.ceil(n / t) for n, t in zip(shape, tile, strict=True)]
-    owners = draw(st.lists(st.integers(0, ranks - 1), min_size=math.prod(tiles), max_size=math.prod(tiles)))
-    return TiledDistribution(shape, tile, np.reshape(np.array(owners, np.int64), tiles))
-
-
-@st.composite
-def cases(draw: st.DrawFn, ranks: int) -> RandomCase:
-    """Draw redistributions of 0-D to 5-D tensors over at most ``ranks`` ranks, some of them without elements."""
-    ndim = draw(st.integers(0, 5))
-    least = draw(st.sampled_from([0, 1, 1, 1]))
-    shape = tuple(draw(st.integers(least, {1: 40, 2: 20, 3: 10}.get(ndim, 6))) for _ in range(ndim))
+def cases(draw: st.DrawFn, ranks: int) -> dict[str, Any]:
+    """Draw a redistribution of a tensor of 0 to 5 dimensions over some of the ranks; half of them only move it."""
+    ndim, least = draw(st.integers(0, 5)), draw(st.sampled_from([0, 1, 1, 1]))
+    shape = tuple(draw(st.integers(least, {1: 40, 2: 20, 3: 9}.get(ndim, 5))) for _ in range(ndim))
     axes, region, target_shape = draw(regions(shape)) if draw(st.booleans()) else (None, None, shape)
-    source, target = (
-        draw(st.one_of(blocked(extents, ranks), blocked(extents, ranks), tiled(extents, ranks)))
-        for extents in (shape, target_shape)
-    )
-    short = st.sampled_from([1 << 30, 1 << 30, 64, 17])
-    options = {
-        name: {"max_message_bytes": draw(short), **{option: draw(values) for option, values in extra.items()}}
-        for name, extra in OPTIONS.items()
+    source, target = (draw(distributions(extents, ranks)) for extents in (shape, target_shape))
+    how: dict[str, Any] = {"alpha": 1, "beta": 0, "conj": False, "op": None}
+    computes = draw(st.booleans())
+    before = draw(st.sampled_from(COMPUTED_TYPES if computes else DTYPES))
+    after = before
+    if computes:
+        after = draw(st.sampled_from([name for name in COMPUTED_TYPES if np.can_cast(before, name, "same_kind")]))
+        how["op"] = op = draw(st.sampled_from([None, None, *OPS])) if hasattr(source, "grid") else None
+        if after[0] == "c" and op in ("min", "max"):
+            how["op"] = op = "sum"
+        if after != "bool":
+            how["alpha"] = draw(st.sampled_from([1, 1, 2, 3]))
+            how["beta"] = draw(st.sampled_from([0, 0, 1, 2])) if op in (None, "sum") else 0
+        how["conj"] = draw(st.booleans()) and after[0] == "c"
+    return {
+        "source": source,
+        "target": target,
+        "types": (before, after),
+        "computes": computes,
+        "layouts": [draw(st.sampled_from(LAYOUTS)) for _ in range(2)],
+        "how": {"axes": axes, "region": region, **how},
+        "options": {
+            name: {key: draw(drawn) for key, drawn in {**some, "max_message_bytes": LONGEST}.items()}
+            for name, some in OPTIONS.items()
+        },
     }
-    layout = draw(st.sampled_from(LAYOUTS))
-    dtype, node_ranks = draw(st.sampled_from(DTYPES)), draw(st.integers(0, 3))
-    return RandomCase(source, target, dtype, layout, options, axes, region, node_ranks)
+
+
+def arrays(comm: Any, case: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return this rank's parts of the source, of the target before, and of the expected target."""
+    source, target, how = case["source"], case["target"], case["how"]
+    after = case["types"][1]
+    seen = replicas_of(case, comm.size)
+    there = values(target.shape, after, seed=99)
+    update = reduced(source, seen, how, np.dtype(after))
+    wanted = moved(update, np.zeros_like(there), how["axes"], how["region"])
+    mask = moved(np.ones(source.shape, bool), np.zeros(target.shape, bool), how["axes"], how["region"])
+    if how["beta"]:
+        wanted = wanted + np.dtype(after).type(how["beta"]) * there
+    wanted = np.where(mask, wanted, there).astype(after)
+    parts = source.local(seen[comm.rank], comm.rank), target.local(there, comm.rank)
+    array, out = (local_array(part, layout) for part, layout in zip(parts, case["layouts"], strict=True))
+    return array, out, target.local(wanted, comm.rank)
+
+
+def carry_out(
+    call: str, array: Any, out: Any, source: Any, target: Any, types: Any, device: Any = "cpu", **how: Any
+) -> None:
+    """
+    Move a tensor, or a list of them.
+
+    :param call: Kind of call, see :data:`CALLS`.
+    :param types: Element types of source and target; of lists, lists.
+    :param device: Device of the arrays, as of :func:`dace_redist.plan`.
+    """
+    if call == "redistribute":
+        redistribute(array, source, target, out=out, dtype=types[1], **how)
+        return
+    with plan(source, target, types[0], target_dtype=types[1], device=device, **how) as made:
+        if call == "plan":
+            made(array, out=out)
+            return
+        request = made.start(array, out=out, progress="thread" if call == "thread" else "calls")
+        while call == "test" and not request.test():
+            pass
+        request.wait()
+
+
+def wrong_parts(comm: Any, what: str, parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> list[str]:
+    """Return the wrong parts of any rank, given source, target and expected target of each tensor."""
+    wrong = [
+        f"{what}, tensor {number}, rank {comm.rank}: got {out.tolist()}, expected {expected.tolist()}"
+        for number, (_, out, expected) in enumerate(parts)
+        if not np.array_equal(out, expected)
+    ]
+    return [text for some in comm.allgather(wrong) for text in some]

@@ -1,4 +1,8 @@
-"""The ``mpi`` marker: a test so marked is run again, alone, under mpiexec; start reading at ``run_under_mpi``."""
+"""
+The ``mpi`` marker: a test so marked is run again, under mpiexec; start reading at ``run_under_mpi``.
+
+Tests of one file on equal numbers of ranks share a launch, until one fails. Each gets a communicator of its own.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +15,28 @@ import sys
 import tempfile
 import time
 from array import array
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from forked_ranks import Servers
-from launching import TIMED_OUT
 from launching import launch as launch_ranks
 
 from dace_redist.mpi import launch
 
-CHILD = "DACE_REDIST_MPI_CHILD"  # set in a rank: the folder for its report; the next variables are the numbers it needs
+CHILD = "DACE_REDIST_MPI_CHILD"  # set in a rank: the folder for its reports, with its tests and their time limits
 RANKS = "DACE_REDIST_MPI_RANKS"
-STACKS_AT = "DACE_REDIST_MPI_STACKS_AT"  # time.time() at which a rank that still runs prints its stacks
 GRACE = "DACE_REDIST_MPI_GRACE"  # seconds that a failed rank waits for the others before it ends them
-LONGEST = ("test_runtime.py", "test_distribute.py", "test_cluster.py", "test_random_cases.py")  # files that start first
+TESTS = "tests.json"
+LONGEST = ("test_random_cases.py", "test_distribute.py", "test_runtime.py", "test_headers.py")  # files that start first
 DEFAULT_TIMEOUT = 120
 DEFAULT_GRACE = 10
+START_SECONDS = 60  # of a launch, beside the time limits of its tests
 TAIL_LINES = 60
 PYTEST_FRAME = re.compile(r' +File ".*(/_pytest/|/pluggy/|/pytest/__main__|<frozen runpy>).*line')
+HUNG = re.compile(r"^Timeout \(\d+:", re.MULTILINE)  # faulthandler's words above the stacks
 
 # DaCe's builds for each MPI, and those of tests that run at once, are in folders of their own; mpicxx, cmake and
 # mpiexec are those beside this Python.
@@ -46,11 +53,13 @@ os.environ.setdefault("DACE_compiler_lineinfo", "frontend")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "mpi(ranks, timeout=120): run under mpiexec, once for each number of ranks")
-    config.addinivalue_line(
-        "markers", "dace: of an mpi test whose ranks use DaCe: they have imported it when they start"
-    )
-    config.addinivalue_line("markers", "mpi_matrix: an mpi test that runs under every MPI at hand")
+    for line in (
+        "mpi(ranks, full, timeout=120, alone=False): run under mpiexec, once for each number of ranks",
+        "dace: of an mpi test whose ranks use DaCe: they have imported it when they start",
+        "mpi_matrix: an mpi test that runs under every MPI at hand",
+        "full: runs in `make test-full` only",
+    ):
+        config.addinivalue_line("markers", line)
     if CHILD in os.environ:
         config.addinivalue_line("markers", "timeout: of pytest-timeout, which a rank does without")
         config.pluginmanager.register(Rank(config), "mpi-rank")
@@ -63,7 +72,30 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.fixturenames.append("mpi_ranks")
         ranks = marker.kwargs.get("ranks", marker.args[0] if marker.args else [2])
         ranks = [ranks] if isinstance(ranks, int) else ranks
-        metafunc.parametrize("mpi_ranks", ranks, ids=[f"{count}ranks" for count in ranks], indirect=True)
+        further = [pytest.param(count, marks=pytest.mark.full) for count in marker.kwargs.get("full", [])]
+        ids = [f"{count}ranks" for count in (*ranks, *marker.kwargs.get("full", []))]
+        metafunc.parametrize("mpi_ranks", [*ranks, *further], ids=ids, indirect=True)
+
+
+class Launch(NamedTuple):
+    """Tests that share a launch: of a file, on a number of ranks, with a kind of device; or one that runs alone."""
+
+    path: Path
+    needs_dace: bool
+    ranks: int
+    device: str
+    alone: str
+
+    @staticmethod
+    def of(item: pytest.Item) -> Launch:
+        alone = item.get_closest_marker("mpi").kwargs.get("alone", False)
+        needs_dace = item.get_closest_marker("dace") is not None
+        params = item.callspec.params
+        return Launch(item.path, needs_dace, params["mpi_ranks"], params.get("kind", ""), item.nodeid if alone else "")
+
+
+def time_limit(item: pytest.Item) -> float:
+    return float(item.get_closest_marker("mpi").kwargs.get("timeout", DEFAULT_TIMEOUT))
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by markers
@@ -74,12 +106,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if getattr(item.obj, "is_hypothesis_test", False):
             item.add_marker(pytest.mark.fuzz)
     items.sort(key=lambda item: item.path.name not in LONGEST)  # where files run at once, the last are short
-    for item in items:
-        marker = item.get_closest_marker("mpi")
-        if marker is not None:
-            item.add_marker(pytest.mark.timeout(marker.kwargs.get("timeout", DEFAULT_TIMEOUT) + 60))
-            item.setup = lambda: None  # type: ignore[method-assign]  # the fixtures are made in the ranks, not here
-            item.runtest = lambda item=item: run_under_mpi(item)  # type: ignore[method-assign]
+    on_ranks = [item for item in items if item.get_closest_marker("mpi") is not None]
+    seconds: Counter[Launch] = Counter()
+    for item in on_ranks:
+        seconds[Launch.of(item)] += time_limit(item)
+    for item in on_ranks:
+        item.add_marker(pytest.mark.timeout(seconds[Launch.of(item)] + 2 * START_SECONDS))
+        item.setup = lambda: None  # type: ignore[method-assign]  # the fixtures are made in the ranks, not here
+        item.runtest = lambda item=item: run_under_mpi(item)  # type: ignore[method-assign]
 
 
 @pytest.fixture
@@ -90,36 +124,51 @@ def mpi_ranks(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def comm(request: pytest.FixtureRequest) -> Any:
-    """``MPI.COMM_WORLD`` of a test with the ``mpi`` marker."""
-    if request.node.get_closest_marker("mpi") is None:
+    """Communicator of all ranks, of a test with the ``mpi`` marker."""
+    rank = request.config.pluginmanager.get_plugin("mpi-rank")
+    if rank is None:
         pytest.fail(f"{request.node.nodeid} uses comm and so needs @pytest.mark.mpi(ranks=[...])", pytrace=False)
-    from mpi4py import MPI
-
-    return MPI.COMM_WORLD
+    return rank.duplicate()
 
 
 # In the parent ---------------------------------------------------------------------------------------------------
 
 
+_reports: dict[str, tuple[int, str, list[dict[str, str]]]] = {}  # by test: mpiexec's code and text, and of each rank
+
+
 def run_under_mpi(item: pytest.Item) -> None:
-    """Run one test under mpiexec; fails with the text of the first rank that failed, or of all if it hung."""
-    marker = item.get_closest_marker("mpi")
-    ranks, timeout = item.callspec.params["mpi_ranks"], marker.kwargs.get("timeout", DEFAULT_TIMEOUT)
+    """Run a test under mpiexec; fails with the text of the first rank that failed, or of all if it hung."""
+    if item.nodeid not in _reports:
+        later = item.session.items[item.session.items.index(item) :]
+        run_tests([other for other in later if runs_under_mpi(other) and Launch.of(other) == Launch.of(item)])
+    name = f"{item.nodeid} on {Launch.of(item).ranks} ranks"
+    judge(name, *_reports.pop(item.nodeid), time_limit(item))
+
+
+def runs_under_mpi(item: pytest.Item) -> bool:
+    return item.get_closest_marker("mpi") is not None
+
+
+def run_tests(items: list[pytest.Item]) -> None:
+    """Run tests one after the other in one launch, up to the first that fails."""
+    config, ranks = items[0].config, Launch.of(items[0]).ranks
     switches = ["-s", "-q", "--no-header", "--runxfail", "--tb=short"]
-    switches += ["-p", "no:cacheprovider", "-p", "no:faulthandler", f"--rootdir={item.config.rootpath}"]
-    forks = servers(item.config, needs_dace=item.get_closest_marker("dace") is not None)
-    argv = forks.command([item.nodeid, *switches])  # which may have to start; the time limit is of the ranks
+    switches += ["-p", "no:cacheprovider", "-p", "no:faulthandler", f"--rootdir={config.rootpath}"]
+    forks = servers(config, needs_dace=Launch.of(items[0]).needs_dace)
+    argv = forks.command([*(item.nodeid for item in items), *switches])
     with tempfile.TemporaryDirectory(prefix="dace-redist-mpi-") as name:
         folder = Path(name)
-        variables = {
-            CHILD: name,
-            RANKS: str(ranks),
-            STACKS_AT: str(time.time() + timeout - min(3.0, 0.2 * timeout)),
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        }
-        code, printed = launch_ranks(ranks, argv, timeout, environment=variables, cwd=item.config.rootpath)
-        reports = [read_report(folder, rank) for rank in range(ranks)]
-    judge(f"{item.nodeid} on {ranks} ranks", code, printed, reports, timeout)
+        (folder / TESTS).write_text(json.dumps({item.nodeid: time_limit(item) for item in items}))
+        variables = {CHILD: name, RANKS: str(ranks), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        seconds = START_SECONDS + sum(map(time_limit, items))
+        code, printed = launch_ranks(ranks, argv, seconds, environment=variables, cwd=config.rootpath)
+        for number, item in enumerate(items):
+            reports = [read_report(folder, number, rank) for rank in range(ranks)]
+            if number and all(report["outcome"] == "not started" for report in reports):
+                break  # an earlier one failed; this one gets a launch of its own
+            finished = all(report["outcome"] in ("passed", "skipped") for report in reports)
+            _reports[item.nodeid] = (0 if finished else code, "" if finished else printed, reports)
 
 
 _servers: dict[tuple[str, ...], Servers] = {}
@@ -140,12 +189,12 @@ def ranks_with_dace(request: pytest.FixtureRequest) -> Servers:
     return servers(request.config, needs_dace=True)
 
 
-def read_report(folder: Path, rank: int) -> dict[str, str]:
+def read_report(folder: Path, number: int, rank: int) -> dict[str, str]:
     """Return the report of a rank: outcome, text (its traceback or reason to skip) and log (all it printed)."""
-    report = {"outcome": "not finished", "text": ""}
-    if (folder / f"{rank}.json").exists():
-        report = json.loads((folder / f"{rank}.json").read_text())
-    log = folder / f"{rank}.log"
+    log, path = (folder / f"{number}-{rank}.{ending}" for ending in ("log", "json"))
+    report = {"outcome": "not finished" if log.exists() else "not started", "text": ""}
+    if path.exists():
+        report = json.loads(path.read_text())
     report["log"] = log.read_text(errors="replace") if log.exists() else ""
     return report
 
@@ -161,9 +210,9 @@ def judge(name: str, code: int, printed: str, reports: list[dict[str, str]], tim
         said = f"\n--- rank {failed[0]} printed\n{tail(first['log'])}" if first["log"].strip() else ""
         pytest.fail(f"{name}: failed ({summary})\n--- rank {failed[0]}\n{first['text']}{said}{launcher}", pytrace=False)
     logs = "".join(f"\n--- rank {rank} ({r['outcome']}) printed\n{tail(r['log'])}" for rank, r in enumerate(reports))
-    if code == TIMED_OUT:
+    if any(HUNG.search(report["log"]) for report in reports):
         pytest.fail(f"{name}: hung, ended after {timeout:g} s ({summary}){logs}{launcher}", pytrace=False)
-    if code != 0 or "not finished" in outcomes:
+    if code != 0 or not {"passed", "skipped"} >= {*outcomes}:
         pytest.fail(f"{name}: mpiexec returned {code} ({summary}){logs}{launcher}", pytrace=False)
     if all(outcome == "skipped" for outcome in outcomes):
         pytest.skip(reports[0]["text"])
@@ -180,19 +229,13 @@ def tail(text: str) -> str:
 
 
 class Rank:
-    """Pytest plugin of one rank: prints into its own file, reports its outcome, and agrees on the end with the rest."""
+    """Pytest plugin of one rank: reports the outcome of each test, and agrees on its end with the other ranks."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.rank = launch.launched_rank() or 0
         self.folder = Path(os.environ[CHILD])
-        self.outcome, self.text = "passed", ""
-        self.log = (self.folder / f"{self.rank}.log").open("w")
-        sys.stdout.flush()
-        for stream in (1, 2):
-            os.dup2(self.log.fileno(), stream)
-        faulthandler.enable(self.log)
-        faulthandler.register(signal.SIGTERM, self.log, chain=True)
-        faulthandler.dump_traceback_later(max(0.1, float(os.environ[STACKS_AT]) - time.time()), file=self.log)
+        self.limits: dict[str, float] = json.loads((self.folder / TESTS).read_text())
+        self.begin(0)
         reporter = config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:  # pytest's own lines would bury what the rank prints
             reporter._tw._file = open(os.devnull, "w")  # noqa: SIM115
@@ -207,13 +250,48 @@ class Rank:
                 self.text = str(error)
             self.write()
             os._exit(1)  # every rank believes to be alone: nothing to agree on
-        self.comm = MPI.COMM_WORLD.Dup()
+        self.comm, self.given = MPI.COMM_WORLD.Dup(), MPI.COMM_NULL
+
+    def duplicate(self) -> Any:
+        """Return the communicator of this test, which finds no plans and no choices of others. Collective."""
+        if not self.given:
+            self.given = self.comm.Dup()
+        return self.given
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self.begin([*self.limits].index(item.nodeid))
+        seconds = self.limits[item.nodeid]
+        faulthandler.dump_traceback_later(max(0.1, seconds - min(3.0, 0.2 * seconds)), file=self.log)
+        signal.setitimer(signal.ITIMER_REAL, seconds)  # which ends this rank, wherever it is
+        result = yield
+        if self.end():
+            item.session.shouldstop = "a test failed"
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        faulthandler.cancel_dump_traceback_later()
+        return result
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         self.note(report)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.note(report)
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not session.shouldstop:
+            self.outcome = "failed"
+            self.text += f"pytest ended with {exitstatus!r}: the test could not be collected or was interrupted"
+            self.write()
+
+    def begin(self, number: int) -> None:
+        """Start the report of a test; what this rank prints goes into a file of its own."""
+        self.number, self.outcome, self.text = number, "passed", ""
+        self.log = (self.folder / f"{number}-{self.rank}.log").open("a")
+        sys.stdout.flush()
+        for stream in (1, 2):
+            os.dup2(self.log.fileno(), stream)
+        faulthandler.enable(self.log)
+        faulthandler.register(signal.SIGTERM, self.log, chain=True)
 
     def note(self, report: pytest.CollectReport | pytest.TestReport) -> None:
         if report.failed:
@@ -223,10 +301,8 @@ class Rank:
             self.text = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
             self.outcome = "skipped"
 
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        if exitstatus != pytest.ExitCode.OK and self.outcome != "failed":
-            self.outcome = "failed"
-            self.text += f"pytest ended with {exitstatus!r}: the test could not be collected or was interrupted"
+    def end(self) -> bool:
+        """Write the report; return True if the test failed on any rank. Collective."""
         self.write()
         failed, anywhere = array("i", [self.outcome == "failed"]), array("i", [0])
         request = self.comm.Iallreduce(failed, anywhere)
@@ -236,12 +312,12 @@ class Rank:
             if failed[0] and time.monotonic() > give_up:
                 print(f"rank {self.rank} failed and the others do not come: ending them", flush=True)
                 self.comm.Abort(1)
-        faulthandler.cancel_dump_traceback_later()
-        if anywhere[0]:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if self.given and not anywhere[0]:
+            self.given.Free()
+        return bool(anywhere[0])
 
     def write(self) -> None:
-        target = self.folder / f"{self.rank}.json"
+        target = self.folder / f"{self.number}-{self.rank}.json"
         part = target.with_suffix(".part")
         part.write_text(json.dumps({"outcome": self.outcome, "text": self.text}))
         part.replace(target)

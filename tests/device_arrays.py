@@ -11,7 +11,9 @@ from dace_redist.errors import BuildError, RedistributionError
 from dace_redist.redistribution.device_arrays import DeviceArray
 
 #: What ``DACE_REDIST_DEVICE`` may say, and a GPU.
-KINDS = ("host", "host,apart", "host,unnamed", "host,pooled", "host,apart,aware", "gpu")
+KINDS = ("host", "host,pooled", "host,apart,aware", "gpu", "host,apart", "host,unnamed")
+#: The last ones are combinations of what the others have.
+PARAMETERS = [*KINDS[:4], *(pytest.param(kind, marks=pytest.mark.full) for kind in KINDS[4:])]
 
 
 def use_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,37 +45,32 @@ shapes = st.one_of(
 
 
 @st.composite
-def grids(draw, axes):
-    grid = []
-    for _ in range(axes):
-        grid.append(draw(st.integers(1, min(4, 16 // math.prod(grid)))))
-    return tuple(grid)
-
-
-@st.composite
-def blocked(draw, shape):
-    grid = draw(grids(draw(st.integers(0, len(shape) + 2))))
-    axes = draw(st.permutations(range(len(grid))))
-    padded = [*axes, *[None] * len(shape)][: len(shape)]
+def blocked(draw: st.DrawFn, shape: tuple[int, ...], ranks: int = 16) -> Distribution:
+    """Draw blocks of any kind over any of the ranks, with dimensions that are not split, replicas and pins."""
+    grid: list[int] = []
+    for _ in range(draw(st.integers(0, len(shape) + 2))):
+        grid.append(draw(st.integers(1, min(7, ranks // math.prod(grid)))))
+    padded = [*draw(st.permutations(range(len(grid)))), *[None] * len(shape)][: len(shape)]
     dims = [axis if axis is None or draw(st.booleans()) else None for axis in draw(st.permutations(padded))]
     block = [draw(st.one_of(st.none(), st.just("ceil"), st.integers(1, extent or 2))) for extent in shape]
     pins = [None if g in dims or draw(st.booleans()) else draw(st.integers(0, p - 1)) for g, p in enumerate(grid)]
     size = math.prod(grid)
-    ranks = draw(st.one_of(st.none(), st.permutations(range(size + 3)).map(lambda ranks: ranks[:size])))
-    return Distribution(shape, grid, dims=dims, block=block, ranks=ranks, pins=pins)
+    chosen = draw(st.one_of(st.none(), st.permutations(range(ranks)).map(lambda order: order[:size])))
+    return Distribution(shape, grid, dims=dims, block=block, ranks=chosen, pins=pins)
 
 
 @st.composite
-def tiled(draw, shape):
+def tiled(draw: st.DrawFn, shape: tuple[int, ...], ranks: int = 7) -> TiledDistribution:
+    """Draw an owner for every tile."""
     tile = tuple(draw(st.integers(max(1, extent // 4), extent or 2)) for extent in shape)
     tiles = tuple(-(-n // t) for n, t in zip(shape, tile, strict=True))
     seed = draw(st.integers(0, 2**32 - 1))
-    owners = np.random.default_rng(seed).integers(0, draw(st.integers(1, 7)), tiles)
+    owners = np.random.default_rng(seed).integers(0, draw(st.integers(1, ranks)), tiles)
     return TiledDistribution(shape, tile, owners)
 
 
-def distributions(shape):
-    return st.one_of(blocked(shape), blocked(shape), blocked(shape), tiled(shape))
+def distributions(shape: tuple[int, ...], ranks: int = 16) -> st.SearchStrategy[Any]:
+    return st.one_of(blocked(shape, ranks), blocked(shape, ranks), blocked(shape, ranks), tiled(shape, min(7, ranks)))
 
 
 one = shapes.flatmap(distributions)

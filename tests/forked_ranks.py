@@ -133,7 +133,8 @@ class Server:
         """Serve; return only in ranks, with their arguments."""
         while True:
             for key, _ in self._events.select(0.5 if min(self._ranks.values(), default=inf) < inf else None):
-                if key.fileobj not in self._events.get_map():  # an event before it ended this one
+                closed = isinstance(key.fileobj, socket.socket) and key.fileobj.fileno() < 0
+                if closed or key.fileobj not in self._events.get_map():  # an event before it ended this one
                     continue
                 arguments: list[str] | None = key.data()
                 if arguments is not None:

@@ -45,16 +45,16 @@ def build(name: str, *switches: str, sources: tuple[str, ...] = (), linked: tupl
     :return: The program.
     """
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        objects = [str(made) for made in pool.map(lambda room: _compiled_room(room, switches), ROOMS)]
-    compiled = [SOURCES / f"{source}.cpp" for source in (name, *sources)]
-    changes = (*compiled, *sorted(SOURCES.glob("*.hpp")))
+        objects = [str(made) for made in pool.map(lambda room: compiled_room(room, switches), ROOMS)]
+    programs = [SOURCES / f"{source}.cpp" for source in (name, *sources)]
+    changes = (*programs, *sorted(SOURCES.glob("*.hpp")))
     further = [str(SOURCE_DIRECTORY / word) if word.endswith(".cpp") else word for word in linked]
-    return _compiled(name, [*switches, "-I", str(SOURCES), *objects, *further], compiled, changes)
+    return compiled(name, [*switches, "-I", str(SOURCES), *objects, *further], programs, changes)
 
 
-def _compiled_room(room: str, switches: Sequence[str]) -> Path:
+def compiled_room(room: str, switches: Sequence[str]) -> Path:
     """Compile all sources of a room as one unit, which halves the time."""
-    return _compiled(f"{room}.o", [*switches, "-c"], sorted(SOURCE_DIRECTORY.glob(f"{room}/*.cpp")))
+    return compiled(f"{room}.o", [*switches, "-c"], sorted(SOURCE_DIRECTORY.glob(f"{room}/*.cpp")))
 
 
 @cache
@@ -67,10 +67,10 @@ def build_with_library(name: str, *linked: str) -> Path:
     """
     library, source = ensure_library(), SOURCES / f"{name}.cpp"
     switches = ["-O1", *(str(SOURCE_DIRECTORY / path) for path in linked), str(library)]
-    return _compiled(name, [*switches, f"-Wl,-rpath,{library.parent}"], [source], [source])
+    return compiled(name, [*switches, f"-Wl,-rpath,{library.parent}"], [source], [source])
 
 
-def _compiled(name: str, switches: Sequence[str], sources: Sequence[Path], changes: Sequence[Path] = ()) -> Path:
+def compiled(name: str, switches: Sequence[str], sources: Sequence[Path], changes: Sequence[Path] = ()) -> Path:
     """Compile all sources to one file, unless it exists; the folder's name depends on the runtime's sources."""
     digest = hashlib.blake2b(" ".join(switches).encode(), digest_size=8)
     for path in changes:

@@ -1,102 +1,165 @@
-"""Common part of the kernels distributed by hand (mm2, mm3, mttkrp, ttmc). Start reading at: main."""
+"""
+Kernels distributed by hand, with the redistributions of stock DaCe and of this package, measured alternately.
 
-import argparse
+    mpiexec -n 4 python benchmarks/einsum/by_hand.py ttmc --strategies stock,Pack,RMA
+"""
+
+import contextlib
+import copy
+import io
 import json
-import traceback
+import time
+import warnings
 import zlib
+from collections.abc import Callable, Iterator
 
-import dace
+import click
 import numpy as np
-from by_hand_check import operands, relative_errors
-from by_hand_kernel import WORLD, Grid, Kernel, symbols
-from by_hand_timing import TimedStrategy, build_all, measure, say
-from command_line import parse_arguments
-from dace.frontend.common import op_repository
-from dace.frontend.python.replacements import mpi as dace_mpi
-from mpi4py import MPI
+from by_hand_kernels import KERNELS, WORLD, Kernel
+from dace.codegen.compiled_sdfg import CompiledSDFG
+from dace.sdfg import utils
+from einsum_cases import elements
 
-__all__ = ["Grid", "Kernel", "main", "matmul", "symbols"]
+import dace_redist
+from dace_redist.cli import run_command
+from dace_redist.strategies import host_strategies
+from dace_redist.tuning.measure import measure
 
+STOCK = "stock"
 TOLERANCE = 1e-10  # largest relative error of a right result
 
 
-@op_repository.replaces("dace.comm.Reduce")
-def _reduce(pv, sdfg, state, buffer, op, root=0, grid=None):
+class ByHand:
     """
-    ``dace.comm.Reduce`` that takes an ``MPI.Op``, as ``dace.comm.Allreduce`` does.
+    A kernel distributed by hand, built and with its operands. Collective.
 
-    DaCe 2.0.0b1 accepts no operator there: neither ``MPI.SUM`` nor a string literal (it stays a ``StringLiteral``).
+    :param kernel: The kernel.
+    :param extents: Length of every mode.
+    :param strategy: Strategy of its redistributions, or ``"stock"``.
     """
-    return dace_mpi._Reduce(pv, sdfg, state, buffer, dace_mpi._mpi4py_to_MPI(MPI, op), root, grid)
+
+    def __init__(self, kernel: Kernel, extents: dict[str, int], strategy: str) -> None:
+        self.kernel, self.extents = kernel, extents
+        self.compiled = _built(kernel, strategy)
+        self.operands = {name: _block(kernel, name, extents) for name in kernel.operands}
+        given = kernel.symbols(extents) | self.operands
+        self._given = {name: given[name] for name in self.compiled.sdfg.arglist() if name in given}
+        self.result: np.ndarray | None = None
+
+    def __call__(self) -> None:
+        """Run the kernel."""
+        self.result = self.compiled(**self._given)
+
+    def error(self) -> float:
+        """Return the largest relative error of the last result. Collective; each rank computes its block by NumPy."""
+        modes, grid = self.kernel.result
+        blocks = {m: _clipped(r, self.extents[m]) for m, r in self.kernel.blocks(grid, self.extents).items()}
+        ranges = {m: blocks[m] if m in modes else range(extent) for m, extent in self.extents.items()}
+        whole = [(name, term) for name, (term, _) in self.kernel.operands.items()]
+        parts = [elements(name, [ranges[m] for m in term], [self.extents[m] for m in term]) for name, term in whole]
+        expected = np.einsum(f"{self.kernel.einsum.split('->')[0]}->{modes}", *parts, optimize="optimal")
+        got = self.result[tuple(slice(n) for n in expected.shape)]
+        error = float(np.max(abs(got - expected) / expected)) if expected.size else 0.0
+        return max(WORLD.allgather(error if np.isfinite(error) else np.inf))
+
+    def checksum(self) -> int:
+        """Return a checksum of the last result on all ranks. Collective."""
+        return zlib.crc32(repr(WORLD.allgather(zlib.crc32(self.result.tobytes()))).encode())
 
 
-_M, _N, _K = symbols("_M _N _K")
+class _SleepingCommunicator:
+    """Communicator for ``distributed_compile``; ranks sleep while rank 0 compiles."""
+
+    Get_rank, allgather = WORLD.Get_rank, WORLD.allgather
+
+    def bcast(self, value, root: int = 0):
+        request = WORLD.Ibarrier()
+        while not request.Test():
+            time.sleep(0.01)
+        return WORLD.bcast(value, root)
 
 
-@dace.program
-def matmul(left: dace.float64[_M, _K], right: dace.float64[_K, _N]):
-    """``left @ right`` in an order that walks rows; DaCe's own expansion without a BLAS is 100 times slower."""
-    product = np.zeros((_M, _N), np.float64)
-    for i in dace.map[0:_M]:
-        for k in range(_K):
-            for j in dace.map[0:_N]:
-                product[i, j] += left[i, k] * right[k, j]
-    return product
-
-
-def main(kernel: Kernel, description: str) -> None:
-    """Parse the command line, run the kernel with every strategy named, report; exit code 1 if a result is wrong."""
-    try:
-        right = _main(kernel, parse_arguments(kernel, description))
-    except Exception:  # on one rank only, perhaps: the others would wait for it
-        traceback.print_exc()
-        WORLD.Abort(1)
-    WORLD.Barrier()
-    raise SystemExit(0 if right else 1)
-
-
-def _main(kernel: Kernel, arguments: argparse.Namespace) -> bool:
-    extents = kernel.extents(arguments.size, getattr(arguments, "rank", 0))
-    programs = build_all(kernel, arguments)
-    say("making the operands")
-    inputs = kernel.symbols(extents) | operands(kernel, extents)
-    say(f"measuring: {arguments.repetitions} rounds, after one to warm up")
-    measure(programs, inputs, arguments.repetitions)
-    errors: list[float | None] = [None] * len(programs)
-    if arguments.check:
-        say("checking against NumPy")
-        errors = relative_errors(kernel, [program.result for program in programs], extents)
-    for program, error in zip(programs, errors, strict=True):
-        record = _record(kernel, arguments, program) | {"error": error}
-        program.compiled.finalize()
+def _built(kernel: Kernel, strategy: str) -> CompiledSDFG:
+    """Compile a kernel with a strategy on rank 0, and load it on all. Collective."""
+    sdfg = None
+    with _quiet():
         if WORLD.rank == 0:
-            _report(record, arguments)
-    return all(error is None or error <= TOLERANCE for error in errors)
+            sdfg = copy.deepcopy(kernel.program.to_sdfg())
+            sdfg.name = f"{kernel.program.f.__name__}_{strategy.lower()}"
+            if strategy != STOCK:
+                dace_redist.set_strategy(sdfg, strategy)
+        return utils.distributed_compile(sdfg, _SleepingCommunicator())
 
 
-def _record(kernel: Kernel, arguments: argparse.Namespace, program: TimedStrategy) -> dict:
-    """Return the record of a line of ``--json``. Collective."""
-    checksum = zlib.crc32(repr(WORLD.allgather(zlib.crc32(program.result.tobytes()))).encode())
-    record = {"kernel": kernel.name, "ranks": WORLD.size, "size": arguments.size}
-    record |= {"rank": arguments.rank} if kernel.rank_modes else {}
-    record["grids"] = {grid.modes: grid.parts[WORLD.size] for grid in kernel.grids}
-    record |= {"strategy": program.strategy, "options": program.options, "checksum": f"{checksum:08x}"}
-    record["seconds"] = {step: float(np.median(samples)) for step, samples in program.seconds.items()}
-    return record | {"samples": program.seconds}
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide the output of stock DaCe while it parses and expands a Redistribute: debug prints, warnings about itself."""
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"dace\.")
+        yield
 
 
-def _report(record: dict, arguments: argparse.Namespace) -> None:
-    error, seconds = record["error"], record["seconds"]
-    verdict = "not checked" if error is None else "right" if error <= TOLERANCE else "WRONG"
-    verdict += "" if error is None else f", largest relative error {error:.1e}"
-    if arguments.brief:
-        print(f"{record['strategy']}: {seconds['total'] * 1e3:.1f} ms, {verdict}", flush=True)
-    else:
-        shape = f"size {record['size']}" + (f", rank {record['rank']}" if "rank" in record else "")
-        print(f"{record['kernel']} with {record['strategy']} on {record['ranks']} ranks, {shape}")
-        for step, median in seconds.items():
-            print(f"  {step:<16}{median * 1e3:12.3f} ms")
-        print(f"  {verdict}", flush=True)
-    if arguments.json:
-        with open(arguments.json, "a") as file:
-            file.write(json.dumps(record) + "\n")
+def _clipped(indices: range, extent: int) -> range:
+    return range(min(indices.start, extent), min(indices.stop, extent))
+
+
+def _block(kernel: Kernel, name: str, extents: dict[str, int]) -> np.ndarray:
+    """Return this rank's block of an operand; zero where it passes the end of the tensor."""
+    term, grid = kernel.operands[name]
+    ranges = [kernel.blocks(grid, extents)[mode] for mode in term]
+    block, inside = (
+        np.zeros([len(r) for r in ranges]),
+        [_clipped(r, extents[m]) for r, m in zip(ranges, term, strict=True)],
+    )
+    block[tuple(slice(len(r)) for r in inside)] = elements(name, inside, [extents[mode] for mode in term])
+    return block
+
+
+def _names(_: click.Context, __: click.Parameter, value: str) -> list[str]:
+    choice = click.Choice((STOCK, *host_strategies()), case_sensitive=False)
+    return list(dict.fromkeys(choice.convert(word.strip(), None, None) for word in value.split(",")))
+
+
+def check_stock(kernel: Kernel, extents: dict[str, int]) -> None:
+    """:raises ValueError: If stock DaCe would hang, in a Redistribute whose blocks do not divide the tensor."""
+    for grid in kernel.grids:
+        for mode, parts in zip(grid.modes, grid.parts[WORLD.size], strict=True):
+            if extents[mode] % parts:
+                name = "--rank" if mode in kernel.rank_modes else "--size"
+                raise ValueError(f"stock DaCe needs {name} to be a multiple of {parts}, got {extents[mode]}")
+
+
+@click.command()
+@click.argument("kernel", type=click.Choice(list(KERNELS)))
+@click.option("--strategies", default=STOCK, show_default=True, callback=_names, help="stock DaCe, and any of ours")
+@click.option("--size", type=click.IntRange(1), default=24, show_default=True, help="length of the tensor modes")
+@click.option("--rank", type=click.IntRange(1), default=12, show_default=True, help="columns of the factors of ttmc")
+@click.option("--repetitions", type=click.IntRange(1), default=9, show_default=True, help="timed rounds")
+@click.option("--json", "path", type=click.Path(dir_okay=False), help="append a JSON line per strategy")
+def main(kernel: str, strategies: list[str], size: int, rank: int, repetitions: int, path: str | None) -> None:
+    """Measure a kernel distributed by hand on 1, 2, 4 or 8 ranks; exit code 1 if a result is wrong."""
+    chosen = KERNELS[kernel]
+    if WORLD.size not in chosen.grids[0].parts:
+        raise click.UsageError(f"needs 1, 2, 4 or 8 ranks, got {WORLD.size}")
+    extents = chosen.extents(size, rank)
+    if STOCK in strategies:
+        check_stock(chosen, extents)
+    programs: dict[str, Callable[[], None]] = {name: ByHand(chosen, extents, name) for name in strategies}
+    figures = measure(programs, WORLD, warmup=1, least=repetitions, most=repetitions)
+    wrong = False
+    for name, program in programs.items():
+        error, checksum = program.error(), program.checksum()
+        wrong |= error > TOLERANCE
+        if WORLD.rank == 0:
+            seconds = figures[name].median
+            click.echo(f"{name:14}{seconds * 1e3:10.3f} ms, {'WRONG' if error > TOLERANCE else 'right'} ({error:.1e})")
+            record = {"kernel": kernel, "ranks": WORLD.size, "extents": extents, "strategy": name, "error": error}
+            if path:
+                with open(path, "a") as file:
+                    file.write(json.dumps(record | {"seconds": seconds, "checksum": checksum}) + "\n")
+    if wrong:
+        raise click.exceptions.Exit(1)
+
+
+if __name__ == "__main__":
+    run_command(main, "by_hand.py")

@@ -65,9 +65,18 @@ def introduce(arguments: argparse.Namespace) -> None:
 def run(arguments: argparse.Namespace, results: Path, plan: Path) -> int:
     """Run benchmarks/einsum/run_einsum.py under mpiexec; what it prints is seen as it comes."""
     sizes = dict.fromkeys("IJKLM", arguments.size) | dict.fromkeys("PQRT", arguments.rank)
-    job = [sys.executable, str(HERE / "run_einsum.py"), "ttmc", "--slabs", "X=4", "--strategy", *CHOICES, "--check"]
+    job = [
+        sys.executable,
+        str(HERE / "run_einsum.py"),
+        "ttmc",
+        "--slabs",
+        "X=4",
+        "--strategies",
+        ",".join(CHOICES),
+        "--check",
+    ]
     job += [word for symbol, value in sizes.items() for word in ("--size", f"{symbol}={value}")]
-    job += ["--repetitions", str(arguments.repetitions), "--brief", "--json", str(results), "--plot", str(plan)]
+    job += ["--repetitions", str(arguments.repetitions), "--json", str(results), "--plot", str(plan)]
     variables = {"OMP_NUM_THREADS": str(max(1, cores() // RANKS))} | os.environ | mpi_environment(RANKS)
     process = subprocess.Popen(mpiexec_command(RANKS, job), stdin=subprocess.DEVNULL, env=variables)
     try:

@@ -1,33 +1,18 @@
 """
 Reference for the ranks: the NumPy program of a kernel in one process with as many BLAS threads as cores.
 
-It reads a line for each run, and prints its seconds; at the end, the peak bytes of operands and a run together.
+It reads a line for each run, and prints its seconds.
 """
 
-import ctypes
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
-
-
-def status(name: str, file: str = "status") -> int:
-    """Return a figure of Linux about this process, in bytes."""
-    lines = Path("/proc/self", file).read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
-
-
-def resident_bytes() -> int:
-    """Return the resident bytes, after returning freed memory to the system and resetting the high-water mark."""
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
-    return status("VmRSS")
 
 
 class Peer:
@@ -41,11 +26,6 @@ class Peer:
         self._process.stdin.write("run\n")
         self._process.stdin.flush()
         return float(self._process.stdout.readline())
-
-    def peak_bytes(self) -> int:
-        """End the process; return its peak bytes."""
-        self._process.stdin.close()
-        return int(self._process.stdout.readline())
 
 
 @contextmanager
@@ -63,6 +43,7 @@ def started(kernel: str, preset: str) -> Iterator[Peer]:
     with subprocess.Popen(command, env=variables | threads, **pipes) as process:
         assert process.stdout.readline() == "ready\n"
         yield Peer(process)
+        process.stdin.close()
 
 
 def main() -> None:
@@ -73,14 +54,12 @@ def main() -> None:
     sizes = case.sizes(sys.argv[2], 1)
     shapes = {name: tuple(sizes[str(n)] for n in t.shape) for name, t in case.program.f.__annotations__.items()}
     operands = {name: case.operand(name, everything(shape), shape) for name, shape in shapes.items()}
-    resident = resident_bytes()
     with patch.object(np, "einsum", opt_einsum.contract):
         print("ready", flush=True)
         for _ in sys.stdin:
             start = time.perf_counter()
             case.program.f(**operands)
             print(time.perf_counter() - start, flush=True)
-    print(status("VmHWM") - resident + sum(array.nbytes for array in operands.values()))
 
 
 if __name__ == "__main__":

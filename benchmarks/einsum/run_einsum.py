@@ -1,137 +1,147 @@
 """
-Kernels written as einsums, distributed by `dace_redist.distribute`: plan, times of each step, check against NumPy.
+Kernels written as einsums, distributed by `dace_redist.distribute`: plan, times of each step, check, comparisons.
 
-    mpiexec -n 4 python benchmarks/einsum/run_einsum.py ttmc --preset S --strategy Auto Pack --check
+    mpiexec -n 4 python benchmarks/einsum/run_einsum.py ttmc --strategies Auto,Pack --check --against by-hand
 """
 
-import argparse
+import contextlib
 import json
+import time
 import traceback
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import click
 import dace
 import numpy as np
-from by_hand_kernel import WORLD
-from by_hand_timing import say
-from command_line import Parser, add_measuring, check_writable, leave, named_number, positive
+import one_process
 from einsum_cases import CASES, PRESETS, EinsumCase, everything, numpy_result
 from einsum_timing import TimedProgram
 from mpi4py import MPI
 
 from dace_redist import DistributedProgram, Distribution, distribute
+from dace_redist.cli import run_command
 from dace_redist.mpi.collective import sleeping_barrier, together
 from dace_redist.mpi.topology import pinned_to_core
 from dace_redist.strategies import host_strategies
 from dace_redist.tuning.measure import Repetitions
 
+WORLD = MPI.COMM_WORLD
 TOLERANCE = 1e-12  # largest relative error of a right result
 CHOICES = ("Auto", *host_strategies())
+#: Programs of others: distributed by hand with stock DaCe; opt_einsum on one thread; NumPy on a thread for each core.
+PEERS = ("by-hand", "opt_einsum", "numpy")
+LENGTHS = {"mm2": (1024, 0), "mm3": (1024, 0), "ttmc": (24, 12)}  # of modes and factors by hand: those of preset S
+
+Samples = dict[str, np.ndarray]
 
 
-def main() -> None:
-    """Parse the command line, run the kernel, report; exit code 1 if a result is wrong."""
-    arguments = parse_arguments()
+def _names(*known: str) -> Callable[[click.Context, click.Parameter, Any], list[str]]:
+    """Return a reader of lists of known words."""
+    choice = click.Choice(known, case_sensitive=False)
+
+    def read(_: click.Context, __: click.Parameter, value: str) -> list[str]:
+        return list(dict.fromkeys(choice.convert(word.strip(), None, None) for word in value.split(",") if word))
+
+    return read
+
+
+def _numbers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    """Read ``NAME=NUMBER`` words."""
+    found = {}
+    for text in values:
+        name, _, number = text.partition("=")
+        if not name.isidentifier() or not number.isdecimal():
+            raise click.BadParameter(f"expected NAME=NUMBER, got {text!r}")
+        found[name] = int(number)
+    return found
+
+
+@click.command()
+@click.argument("kernel", type=click.Choice(list(CASES)))
+@click.option("--preset", type=click.Choice(PRESETS), default="S", show_default=True, help="sizes")
+@click.option("--size", "sizes", multiple=True, callback=_numbers, metavar="SYMBOL=N", help="another size")
+@click.option(
+    "--slabs", multiple=True, callback=_numbers, metavar="TENSOR=AXIS", help="an input in slabs along an axis"
+)
+@click.option("--strategies", default="Auto", show_default=True, callback=_names(*CHOICES), help="of redistributions")
+@click.option(
+    "--against", default="", callback=_names(*PEERS), metavar="LIST", help=f"other programs: {', '.join(PEERS)}"
+)
+@click.option("--repetitions", type=click.IntRange(1), default=5, show_default=True, help="timed rounds")
+@click.option("--check", is_flag=True, help="compare with NumPy, which rank 0 runs on whole tensors")
+@click.option("--memory-bytes", type=click.IntRange(1), help="limit of a rank's memory")
+@click.option("--node-size", type=click.IntRange(1), help="ranks that share a node")
+@click.option("--plot", type=click.Path(dir_okay=False), help="draw the plan (.png, .svg or .pdf)")
+@click.option("--json", "path", type=click.Path(dir_okay=False), help="append a JSON line per strategy")
+def main(kernel: str, **options: Any) -> None:
+    """Distribute a kernel, measure and check it; exit code 1 if a result is wrong."""
     dace.Config.set("progress", value=False)
     warnings.filterwarnings("ignore", module=r"dace\.")  # what DaCe says of itself
     try:
-        right = run(CASES[arguments.kernel], arguments)
-    except (ValueError, MemoryError, OSError) as error:  # the same on every rank
-        leave(f"error: {error}", code=2)
+        right = run(CASES[kernel], options)
+    except (ValueError, MemoryError, OSError) as error:  # equal on every rank
+        raise click.ClickException(str(error)) from None
     except Exception:  # on one rank only, perhaps: the others would wait for it
         traceback.print_exc()
         WORLD.Abort(1)
     WORLD.Barrier()
-    raise SystemExit(0 if right else 1)
+    if not right:
+        raise click.exceptions.Exit(1)
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kernel", nargs="?", choices=CASES, metavar="KERNEL", help=f"one of {', '.join(CASES)}")
-    parser.add_argument("--list", action="store_true", help="say what the kernels are, and their sizes")
-    parser.add_argument("--preset", choices=PRESETS, default="S", help="which sizes (default S)")
-    parser.add_argument(
-        "--size", type=named_number, action="append", default=[], metavar="SYMBOL=N", help="another size"
-    )
-    parser.add_argument(
-        "--slabs",
-        type=named_number,
-        action="append",
-        default=[],
-        metavar="TENSOR=AXIS",
-        help="where an input is, if that is not to be the planner's choice: in slabs along an axis (0 is the first)",
-    )
-    add_measuring(parser, CHOICES)
-    parser.add_argument("--check", action="store_true", help="compare with NumPy, which rank 0 runs on whole tensors")
-    parser.add_argument("--memory", type=positive, metavar="BYTES", help="what a rank may hold at most")
-    parser.add_argument("--node-size", type=positive, metavar="RANKS", help="ranks that share a node")
-    parser.add_argument("--plot", metavar="FILE", help="draw the plan (.png, .svg or .pdf)")
-    arguments = parser.parse_args()
-    if arguments.list:
-        leave(listing(arguments.preset, WORLD.size), code=0)
-    if arguments.kernel is None:
-        parser.error(f"which kernel? One of {', '.join(CASES)}; --list says what they are")
-    unknown = sorted(set(dict(arguments.size)) - set(CASES[arguments.kernel].symbols))
-    if unknown:
-        parser.error(
-            f"--size: {arguments.kernel} has no {unknown[0]}, but {', '.join(CASES[arguments.kernel].symbols)}"
-        )
-    if arguments.json:
-        check_writable(arguments.json, parser)
-    return arguments
-
-
-def sizes_of(arguments: argparse.Namespace) -> dict[str, int]:
-    return CASES[arguments.kernel].sizes(arguments.preset, WORLD.size) | dict(arguments.size)
-
-
-def listing(preset: str, ranks: int) -> str:
-    lines = [f"sizes of preset {preset} on {ranks} rank{'s' * (ranks > 1)}:"]
-    for name, case in CASES.items():
-        sizes = " ".join(f"{symbol}={value}" for symbol, value in case.sizes(preset, ranks).items())
-        lines.append(f"  {name:<10} {case.summary}\n  {'':<10} {sizes}")
-    return "\n".join(lines)
-
-
-def run(case: EinsumCase, arguments: argparse.Namespace) -> bool:
+def run(case: EinsumCase, options: dict[str, Any]) -> bool:
     """Run a case; return True if all results are right."""
-    sizes = sizes_of(arguments)
-    options = {"memory_bytes": arguments.memory, "node_size": arguments.node_size}
-    options["placements"] = {name: slabs(case, sizes, name, axis) for name, axis in arguments.slabs}
-    program = from_rank_0(lambda: distribute(case.program, WORLD.size, sizes, **options))
+    unknown = sorted(set(options["sizes"]) - set(case.symbols))
+    if unknown:
+        raise ValueError(f"--size: {case.name} has no {unknown[0]}, but {', '.join(case.symbols)}")
+    sizes = case.sizes(options["preset"], WORLD.size) | options["sizes"]
+    planning = {name: options[name] for name in ("memory_bytes", "node_size")}
+    planning["placements"] = {name: slabs(case, sizes, name, axis) for name, axis in options["slabs"].items()}
+    program = from_rank_0(lambda: distribute(case.program, WORLD.size, sizes, **planning))
     say(str(program))
-    from_rank_0(lambda: arguments.plot and program.plot(arguments.plot))
-    timed = TimedProgram(program, list(dict.fromkeys(arguments.strategy)))
+    from_rank_0(lambda: options["plot"] and program.plot(options["plot"]))
+    timed = TimedProgram(program, options["strategies"])
     local = parts(case, program)
-    say(f"compiling, then measuring {arguments.repetitions} rounds, after one to warm up")
+    say(f"compiling, then measuring {options['repetitions']} rounds, after one to warm up")
     timed.compile()
-    with pinned_to_core(WORLD):
-        samples, outputs = measure(timed, local, arguments.repetitions)
+    with contextlib.ExitStack() as stack:
+        peers = {name: _peer(name, case, options["preset"], program, stack) for name in options["against"]}
+        stack.enter_context(pinned_to_core(WORLD))
+        samples, outputs, others = measure(timed, local, peers, options["repetitions"])
     right = True
     for strategy in timed.by_strategy:
-        error = relative_error(case, program, outputs[strategy]) if arguments.check else None
+        error = relative_error(case, program, outputs[strategy]) if options["check"] else None
         right = right and (error is None or error <= TOLERANCE)
-        record = {"kernel": case.name, "ranks": WORLD.size, "preset": arguments.preset, "sizes": sizes}
-        record |= {"strategy": strategy, "error": error, "seconds": medians(samples[strategy])}
+        record = {"kernel": case.name, "ranks": WORLD.size, "preset": options["preset"], "sizes": sizes}
+        record |= {"strategy": strategy, "error": error, "seconds": medians(samples[strategy]), "against": others}
         record |= {"samples": {step: times.tolist() for step, times in samples[strategy].items()}}
         if WORLD.rank == 0:
-            report(record, arguments)
+            report(record, options["path"])
     return right
+
+
+def say(line: str) -> None:
+    """Print a line, on rank 0 and at once."""
+    if WORLD.rank == 0:
+        print(line, flush=True)
 
 
 def slabs(case: EinsumCase, sizes: dict[str, int], name: str, axis: int) -> Distribution:
     """
-    An input in slabs along an axis, one on each rank.
+    Return the distribution of an input in slabs along an axis, one on each rank.
 
     :raises ValueError: If the kernel has no such input, or it has no such axis.
     """
     inputs = case.program.f.__annotations__
     if name not in inputs or axis >= len(inputs[name].shape):
         known = ", ".join(f"{name} ({len(array.shape)})" for name, array in inputs.items())
-        raise ValueError(f"--slabs: {case.name} has no axis {axis} of {name}; it has (with so many axes) {known}")
+        raise ValueError(f"--slabs: {case.name} has no axis {axis} of {name}; its inputs, with their axes: {known}")
     shape = [sizes[str(extent)] for extent in inputs[name].shape]
-    return Distribution(shape, (WORLD.size,), dims=[0 if other == axis else None for other in range(len(shape))])
+    dims = [0 if other == axis else None for other in range(len(shape))]
+    return Distribution(shape, (WORLD.size,), dims=dims, block="ceil")
 
 
 def from_rank_0(make: Callable[[], Any]) -> Any:
@@ -171,45 +181,83 @@ def wholes(case: EinsumCase, program: DistributedProgram) -> dict[str, np.ndarra
     return {name: case.operand(name, everything(shape), shape) for name, shape in shapes.items()}
 
 
-Samples = dict[str, np.ndarray]
+def _peer(
+    name: str, case: EinsumCase, preset: str, program: DistributedProgram, stack: contextlib.ExitStack
+) -> Callable[[], None]:
+    """
+    Return a run of another program, collective; ranks that it does not need sleep.
+
+    :raises ValueError: If there is none of this kernel.
+    """
+    if name == "by-hand":
+        from by_hand import STOCK, ByHand
+        from by_hand_kernels import KERNELS
+
+        if case.name not in KERNELS or preset != "S":
+            raise ValueError(f"--against by-hand: there are {', '.join(KERNELS)}, with --preset S")
+        return ByHand(KERNELS[case.name], KERNELS[case.name].extents(*LENGTHS[case.name]), STOCK)
+    if name == "numpy":
+        process = stack.enter_context(one_process.started(case.name, preset)) if WORLD.rank == 0 else None
+        return partial(_on_rank_0, process.run if process else None)
+    return partial(_on_rank_0, _opt_einsum(case, program) if WORLD.rank == 0 else None)
+
+
+def _on_rank_0(work: Callable[[], Any] | None) -> None:
+    """Run something on rank 0 while the others sleep. Collective."""
+    if work is not None:
+        work()
+    sleeping_barrier(WORLD, 0.001)
+
+
+def _opt_einsum(case: EinsumCase, program: DistributedProgram) -> Callable[[], Any]:
+    import opt_einsum
+
+    (group,) = program.plan.statements
+    given = wholes(case, program)
+    operands = [given[name] for name in group.operands]
+    shapes = (operand.shape for operand in operands)
+    return partial(opt_einsum.contract_expression(str(group.einsum), *shapes, optimize="optimal"), *operands)
 
 
 def measure(
-    timed: TimedProgram, local: dict[str, np.ndarray], repetitions: int
-) -> tuple[dict[str, Samples], dict[str, dict[str, np.ndarray]]]:
+    timed: TimedProgram, local: dict[str, np.ndarray], peers: dict[str, Callable[[], None]], repetitions: int
+) -> tuple[dict[str, Samples], dict[str, dict[str, np.ndarray]], dict[str, float]]:
     """
-    Run all strategies alternately, so that other load of the machine affects all equally; the first round warms up.
+    Run all strategies and peers alternately, so that other load of the machine affects all; the first round warms up.
 
     Steps are timed with a barrier after each, and the slowest rank counts; the total is timed in separate runs without
     barriers, from the first start to the last end.
 
-    :return: By strategy, seconds of each step and in all in each round; and this rank's parts of the last outputs.
+    :return: By strategy, seconds of each step and in all in each round, and this rank's parts of the last outputs; by
+        peer, the median seconds.
     """
     samples = {strategy: np.zeros((repetitions + 1, len(timed.steps) + 1)) for strategy in timed.by_strategy}
+    others = {name: np.zeros(repetitions + 1) for name in peers}
     outputs, whole_runs = {}, Repetitions(WORLD)
     for number in range(repetitions + 1):
         for strategy, times in samples.items():
             WORLD.Barrier()
             times[number, :-1] = timed.run(strategy, copies(local), barrier=True)[1]
-            times[number, -1], outputs[strategy] = timed_run(whole_runs, timed, strategy, local)
+            given, results = copies(local), {}
+            once = partial(_keep, results, timed, strategy, given)
+            times[number, -1], outputs[strategy] = whole_runs.repeat(strategy, once), results
+        for name, peer in peers.items():
+            others[name][number] = whole_runs.repeat(name, peer)
+            time.sleep(0.1)  # BLAS threads go on looking for work for some 30 ms
     for times in samples.values():
         WORLD.Allreduce(MPI.IN_PLACE, times, MPI.MAX)
     names = [*timed.steps, "total"]
-    return {strategy: dict(zip(names, times[1:].T, strict=True)) for strategy, times in samples.items()}, outputs
+    by_step = {strategy: dict(zip(names, times[1:].T, strict=True)) for strategy, times in samples.items()}
+    return by_step, outputs, {name: float(np.median(seconds[1:])) for name, seconds in others.items()}
+
+
+def _keep(results: dict[str, np.ndarray], timed: TimedProgram, strategy: str, given: dict[str, np.ndarray]) -> None:
+    results |= timed.run(strategy, given, barrier=False)[0]
 
 
 def copies(local: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return copies of the operands for one run: some are written in place."""
     return {name: array.copy() for name, array in local.items()}
-
-
-def timed_run(
-    whole_runs: Repetitions, timed: TimedProgram, strategy: str, local: dict[str, np.ndarray]
-) -> tuple[float, dict[str, np.ndarray]]:
-    """Return the seconds of a run without barriers, and this rank's parts of the outputs."""
-    given, outputs = copies(local), {}
-    seconds = whole_runs.repeat(strategy, lambda: outputs.update(timed.run(strategy, given, barrier=False)[0]))
-    return seconds, outputs
 
 
 def medians(samples: Samples) -> dict[str, float]:
@@ -234,19 +282,20 @@ def _relative_error(case: EinsumCase, program: DistributedProgram, gathered: dic
     return max(float(abs(got - expected[n]).max() / abs(expected[n]).max()) for n, got in gathered.items())
 
 
-def report(record: dict, arguments: argparse.Namespace) -> None:
+def report(record: dict, path: str | None) -> None:
     error, seconds = record["error"], record["seconds"]
     verdict = "not checked" if error is None else "right" if error <= TOLERANCE else "WRONG"
     verdict += "" if error is None else f", largest relative error {error:.1e}"
-    print(f"{record['strategy']}: {seconds['total'] * 1e3:.1f} ms, {verdict}", flush=True)
-    if not arguments.brief:
-        print("    milliseconds, medians; of the steps, each followed by a barrier, those of the slowest rank")
-        for name, value in seconds.items():
-            print(f"{'  ' * (2 + (' ' in name))}{name:<32} {value * 1e3:10.3f}", flush=True)
-    if arguments.json:
-        with open(arguments.json, "a") as file:
+    print(f"{record['strategy']}: {seconds['total'] * 1e3:.1f} ms, {verdict}")
+    for name, value in record["against"].items():
+        print(f"    {name}: {value * 1e3:.1f} ms, {value / seconds['total']:.2f} times as long")
+    print("    milliseconds, medians; of the steps, each followed by a barrier, those of the slowest rank")
+    for name, value in seconds.items():
+        print(f"{'  ' * (2 + (' ' in name))}{name:<32} {value * 1e3:10.3f}", flush=True)
+    if path:
+        with open(path, "a") as file:
             file.write(json.dumps(record) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main, "run_einsum.py")

@@ -3,8 +3,8 @@ Copies of 2 GB on a GPU, packed, unpacked and permuted, against a plain copy of 
 
     python benchmarks/gpu/pack.py [--nbytes 2147483648] [--library libdace_redist_cuda.so]
 
-Prints a line for each: microseconds, GB/s read and written, its ratio to the plain copy and the one required. Without
---library, the package's own is built if need be.
+Prints a line for each: microseconds, GB/s read and written, and the ratio to the plain copy. Without --library, the
+package's own is built if need be.
 """
 
 from __future__ import annotations

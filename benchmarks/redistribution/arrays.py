@@ -1,11 +1,11 @@
-"""Local arrays of a case: values that tell where an element belongs, and whether they arrived."""
+"""Local arrays of a case: their memory, values computed from global indices, and the check of what arrived."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,20 +19,12 @@ from redistribution.catalogue import Case
 _SLAB = 1 << 20
 
 Array = npt.NDArray[Any]
-#: How an array is made: as ordinary ones, by ``dace_redist.empty``, or by NumPy in node-shared memory.
-ORDINARY, SHARED, BY_NUMPY = "ordinary", "shared", "by NumPy"
-
 Region = tuple[tuple[int, ...], ...] | None
-
-
-def memory_of(side: str, variant: str) -> str:
-    """Return the kind of memory of the source or target in a variant."""
-    return BY_NUMPY if variant == "shared-both" else SHARED if variant == f"shared-{side}" else ORDINARY
 
 
 class Arrays:
     """
-    The local arrays of one rank, allocated when first asked for. Asking for shared ones is collective.
+    Local arrays of one rank, allocated when first asked for. Asking for shared ones is collective.
 
     :param case: The case.
     :param comm: Communicator of its ranks.
@@ -42,43 +34,30 @@ class Arrays:
         self.case, self.comm = case, comm
         self._made: dict[tuple[str, str], Array] = {}
 
-    def source(self, memory: str = ORDINARY) -> Array:
+    def source(self, variant: str = "ordinary") -> Array:
         """Return the rank's part of the source, filled."""
-        return self._get("source", memory, fill)
+        return self._get("source", variant)
 
-    def target(self, memory: str = ORDINARY) -> Array:
-        """Return the rank's part of the target, with all pages touched."""
-        return self._get("target", memory, lambda array, *_: array.fill(0))
+    def target(self, variant: str = "ordinary") -> Array:
+        """Return the rank's part of the target, all of its pages touched."""
+        return self._get("target", variant)
 
-    def missing_bytes(self, variant: str) -> int:
-        """
-        Return the bytes that this rank has yet to allocate for a variant.
-
-        :param variant: One of :data:`redistribution.catalogue.VARIANTS`.
-        """
-        wanted = [(side, memory_of(side, variant)) for side in ("source", "target")]
-        shapes = [
-            self._whole_shape(getattr(self.case, side)) for side, memory in wanted if (side, memory) not in self._made
-        ]
-        return sum(math.prod(shape) for shape in shapes) * self.case.dtype.itemsize
-
-    def _whole_shape(self, distribution: AnyDistribution) -> tuple[int, ...]:
-        within = self.case.within
-        return distribution.local_shape(self.comm.rank) if within is None else within.shape
-
-    def _get(self, side: str, memory: str, begin: Callable[[Array, AnyDistribution, int], None]) -> Array:
+    def _get(self, side: str, variant: str) -> Array:
+        memory = variant if variant in ("shared-both", f"shared-{side}") else "ordinary"
         if (side, memory) not in self._made:
             distribution = getattr(self.case, side)
-            array = self._allocate(side, distribution, memory)
-            begin(array, distribution, self.comm.rank)
-            self._made[side, memory] = array
+            self._made[side, memory] = array = self._allocate(side, distribution, memory)
+            if side == "source":
+                fill(array, distribution, self.comm.rank)
+            else:
+                array.fill(0)
         return self._made[side, memory]
 
     def _allocate(self, side: str, distribution: AnyDistribution, memory: str) -> Array:
-        shape = distribution.local_shape(self.comm.rank)
-        within, whole = self.case.within, self._whole_shape(distribution)
-        with dace_redist.node_shared_memory() if memory == BY_NUMPY else contextlib.nullcontext():
-            array = self._shared(whole) if memory == SHARED else np.zeros(whole, self.case.dtype)
+        shape, within = distribution.local_shape(self.comm.rank), self.case.within
+        whole = within.shape if within else shape
+        with dace_redist.node_shared_memory() if memory == "shared-both" else contextlib.nullcontext():
+            array = self._shared(whole) if memory == f"shared-{side}" else np.zeros(whole, self.case.dtype)
         if within is None:
             return array
         first = within.source_at if side == "source" else within.target_at
@@ -95,18 +74,9 @@ class Arrays:
             raise MemoryError(reasons[0])
         return array
 
-    def free(self) -> None:
-        """Release all arrays."""
-        for key in sorted(self._made):
-            del self._made[key]
-
 
 def fill(array: Array, distribution: AnyDistribution, rank: int) -> None:
-    """
-    Set every element to a value computed from its global index.
-
-    :param array: The rank's part, of shape ``distribution.local_shape(rank)``; written.
-    """
+    """Set every element of a rank's part to a value computed from its global index."""
     for part, values in _expected(array, distribution, rank):
         part[...] = values
 
@@ -123,7 +93,7 @@ def is_right(array: Array, distribution: AnyDistribution, rank: int, region: Reg
 def _expected(
     array: Array, distribution: AnyDistribution, rank: int, region: Region = None
 ) -> Iterator[tuple[Array, Array]]:
-    """Parts of a local array and the values that belong there."""
+    """Yield parts of a local array with the values that belong there."""
     if array.size == 0:
         return
     if isinstance(distribution, Distribution):
@@ -144,7 +114,7 @@ def _expected(
 
 
 def _slabs(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Boxes that cover an array, each of about _SLAB elements: cut along the first axes."""
+    """Yield boxes that cover an array, each of about _SLAB elements: cut along the first axes."""
     if math.prod(shape) <= _SLAB or not shape:
         yield tuple(slice(0, n) for n in shape)
         return
@@ -157,7 +127,7 @@ def _slabs(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
 
 
 def _values(index: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Values of a box: numbers of 24 bits, which every type of four bytes holds, from the linear index."""
+    """Return the values of a box: 24-bit numbers, which every type of four bytes holds, from the linear index."""
     linear = np.zeros([len(i) for i in index], np.uint32)
     stride = 1
     for axis in reversed(range(len(shape))):

@@ -1,4 +1,4 @@
-"""The command line of the benchmark: ``python benchmarks/bench.py``."""
+"""Command line of the benchmark: ``python benchmarks/bench.py``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import click
 
 from dace_redist.report.text import format_bytes
 from dace_redist.strategies import host_strategies
-from redistribution.bounds import parse_rate
+from redistribution import run, tables
 from redistribution.catalogue import PRESETS, USUAL_VARIANTS, VARIANTS, Case, load
+from redistribution.methods import Wanted
 
 
 def _rate(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
     try:
-        return None if value is None else parse_rate(value)
+        return None if value is None else run.parse_rate(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -25,79 +26,54 @@ def _names(*known: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
     """Return a reader of lists of known words such as ``Auto,Pack``."""
 
     def read(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-        if value is None:
-            return None
         choice = click.Choice(known, case_sensitive=False)
-        return tuple(choice.convert(word.strip(), None, None) for word in value.split(","))
+        return None if value is None else tuple(choice.convert(word.strip(), None, None) for word in value.split(","))
 
     return read
 
 
+_SECONDS, _COUNT = click.FloatRange(0, min_open=True), click.IntRange(1)
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.argument("words", metavar="[CASE]...", nargs=-1)
-@click.option("--cases", metavar="LIST", help="cases, groups or patterns such as seed-*, like the arguments")
-@click.option(
-    "--preset",
-    type=click.Choice(PRESETS),
-    default="default",
-    show_default=True,
-    help="sizes: for a try, for 2 cores with 24 GiB, for a large machine",
-)
+@click.option("--preset", type=click.Choice(PRESETS), default="default", show_default=True, help="sizes of the cases")
 @click.option("--list", "only_list", is_flag=True, help="list the cases and measure nothing")
 @click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="append a JSON line per result")
-@click.option("--strategies", metavar="LIST", callback=_names("Auto", *host_strategies()), help="only these of ours")
+@click.option(
+    "--strategies", metavar="LIST", callback=_names("Auto", *host_strategies()), help="strategies; default: all"
+)
 @click.option(
     "--variants",
     metavar="LIST",
     default=",".join(USUAL_VARIANTS),
     show_default=True,
     callback=_names(*VARIANTS),
-    help="where the arrays lie; shared-both: made by NumPy under node_shared_memory()",
+    help="memory of the arrays; shared-both: allocated by NumPy under node_shared_memory()",
 )
-@click.option("--peers/--no-peers", default=True, show_default=True, help="measure what others offer, too")
+@click.option("--peers/--no-peers", default=True, show_default=True, help="measure other libraries, too")
+@click.option("--tune-seconds", metavar="SECONDS", type=_SECONDS, help="tune each case first for each kind of memory")
 @click.option(
-    "--tune-seconds",
-    metavar="SECONDS",
-    type=click.FloatRange(0, min_open=True),
-    help="tune each case first, so long for each kind of memory, and record the winners",
+    "--rate", metavar="RATE", callback=_rate, help="rate of a node's link, such as 1gbit: the bound between nodes"
 )
-@click.option("--rate", metavar="RATE", callback=_rate, help="of a node's link, such as 1gbit: the bound between nodes")
 @click.option(
     "--precision",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=_SECONDS,
     default=0.05,
     show_default=True,
-    help="half width of the 95 % interval of each median at which to stop",
+    help="half width of the 95 % intervals at which to stop",
 )
-@click.option("--least", type=click.IntRange(1), default=7, show_default=True, help="repetitions in any case")
-@click.option("--most", type=click.IntRange(1), default=200, show_default=True, help="repetitions at most")
-@click.option(
-    "--limit",
-    type=click.FloatRange(0, min_open=True),
-    default=60.0,
-    show_default=True,
-    help="seconds to measure a case at most",
-)
-@click.option(
-    "--plot",
-    "plot",
-    nargs=2,
-    metavar="FILE FOLDER",
-    type=click.Path(path_type=Path),
-    help="draw the results in FILE and measure nothing",
-)
-@click.option(
-    "--summary",
-    "summary",
-    multiple=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="print the tables of the results in a file (may be repeated) and measure nothing",
-)
-def bench(words: tuple[str, ...], cases: str | None, preset: str, only_list: bool, **options: Any) -> None:
+@click.option("--least", type=_COUNT, default=7, show_default=True, help="minimum of repetitions")
+@click.option("--most", type=_COUNT, default=200, show_default=True, help="maximum of repetitions")
+@click.option("--limit", type=_SECONDS, default=60.0, show_default=True, help="maximum of seconds for each case")
+@click.option("--plot", nargs=2, metavar="FILE FOLDER", type=click.Path(path_type=Path), help="draw results in FILE")
+@click.option("--summary", multiple=True, type=_FILE, help="print the summary of results (may be repeated)")
+def bench(words: tuple[str, ...], preset: str, only_list: bool, **options: Any) -> None:
     """
-    Measure strategies against stock DaCe, peers and the machine.
+    Measure strategies against stock DaCe, other libraries and a plain copy.
 
-    Started under mpiexec; needs as many ranks as the cases, and skips those that need more.
+    Started under mpiexec with as many ranks as the cases need; those that need more are skipped.
 
     \b
     mpiexec -n 12 python benchmarks/bench.py seed --json results.jsonl
@@ -106,9 +82,8 @@ def bench(words: tuple[str, ...], cases: str | None, preset: str, only_list: boo
     if options["plot"] or options["summary"]:
         _show_results(options["plot"], options["summary"])
         return
-    words += tuple(word.strip() for word in cases.split(",")) if cases else ()
+    catalogue = load(preset)
     try:
-        catalogue = load(preset)
         chosen = catalogue.select(words)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
@@ -117,34 +92,20 @@ def bench(words: tuple[str, ...], cases: str | None, preset: str, only_list: boo
         return
     if options["most"] < options["least"]:
         raise click.UsageError(f"--most {options['most']} is less than --least {options['least']}")
-    from redistribution import run
-    from redistribution.methods import Wanted
-    from redistribution.records import Settings
-
-    wanted = Wanted(options["strategies"], options["variants"], options["peers"])
-    settings = Settings(
-        wanted=wanted,
-        precision=options["precision"],
-        least=options["least"],
-        most=options["most"],
-        limit_seconds=options["limit"],
-        tune_seconds=options["tune_seconds"],
-        rate=options["rate"],
+    limits = {name: options[name] for name in ("precision", "least", "most")} | {"limit_seconds": options["limit"]}
+    settings = run.Settings(
+        wanted=Wanted(options["strategies"], options["variants"], options["peers"]),
+        limits=limits,
         preset=preset,
-        output=options["output"],
+        **{name: options[name] for name in ("tune_seconds", "rate", "output")},
     )
-    code = run.run(chosen, settings)
-    if code:
+    if code := run.run(chosen, settings):
         raise click.exceptions.Exit(code)
 
 
 def _show_results(plot: tuple[Path, Path] | None, summary: tuple[Path, ...]) -> None:
-    from redistribution import tables
-
     if summary:
-        records = tables.read(summary)
-        click.echo(tables.group_table(records))
-        click.echo(tables.requirements_table(records))
+        click.echo(tables.summary(tables.read(summary)))
     if plot:
         from redistribution.figures import draw_all
 
@@ -156,11 +117,10 @@ def _case_list(groups: Mapping[str, str], cases: Sequence[Case]) -> str:
     lines = []
     for group, text in groups.items():
         own = [case for case in cases if case.group == group]
-        if own:
-            lines.append(f"{group}: {text}")
-            lines += [
-                f"  {case.name:24}{case.ranks:3} ranks  {format_bytes(case.nbytes):>9}  "
-                f"{case.dtype}[{'x'.join(map(str, case.shape))}]"
-                for case in own
-            ]
+        lines += [f"{group}: {text}"] if own else []
+        lines += [
+            f"  {case.name:24}{case.ranks:3} ranks  {format_bytes(case.nbytes):>9}  "
+            f"{case.dtype}[{'x'.join(map(str, case.shape))}]"
+            for case in own
+        ]
     return "\n".join(lines)

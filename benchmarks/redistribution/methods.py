@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
+import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from dace_redist.redistribution.plan import ArrayPlan, Plan
+import numpy as np
+
+from dace_redist.redistribution.plan import ArrayPlan
 from dace_redist.strategies import host_strategies
-from redistribution import dtensor, free_memory, peers, scalapack
-from redistribution.arrays import Array, Arrays, is_right, memory_of
-from redistribution.bounds import PlainCopy
+from redistribution import dtensor, peers, scalapack
+from redistribution.arrays import Array, Arrays, is_right
 from redistribution.catalogue import USUAL_VARIANTS, VARIANTS, Case, ConfiguredStrategy
 from redistribution.stock import Stock
 
 #: Labels of methods other than strategies.
-STOCK, COPY, SCALAPACK, ALLTOALLW, PENCIL = "MPI (stock)", "plain copy", "ScaLAPACK", "Alltoallw", "mpi4py-fft"
+STOCK, COPY, SCALAPACK, ALLTOALLW, PENCIL = "stock DaCe", "plain copy", "ScaLAPACK", "Alltoallw", "mpi4py-fft"
 NESTED, DTENSOR = "Alltoallw, nested types", "DTensor"
 
 #: Strategies that can make use of shared arrays.
@@ -28,32 +31,29 @@ class Method:
     """
     Something that redistributes the arrays of a case, or the copy that it is compared with.
 
-    :param label: Its name in tables.
+    :param label: Name in tables.
     :param kind: ``strategy``, ``stock``, ``peer`` or ``bound``.
-    :param run: Does it once; collective over the ranks of the case.
-    :param target: Where it writes, to be checked; None: nothing to check.
-    :param free: Lets go of what it holds; collective.
-    :param strategy: Name of the strategy.
-    :param options: Options of the strategy.
-    :param variant: Where the arrays lie, one of :data:`redistribution.catalogue.VARIANTS`.
-    :param chosen: What strategy Auto is here: strategy, options, and whether it was measured (else it is
-        predicted, or the default).
+    :param run: Runs it once; collective over the ranks of the case.
+    :param target: Array written, to be checked; None: nothing to check.
+    :param free: Releases what it holds; collective.
+    :param choice: Strategy and options.
+    :param variant: Memory of the arrays, one of :data:`redistribution.catalogue.VARIANTS`.
+    :param chosen: Choice of strategy Auto: strategy, options, and whether it was measured before.
     """
 
     label: str
     kind: str
-    run: Callable[[], None]
+    run: Callable[[], Any]
     target: Array | None = None
     free: Callable[[], None] = lambda: None
-    strategy: str = ""
-    options: tuple[tuple[str, int | float], ...] = ()
+    choice: ConfiguredStrategy = ConfiguredStrategy("")
     variant: str = "ordinary"
     chosen: dict[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Skipped:
-    """A method that could not be measured, and why."""
+    """Method that could not be measured, and why."""
 
     label: str
     reason: str
@@ -68,6 +68,14 @@ class Wanted:
     peers: bool = True
 
 
+class UnsuitableError(Exception):
+    """Method that does not fit the case or the machine; raised on every rank."""
+
+
+class WrongResultError(Exception):
+    """Method that left wrong elements; raised on every rank."""
+
+
 def prepare(case: Case, comm: Any, arrays: Arrays, stock: Stock | str, wanted: Wanted) -> Iterator[Method | Skipped]:
     """
     Make the methods of a case, one after another, each checked. Collective over ``comm``.
@@ -75,7 +83,7 @@ def prepare(case: Case, comm: Any, arrays: Arrays, stock: Stock | str, wanted: W
     :param case: The case.
     :param comm: Communicator of its ranks.
     :param arrays: Its local arrays.
-    :param stock: The compiled stock program, or why there is none.
+    :param stock: Compiled stock program, or why there is none.
     :param wanted: Selection of methods.
     """
     for label, make in _makers(case, comm, arrays, stock, wanted):
@@ -87,56 +95,54 @@ _Maker = Callable[[], Method]
 
 def _makers(case: Case, comm: Any, arrays: Arrays, stock: Stock | str, wanted: Wanted) -> Iterator[tuple[str, _Maker]]:
     yield STOCK, partial(_stock, arrays, stock)
-    for choice in _choices(case, wanted):
-        for variant in wanted.variants if choice.strategy in _SHARING else VARIANTS[:1]:
-            label = choice.label if variant == "ordinary" else f"{choice.label}, {variant}"
-            yield label, partial(_strategy, label, case, comm, arrays, choice, variant)
+    every = case.choices or [ConfiguredStrategy("Auto"), *map(ConfiguredStrategy, host_strategies())]
+    for choice in every:
+        if wanted.strategies is None or choice.strategy in wanted.strategies:
+            for variant in wanted.variants if choice.strategy in _SHARING else VARIANTS[:1]:
+                label = choice.label if variant == "ordinary" else f"{choice.label}, {variant}"
+                yield label, partial(_strategy, label, comm, arrays, choice, variant)
     if wanted.peers:
-        pencil = peers.pencil_axes(case) is not None and _installed("mpi4py_fft")
-        make: type[peers.Alltoallw | peers.PencilTransfer] = peers.PencilTransfer if pencil else peers.Alltoallw
-        yield (label := PENCIL if pencil else ALLTOALLW), partial(_peer, label, make, case, comm, arrays)
+        pencil = peers.pencil_axes(case) is not None and importlib.util.find_spec("mpi4py_fft") is not None
+        label, kind = (PENCIL, peers.PencilTransfer) if pencil else (ALLTOALLW, peers.Alltoallw)
+        yield label, partial(_peer, label, kind, comm, arrays)
         if peers.NestedTypes.fits(case):
-            yield NESTED, partial(_peer, NESTED, peers.NestedTypes, case, comm, arrays)
-        if dtensor.mesh_of(case) is not None and _installed("torch"):
-            yield DTENSOR, partial(_peer, DTENSOR, dtensor.Redistribute, case, comm, arrays)
+            yield NESTED, partial(_peer, NESTED, peers.NestedTypes, comm, arrays)
+        if dtensor.mesh_of(case) is not None and importlib.util.find_spec("torch") is not None:
+            yield DTENSOR, partial(_peer, DTENSOR, dtensor.Redistribute, comm, arrays)
         if len(case.shape) == 2:
-            yield SCALAPACK, partial(_scalapack, case, comm, arrays)
-    yield COPY, partial(_copy, arrays)
+            yield SCALAPACK, partial(_peer, SCALAPACK, _scalapack, comm, arrays)
+    yield COPY, lambda: Method(COPY, "bound", plain_copy(arrays.source(), arrays.target()))
 
 
-def _choices(case: Case, wanted: Wanted) -> list[ConfiguredStrategy]:
-    every = [ConfiguredStrategy("Auto"), *map(ConfiguredStrategy, host_strategies())]
-    chosen = case.choices or every
-    wished = [c for c in chosen if wanted.strategies is None or c.strategy in wanted.strategies]
-    return sorted(
-        wished, key=lambda choice: free_memory.extra_bytes(case, choice)
-    )  # should memory run out, for the last
+def plain_copy(source: Array, target: Array) -> Callable[[], None]:
+    """
+    Return a ``memmove`` of as many bytes as the rank's part of the target holds.
 
+    :param source: Memory to copy from if it is contiguous and large enough; else new memory is taken.
+    :param target: Memory to copy to if it is contiguous; else new memory is taken.
+    """
+    to = target if target.flags.c_contiguous else np.ones(target.nbytes, np.uint8)
+    enough = source.flags.c_contiguous and source.nbytes >= target.nbytes
+    held = source if enough else np.ones(target.nbytes, np.uint8)
+    addresses = to.ctypes.data, held.ctypes.data
 
-def _installed(module: str) -> bool:
-    import importlib.util
+    def copy(_: Any = (to, held)) -> None:
+        ctypes.memmove(*addresses, target.nbytes)
 
-    return importlib.util.find_spec(module) is not None
-
-
-class UnsuitableError(Exception):
-    """A method that does not fit the case or the machine; the same on every rank."""
+    return copy
 
 
 def _stock(arrays: Arrays, stock: Stock | str) -> Method:
     if isinstance(stock, str):
         raise UnsuitableError(stock)
     source, target = arrays.source(), arrays.target()
-    return Method(STOCK, "stock", partial(stock.run, source, target), target, strategy="MPI")
+    return Method(STOCK, "stock", partial(stock.run, source, target), target)
 
 
-def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: ConfiguredStrategy, variant: str) -> Method:
-    needed = free_memory.extra_bytes(case, choice) + (0 if variant == "ordinary" else arrays.missing_bytes(variant))
-    reason = free_memory.too_little(needed, comm)
-    if reason is not None:
-        raise UnsuitableError(reason)
+def _strategy(label: str, comm: Any, arrays: Arrays, choice: ConfiguredStrategy, variant: str) -> Method:
+    case = arrays.case
     try:
-        source, target = arrays.source(memory_of("source", variant)), arrays.target(memory_of("target", variant))
+        source, target = arrays.source(variant), arrays.target(variant)
     except MemoryError as error:
         raise UnsuitableError(str(error)) from None
     options: dict[str, Any] = dict(choice.options)
@@ -150,53 +156,33 @@ def _strategy(label: str, case: Case, comm: Any, arrays: Arrays, choice: Configu
         region=case.region,
         **options,
     )
+    plan = made.plan
+    chosen = {"strategy": plan.strategy, "options": plan.options, "recorded": plan.recorded}
     return Method(
-        label,
-        "strategy",
-        made,
-        target,
-        made.free,
-        strategy=choice.strategy,
-        options=choice.options,
-        variant=variant,
-        chosen=_chosen(made.plan) if choice.strategy == "Auto" else None,
+        label, "strategy", made, target, made.free, choice, variant, chosen if choice.strategy == "Auto" else None
     )
 
 
-def _chosen(plan: Plan) -> dict[str, Any]:
-    """Return the choice of "Auto" for a plan."""
-    return {"strategy": plan.strategy, "options": plan.options, "recorded": plan.recorded}
-
-
-def _peer(label: str, make: Callable[[Case, Any], Any], case: Case, comm: Any, arrays: Arrays) -> Method:
-    peer = make(case, comm)
+def _peer(label: str, make: Callable[[Case, Any], Any], comm: Any, arrays: Arrays) -> Method:
+    peer = make(arrays.case, comm)
     source, target = arrays.source(), arrays.target()
     return Method(label, "peer", partial(peer.run, source, target), target, peer.free)
 
 
-def _scalapack(case: Case, comm: Any, arrays: Arrays) -> Method:
-    reason = scalapack.why_not(case)
-    if reason is not None:
+def _scalapack(case: Case, comm: Any) -> scalapack.Gemr2d:
+    if reason := scalapack.why_not(case):
         raise UnsuitableError(reason)
-
-    def make(case: Case, comm: Any) -> scalapack.Gemr2d:
-        return scalapack.Gemr2d(comm, case.dtype, case.source, case.target, case.region)
-
-    return _peer(SCALAPACK, make, case, comm, arrays)
-
-
-def _copy(arrays: Arrays) -> Method:
-    return Method(COPY, "bound", PlainCopy(arrays.source(), arrays.target()).run)
+    return scalapack.Gemr2d(comm, case.dtype, case.source, case.target, case.region)
 
 
 def _checked(label: str, make: _Maker, case: Case, comm: Any) -> Method | Skipped:
-    """A method that has run once and done right; raises on every rank if it did wrong. Collective."""
+    """Return a method that has run once and is right; raise on every rank if it is wrong on one. Collective."""
     method, reason = None, ""
     try:
         method = make()
         if method.target is not None:
             method.target[...] = -1  # which no element is
-            comm.Barrier()  # who is early may write into the memory of others
+            comm.Barrier()  # a rank that is early may write into the memory of others
         method.run()
     except Exception as error:
         reason = str(error) if isinstance(error, UnsuitableError) else f"{type(error).__name__}: {error}"
@@ -208,7 +194,3 @@ def _checked(label: str, make: _Maker, case: Case, comm: Any) -> Method | Skippe
         if any(wrong):
             raise WrongResultError(f"{case.name}: {label} left wrong elements on rank {wrong.index(True)}")
     return method
-
-
-class WrongResultError(Exception):
-    """A method that does not do what it should; raised on every rank."""

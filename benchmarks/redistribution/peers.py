@@ -191,7 +191,7 @@ def _is_pencil(distribution: AnyDistribution) -> bool:
     ):
         return False
     return all(
-        block == "balanced" or (extent % parts == 0 and block in (None, extent // parts))
+        block == "balanced" or (extent % parts == 0 and block in ("ceil", extent // parts))
         for extent, block, parts in zip(distribution.shape, distribution.block, _parts(distribution), strict=True)
     )
 

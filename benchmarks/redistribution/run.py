@@ -3,41 +3,83 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import datetime
 import gc
+import importlib.metadata
 import json
+import os
+import platform
+import re
+import subprocess
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+import numpy as np
+
 from dace_redist.mpi.collective import sleeping_barrier
-from dace_redist.mpi.topology import pinned_to_core, topology_of
+from dace_redist.mpi.launch import check_launcher, mpi_name
+from dace_redist.mpi.topology import pinned_to_core, processor, topology_of
 from dace_redist.redistribution.bench import BENCH
-from dace_redist.tuning import measure as measuring
+from dace_redist.schedule import Schedule
+from dace_redist.tuning.measure import Figure, measure
 from dace_redist.tuning.problem import Problem
 from dace_redist.tuning.tune import tune
-from redistribution import free_memory, stock, tables
 from redistribution import methods as kinds
+from redistribution import stock, tables
 from redistribution.arrays import Arrays
 from redistribution.catalogue import Case
-from redistribution.environment import describe
-from redistribution.methods import Method, Skipped
-from redistribution.progress import Progress
-from redistribution.records import Ranks, Settings, case_records, skipped_record
+from redistribution.methods import Method, Skipped, Wanted
+
+_BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """
+    Settings of the measurements.
+
+    :param wanted: Selection of methods.
+    :param limits: Arguments of :func:`dace_redist.tuning.measure.measure`.
+    :param tune_seconds: Seconds of tuning before each case, for each kind of memory; None: no tuning.
+    :param rate: Bytes per second of the link of a node, or None if unknown.
+    :param preset: Name of the sizes.
+    :param output: File to which a JSON line for each case and method is appended; or None.
+    """
+
+    wanted: Wanted = Wanted()
+    limits: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    tune_seconds: float | None = None
+    rate: float | None = None
+    preset: str = "default"
+    output: Path | None = None
+
+
+def parse_rate(text: str) -> float:
+    """
+    Return the bytes per second of a rate such as ``1gbit`` or ``100mbit``, in the words of tc(8).
+
+    :raises ValueError: If it is no such rate.
+    """
+    match = re.fullmatch(r"([0-9]*\.?[0-9]+)(bit|kbit|mbit|gbit)", text.strip().lower())
+    if match is None or not float(match[1]) > 0:
+        raise ValueError(f"{text!r} is no rate; expected a number and one of {', '.join(_BITS)}, such as 1gbit")
+    return float(match[1]) * _BITS[match[2]] / 8
 
 
 def run(cases: Sequence[Case], settings: Settings) -> int:
     """
     Measure cases one after another and print tables on rank 0. Collective over the world.
 
-    :param cases: What to measure; cases that need more ranks than there are, are skipped with a line.
-    :param settings: How.
+    :param cases: Cases; those that need more ranks than the job has are skipped with a line.
+    :param settings: Settings.
     :return: Exit code: 1 if a method left wrong elements, 2 if no case could run, else 0.
     """
     from mpi4py import MPI
-
-    from dace_redist.mpi.launch import check_launcher
 
     world = MPI.COMM_WORLD
     try:
@@ -53,39 +95,43 @@ def run(cases: Sequence[Case], settings: Settings) -> int:
 
 
 def _run(cases: Sequence[Case], settings: Settings, world: Any) -> int:
-    progress, wrong = Progress(world.rank == 0, len(cases)), []
-    nodes = list(topology_of(world).node_of)
+    node_of, wrong, measured = list(topology_of(world).node_of), 0, 0
     records: list[dict[str, Any]] = []
-    with _lines(settings.output if world.rank == 0 else None) as output:
-        for case in cases:
-            progress.begin(case)
-            if case.ranks > world.size:
-                progress.say(f"{case.name}: skipped, it needs {case.ranks} ranks; mpiexec -n {case.ranks} starts them")
-                continue
-            try:
-                found = _measure_case(case, settings, world, nodes, progress)
-            except kinds.WrongResultError as error:
-                wrong.append(str(error))
-                progress.say(f"WRONG: {error}")
-                continue
-            records += found
-            if world.rank == 0:
-                print(tables.case_table(found), flush=True)
-            for record in found:
-                output(record)
-    progress.end()
+
+    def say(line: str) -> None:
+        if world.rank == 0:
+            click.echo(line, err=True)
+
+    for number, case in enumerate(cases, start=1):
+        say(f"{case.name} ({number} of {len(cases)}, {case.ranks} ranks)")
+        if case.ranks > world.size:
+            say(f"{case.name}: skipped, it needs {case.ranks} ranks; mpiexec -n {case.ranks} starts them")
+            continue
+        try:
+            found = _measure_case(case, settings, world, node_of)
+        except kinds.WrongResultError as error:
+            wrong += 1
+            say(f"WRONG: {error}")
+            continue
+        records += found
+        measured += 1
+        if world.rank == 0:
+            for reason in dict.fromkeys(record["skipped"] for record in found if "skipped" in record):
+                labels = "; ".join(record["method"] for record in found if record.get("skipped") == reason)
+                say(f"{case.name}: skipped {labels}: {reason}")
+            click.echo(tables.case_table(found))
+            if settings.output is not None:
+                with settings.output.open("a") as file:
+                    file.writelines(json.dumps(record) + "\n" for record in found)
     if world.rank == 0 and records:
-        print(tables.group_table(records))
-        print(tables.requirements_table(records), flush=True)
-    if not records and not wrong:
-        progress.say(f"no case could run on {world.size} ranks")
-    return 1 if wrong else 0 if records else 2
+        click.echo(tables.summary(records))
+    if not measured and not wrong:
+        say(f"no case could run on {world.size} ranks")
+    return 1 if wrong else 0 if measured else 2
 
 
-def _measure_case(
-    case: Case, settings: Settings, world: Any, nodes: Sequence[int], progress: Progress
-) -> list[dict[str, Any]]:
-    """Return the lines of a case, on rank 0. Collective over the world; ranks that the case does not need sleep."""
+def _measure_case(case: Case, settings: Settings, world: Any, node_of: list[int]) -> list[dict[str, Any]]:
+    """Return the records of a case, on its ranks. Collective over the world; other ranks sleep."""
     from mpi4py import MPI
 
     takes_part = world.rank < case.ranks
@@ -93,14 +139,20 @@ def _measure_case(
     records: list[dict[str, Any]] = []
     failure = ""
     with contextlib.ExitStack() as stack:
-        baseline = _stock(case, world, stack, progress)
+        baseline: stock.Stock | str = stock.why_not(case) or ""
+        if not baseline:
+            try:
+                baseline = stack.enter_context(stock.Stock(case, world))
+            except RuntimeError as error:
+                baseline = str(error)
         if takes_part:
-            ranks = Ranks(comm, nodes[: comm.size], describe(comm.size, nodes[: comm.size]))
+            where = environment(case.ranks, node_of[: comm.size])  # which counts cores, before the rank stays on one
             stack.enter_context(pinned_to_core(comm))
             try:
-                records = _measure_on(case, settings, ranks, baseline, progress)
+                found = _measure_on(case, settings, comm, node_of[: comm.size], baseline)
+                records = [_facts(case, settings) | {"environment": where} | record for record in found]
             except kinds.WrongResultError as error:
-                failure = str(error)  # the same on all that take part
+                failure = str(error)  # equal on all that take part
             comm.Free()
         sleeping_barrier(world)
     failure = world.bcast(failure)
@@ -110,75 +162,78 @@ def _measure_case(
     return records
 
 
-def _stock(case: Case, world: Any, stack: contextlib.ExitStack, progress: Progress) -> stock.Stock | str:
-    """Return the stock program, or the reason why it does not exist."""
-    reason = stock.why_not(case)
-    if reason is not None:
-        return reason
-    progress.doing("stock DaCe")
-    try:
-        return stack.enter_context(stock.Stock(case, world))
-    except RuntimeError as error:
-        return str(error)
-
-
 def _measure_on(
-    case: Case,
-    settings: Settings,
-    ranks: Ranks,
-    baseline: stock.Stock | str,
-    progress: Progress,
+    case: Case, settings: Settings, comm: Any, node_of: Sequence[int], baseline: stock.Stock | str
 ) -> list[dict[str, Any]]:
-    comm = ranks.comm
-    arrays, methods, skipped = Arrays(case, comm), [], []
-    reason = free_memory.too_little(arrays.missing_bytes("ordinary"), comm)
-    if reason is not None:
-        progress.say(f"{case.name}: skipped: {reason}")
-        return [skipped_record(case, settings, Skipped("all", reason))]
+    arrays, made = Arrays(case, comm), []
     if settings.tune_seconds is not None:
         for variant in settings.wanted.variants:
-            progress.doing(f"tuning, {variant}")
             problem = Problem(case.schedule, variant)
             tune({(): problem}, BENCH, comm=comm, limit_seconds=settings.tune_seconds, progress=False)
     try:
-        for made in kinds.prepare(case, comm, arrays, baseline, settings.wanted):
-            progress.doing(f"checking {made.label}")
-            if isinstance(made, Method):
-                methods.append(made)
-            else:
-                skipped.append(made)
-        for reason in dict.fromkeys(one.reason for one in skipped):
-            labels = "; ".join(one.label for one in skipped if one.reason == reason)
-            progress.say(f"{case.name}: skipped {labels}: {reason}")
-        figures = measuring.measure(
-            {method.label: method.run for method in methods},
-            comm,
-            precision=settings.precision,
-            least=settings.least,
-            most=settings.most,
-            limit_seconds=settings.limit_seconds,
-            drop_slower_than=settings.drop_slower_than,
-            apart=[m.label for m in methods if m.kind in ("stock", "bound") or m.strategy == "Auto"],
-            progress=lambda label, count, _: progress.doing(f"repetition {count} of {label}"),
-        )
-        records = case_records(case, settings, ranks, methods, figures)
-        return records + [skipped_record(case, settings, one) for one in skipped]
+        for one in kinds.prepare(case, comm, arrays, baseline, settings.wanted):
+            made.append(one)
+        methods = [one for one in made if isinstance(one, Method)]
+        apart = [m.label for m in methods if m.kind in ("stock", "bound") or m.choice.strategy == "Auto"]
+        runs = {method.label: method.run for method in methods}
+        figures = measure(runs, comm, drop_slower_than=10.0, apart=apart, **settings.limits)
     finally:
-        for method in methods:
-            method.free()
-        arrays.free()
+        for one in made:
+            if isinstance(one, Method):
+                one.free()
+    remote = max(bytes_of_links(case.schedule, node_of))
+    bounds = {} if remote else {"copy": figures[kinds.COPY].median}
+    if remote and settings.rate:
+        bounds["wire"] = remote / settings.rate
+    records = [_record(method, figures, bounds) for method in methods]
+    return records + [{"method": one.label, "skipped": one.reason} for one in made if isinstance(one, Skipped)]
 
 
-@contextlib.contextmanager
-def _lines(path: Path | None) -> Iterator[Any]:
-    """A function that appends a line of JSON to a file, if there is one, at once."""
-    if path is None:
-        yield lambda record: None
-        return
-    with path.open("a") as file:
+def _record(method: Method, figures: Mapping[str, Figure], bounds: Mapping[str, float]) -> dict[str, Any]:
+    figure = figures[method.label]
+    record: dict[str, Any] = {"method": method.label, "kind": method.kind, "variant": method.variant}
+    record |= {"strategy": method.choice.strategy, "options": dict(method.choice.options)}
+    record |= {"chosen": method.chosen} if method.chosen else {}
+    record |= {"median": figure.median, "low": figure.low, "high": figure.high, "seconds": list(figure.seconds)}
+    if kinds.STOCK in figures:
+        record["ratio_to_stock"] = figures[kinds.STOCK].median / figure.median
+    return record | {f"share_of_{name}": seconds / figure.median for name, seconds in bounds.items()}
 
-        def write(record: Mapping[str, Any]) -> None:
-            file.write(json.dumps(record) + "\n")
-            file.flush()
 
-        yield write
+def bytes_of_links(schedule: Schedule, node_of: Sequence[int]) -> list[int]:
+    """
+    Return for each node the larger of the bytes that it sends to and receives from other nodes.
+
+    The busiest link, full duplex, bounds the time: Cao et al., *Redistribution in PaRSEC*, formula 3.
+    """
+    volume = np.zeros((max(node_of) + 1,) * 2, np.int64)
+    matrix = schedule.volume_matrix()
+    for source in range(schedule.ranks):
+        np.add.at(volume[node_of[source]], list(node_of[: schedule.ranks]), matrix[source])
+    np.fill_diagonal(volume, 0)
+    sizes: list[int] = np.maximum(volume.sum(0), volume.sum(1)).tolist()
+    return sizes
+
+
+def _facts(case: Case, settings: Settings) -> dict[str, Any]:
+    names = ("group", "series", "x", "x_name", "ranks")
+    facts = {"case": case.name, **{name: getattr(case, name) for name in names}, "preset": settings.preset}
+    facts |= {"shape": list(case.shape), "dtype": str(case.dtype), "bytes": case.nbytes}
+    return facts | {"bytes_moved": case.schedule.bytes_moved()}
+
+
+def environment(ranks: int, node_of: Sequence[int]) -> dict[str, Any]:
+    """Return the machine, processor, MPI, commit, versions and date of a result."""
+    from mpi4py import MPI
+
+    versions = {}
+    for package in ("dace_redist", "dace", "mpi4py", "numpy", "mpi4py-fft"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or None
+    return {
+        **{"machine": platform.machine(), "processor": processor(), "cores": len(os.sched_getaffinity(0))},
+        **{"mpi": mpi_name(MPI.Get_library_version()), "commit": commit, "ranks": ranks, "nodes": max(node_of) + 1},
+        **{"versions": versions, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")},
+    }

@@ -67,7 +67,7 @@ def _why_not(distribution: AnyDistribution) -> str | None:
         return "needs a grid axis for every tensor axis"
     for extent, block, axis in zip(distribution.shape, distribution.block, distribution.dims, strict=True):
         parts = 1 if axis is None else distribution.grid[axis]
-        if extent % parts or block not in (None, "balanced", extent // parts):
+        if extent % parts or block not in ("ceil", "balanced", extent // parts):
             return "knows only blocks of one size, one each"
     return None
 

@@ -1,31 +1,42 @@
-"""Tables of results: per case, per group, and against what is required. They read the lines that ``run`` writes."""
+"""Results of the benchmark as text: the methods of a case, and means and worst cases over all. They read JSON lines."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from redistribution import requirements
+from dace_redist.report.text import table
+from redistribution import methods as kinds
 
 Record = Mapping[str, Any]
+
+#: What methods are compared with: the best of these in a case.
+REFERENCES = {
+    "stock DaCe": (kinds.STOCK,),
+    "Alltoallw or mpi4py-fft": (kinds.ALLTOALLW, kinds.NESTED, kinds.PENCIL),
+    "ScaLAPACK": (kinds.SCALAPACK,),
+    "DTensor": (kinds.DTENSOR,),
+    "plain copy": (kinds.COPY,),
+}
 
 
 def read(paths: Iterable[Path]) -> list[dict[str, Any]]:
     """
-    Return the lines of files that ``run`` wrote; of repeated measurements of a method in a case, the last one counts.
+    Return the lines of results; of repeated measurements of a method in a case, the last one counts.
 
-    :raises ValueError: If a line is not one of them; says which.
+    :raises ValueError: If a line is no result; names it.
     """
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for path in paths:
         for number, line in enumerate(path.read_text().splitlines(), start=1):
             try:
                 record = json.loads(line)
-                nodes = record.get("environment", {}).get("nodes", 1)
+                nodes = record["environment"]["nodes"]
                 found[record["case"], record["preset"], record["method"], nodes] = record
-            except (json.JSONDecodeError, KeyError, AttributeError, TypeError):
+            except (json.JSONDecodeError, KeyError, TypeError):
                 raise ValueError(f"{path}: line {number} is no result of benchmarks/bench.py") from None
     return list(found.values())
 
@@ -36,75 +47,57 @@ def measured(records: Iterable[Record]) -> list[Record]:
 
 
 def format_seconds(seconds: float) -> str:
-    """Three digits, in s, ms or µs."""
-    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        if seconds * factor >= 1 or unit == "µs":
-            return f"{seconds * factor:.3g} {unit}" if seconds * factor < 999.5 else f"{seconds * factor:.0f} {unit}"
-    raise AssertionError
+    """Return seconds with three digits in s, ms or µs."""
+    factor, unit = next(((f, u) for f, u in ((1.0, "s"), (1e3, "ms")) if seconds * f >= 1), (1e6, "µs"))
+    return f"{seconds * factor:.3g} {unit}" if seconds * factor < 999.5 else f"{seconds * factor:.0f} {unit}"
 
 
-def bound_of(record: Record) -> float | None:
-    """Share of the bound that applies: of the wire between nodes, of the plain copy on one."""
-    share = record.get("share_of_wire", record.get("share_of_copy"))
-    return None if share is None else float(share)
+def geometric_mean(values: Sequence[float]) -> float:
+    """Return the geometric mean of at least one positive number."""
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 def case_table(records: Iterable[Record]) -> str:
-    """Return the methods of one case, the fastest first: median, interval, ratio to stock, share of the bound."""
+    """Return the methods of one case, the fastest first: median, interval, ratio to stock DaCe, share of the bound."""
     rows = sorted(measured(records), key=lambda record: float(record["median"]))
     if not rows:
         return ""
     first = rows[0]
-    shape = "x".join(map(str, first["shape"]))
-    nodes = first["environment"]["nodes"]
+    shape, nodes = "x".join(map(str, first["shape"])), first["environment"]["nodes"]
     machine = f"{first['ranks']} ranks" + (f" on {nodes} nodes" if nodes > 1 else "")
-    head = f"\n{first['case']}: {first['dtype']}[{shape}], {first['bytes'] / 1e6:.3g} MB, {machine}"
-    cells = [("method", "median", "95 % interval", "repetitions", "x stock", "of bound")]
+    cells = [("method", "median", "95 % interval", "repetitions", "x stock", "of a copy", "of the wire")]
     for row in rows:
         interval = f"{format_seconds(row['low'])} - {format_seconds(row['high'])}"
-        median, count = format_seconds(row["median"]), str(row["repetitions"])
-        cells.append(
-            (row["method"], median, interval, count, _number(row.get("ratio_to_stock")), _number(bound_of(row)))
-        )
-    return head + "\n" + _aligned(cells)
+        ratios = (row.get(name) for name in ("ratio_to_stock", "share_of_copy", "share_of_wire"))
+        numbers = ("-" if ratio is None else f"{ratio:.2f}" for ratio in ratios)
+        cells.append((row["method"], format_seconds(row["median"]), interval, str(len(row["seconds"])), *numbers))
+    head = f"\n{first['case']}: {first['dtype']}[{shape}], {first['bytes'] / 1e6:.3g} MB, {machine}"
+    return "\n".join([head, *table(cells, left=1)])
 
 
-def group_table(records: Iterable[Record]) -> str:
-    """Per group of cases and method: geometric mean and worst case of the ratio to stock and of the share of bound."""
-    by_group: dict[tuple[str, str], list[Record]] = {}
-    for record in measured(records):
-        by_group.setdefault((record["group"], record["method"]), []).append(record)
-    cells = [("group", "method", "cases", "x stock, mean", "worst", "of bound, mean", "worst")]
-    for (group, method), rows in by_group.items():
-        stock = _mean_and_worst([float(row["ratio_to_stock"]) for row in rows if "ratio_to_stock" in row])
-        bound = _mean_and_worst([share for share in map(bound_of, rows) if share is not None])
-        cells.append((group, method, str(len(rows)), *stock, *bound))
-    return "\nGeometric means and worst cases\n" + _aligned(cells, words=2)
+def speedups(records: Iterable[Record], method: str, others: Sequence[str]) -> dict[tuple[str, int], float]:
+    """Return by case and number of nodes how many times as fast a method is as the fastest of others."""
+    medians: dict[tuple[str, int], dict[str, float]] = {}
+    for row in measured(records):
+        medians.setdefault((row["case"], row["environment"]["nodes"]), {})[row["method"]] = row["median"]
+    return {
+        case: min(found[other] for other in others if other in found) / found[method]
+        for case, found in medians.items()
+        if method in found and any(other in found for other in others)
+    }
 
 
-def requirements_table(records: Iterable[Record]) -> str:
-    """Return the requirements with their values; a requirement without results has no value."""
-    cells = [("must reach", "required", "seen", "cases", "worst case")]
-    for row in requirements.rows(records):
-        verdict = {None: "", True: "", False: " MISSED"}[row.is_met]
-        seen = _number(row.seen) + verdict
-        cells.append((row.what, f">= {row.required:g}", seen, str(row.cases), row.worst or "-"))
-    return "\n" + _aligned(cells)
-
-
-def _mean_and_worst(values: Sequence[float]) -> tuple[str, str]:
-    return (_number(requirements.geometric_mean(values)), _number(min(values))) if values else ("-", "-")
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _aligned(rows: Sequence[Sequence[str]], words: int = 1) -> str:
-    """Columns; the first ones hold words, the others numbers."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = zip(row, widths, strict=True)
-        lines.append("  ".join(cell.ljust(w) if i < words else cell.rjust(w) for i, (cell, w) in enumerate(cells)))
-    return "\n".join(lines)
+def summary(records: Sequence[Record]) -> str:
+    """Return for each strategy with default options: times as fast as each reference, mean and worst case."""
+    rows = measured(records)
+    labels = dict.fromkeys(row["method"] for row in rows if row["kind"] == "strategy" and not row["options"])
+    cells = [("method", "compared with", "cases", "geometric mean", "worst", "worst case")]
+    for label in labels:
+        for name, others in REFERENCES.items():
+            found = speedups(rows, label, others)
+            if found:
+                (worst, nodes), least = min(found.items(), key=lambda item: item[1])
+                where = worst if nodes == 1 else f"{worst}, {nodes} nodes"
+                mean = geometric_mean(list(found.values()))
+                cells.append((label, name, str(len(found)), f"{mean:.2f}", f"{least:.2f}", where))
+    return "\n".join(["\nTimes as fast as others", *table(cells, left=2)])

@@ -83,18 +83,6 @@ def test_parts_of_arrays_in_several_nodes():
     assert np.allclose(arrays["Z"], np.einsum("rkl,ls->ks", y[2], arrays["G"]), rtol=1e-12)
 
 
-@pytest.mark.compile
-def test_extents_that_clash_when_the_program_runs(monkeypatch):
-    monkeypatch.setenv("DACE_REDIST_BLAS", "pypi")
-    sdfg = contracting(Contraction("product", "ij,jk->ik"), (H, J), (K, R), (H, R), dtype=dace.float32, name="clash")
-    program = sdfg.compile()
-    a, b, c = (numbers(4, 4).astype(np.float32) for _ in range(3))
-    program(A0=a, A1=b, C=c, H=4, J=4, K=4, R=4)
-    assert np.allclose(c, a @ b, rtol=1e-5)
-    with pytest.raises(Exception, match='Contraction "product": einsum "ij,jk->ik": extent . of index j differs'):
-        program(A0=a, A1=b, C=c, H=4, J=4, K=3, R=4)
-
-
 def test_properties_survive_json():
     node = Contraction("step", "ij, jk, kl", alpha=2, beta=S, path=[(1, 2), (0, 1)])
     sdfg = contracting(node, (H, J), (J, K), (K, R), (H, R))
@@ -106,18 +94,12 @@ def test_properties_survive_json():
     assert found.free_symbols == {"S"}
 
 
-def on_a_gpu(sdfg: dace.SDFG) -> dace.SDFG:
-    sdfg.arrays["A0"].storage = dace.StorageType.GPU_Global
-    return sdfg
-
-
 def product(**options) -> Contraction:
     return Contraction("wrong", "ij,jk->ik", **options)
 
 
 WRONG = {
     "extents": (lambda: contracting(product(), (4, 5), (6, 7), (4, 7)), "index j of ij,jk->ik has extents 5 and 6"),
-    "result": (lambda: contracting(product(), (4, H), (H, 7), (5, 7)), "index i of ij,jk->ik has extents 4 and 5"),
     "dimensions": (
         lambda: contracting(product(), (4, 5, 6), (6, 7), (4, 7)),
         '_0 has indices "ij" in ij,jk->ik, but its array A0 has shape (4, 5, 6)',
@@ -129,10 +111,6 @@ WRONG = {
     "unknown type": (
         lambda: contracting(product(), (4, 4), (4, 4), (4, 4), dtype=dace.float16),
         "cannot compute with elements of dace::float16; possible: float32, ",
-    ),
-    "memory": (
-        lambda: on_a_gpu(contracting(product(), (4, 4), (4, 4), (4, 4))),
-        "arrays must lie in main memory, but A0 has StorageType.GPU_Global: set the implementation of the node to",
     ),
     "symbols": (
         lambda: contracting(product(alpha=S), (4, 4), (4, 4), (4, 4)),
@@ -149,30 +127,6 @@ def test_refused(make, message):
         node.validate(sdfg, sdfg.start_state)
 
 
-def test_operand_must_not_be_the_result():
-    sdfg = contracting(product(), (4, 4), (4, 4), (4, 4))
-    (edge,) = [e for e in sdfg.start_state.edges() if e.dst_conn == "_1"]
-    edge.data = dace.Memlet("C[0:4, 0:4]")
-    with pytest.raises(ValueError, match="overlap; write to another array"):
-        edge.dst.validate(sdfg, sdfg.start_state)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        (("ij,jk->iz",), ValueError, "einsum 'ij,jk->iz': the result has the index 'z', which no operand has"),
-        (("ij,jk->ii",), ValueError, "einsum 'ij,jk->ii': the result has the index 'i' 2 times, expected once"),
-        (("ij,j1->i",), ValueError, "einsum 'ij,j1->i': '1' in 'j1' is not an index"),
-        (("ij,jk->ik", 1j), TypeError, "a factor is a real number or expression"),
-        (("ij,jk->ik", 1, 0, [(0, 2)]), ValueError, "the path takes operands (0, 2) of 2"),
-        (("ij,jk,kl->il", 1, 0, [(0, 1)]), ValueError, "the path [(0, 1)] ends with 2 operands, not one"),
-    ],
-)
-def test_refused_when_made(arguments, error, message):
-    with pytest.raises(error, match=re.escape('Contraction "wrong": ') + ".*" + re.escape(message)):
-        Contraction("wrong", *arguments)
-
-
 def test_blas_is_the_one_asked_for(monkeypatch):
     monkeypatch.setenv(blas.VARIABLE, "pypi")
     found = blas.find_blas()
@@ -183,15 +137,12 @@ def test_blas_is_the_one_asked_for(monkeypatch):
         blas.find_blas()
 
 
-def test_no_blas_is_one_clear_error(monkeypatch):
-    monkeypatch.delenv(blas.VARIABLE, raising=False)
-    monkeypatch.setattr(blas, "FINDERS", {"mkl": lambda: None})
-    blas._find.cache_clear()
-    with pytest.raises(RuntimeError, match="no BLAS to compile with; get one with pip install scipy-openblas32"):
-        blas.find_blas()
-
-
-@pytest.mark.parametrize("library", ["lib/intel64/libmkl_rt.so", "lib/libmkl_rt.so.3"])
+@pytest.mark.parametrize(
+    "library",
+    [
+        "lib/intel64/libmkl_rt.so",
+    ],
+)
 def test_mkl_is_found_below_its_root(monkeypatch, tmp_path, library):
     for name in ("include/mkl_cblas.h", library):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

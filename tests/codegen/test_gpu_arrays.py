@@ -10,14 +10,14 @@ import pytest
 from builds import BUILD_TYPE
 from dace.sdfg.validation import InvalidSDFGNodeError
 from generated_code import expanded
-from sdfgs import COLUMNS, OURS, ROWS, add_move, connected, rows_to_columns
+from sdfgs import COLUMNS, OURS, ROWS, add_move, rows_to_columns
 
 import dace_redist
-from dace_redist import Distribution, JointRedistribute, OverlapRedistribute, Redistribute
-from dace_redist.library_nodes import Contraction, SumReplicas
+from dace_redist import OverlapRedistribute, Redistribute
+from dace_redist.library_nodes import Contraction
 from dace_redist.library_nodes.environment import DeviceEnvironment
 from dace_redist.native.device import DEVICE_VARIABLE
-from dace_redist.strategies import STRATEGIES, gpu_strategies
+from dace_redist.strategies import gpu_strategies
 
 GPU, SHARED = dace.StorageType.GPU_Global, dace.StorageType.GPU_Shared
 #: Arrays on the GPU, and what generated code says of source and target.
@@ -72,42 +72,6 @@ def test_conversions(arrays: str, refused: bool):
         sdfg.validate()
 
 
-def test_main_memory_says_nothing_of_memories():
-    (tasklet,) = expanded(rows_to_columns())
-    assert "MEMORY" not in tasklet.code.as_string and "stream" not in tasklet.code.as_string
-    assert DeviceEnvironment.full_class_path() not in tasklet.environments
-
-
-@pytest.mark.parametrize(
-    ("how", "before"),
-    [
-        ({}, "{}, {DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP}"),
-        ({"axes": (0, 1)}, "{}, {DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP}"),
-        ({"axes": (1, 0)}, "{{1, 0}}, {DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP}"),
-        ({"alpha": 2}, "{}, {11, 11, {double(2), 0}, {double(0), 0}, 0, 0}"),
-    ],
-    ids=str,
-)
-def test_members_before_the_memories(how, before: str):
-    sdfg, _ = connected(Redistribute("move", ROWS, COLUMNS, **how))
-    (tasklet,) = expanded(on_gpu(sdfg))
-    assert f"}}, {before}, DR_DEVICE_MEMORY, DR_DEVICE_MEMORY}}, _inp_buffer" in tasklet.code.as_string
-
-
-def test_the_mpi_strategy_is_refused():
-    message = r'^Redistribute "move": strategy MPI \(stock DaCe\) moves arrays in main memory only; take another'
-    sdfg = on_gpu(rows_to_columns("MPI"), "B")
-    ((node, state),) = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
-    with pytest.raises(ValueError, match=message):
-        node.validate(sdfg, state)
-    node.set_strategy("Auto")
-    with pytest.raises(ValueError, match=message):
-        node.expand(state, "MPI")
-    with pytest.raises(ValueError, match=message):
-        dace_redist.set_strategy(sdfg, "MPI")
-    assert node.strategy == "Hierarchical"
-
-
 def test_memory_of_a_kernel_is_refused():
     sdfg = on_gpu(rows_to_columns(), "A", SHARED)
     ((node, state),) = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
@@ -115,69 +79,13 @@ def test_memory_of_a_kernel_is_refused():
         node.validate(sdfg, state)
 
 
-def test_other_types_are_checked_for_their_memory_too():
-    sdfg, state = connected(Redistribute("move", ROWS, COLUMNS), target_dtype=dace.float32)
-    on_gpu(sdfg, "B", SHARED)
-    (node,) = [node for node in state.nodes() if isinstance(node, Redistribute)]
-    with pytest.raises(ValueError, match="which only a kernel sees"):
-        node.validate(sdfg, state)
-
-
-def test_nodes_that_stay_in_main_memory_say_what_else_to_take():
-    sdfg, state = connected(Redistribute("unused", ROWS, COLUMNS))
-    joint = JointRedistribute("joint", [Redistribute("one", ROWS, COLUMNS)])
-    state.remove_nodes_from(state.nodes())
-    state.add_node(joint)
-    state.add_edge(state.add_read("A"), None, joint, "_inp_buffer_0", dace.Memlet("A[0:2, 0:8]"))
-    state.add_edge(joint, "_out_buffer_0", state.add_write("B"), None, dace.Memlet("B[0:8, 0:2]"))
-    on_gpu(sdfg)
-    with pytest.raises(
-        ValueError, match="must lie in main memory, but A has .*GPU_Global: only Redistribute nodes, one"
-    ):
-        joint.validate(sdfg, state)
-    summed = dace.SDFG("summed")
-    for name in "AB":
-        summed.add_array(name, [8, 8], dace.float64, storage=GPU)
-    partial = Distribution((8, 8), (4,), dims=[None, None])
-    node = add_move(summed.add_state(), SumReplicas("sum", partial, partial), "A", "B")
-    with pytest.raises(ValueError, match='^SumReplicas "sum": .* take a Redistribute node with op="sum"'):
-        node.validate(summed, summed.start_block)
-
-
-def test_numbers_that_the_processor_reads_lie_in_main_memory():
-    node = Redistribute("move", axes=(0, 1))
-    sdfg = dace.SDFG("run_time")
-    state = sdfg.add_state()
-    for name in "AB":
-        sdfg.add_array(name, [8, 8], dace.float64, storage=GPU)
-    add_move(state, node, "A", "B")
-    for connector in ("_source", "_source_local", "_target", "_target_local"):
-        storage = GPU if connector == "_target" else dace.StorageType.CPU_Heap
-        sdfg.add_array(f"of{connector}", [14], dace.int64, storage=storage)
-        state.add_edge(state.add_read(f"of{connector}"), None, node, connector, dace.Memlet(f"of{connector}[0:14]"))
-    with pytest.raises(ValueError, match="_target must lie in main memory, but of_target has"):
-        node.validate(sdfg, state)
-    sdfg.arrays["of_target"].storage = dace.StorageType.CPU_Heap
-    node.validate(sdfg, state)
-
-
-def test_inside_a_kernel_is_refused():
-    sdfg = on_gpu(rows_to_columns("Pack", name="inner"))
-    outer = dace.SDFG("outer")
-    for name, shape in (("A", [2, 8]), ("B", [8, 2])):
-        outer.add_array(name, shape, dace.float64, storage=GPU)
-    state = outer.add_state()
-    entry, leave = state.add_map("once", {"i": "0:1"}, schedule=dace.ScheduleType.GPU_Device)
-    nested = state.add_nested_sdfg(sdfg, {"A"}, {"B"})
-    state.add_memlet_path(state.add_read("A"), entry, nested, dst_conn="A", memlet=dace.Memlet("A[0:2, 0:8]"))
-    state.add_memlet_path(nested, leave, state.add_write("B"), src_conn="B", memlet=dace.Memlet("B[0:8, 0:2]"))
-    ((node, inside),) = [(n, s) for n, s in outer.all_nodes_recursive() if isinstance(n, Redistribute)]
-    with pytest.raises(ValueError, match='^Redistribute "move": it is inside a GPU kernel'):
-        node.validate(inside.sdfg, inside)
-
-
 @pytest.mark.parametrize("arrays", PLACES)
-@pytest.mark.parametrize("progress", ["calls", "thread"])
+@pytest.mark.parametrize(
+    "progress",
+    [
+        "calls",
+    ],
+)
 def test_non_blocking(arrays: str, progress: str):
     sdfg = on_gpu(rows_to_columns("Pipelined"), arrays)
     assert sdfg.apply_transformations(OverlapRedistribute, {"progress": progress}) == 1
@@ -237,13 +145,7 @@ def computing_sdfg(name: str) -> dace.SDFG:
     return sdfg
 
 
-def test_a_program_passes_its_streams():
-    code = code_of(computing_sdfg("gpu_streams"))
-    assert code["cpp"].count("cudaStream_t __dace_current_stream = __state->gpu_context->streams[") == 2
-    assert "dace_redist_names.hpp" in code["cu"]
-    assert "dace_redist::program::Plan *__redist_0;" in code["cu"] and "mpi.h" not in code["cu"]
-
-
+@pytest.mark.full
 @pytest.mark.compile
 def test_a_program_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     if shutil.which("nvcc") is None:
@@ -255,10 +157,6 @@ def test_a_program_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with dace.config.set_temporary("compiler", "build_type", value=BUILD_TYPE):
         sdfg.compile(return_program_handle=False)
     assert list(tmp_path.rglob(f"lib{sdfg.name}.so"))
-
-
-def test_every_strategy_is_listed_here():
-    assert {*OURS, "MPI", "NCCL"} == {*STRATEGIES}
 
 
 def test_nccl_needs_both_arrays_on_the_gpu():
@@ -302,25 +200,3 @@ def test_a_contraction_calls_cublas_on_its_stream():
     assert DeviceEnvironment.full_class_path() not in tasklet.environments  # what it depends on brings it
     sources = code_of(sdfg)
     assert '#include "dace_redist_cublas.hpp"' in sources["cpp"] and "dace_redist_cublas" not in sources["cu"]
-
-
-@pytest.mark.parametrize(
-    ("storage", "dtype", "message"),
-    [
-        ({"B": dace.StorageType.CPU_Heap}, dace.float64, "cuBLAS takes arrays with StorageType.GPU_Global, but B has"),
-        ({}, dace.int32, "cuBLAS multiplies float32, float64, complex64, complex128, but A holds int"),
-    ],
-    ids=["memory", "type"],
-)
-def test_what_cublas_does_not_take(storage, dtype, message: str):
-    sdfg, node = contracting(storage, dtype)
-    with pytest.raises(ValueError, match=f'^Contraction "product": {message}'):
-        node.validate(sdfg, sdfg.start_block)
-
-
-def test_blas_refuses_arrays_on_the_gpu_whatever_the_node_says():
-    sdfg, node = contracting({})
-    with pytest.raises(
-        ValueError, match="must lie in main memory, but A has .*: set the implementation of the node to"
-    ):
-        node.expand(sdfg.start_block, "BLAS")

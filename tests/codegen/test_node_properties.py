@@ -56,12 +56,6 @@ def test_json_of_tiles():
     assert after.distributions()[0].encoded == tiles.encoded
 
 
-def test_json_of_a_node_told_at_run_time():
-    sdfg, _ = connected(Redistribute("move"))
-    (after,) = redistributions(dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json()))))
-    assert after.given_at_run_time
-
-
 def test_deepcopy():
     sdfg = rows_to_columns("Pipelined", chunk_bytes=100, growth=2.0)
     (copied,) = redistributions(copy.deepcopy(sdfg))
@@ -90,15 +84,6 @@ def test_replace_reaches_the_properties():
     assert node.options["chunk_bytes"] == 256
     assert not node.free_symbols
     sdfg.validate()
-
-
-def test_specialized_sizes_are_constants_known_at_the_start():
-    sdfg, _ = with_symbols()
-    sdfg.specialize({"N": 32})
-    sdfg.validate()
-    code = sdfg.generate_code()[0].clean_code
-    assert "N = 32;" in code and "__dace_init_connected(int P)" in code
-    assert "->make({" in code
 
 
 def test_symbols_of_a_nested_sdfg_are_mapped():

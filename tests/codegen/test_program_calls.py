@@ -34,16 +34,6 @@ def part(A: dace.float64[4, 6], B: dace.float64[6, 4]):
 
 
 @dace.program
-def symbolic(A: dace.float64[N, 6]):
-    return dace_redist.redistribute(A, SYMBOLIC, CYCLIC, axes=(1, 0))
-
-
-@dace.program
-def reduced(A: dace.float64[8, 6]):
-    return dace_redist.redistribute(A, PARTIAL, TILES, op="sum", strategy="Pack")
-
-
-@dace.program
 def forgotten(A: dace.float64[4, 6]):
     return dace_redist.redistribute(A, ROWS, COLUMNS, region=((0, 0), (1, 2), (5, 6)))
 
@@ -68,48 +58,9 @@ def test_region_and_update():
     assert "{{0, 1, 0, 0, 1, 2, 5, 6}}, {11, 11, {double(1), 0}, {double(1), 0}, 0, 0}" in tasklet.code.as_string
 
 
-def test_the_result_of_symbolic_distributions_holds_the_largest_part():
-    sdfg = symbolic.to_sdfg()
-    node, state = node_of(sdfg)
-    (_, _), (out, _) = node.arrays(state.sdfg, state)
-    assert [int(dace.symbolic.evaluate(extent, {N: 10})) for extent in out.shape] == [3, 6]
-
-
-def test_reductions():
-    node, state = node_of(reduced.to_sdfg())
-    assert (node.op, node.strategy) == ("sum", "Pack")
-    (_, _), (out, _) = node.arrays(state.sdfg, state)
-    assert tuple(out.shape) == (24,)
-
-
 def test_a_region_needs_its_target():
     with pytest.raises(Exception, match="region leaves a part of the target as it is: pass its array as out"):
         forgotten.to_sdfg()
-
-
-def test_factors_are_real():
-    with pytest.raises(TypeError, match='Redistribute "wrong": alpha must be real in a DaCe program, got 1j'):
-        Redistribute("wrong", ROWS, ROWS, alpha=1j)
-
-
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ({"axes": (1, 0)}, "with axes"),
-        ({"op": "mean"}, "op must be one of sum"),
-        ({"region": ((0, 0), (0, 0), (9, 1))}, "region: 9 indices from 0 on are not inside dimension 0"),
-    ],
-)
-def test_what_does_not_fit_is_said(how, message):
-    sdfg = dace.SDFG("wrong_call")
-    sdfg.add_array("A", (4, 6), dace.float64)
-    sdfg.add_array("B", (4, 6), dace.float64)
-    state = sdfg.add_state()
-    from sdfgs import add_move
-
-    node = add_move(state, Redistribute("wrong", ROWS, ROWS, **how), "A", "B")
-    with pytest.raises(ValueError, match=f'Redistribute "wrong": .*{message}'):
-        node.validate(sdfg, state)
 
 
 @dace.program

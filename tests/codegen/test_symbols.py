@@ -6,7 +6,7 @@ import re
 
 import dace
 import pytest
-from generated_code import M, N, P, expanded, generated, lines_with, made_at_start, symbolic_sdfg
+from generated_code import M, N, P, generated, lines_with, made_at_start, symbolic_sdfg
 from sdfgs import OURS, add_move, redistributions, rows_to_columns
 
 from dace_redist import Distribution, Redistribute
@@ -20,18 +20,6 @@ def test_symbols_are_declared_where_the_plan_is_made(strategy: str):
     assert used == {"N", "M", "P"} <= declared
 
 
-def test_symbol_of_an_option_only():
-    size = dace.symbol("S")
-    sdfg = symbolic_sdfg("Pipelined", chunk_bytes=8 * size)
-    sdfg.add_symbol("S", dace.int32)
-    assert redistributions(sdfg)[0].free_symbols == {"N", "M", "P", "S"}
-    assert sdfg.free_symbols == {"N", "M", "P", "S"}
-    signature, start, run, _ = generated(sdfg)
-    assert "int S" in signature
-    for text in (start, run):
-        assert "std::int64_t(S)" in text
-
-
 def test_symbols_are_widened_before_they_are_multiplied():
     sdfg = dace.SDFG("products")
     sdfg.add_array("A", [N * M], dace.int8, strides=[P * P])
@@ -42,34 +30,6 @@ def test_symbols_are_widened_before_they_are_multiplied():
     for line in lines_with("__redist_0,", run) + lines_with("->make(", start):
         bare = re.sub(r"std::int64_t\([NMP]\)", "", line)
         assert not re.search(r"\b[NMP]\b", bare), line
-
-
-def test_symbols_whose_names_contain_each_other():
-    n, n1 = dace.symbol("n"), dace.symbol("n1")
-    sdfg = dace.SDFG("names")
-    sdfg.add_array("A", [n * n1], dace.int8)
-    sdfg.add_array("B", [n * n1], dace.int8)
-    whole = Distribution((n * n1 * 2,), (2,))
-    add_move(sdfg.add_state(), Redistribute("move", whole, whole), "A", "B")
-    (tasklet,) = expanded(sdfg)
-    assert "std::int64_t(n1)" in tasklet.code.as_string and "std::int64_t(n)" in tasklet.code.as_string
-    assert "int64_t(std::int64_t(std" not in tasklet.code.as_string
-
-
-def test_made_at_start_if_all_is_known_then():
-    assert made_at_start(rows_to_columns())
-    assert made_at_start(symbolic_sdfg())
-
-
-def test_not_made_at_start_with_a_communicator():
-    sdfg = rows_to_columns()
-    sdfg.add_scalar("handle", dace.int64)
-    (node,), state = redistributions(sdfg), sdfg.start_block
-    node.add_in_connector("_comm")
-    state.add_edge(state.add_read("handle"), None, node, "_comm", dace.Memlet("handle[0]"))
-    _, start, run, _ = generated(sdfg)
-    assert "->make(" not in start
-    assert "((MPI_Comm)(_comm))" in run
 
 
 def test_made_at_start_with_a_grid():

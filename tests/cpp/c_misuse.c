@@ -117,6 +117,32 @@ static void misuse_plans(int rank, int size) {
   EXPECT(dr_plan_free(&copy), DR_ERROR_ARGUMENT, "already freed?");
 }
 
+/* The last rank asks for something else than the others. */
+static void disagree(int rank, int size) {
+  const int64_t grid[] = {size, 1}, turned[] = {1, size}, blocks[] = {1, 0};
+  dr_distribution *rows = NULL, *columns = NULL, *cyclic = NULL;
+  dr_plan* plan = NULL;
+  dr_distribution_create_blocks(2, shape, 2, grid, NULL, NULL, NULL, &rows);
+  dr_distribution_create_blocks(2, shape, 2, turned, NULL, NULL, NULL, &columns);
+  dr_distribution_create_blocks(2, shape, 2, grid, NULL, blocks, NULL, &cyclic);
+  for (int what = 0; what < 5; ++what) {
+    const char* const said[] = {"element size in bytes is 8 on rank 0 and 4", "strategy is Pack on rank 0 and RMA",
+                                "depth is 8 on rank 0 and 5", "source grid[0] is", "target block[0] is"};
+    const int differs = rank == size - 1;
+    dr_problem problem;
+    dr_problem_init(&problem);
+    problem.element_bytes = what == 0 && differs ? 4 : 8;
+    problem.strategy = what == 1 && differs ? "RMA" : "Pack";
+    if (what == 2 && differs) problem.options.depth = 5;
+    problem.source = what == 3 && differs ? columns : rows;
+    problem.target = what == 4 && differs ? cyclic : rows;
+    EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, said[what]);
+  }
+  dr_distribution_free(&rows);
+  dr_distribution_free(&columns);
+  dr_distribution_free(&cyclic);
+}
+
 /* A box of a matrix to its place in a transposed one, and maps that fit no tensor. */
 static void map_indices(int rank, int size) {
   const int64_t grid[] = {size, 1}, target_shape[] = {5, 9}, outside[] = {0, 5};
@@ -192,7 +218,7 @@ static void compute_and_start(int rank, int size) {
   EXPECT(dr_plan_start(plan, a, b, 7, &request), DR_ERROR_ARGUMENT, "progress must be");
   EXPECT(dr_plan_start(plan, a, b, DR_PROGRESS_CALLS, NULL), DR_ERROR_ARGUMENT, "request is null");
   EXPECT(dr_plan_start(plan, a, b, DR_PROGRESS_CALLS, &request), DR_SUCCESS, "");
-  EXPECT(dr_plan_execute(plan, a, b), DR_ERROR_EXECUTE, "under way");
+  EXPECT(dr_plan_execute(plan, a, b), DR_ERROR_ARGUMENT, "under way");
   EXPECT(dr_plan_free(&plan), DR_ERROR_ARGUMENT, "under way");
   EXPECT(dr_request_test(request, NULL), DR_ERROR_ARGUMENT, "done is null");
   EXPECT(dr_request_test(request, &done), DR_SUCCESS, "");
@@ -317,6 +343,7 @@ int main(int argc, char** argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   misuse_distributions();
   misuse_plans(rank, size);
+  if (size > 1) disagree(rank, size);
   map_indices(rank, size);
   compute_and_start(rank, size);
   if (size > 1) fail_a_transfer(size);

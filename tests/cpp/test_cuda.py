@@ -23,6 +23,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "build_key", lambda: "key")
 
 
+@pytest.mark.full
 @pytest.mark.compile
 @pytest.mark.timeout(900)  # a minute or two of nvcc
 @pytest.mark.skipif(toolchain.cuda_compiler() is None, reason="no nvcc on this machine")

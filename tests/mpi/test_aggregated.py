@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ def pair(ranks):
 
 
 @pytest.mark.mpi_matrix
-@pytest.mark.mpi(ranks=[2, 5, 7], timeout=200)
+@pytest.mark.mpi(ranks=[5], full=[2, 7], timeout=200)
 @pytest.mark.parametrize("node_ranks", [1, 2, 3])
 def test_exchanges_one_after_another(comm, monkeypatch, node_ranks):
     """A rank that is slow to read or to write finds what belongs to its exchange."""
@@ -32,24 +31,8 @@ def test_exchanges_one_after_another(comm, monkeypatch, node_ranks):
         with plan(source, target, comm=comm, strategy="Aggregated", **options) as made:
             for turn in range(30):
                 if turn % comm.size == comm.rank:
-                    time.sleep(1e-3)
+                    np.sort(np.random.default_rng(turn).random(10_000))
                 np.testing.assert_array_equal(made(A + turn), wanted + turn)
-
-
-@pytest.mark.mpi(ranks=[6], timeout=200)
-def test_several_plans_at_once(comm, monkeypatch):
-    monkeypatch.setenv(NODE_RANKS, "2")
-    source, target = pair(comm.size)
-    wholes = [np.random.default_rng(seed).standard_normal(SHAPE) for seed in range(3)]
-    plans = [plan(source, target, comm=comm, strategy="Aggregated") for _ in wholes]
-    for _ in range(3):
-        requests = [made.start(source.local(whole, comm.rank)) for made, whole in zip(plans, wholes, strict=True)]
-        while not all([request.test() for request in requests]):
-            pass
-        for request, whole in zip(requests, wholes, strict=True):
-            np.testing.assert_array_equal(request.wait(), target.local(whole, comm.rank))
-    for made in plans:
-        made.free()
 
 
 @pytest.mark.mpi(ranks=[5], timeout=200)

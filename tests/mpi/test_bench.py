@@ -5,17 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
 from launching import launch
-from redistribution import catalogue, free_memory, methods, peers
-from redistribution.arrays import SHARED, Arrays, is_right
-
-import dace_redist
-from dace_redist.report.text import format_bytes
+from redistribution import catalogue, methods, peers
+from redistribution.arrays import Arrays, is_right
 
 BENCH = str(Path(__file__).parents[2] / "benchmarks" / "bench.py")
 
@@ -29,22 +24,22 @@ def test_a_case_with_several_methods(tmp_path, capsys):
     code, printed = launch(4, command, timeout=240)
     assert code == 0, printed
     assert "seed-k2: skipped, it needs 12 ranks; mpiexec -n 12 starts them" in printed
-    assert "must reach" in printed
+    assert "Times as fast as others" in printed
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     measured = {line["method"]: line for line in lines if "median" in line}
-    assert {"MPI (stock)", "Auto", "Pack", "Alltoallw", "plain copy"} <= set(measured)
+    assert {"stock DaCe", "Auto", "Pack", "Alltoallw", "plain copy"} <= set(measured)
     assert {line["method"] for line in lines} - set(measured) <= {"ScaLAPACK"}
     for line in measured.values():
         assert 0 < line["low"] <= line["median"] <= line["high"]
-        assert len(line["seconds"]) == line["repetitions"] >= 3
-        assert line["ratio_to_stock"] == pytest.approx(measured["MPI (stock)"]["median"] / line["median"])
+        assert len(line["seconds"]) >= 3
+        assert line["ratio_to_stock"] == pytest.approx(measured["stock DaCe"]["median"] / line["median"])
         assert line["share_of_copy"] == pytest.approx(measured["plain copy"]["median"] / line["median"])
         where = line["environment"]
         assert (where["ranks"], where["nodes"], line["ranks"], line["bytes"]) == (4, 1, 4, 96 * 96 * 8)
         assert {"machine", "processor", "cores", "mpi", "commit", "versions", "date"} <= set(where)
     subprocess.run([sys.executable, BENCH, "--plot", output, tmp_path / "drawn"], check=True)
     assert {p.name for p in (tmp_path / "drawn").iterdir()} == {
-        f"{kind}-transpose.{ending}" for kind in ("times", "stock", "bound") for ending in ("png", "svg")
+        f"ratios-transpose.{ending}" for ending in ("png", "svg")
     }
 
 
@@ -77,46 +72,5 @@ def test_a_method_that_does_wrong_is_found_on_every_rank(comm, monkeypatch):
     class Wrong:
         run = staticmethod(forgets)
 
-    with pytest.raises(methods.WrongResultError, match=r"block-k2: MPI \(stock\) left wrong elements on rank 0"):
+    with pytest.raises(methods.WrongResultError, match=r"block-k2: stock DaCe left wrong elements on rank 0"):
         list(methods.prepare(case, comm, Arrays(case, comm), Wrong(), methods.Wanted(strategies=(), peers=False)))
-
-
-@pytest.mark.mpi(ranks=2)
-def test_a_method_that_fails_on_one_rank_is_skipped_on_all(comm):
-    case = catalogue.load("tiny").select(["block-k2"])[0]
-
-    class Fails:
-        @staticmethod
-        def run(source, target):
-            if comm.rank == 1:
-                raise OSError("no more of it")
-
-    found = list(methods.prepare(case, comm, Arrays(case, comm), Fails(), methods.Wanted(strategies=(), peers=False)))
-    assert found[0] == methods.Skipped(methods.STOCK, "OSError: no more of it")
-    assert found[1].label == methods.COPY
-
-
-@pytest.mark.mpi(ranks=2)
-def test_buffers_that_do_not_fit_are_not_made(comm, monkeypatch):
-    case = catalogue.load("tiny").select(["block-k2"])[0]
-    need = 2 * 2 * case.nbytes // 4  # both ranks send and receive a quarter of the tensor
-    monkeypatch.setattr(free_memory, "_memory", lambda: (need + 99, 100 if comm.rank else 0))
-    wanted = methods.Wanted(strategies=("Pack",), variants=("ordinary",), peers=False)
-    found = list(methods.prepare(case, comm, Arrays(case, comm), "none", wanted))
-    assert found[1].label == "Pack"
-    assert (
-        f"{format_bytes(need)} of memory on a node are needed, there are {format_bytes(need + 99)}" in found[1].reason
-    )
-    assert free_memory.too_little(need // 2 - 1, comm) is None
-
-
-@pytest.mark.mpi(ranks=2)
-def test_shared_arrays_that_one_rank_cannot_have_are_missing_on_all(comm, monkeypatch):
-    def empty(shape, dtype, _):
-        if comm.rank == 1:
-            warnings.warn("empty: too little", RuntimeWarning, stacklevel=2)
-        return np.empty(shape, dtype)
-
-    monkeypatch.setattr(dace_redist, "empty", empty, raising=False)
-    with pytest.raises(MemoryError, match="empty: too little"):
-        Arrays(catalogue.load("tiny").select(["block-k2"])[0], comm).target(SHARED)

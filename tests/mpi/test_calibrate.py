@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from calibration_sizes import SIZES
-from launching import launch
 
 
 def but_for_windows(timed: Callable[..., float | None]) -> Callable[..., float | None]:
@@ -66,15 +64,6 @@ def test_a_profile_of_two_nodes(comm, monkeypatch):
         with pytest.raises(TypeError, match="machine must be the path of a file, got 3"):
             calibrating.calibrate(BENCH, comm, output=3)
         comm.Barrier()
-
-
-@pytest.mark.compile
-def test_a_file_that_cannot_be_written_is_found_out_first(tmp_path: Path):
-    (tmp_path / "file").write_text("")
-    argv = [sys.executable, "-m", "dace_redist.cli", "calibrate", "--output", str(tmp_path / "file" / "machine.json")]
-    code, printed = launch(2, argv, 60)
-    assert code == 2 and "Traceback" not in printed
-    assert printed.count("dace-redist: machine profile") == 1 and "name another file with --output" in printed
 
 
 def profile_in_which(comm, path: Path, **faster: float) -> None:

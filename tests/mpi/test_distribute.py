@@ -67,7 +67,6 @@ def test_every_program(comm):
 
 
 @pytest.mark.compile
-@pytest.mark.mpi_matrix
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], timeout=300)
 def test_a_loop_with_shared_tensors_and_other_sizes(comm):
@@ -116,23 +115,6 @@ def test_other_communicators_than_the_world(comm):
     comm.Barrier()
     check(comm, "linear_systems")
     reordered.Free()
-
-
-@pytest.mark.compile
-@pytest.mark.dace
-@pytest.mark.mpi(ranks=[4], timeout=300)
-def test_grids_and_placements_of_the_user(comm):
-    from dace_redist import Distribution
-
-    program = distributed(comm, "mttkrp", overrides={"__return": {"k": 4}})
-    assert program.plan.groups[-1].parts["k"] == 4
-    check(comm, "mttkrp", program)
-    columns = Distribution((7, 6, 5), (2, 2), dims=[None, 0, 1])
-    rows = Distribution((7, 3), (4,), ranks=[3, 2, 1, 0])
-    program = distributed(comm, "mttkrp", placements={"X": columns, "__return": rows})
-    assert program.inputs["X"].distribution.local_shape(3) == columns.local_shape(3)
-    assert program.outputs["__return"].distribution.local_shape(0) == rows.local_shape(0) == (1, 3)
-    check(comm, "mttkrp", program)
 
 
 @pytest.mark.compile
@@ -219,23 +201,6 @@ def test_bad_arguments_are_refused_on_every_rank(comm):
     assert comm.rank != 0 or np.allclose(whole, np.einsum("ijk,ja,ka->ia", *given.values()))
 
 
-@pytest.mark.compile
-@pytest.mark.dace
-@pytest.mark.mpi(ranks=[3], timeout=200)
-def test_tensors_of_one_rank_are_scattered(comm):
-    from einsum_programs import PROGRAMS, arguments
-
-    program = distributed(comm, "mttkrp")
-    given = arguments(PROGRAMS["mttkrp"])
-    scalars = distributed(comm, "scalars")
-    assert scalars.scatter(alpha=np.array([2.5]))["alpha"] == 2.5  # as DaCe holds it
-    mine = {name: array if comm.rank == 1 else None for name, array in given.items()}
-    parts = program.scatter(**mine)
-    for name, tensor in program.inputs.items():
-        assert np.array_equal(parts[name], tensor.distribution.local(given[name], comm.rank))
-    assert np.array_equal(program.scatter(B=given["B"].astype("float32"))["B"], parts["B"].astype("float32"))
-
-
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[2])
 def test_elements_of_a_type_that_loses_something_are_refused(comm):
@@ -252,3 +217,20 @@ def test_elements_of_a_type_that_loses_something_are_refused(comm):
         program.gather(np.zeros(2))
     parts = program.scatter(A=[1, 2, 3, 4], k=2)
     assert parts["A"].dtype == np.int64 and parts["k"] == 2
+
+
+@pytest.mark.compile
+@pytest.mark.dace
+@pytest.mark.mpi(ranks=[3], timeout=200)
+def test_tensors_of_one_rank_are_scattered(comm):
+    from einsum_programs import PROGRAMS, arguments
+
+    program = distributed(comm, "mttkrp")
+    given = arguments(PROGRAMS["mttkrp"])
+    scalars = distributed(comm, "scalars")
+    assert scalars.scatter(alpha=np.array([2.5]))["alpha"] == 2.5  # as DaCe holds it
+    mine = {name: array if comm.rank == 1 else None for name, array in given.items()}
+    parts = program.scatter(**mine)
+    for name, tensor in program.inputs.items():
+        assert np.array_equal(parts[name], tensor.distribution.local(given[name], comm.rank))
+    assert np.array_equal(program.scatter(B=given["B"].astype("float32"))["B"], parts["B"].astype("float32"))

@@ -11,7 +11,8 @@ from mpi_programs import SANITIZED, build, run
 
 pytestmark = [pytest.mark.compile, pytest.mark.mpi_matrix]
 
-CASES = {2: 30, 3: 30, 4: 20, 5: 20}  # by number of ranks
+CASES = {3: 40, 2: 30, 5: 20}  # by number of ranks
+RANKS = [3, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (2, 5))]
 WRAPPED = "-Wl,--wrap=malloc,--wrap=aligned_alloc"
 
 
@@ -22,7 +23,7 @@ def program() -> Path:
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("ranks", CASES)
+@pytest.mark.parametrize("ranks", RANKS)
 def test_random_faults(program: Path, ranks: int) -> None:
     seed = os.environ.get("DACE_REDIST_SEED", ranks)
     printed = run(program, ranks, CASES[ranks], seed, timeout=240)

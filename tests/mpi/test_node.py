@@ -94,7 +94,7 @@ def whole(dtype: str = "float64") -> np.ndarray:
 @pytest.mark.compile
 @pytest.mark.mpi_matrix
 @pytest.mark.dace
-@pytest.mark.mpi(ranks=[3, 4], timeout=150)
+@pytest.mark.mpi(ranks=[4], full=[3], timeout=150)
 def test_distributions_types_and_layouts(comm):
     from builds import built
 
@@ -197,7 +197,7 @@ def control_flow_sdfg() -> Any:
 
 @pytest.mark.compile
 @pytest.mark.dace
-@pytest.mark.mpi(ranks=[2, 3], timeout=120)
+@pytest.mark.mpi(ranks=[3], full=[2], timeout=120)
 def test_control_flow(comm):
     """B ends as the last, longest pass of the loop left it; calls with other sizes give other answers."""
     from builds import built

@@ -88,7 +88,7 @@ def grid_sdfg() -> Any:
 
 @pytest.mark.compile
 @pytest.mark.dace
-@pytest.mark.mpi(ranks=[4, 6], timeout=120)
+@pytest.mark.mpi(ranks=[6], full=[4], timeout=120)
 def test_process_grid(comm):
     """Ranks outside the grid take no part, and their arrays stay as they are."""
     from builds import built

@@ -92,26 +92,6 @@ def test_a_forked_process_shares_arrays_with_its_parent():
     assert done.returncode == 0, done.stderr
 
 
-FEW = """
-import os, resource, numpy as np
-from dace_redist.redistribution.shared_arrays import is_shared, node_shared_memory
-resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
-with node_shared_memory():
-    arrays = [np.full(10**5, i) for i in range(200)]
-    assert all(map(is_shared, arrays)) and all((one == i).all() for i, one in enumerate(arrays))
-    os.environ["DACE_REDIST_SHARED_BYTES"] = "1000"
-    del arrays
-    there = [np.zeros(10**6) for _ in range(3)]
-    assert not any(map(is_shared, there)) and not any(one.any() for one in there)
-"""
-
-
-def test_arrays_need_no_files_and_fall_back_to_ordinary_memory():
-    done = subprocess.run([sys.executable, "-c", FEW], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("1000 bytes are available") == 1 and "using ordinary memory" in done.stderr
-
-
 @pytest.mark.mpi(ranks=[4])
 def test_arrays_are_moved_wherever_they_lie(comm):
     """Slices and arrays that come and go, with the memory and sizes of earlier ones, on some ranks ordinary."""

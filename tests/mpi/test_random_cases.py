@@ -1,49 +1,23 @@
-"""Every strategy moves random tensors as brute force says, on every number of ranks and under every MPI."""
+"""Every strategy moves and computes random tensors as brute force says, on any number of ranks and under every MPI."""
 
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
-from cases import OPTIONS, RandomCase, cases, local_array
-from distributions import moved, same_on_all_ranks
+from cases import CALLS, LONGEST, OPTIONS, arrays, carry_out, cases, wrong_parts
+from distributions import same_on_all_ranks
 from hypothesis import given
+from hypothesis import strategies as st
 
 import dace_redist
 
 
-def check(comm, strategy: str, case: RandomCase) -> str:
-    """Move A -> B -> A; return the errors on this rank."""
-    whole, before = case.whole(), case.background()
-    after = moved(whole, before, case.axes, case.region)
-    restored = moved(after, np.zeros_like(whole), **case.back())
-    here, there, wanted = (
-        side.local(array, comm.rank)
-        for side, array in ((case.source, whole), (case.target, before), (case.target, after))
-    )
-    array, out = local_array(here, case.layout), local_array(there, case.layout)
-    surroundings = out.base.copy() if isinstance(out.base, np.ndarray) else None
-    how = {"comm": comm, "strategy": strategy, **case.options[strategy]}
-    got = dace_redist.redistribute(array, case.source, case.target, out=out, **how, **case.there())
-    wrong = []
-    if got is not out or not np.array_equal(out, wanted):
-        wrong.append(f"got {out.tolist()}, expected {wanted.tolist()}")
-    if surroundings is not None:
-        out[...] = there
-        if not np.array_equal(out.base, surroundings):
-            wrong.append("wrote beside its part")
-    back = None if case.region is None else np.zeros_like(here)
-    back = dace_redist.redistribute(wanted, case.target, case.source, out=back, **how, **case.back())
-    if not np.array_equal(back, case.source.local(restored, comm.rank)):
-        wrong.append(f"way back: {back.tolist()}, expected {here.tolist()}")
-    return "; ".join(f"{strategy}, rank {comm.rank}: {text}" for text in wrong)
-
-
 @pytest.mark.fuzz
-@pytest.mark.compile
 @pytest.mark.mpi_matrix
-@pytest.mark.mpi(ranks=[1, 2, 3, 5, 7, 12], timeout=400)
+@pytest.mark.mpi(ranks=[2, 3, 7], full=[1, 5, 12], timeout=400)
 def test_random_cases(comm, monkeypatch):
     # A duplicate has the ranks' order of the world, the split one has it reversed.
     communicators = [comm, comm.Dup(), comm.Split(0, -comm.rank)]
@@ -51,22 +25,52 @@ def test_random_cases(comm, monkeypatch):
 
     # All ranks draw the same cases and know every failure, so that Hypothesis goes the same way on each.
     @same_on_all_ranks(100, comm.size)
-    @given(cases(comm.size))
-    def check_strategies(case: RandomCase) -> None:
+    @given(cases(comm.size), st.sampled_from(CALLS), st.integers(0, 3))
+    def check_strategies(case: dict[str, Any], call: str, node_ranks: int) -> None:
         for strategy in OPTIONS:
-            monkeypatch.setenv("DACE_REDIST_NODE_RANKS", "0" if strategy == "Shared" else str(case.node_ranks))
+            monkeypatch.setenv("DACE_REDIST_NODE_RANKS", "0" if strategy == "Shared" else str(node_ranks))
             used = communicators[next(turn) % len(communicators)]
-            wrong = [text for text in comm.allgather(check(used, strategy, case)) if text]
+            array, out, wanted = arrays(used, case)
+            before = out.base.copy() if isinstance(out.base, np.ndarray) else None
+            start = out.copy()
+            pair = case["source"], case["target"], case["types"]
+            how = {**case["how"], **case["options"][strategy]}
+            carry_out(call, array, out, *pair, comm=used, strategy=strategy, **how)
+            wrong = wrong_parts(used, f"{strategy} by {call}", [(array, out, wanted)])
             assert not wrong, wrong[0]
+            out[...] = start
+            assert before is None or np.array_equal(out.base, before), f"{strategy}: wrote beside its part"
 
     check_strategies()
     for made in communicators[1:]:
         made.Free()
 
 
-@pytest.mark.compile
+@pytest.mark.fuzz
 @pytest.mark.mpi_matrix
-@pytest.mark.mpi(ranks=[2, 3])
+@pytest.mark.mpi(ranks=[2, 5], full=[1, 7], timeout=200)
+def test_random_lists_of_tensors(comm):
+    @same_on_all_ranks(50, comm.size)
+    @given(
+        st.lists(cases(comm.size), min_size=1, max_size=4),
+        st.sampled_from(CALLS),
+        LONGEST,
+        st.sampled_from(["Auto", *OPTIONS]),
+    )
+    def check_strategies(several: list[dict[str, Any]], call: str, longest: int, strategy: str) -> None:
+        how = {name: [case["how"][name] for case in several] for name in several[0]["how"]}
+        pair = [[case[side] for case in several] for side in ("source", "target")]
+        types = [list(side) for side in zip(*(case["types"] for case in several), strict=True)]
+        parts = [arrays(comm, case) for case in several]
+        given_, out, _ = (list(side) for side in zip(*parts, strict=True))
+        carry_out(call, given_, out, *pair, types, comm=comm, strategy=strategy, max_message_bytes=longest, **how)
+        assert not (wrong := wrong_parts(comm, f"{strategy} by {call}", parts)), wrong[0]
+
+    check_strategies()
+
+
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[3])
 def test_repeated_calls_on_any_communicator(comm):
     """Repeated calls take the cached plan, found by the communicator's handle: MPICH's have the highest bit set."""
     shape = (6, 5)

@@ -10,12 +10,13 @@ from mpi_programs import SANITIZED, build, run
 
 pytestmark = [pytest.mark.compile, pytest.mark.mpi_matrix, pytest.mark.timeout(600)]
 
-CASES = {1: 40, 2: 40, 3: 25, 4: 30, 7: 20, 12: 12}  # by number of ranks: seconds each on 2 cores
+CASES = {2: 40, 3: 25, 7: 20, 1: 40, 4: 30, 12: 12}  # by number of ranks: seconds each on 2 cores
+RANKS = [2, 3, 7, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (1, 4, 12))]
 CHECKS_PER_CASE = 9 * 4  # strategies; two layouts, two runs each
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("ranks", CASES)
+@pytest.mark.parametrize("ranks", RANKS)
 def test_random_cases(ranks: int) -> None:
     seed = os.environ.get("DACE_REDIST_SEED", ranks)
     program = build("mpi_random", *SANITIZED, sources=("toy_transport",))
@@ -26,7 +27,7 @@ def test_random_cases(ranks: int) -> None:
 
 
 @pytest.mark.parametrize("case", ["allowed", "refused", "refused_later", "balanced"])
-@pytest.mark.parametrize("ranks", [2, 5])
+@pytest.mark.parametrize("ranks", [5, pytest.param(2, marks=pytest.mark.full)])
 def test_remote_reads(ranks: int, case: str) -> None:
     """Long messages arrive whether or not the kernel lets ranks read each other's memory."""
     printed = run(build("mpi_remote_read", *SANITIZED), ranks, case)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,15 +28,6 @@ def mappings() -> int:
         return sum("memfd:dace-redist-arena" in line for line in lines)
 
 
-def test_an_array_as_any_other():
-    array = dace_redist.empty((3, 5), np.complex64)
-    array[...] = 1j
-    assert array.shape == (3, 5) and array.flags.c_contiguous and array.flags.writeable and array.sum() == 15j
-    assert dace_redist.empty(7).shape == (7,) and dace_redist.empty((4, 0)).size == 0
-    with pytest.raises(ValueError, match="extents must be 0 or more"):
-        dace_redist.empty((3, -1))
-
-
 def test_too_little_is_said_and_ordinary_memory_taken(monkeypatch):
     monkeypatch.setenv(NO_SHARED_MEMORY, "1000")
     before = mappings()
@@ -48,46 +37,6 @@ def test_too_little_is_said_and_ordinary_memory_taken(monkeypatch):
     monkeypatch.setenv(NO_SHARED_MEMORY, "much")
     with pytest.warns(RuntimeWarning, match='expected a number of bytes >= 0, got "much"'):
         dace_redist.empty((10, 100))
-
-
-def huge_pages(address: int) -> int:
-    """Bytes in huge pages of the mapping at an address."""
-    found = False
-    with open("/proc/self/smaps") as lines:
-        for line in lines:
-            first, *rest = line.split()
-            if not first.endswith(":"):
-                start, end = (int(limit, 16) for limit in first.split("-"))
-                found = start <= address < end
-            elif found and first == "ShmemPmdMapped:":
-                return int(rest[0]) << 10
-    return 0
-
-
-def refused_huge_pages() -> int:
-    """Return the kernel's count of failed allocations of huge pages."""
-    with open("/proc/vmstat") as lines:
-        return sum(int(line.split()[1]) for line in lines if line.startswith("thp_collapse_alloc_failed "))
-
-
-def test_large_arrays_lie_in_huge_pages():
-    refused = refused_huge_pages()
-    array = dace_redist.empty(5 << 20, np.uint8)
-    assert array.ctypes.data % (2 << 20) == 0
-    array[...] = 1
-    settings = Path("/sys/kernel/mm/transparent_hugepage")
-    if not settings.exists() or tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) < (6, 1):
-        pytest.skip("needs Linux 6.1 or later with transparent huge pages")
-    if "[never]" in (settings / "enabled").read_text() or "[deny]" in (settings / "shmem_enabled").read_text():
-        pytest.skip("this system allows no huge pages")
-    if refused_huge_pages() > refused:
-        pytest.skip("there was no free huge page")
-    assert huge_pages(array.ctypes.data) == 4 << 20
-
-
-def test_given_back_and_used_again():
-    address = dace_redist.empty((333, 77)).ctypes.data
-    assert dace_redist.empty((333, 77)).ctypes.data == address
 
 
 @pytest.mark.compile
@@ -116,18 +65,6 @@ def test_memory_that_changes_between_calls(comm):
         if turn % 2:
             larger = np.zeros((100, 60))
     assert not [text for texts in comm.allgather(wrong) for text in texts]
-
-
-@pytest.mark.compile
-@pytest.mark.mpi(ranks=4, timeout=200)
-def test_results_lie_there(comm):
-    here, there = ROWS.local(whole(), comm.rank), COLUMNS.local(whole(), comm.rank)
-    kept = [dace_redist.redistribute(here, ROWS, COLUMNS, comm=comm, strategy="Shared") for _ in range(3)]
-    assert all(np.array_equal(result, there) for result in kept)
-    large = Distribution((256, 4096), (4, 1)), Distribution((256, 4096), (1, 4))
-    tensor = np.arange(256 * 4096.0).reshape(256, 4096)
-    result = dace_redist.redistribute(large[0].local(tensor, comm.rank), *large, comm=comm, strategy="Shared")
-    assert np.array_equal(result, large[1].local(tensor, comm.rank)) and dace_redist._core.is_shared(result)
 
 
 WITHOUT = """
@@ -224,3 +161,15 @@ def test_arrays_of_many_sizes_leave_few_files():
     for rows in range(100, 400):
         dace_redist.empty((rows, 64))
     assert files() - before <= 40
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=4, timeout=200)
+def test_results_lie_there(comm):
+    here, there = ROWS.local(whole(), comm.rank), COLUMNS.local(whole(), comm.rank)
+    kept = [dace_redist.redistribute(here, ROWS, COLUMNS, comm=comm, strategy="Shared") for _ in range(3)]
+    assert all(np.array_equal(result, there) for result in kept)
+    large = Distribution((256, 4096), (4, 1)), Distribution((256, 4096), (1, 4))
+    tensor = np.arange(256 * 4096.0).reshape(256, 4096)
+    result = dace_redist.redistribute(large[0].local(tensor, comm.rank), *large, comm=comm, strategy="Shared")
+    assert np.array_equal(result, large[1].local(tensor, comm.rank)) and dace_redist._core.is_shared(result)

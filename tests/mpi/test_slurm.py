@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +37,7 @@ JOBS = {
     "einsums": "--nodes=2 --ntasks-per-node=1 --cpus-per-task=1 benchmarks/einsum/einsums.slurm S mm1",
 }
 
-pytestmark = [pytest.mark.compile, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.compile, pytest.mark.full, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +72,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", ["job", "mpiexec"])
 def test_scripts_of_the_manual_run(folder: Path, name: str) -> None:
     assert f"ranks     {RANKS}\n" in (folder / f"{name}.log").read_text()
-
-
-def test_every_script_of_the_manual_is_run() -> None:
-    assert {f"{name}.slurm" for name in JOBS} >= set(SCRIPTS)
-    assert len(SCRIPTS) == 2
 
 
 @pytest.fixture(scope="module")
@@ -124,11 +118,6 @@ def test_sample_job_of_the_benchmarks(folder: Path) -> None:
 # The helper ---------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_left_of_slurm(folder: Path) -> None:
-    running = subprocess.run(["ps", "-A", "-o", "args="], capture_output=True, text=True, check=True).stdout
-    assert "/run/slurm" not in running and str(folder) not in running
-
-
 def test_the_reason_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "why_not", lambda: None)
     monkeypatch.setattr(slurm.shutil, "which", lambda name, **_: None if name == "slurmd" else name)
@@ -141,8 +130,3 @@ def test_the_reason_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "why_not", lambda: "no bridges")
     refused = CliRunner().invoke(slurm.main, ["--", "sinfo"])
     assert (refused.exit_code, refused.output) == (1, "Error: no bridges\n")
-
-
-def test_bad_number_of_nodes() -> None:
-    with pytest.raises(ValueError, match="number of nodes must be from 1 to 1000, got 0"):
-        slurm.run(0, ["true"])

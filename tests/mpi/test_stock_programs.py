@@ -85,7 +85,7 @@ def check(comm: Any, found: list[str]) -> None:
 
 @pytest.mark.compile
 @pytest.mark.dace
-@pytest.mark.mpi(ranks=[2, 3, 4, 7, 8], timeout=90)
+@pytest.mark.mpi(ranks=[3, 8], full=[2, 4, 7], timeout=90)
 def test_stock_programs(comm):
     P = comm.size // 2 * 2
     outside = comm.rank >= P
@@ -102,7 +102,7 @@ def test_stock_programs(comm):
 
 @pytest.mark.compile
 @pytest.mark.dace
-@pytest.mark.mpi(ranks=[3, 4, 7], timeout=120)
+@pytest.mark.mpi(ranks=[3, 7], full=[4], timeout=120)
 def test_sizes_that_do_not_divide(comm):
     """Stock DaCe hangs on 10 elements from 2 to 4 blocks: it waits for a rank that does not exist."""
     found = []

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mpi_programs import SANITIZED, build, run
 
 from dace_redist import Distribution, RedistributionError
 
@@ -70,7 +69,7 @@ def added(source: Distribution, index: tuple[int, int], dtype: str) -> Any:
 @pytest.mark.compile
 @pytest.mark.mpi_matrix
 @pytest.mark.dace
-@pytest.mark.mpi(ranks=[4, 5], timeout=150)
+@pytest.mark.mpi(ranks=[5], full=[4], timeout=150)
 def test_sums(comm):
     from builds import built
 
@@ -130,14 +129,6 @@ def test_a_target_that_does_not_fit_is_refused_everywhere(comm):
     B[:] = 0
     program(A=A, B=B, block=2)
     assert B.sum() == 2 * 5 * (1 if comm.rank == 3 else 2)  # rows of twos: the last rank has one, the others two
-
-
-@pytest.mark.compile
-def test_sums_in_shared_memory() -> None:
-    """Sums by the ranks of a node without MPI; the program compares with its own sums."""
-    program = build("mpi_node_sum", *SANITIZED)
-    for ranks in (2, 3):
-        assert "all sums are right" in run(program, ranks)
 
 
 NODE_SHAPE = (92, 301)

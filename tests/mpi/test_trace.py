@@ -86,25 +86,6 @@ def assert_nested(trace: Trace) -> None:
     assert max(starts) < max(span.end for span in trace.spans)
 
 
-@pytest.mark.slow
-def test_without_a_name_there_is_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert "no trace" not in run(None)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("content", "reason"), [(None, "No such file or directory"), ("notes\n", "Not a directory")])
-def test_one_line_says_why_there_is_no_trace(tmp_path: Path, content: str | None, reason: str) -> None:
-    file = tmp_path / ("missing/run" if content is None else "notes.txt")
-    if content is not None:
-        file.write_text(content)
-    lines = [line for line in run(file).splitlines() if "no trace" in line]
-    assert sorted(line.split(":")[1] for line in lines) == [f" no trace of rank {rank}" for rank in range(RANKS)]
-    assert all(f'cannot write to folder "{file}" (DACE_REDIST_TRACE): {reason}' in line for line in lines)
-    assert content is None or file.read_text() == content
-
-
 #: A rank whose child ends as a C program does, with events that the parent recorded and one of its own.
 FORKS = """
 import ctypes

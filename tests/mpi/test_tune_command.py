@@ -38,45 +38,4 @@ def test_command_line(tmp_path: Path):
     assert len(json.loads(record.read_text())["entries"]) == 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "words, said",
-    [
-        (["--option", "dept=2"], "none of Pack takes option 'dept'; they take "),
-        (["--limit-seconds", "-1"], "limit_seconds must be positive, got -1.0"),
-        (["--to", "1,3"], "the communicator has 2 ranks: start with mpiexec -n 3"),
-    ],
-)
-def test_bad_command_line_is_one_line(tmp_path: Path, words: list[str], said: str):
-    code, printed = command_line(tmp_path / "tuning.json", *words)
-    assert code == 2
-    assert [line for line in printed.splitlines() if line.startswith("dace-redist: ") and said in line]
-    assert printed.count("dace-redist: ") == 1
-    assert "Traceback" not in printed
-    assert not (tmp_path / "tuning.json").exists()
-
-
 # Several nodes ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.compile
-@pytest.mark.timeout(300)
-def test_choices_are_for_the_placement_of_ranks_on_nodes(tmp_path: Path):
-    import cluster
-
-    reason = cluster.why_not()
-    if reason:
-        pytest.skip(f"this machine cannot emulate nodes: {reason}")
-    record = tmp_path / "tuning.json"
-    case = ["--shape", "64,64", "--from", "4", "--to", "1,4", "--strategy", "Pack", "--strategy", "Shared"]
-    argv = [sys.executable, "-m", "dace_redist.cli", "tune", *case, "--limit-seconds", "1", "--record", str(record)]
-    for mapping, other in ("block", 2), ("cyclic", 1):
-        code, printed = cluster.run(2, 4, [*argv, "--quiet"], mapping=mapping, timeout=120)
-        assert code == 0, printed
-        reason = f"strategy Shared moves between ranks of one node, but ranks 0 and {other} are on different nodes"
-        assert re.search(f"^  Shared +cannot: {reason}", printed, re.MULTILINE), printed
-    entries = json.loads(record.read_text())["entries"]
-    assert [(entry["layout"], entry["winner"]["strategy"]) for entry in entries] == [
-        ("2x2", "Pack"),
-        ("0,1,0,1", "Pack"),
-    ]

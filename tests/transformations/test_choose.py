@@ -13,12 +13,11 @@ from stock_programs import PROGRAMS
 
 import dace_redist
 from dace_redist import Distribution, Redistribute, schedule
-from dace_redist.library_nodes.redistribute import RUN_TIME_CONNECTORS
 from dace_redist.mpi.topology import Topology
 from dace_redist.strategies import DEFAULT_STRATEGY
 from dace_redist.transformations.redistribution.problems import problems_of
 from dace_redist.tuning import auto as choosing
-from dace_redist.tuning.problem import Problem, schedule_key
+from dace_redist.tuning.problem import Problem
 from dace_redist.tuning.record import Record, Winner, make_entry
 
 HERE = Topology("m", "M", (0, 0, 0, 0))
@@ -92,15 +91,6 @@ def test_recorded_winner_is_taken_node_by_node():
     sdfg.validate()
 
 
-def test_arrays_that_are_not_in_c_order_go_by_the_rule():
-    sdfg = there_and_back()
-    sdfg.arrays["A"].set_strides_from_layout(0, 1)
-    remember(ROWS, COLUMNS, "Pack")
-    choices = dace_redist.choose_strategies(sdfg)
-    assert set(strategies(sdfg).values()) == {DEFAULT_STRATEGY}
-    assert {(choice.recorded, choice.reason) for choice in choices.values()} == {(False, choosing.NOT_IN_C_ORDER)}
-
-
 def test_only_automatic_nodes_unless_told(tmp_path: Path):
     record = tmp_path / "other.json"
     for source, target in ((ROWS, COLUMNS), (COLUMNS, ROWS)):
@@ -112,12 +102,6 @@ def test_only_automatic_nodes_unless_told(tmp_path: Path):
     assert strategies(sdfg) == {"there": "Pack", "back": "Pack"}
 
 
-def test_without_record_other_strategies_stay():
-    sdfg = there_and_back("Auto", "RMA")
-    dace_redist.choose_strategies(sdfg, every=True)
-    assert strategies(sdfg) == {"there": DEFAULT_STRATEGY, "back": "RMA"}
-
-
 def test_by_label():
     remember(ROWS, COLUMNS, "Pack")
     remember(COLUMNS, ROWS, "Pack")
@@ -126,15 +110,6 @@ def test_by_label():
     assert strategies(sdfg) == {"there": DEFAULT_STRATEGY, "back": "Pack"}
     with pytest.raises(ValueError, match="^no redistribution of there_and_back matches 'x'; it has back, there$"):
         dace_redist.choose_strategies(sdfg, where="x")
-
-
-def test_what_the_program_sets_for_all_strategies_stays():
-    remember(ROWS, COLUMNS, "Pipelined", depth=2)
-    sdfg = there_and_back()
-    redistributions(sdfg)[0].set_strategy("Auto", max_message_bytes=64)
-    dace_redist.choose_strategies(sdfg)
-    options = redistributions(sdfg)[0].options
-    assert (options["depth"], options["max_message_bytes"]) == (2, 64)
 
 
 def test_choices_are_for_the_memory_of_the_arrays():
@@ -153,14 +128,6 @@ def test_choices_are_for_the_memory_of_the_arrays():
         dace_redist.choose_strategies(sdfg, memory="shared")
 
 
-def test_nothing_is_changed_where_nothing_is_recorded():
-    sdfg = there_and_back()
-    before = strategies(sdfg)
-    choices = dace_redist.choose_strategies(sdfg)
-    assert strategies(sdfg) == before
-    assert {str(choice) for choice in choices.values()} == {"Hierarchical: nothing was measured"}
-
-
 def test_stock_nodes_take_part():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -174,15 +141,6 @@ def test_stock_nodes_take_part():
     sdfg.validate()
 
 
-def test_cases_with_values_for_symbols():
-    found = dict(problems_of(symbolic(), {"N": 2}))
-    assert [(label, case.schedule.shape) for label, case in found.items()] == [
-        ("of_symbolic", (8, 8)),
-        ("of_inner", (24, 8)),
-    ]
-    assert schedule_key(found["of_symbolic"].schedule) == schedule_key(schedule(ROWS, COLUMNS))
-
-
 def test_symbolic_nodes_are_chosen_for_given_values():
     remember(ROWS, COLUMNS, "Pack")
     sdfg = symbolic()
@@ -191,48 +149,3 @@ def test_symbolic_nodes_are_chosen_for_given_values():
     assert all("has no value: give symbols=" in choice.reason for choice in choices.values())
     dace_redist.choose_strategies(sdfg, symbols={"N": 2})
     assert strategies(sdfg) == {"of_symbolic": "Pack", "of_inner": DEFAULT_STRATEGY}
-
-
-def test_damaged_record_is_an_error():
-    remember(ROWS, COLUMNS, "Pack")
-    choosing_path().write_text(choosing_path().read_text()[:50])
-    sdfg = there_and_back()
-    with pytest.raises(ValueError, match=r"tuning\.json is no JSON .*half-written"):
-        dace_redist.choose_strategies(sdfg)
-    assert strategies(sdfg) == {"there": DEFAULT_STRATEGY, "back": DEFAULT_STRATEGY}
-
-
-@pytest.mark.parametrize(
-    "make, symbols, error, said",
-    [
-        (symbolic, None, ValueError, r'Redistribute "of_\w+": N has no value: give symbols=\{\'N\': \.\.\.\}'),
-        (symbolic, {"n": 2}, ValueError, "symbols: 'n' is not a symbol of symbolic; it has N"),
-        (there_and_back, {"N": 2}, ValueError, "symbols: 'N' is not a symbol of there_and_back; it has none"),
-        (symbolic, {"N": 2.0}, TypeError, r"symbols: N must be an integer, got 2\.0"),
-        (symbolic, {"N": -1}, ValueError, 'Redistribute "of_symbolic": .*must'),
-        (lambda: dace.SDFG("empty"), None, ValueError, "empty has no redistribution to tune"),
-    ],
-)
-def test_bad_symbols(make, symbols, error, said: str):
-    with pytest.raises(error, match=said):
-        problems_of(make(), symbols)
-
-
-def told_at_run_time() -> dace.SDFG:
-    """Return an SDFG with a node that gets its distributions from arrays of the program."""
-    sdfg = dace.SDFG("told_at_run_time")
-    state, node = sdfg.add_state(), dace_redist.Redistribute("redistribute")
-    state.add_node(node)
-    for name, connector in (("A", "_inp_buffer"), *((f"numbers{c}", c) for c in RUN_TIME_CONNECTORS)):
-        sdfg.add_array(name, [8], dace.int64)
-        state.add_edge(state.add_read(name), None, node, connector, sdfg.make_array_memlet(name))
-    sdfg.add_array("B", [8], dace.int64)
-    state.add_edge(node, "_out_buffer", state.add_write("B"), None, sdfg.make_array_memlet("B"))
-    return sdfg
-
-
-def test_distributions_given_at_run_time_cannot_be_known():
-    with pytest.raises(ValueError, match='Redistribute "redistribute": its distributions are known only when the pro'):
-        problems_of(told_at_run_time())
-    choices = dace_redist.choose_strategies(told_at_run_time())
-    assert "known only when the program runs" in next(iter(choices.values())).reason

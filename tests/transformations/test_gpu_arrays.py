@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import dace
 import pytest
 from dace.libraries.linalg import Transpose
-from mpi4py import MPI
 from sdfgs import COLUMNS, ROWS, add_move, redistributions, rows_to_columns
 
-import dace_redist
-from dace_redist import Distribution, FuseConversion, FuseRedistributes, FuseTranspose, Redistribute, RemoveRedistribute
-from dace_redist.mpi.topology import Topology
-from dace_redist.transformations.redistribution.choose_strategies import choose_strategies
+from dace_redist import Distribution, FuseConversion, FuseRedistributes, FuseTranspose, Redistribute
 from dace_redist.transformations.redistribution.join import JoinRedistributes
 from dace_redist.transformations.redistribution.place_in_shared_memory import place_in_shared_memory
-from dace_redist.transformations.redistribution.problems import problems_of
-from dace_redist.tuning import auto as selection
-from dace_redist.tuning.record import Record, Winner, make_entry
 
-HERE = Topology("m", "M", (0, 0, 0, 0))
 GPU, HEAP = dace.StorageType.GPU_Global, dace.StorageType.CPU_Heap
 PLACES = {"both": (GPU, GPU), "source": (GPU, HEAP), "target": (HEAP, GPU)}
 
@@ -62,42 +52,6 @@ def test_no_array_moves_to_node_shared_memory(places):
     both = transients(HEAP, HEAP)
     place_in_shared_memory(both)
     assert all(array.lifetime == dace.AllocationLifetime.External for array in both.arrays.values())
-
-
-@pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
-def test_the_default_strategy_is_chosen_and_nothing_is_tuned(places):
-    sdfg = transients(*places)
-    (node,) = redistributions(sdfg)
-    node.set_strategy("Auto")
-    choice = choose_strategies(sdfg, comm=MPI.COMM_SELF)[node]
-    assert (choice.strategy, choice.recorded, choice.predicted) == (node.default_implementation, False, False)
-    assert "no GPU can be used here" in choice.reason and node.implementation is None
-
-
-@pytest.mark.parametrize("places", PLACES)
-def test_what_was_measured_on_a_gpu_is_chosen(places, monkeypatch, tmp_path):
-    """Also if `memory` says where arrays in main memory lie."""
-    monkeypatch.setenv("DACE_REDIST_RECORD", str(tmp_path / "tuning.json"))
-    monkeypatch.setattr(selection, "topology_of", lambda comm: HERE)
-    monkeypatch.setattr(selection, "gpus_of", lambda comm: "NVIDIA H200")
-    sdfg = transients(*PLACES[places])
-    (node,) = redistributions(sdfg)
-    node.set_strategy("Auto")
-    ((_, problem),) = problems_of(sdfg, memory="shared-target")
-    assert problem.memory == ("gpu" if places == "both" else f"gpu-{places}")
-    there, winner = dataclasses.replace(HERE, gpu="NVIDIA H200"), Winner(strategy="Pipelined", options={"depth": 3})
-    Record(tmp_path / "tuning.json").add(make_entry(problem, there, winner, [], "2026-01-02T03:04:05+00:00"))
-    assert choose_strategies(sdfg, comm=MPI.COMM_SELF)[node].recorded
-    assert (node.strategy, node.depth, node.chunk_bytes) == ("Pipelined", 3, 1 << 20)  # the default on GPUs
-    sdfg.validate()
-
-
-def test_strategies_are_set():
-    sdfg = transients(GPU, GPU)
-    dace_redist.set_strategy(sdfg, "Pipelined", depth=3)
-    (node,) = redistributions(sdfg)
-    assert (node.strategy, node.depth) == ("Pipelined", 3)
-    sdfg.validate()
 
 
 def test_only_what_lies_in_main_memory_is_joined():
@@ -154,21 +108,3 @@ def test_a_conversion_on_the_gpu_becomes_a_property(schedule):
     (node,) = redistributions(sdfg)
     assert node.alpha == 2 and node.on_gpu(sdfg, state) == (True, True)
     sdfg.validate()
-
-
-@pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
-def test_to_where_everything_is_becomes_a_copy(places):
-    sdfg, state = chain(((2, 8), places[0]), ((2, 8), places[1]))
-    connect(state, Redistribute("stays", ROWS, Distribution((8, 8), (4,))), "A", "B")
-    assert sdfg.apply_transformations(RemoveRedistribute) == 1
-    sdfg.validate()
-    (edge,) = state.edges()
-    assert (edge.src.data, edge.dst.data) == ("A", "B")
-
-
-def test_parts_between_memories_stay():
-    sdfg, state = chain(((2, 8), GPU), ((4, 8), HEAP))
-    add_move(state, Redistribute("stays", ROWS, ROWS), "A", dace.Memlet("B[1:3, 0:8]"))
-    assert sdfg.apply_transformations(RemoveRedistribute) == 0
-    sdfg.arrays["B"].storage = GPU
-    assert sdfg.apply_transformations(RemoveRedistribute) == 1

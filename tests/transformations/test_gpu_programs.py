@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from pathlib import Path
 
 import dace
@@ -79,14 +78,6 @@ def test_arguments_are_copied_once():
     assert others.isdisjoint({"A", "B", "C", "__return"})
 
 
-def test_what_a_loop_changes_in_place_is_copied_before_and_after():
-    sdfg = on_gpus(in_place).sdfg
-    sdfg.validate()
-    states = [block for block in sdfg.nodes() if isinstance(block, dace.SDFGState)]
-    copies = [(edge.src.data, edge.dst.data) for state in states for edge in state.edges()]
-    assert {("G", "gpu_G"), ("gpu_G", "G")} <= {*copies}
-
-
 def test_arguments_on_the_gpu_are_used_where_they_are():
     program = on_gpus(two_products, arguments="gpu")
     sdfg = program.sdfg
@@ -121,24 +112,7 @@ def test_partial_sums_are_reduced_on_the_way():
     program.sdfg.validate()
 
 
-def test_memory_is_given_back_where_it_is_limited():
-    arrays = on_gpus(two_products, memory_bytes=1 << 30).sdfg.arrays.values()
-    assert not any(array.lifetime == PERSISTENT for array in arrays)
-
-
-def test_other_sizes_stay_on_the_gpu():
-    program = on_gpus(two_products)
-    assert program.with_sizes(N=32).recipe.device == "gpu"
-    assert program.built_in(dace.SDFG("again"), SIZES).sdfg.arrays["gpu_A"].storage == GPU
-
-
-def test_generated_code():
-    code = [part.clean_code for part in copy.deepcopy(on_gpus(two_products).sdfg).generate_code()[:2]]
-    assert code[0].count("dace_redist::program::contract(") == 2 and "__dace_cublas_handle" in code[0]
-    assert code[0].count("DR_DEVICE_MEMORY, DR_DEVICE_MEMORY}, _inp_buffer") == 1
-    assert code[1].count("__global__") >= 1 and "mpi.h" not in code[1]
-
-
+@pytest.mark.full
 @pytest.mark.compile
 def test_a_program_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Compile the C++ and CUDA that DaCe generates; the program is not run."""
@@ -192,15 +166,6 @@ def test_what_is_not_there_is_refused(program, message: str):
     assert str(caught.value).endswith('distribute the program with device="cpu"')
 
 
-def test_devices_are_checked():
-    with pytest.raises(ValueError, match='distribute: device must be "cpu" or "gpu", got \'cuda\''):
-        dace_redist.distribute(two_products, 4, SIZES, device="cuda")
-    with pytest.raises(ValueError, match='distribute: arguments must be "cpu" or "gpu", got None'):
-        on_gpus(two_products, arguments=None)
-    with pytest.raises(ValueError, match='arguments="gpu" is for programs that compute there: pass device="gpu", too'):
-        dace_redist.distribute(two_products, 4, SIZES, arguments="gpu")
-
-
 class OnStream(DeviceArray):
     """Array whose accesses a stream orders."""
 
@@ -239,46 +204,3 @@ def test_parts_on_the_gpu_are_handed_over(runs):
     assert [view.stream for name, view in runs[0].items() if name == "B"] == [7]
     np.testing.assert_array_equal(program.gather(local["G"]), G)
     np.testing.assert_array_equal(program.gather(local["G"].to_numpy()), G)
-
-
-def test_new_results_lie_on_the_gpu(runs):
-    program = pickle.loads(pickle.dumps(alone(two_products, {"N": 3, "M": 4, "K": 5}, arguments="gpu")))  # as sent
-    local = program.scatter(np.ones((3, 4)), np.ones((4, 5)), np.ones((5, 3)))
-    result = program.run(**local)
-    assert program.run(**local, __return=result) is result
-    assert isinstance(result, DeviceArray) and (result.shape, result.dtype) == ((3, 3), np.float64)
-
-
-def wrong(part: DeviceArray, **changed: object) -> object:
-    """Return an array with a wrong interface."""
-
-    class Wrong:
-        __cuda_array_interface__ = {**part.__cuda_array_interface__, **changed}
-        memory = part
-
-    return Wrong()
-
-
-def test_parts_that_do_not_fit(runs):
-    sizes = {"N": 3, "M": 4, "K": 5}
-    program = alone(in_place, sizes, arguments="gpu")
-    arrays = {name: np.ones(shape, np.float32) for name, shape in {"A": (3, 4), "B": (4, 5), "G": (3, 5)}.items()}
-    local = program.scatter(**arrays)
-    interface = local["G"].__cuda_array_interface__
-    wrongs = {
-        r'A lies in main memory on rank 0, but the program was distributed with arguments="gpu"': {"A": arrays["A"]},
-        r"A must hold float32, got int32 on rank 0": {"A": wrong(local["A"], typestr="<i4")},
-        r"rank 0 holds \(3, 4\) of A, shape \(3, 4\); got \(4, 3\)": {"A": wrong(local["A"], shape=(4, 3))},
-        r"A lies on the GPU, where its part must be in C order, on": {"A": wrong(local["A"], strides=(4, 12))},
-        r"G lies on the GPU, .* in C order and writeable": {"G": wrong(local["G"], data=(interface["data"][0], True))},
-        r"G is written in place, but shares memory with A": {"A": wrong(local["A"], data=interface["data"])},
-    }
-    for message, changed in wrongs.items():
-        with pytest.raises(ValueError, match=f"run: {message}"):
-            program.run(**{**local, **changed})
-    main = alone(in_place, sizes)
-    with pytest.raises(
-        ValueError, match='A lies on the GPU, but .* in main memory: distribute it with arguments="gpu"'
-    ):
-        main.run(**{**arrays, "A": local["A"]})
-    assert not runs

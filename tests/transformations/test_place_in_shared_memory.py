@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dace
 import pytest
-from sdfgs import add_move, redistributions
+from sdfgs import add_move
 
 import dace_redist
 from dace_redist import Distribution, PlaceInSharedMemory, Redistribute
@@ -77,8 +77,3 @@ def test_cleared_arrays_are_left_alone():
         for node in state.data_nodes():
             node.setzero = node.data == "B"
     assert placed(dace_redist.place_in_shared_memory(sdfg)) == {"C"}
-
-
-def test_by_name_of_the_package():
-    assert dace_redist.PlaceInSharedMemory is PlaceInSharedMemory
-    assert len(redistributions(chain())) == 3

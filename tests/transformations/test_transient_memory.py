@@ -69,10 +69,6 @@ def test_what_a_loop_makes_for_itself_is_free_after_it():
     assert found["after"] == found["inner"]
 
 
-def test_small_transients_have_no_piece():
-    assert not pieces(chain, n=16)
-
-
 @pytest.mark.parametrize("ranks", [4, 8])
 def test_what_is_exchanged_lies_in_node_shared_memory(ranks):
     sdfg = distribute(product, ranks, {"N": 512}).sdfg
@@ -89,29 +85,8 @@ def test_what_is_exchanged_lies_in_node_shared_memory(ranks):
 
 
 @dace.program
-def elementwise(A: Matrix, B: Matrix):
-    C = A + B
-    D = np.empty_like(A)
-    for _ in range(2):
-        D[:] = C * A
-        C[:] = D + B
-    return C
-
-
-@dace.program
 def copied(A: Matrix):
     A[:] = np.linalg.inv(A.T)  # through a transient that is copied, of which DaCe makes a description inside the copy
-
-
-@pytest.mark.parametrize(("program", "ranks"), [(chain, 1), (product, 4), (elementwise, 2), (copied, 1)])
-def test_all_pieces_are_allocated(program, ranks):
-    found = pieces(program, ranks)
-    sdfg = distribute(program, ranks, {"N": 128}).sdfg
-    sdfg.expand_library_nodes()
-    code = sdfg.generate_code()[0].clean_code
-    assert found
-    assert code.count("program::allocate(") == code.count("program::free(") == len(set(found.values()))
-    assert all(f"{name} = static_cast<double*>(piece)" in code for name in found)
 
 
 def test_with_a_memory_limit_nothing_is_kept():

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from dace_redist import Distribution, schedule
 from dace_redist.mpi.topology import Topology
-from dace_redist.strategies import OPTIONS, STRATEGIES, check_options
+from dace_redist.strategies import OPTIONS, STRATEGIES
 from dace_redist.tuning.candidates import measurable, sensible, space
 from dace_redist.tuning.record import Winner
 
@@ -26,14 +24,6 @@ def test_on_one_node_hierarchical_and_aggregated_are_shared():
     tried = [name for name in measurable() if name not in ("Hierarchical", "Aggregated")]
     assert [w.strategy for w in space(None, None).first(HERE)] == tried
     assert [w.strategy for w in space(["Hierarchical"], None).first(HERE)] == ["Hierarchical"]
-
-
-@pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if option.tuning])
-def test_values_in_the_table_are_valid(name: str):
-    takers = [strategy for strategy in STRATEGIES.values() if name in strategy.options]
-    for value in OPTIONS[name].tuning:
-        assert check_options(takers[0], {name: value}) == {name: value}
-        assert value != OPTIONS[name].default
 
 
 def test_options_vary_around_the_best():
@@ -65,32 +55,6 @@ def test_on_gpus_chunks_vary_around_their_default_there():
     usual = OPTIONS["chunk_bytes"].default  # not the default there
     first = space(["Pipelined"], {"chunk_bytes": [usual]}, memory="gpu").first(HERE)
     assert first == [Winner(strategy="Pipelined", options={"chunk_bytes": usual})]
-
-
-def test_on_gpus_of_one_node_shared_is_hierarchical():
-    tried = [name for name in measurable("gpu") if name != "Shared"]
-    assert [w.strategy for w in space(None, None, memory="gpu").first(HERE)] == tried
-    assert [w.strategy for w in space(["Shared"], None, memory="gpu").first(HERE)] == ["Shared"]
-
-
-def test_threads_beyond_the_cores_are_not_tried(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 16)
-    assert sensible("threads", (0, 1, 2, 4, 8), MOVES, HERE) == (0, 1, 2, 4)
-    assert sensible("threads", (0, 1, 2), MOVES, Topology("m", "M", (0,) * 99)) == (0, 1)
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    assert sensible("threads", (0, 1, 2, 4, 8), MOVES, HERE) == (0, 1, 4)
-
-
-def test_one_thread_is_the_default_but_of_threaded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 16)
-
-    def tried(strategy: str, memory: str = "ordinary") -> list[float]:
-        varied = space(None, None, memory).varied(Winner(strategy=strategy, options={}), "threads", MOVES, HERE)
-        return [winner.options["threads"] for winner in varied]
-
-    assert tried("Threaded") == [1, 2, 4] and tried("Pipelined") == [2, 4] and tried("Pack", "gpu") == []
 
 
 def test_given_values_replace_those_of_the_table():

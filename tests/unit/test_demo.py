@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import demo
 import pytest
-
-from dace_redist.strategies import host_strategies
 
 
 def record(strategy: str, seconds: list[float]) -> dict:
@@ -36,13 +32,3 @@ def test_table_says_who_is_slower() -> None:
     assert any(line.startswith("Datatype") and "1.00" in line and "12.00" in line for line in lines)
     assert any(line.startswith("Pack") and "1.92x  faster" in line for line in lines)
     assert any(line.endswith("machine: Pipelined.") for line in lines)
-
-
-def test_picture(tmp_path: Path) -> None:
-    demo.draw([REFERENCE, FASTER, SLOWER, UNCLEAR], tmp_path / "times.png")
-    assert (tmp_path / "times.png").stat().st_size > 5000
-
-
-def test_all_strategies_of_the_package_run() -> None:
-    assert demo.REFERENCE in demo.CHOICES
-    assert set(demo.CHOICES) == set(host_strategies())

@@ -19,10 +19,6 @@ def whole(name: str, shape: tuple[int, ...]) -> np.ndarray:
     return elements(name, everything(shape), shape)
 
 
-def test_all_ten_are_there() -> None:
-    assert sorted(case.published for case in PUBLISHED.values()) == sorted(deinsum.kernels())
-
-
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_computes_what_is_published(name: str) -> None:
     case = CASES[name]
@@ -50,11 +46,6 @@ def test_every_preset_sizes_every_symbol(name: str, preset: str) -> None:
         assert sorted(sizes) == CASES[name].symbols and min(sizes.values()) >= 1
 
 
-def test_weak_scaling_keeps_the_work_of_a_rank() -> None:
-    one, eight = (CASES["mm1"].sizes("weak", ranks) for ranks in (1, 8))
-    assert eight == {symbol: 2 * size for symbol, size in one.items()}
-
-
 def test_sweeps_find_a_tensor_of_low_rank() -> None:
     """Tucker and CP sweeps find the factors that a tensor is made of, not positive ones: these are nearly parallel."""
     factors = {key: whole(key, (9, 2)) - 0.5 for key in "ABC"}
@@ -70,9 +61,3 @@ def test_sweeps_find_a_tensor_of_low_rank() -> None:
             found = [given[key] for key in "ABC"]
             errors.append(np.linalg.norm(tensor - np.einsum("pqr,ip,jq,kr->ijk", core, *found)))
         assert errors[-1] < 1e-8, (name, errors)
-
-
-def test_a_part_is_that_of_the_whole() -> None:
-    part = elements("X", [np.array([1, 4]), range(2, 5)], (5, 7))
-    np.testing.assert_array_equal(part, whole("X", (5, 7))[np.ix_([1, 4], range(2, 5))])
-    assert part.min() > 0 and part.max() <= 1 and len(np.unique(part)) == part.size

@@ -30,14 +30,6 @@ def test_bytes_are_never_more_than_with_published_grids(name):
         assert plan.bytes_per_rank <= kernel.published_bytes(ranks) * (1 + 1e-9)
 
 
-def test_published_bytes_by_hand():
-    """1MM on 8 ranks: a block of A and of B fetched from 2 ranks each, one of C reduced over 2."""
-    block = 4096 * 4096 * 8
-    assert kernels()["1MM"].published_bytes(8) == 3 * block / 2
-    # 2MM on 8 ranks: the half block of the intermediate that a rank has is seldom the one it wants.
-    assert kernels()["2MM"].published_bytes(8) > 5 * block / 2 + block / 2
-
-
 def step_of(kernel, extents):
     """Return all contractions of a kernel as one step."""
     from dace_redist.einsum.groupings import contraction_trees
@@ -56,19 +48,6 @@ def test_planned_seconds_are_bounded_by_few_candidates():
     kernel = kernels()["MTTKRP-O5-M0"]
     found = candidates(step_of(kernel, kernel.extents_of(409, 163)), 100_000)
     assert 0 < len(found) <= 2 * MAX_GRIDS
-
-
-@pytest.mark.parametrize("limit", ["load", "footprint"])
-def test_grids_are_not_searched_where_even_a_perfect_split_does_not_fit(monkeypatch, limit):
-    from dace_redist.einsum import grids
-
-    kernel = kernels()["3MM"]
-    step = step_of(kernel, kernel.extents_of(64))
-    found = grids.candidates(step, 1000)
-    most = {"load": found.load, "footprint": found.footprint}[limit].min()
-    assert len(grids.candidates(step, 1000, **{limit: most}))
-    monkeypatch.setattr(grids, "factorisations", None)
-    assert not len(grids.candidates(step, 1000, **{limit: 1.0}))
 
 
 def test_plans_with_published_grids_are_simulated():

@@ -38,24 +38,12 @@ def test_dots_are_numpys(text, shapes):
     np.testing.assert_allclose(np.einsum(str(einsum), *arrays), np.einsum(text, *arrays))
 
 
-def test_dots_of_different_lengths_are_aligned_at_the_end():
-    assert Einsum.parse("...i,...i->...", [3, 2]).operands[0][1:] == Einsum.parse("...i,...i->...", [3, 2]).operands[1]
-
-
 @given(st.lists(st.text("ijkl", max_size=4), min_size=1, max_size=3))
 def test_the_implicit_result_is_numpys(operands):
     text = ",".join(operands)
     arrays = [np.ones((2,) * len(operand)) for operand in operands]
     explicit = np.einsum(str(Einsum.parse(text)), *arrays)
     np.testing.assert_array_equal(explicit, np.einsum(text, *arrays))
-
-
-def test_indices():
-    einsum = Einsum.parse("ijk,jja->ia")
-    assert einsum.distinct == (Einsum(("ijk", "jba"), "ia"), {"b": "j"})
-    assert Einsum(("iii", "ab"), "").distinct == (Einsum(("icd", "ab"), ""), {"c": "i", "d": "i"})
-    assert (einsum.indices, einsum.summed, einsum.repeated) == ("ijka", "jk", "j")
-    assert einsum.extents([(2, 3, 4), (3, 3, 5)]) == {"i": 2, "j": 3, "k": 4, "a": 5}
 
 
 @pytest.mark.parametrize(

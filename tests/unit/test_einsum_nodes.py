@@ -11,7 +11,7 @@ import pytest
 from planner_statements import PROGRAMS, check_results, shapes_of, statements_of
 
 from dace_redist.einsum import Einsum, Statement, plan_einsums
-from dace_redist.einsum.nodes import bytes_between_nodes, least_internode, node_tiles
+from dace_redist.einsum.nodes import bytes_between_nodes, least_internode
 
 E = Einsum.parse
 SHAPES = {"A": (16, 32), "B": (32, 8)}
@@ -49,15 +49,6 @@ def test_the_formula_counts_what_crosses_between_nodes(grid, size):
     tensors = [(at, np.array([word])) for at, word in zip(([1, 2], [0, 2], [0, 1]), words, strict=True)]
     tile, least = least_internode(np.array([grid]), tensors, size)
     assert volumes[tuple(tile[0].tolist())] == least[0] == min(volumes.values())
-
-
-def test_tiles_cover_the_grid():
-    nodes = node_tiles(plan_on((2, 4, 2), 16).groups[0], 4)
-    assert sorted(nodes.ranks) == list(range(16))
-    assert all(rank // 4 == node for rank, node in zip(nodes.ranks, nodes.tiles, strict=True))
-    tile, _ = least_internode(np.array([[3, 5]]), [([0], np.ones(1))], 4)
-    assert not tile.any()
-    assert node_tiles(plan_on((1, 5, 1), 5).groups[0], 4) is None
 
 
 @pytest.mark.parametrize("ranks, size", [(8, 4), (12, 4), (16, 4), (16, 8), (13, 4)])
@@ -101,13 +92,6 @@ def test_grids_are_chosen_by_what_goes_between_nodes(ranks, size, share):
 def test_scalars_have_no_grid_to_lay_over_nodes():
     plan = plan_einsums([Statement(E(",->"), ("a", "b"), "c")], {"a": (), "b": ()}, 4, node_size=2)
     assert plan.internode_bytes == (0.0, 0.0)
-
-
-def test_loops_send_between_nodes_each_time():
-    once, often = (Statement(E("ij,jk->ik"), ("A", "B"), "C", repeats=n) for n in (1, 10))
-    shapes, grid = {"A": (16, 64), "B": (64, 8)}, {"C": {"j": 8}}
-    one, ten = (plan_einsums([s], shapes, 8, node_size=2, overrides=grid) for s in (once, often))
-    assert one.internode_bytes[0] == 3 * 16 * 8 * 8 and ten.internode_bytes[0] == 10 * one.internode_bytes[0]
 
 
 def test_nodes_are_laid_along_what_moves_most():

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from planner_statements import E, check_results, statements_of
 
 from dace_redist.einsum import Placement, Statement, plan_einsums
-from dace_redist.einsum.grids import candidates
-from dace_redist.einsum.planner import Planner
-from dace_redist.einsum.problem import Problem
 
 
 def test_memory_is_a_limit():
@@ -27,31 +23,6 @@ def test_memory_is_a_limit():
             words = str(error)
             assert words.startswith("two.py:7: '")  # noqa: PT017
             assert f"MiB per rank on 6 ranks, but memory_bytes is {limit} " in words  # noqa: PT017
-
-
-def test_what_all_ranks_together_cannot_hold_is_not_searched_for(monkeypatch):
-    statements = [Statement(E("ij,jk->ik"), ("A", "B"), "C"), Statement(E("ik,kl->il"), ("C", "D"), "E")]
-    shapes = dict.fromkeys(("A", "B", "D"), (1000, 1000))
-    monkeypatch.setattr("dace_redist.einsum.planner.choose_grids", None)
-    with pytest.raises(MemoryError, match=r"C = einsum 'ij,jk->ik': .* needs 19.1 MiB per rank on 2 ranks"):
-        plan_einsums(statements, shapes, 2, memory_bytes=18 << 20)  # each product by itself needs 12 MB
-
-
-def test_grids_that_do_not_fit_are_left_out():
-    (step,) = Planner(Problem((statements_of("1MM")[0],), {"A": (64, 64), "B": (64, 64)}, 8)).steps()
-    free = candidates(step, 8)
-    limit = float(np.median(free.footprint))
-    fitting = candidates(step, 8, footprint=limit)
-    assert 0 < len(fitting) < len(free)
-    assert fitting.footprint.max() <= limit
-    assert not len(candidates(step, 8, footprint=100))
-
-
-def test_equal_einsums_of_different_sizes():
-    statements = [Statement(E("ij,jk->ik"), ("A", "B"), "C"), Statement(E("ij,jk->ik"), ("D", "F"), "G")]
-    shapes = {"A": (9, 4), "B": (4, 5), "D": (3, 8), "F": (8, 20)}
-    for ranks in (3, 8):
-        check_results(plan_einsums(statements, shapes, ranks), statements)
 
 
 def test_overrides():

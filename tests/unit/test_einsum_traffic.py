@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dace_redist import Distribution
 from dace_redist.einsum.grids import Layouts
-from dace_redist.einsum.model import move_bounds, worst_overlap
+from dace_redist.einsum.model import move_bounds
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.traffic import Overlap, messages, overlap_matrix, same_place, traffic
 from dace_redist.relabelling import assign
@@ -56,19 +56,6 @@ def test_blocks_are_those_of_the_distribution(case):
         for axis, indices in enumerate(distribution.global_index(rank)):
             np.testing.assert_array_equal(indices, np.arange(low[axis], high[axis]))
     assert Placement.of(Distribution(shape, (1,))).largest_block(shape) == shape
-
-
-@given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 9))
-@settings(max_examples=200, deadline=None)
-def test_the_worst_overlap_is_that_of_two_distributions(extent, parts, other_parts):
-    lengths, blocks = [], []
-    for number in (parts, other_parts):
-        core = Distribution((extent,), (number,), block="ceil").core
-        lengths.append(core.uniform_block(0))
-        blocks.append([range(low, min(low + lengths[-1], extent)) for low in core.block_begins(0)])
-    full = [block for block in blocks[1] if len(block) == lengths[1]]
-    common = [max(min(a.stop, b.stop) - max(a.start, b.start) for a in blocks[0]) for b in full]
-    assert worst_overlap(extent, *lengths) == min(common, default=0)
 
 
 @pytest.mark.slow
@@ -159,16 +146,6 @@ def test_a_pure_permutation_vanishes():
     assert traffic(source, target.with_ranks(ranks), (6, 7)).received.sum() == 0
 
 
-@pytest.mark.parametrize("limit", [0, 2048])
-def test_assignments(monkeypatch, limit):
-    monkeypatch.setattr("dace_redist.relabelling.MAX_EXACT_ROWS", limit)
-    matrix = np.array([[3.0, 2.0, 0.0], [3.0, 1.0, 0.0]])
-    columns = assign(matrix)
-    assert len(set(columns.tolist())) == 2
-    if limit:
-        assert matrix[[0, 1], columns].sum() == 5
-
-
 def test_distributions_of_placements():
     placement = Placement((2, 3), (None, 0), (1, 4), (5, 4, 3, 2, 1, 0))
     assert (placement.parts, placement.replicas, placement.block(1, 30)) == ((1, 2), 3, 16)
@@ -182,13 +159,3 @@ def test_distributions_of_placements():
         Placement((2,), (0, None), (1,), (0, 1))
     with pytest.raises(ValueError, match="no shape"):
         placement.distribution((7,))
-
-
-def test_placements_take_symbols():
-    from sympy import Symbol, ceiling
-
-    size = Symbol("n", positive=True, integer=True)
-    placement = Placement((4,), (0,), (2,), (0, 1, 2, 3))
-    block = placement.block(0, size, lambda extent, parts: ceiling(extent / parts))
-    assert int(block.subs(size, 30)) == placement.block(0, 30) == 8
-    assert placement.distribution((size,), lambda extent, parts: ceiling(extent / parts)).is_symbolic

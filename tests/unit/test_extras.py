@@ -7,7 +7,6 @@ import sys
 import pytest
 from redistribution import figures
 
-from dace_redist import cli
 from dace_redist.distribution import Distribution
 from dace_redist.einsum import Einsum, Statement, plan_einsums
 from dace_redist.report.canvas import new_figure
@@ -41,14 +40,6 @@ def test_every_picture_says_what_to_install(tmp_path):
     assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="needs one of the endings"):  # what else is wrong is said first
         the_schedule.plot("plan.gif")
-
-
-@pytest.mark.usefixtures("no_matplotlib")
-def test_the_command_says_it_in_one_line(tmp_path, capsys):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["explain", "--shape", "4,4", "--from", "2,1", "--to", "1,2", "--plot", str(tmp_path / "plan.png")])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == 'dace-redist: plot: pictures need matplotlib: pip install "dace-redist[plot]"\n'
 
 
 @pytest.mark.parametrize("there", [True, False])

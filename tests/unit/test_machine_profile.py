@@ -11,10 +11,8 @@ import pytest
 import dace_redist
 from dace_redist.mpi.topology import Topology
 from dace_redist.tuning import profile as machine_profile
-from dace_redist.tuning.files import profile_path
-from dace_redist.tuning.profile import default_profile, fastest, for_topology, load, save
+from dace_redist.tuning.profile import default_profile, for_topology, load, save
 from dace_redist.tuning.rates import Curve, Surface, TwoSides
-from dace_redist.tuning.report import profile_text
 
 DEFAULT = default_profile()
 HERE = Topology(DEFAULT.machine, DEFAULT.mpi, (0, 0))
@@ -52,17 +50,6 @@ def test_round_trip(tmp_path: Path):
     assert json.loads(path.read_text())["version"] == machine_profile.VERSION
 
 
-def test_of_several_rounds_the_least_seconds_count():
-    plain = DEFAULT.model_dump()
-    plain["node"]["messages"]["seconds"][0] *= 0.5
-    plain["copies"]["pack"]["seconds_per_byte"][1][2] *= 2.0
-    other = DEFAULT.model_validate(plain)
-    both = fastest([DEFAULT, other])
-    assert both.node is not None and other.node is not None
-    assert both.node.messages == other.node.messages
-    assert both.copies == DEFAULT.copies
-
-
 @pytest.mark.parametrize(
     "topology, said",
     [
@@ -75,10 +62,6 @@ def test_of_another_machine_it_is_ignored_with_a_line(topology: Topology, said: 
     assert profile is None and said in ignored and "calibrate again here" in ignored and "\n" not in ignored
 
 
-def test_here_it_is_taken():
-    assert for_topology(machine_profile.DEFAULT_PROFILE, HERE) == (DEFAULT, "")
-
-
 def test_of_another_release_or_without_what_is_needed_it_is_ignored(tmp_path: Path):
     old = written(tmp_path / "old.json", "package", value="0.0.1")
     assert f"another version of dace-redist (0.0.1, here {dace_redist.__version__})" in for_topology(old, HERE)[1]
@@ -88,64 +71,10 @@ def test_of_another_release_or_without_what_is_needed_it_is_ignored(tmp_path: Pa
     assert "it was made with one rank per node" in for_topology(alone, HERE)[1]
 
 
-def test_of_another_format_version_it_is_ignored_with_a_line(tmp_path: Path):
-    profile, ignored = load(written(tmp_path / "machine.json", "version", value=99))
-    assert profile is None
-    assert "is ignored: it is a machine profile of version 99, this package reads and writes version 1" in ignored
-
-
-def with_gpu(name: str = "NVIDIA H200") -> machine_profile.MachineProfile:
-    """Return the default profile with a GPU that has the figures of main memory."""
-    plain = DEFAULT.model_dump()
-    node, copies = plain["node"], plain["copies"]
-    plain["device"] = {
-        "name": name,
-        "launch": 1e-5,
-        "kernels": {kind: copies[kind] for kind in ("pack", "unpack", "permuted")},
-        "to_main_memory": node["messages"],
-        "to_gpu": node["messages"],
-        "node": {kind: node[kind] for kind in ("messages", "chunks", "push", "latency")},
-        "network": plain["network"],
-    }
-    return DEFAULT.model_validate(plain)
-
-
-def test_figures_of_a_gpu_are_optional(tmp_path: Path):
-    for profile in (DEFAULT, with_gpu()):
-        save(profile, tmp_path / "machine.json")
-        assert load(tmp_path / "machine.json") == (profile, "")
-        assert ("device" in json.loads((tmp_path / "machine.json").read_text())) == (profile.device is not None)
-    assert "GPU" not in profile_text(DEFAULT)
-    assert "GPU                 NVIDIA H200; 10 microseconds for a kernel" in profile_text(with_gpu())
-    both = fastest([with_gpu(), with_gpu()])
-    assert both.device == with_gpu().device and fastest([with_gpu(), DEFAULT]).device is None
-
-
-def test_for_arrays_on_a_gpu_it_holds_for_its_model():
-    here = Topology(DEFAULT.machine, DEFAULT.mpi, (0, 0), "NVIDIA H200")
-    assert DEFAULT.why_not_on_gpu(here) == "it was made where no GPU could be used"
-    assert with_gpu().why_not_on_gpu(here) == ""
-    assert with_gpu("NVIDIA A100").why_not_on_gpu(here) == "it is of another GPU (NVIDIA A100, here NVIDIA H200)"
-
-
-@pytest.mark.parametrize("part", ["node", "network"])
-def test_a_gpu_section_has_the_parts_that_the_profile_has(tmp_path: Path, part: str):
-    plain = with_gpu().model_dump()
-    plain["device"][part] = None
-    (tmp_path / "machine.json").write_text(json.dumps(plain))
-    with pytest.raises(ValueError, match=f"is damaged: the whole: .*device.{part} must be there where {part} is"):
-        load(tmp_path / "machine.json")
-
-
 @pytest.mark.parametrize(
     "keys, value, said",
     [
         (("node", "messages", "seconds", 2), -1.0, "node.messages.seconds.2: Input should be greater than 0"),
-        (
-            ("copies", "pack", "seconds_per_byte", 0, 1),
-            0.0,
-            "copies.pack.seconds_per_byte.0.1: Input should be greater",
-        ),
         (("network", "link_seconds_per_byte"), float("nan"), "network.link_seconds_per_byte: Input should be"),
         (
             ("node", "messages", "nbytes", 0),
@@ -153,11 +82,8 @@ def test_a_gpu_section_has_the_parts_that_the_profile_has(tmp_path: Path, part: 
             "node.messages.nbytes: Value error, expected sizes in ascending order",
         ),
         (("node", "read", "seconds_per_byte"), [[1e-9]], "node.read: Value error, expected 4 x 3 numbers, got 1 rows"),
-        (("node", "puts", "seconds"), [1.0], "node.puts: Value error, expected seconds of 7 sizes, got 1"),
         (("cores_per_node",), 0, "cores_per_node: Input should be greater than or equal to 1"),
-        (("ranks_per_node",), "two", "ranks_per_node: Input should be a valid integer"),
         (("colour",), "red", "colour: Extra inputs are not permitted"),
-        (("copies",), None, "copies: Input should be"),
     ],
 )
 def test_impossible_values_name_the_file_and_the_field(tmp_path: Path, keys: tuple[Any, ...], value: Any, said: str):
@@ -177,17 +103,6 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path, text: str, said: 
     path.write_text(text)
     with pytest.raises(ValueError, match=said):
         load(path)
-
-
-def test_where_it_lies(tmp_path: Path, monkeypatch):
-    monkeypatch.delenv("DACE_REDIST_MACHINE", raising=False)
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert profile_path() == tmp_path / "dace-redist" / "machine.json"
-    monkeypatch.setenv("DACE_REDIST_MACHINE", "/some/where.json")
-    assert profile_path() == Path("/some/where.json")
-    assert profile_path("other.json") == Path("other.json")
-    with pytest.raises(TypeError, match="machine must be the path of a file, got 3"):
-        profile_path(3)
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path):

@@ -9,7 +9,6 @@ import pytest
 
 from dace_redist.distribution import Distribution, TiledDistribution
 from dace_redist.report import figure as plot
-from dace_redist.report.text import byte_unit
 from dace_redist.schedule import schedule
 
 D = Distribution
@@ -21,10 +20,9 @@ CASES = {
     "tiles": (TILES, D((40, 60), (3, 2), block="balanced")),
     "64 ranks": (D((256, 256), (8, 8)), D((256, 256), (1, 64))),
     "1d": (D((1000,), (7,), block=(3,)), D((1000,), (12,))),
+    "one rank": (D((5,), (1,)), D((5,), (1,))),
     "replicas": (D((8, 8, 8), (2, 3), dims=(0, None, None)), D((8, 8, 8), (1, 2, 3))),
     "no elements": (D((4, 0), (2, 2)), TiledDistribution((4, 0), (2, 2), np.empty((2, 0)))),
-    "one element": (D((), (), ranks=(1,)), D((), (3,))),
-    "one rank": (D((5,), (1,)), D((5,), (1,))),
 }
 
 
@@ -49,32 +47,6 @@ def test_numbers_stay_inside_the_axes_and_labels_apart(name):
     everything = [axes.get_tightbbox() for axes in figure.axes]
     assert not any(a.overlaps(b) for i, a in enumerate(everything) for b in everything[:i])
     assert figure.axes[3].get_ylabel().startswith("volume in ")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "ending, begins", [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF"), (".PNG", b"\x89PNG")]
-)
-def test_formats(tmp_path, ending, begins):
-    path = tmp_path / f"plan{ending}"
-    schedule(*CASES["one rank"]).plot(path)
-    assert path.read_bytes().startswith(begins)
-
-
-@pytest.mark.slow
-def test_the_same_schedule_gives_the_same_file(tmp_path):
-    for name in ("a.svg", "b.svg"):
-        schedule(*CASES["1d"]).plot(tmp_path / name)
-    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-
-
-def test_bad_paths_are_refused(tmp_path):
-    the_schedule = schedule(*CASES["one rank"])
-    for name in ("plan.gif", "plan", "plan.png.txt"):
-        with pytest.raises(ValueError, match=r"needs one of the endings \.png, \.svg, \.pdf"):
-            the_schedule.plot(tmp_path / name)
-    with pytest.raises(FileNotFoundError, match="the folder .*nowhere.* for 'plan.png' does not exist"):
-        the_schedule.plot(tmp_path / "nowhere" / "plan.png")
 
 
 def test_the_two_dimensions_that_differ_most_are_shown():
@@ -104,49 +76,3 @@ def test_cuts_are_where_owners_change(block):
     owners = [side.owner((i, 0)) for i in range(37)]
     changes = [0] + [i for i in range(1, 37) if owners[i] != owners[i - 1]]
     assert plot.cuts(side, 0).tolist() == changes
-
-
-def test_very_many_blocks_are_sampled():
-    assert len(plot.cuts(D((10**9,), (8,), block=(1,)), 0)) == 400
-    assert len(plot.cuts(D((10**9,), (10**6,), block="balanced"), 0)) == 400
-
-
-def test_cells_of_many_ranks_add_up():
-    the_schedule = schedule(D((1000, 4), (500, 1)), D((1000, 4), (250, 2)))
-    volumes = plot.binned_volumes(the_schedule, 64)
-    assert volumes.shape == (63, 63)
-    assert volumes.sum() == the_schedule.bytes_total()
-    whole = the_schedule.volume_matrix()
-    assert volumes[2, 3] == whole[16:24, 24:32].sum()
-    assert volumes[3, 3] == whole[24:32, 24:32].sum()
-
-
-@pytest.mark.parametrize(
-    ("name", "title", "numbers"),
-    [
-        ("seed", "Volume: 60.8 MiB each", set()),
-        ("64 ranks", "Volume: 1 KiB each", set()),
-        ("1d", "Volume: 96 B where there is no number", {"88"}),
-        ("replicas", "Volume: 384 B where there is no number", {"256"}),
-    ],
-)
-def test_volumes_are_numbers_only_where_they_differ(name, title, numbers):
-    figure = drawn(name)
-    assert figure.axes[2].get_title().split("\n")[0] == title
-    assert {text.get_text() for text in figure.axes[2].texts} == numbers
-
-
-def test_volumes_that_all_differ_are_all_numbers():
-    the_schedule, axes = schedule(*CASES["tiles"]), drawn("tiles").axes[2]
-    assert axes.get_title().split("\n")[0] == "Volume"
-    assert len(axes.texts) == np.count_nonzero(the_schedule.volume_matrix())
-
-
-def test_the_usual_number_is_that_of_half_the_cells():
-    assert plot.usual_number([]) is None
-    assert plot.usual_number(["1", "2", "3"]) is None
-    assert plot.usual_number(["1", "2", "2", "3"]) == "2"
-
-
-def test_units_stay_readable():
-    assert [byte_unit(n) for n in (0, 80, 5000, 1 << 20, 1 << 30, 1 << 40)] == [*("B", "B", "KiB", "MiB", "MiB", "TiB")]

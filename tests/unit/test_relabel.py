@@ -10,7 +10,6 @@ from distributions import CALM, distributions, shapes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dace_redist import relabelling as module
 from dace_redist.distribution import Distribution, TiledDistribution
 from dace_redist.relabelling import cost_of, node_weights, relabel, with_labels
 from dace_redist.schedule import schedule
@@ -85,19 +84,6 @@ def test_weights_keep_bytes_on_their_node():
     weights = node_weights([0, 0, 1, 1])
     found = relabel(source, target, weights=weights)
     assert found.ranks in [(0, 2), (1, 3), (0, 3), (1, 2)]
-
-
-def test_a_thousand_ranks():
-    source = Distribution((1000, 64), (1000, 1))
-    target = Distribution((1000, 64), (4, 250), dims=(1, 0))
-    moved = schedule(source, relabel(source, target)).bytes_moved()
-    assert moved < schedule(source, target).bytes_moved()
-
-
-def test_many_ranks_take_the_largest_overlaps_first(monkeypatch):
-    monkeypatch.setattr(module, "MAX_MATCHED_RANKS", 3)
-    source, turned = Distribution((8,), (8,)), Distribution((8,), (8,), ranks=(3, 1, 2, 0, 7, 6, 5, 4))
-    assert relabel(source, turned).ranks == tuple(range(8))
 
 
 @pytest.mark.parametrize(

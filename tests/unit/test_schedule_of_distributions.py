@@ -14,7 +14,6 @@ from numpy.lib.stride_tricks import as_strided
 from dace_redist import _core
 from dace_redist.distribution import Distribution
 from dace_redist.index_map import index_map
-from dace_redist.schedule import schedule
 
 
 def as_bytes(array, itemsize):
@@ -138,16 +137,3 @@ def test_permuted_axes_of_long_runs_go_tile_by_tile(axes, data):
     permuted = [shape[axis] for axis in axes] if region is None else [shape[axis] + 3 for axis in axes]
     source, target = data.draw(distributions(shape)), data.draw(distributions(tuple(permuted)))
     check_mapped(source, target, axes, region)
-
-
-@pytest.mark.slow
-@CALM
-@given(mapped_pairs())
-def test_sends_are_the_receives_of_the_other_side_with_a_map(case):
-    source, target, axes, region = case
-    plan = schedule(source, target, axes=axes, region=region)
-    sends = {(rank, m.target): m for rank in range(plan.ranks) for m in plan.sends(rank)}
-    receives = {(m.source, rank): m for rank in range(plan.ranks) for m in plan.receives(rank)}
-    assert sends == receives
-    assert all(message.count > 0 for message in sends.values())
-    assert [sum(m.count for m in plan.sends(r)) for r in range(plan.ranks)] == plan.totals.sent.tolist()

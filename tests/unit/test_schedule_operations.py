@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from dace_redist import Distribution, JointSchedule, TiledDistribution, _core, schedule
 from dace_redist.report import figure
-from dace_redist.strategy_memory import extra_memory
 
 D = Distribution
 ROWS, COLUMNS = D((8, 6), (4, 1)), D((8, 6), (1, 4))
@@ -106,28 +105,6 @@ def test_replicas_of_the_target_share_what_is_reduced(case):
         np.testing.assert_array_equal(result, target.local(wanted, rank))
     moves = source.core.replicas + target.core.replicas - 1
     assert found.bytes_total() == 8 * moves * (whole.size if region is None else int(np.prod(region[2])))
-
-
-@pytest.mark.parametrize("types", [("float64", "float32"), ("float32", "float64")])
-def test_messages_hold_the_smaller_type(types):
-    plain, found = schedule(ROWS, COLUMNS), schedule(ROWS, COLUMNS, dtype=types[0], target_dtype=types[1], alpha=2)
-    assert (found.itemsize, str(found.target_dtype)) == (4, types[1])
-    assert 2 * found.bytes_moved() == plain.bytes_moved()
-    assert 2 * extra_memory(found, "Pack") == extra_memory(plain, "Pack")
-    lines = str(found).splitlines()
-    assert f"computes  2 * x, as {types[1]}" in lines and "on wire   4 bytes an element" in lines
-    assert lines[0] == f"tensor    {types[0]}[8, 6], {48 * np.dtype(types[0]).itemsize} B"
-
-
-def test_a_reduction_in_the_reports():
-    found = schedule(PARTIAL, COLUMNS, op="sum", beta=1, conj=True, alpha=1j, dtype="complex128")
-    assert "reduces   3 partial results of each element, in up to 3 exchanges" in str(found)
-    plain = json.loads(json.dumps(found.to_json()))
-    assert plain["operation"] == {"alpha": [0, 1], "beta": 1, "conj": True, "op": "sum"}
-    assert (plain["exchanges"], plain["target_dtype"]) == (3, "complex128")
-    before = figure.draw(found).axes[0]
-    assert "first of 3 partial results" in before.get_title()
-    assert schedule(PARTIAL, COLUMNS).exchanges == 1 and schedule(PARTIAL, COLUMNS).to_json()["operation"] is None
 
 
 def test_several_tensors_in_one_exchange():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 import networkx as nx
@@ -70,18 +69,6 @@ def test_dragonfly_routes_within_a_group_are_the_shortest():
             links = route(DRAGONFLY, a, b)
             assert len([name for name in links if name.startswith("cable")]) == 1
             assert len(links) <= 2 + 2 + 1 + 2
-
-
-def test_a_detour_relieves_a_link_that_many_want():
-    """The nodes of a router that all send to those of another one: directly they share one link."""
-    network = dataclasses.replace(DRAGONFLY, nodes_per_router=4, routers=8)
-    nodes = np.arange(network.nodes)
-    most = {}
-    for routing in network.routings:
-        loads = LinkLoads(routing, nodes)
-        loads.add(np.arange(4), np.arange(4, 8), np.full(4, 100))
-        most[routing.detour] = max(nbytes for _, nbytes, _ in loads.busiest())
-    assert most == {False: 400, True: 100}
 
 
 def test_fat_tree_routes_go_up_to_the_first_common_switch():

@@ -7,10 +7,8 @@ import shutil
 from collections import Counter
 
 import pytest
-from click.testing import CliRunner
 
 from dace_redist import Distribution, schedule
-from dace_redist.cli import cli
 from dace_redist.einsum import Einsum, Statement, plan_einsums
 from dace_redist.simulation import exports
 from dace_redist.simulation.program import simulate_plan
@@ -103,62 +101,6 @@ def test_goal(tmp_path, what):
                 messages[found["way"]][(*pair, int(found["bytes"]))] += 1
     assert sorted(ranks) == list(range(simulated.job.ranks))
     assert messages["send"] == messages["recv"]
-
-
-def test_files_that_cannot_be_written(tmp_path):
-    simulated = redistribution()
-    with pytest.raises(OSError, match="cannot write GOAL text to .*/none/x.goal .*: name a file in a folder that is"):
-        exports.write_goal(simulated.operations(), 16, tmp_path / "none" / "x.goal")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="cannot make the folder .*/file/traces for traces"):
-        exports.write_traces(simulated.operations(), simulated.job, tmp_path / "file" / "traces")
-
-
-def test_strategies_that_join_messages_have_no_traces():
-    with pytest.raises(ValueError, match="Aggregated joins messages of several ranks"):
-        redistribution(strategies=["Aggregated"]).operations()
-    both = redistribution(strategies=["Aggregated", "Pack"])
-    assert len(list(both.operations())) == 16
-
-
-def test_large_messages_are_counted_in_words():
-    assert exports._elements(100) == "100 6"
-    assert exports._elements((1 << 31) + 4) == f"{(1 << 28) + 1} 4"
-
-
-def test_dragonflies_that_simgrid_cannot_read(tmp_path):
-    import dataclasses
-
-    from dace_redist.simulation.machine import Machine
-
-    daint = Machine.load("piz-daint")
-    wide = dataclasses.replace(daint, network=dataclasses.replace(daint.network, groups=20))
-    simulated = redistribution(wide)
-    with pytest.raises(
-        ValueError, match="at least as many routers in a chassis as groups, the dragonfly has 16 and 20"
-    ):
-        exports.write_traces(simulated.operations(), simulated.job, tmp_path)
-
-
-def test_simgrid_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    words = [
-        "--shape",
-        "64,64",
-        "--from",
-        "4",
-        "--to",
-        "1,4",
-        "--machine",
-        "laptop",
-        "--traces",
-        str(tmp_path),
-        "--replay",
-    ]
-    done = CliRunner().invoke(cli, ["simulate", *words])
-    assert done.exit_code != 0
-    assert "no command smpirun: it comes with SimGrid: apt-get install simgrid libsimgrid-dev" in str(done.exception)
-    assert (tmp_path / "replay.sh").exists()  # what was asked besides
 
 
 @pytest.mark.skipif(shutil.which("smpirun") is None, reason="SimGrid is not installed: apt-get install simgrid")

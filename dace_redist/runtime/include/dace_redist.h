@@ -146,6 +146,10 @@ DR_API int dr_plan_create_joint(int count, const dr_problem *problems, MPI_Comm 
  *
  * After an error on one rank the other ranks get an error within seconds, in this transfer or in one of the next of the
  * plan. The plan can then only be freed.
+ *
+ * Threads may use different plans at a time, as far as MPI's level of thread support allows. One plan is used by one
+ * thread at a time: a call while another thread is in a call with the same plan, or while a transfer of the plan is under
+ * way, returns DR_ERROR_ARGUMENT and changes nothing.
  */
 DR_API int dr_plan_execute(dr_plan *plan, const void *source, void *target);
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 
 #include "dace_redist.h"
 
@@ -41,8 +42,6 @@ struct Arguments {
   int target_memory = DR_MAIN_MEMORY;
 };
 
-class NodePlan;
-
 /// The plan of a library node. It is made when the program starts, and again only if what it was made from changes:
 /// sizes that depend on a loop, another communicator. A stream counts where an array lies in a device's memory, see
 /// dr_plan_set_stream().
@@ -56,26 +55,28 @@ class DR_API Plan {
   Plan& operator=(const Plan&) = delete;
 
   /// Makes the plan ahead of its first run. Collective.
-  void make(const Arguments& arguments);
   void make(std::initializer_list<Arguments> tensors);
-  /// Moves the tensor, or several. Collective.
-  void run(const Arguments& arguments, const void* source, void* target, void* stream = nullptr);
+  void make(const Arguments& arguments) { make({arguments}); }
+  /// Moves the tensors. Collective.
   void run(std::initializer_list<Arguments> tensors, std::initializer_list<const void*> sources,
-           std::initializer_list<void*> targets);
+           std::initializer_list<void*> targets, void* stream = nullptr);
+  void run(const Arguments& arguments, const void* source, void* target, void* stream = nullptr) {
+    run({arguments}, {source}, {target}, stream);
+  }
   /// Starts to move the tensor; wait() has to follow. Collective.
   /// \param progress  a dr_progress: who moves it on.
   void start(const Arguments& arguments, const void* source, void* target, int progress, void* stream = nullptr);
-  /// Waits until what was started is done; what is enqueued on the stream it was started with finds the result.
-  void wait();
-  /// The same for another stream.
-  void wait(void* stream);
+  /// Waits until what was started is done.
+  /// \param stream  of what uses the result; none: that of the start.
+  void wait(std::optional<void*> stream = {});
 
  protected:
   /// \param kind  of the node, for errors.
   Plan(const char* kind, const char* label, const char* strategy);
 
  private:
-  std::unique_ptr<NodePlan> implementation_;
+  class State;
+  std::unique_ptr<State> state_;
 };
 
 /// The plan of a library node that moves several tensors in one exchange.
@@ -96,10 +97,10 @@ inline void start(Plan& plan, const Arguments& arguments, const void* source, vo
   plan.start(arguments, source, target, progress, stream);
   *request = reinterpret_cast<std::int64_t>(&plan);
 }
-/// Waits until a tensor is moved; what a RedistributeWait node calls.
-inline void wait(const std::int64_t* request) { reinterpret_cast<Plan*>(*request)->wait(); }
-/// The same where the array lies in a device's memory. \param stream  of what uses the result.
-inline void wait(const std::int64_t* request, void* stream) { reinterpret_cast<Plan*>(*request)->wait(stream); }
+/// Waits until a tensor is moved; what a RedistributeWait node calls. \param stream  as of Plan::wait().
+inline void wait(const std::int64_t* request, std::optional<void*> stream = {}) {
+  reinterpret_cast<Plan*>(*request)->wait(stream);
+}
 
 /// Memory for arrays of which only one is in use at a time: of the largest of the sizes, in bytes.
 /// \param on_node  whether other ranks of the node are to see it.

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -137,12 +136,9 @@ int dr_distribution_create_blocks(int ndim, const int64_t* shape, int grid_ndim,
     for (int i = 0; i < ndim; ++i) encoding.push_back(block ? block[i] : DR_BLOCK_BALANCED);
     encoding.insert(encoding.end(), static_cast<std::size_t>(grid_ndim),
                     -1);  // every coordinate of the grid takes part
-    Index positions = 1;
-    for (int i = 0; i < grid_ndim; ++i) {
+    for (int i = 0; i < grid_ndim; ++i)
       if (grid[i] < 1) throw ArgumentError(text("grid[", i, "] must be at least 1, got ", grid[i]));
-      if (positions > std::numeric_limits<Index>::max() / grid[i]) throw ArgumentError("the process grid is too large");
-      positions *= grid[i];
-    }
+    const Index positions = checked_product({grid, grid + grid_ndim}, "process grid");
     encoding.push_back(ranks ? positions : 0);
     if (ranks) append(ranks, positions);
     *distribution = make_distribution(encoding);
@@ -264,9 +260,8 @@ int dr_request_wait(dr_request** request) {
 int dr_plan_set_arrays(dr_plan* plan, const int64_t* source_shape, const int64_t* source_strides,
                        const int64_t* target_shape, const int64_t* target_strides) {
   return guarded(DR_ERROR_PLAN, __func__, [&] {
-    plan_of(plan).check_idle();
+    Plan& made = plan_of(plan);
     if (plan->joint) throw ArgumentError("the plan moves several tensors: make another one for other arrays");
-    Plan& made = *plan->plan;
     const TensorProblem& tensor = made.problem().tensors.front();
     made.set_arrays({local_array_of(tensor.source, made.rank(), source_shape, source_strides)},
                     {local_array_of(tensor.target, made.rank(), target_shape, target_strides)});
@@ -274,10 +269,7 @@ int dr_plan_set_arrays(dr_plan* plan, const int64_t* source_shape, const int64_t
 }
 
 int dr_plan_set_stream(dr_plan* plan, void* stream) {
-  return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
-    plan_of(plan).check_idle();
-    plan->plan->set_stream(stream);
-  });
+  return guarded(DR_ERROR_ARGUMENT, __func__, [&] { plan_of(plan).set_stream(stream); });
 }
 
 int dr_plan_free(dr_plan** plan) {

@@ -34,46 +34,16 @@ void append_bytes(Encoding& words, const T& value) {
 }  // namespace
 
 /// The plan of a node, of one or several tensors.
-class NodePlan {
+class Plan::State {
  public:
-  NodePlan(const char* kind, const char* label, const char* strategy)
-      : kind_(kind), label_(label), strategy_(strategy) {}
+  State(const char* kind, const char* label, const char* strategy) : kind_(kind), label_(label), strategy_(strategy) {}
 
-  void make(std::initializer_list<Arguments> tensors) {
-    reporting([&] { fit(tensors); });
-  }
-
-  void run(std::initializer_list<Arguments> tensors, const void* const* sources, void* const* targets, Stream stream) {
-    reporting([&] {
-      if (!fit(tensors)) return;
-      plan_->set_stream(stream);
-      plan_->run(sources, targets);
-    });
-  }
-
-  void start(std::initializer_list<Arguments> tensors, const void* source, void* target, int progress, Stream stream) {
-    reporting([&] {
-      if (!fit(tensors)) return;
-      plan_->set_stream(stream);
-      start_plan(*plan_, &source, &target, progress);
-    });
-  }
-
-  /// \param stream  of what uses the result; none: that of the start.
-  void wait(std::optional<Stream> stream) {
-    reporting([&] {
-      if (!plan_) throw Error("no transfer is under way: it was waited for, or not started");
-      plan_->wait(stream);
-    });
-  }
-
- private:
   /// Runs `work`, and reports what it throws. After an error in this or another node, until the program has returned to
   /// Python, nothing is moved any more: the other ranks learn of it in the node that they are in.
   template <class Work>
   void reporting(const Work& work) {
     if (python::waiting) {
-      if (plan_) plan_->fail("an earlier node of the program failed");
+      if (plan) plan->fail("an earlier node of the program failed");
       return;
     }
     try {
@@ -88,12 +58,12 @@ class NodePlan {
   bool fit(std::initializer_list<Arguments> now) {
     const MPI_Comm comm = now.begin()->comm;
     if (comm == MPI_COMM_NULL) return false;
-    const bool failed = plan_ && plan_->has_failed();
-    if (plan_ && !failed) plan_->check_idle();
+    const bool failed = plan && plan->has_failed();
+    if (plan && !failed) plan->check_idle();
     read(now);
-    if (!plan_ || failed || description_ != made_from_ || !plan_->is_on(comm)) {
-      plan_.reset();
-      plan_ = dace_redist::Plan::make(comm, [&] { return problem(now); });
+    if (!plan || failed || description_ != made_from_ || !plan->is_on(comm)) {
+      plan.reset();
+      plan = dace_redist::Plan::make(comm, [&] { return problem(now); });
       made_from_ = description_;
     } else if (arrays_ != made_for_) {
       std::vector<LocalArray> sources, targets;
@@ -101,12 +71,15 @@ class NodePlan {
         sources.push_back(local_array(one.source_local));
         targets.push_back(local_array(one.target_local));
       }
-      plan_->set_arrays(sources, targets);
+      plan->set_arrays(sources, targets);
     }
     made_for_ = arrays_;
     return true;
   }
 
+  PlanPointer plan;
+
+ private:
   void read(std::initializer_list<Arguments> now) {
     description_.clear();
     arrays_.clear();
@@ -139,30 +112,43 @@ class NodePlan {
   }
 
   const std::string kind_, label_, strategy_;
-  PlanPointer plan_;
   Encoding made_from_, made_for_;  // of the plan: all that it is made from, and its local arrays
   Encoding description_, arrays_;  // of the run at hand
 };
 
 Plan::Plan(const char* kind, const char* label, const char* strategy)
-    : implementation_(std::make_unique<NodePlan>(kind, label, strategy)) {}
+    : state_(std::make_unique<State>(kind, label, strategy)) {}
 Plan::Plan(const char* label, const char* strategy)
     : Plan(std::string(strategy).rfind("SumReplicas", 0) == 0 ? "SumReplicas" : "Redistribute", label, strategy) {}
 Plan::~Plan() = default;
-void Plan::make(const Arguments& arguments) { implementation_->make({arguments}); }
-void Plan::make(std::initializer_list<Arguments> tensors) { implementation_->make(tensors); }
-void Plan::run(const Arguments& arguments, const void* source, void* target, void* stream) {
-  implementation_->run({arguments}, &source, &target, stream);
+
+void Plan::make(std::initializer_list<Arguments> tensors) {
+  state_->reporting([&] { state_->fit(tensors); });
 }
+
 void Plan::run(std::initializer_list<Arguments> tensors, std::initializer_list<const void*> sources,
-               std::initializer_list<void*> targets) {
-  implementation_->run(tensors, sources.begin(), targets.begin(), nullptr);
+               std::initializer_list<void*> targets, void* stream) {
+  state_->reporting([&] {
+    if (!state_->fit(tensors)) return;
+    state_->plan->set_stream(stream);
+    state_->plan->run(sources.begin(), targets.begin());
+  });
 }
+
 void Plan::start(const Arguments& arguments, const void* source, void* target, int progress, void* stream) {
-  implementation_->start({arguments}, source, target, progress, stream);
+  state_->reporting([&] {
+    if (!state_->fit({arguments})) return;
+    state_->plan->set_stream(stream);
+    start_plan(*state_->plan, &source, &target, progress);
+  });
 }
-void Plan::wait() { implementation_->wait({}); }
-void Plan::wait(void* stream) { implementation_->wait(stream); }
+
+void Plan::wait(std::optional<void*> stream) {
+  state_->reporting([&] {
+    if (!state_->plan) throw Error("no transfer is under way: it was waited for, or not started");
+    state_->plan->wait(stream);
+  });
+}
 
 void* allocate(bool on_node, std::initializer_list<std::int64_t> nbytes) {
   const std::int64_t most = std::max(nbytes);

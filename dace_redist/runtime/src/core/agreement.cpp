@@ -1,7 +1,30 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/agreement.hpp"
 
+#include <algorithm>
+#include <sstream>
+
 namespace dace_redist {
+namespace {
+
+std::string first_difference(const std::string& first, const std::string& other, int rank) {
+  std::istringstream in_first(first), in_other(other);
+  std::string name, values, other_name, other_values;
+  do {
+    std::getline(in_first, name) && std::getline(in_first, values);
+    std::getline(in_other, other_name) && std::getline(in_other, other_values);
+  } while (in_first && in_other && values == other_values);
+  if (!name.empty() && name.back() == '[') {
+    std::istringstream entries(values), other_entries(other_values);
+    int number = -1;
+    do ++number;
+    while (entries >> values && other_entries >> other_values && values == other_values);
+    name += text(number, "]");
+  }
+  return text("the ranks differ: ", name, " is ", values, " on rank 0 and ", other_values, " on rank ", rank);
+}
+
+}  // namespace
 
 int lowest_rank(MPI_Comm comm, bool holds) {
   const int size = comm_size(comm), mine = holds ? comm_rank(comm) : size;
@@ -27,6 +50,12 @@ void throw_everywhere(MPI_Comm comm, const std::exception_ptr& thrown, int faile
 void throw_everywhere(MPI_Comm comm, const std::exception_ptr& thrown) {
   const int failed = lowest_rank(comm, thrown != nullptr);
   if (failed >= 0) throw_everywhere(comm, thrown, failed);
+}
+
+void throw_difference(MPI_Comm comm, const std::string& facts) {
+  const std::string first = broadcast_text(comm, facts, 0);
+  const int other = lowest_rank(comm, facts != first);
+  throw Error(broadcast_text(comm, first_difference(first, facts, other), std::max(0, other)));
 }
 
 }  // namespace dace_redist

@@ -25,6 +25,12 @@ std::string broadcast_text(MPI_Comm comm, std::string message, int root);
 /// rank. Collective.
 DR_API void throw_everywhere(MPI_Comm comm, const std::exception_ptr& thrown);
 
+/// Throws an Error on every rank that names the first difference between two ranks. Collective, for ranks whose facts
+/// differ.
+/// \param facts  of this rank: lines of names, each followed by a line of values. A name that ends with "[" has a
+///     number for each entry of a list.
+[[noreturn]] void throw_difference(MPI_Comm comm, const std::string& facts);
+
 /// Runs `work` on every rank. Throws on every rank if it threw on any. Allocates nothing before. Collective; `work`
 /// must not be.
 template <class Work>

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/agreement.hpp"
-#include "plan/plan.hpp"
+#include "plan/exchange.hpp"
 #include "transport/exchange_records.hpp"
 
 namespace dace_redist {
@@ -188,12 +188,11 @@ void check_strategy(const Strategy& strategy, const TensorProblem& tensor) {
 
 std::vector<std::unique_ptr<Transport>> make_on_device(const Strategy& strategy, const Link& link, Messages messages,
                                                        const std::vector<TensorProblem>& tensors, const Stream& stream,
-                                                       bool node_memory, bool /*separable*/) {
+                                                       bool node_memory) {
   check_strategy(strategy, *std::find_if(tensors.begin(), tensors.end(),
                                          [](const TensorProblem& tensor) { return tensor.on_device(); }));
   if (tensors.size() > 1)
     throw Error("several tensors at once move between arrays in main memory; make a plan for each");
-  check_nodes(strategy, link, messages);
   std::vector<std::unique_ptr<Transport>> made;
   if (std::string(strategy.name) == "NCCL")
     made.push_back(make_nccl(link, std::move(messages), tensors.front(), stream));
@@ -208,7 +207,7 @@ std::unique_ptr<Transport> reject_main_memory(const Link&, Messages) {
 }
 
 const bool registered = [] {
-  device_transports().make = make_on_device;
+  make_device_transports = make_on_device;
   add_strategy({"NCCL", nullptr, reject_main_memory});
   return true;
 }();

@@ -24,10 +24,17 @@ IndexMap::IndexMap(const std::vector<Index>& numbers, const Distribution& source
     throw Error(text("axes and region of ", ndim, " dimensions take ", ndim, " or ", 4 * ndim, " numbers, got ",
                      numbers.size()));
   read_axes(numbers);
-  if (numbers.size() > ndim)
-    read_region(numbers, from, to);
-  else
-    read_whole(from, to);
+  const bool whole = numbers.size() <= ndim;
+  if (whole) check_shapes(from, to);
+  for (std::size_t s = 0; s < ndim; ++s) {
+    const std::size_t t = static_cast<std::size_t>(target_axes_[s]);
+    const Index source_offset = whole ? 0 : numbers[ndim + s], target_offset = whole ? 0 : numbers[2 * ndim + t];
+    const Index extent = whole ? from[s] : numbers[3 * ndim + s];
+    if (extent < 0) throw Error(text("region: shape[", s, "] must be at least 0, got ", extent));
+    check_inside("source", s, source_offset, extent, from[s]);
+    check_inside("target", t, target_offset, extent, to[t]);
+    windows_[s] = {source_offset, source_offset + extent, target_offset - source_offset};
+  }
 }
 
 std::vector<Index> IndexMap::within_target() const {
@@ -54,30 +61,13 @@ void IndexMap::read_axes(const std::vector<Index>& numbers) {
   }
 }
 
-void IndexMap::read_whole(const std::vector<Index>& from, const std::vector<Index>& to) {
+void IndexMap::check_shapes(const std::vector<Index>& from, const std::vector<Index>& to) const {
   std::vector<Index> expected(from.size());
-  for (std::size_t s = 0; s < from.size(); ++s) {
-    expected[static_cast<std::size_t>(target_axes_[s])] = from[s];
-    windows_[s] = {0, from[s], 0};
-  }
+  for (std::size_t s = 0; s < from.size(); ++s) expected[static_cast<std::size_t>(target_axes_[s])] = from[s];
   if (to == expected) return;
   const std::vector<int> axes(source_axes_.begin(), source_axes_.begin() + ndim_);
   throw Error(text("with axes ", tuple_text(axes), " a source of shape ", tuple_text(from), " needs a target of shape ",
                    tuple_text(expected), ", got ", tuple_text(to)));
-}
-
-void IndexMap::read_region(const std::vector<Index>& numbers, const std::vector<Index>& from,
-                           const std::vector<Index>& to) {
-  const std::size_t ndim = from.size();
-  for (std::size_t s = 0; s < ndim; ++s) {
-    const std::size_t t = static_cast<std::size_t>(target_axes_[s]);
-    const Index source_offset = numbers[ndim + s], target_offset = numbers[2 * ndim + t];
-    const Index extent = numbers[3 * ndim + s];
-    if (extent < 0) throw Error(text("region: shape[", s, "] must be at least 0, got ", extent));
-    check_inside("source", s, source_offset, extent, from[s]);
-    check_inside("target", t, target_offset, extent, to[t]);
-    windows_[s] = {source_offset, source_offset + extent, target_offset - source_offset};
-  }
 }
 
 void IndexMap::check_inside(const char* side, std::size_t axis, Index offset, Index extent, Index whole) {

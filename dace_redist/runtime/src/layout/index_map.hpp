@@ -42,8 +42,8 @@ class DR_API IndexMap {
 
  private:
   void read_axes(const std::vector<Index>& numbers);
-  void read_whole(const std::vector<Index>& from, const std::vector<Index>& to);
-  void read_region(const std::vector<Index>& numbers, const std::vector<Index>& from, const std::vector<Index>& to);
+  /// \throws Error unless the whole tensor moves from one shape to the other.
+  void check_shapes(const std::vector<Index>& from, const std::vector<Index>& to) const;
   static void check_inside(const char* side, std::size_t axis, Index offset, Index extent, Index whole);
 
   int ndim_;

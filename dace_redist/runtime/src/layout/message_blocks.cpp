@@ -28,16 +28,15 @@ TiledAxes tiled_axes(const SharedBox& box, const IndexMap& map) {
   Index run = 1;
   for (int axis = map.ndim() - 1; axis >= 0 && run < min_run; --axis) {
     if (map.source_axis(axis) != axis) return {map.source_axis(axis), axis};
-    run *= box[at(axis)].count;
+    run *= box[at(axis)]->count;
   }
   return {};
 }
 
 /// Cuts runs of two tiles or more in two: whole tiles of `extent` elements, and the rest.
-std::vector<Piece> cut_runs(const SharedIndices& shared, Index extent) {
+std::vector<Piece> cut_runs(const std::vector<Piece>& pieces, Index extent) {
   std::vector<Piece> cut;
-  for (Index i = 0; i < shared.piece_count; ++i) {
-    Piece piece = shared.pieces[i];
+  for (Piece piece : pieces) {
     const Index run = piece.counts[2], whole = run < 2 * extent ? run : run - run % extent;
     piece.counts[2] = whole;
     cut.push_back(piece);
@@ -100,22 +99,19 @@ CellLayout cell_layout(const Distribution& distribution, const Cell& cell, const
 void append_blocks(const SharedBox& box, const IndexMap& map, const CellLayout& source, const CellLayout& target,
                    std::vector<StridedBlock>& blocks) {
   const TiledAxes tiled = tiled_axes(box, map);
-  SharedBox cut = box;
+  std::array<const std::vector<Piece>*, max_dims> lists{};
   std::vector<Piece> rows, columns;
   AxisArray piece_counts{};
   for (int axis = 0; axis < map.ndim(); ++axis) {
-    SharedIndices& shared = cut[at(axis)];
-    if (tiled.has(axis)) {
-      std::vector<Piece>& pieces = axis == tiled.rows ? rows : columns;
-      pieces = cut_runs(shared, tiled.extent(axis));
-      shared.pieces = pieces.data();
-      shared.piece_count = static_cast<Index>(pieces.size());
-    }
-    piece_counts[at(axis)] = shared.piece_count;
+    const std::vector<Piece>& whole = box[at(axis)]->pieces;
+    std::vector<Piece>& cut = axis == tiled.rows ? rows : columns;
+    if (tiled.has(axis)) cut = cut_runs(whole, tiled.extent(axis));
+    lists[at(axis)] = tiled.has(axis) ? &cut : &whole;
+    piece_counts[at(axis)] = static_cast<Index>(lists[at(axis)]->size());
   }
   for_each_coordinates(piece_counts, map.ndim(), [&](const AxisArray& choice) {
     std::array<const Piece*, max_dims> pieces;
-    for (int axis = 0; axis < map.ndim(); ++axis) pieces[at(axis)] = cut[at(axis)].pieces + choice[at(axis)];
+    for (int axis = 0; axis < map.ndim(); ++axis) pieces[at(axis)] = lists[at(axis)]->data() + choice[at(axis)];
     set_block(blocks.emplace_back(), pieces, map, source, target, tiled);
   });
 }

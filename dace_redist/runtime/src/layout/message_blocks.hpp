@@ -29,13 +29,13 @@ struct CellLayout {
 CellLayout cell_layout(const Distribution& distribution, const Cell& cell, const AxisArray& extents,
                        const LocalLayout* local);
 
-/// The indices that two cells share along a source axis.
-struct SharedIndices {
-  const Piece* pieces = nullptr;
-  Index piece_count = 0;
-  Index count = 0;  // of the indices of all pieces
+/// The indices that a cell shares, along one source axis, with a coordinate of the other distribution.
+struct Overlap {
+  Index coordinate = 0, extent = 0;  // of the other distribution: the coordinate, and its number of indices
+  Index count = 0;                   // of shared indices
+  std::vector<Piece> pieces{};
 };
-using SharedBox = std::array<SharedIndices, max_dims>;  // [ndim] by source axis
+using SharedBox = std::array<const Overlap*, max_dims>;  // [ndim] by source axis
 
 /// Appends the blocks of the elements that two cells share. Blocks and their order depend on `box` and `map` only, so
 /// that sender and receiver have them in one order.

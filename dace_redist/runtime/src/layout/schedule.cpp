@@ -23,16 +23,15 @@ struct ReplicaPeer {
 /// be cut into slices, one for each replica of the target.
 class ReplicaRoutes {
  public:
-  ReplicaRoutes(const Distribution& source, const Distribution& target, const ReplicaPolicy& policy, Index rank,
-                bool sends)
-      : source_(source),
-        target_(target),
-        policy_(policy),
-        gathers_(policy.kind == ReplicaPolicy::allgather),
+  ReplicaRoutes(const ScheduleArguments& arguments, bool sends)
+      : source_(arguments.source),
+        target_(arguments.target),
+        policy_(arguments.policy),
+        gathers_(policy_.kind == ReplicaPolicy::allgather),
         sends_(sends),
-        rank_(rank),
-        replica_((sends ? source : target).replica_of(rank)) {
-    if (policy.scatter_target || gathers_) slice_axis_ = slice_axis(target);
+        rank_(arguments.rank),
+        replica_((sends ? source_ : target_).replica_of(rank_)) {
+    if (policy_.scatter_target || gathers_) slice_axis_ = slice_axis(target_);
   }
 
   /// The slices of target cells that the rank sends, or receives.
@@ -112,33 +111,10 @@ class ReplicaRoutes {
   int slice_axis_ = -1;         // of the target; -1: cells are not cut into slices
 };
 
-/// The indices that a cell shares, along one source axis, with one coordinate of the other distribution.
-struct AxisOverlap {
-  Index coordinate = 0, extent = 0;  // of the other distribution: the coordinate, and its number of indices
-  Index count = 0;                   // of shared indices
-  Index first_piece = 0, piece_count = 0;
-};
-
-/// All of them along one source axis.
-struct AxisOverlaps {
-  std::vector<AxisOverlap> by_coordinate;
-  std::vector<Piece> pieces;
-};
-
 /// A part of a message: the elements that one source cell and one target cell share.
 struct CellPair {
   Message message;
   Index source_cell = 0, target_cell = 0;
-};
-
-/// The arguments of make_schedule().
-struct Transfer {
-  const Distribution &source, &target;
-  const IndexMap& map;
-  Index rank;
-  bool with_blocks;
-  const Layouts &source_layouts, &target_layouts;
-  const ReplicaPolicy& policy;
 };
 
 /// Collects what a rank sends, or what it receives: for each of its cells ("own"), the pairs with all overlapping cells
@@ -146,18 +122,18 @@ struct Transfer {
 class Collector {
  public:
   /// \param with_self  the self copy is among the messages.
-  Collector(const Transfer& transfer, bool sends, bool with_self)
-      : transfer_(transfer),
+  Collector(const ScheduleArguments& arguments, bool sends, bool with_self)
+      : arguments_(arguments),
         sends_(sends),
         with_self_(with_self),
-        own_(sends_ ? transfer.source : transfer.target),
-        other_(sends_ ? transfer.target : transfer.source),
-        own_layouts_(sends_ ? transfer.source_layouts : transfer.target_layouts),
-        other_layouts_(sends_ ? transfer.target_layouts : transfer.source_layouts),
-        routes_(transfer.source, transfer.target, transfer.policy, transfer.rank, sends) {}
+        own_(sends ? arguments.source : arguments.target),
+        other_(sends ? arguments.target : arguments.source),
+        own_layouts_(sends ? arguments.sources : arguments.targets),
+        other_layouts_(sends ? arguments.targets : arguments.sources),
+        routes_(arguments, sends) {}
 
   std::vector<Message> messages() {
-    const std::vector<Cell> cells = own_.cells(transfer_.rank);
+    const std::vector<Cell> cells = own_.cells(arguments_.rank);
     if (cells.empty()) return {};
     const std::vector<Index> slices = routes_.slices();
     for (const Cell& cell : cells)
@@ -171,22 +147,23 @@ class Collector {
     const Cell& cell;
     Index slice;
     CellLayout layout{};
-    std::vector<AxisOverlaps> overlaps{};  // [ndim] by source axis
+    std::vector<std::vector<Overlap>> overlaps{};  // [ndim] by source axis, with each coordinate of the other
   };
 
   static std::size_t at(int axis) { return static_cast<std::size_t>(axis); }
 
-  int own_axis(int source_axis) const { return sends_ ? source_axis : transfer_.map.target_axis(source_axis); }
-  int other_axis(int source_axis) const { return sends_ ? transfer_.map.target_axis(source_axis) : source_axis; }
+  int own_axis(int source_axis) const { return sends_ ? source_axis : arguments_.map.target_axis(source_axis); }
+  int other_axis(int source_axis) const { return sends_ ? arguments_.map.target_axis(source_axis) : source_axis; }
 
-  static const LocalLayout* find(const Layouts& layouts, Index rank) {
-    const auto entry = layouts.find(rank);
-    return entry == layouts.end() ? nullptr : &entry->second;
+  static const LocalLayout* find(const Layouts* layouts, Index rank) {
+    if (!layouts) return nullptr;
+    const auto entry = layouts->find(rank);
+    return entry == layouts->end() ? nullptr : &entry->second;
   }
 
   /// Adds the pairs of a cell with all cells of the other distribution.
   void add_cell(const Cell& cell, Index slice) {
-    const int ndim = transfer_.map.ndim();
+    const int ndim = arguments_.map.ndim();
     OwnCell own{cell, slice};
     AxisArray extents{}, overlap_counts{};
     own.overlaps.reserve(at(ndim));
@@ -194,36 +171,32 @@ class Collector {
       const Intervals indices = own_.intervals(cell, own_axis(axis));
       extents[at(own_axis(axis))] = indices.size();
       own.overlaps.push_back(find_overlaps(indices, axis, slice));
-      overlap_counts[at(axis)] = static_cast<Index>(own.overlaps.back().by_coordinate.size());
+      overlap_counts[at(axis)] = static_cast<Index>(own.overlaps.back().size());
     }
-    own.layout = cell_layout(own_, cell, extents, find(own_layouts_, transfer_.rank));
+    own.layout = cell_layout(own_, cell, extents, find(own_layouts_, arguments_.rank));
     std::vector<ReplicaPeer> peers;
     for_each_coordinates(overlap_counts, ndim, [&](const AxisArray& choice) { add_pair(own, choice, peers); });
   }
 
   /// The overlaps of `own` indices with each coordinate of the other distribution along a source axis.
-  AxisOverlaps find_overlaps(const Intervals& own, int axis, Index slice) const {
-    const int target_axis = transfer_.map.target_axis(axis);
-    const IndexMap::Window moved = transfer_.map.window(axis);  // of source indices, as `window`
+  std::vector<Overlap> find_overlaps(const Intervals& own, int axis, Index slice) const {
+    const int target_axis = arguments_.map.target_axis(axis);
+    const IndexMap::Window moved = arguments_.map.window(axis);  // of source indices, as `window`
     IndexMap::Window window = sends_ ? moved : routes_.window(moved, own, target_axis, slice);
     const Index from_own = sends_ ? moved.shift : -moved.shift, from_source = sends_ ? moved.shift : 0;
     const AxisSplit& split = other_.axes()[at(other_axis(axis))];
     const std::vector<Index> coordinates =
         overlapping_coordinates(own.shifted(from_own), split, window.lo + from_source, window.hi + from_source);
-    AxisOverlaps overlaps;
-    overlaps.by_coordinate.reserve(coordinates.size());
-    overlaps.pieces.reserve(coordinates.size());
+    std::vector<Overlap> overlaps;
+    overlaps.reserve(coordinates.size());
     for (const Index coordinate : coordinates) {
       const Intervals other = split.intervals(coordinate);
       if (sends_) window = routes_.window(moved, other, target_axis, slice);
-      const std::size_t first = overlaps.pieces.size();
+      Overlap overlap{coordinate, other.size()};
       append_overlap(sends_ ? own : other, (sends_ ? other : own).shifted(-moved.shift), window.lo, window.hi,
-                     overlaps.pieces);
-      if (overlaps.pieces.size() == first) continue;  // of another slice
-      Index count = 0;
-      for (std::size_t i = first; i < overlaps.pieces.size(); ++i) count += overlaps.pieces[i].count();
-      overlaps.by_coordinate.push_back({coordinate, other.size(), count, static_cast<Index>(first),
-                                        static_cast<Index>(overlaps.pieces.size() - first)});
+                     overlap.pieces);
+      for (const Piece& piece : overlap.pieces) overlap.count += piece.count();
+      if (overlap.count > 0) overlaps.push_back(std::move(overlap));  // else of another slice
     }
     return overlaps;
   }
@@ -236,27 +209,26 @@ class Collector {
     AxisArray extents{};
     SharedBox box{};
     Index count = 1;
-    for (int axis = 0; axis < transfer_.map.ndim(); ++axis) {
-      const AxisOverlaps& overlaps = own.overlaps[at(axis)];
-      const AxisOverlap& overlap = overlaps.by_coordinate[static_cast<std::size_t>(choice[at(axis)])];
+    for (int axis = 0; axis < arguments_.map.ndim(); ++axis) {
+      const Overlap& overlap = own.overlaps[at(axis)][static_cast<std::size_t>(choice[at(axis)])];
       other.coordinates[at(other_axis(axis))] = overlap.coordinate;
       extents[at(other_axis(axis))] = overlap.extent;
-      box[at(axis)] = {overlaps.pieces.data() + overlap.first_piece, overlap.piece_count, overlap.count};
+      box[at(axis)] = &overlap;
       count *= overlap.count;
     }
     other.number = other_.cell_number(other.coordinates);
     routes_.find_peers(sends_ ? own.cell : other, sends_ ? other : own.cell, own.slice, peers);
     for (const ReplicaPeer& peer : peers) {
-      if (peer.rank == transfer_.rank && !with_self_) continue;
+      if (peer.rank == arguments_.rank && !with_self_) continue;
       CellPair& pair = pairs_.emplace_back();
       pair.message.peer = peer.rank;
       pair.message.count = count;
       pair.message.turn = peer.turn;
       pair.source_cell = sends_ ? own.cell.number : other.number;
       pair.target_cell = sends_ ? other.number : own.cell.number;
-      if (!transfer_.with_blocks) continue;
+      if (!arguments_.with_blocks) continue;
       const CellLayout layout = cell_layout(other_, other, extents, find(other_layouts_, peer.rank));
-      append_blocks(box, transfer_.map, sends_ ? own.layout : layout, sends_ ? layout : own.layout,
+      append_blocks(box, arguments_.map, sends_ ? own.layout : layout, sends_ ? layout : own.layout,
                     pair.message.blocks);
     }
   }
@@ -281,10 +253,10 @@ class Collector {
     return messages;
   }
 
-  const Transfer& transfer_;
+  const ScheduleArguments& arguments_;
   const bool sends_, with_self_;
   const Distribution &own_, &other_;
-  const Layouts &own_layouts_, &other_layouts_;
+  const Layouts *own_layouts_, *other_layouts_;
   const ReplicaRoutes routes_;
   std::vector<CellPair> pairs_;
 };
@@ -298,14 +270,11 @@ bool scatters_target(const Distribution& source, const Distribution& target, Ind
   return bytes / target.replicas() * (target.replicas() - 1) * (source.replicas() - 1) >= min_saved_bytes;
 }
 
-RankSchedule make_schedule(const Distribution& source, const Distribution& target, const IndexMap& map, Index rank,
-                           bool with_blocks, const Layouts& source_layouts, const Layouts& target_layouts,
-                           const ReplicaPolicy& policy) {
-  const Transfer transfer{source, target, map, rank, with_blocks, source_layouts, target_layouts, policy};
-  RankSchedule schedule{Collector(transfer, true, true).messages(), Collector(transfer, false, false).messages(), {}};
-  schedule.self.peer = rank;
+RankSchedule make_schedule(const ScheduleArguments& arguments) {
+  RankSchedule schedule{Collector(arguments, true, true).messages(), Collector(arguments, false, false).messages(), {}};
+  schedule.self.peer = arguments.rank;
   const auto self = std::find_if(schedule.sends.begin(), schedule.sends.end(),
-                                 [rank](const Message& message) { return message.peer == rank; });
+                                 [&](const Message& message) { return message.peer == arguments.rank; });
   if (self != schedule.sends.end()) {
     schedule.self = std::move(*self);
     schedule.sends.erase(self);
@@ -313,10 +282,8 @@ RankSchedule make_schedule(const Distribution& source, const Distribution& targe
   return schedule;
 }
 
-std::vector<Message> received_messages(const Distribution& source, const Distribution& target, const IndexMap& map,
-                                       Index rank, const ReplicaPolicy& policy) {
-  const Layouts c_order;
-  return Collector({source, target, map, rank, false, c_order, c_order, policy}, false, true).messages();
+std::vector<Message> received_messages(const ScheduleArguments& arguments) {
+  return Collector(arguments, false, true).messages();
 }
 
 }  // namespace dace_redist

@@ -61,19 +61,22 @@ inline std::vector<Index> c_strides(const std::vector<Index>& shape) {
   return strides;
 }
 
+/// The elements that move, and the rank whose messages are wanted.
+struct ScheduleArguments {
+  const Distribution &source, &target;
+  const IndexMap& map;
+  Index rank;
+  ReplicaPolicy policy{};
+  bool with_blocks = true;           ///< false: only peers and counts
+  const Layouts* sources = nullptr;  ///< layouts of local arrays of this rank and of its peers; null: C order
+  const Layouts* targets = nullptr;
+};
+
 /// The messages of one rank. Cost: the sum over dimensions of the blocks met there, plus the messages of this rank;
 /// independent of the number of ranks and, but for tiles, of elements.
-///
-/// \param map  the elements that move, and their indices in the target.
-/// \param with_blocks  false: only peers and counts.
-/// \param source_layouts, target_layouts  of the local arrays of this rank and of its peers.
-/// \param policy  the replicas that send and receive.
-DR_API RankSchedule make_schedule(const Distribution& source, const Distribution& target, const IndexMap& map,
-                                  Index rank, bool with_blocks = true, const Layouts& source_layouts = {},
-                                  const Layouts& target_layouts = {}, const ReplicaPolicy& policy = {});
+DR_API RankSchedule make_schedule(const ScheduleArguments& arguments);
 
-/// The messages that one rank receives, its self copy among them, without blocks.
-DR_API std::vector<Message> received_messages(const Distribution& source, const Distribution& target,
-                                              const IndexMap& map, Index rank, const ReplicaPolicy& policy = {});
+/// The messages that one rank receives, its self copy among them.
+DR_API std::vector<Message> received_messages(const ScheduleArguments& arguments);
 
 }  // namespace dace_redist

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include "plan/exchange.hpp"
+
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
-
-#include "plan/plan.hpp"
 
 namespace dace_redist {
 namespace {
@@ -26,12 +27,19 @@ bool is_small_sum(const TensorProblem& tensor) {
   return nbytes < min_node_sum_bytes || (everyone && tensor.source.replicas() > max_node_sum_replicas);
 }
 
-}  // namespace
-
-DeviceTransports& device_transports() {
-  static DeviceTransports maker;
-  return maker;
+/// Places of the ranks in an order that goes node after node.
+std::vector<Index> places_of(const Topology& topology) {
+  const std::vector<int>& node_of = topology.node_of;
+  if (topology.one_node()) return {};
+  std::vector<std::size_t> order(node_of.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return node_of[a] < node_of[b]; });
+  std::vector<Index> places(order.size());
+  for (std::size_t place = 0; place < order.size(); ++place) places[order[place]] = static_cast<Index>(place);
+  return places;
 }
+
+}  // namespace
 
 Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem, std::vector<TensorProblem> tensors,
                    std::vector<std::size_t> numbers, ReplicaPolicy policy, const Stream& stream)
@@ -49,7 +57,7 @@ Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem,
             owner,
             context.tag(context.plans()),
             [this](const auto& sources, const auto& targets) { return plan_messages(sources, targets); }},
-      order_(link_.topology, context.size(), strategy_.on_node != nullptr),
+      places_(places_of(link_.topology)),
       reads_(problems_.size()),
       writes_(problems_.size()),
       sources_(problems_.size()),
@@ -68,29 +76,35 @@ Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem,
 }
 
 void Exchange::set_layouts() {
-  const Index rank = link_.rank();
   for (std::size_t t = 0; t < problems_.size(); ++t) {
-    const TensorProblem& tensor = problems_[t];
-    tensors_[t]->source = local_layout(tensor.source, tensor.source_array, rank, "source");
-    tensors_[t]->target = local_layout(tensor.target, tensor.target_array, rank, "target");
+    const TensorProblem& whole = problem_.tensors[numbers_[t]];
+    tensors_[t]->target = local_layout(whole.target, whole.target_array, link_.rank(), "target");
+    tensors_[t]->source =
+        gathers() ? tensors_[t]->target : local_layout(whole.source, whole.source_array, link_.rank(), "source");
   }
 }
 
-void Exchange::set_arrays(const std::vector<LocalArray>& sources, const std::vector<LocalArray>& targets) {
-  for (std::size_t t = 0; t < problems_.size(); ++t) {
-    problems_[t].source_array = (gathers() ? targets : sources)[numbers_[t]];
-    problems_[t].target_array = targets[numbers_[t]];
-  }
+void Exchange::replan() {
   set_layouts();
-  const std::vector<Layouts> in_c_order(problems_.size());
-  const Messages messages = plan_messages(in_c_order, in_c_order);
-  for (const Route& route : routes_) route.transport->replan(route.filter.of(messages));
+  const Messages messages = plan_messages();
+  for (const Route& route : routes_) route.transport->replan(part_of(messages, route.takes));
 }
 
-Messages Exchange::plan_messages(const std::vector<Layouts>& sources, const std::vector<Layouts>& targets) const {
+/// The place of a message in the order of messages. At each step every rank sends to one rank and receives from one, as
+/// far as it has messages, so that no target is hit by all ranks at once.
+Index Exchange::step(Index source, Index target) const {
+  const auto place = [&](Index rank) { return places_.empty() ? rank : places_[static_cast<std::size_t>(rank)]; };
+  return (place(target) - place(source) + link_.context.size()) % link_.context.size();
+}
+
+Messages Exchange::plan_messages() const {
+  return plan_messages(std::vector<Layouts>(problems_.size()), std::vector<Layouts>(problems_.size()));
+}
+
+/// \param sources, targets  layouts of the arrays of other ranks.
+Messages Exchange::plan_messages(std::vector<Layouts> sources, std::vector<Layouts> targets) const {
   const Index rank = link_.rank();
   Messages messages;
-  messages.self.peer = static_cast<int>(rank);
   std::map<Index, PeerMessage> sent, received;
   const auto add = [](PeerMessage& to, std::size_t tensor, const Message& from) {
     to.summand = from.turn;
@@ -98,24 +112,24 @@ Messages Exchange::plan_messages(const std::vector<Layouts>& sources, const std:
   };
   for (std::size_t t = 0; t < problems_.size(); ++t) {
     const TensorProblem& tensor = problems_[t];
-    Layouts source_layouts = sources[t], target_layouts = targets[t];
-    source_layouts[rank] = tensors_[t]->source;
-    target_layouts[rank] = tensors_[t]->target;
+    sources[t][rank] = tensors_[t]->source;
+    targets[t][rank] = tensors_[t]->target;
     const RankSchedule schedule =
-        make_schedule(tensor.source, tensor.target, maps_[t], rank, true, source_layouts, target_layouts, policy_);
+        make_schedule({tensor.source, tensor.target, maps_[t], rank, policy_, true, &sources[t], &targets[t]});
     for (const Message& message : schedule.sends) add(sent[message.peer], t, message);
     for (const Message& message : schedule.receives) add(received[message.peer], t, message);
     if (schedule.self.count > 0) add(messages.self, t, schedule.self);
   }
-  messages.self.nbytes = packed_bytes(messages.self.blocks, tensors_);
-  const Index steps = link_.context.size() * 2 + 2;  // more than a MessageOrder has
-  messages.self.step = messages.self.summand * steps * steps;
+  const auto finish = [&](PeerMessage& message, Index peer, Index step) {
+    message.peer = static_cast<int>(peer);
+    message.nbytes = packed_bytes(message.blocks, tensors_);
+    message.step = message.summand * link_.context.size() + step;
+  };
+  finish(messages.self, rank, 0);
   for (const bool sends : {true, false}) {
     std::vector<PeerMessage>& list = sends ? messages.sends : messages.receives;
     for (auto& [peer, message] : sends ? sent : received) {
-      message.peer = static_cast<int>(peer);
-      message.nbytes = packed_bytes(message.blocks, tensors_);
-      message.step = message.summand * steps * steps + (sends ? order_.step(rank, peer) : order_.step(peer, rank));
+      finish(message, peer, sends ? step(rank, peer) : step(peer, rank));
       list.push_back(std::move(message));
     }
     std::sort(list.begin(), list.end(), [](const PeerMessage& a, const PeerMessage& b) { return a.step < b.step; });
@@ -125,8 +139,7 @@ Messages Exchange::plan_messages(const std::vector<Layouts>& sources, const std:
 
 void Exchange::make(bool node_memory) {
   routes_.clear();
-  const std::vector<Layouts> in_c_order(problems_.size());
-  const Messages messages = plan_messages(in_c_order, in_c_order);
+  const Messages messages = plan_messages();
   const auto mark = [](std::vector<char>& moves, const PeerMessage& message) {
     for (const Block& block : message.blocks) moves[static_cast<std::size_t>(block.tensor)] = 1;
   };
@@ -134,71 +147,61 @@ void Exchange::make(bool node_memory) {
   mark(writes_, messages.self);
   for (const PeerMessage& message : messages.sends) mark(reads_, message);
   for (const PeerMessage& message : messages.receives) mark(writes_, message);
-  const TensorProblem& first = problems_.front();
-  bool separable = true;
-  if (policy_.kind == ReplicaPolicy::all) {
-    if (strategy_.sums && is_small_sum(first)) node_memory = false;
-    separable =
-        strategy_.on_node && node_memory && link_.topology.one_node() && !first.source.tiled() && !first.target.tiled();
-  }
-  const bool on_device =
-      std::any_of(problems_.begin(), problems_.end(), [](const TensorProblem& tensor) { return tensor.on_device(); });
-  if (!on_device) {
-    routes_ = make_routes(strategy_, link_, messages, node_memory, separable);
+  check_nodes(strategy_, link_, messages);
+  if (std::any_of(problems_.begin(), problems_.end(), [](const TensorProblem& one) { return one.on_device(); })) {
+    if (!make_device_transports) throw Error("this library was built without support for arrays in device memory");
+    for (auto& made : make_device_transports(strategy_, link_, messages, problems_, stream_, node_memory))
+      routes_.push_back({std::move(made), everything});
     return;
   }
-  if (!device_transports().make) throw Error("this library was built without support for arrays in device memory");
-  for (auto& transport :
-       device_transports().make(strategy_, link_, messages, problems_, stream_, node_memory, separable))
-    routes_.push_back({std::move(transport)});
+  const TensorProblem& first = problems_.front();
+  if (policy_.kind == ReplicaPolicy::all)  // one transport reduces partial results, in order
+    node_memory = node_memory && link_.topology.one_node() && !first.source.tiled() && !first.target.tiled() &&
+                  !(strategy_.sums && is_small_sum(first));
+  routes_ = make_routes(strategy_, link_, messages, node_memory);
 }
 
-void Exchange::begin(const Transfer& transfer) {
+std::string Exchange::set_arrays(const void* const* sources, void* const* targets) {
   for (std::size_t t = 0; t < problems_.size(); ++t) {
     const std::size_t number = numbers_[t];
-    targets_[t] = static_cast<char*>(transfer.targets[number]);
-    sources_[t] = gathers() ? targets_[t] : static_cast<const char*>(transfer.sources[number]);
-  }
-  transfer_ = &transfer;
-  for (const Route& route : routes_) route.transport->begin({sources_.data(), targets_.data()}, transfer.pace);
-}
-
-bool Exchange::progress(bool with_mpi) {
-  if (!transfer_) return false;
-  bool any = false, all_done = true;
-  for (const Route& route : routes_) {
-    Transport& transport = *route.transport;
-    if (!transport.done() && (with_mpi || transport.runs_without_mpi())) any |= transport.progress();
-    all_done = all_done && transport.done();
-  }
-  if (!all_done || !with_mpi) return any;  // the next exchange may begin with MPI calls
-  const Transfer& transfer = *std::exchange(transfer_, nullptr);
-  if (next_) next_->begin(transfer);
-  return true;
-}
-
-void Exchange::wake_partners() {
-  if (!transfer_) return;
-  for (const Route& route : routes_)
-    if (!route.transport->done()) route.transport->wake_partners();
-}
-
-bool Exchange::waits_for_node() const {
-  return !transfer_ || std::all_of(routes_.begin(), routes_.end(), [](const Route& route) {
-    return route.transport->done() || route.transport->runs_without_mpi();
-  });
-}
-
-std::string Exchange::missing_array(const void* const* sources, void* const* targets) const {
-  for (std::size_t t = 0; t < problems_.size(); ++t) {
-    const std::size_t number = numbers_[t];
-    const void *const target = targets[number], *const source = gathers() ? target : sources[number];
-    const bool no_source = reads_[t] && !source;
-    if (!no_source && (target || !writes_[t])) continue;
+    targets_[t] = static_cast<char*>(targets[number]);
+    sources_[t] = gathers() ? targets_[t] : static_cast<const char*>(sources[number]);
+    const bool no_source = reads_[t] && !sources_[t];
+    if (!no_source && (targets_[t] || !writes_[t])) continue;
     const char* const side = no_source && !gathers() ? "source" : "target";
     return problem_.tensors.size() > 1 ? text(side, "[", number, "]") : side;
   }
   return "";
+}
+
+void Exchange::begin(Pace pace) {
+  under_way_ = true;
+  pace_ = pace;
+  for (const Route& route : routes_) route.transport->begin({sources_.data(), targets_.data()}, pace);
+}
+
+bool Exchange::progress(bool with_mpi) {
+  if (!under_way_) return false;
+  bool any = false, all_done = true;
+  for (const auto& [transport, takes] : routes_) {
+    if (!transport->done() && (with_mpi || transport->runs_without_mpi())) any |= transport->progress();
+    all_done = all_done && transport->done();
+  }
+  if (!all_done || !with_mpi) return any;  // the next exchange may begin with MPI calls
+  under_way_ = false;
+  if (next_) next_->begin(pace_);
+  return true;
+}
+
+void Exchange::wake_partners() {
+  for (const Route& route : routes_)
+    if (under_way_ && !route.transport->done()) route.transport->wake_partners();
+}
+
+bool Exchange::waits_for_node() const {
+  return !under_way_ || std::all_of(routes_.begin(), routes_.end(), [](const Route& route) {
+    return route.transport->done() || route.transport->runs_without_mpi();
+  });
 }
 
 }  // namespace dace_redist

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "core/agreement.hpp"
-#include "plan/progress.hpp"
 #include "trace/trace.hpp"
 #include "transport/node_transport.hpp"
 
@@ -29,9 +28,9 @@ void warn_without_node_memory(const std::string& label, const std::string& reaso
 void PlanDeleter::operator()(Plan* plan) const {
   if (plan->thread_.joinable()) {
     plan->thread_.join();
-    plan->started_ = false;
+    plan->state_ = Plan::State::idle;
   }
-  if (!plan->failed_ && !plan->started_) delete plan;
+  if (!plan->failed_ && plan->state_ == Plan::State::idle) delete plan;
 }
 
 PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) {
@@ -39,12 +38,12 @@ PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) 
   Context& context = *shared;
   const bool node_memory = context.no_shared_memory().empty();
   PlanPointer plan;
-  std::string shortage;
-  std::uint64_t hash = 0;
+  std::string facts, shortage;
   const std::exception_ptr thrown = caught([&] {
     plan.reset(new Plan(comm, shared));
-    plan->prepare(describe, hash, shortage);
+    plan->prepare(describe, facts, shortage);
   });
+  const std::uint64_t hash = std::hash<std::string>()(facts);
   const auto rank = static_cast<std::uint64_t>(context.rank()), size = static_cast<std::uint64_t>(context.size());
   const bool short_here = node_memory && !shortage.empty();
   std::uint64_t mine[] = {thrown ? rank : size, short_here ? rank : size, hash, ~hash,
@@ -53,7 +52,7 @@ PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) 
   check(MPI_Allreduce(mine, lowest, 5, MPI_UINT64_T, MPI_MIN, context.comm()), "MPI_Allreduce");
   context.set_plans(static_cast<std::int64_t>(~lowest[4]));
   if (lowest[0] < size) throw_everywhere(context.comm(), thrown, static_cast<int>(lowest[0]));
-  if (lowest[2] != ~lowest[3]) throw_difference(context.comm(), plan->problem_);
+  if (lowest[2] != ~lowest[3]) throw_difference(context.comm(), facts);
   const bool uses_node = find_strategy(plan->problem_.strategy).on_node != nullptr;
   if (uses_node && (lowest[1] == rank || (!node_memory && rank == 0)))
     warn_without_node_memory(plan->problem_.label, shortage);
@@ -66,15 +65,15 @@ PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) 
 }
 
 /// The part of making a plan that is local.
-/// \param hash      of the problem.
+/// \param facts     set to what must be equal on all ranks.
 /// \param shortage  set to the reason why node-shared memory is not used, if there is one.
-void Plan::prepare(const std::function<Problem()>& describe, std::uint64_t& hash, std::string& shortage) {
+void Plan::prepare(const std::function<Problem()>& describe, std::string& facts, std::string& shortage) {
   number_ = context_->next_plan();
   shortage = context_->no_shared_memory();
   const bool node_memory = shortage.empty();
   problem_ = describe();
   const trace::Span span("plan", problem_.label.c_str(), problem_.strategy.c_str());
-  hash = agreement_hash(problem_);
+  facts = agreed_facts(problem_);
   check_problem(problem_, context_->size());
   make_exchanges();
   for (const auto& exchange : exchanges_) try {
@@ -120,7 +119,6 @@ void Plan::make_exchanges() {
     numbers.push_back(t);
   }
   if (!copied.empty()) add_exchange(std::move(copied), std::move(numbers), {});
-  transfer_ = {std::vector<const void*>(problem_.tensors.size()), std::vector<void*>(problem_.tensors.size())};
 }
 
 /// A reduction, in which each target replica may get a slice only, and then the exchange of the slices among the
@@ -136,24 +134,53 @@ void Plan::add_reduction(std::size_t number) {
   TensorProblem slices{tensor.target, tensor.target, target_bytes};
   slices.index_map = IndexMap(tensor.index_map, tensor.source, tensor.target).within_target();
   slices.source_memory = slices.target_memory = tensor.target_memory;
-  slices.source_array = slices.target_array = tensor.target_array;
   Exchange& reduction = *exchanges_.back();
   add_exchange({slices}, {number}, {ReplicaPolicy::allgather});
   reduction.set_next(exchanges_.back().get());
 }
 
+/// Has this thread use the plan alone. \throws Error if it failed; ArgumentError unless it is in the expected state.
+void Plan::enter(State expected) {
+  if (failed_ && expected == State::idle)
+    throw Error(text("\"", problem_.label, "\" failed before; free it and make another plan"));
+  State found = expected;
+  if (state_.compare_exchange_strong(found, State::busy)) return;
+  if (found == State::idle) throw ArgumentError("no transfer is under way: it was waited for, or not started");
+  throw ArgumentError(text("a transfer of \"", problem_.label, "\" is under way",
+                           found == State::busy ? " in another thread" : "", ": wait for it first"));
+}
+
+/// Runs `work` while no other thread uses the plan.
+template <class Work>
+void Plan::use(State before, State after, State after_error, const Work& work) {
+  enter(before);
+  const std::exception_ptr thrown = caught(work);
+  state_ = thrown ? after_error : after;
+  if (thrown) std::rethrow_exception(thrown);
+}
+
+void Plan::check_idle() const {
+  if (state_ != State::idle) throw ArgumentError("a transfer of the plan is under way: wait for it first");
+}
+
+void Plan::set_stream(Stream stream) {
+  use(State::idle, State::idle, State::idle, [&] { stream_ = stream; });
+}
+
 void Plan::set_arrays(const std::vector<LocalArray>& sources, const std::vector<LocalArray>& targets) {
-  for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {
-    local_layout(problem_.tensors[t].source, sources[t], rank(), "source");  // throws if an array does not fit
-    local_layout(problem_.tensors[t].target, targets[t], rank(), "target");
-  }
-  or_fail([&] {
-    for (const auto& exchange : exchanges_) exchange->set_arrays(sources, targets);
+  use(State::idle, State::idle, State::idle, [&] {
+    for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {
+      local_layout(problem_.tensors[t].source, sources[t], rank(), "source");  // throws if an array does not fit
+      local_layout(problem_.tensors[t].target, targets[t], rank(), "target");
+    }
+    or_fail([&] {
+      for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {
+        problem_.tensors[t].source_array = sources[t];
+        problem_.tensors[t].target_array = targets[t];
+      }
+      for (const auto& exchange : exchanges_) exchange->replan();
+    });
   });
-  for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {
-    problem_.tensors[t].source_array = sources[t];
-    problem_.tensors[t].target_array = targets[t];
-  }
 }
 
 void Plan::end(const std::exception_ptr& thrown) {
@@ -172,15 +199,9 @@ bool Plan::look_is_due() {
   return std::exchange(looked_, tick) != tick;
 }
 
-void Plan::check_idle() const {
-  if (started_) throw ArgumentError("a transfer of the plan is under way: wait for it first");
-}
-
-void Plan::check_ready(const void* const* sources, void* const* targets) {
-  if (failed_) throw Error(text("\"", problem_.label, "\" failed before; free it and make another plan"));
-  if (started_) throw Error(text("a transfer of \"", problem_.label, "\" is under way: wait for it first"));
+void Plan::take_arrays(const void* const* sources, void* const* targets) {
   for (const auto& exchange : exchanges_) {
-    const std::string missing = exchange->missing_array(sources, targets);
+    const std::string missing = exchange->set_arrays(sources, targets);
     if (missing.empty()) continue;
     const std::string message = text(missing, " is null, but elements of this rank's array are to be moved");
     fail(message);
@@ -190,91 +211,95 @@ void Plan::check_ready(const void* const* sources, void* const* targets) {
 
 void Plan::run(const void* const* sources, void* const* targets) {
   static std::mutex one_at_a_time;
-  check_ready(sources, targets);
-  std::unique_lock<std::mutex> locked(one_at_a_time, std::defer_lock);
-  if (thread_level() == MPI_THREAD_SERIALIZED) locked.lock();
-  run_to_end(sources, targets);
+  use(State::idle, State::idle, State::idle, [&] {
+    take_arrays(sources, targets);
+    std::unique_lock<std::mutex> locked(one_at_a_time, std::defer_lock);
+    if (thread_level() == MPI_THREAD_SERIALIZED) locked.lock();
+    run_to_end();
+  });
 }
 
 /// Moves the tensors in one go.
-void Plan::run_to_end(const void* const* sources, void* const* targets) {
+void Plan::run_to_end() {
   const trace::Span span("run", problem_.label.c_str(), problem_.strategy.c_str());
   or_fail([&] {
-    if (look_is_due()) context_->check_failures(number_);
-    begin(sources, targets, Pace::attended);
+    begin(Pace::attended);
     wait_until_done(false);
   });
 }
 
 void Plan::start(const void* const* sources, void* const* targets) {
-  check_ready(sources, targets);
-  const trace::Span span("start", problem_.label.c_str(), problem_.strategy.c_str());
-  or_fail([&] {
-    if (look_is_due()) context_->check_failures(number_);
-    Progress::instance().add(*this, [&] { begin(sources, targets, Pace::unattended); });
+  use(State::idle, State::started, State::idle, [&] {
+    take_arrays(sources, targets);
+    const trace::Span span("start", problem_.label.c_str(), problem_.strategy.c_str());
+    or_fail([&] { Progress::instance().add(*this, [&] { begin(Pace::unattended); }); });
   });
-  started_ = true;
 }
 
 void Plan::start_thread(const void* const* sources, void* const* targets, const std::function<void()>& finish) {
-  check_ready(sources, targets);
-  if (thread_level() < MPI_THREAD_MULTIPLE)
-    throw ArgumentError("progress by a thread needs MPI_Init_thread with MPI_THREAD_MULTIPLE; use progress by calls");
-  const std::size_t count = problem_.tensors.size();
-  thread_ended_ = false;
-  or_fail([&] {
-    thread_ = std::thread([this, finish, read = std::vector<const void*>(sources, sources + count),
-                           written = std::vector<void*>(targets, targets + count)]() noexcept {
-      failure_ = caught([&] {
-        run_to_end(read.data(), written.data());
-        finish();
+  use(State::idle, State::started, State::idle, [&] {
+    take_arrays(sources, targets);
+    if (thread_level() < MPI_THREAD_MULTIPLE)
+      throw ArgumentError("progress by a thread needs MPI_Init_thread with MPI_THREAD_MULTIPLE; use progress by calls");
+    thread_ended_ = false;
+    or_fail([&] {
+      thread_ = std::thread([this, finish]() noexcept {
+        failure_ = caught([&] {
+          run_to_end();
+          finish();
+        });
+        thread_ended_.store(true, std::memory_order_release);
       });
-      thread_ended_.store(true, std::memory_order_release);
     });
   });
-  started_ = true;
 }
 
 bool Plan::test() {
-  if (thread_.joinable()) return thread_ended_.load(std::memory_order_acquire);
-  const trace::Span span("progress");
-  Progress::Round round;
-  or_fail([&] {
-    do round = Progress::instance().advance(this);
-    while (round.any && !round.done);
-    if (!round.done) return context_->check_failures(number_);
-    if (failure_) std::rethrow_exception(failure_);
-    Progress::instance().remove(*this);
+  bool is_done = false;
+  use(State::started, State::started, State::started, [&] {
+    if (thread_.joinable()) {
+      is_done = thread_ended_.load(std::memory_order_acquire);
+      return;
+    }
+    const trace::Span span("progress");
+    or_fail([&] {
+      Progress::Round round;
+      do round = Progress::instance().advance(this);
+      while (round.any && !round.done);
+      is_done = round.done;
+      if (!is_done) return context_->check_failures(number_);
+      if (failure_) std::rethrow_exception(failure_);
+      Progress::instance().remove(*this);
+    });
   });
-  return round.done;
+  return is_done;
 }
 
 void Plan::wait(std::optional<Stream> stream) {
-  if (!std::exchange(started_, false)) throw Error("no transfer is under way: it was waited for, or not started");
-  if (thread_.joinable())
-    thread_.join();
-  else if (stream)
-    stream_ = *stream;
-  const trace::Span span("progress");
-  or_fail([&] {
-    wait_until_done(true);
-    Progress::instance().remove(*this);
+  use(State::started, State::idle, State::idle, [&] {
+    if (thread_.joinable())
+      thread_.join();
+    else if (stream)
+      stream_ = *stream;
+    const trace::Span span("progress");
+    or_fail([&] {
+      wait_until_done(true);
+      Progress::instance().remove(*this);
+    });
   });
 }
 
-void Plan::begin(const void* const* sources, void* const* targets, Pace pace) {
+void Plan::begin(Pace pace) {
+  if (look_is_due()) context_->check_failures(number_);
   failure_ = nullptr;
-  transfer_.sources.assign(sources, sources + problem_.tensors.size());
-  transfer_.targets.assign(targets, targets + problem_.tensors.size());
-  transfer_.pace = pace;
   for (const auto& exchange : exchanges_)
-    if (!exchange->gathers()) exchange->begin(transfer_);
+    if (!exchange->gathers()) exchange->begin(pace);
 }
 
 /// Waits until the transfer is done. One that was started is advanced with all others, under their lock.
 void Plan::wait_until_done(bool started) {
   Progress& all = Progress::instance();
-  Backoff backoff(exchanges_.front()->node_ranks());
+  Backoff backoff(static_cast<std::int64_t>(exchanges_.front()->topology().partners.size()));
   const auto for_node = [](const auto& exchange) { return exchange->waits_for_node(); };
   for (Progress::Round round; !round.done;) {
     const bool sleeps = !started && backoff.sleeps() && std::all_of(exchanges_.begin(), exchanges_.end(), for_node);

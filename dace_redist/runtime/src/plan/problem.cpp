@@ -2,17 +2,15 @@
 #include "plan/problem.hpp"
 
 #include <algorithm>
+#include <array>
 #include <complex>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
-#include <iomanip>
 #include <limits>
-#include <sstream>
 #include <string_view>
 
 #include "copy/stream_threshold.hpp"
-#include "core/agreement.hpp"
 #include "transport/context.hpp"
 
 namespace dace_redist {
@@ -21,105 +19,94 @@ namespace {
 std::string exact_text(std::int64_t number) { return std::to_string(number); }
 /// With 6 digits where these are exact.
 std::string exact_text(double number) {
-  const std::string brief = text(number);
-  return std::strtod(brief.c_str(), nullptr) == number ? brief : text(std::setprecision(17), number);
+  std::array<char, 32> words{};
+  for (const int digits : {6, 17}) {
+    std::snprintf(words.data(), words.size(), "%.*g", digits, number);
+    if (std::strtod(words.data(), nullptr) == number) break;
+  }
+  return words.data();
 }
 std::string exact_text(std::complex<double> number) {
   const std::string real = exact_text(number.real());
   return number.imag() == 0 ? real : text(real, " + ", exact_text(number.imag()), "i");
 }
 
-/// A name for each entry of an encoding, such as `source shape[1]`. The numbers of entries come before the entries.
-std::vector<std::string> entry_names(const char* name, const Encoding& encoding) {
-  std::vector<std::string> names;
-  const auto one = [&](const char* entry) { names.push_back(text(name, " ", entry)); };
-  const auto list = [&](const char* entry, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) names.push_back(text(name, " ", entry, "[", i, "]"));
-  };
-  one("kind");
-  one("number of dimensions");
-  const auto ndim = static_cast<std::size_t>(encoding[1]);
-  if (encoding[0] == blocked_kind) one("number of grid axes");
-  list("shape", ndim);
-  if (encoding[0] == blocked_kind) {
-    const auto grid_ndim = static_cast<std::size_t>(encoding[2]);
-    list("grid", grid_ndim);
-    list("dims", ndim);
-    list("block", ndim);
-    list("pins", grid_ndim);
-    one("number of ranks");
-    list("ranks", encoding.size() - names.size());
-  } else {
-    list("tile", ndim);
-    list("owner of tile", encoding.size() - names.size());
-  }
-  return names;
+/// Name and length of a list of numbers; the name of a single number has no bracket.
+struct NamedList {
+  const char* name;
+  Index count;
+};
+
+/// The lists of an encoding, one after another. Those that determine the length of others come first.
+std::vector<NamedList> lists_of(const Encoding& encoding) {
+  const auto size = static_cast<Index>(encoding.size()), ndim = encoding[1];
+  const NamedList kind{"kind", 1}, dimensions{"number of dimensions", 1}, shape{"shape[", ndim};
+  if (encoding[0] == tiled_kind)
+    return {kind, dimensions, shape, {"tile[", ndim}, {"owner of tile[", size - 2 - 2 * ndim}};
+  const Index axes = encoding[2];
+  return {kind,
+          dimensions,
+          {"number of grid axes", 1},
+          shape,
+          {"grid[", axes},
+          {"dims[", ndim},
+          {"block[", ndim},
+          {"pins[", axes},
+          {"number of ranks", 1},
+          {"ranks[", size - 4 - 3 * ndim - 2 * axes}};
 }
 
-/// As entry_names(), of an encoded IndexMap: axes only, or axes and region.
-std::vector<std::string> map_entry_names(std::size_t size, int ndim) {
-  std::vector<std::string> names;
-  for (const char* part : {"axes", "source offset of the region", "target offset of the region", "shape of the region"})
-    for (int i = 0; i < ndim && names.size() < size; ++i) names.push_back(text(part, "[", i, "]"));
-  return names;
+/// The lists of an encoded IndexMap, which may be wrong: axes only, or axes and region.
+std::vector<NamedList> map_lists(const Encoding& map, Index ndim) {
+  const auto size = static_cast<Index>(map.size());
+  if (size != 4 * ndim) return {{"axes[", size}};
+  return {{"axes[", ndim},
+          {"source offset of the region[", ndim},
+          {"target offset of the region[", ndim},
+          {"shape of the region[", ndim}};
 }
 
-/// Everything that must be equal on all ranks: a line with a name, and one with the value.
-/// \param by_name  numbers and entries of encodings have lines, too; else they are appended as they are.
-std::string agreed_lines(const Problem& problem, bool by_name) {
-  std::string lines;
+}  // namespace
+
+std::string agreed_facts(const Problem& problem) {
+  std::string facts;
   const auto add = [&](std::string_view name, std::string_view value) {
-    lines.append(name) += '\n';
-    lines.append(value) += '\n';
+    (facts.append(name) += '\n').append(value) += '\n';
   };
-  const auto add_number = [&](std::string_view name, auto number) {
-    if (by_name) return add(name, exact_text(number));
-    lines.append(reinterpret_cast<const char*>(&number), sizeof number);
-  };
-  const auto add_encoding = [&](const Encoding& encoding, const auto& entry_names) {
-    if (!by_name) lines.append(reinterpret_cast<const char*>(encoding.data()), encoding.size() * sizeof(Index)) += '\n';
-    const std::vector<std::string> names = by_name ? entry_names() : std::vector<std::string>{};
-    for (std::size_t at = 0; at < names.size(); ++at) add(names[at], std::to_string(encoding[at]));
+  const auto add_lists = [&](std::string_view prefix, const Encoding& encoding, const std::vector<NamedList>& lists) {
+    auto number = encoding.begin();
+    for (const auto& [name, count] : lists) {
+      facts.append(prefix).append(name) += '\n';
+      for (Index n = 0; n < count; ++n) facts.append(n > 0 ? " " : "") += std::to_string(*number++);
+      facts += '\n';
+    }
   };
   const auto place = [](Memory memory) { return memory == Memory::host ? "main memory" : "a device"; };
   add("strategy", problem.strategy);
   each_option([&](const auto& option) {
-    if (std::strcmp(option.name, "threads") != 0) add_number(option.name, problem.options.*option.member);
+    if (std::strcmp(option.name, "threads") != 0) add(option.name, exact_text(problem.options.*option.member));
   });
   const char* const node_ranks = std::getenv(node_ranks_variable);
   add(node_ranks_variable, node_ranks ? node_ranks : "not set");
-  add_number("number of tensors", static_cast<Index>(problem.tensors.size()));
+  add("number of tensors", std::to_string(problem.tensors.size()));
   for (const TensorProblem& tensor : problem.tensors) {
     const ElementOperation& operation = tensor.operation;
-    add_number("element size in bytes", tensor.element_bytes);
+    add("element size in bytes", std::to_string(tensor.element_bytes));
     add("memory of the source array", place(tensor.source_memory));
     add("memory of the target array", place(tensor.target_memory));
     add("type of the source's elements", element_name(operation.source));
     add("type of the target's elements", element_name(operation.target));
-    add_number("alpha", operation.alpha);
-    add_number("beta", operation.beta);
+    add("alpha", exact_text(operation.alpha));
+    add("beta", exact_text(operation.beta));
     add("conj", operation.conjugate ? "1" : "0");
     add("op", reduction_names[static_cast<std::size_t>(operation.reduction)]);
-    add_encoding(tensor.source.encoding(), [&] { return entry_names("source", tensor.source.encoding()); });
-    add_encoding(tensor.target.encoding(), [&] { return entry_names("target", tensor.target.encoding()); });
-    add_number("the length of axes and region", static_cast<Index>(tensor.index_map.size()));
-    add_encoding(tensor.index_map, [&] { return map_entry_names(tensor.index_map.size(), tensor.source.ndim()); });
+    add_lists("source ", tensor.source.encoding(), lists_of(tensor.source.encoding()));
+    add_lists("target ", tensor.target.encoding(), lists_of(tensor.target.encoding()));
+    add("the length of axes and region", std::to_string(tensor.index_map.size()));
+    add_lists("", tensor.index_map, map_lists(tensor.index_map, tensor.source.ndim()));
   }
-  return lines;
+  return facts;
 }
-
-/// The first value that differs.
-std::string first_difference(const std::string& first, const std::string& other, int rank) {
-  std::istringstream in_first(first), in_other(other);
-  std::string name, value, other_name, other_value;
-  do {
-    std::getline(in_first, name) && std::getline(in_first, value);
-    std::getline(in_other, other_name) && std::getline(in_other, other_value);
-  } while (in_first && in_other && value == other_value);
-  return text("the ranks differ: ", name, " is ", value, " on rank 0 and ", other_value, " on rank ", rank);
-}
-
-}  // namespace
 
 void check_problem(const Problem& problem, int ranks) {
   check_options(problem.options);
@@ -142,16 +129,6 @@ void check_problem(const Problem& problem, int ranks) {
                          " ranks; start the program with mpiexec -n ", distribution->ranks_needed(),
                          ", or pass a larger communicator"));
   }
-}
-
-std::uint64_t agreement_hash(const Problem& problem) {
-  return std::max<std::uint64_t>(std::hash<std::string>()(agreed_lines(problem, false)), 1);
-}
-
-void throw_difference(MPI_Comm comm, const Problem& problem) {
-  const std::string mine = agreed_lines(problem, true), first = broadcast_text(comm, mine, 0);
-  const int other = lowest_rank(comm, mine != first);
-  throw Error(broadcast_text(comm, first_difference(first, mine, other), std::max(0, other)));
 }
 
 LocalLayout local_layout(const Distribution& distribution, const LocalArray& array, Index rank, const char* side) {

@@ -2,15 +2,13 @@
 #pragma once
 
 /// \file
-/// What a plan is made for, and the comparison between ranks. Start reading at: Problem.
+/// The tensors, strategy and options of a plan. Start reading at: Problem.
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "copy/element_operation.hpp"
 #include "core/memory.hpp"
-#include "core/mpi.hpp"
 #include "core/options.hpp"
 #include "layout/distribution.hpp"
 #include "layout/schedule.hpp"
@@ -20,8 +18,6 @@ namespace dace_redist {
 /// A local array, in elements; empty: as large as this rank's part, in C order.
 struct LocalArray {
   std::vector<Index> shape, strides;
-
-  bool operator==(const LocalArray& other) const { return shape == other.shape && strides == other.strides; }
 };
 
 /// A tensor, where it moves from and to.
@@ -48,12 +44,8 @@ struct Problem {
 /// \throws Error if an option, element size or operation is wrong, or a distribution needs more ranks than there are.
 void check_problem(const Problem& problem, int ranks);
 
-/// Hash of everything that must be equal on all ranks; never 0.
-std::uint64_t agreement_hash(const Problem& problem);
-
-/// \throws Error on every rank, naming the first difference between the problems of two ranks. Collective, for ranks
-///     whose hashes differ.
-void throw_difference(MPI_Comm comm, const Problem& problem);
+/// Everything that must be equal on all ranks, as throw_difference() takes it.
+std::string agreed_facts(const Problem& problem);
 
 /// The layout of a rank's array; without strides if it lies in C order. Of a tensor of 0 dimensions the first element
 /// of an array of any number of dimensions is taken; the array of a rank that owns nothing is ignored. \throws Error if

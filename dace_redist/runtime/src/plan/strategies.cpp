@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 
 #include "transport/chunk_transport.hpp"
 #include "transport/join_transport.hpp"
@@ -59,61 +58,40 @@ void check_nodes(const Strategy& strategy, const Link& link, const Messages& mes
                          " and ", message.peer, " are on different nodes; use Hierarchical"));
 }
 
-Messages MessageFilter::of(Messages messages) const {
-  if (!self) messages.self = {};
-  if (!takes) return messages;
+Messages part_of(Messages messages, const MessageFilter& takes) {
+  if (!takes(messages.self)) messages.self = {};
   for (auto* list : {&messages.sends, &messages.receives})
     list->erase(std::remove_if(list->begin(), list->end(), std::not_fn(takes)), list->end());
   return messages;
 }
 
-std::vector<Route> make_routes(const Strategy& strategy, const Link& link, const Messages& messages, bool node_memory,
-                               bool separable) {
-  check_nodes(strategy, link, messages);
+std::vector<Route> make_routes(const Strategy& strategy, const Link& link, const Messages& messages, bool node_memory) {
   std::vector<Route> routes;
-  const auto add = [&](MakeTransport make, const MessageFilter& filter, int tag) {
+  const auto add = [&](MakeTransport make, int tag, const MessageFilter& takes) {
     Link own = link;
     own.tag += tag;
-    own.plan_messages = [plan = link.plan_messages, filter](const auto& sources, const auto& targets) {
-      return filter.of(plan(sources, targets));
+    own.plan_messages = [plan = link.plan_messages, takes](const auto& sources, const auto& targets) {
+      return part_of(plan(sources, targets), takes);
     };
-    routes.push_back({make(own, filter.of(messages)), filter});
+    routes.push_back({make(own, part_of(messages, takes)), takes});
   };
   const MakeTransport others = strategy.between_nodes ? strategy.between_nodes : make_pipelined;
-  if (!separable) {
-    add(others, {}, 0);
+  const bool through_node = strategy.on_node && node_memory;
+  if (!through_node) {
+    add(others, 0, everything);
     return routes;
   }
-  const bool through_node = strategy.on_node && node_memory;
-  const auto stays = [&topology = link.topology, through_node](const PeerMessage& message) {
-    return through_node && topology.is_partner(message.peer);
+  const auto stays = [&topology = link.topology](const PeerMessage& message) {
+    return topology.is_partner(message.peer);
   };
-  const bool joins = through_node && strategy.short_between_nodes && !link.topology.one_node();
-  const Index max_joined = joins ? std::min(link.options.chunk_bytes, max_joined_bytes) : -1;
+  const Index max_joined = strategy.short_between_nodes ? std::min(link.options.chunk_bytes, max_joined_bytes) : -1;
   const auto is_joined = [=](const PeerMessage& message) { return !stays(message) && message.nbytes <= max_joined; };
-  if (!through_node || !link.topology.one_node())
-    add(others, {[=](const PeerMessage& message) { return !stays(message) && !is_joined(message); }, !through_node}, 0);
-  if (joins) add(strategy.short_between_nodes, {is_joined, false}, 1);
-  if (through_node) add(strategy.on_node, {stays, true}, 3);
-  return routes;
-}
-
-MessageOrder::MessageOrder(const Topology& topology, int ranks, bool by_node) : ranks_(ranks) {
-  if (!by_node || topology.one_node()) return;
-  std::map<int, Place> next;  // by lowest rank of a node: place of the next rank there
-  for (const int node : topology.node_of) {
-    Place& place = next.insert({node, {static_cast<Index>(next.size()), 0}}).first->second;
-    places_.push_back(place);
-    max_node_ranks_ = std::max(max_node_ranks_, ++place.number);
+  if (!link.topology.one_node()) {
+    add(others, 0, [=](const PeerMessage& message) { return !stays(message) && message.nbytes > max_joined; });
+    if (strategy.short_between_nodes) add(strategy.short_between_nodes, 1, is_joined);
   }
-  nodes_ = static_cast<Index>(next.size());
-}
-
-Index MessageOrder::step(Index source, Index target) const {
-  if (places_.empty()) return (target - source + ranks_) % ranks_;
-  const Place &from = places_[static_cast<std::size_t>(source)], &to = places_[static_cast<std::size_t>(target)];
-  return (to.node - from.node + nodes_) % nodes_ * max_node_ranks_ +
-         (to.number - from.number + max_node_ranks_) % max_node_ranks_;
+  add(strategy.on_node, 3, stays);
+  return routes;
 }
 
 }  // namespace dace_redist

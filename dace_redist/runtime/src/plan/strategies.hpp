@@ -33,43 +33,22 @@ const Strategy& find_strategy(const std::string& name);
 /// \throws Error if a message crosses nodes that the strategy cannot cross.
 void check_nodes(const Strategy& strategy, const Link& link, const Messages& messages);
 
-/// A part of the messages of an exchange; by default all of them.
-struct MessageFilter {
-  std::function<bool(const PeerMessage&)> takes = nullptr;  ///< null: all messages
-  bool self = true;                                         ///< whether the self copy is among them
+/// Whether a transport takes a message, also of the self copy.
+using MessageFilter = std::function<bool(const PeerMessage&)>;
 
-  Messages of(Messages messages) const;
-};
+inline bool everything(const PeerMessage&) { return true; }
 
-/// A transport of an exchange, with the messages that it moves.
+Messages part_of(Messages messages, const MessageFilter& takes);
+
+/// A transport of an exchange, and the messages that it moves.
 struct Route {
   std::unique_ptr<Transport> transport;
-  MessageFilter filter{};
+  MessageFilter takes;
 };
 
 /// The transports of a strategy for messages of tensors in main memory, in the order in which they begin.
 /// \param node_memory  whether messages may move through node-shared memory.
-/// \param separable    whether each message may move by another transport; false for partial results of tiles, and
-///     those that come from several nodes: one transport reduces them in order.
-/// \throws Error if a message crosses nodes that the strategy cannot cross.
 /// \throws NoSharedMemory if node-shared memory is too short on this rank.
-std::vector<Route> make_routes(const Strategy& strategy, const Link& link, const Messages& messages, bool node_memory,
-                               bool separable);
-
-/// The step of a message: at each step every rank sends to one rank and receives from one, as far as it has messages,
-/// so that no target is hit by all ranks at once. Node after node where there are several.
-class MessageOrder {
- public:
-  MessageOrder(const Topology& topology, int ranks, bool by_node);
-  Index step(Index source, Index target) const;
-
- private:
-  struct Place {
-    Index node = 0, number = 0;  // number of the rank on its node
-  };
-  Index ranks_;
-  std::vector<Place> places_;  // [ranks]; none: nodes do not matter
-  Index nodes_ = 1, max_node_ranks_ = 1;
-};
+std::vector<Route> make_routes(const Strategy& strategy, const Link& link, const Messages& messages, bool node_memory);
 
 }  // namespace dace_redist

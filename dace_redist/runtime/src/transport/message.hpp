@@ -86,6 +86,8 @@ class MessageCutter {
   /// The next part; of a group of several blocks, the first one.
   const StridedBlock& part() const { return parts_ == 1 ? blocks_[groups_[group_].first].box : part_; }
   int tensor() const { return groups_[group_].tensor; }
+  /// Bytes of an element of the next part, in a message.
+  Index element_bytes() const { return groups_[group_].element_bytes; }
   const std::vector<BlockGroup>& groups() const { return groups_; }
   std::size_t group() const { return group_; }
   /// Whether the part is the whole group.
@@ -112,7 +114,7 @@ class MessageCutter {
   }
 
  private:
-  Index part_bytes() const { return count_ * groups_[group_].element_bytes; }
+  Index part_bytes() const { return count_ * element_bytes(); }
   void open_group();
   void set_part();
 

@@ -171,8 +171,8 @@ void compare_shapes(std::vector<Channel>& channels) {
       if (channels[channels[c].shape].equally_shaped(channels[c])) break;
 }
 
-Index reduced_part_bytes(Index nbytes, const Options& options) {
-  return staging_of(nbytes, 1, 1, true, options).part_bytes;
+Index self_part_bytes(Index nbytes, std::size_t receivers, bool in_order, const Options& options) {
+  return staging_of(nbytes, 1, static_cast<Index>(receivers), in_order, options).part_bytes;
 }
 
 ChannelMemory::ChannelMemory(const Link& link, const std::vector<PeerMessage>& sends, bool in_order)

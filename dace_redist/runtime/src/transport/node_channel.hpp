@@ -152,8 +152,9 @@ class Channel {
 /// Numbers the channels by the shape of their blocks.
 void compare_shapes(std::vector<Channel>& channels);
 
-/// The largest piece of a message of partial results, which is the same for all that are reduced together.
-Index reduced_part_bytes(Index nbytes, const Options& options);
+/// The largest piece of the self copy: as of messages of as many bytes, with which it is copied or reduced.
+/// \param receivers, in_order  as for ChannelMemory.
+Index self_part_bytes(Index nbytes, std::size_t receivers, bool in_order, const Options& options);
 
 /// The channels that a rank sends, in one allocation of its arena that partners find by the numbers of context and
 /// plan. It is given back when all receivers have freed their plans, too.

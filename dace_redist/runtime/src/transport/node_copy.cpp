@@ -97,13 +97,13 @@ Index unpack_piece(const NodeTransfer& transfer, Channel& channel) {
 /// The channel whose next piece lies first in the source; with room for it, if asked so.
 Channel* first_in_source(std::vector<Channel>& sends, bool with_room);
 
-/// Where the next piece of a channel lies in the sources. The self copy of a row comes after the messages of that row,
-/// which is in the cache then: partners wait for messages.
+/// Where the next piece of a channel lies in the sources, in elements. The self copy of a row comes after the messages
+/// of that row, which is in the cache then: partners wait for messages.
 Index position(const Channel& channel) {
   constexpr int tensor_shift = 48;
-  const Index start =
-      channel.cutter.part().source_offset + (static_cast<Index>(channel.cutter.tensor()) << tensor_shift);
-  return channel.is_self() ? start + channel.part_bytes : start;
+  const MessageCutter& cutter = channel.cutter;
+  const Index start = cutter.part().source_offset + (static_cast<Index>(cutter.tensor()) << tensor_shift);
+  return channel.is_self() ? start + channel.part_bytes / cutter.element_bytes() : start;
 }
 
 bool has_room(Channel& channel) { return channel.protocol == Protocol::push || has_free_slot(channel); }

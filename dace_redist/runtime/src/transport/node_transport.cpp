@@ -92,7 +92,7 @@ NodeTransport::~NodeTransport() {
 }
 
 void NodeTransport::set_channels(Messages messages) {
-  const Index self_part = reduces_ ? reduced_part_bytes(messages.self.nbytes, link_.options) : link_.options.slot_bytes;
+  const Index self_part = self_part_bytes(messages.self.nbytes, messages.sends.size(), reduces_, link_.options);
   const bool first = sends_.empty();
   if (first) {
     sends_.reserve(messages.sends.size() + 1);

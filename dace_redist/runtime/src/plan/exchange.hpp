@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// A part of a plan: tensors that move by the transports of one strategy.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "layout/schedule.hpp"
+#include "plan/problem.hpp"
+#include "plan/strategies.hpp"
+
+namespace dace_redist {
+
+/// Makes the transports of tensors with arrays in a device's memory; set by the device room.
+inline std::vector<std::unique_ptr<Transport>> (*make_device_transports)(const Strategy& strategy, const Link& link,
+                                                                         Messages messages,
+                                                                         const std::vector<TensorProblem>& tensors,
+                                                                         const Stream& stream,
+                                                                         bool node_memory) = nullptr;
+
+/// Moves tensors of a plan. Transfers of an exchange do not overlap.
+class Exchange {
+ public:
+  /// \param owner    number of the plan.
+  /// \param problem  of the plan, whose local arrays are those of the exchange.
+  /// \param numbers  of the tensors, in the plan.
+  /// \param policy   with ReplicaPolicy::allgather the targets of the plan are the sources, too.
+  Exchange(Context& context, std::int64_t owner, const Problem& problem, std::vector<TensorProblem> tensors,
+           std::vector<std::size_t> numbers, ReplicaPolicy policy, const Stream& stream);
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  /// Plans the messages and makes the transports. Local; may be repeated without node-shared memory.
+  void make(bool node_memory);
+  const Topology& topology() const { return link_.topology; }
+  const std::vector<Route>& routes() const { return routes_; }
+  /// Takes over local arrays of the problem that have changed. Local.
+  void replan();
+  /// The exchange that begins when this one is done.
+  void set_next(Exchange* next) { next_ = next; }
+  /// Whether it gathers slices of the plan's targets; begins when the exchange that reduces them is done.
+  bool gathers() const { return policy_.kind == ReplicaPolicy::allgather; }
+
+  /// Sets the arrays of the next transfer, [tensors of the plan]. \return the first of them that is null although
+  /// elements of it move, such as `source[2]`; else empty.
+  std::string set_arrays(const void* const* sources, void* const* targets);
+  void begin(Pace pace);
+  /// Does what can be done, without MPI if asked so. \return whether that was anything.
+  bool progress(bool with_mpi);
+  bool done() const { return !under_way_; }
+  void wake_partners();
+  /// Whether all that is left are messages of the node.
+  bool waits_for_node() const;
+
+ private:
+  Messages plan_messages(std::vector<Layouts> sources, std::vector<Layouts> targets) const;
+  Messages plan_messages() const;
+  void set_layouts();
+  Index step(Index source, Index target) const;
+
+  const Problem& problem_;
+  const Strategy& strategy_;
+  std::vector<TensorProblem> problems_;
+  std::vector<std::size_t> numbers_;  // [tensors]
+  std::vector<IndexMap> maps_;        // [tensors]
+  ReplicaPolicy policy_;
+  const Stream& stream_;
+  Tensors tensors_;
+  const Link link_;                   // without the part of the messages of a transport
+  std::vector<Index> places_;         // [ranks] node after node; empty: of one node
+  std::vector<char> reads_, writes_;  // [tensors] whether elements move out of, or into, this rank's array
+  std::vector<Route> routes_;
+  Exchange* next_ = nullptr;
+
+  // Of the transfer at hand:
+  bool under_way_ = false;
+  Pace pace_ = Pace::attended;
+  std::vector<const char*> sources_;  // [tensors]
+  std::vector<char*> targets_;        // [tensors]
+};
+
+}  // namespace dace_redist

@@ -1,0 +1,33 @@
+"""
+The protocols of a node run clean under ThreadSanitizer, with two threads as ranks; it reports them if release stores or
+acquire loads are relaxed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from mpi_programs import SOURCES, compiled, compiled_room
+
+from dace_redist.native.toolchain import SOURCE_DIRECTORY
+
+SWITCHES = ["-O1", "-Wno-tsan", "-fsanitize=thread", f"-I{SOURCES}"]  # g++ warns that fences are unknown to it
+WRAPPED = "-Wl,--wrap=mmap,--wrap=munmap,--wrap=process_vm_readv"
+PROTOCOLS = [*SOURCE_DIRECTORY.glob("shm/*.cpp"), *SOURCE_DIRECTORY.glob("transport/node_*.cpp")]
+PROTOCOLS = sorted([*PROTOCOLS, SOURCE_DIRECTORY / "transport" / "message.cpp"])
+
+pytestmark = pytest.mark.compile
+
+
+@pytest.mark.parametrize("relaxed", ["", "RELEASE", "ACQUIRE"])
+def test_protocols_between_two_threads(relaxed):
+    objects = [str(compiled_room(room, SWITCHES)) for room in ("core", "layout", "copy", "trace")]
+    program, header = SOURCES / "threads.cpp", SOURCES / "relaxed.hpp"
+    relaxing = ["-include", str(header), f"-DRELAXED_{relaxed}"] if relaxed else []
+    binary = compiled("threads", [*SWITCHES, *relaxing, *objects, WRAPPED], [program, *PROTOCOLS], [program, header])
+    done = subprocess.run([binary], capture_output=True, text=True, timeout=60)
+    if "unexpected memory mapping" in done.stderr:
+        pytest.skip("this kernel places memory where ThreadSanitizer cannot have it (vm.mmap_rnd_bits)")
+    assert ("data race" in done.stderr) == bool(relaxed), done.stderr[-8000:]
+    assert (done.returncode == 0) == (not relaxed), done.stderr[-8000:]
