@@ -76,19 +76,41 @@ py::array_t<dr::Index> global_index(const dr::Distribution& distribution, dr::In
   return indices;
 }
 
-/// The indices of each tile of a rank.
-std::vector<Numbers> tile_ranges(const dr::Distribution& distribution, dr::Index rank) {
-  std::vector<Numbers> ranges;  // [lo_0, hi_0, lo_1, hi_1, ...] of each tile
+/// First index and end of each tile, or of the block, of a rank along each axis: [lo_0, hi_0, lo_1, hi_1, ...].
+std::vector<Numbers> cell_ranges(const dr::Distribution& distribution, dr::Index rank) {
+  std::vector<Numbers> ranges;
   for (const dr::Cell& cell : distribution.cells(rank)) {
-    Numbers range;
+    Numbers& range = ranges.emplace_back();
     for (int axis = 0; axis < distribution.ndim(); ++axis) {
       const dr::Intervals held = distribution.intervals(cell, axis);
-      range.push_back(held.start);
-      range.push_back(held.end);
+      range.insert(range.end(), {held.start, held.end});
     }
-    ranges.push_back(range);
   }
   return ranges;
+}
+
+/// The range of each rank's block, [ranks, ndim, 2]; zeros of ranks outside of the grid.
+py::array_t<dr::Index> block_bounds(const dr::Distribution& distribution) {
+  Numbers bounds;
+  const dr::Index ndim = distribution.ndim();
+  for (dr::Index rank = 0; rank < distribution.ranks_needed(); ++rank) {
+    const std::vector<Numbers> ranges = cell_ranges(distribution, rank);
+    const Numbers range = ranges.empty() ? Numbers(static_cast<std::size_t>(2 * ndim)) : ranges.front();
+    bounds.insert(bounds.end(), range.begin(), range.end());
+  }
+  return py::array_t<dr::Index>({distribution.ranks_needed(), ndim, dr::Index{2}}, bounds.data());
+}
+
+/// The messages of all ranks, of one replica of the source or of all.
+py::array_t<dr::Index> messages(const dr::Distribution& source, const dr::Distribution& target, const Numbers& map,
+                                bool all_replicas) {
+  const dr::IndexMap index_map(map, source, target);
+  const dr::ReplicaPolicy policy{all_replicas ? dr::ReplicaPolicy::all : dr::ReplicaPolicy::any};
+  Numbers rows;  // [messages, 3]
+  for (dr::Index rank = 0; rank < target.ranks_needed(); ++rank)
+    for (const dr::Message& message : dr::received_messages({source, target, index_map, rank, policy, false}))
+      rows.insert(rows.end(), {message.peer, rank, message.count});
+  return py::array_t<dr::Index>({static_cast<dr::Index>(rows.size() / 3), dr::Index{3}}, rows.data());
 }
 
 /// The axis of that number. \throws Error if there is none.
@@ -309,11 +331,12 @@ PYBIND11_MODULE(_core, module) {
       .def_property_readonly("first_rank", &dr::Distribution::first_rank)
       .def("block_count", [](const dr::Distribution& self, int axis) { return axis_of(self, axis).block_count(); })
       .def("block_begins", &block_begins)
+      .def("block_bounds", &block_bounds)
       .def("uniform_block", [](const dr::Distribution& self, int axis) { return axis_of(self, axis).uniform_block(); })
       .def("local_shape", &dr::Distribution::local_shape)
       .def("owner", &dr::Distribution::owner)
       .def("global_index", &global_index)
-      .def("tile_ranges", &tile_ranges);
+      .def("tile_ranges", &cell_ranges);
 
   module.def(
       "rank_schedule",
@@ -335,8 +358,7 @@ PYBIND11_MODULE(_core, module) {
       },
       py::arg("source"), py::arg("target"), py::arg("rank"), py::arg("with_blocks") = true,
       py::arg("index_map") = Numbers{}, py::arg("exchange") = -1, py::arg("element_bytes") = 0,
-      "The messages of one rank: (sends, receives, self), see schedule.py; of one exchange of a reduction, if that is "
-      "given: a turn, or the exchange of slices after all turns.");
+      "Messages of one rank: (sends, receives, self), of one exchange of a reduction if that is given.");
   module.def(
       "reduction_exchanges",
       [](const dr::Distribution& source, const dr::Distribution& target, dr::Index element_bytes) {
@@ -344,25 +366,9 @@ PYBIND11_MODULE(_core, module) {
       },
       py::arg("source"), py::arg("target"), py::arg("element_bytes"),
       "Number of exchanges of a reduction: its turns, and the exchange of slices if the target is scattered.");
-  module.def(
-      "held_elements",
-      [](const dr::Distribution& source, const dr::Distribution& target, dr::Index rank, const Numbers& map) {
-        const dr::IndexMap index_map(map, source, target);
-        dr::RankSchedule schedule =
-            dr::make_schedule({source, target, index_map, rank, {dr::ReplicaPolicy::all}, false});
-        if (schedule.self.count > 0) schedule.receives.push_back(std::move(schedule.self));
-        py::array_t<dr::Index> held({static_cast<py::ssize_t>(schedule.receives.size()), py::ssize_t{2}});
-        dr::Index* out = held.mutable_data();
-        for (const dr::Message& message : schedule.receives) {
-          *out++ = message.peer;
-          *out++ = message.count;
-        }
-        return held;
-      },
-      py::arg("source"), py::arg("target"), py::arg("rank"), py::arg("index_map") = Numbers{},
-      "Elements of a rank's target that each rank holds in the source, replicas included: rows of rank and count.");
-  module.def("tile_grid", &dr::tile_grid, py::arg("shape"), py::arg("tile"), py::arg("name"),
-             "Tiles per dimension, ceil(shape / tile); raises unless both are sizes.");
+  module.def("messages", &messages, py::arg("source"), py::arg("target"), py::arg("index_map") = Numbers{},
+             py::arg("all_replicas") = false, "Rows of sender, receiver and elements, self copies among them.");
+  module.def("tile_grid", &dr::tile_grid, py::arg("shape"), py::arg("tile"), py::arg("name"), "Tiles per dimension.");
   module.def(
       "check_index_map",
       [](const dr::Distribution& source, const dr::Distribution& target, const Numbers& map) {

@@ -25,6 +25,8 @@ def integers(name: str, values: Any, optional: bool = False) -> tuple[Size, ...]
     """Return ``values`` as a tuple of integers or symbols, and Nones if ``optional``."""
     if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
         raise TypeError(f"{name} must be a sequence of integers{' and None' if optional else ''}, got {values!r}")
+    if set(map(type, values)) == {int} and -(2**63) <= min(values) and max(values) < 2**63:  # as lists of many ranks
+        return tuple(values)
     return tuple(None if optional and v is None else _size(f"{name}[{i}]", v) for i, v in enumerate(values))
 
 
@@ -53,7 +55,7 @@ class _PlannerBacked:
     @property
     def is_symbolic(self) -> bool:
         """True if a size is a symbol, so that only the running program can check and use the distribution."""
-        return not all(isinstance(number, int) for number in self.encoded)
+        return not all(issubclass(kind, int) for kind in set(map(type, self.encoded)))
 
     @cached_property
     def core(self) -> _core.Distribution:

@@ -138,7 +138,7 @@ def _checked_weights(weights: npt.ArrayLike | None, ranks: int) -> Floats | None
 
 def _best_labels(moves: Sequence[Schedule], factors: Sequence[float], ranks: int, weights: Floats | None) -> list[int]:
     """Return the new rank of each rank of the targets."""
-    rows, columns, counts = _held(moves, factors, ranks)
+    rows, columns, counts = _held(moves, factors)
     same = list(range(ranks))
     if ranks > MAX_MATCHED_RANKS:
         labels = _largest_first(rows, columns, counts, ranks)
@@ -161,16 +161,11 @@ def _best_labels(moves: Sequence[Schedule], factors: Sequence[float], ranks: int
     return same if costs[0] <= costs[1] else labels
 
 
-def _held(moves: Sequence[Schedule], factors: Sequence[float], ranks: int) -> tuple[Integers, Integers, Floats]:
+def _held(moves: Sequence[Schedule], factors: Sequence[float]) -> tuple[Integers, Integers, Floats]:
     """Return the overlap of target and source parts as sparse triples (target rank, source rank, weight)."""
-    rows, columns, counts = [], [], []
-    for move, factor in zip(moves, factors, strict=True):
-        for rank in range(ranks):
-            found = _core.held_elements(move.source.core, move.target.core, rank, move.transform.encoded)
-            rows.append(np.full(len(found), rank, np.int64))
-            columns.append(found[:, 0])
-            counts.append(factor * found[:, 1])
-    return np.concatenate(rows), np.concatenate(columns), np.concatenate(counts)
+    found = [_core.messages(move.source.core, move.target.core, move.transform.encoded, True) for move in moves]
+    columns, rows, counts = np.concatenate(found).T
+    return rows, columns, counts * np.repeat(np.array(factors, np.float64), list(map(len, found)))
 
 
 def _largest_first(rows: Integers, columns: Integers, counts: Floats, ranks: int) -> list[int]:

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from dace_redist.einsum import Einsum, EinsumPlan, Group, Statement, plan_einsums
+from dace_redist.einsum.dataflow import EinsumProgram, planned
 from dace_redist.einsum.grids import given_grid
-from dace_redist.einsum.model import Model
-from dace_redist.einsum.order import Part, contraction_tree, groupings, passes_unhidden
-from dace_redist.einsum.program import EinsumProgram, EinsumStep, Walk
+from dace_redist.einsum.groupings import contraction_trees
+from dace_redist.einsum.problem import Problem
 from dace_redist.report.units import format_bytes
 
 #: Numbers of ranks that are compared.
@@ -74,7 +74,7 @@ class PublishedKernel:
 
     def published_bytes(self, ranks: int, itemsize: int = 8) -> float:
         """Bytes per rank that Deinsum's grids move, counted as for a plan of ours, see :meth:`published_plan`."""
-        return self._published_walk(ranks, itemsize).bytes_per_rank
+        return self.published_plan(ranks, itemsize).bytes_per_rank
 
     def published_plan(self, ranks: int, itemsize: int = 8) -> EinsumPlan:
         """
@@ -82,49 +82,27 @@ class PublishedKernel:
 
         Its reductions scatter or go to one rank, whatever moves less.
         """
-        walk = self._published_walk(ranks, itemsize)
-        program = walk.program
-        names = (program.inputs, program.outputs)
-        known = (program.statements, program.sizes, itemsize, ranks)
-        return EinsumPlan(*known, walk.groups, tuple(walk.moves), walk.homes, *names, walk.costs)
-
-    def _published_walk(self, ranks: int, itemsize: int) -> Walk:
         program = self._published_program(ranks, itemsize)
         grids = [dict(zip(indices, self.grids[indices][ranks], strict=True)) for _, indices in self.groups]
-        options = [
-            given_grid(step.part.einsum, step.extents, step.part.steps, grid)
-            for step, grid in zip(program.steps, grids, strict=True)
-        ]
-        model = Model(program, options)
+        options = [given_grid(step, grid, ranks) for step, grid in zip(program.steps, grids, strict=True)]
         found = []
         for rows in itertools.product(*(range(len(option)) for option in options)):
-            numbered = zip(rows, self.groups, strict=True)
-            groups = [_as_numbered(model.group(n, row), indices) for n, (row, (_, indices)) in enumerate(numbered)]
-            found.append(Walk(program, groups))
-        return min(found, key=lambda walk: walk.bytes_per_rank)
+            numbered = zip(options, rows, self.groups, strict=True)
+            groups = [_as_numbered(option.group(row), indices) for option, row, (_, indices) in numbered]
+            found.append(planned(program, groups))
+        return min(found, key=lambda plan: plan.bytes_per_rank)
 
     def _published_program(self, ranks: int, itemsize: int) -> EinsumProgram:
-        extents = self.extents(ranks)
         names = dict(zip(self.einsum.operands, self.operands, strict=True))
         statements: list[Statement] = []
-        steps: list[EinsumStep] = []
         for einsum, _ in self.groups:
             for operand in (*einsum.operands, einsum.result):
                 names.setdefault(operand, f"T_{operand}")
             operands = tuple(names[operand] for operand in einsum.operands)
-            statement = Statement(einsum, operands, names[einsum.result], self.name)
-            own = {index: extents[index] for index in einsum.indices + einsum.result if index in einsum.indices}
-            steps.append(EinsumStep(_whole(statement, own), operands, statement.result, len(statements), own))
-            statements.append(statement)
-        sizes = {name: tuple(extents[index] for index in indices) for indices, name in names.items()}
-        return EinsumProgram(tuple(statements), tuple(steps), sizes, (statements[-1].result,), {}, itemsize, ranks)
-
-
-def _whole(statement: Statement, extents: dict[str, int]) -> Part:
-    """Return all contractions of a statement as one part."""
-    tree = contraction_tree(statement, extents)
-    every = groupings(tree, statement.einsum, passes_unhidden(tree, len(statement.operands), extents))
-    return min(every, key=len)[0]
+            statements.append(Statement(einsum, operands, names[einsum.result], self.name))
+        problem = Problem(tuple(statements), self.shapes(self.extents(ranks)), ranks, itemsize)
+        trees = contraction_trees(statements, problem.extents, problem.sizes)
+        return EinsumProgram(problem, tuple(min(tree.groupings(), key=len)[0] for tree in trees))
 
 
 def _as_numbered(group: Group, indices: str) -> Group:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from dace_redist.report.text import count
+
 _DOTS = "..."
 
 
@@ -27,11 +29,11 @@ class Einsum:
 
     def __post_init__(self) -> None:
         known = set("".join(self.operands))
-        for index, count in Counter(self.result).items():
+        for index, times in Counter(self.result).items():
             if index not in known:
                 raise ValueError(f"einsum '{self}': the result has the index {index!r}, which no operand has")
-            if count > 1:
-                raise ValueError(f"einsum '{self}': the result has the index {index!r} {count} times, expected once")
+            if times > 1:
+                raise ValueError(f"einsum '{self}': the result has the index {index!r} {times} times, expected once")
 
     @classmethod
     def parse(cls, text: str, dimensions: Sequence[int] | None = None) -> Einsum:
@@ -49,22 +51,30 @@ class Einsum:
         operands = left.split(",")
         _check_letters(text, [*operands, right])
         if dimensions is not None and len(dimensions) != len(operands):
-            raise ValueError(f"einsum '{text}' has {_count(len(operands), 'operand')}, got {len(dimensions)} arrays")
-        if _DOTS in words:
-            operands, dots = _expanded(text, operands, dimensions)
-            right = right.replace(_DOTS, dots)
-        else:
-            dots = ""
-        for number, operand in enumerate(operands):
-            if dimensions is not None and len(operand) != dimensions[number]:
+            raise ValueError(f"einsum '{text}' has {count(len(operands), 'operand')}, got {len(dimensions)} arrays")
+        if dimensions is None and _DOTS in words:
+            raise ValueError(f"einsum '{text}': what ... stands for needs the number of dimensions of every operand")
+        lengths = [len(operand) for operand in operands] if dimensions is None else dimensions
+        for number, (operand, length) in enumerate(zip(operands, lengths, strict=True)):
+            if _DOTS in operand and len(operand) - len(_DOTS) > length:
+                raise ValueError(
+                    f"einsum '{text}': operand {number} ({operand!r}) has more indices than its array "
+                    f"dimensions, {length}"
+                )
+            if _DOTS not in operand and len(operand) != length:
                 raise ValueError(
                     f"einsum '{text}': operand {number} has the indices {operand!r}, "
-                    f"but its array has {_count(dimensions[number], 'dimension')}"
+                    f"but its array has {count(length, 'dimension')}"
                 )
-        if not arrow:
-            counts = Counter("".join(operands))
-            right = dots + "".join(sorted(i for i, count in counts.items() if count == 1 and i not in dots))
-        return cls(tuple(operands), right)
+        if arrow and _DOTS not in words:
+            return cls(tuple(operands), right)
+        from opt_einsum.parser import parse_einsum_input
+
+        try:
+            left, right, _ = parse_einsum_input((words, *((1,) * length for length in lengths)), shapes=True)
+        except ValueError as error:
+            raise ValueError(f"einsum '{text}': {error}") from None
+        return cls(tuple(left.split(",")), right)
 
     @cached_property
     def indices(self) -> str:
@@ -109,13 +119,13 @@ class Einsum:
         """
         if len(shapes) != len(self.operands):
             raise ValueError(
-                f"einsum '{self}' has {_count(len(self.operands), 'operand')}, got {_count(len(shapes), 'shape')}"
+                f"einsum '{self}' has {count(len(self.operands), 'operand')}, got {count(len(shapes), 'shape')}"
             )
         sizes: dict[str, tuple[Any, int]] = {}
         for number, (operand, shape) in enumerate(zip(self.operands, shapes, strict=True)):
             if len(operand) != len(shape):
                 raise ValueError(
-                    f"einsum '{self}': operand {number} ({operand!r}) needs {_count(len(operand), 'dimension')}, "
+                    f"einsum '{self}': operand {number} ({operand!r}) needs {count(len(operand), 'dimension')}, "
                     f"got the shape {tuple(shape)}"
                 )
             for index, size in zip(operand, shape, strict=True):
@@ -131,8 +141,17 @@ class Einsum:
         return f"{','.join(self.operands)}->{self.result}"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def canonical(operands: Sequence[tuple[Any, str]], result: str) -> tuple[Any, ...]:
+    """
+    Return the canonical form of an einsum, equal for equal results: operands sorted, indices renamed in order.
+
+    :param operands: Identity and indices of each operand.
+    :param result: Indices of the result.
+    """
+    ordered = sorted(operands, key=repr)
+    letters = dict(zip(dict.fromkeys("".join(term for _, term in ordered)), string.ascii_letters, strict=False))
+    terms = tuple("".join(letters[index] for index in term) for _, term in ordered)
+    return tuple(name for name, _ in ordered), terms, "".join(letters[index] for index in result)
 
 
 def _check_letters(text: str, words: Sequence[str]) -> None:
@@ -142,19 +161,3 @@ def _check_letters(text: str, words: Sequence[str]) -> None:
             raise ValueError(
                 f"einsum '{text}': {bad[0]!r} in {word!r} is not an index; expected letters, commas, one -> and (...)"
             )
-
-
-def _expanded(text: str, operands: Sequence[str], dimensions: Sequence[int] | None) -> tuple[list[str], str]:
-    """Replace ``...`` by letters in all operands; also return the letters of the operand that needs most of them."""
-    if dimensions is None:
-        raise ValueError(f"einsum '{text}': what ... stands for needs the number of dimensions of every operand")
-    missing = [n - len(o) + len(_DOTS) if _DOTS in o else 0 for o, n in zip(operands, dimensions, strict=True)]
-    for number, (operand, dots) in enumerate(zip(operands, missing, strict=True)):
-        if dots < 0:
-            raise ValueError(
-                f"einsum '{text}': operand {number} ({operand!r}) has more indices than its array dimensions, "
-                f"{dimensions[number]}"
-            )
-    free = [letter for letter in string.ascii_letters if letter not in text]
-    letters = "".join(free[: max(missing)])
-    return [o.replace(_DOTS, letters[len(letters) - n :]) for o, n in zip(operands, missing, strict=True)], letters

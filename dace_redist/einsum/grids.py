@@ -10,12 +10,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.einsum.expression import Einsum
-from dace_redist.einsum.factorisations import factorisations, useful_parts
-from dace_redist.einsum.order import ContractionStep
-from dace_redist.einsum.placement import Array, block_length, ceil_division
-
-Floats = npt.NDArray[np.float64]
+from dace_redist.einsum.groupings import EinsumStep
+from dace_redist.einsum.placement import Array, Floats, block_length, ceil_division
+from dace_redist.einsum.plan import Group, Reduction
 
 #: Maximum relative excess work of the busiest rank; grids with more are not considered.
 LOAD_TOLERANCE = 0.10
@@ -68,18 +65,14 @@ class Candidates:
     """
     K candidates for a group: its grid and the reduction of its partial results.
 
-    :param einsum: The group's einsum.
-    :param extents: Size of every index.
-    :param steps: The steps of the local evaluation.
+    :param step: The group's step.
     :param parts: Blocks along every index: (K, indices).
     :param scatter: Axis of the result along which partial results are scattered, or one of the constants above: (K,).
     :param least_load: Minimum over all grids of the operations of the busiest rank.
     :param replicas: Number of ranks that compute the block of one grid position redundantly.
     """
 
-    einsum: Einsum
-    extents: Mapping[str, int]
-    steps: tuple[ContractionStep, ...]
+    step: EinsumStep
     parts: Array
     scatter: Array
     least_load: float = math.inf
@@ -88,31 +81,45 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.parts)
 
+    def group(self, row: int) -> Group:
+        """Return a candidate as a group on ranks 0, 1, 2, ..."""
+        einsum, grid = self.step.einsum, tuple(self.parts[row].tolist())
+        partial, scatter = int(self.partial[row]), int(self.scatter[row])
+        over = "".join(index for index in einsum.summed if grid[einsum.indices.index(index)] > 1)
+        return Group(
+            **vars(self.step),
+            grid=grid,
+            ranks=tuple(range(math.prod(grid) * self.replicas)),
+            multiples=tuple(self.multiples[row].tolist()),
+            reduction=Reduction(over, partial, scatter if scatter >= 0 else None) if partial > 1 else None,
+            replicas=self.replicas,
+        )
+
     def chosen(self, which: npt.NDArray[np.bool_] | Array) -> Candidates:
         """Return the candidates at some positions."""
         return dataclasses.replace(self, parts=self.parts[which], scatter=self.scatter[which])
 
     def at(self, indices: str) -> list[int]:
         """Return the positions of indices in ``einsum.indices``."""
-        return [self.einsum.indices.index(index) for index in indices]
+        return [self.step.einsum.indices.index(index) for index in indices]
 
     @cached_property
     def partial(self) -> Array:
         """Number of ranks that hold partial sums of one element of the result: (K,)."""
-        return np.asarray(np.prod(self.parts[:, self.at(self.einsum.summed)], axis=1, dtype=np.int64))
+        return np.asarray(np.prod(self.parts[:, self.at(self.step.einsum.summed)], axis=1, dtype=np.int64))
 
     @cached_property
     def multiples(self) -> Array:
         """Number of equal pieces of a block along every index: (K, indices)."""
         multiples = np.ones_like(self.parts)
-        for axis, index in enumerate(self.at(self.einsum.result)):
+        for axis, index in enumerate(self.at(self.step.einsum.result)):
             multiples[:, index] = np.where(self.scatter == axis, self.partial, 1)
         return multiples
 
     @cached_property
     def sizes(self) -> Array:
         """Size of every index."""
-        return np.array([self.extents[index] for index in self.einsum.indices], np.int64)
+        return np.array(self.step.sizes, np.int64)
 
     @cached_property
     def pieces(self) -> Array:
@@ -127,7 +134,7 @@ class Candidates:
     @cached_property
     def load(self) -> Floats:
         """Operations of the busiest rank: (K,)."""
-        return np.asarray(sum(step.flops_per_point * self.block_product(step.indices) for step in self.steps))
+        return np.asarray(sum(step.flops_per_point * self.block_product(step.indices) for step in self.step.steps))
 
     @cached_property
     def excess_load(self) -> Floats:
@@ -141,18 +148,18 @@ class Candidates:
     @cached_property
     def operands(self) -> tuple[Layouts, ...]:
         """Blocks of the operands as the group requires them."""
-        return tuple(self._layouts(number) for number in range(len(self.einsum.operands)))
+        return tuple(self._layouts(number) for number in range(len(self.step.einsum.operands)))
 
     def _layouts(self, number: int) -> Layouts:
-        at = self.at(self.einsum.operands[number])
-        others = [index for index in range(len(self.einsum.indices)) if index not in at]
+        at = self.at(self.step.einsum.operands[number])
+        others = [index for index in range(len(self.step.einsum.indices)) if index not in at]
         replicas = self.replicas * np.prod(self.parts[:, others], axis=1, dtype=np.int64)
         return Layouts(self.parts[:, at], self.blocks[:, at], replicas)
 
     @cached_property
     def result(self) -> Layouts:
         """Blocks of the result after the reduction."""
-        at = self.at(self.einsum.result)
+        at = self.at(self.step.einsum.result)
         parts = self.parts[:, at] * self.multiples[:, at]
         return Layouts(parts, np.minimum(self.pieces[:, at], self.sizes[at]), np.full(len(self), self.replicas))
 
@@ -164,7 +171,7 @@ class Candidates:
     @cached_property
     def reduced(self) -> Floats:
         """Elements of partial results that a rank sends: (K,)."""
-        whole = self.block_product(self.einsum.result)
+        whole = self.block_product(self.step.einsum.result)
         scattered = whole * (self.partial - 1) / self.partial
         return np.where(self.scatter == TO_ROOT, whole, np.where(self.scatter >= 0, scattered, 0.0))
 
@@ -173,44 +180,30 @@ class Candidates:
         """Elements of all operands, of the result and, where it is reduced, of the reduced result: (K,)."""
         operands = sum(layouts.elements for layouts in self.operands)
         reduced = np.where(self.scatter == NO_REDUCTION, 0.0, self.result.elements)
-        return np.asarray(operands + self.block_product(self.einsum.result) + reduced)
+        return np.asarray(operands + self.block_product(self.step.einsum.result) + reduced)
 
 
-def candidates(
-    einsum: Einsum,
-    extents: Mapping[str, int],
-    steps: Sequence[ContractionStep],
-    ranks: int,
-    *,
-    whole: str = "",
-    footprint: float | None = None,
-    load: float = math.inf,
-) -> Candidates:
+def candidates(step: EinsumStep, ranks: int, *, footprint: float = math.inf, load: float = math.inf) -> Candidates:
     """
     Return the grids of at most ``ranks`` ranks whose busiest rank has nearly the minimum work.
 
     Grids of p ranks are tried for decreasing p, until even an even split exceeds the limit on work. An index has at
     most as many parts as elements, and no more than its block size requires.
 
-    :param einsum: The group's einsum.
-    :param extents: Size of every index.
-    :param steps: The steps of the local evaluation.
-    :param ranks: Available ranks.
-    :param whole: Indices that are not split; if these are all indices, every rank computes the whole.
     :param footprint: Maximum elements on a rank.
     :param load: Maximum operations of the busiest rank.
     :return: The candidates; empty if no grid fits.
     """
-    allowed = [useful_parts(extents[i], ranks) if i not in whole else frozenset((1,)) for i in einsum.indices]
-    total = sum(step.flops_per_point * math.prod(extents[i] for i in step.indices) for step in steps)
+    extents, tensors = step.extents, (*step.einsum.operands, step.einsum.result)
+    allowed = [useful_parts(n, ranks) if i not in step.whole else frozenset((1,)) for i, n in extents.items()]
+    total = sum(contraction.flops(extents) for contraction in step.steps)
+    elements = sum(math.prod(extents[i] for i in tensor) for tensor in tensors)
     most = min(ranks, math.prod(max(parts) for parts in allowed))
-    none, replicas = np.zeros((0, len(allowed)), np.int64), replicas_of(einsum, whole, ranks)
-    space = Candidates(einsum, extents, tuple(steps), none, np.zeros(0, np.int64), replicas=replicas)
-    elements = sum(math.prod(extents[i] for i in tensor) for tensor in (*einsum.operands, einsum.result))
+    space = _on_grids(step, np.zeros((0, len(allowed)), np.int64), ranks)
 
     def may_fit(count: int) -> bool:
         """True if an even split over this many ranks would fit."""
-        return total / count <= load * (1 + 1e-9) and (footprint is None or elements / count <= footprint)
+        return total / count <= load * (1 + 1e-9) and elements / count <= footprint
 
     best, used = space, most + 1
     while not len(best) and used > 1 and may_fit(used - 1):  # the largest number of ranks for which a grid fits
@@ -229,41 +222,61 @@ def candidates(
     return dataclasses.replace(found, least_load=least)
 
 
-def _fitting(space: Candidates, grids: Array, footprint: float | None, load: float) -> Candidates:
+def _fitting(space: Candidates, grids: Array, footprint: float, load: float) -> Candidates:
     """Return each grid with each reduction, as far as memory and work allow."""
     found = _with_reductions(dataclasses.replace(space, parts=grids, scatter=np.zeros(len(grids), np.int64)))
-    fits = found.load <= load * (1 + 1e-9)
-    if footprint is not None:
-        fits &= found.footprint <= footprint
-    return found.chosen(fits)
+    return found.chosen((found.load <= load * (1 + 1e-9)) & (found.footprint <= footprint))
 
 
-def replicas_of(einsum: Einsum, whole: str, ranks: int) -> int:
-    """Number of ranks that compute redundantly: all of them if no index can be split."""
-    return ranks if whole and set(einsum.indices) <= set(whole) else 1
-
-
-def given_grid(
-    einsum: Einsum,
-    extents: Mapping[str, int],
-    steps: Sequence[ContractionStep],
-    parts: Mapping[str, int],
-    replicas: int = 1,
-) -> Candidates:
+def given_grid(step: EinsumStep, parts: Mapping[str, int], ranks: int) -> Candidates:
     """Return the candidates of the user's grid; indices it leaves out are not split."""
-    row = np.array([[parts.get(index, 1) for index in einsum.indices]], np.int64)
-    return _with_reductions(Candidates(einsum, extents, tuple(steps), row, np.zeros(1, np.int64), replicas=replicas))
+    row = np.array([[parts.get(index, 1) for index in step.einsum.indices]], np.int64)
+    return _with_reductions(_on_grids(step, row, ranks))
+
+
+def _on_grids(step: EinsumStep, grids: Array, ranks: int) -> Candidates:
+    replicas = ranks if step.whole and set(step.einsum.indices) <= set(step.whole) else 1
+    return Candidates(step, grids, np.zeros(len(grids), np.int64), replicas=replicas)
 
 
 def _with_reductions(grids: Candidates) -> Candidates:
     """Return each grid with each reduction of its partial results."""
     reduces = grids.partial > 1
     options = [(grids.parts[~reduces], NO_REDUCTION), (grids.parts[reduces], TO_ROOT)]
-    sizes = [grids.extents[index] for index in grids.einsum.result]
-    at = grids.at(grids.einsum.result)
-    for axis, (size, index) in enumerate(zip(sizes, at, strict=True)):
+    for axis, (size, index) in enumerate(zip(grids.step.shape, grids.at(grids.step.einsum.result), strict=True)):
         long_enough = reduces & (grids.parts[:, index] * grids.partial <= size)
         options.append((grids.parts[long_enough], axis))
     scatter = [np.full(len(parts), axis, np.int64) for parts, axis in options]
     parts = np.concatenate([parts for parts, _ in options])
     return dataclasses.replace(grids, parts=parts, scatter=np.concatenate(scatter))
+
+
+def useful_parts(extent: int, ranks: int) -> frozenset[int]:
+    """Return the numbers of blocks of an axis, up to ``ranks``, for which no smaller number gives blocks as small."""
+    extent = max(extent, 1)
+    root = math.isqrt(extent)
+    blocks = {*range(1, root + 1), *(ceil_division(extent, parts) for parts in range(1, root + 2))}
+    return frozenset(parts for block in blocks if (parts := ceil_division(extent, block)) <= ranks)
+
+
+def factorisations(number: int, allowed: Sequence[frozenset[int]]) -> Array:
+    """Return all factorisations of a number with one allowed factor per index: shape (factorisations, indices)."""
+    divisors = _divisors(number)
+    grids, rest = np.zeros((1, 0), np.int64), np.array([number], np.int64)
+    for position, factors in enumerate(allowed):
+        last = position == len(allowed) - 1
+        rows, values = [], []
+        for factor in sorted(factors.intersection(divisors)):
+            fits = np.flatnonzero(rest == factor if last else rest % factor == 0)
+            rows.append(fits)
+            values.append(np.full(len(fits), factor, np.int64))
+        if not rows:
+            return np.zeros((0, len(allowed)), np.int64)
+        row, value = np.concatenate(rows), np.concatenate(values)
+        grids, rest = np.column_stack([grids[row], value]), rest[row] // value
+    return grids if len(allowed) or number == 1 else grids[:0]
+
+
+def _divisors(number: int) -> list[int]:
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})

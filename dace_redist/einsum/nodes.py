@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
 
-from dace_redist.einsum.grids import Candidates, Floats
-from dace_redist.einsum.placement import Array, Placement
-from dace_redist.einsum.plan import Group, Move
-from dace_redist.einsum.traffic import Pairs, row_major
+from dace_redist.einsum.grids import Candidates
+from dace_redist.einsum.placement import Array, Floats, Placement
+from dace_redist.einsum.plan import EinsumPlan, Group
+from dace_redist.einsum.traffic import messages
 from dace_redist.relabelling import assign
 
 
@@ -115,79 +115,59 @@ def internode_elements(found: Candidates, size: int, repeats: int = 1, fetched: 
     """
     Return a lower bound on the elements of operands and partial results sent between nodes, per candidate: (K,).
 
-    :param found: The candidates of a group.
-    :param size: Ranks per node.
-    :param repeats: Number of runs of the group.
     :param fetched: Numbers of the operands that are fetched once, not in each run.
     """
-    counts = [1 if number in fetched else repeats for number in range(len(found.einsum.operands))]
-    names = [*found.einsum.operands, found.einsum.result]
+    einsum = found.step.einsum
+    counts = [1 if number in fetched else repeats for number in range(len(einsum.operands))]
+    names = [*einsum.operands, einsum.result]
     blocks = [count * found.block_product(name) for name, count in zip(names, [*counts, repeats], strict=True)]
     return least_internode(found.parts, list(zip(map(found.at, names), blocks, strict=True)), size)[1]
 
 
-def node_tiles(group: Group, extents: Mapping[str, int], size: int) -> Nodes | None:
-    """
-    Assign the positions of a group's grid to nodes.
-
-    :param group: The group.
-    :param extents: Size of every index.
-    :param size: Ranks per node.
-    :return: None if the grid cannot be cut into nodes.
-    """
-    names = [*group.einsum.operands, group.einsum.result]
-    blocks = [math.prod(group.block(index, extents[index]) for index in indices) for indices in names]
-    axes = [[group.einsum.indices.index(index) for index in indices] for indices in names]
-    tensors = [(at, np.array([elements], np.float64)) for at, elements in zip(axes, blocks, strict=True)]
-    tile = least_internode(np.array([group.grid], np.int64), tensors, size)[0][0]
-    if size == 1 or not tile.all():
+def node_tiles(group: Group, size: int) -> Nodes | None:
+    """Assign the positions of a group's grid to nodes of ``size`` ranks; None if the grid cannot be cut into nodes."""
+    terms, indices = [*group.einsum.operands, group.einsum.result], group.einsum.indices
+    blocks = [np.array([math.prod(group.blocks[i] for i in term)], np.float64) for term in terms]
+    axes = [[indices.index(index) for index in term] for term in terms]
+    tile = least_internode(np.array([group.grid], np.int64), list(zip(axes, blocks, strict=True)), size)[0][0]
+    if size == 1 or not len(tile) or not tile.all():
         return None
     nodes = [p // m for p, m in zip(group.grid, tile.tolist(), strict=True)]
     along = np.indices(group.grid).reshape(len(group.grid), -1) // tile[:, None]
-    return Nodes(tuple(row_major(along, nodes).tolist()), size)
+    return Nodes(tuple(np.ravel_multi_index(tuple(along), nodes).tolist()), size)
 
 
-def internode_bytes(
-    groups: Sequence[Group],
-    moves: Sequence[Move],
-    sizes: Mapping[str, tuple[int, ...]],
-    itemsize: int,
-    size: int,
-    repeats: Sequence[int],
-) -> float:
+def bytes_between_nodes(plan: EinsumPlan, size: int) -> float:
     """
-    Return the bytes sent between nodes.
+    Return the bytes that a plan sends between nodes.
 
-    A block with replicas on q nodes crosses between nodes q - 1 times, as do partial sums that are reduced.
+    A block with replicas on q nodes crosses between nodes q - 1 times, as do partial sums that are reduced. A tensor
+    that is read before it is written is fetched once.
 
-    :param groups: The groups on their ranks.
-    :param moves: Redistributions between them.
-    :param sizes: Shape of every tensor.
-    :param itemsize: Bytes of an element.
     :param size: Ranks per node; 1: count the bytes sent between ranks.
-    :param repeats: Number of runs of each group. A tensor that is read before it is written is fetched once.
     """
     total = 0.0
     seen: set[str] = set()
-    for group, times in zip(groups, repeats, strict=True):
+    for number, group in enumerate(plan.groups):
         for name, placement in zip(group.operands, group.operand_placements, strict=True):
             if name not in seen:
-                total += _spread(placement, sizes[name], size)
+                total += _spread(placement, plan.sizes[name], size)
             seen.add(name)
         seen.add(group.result)
         if group.reduction is not None:
-            total += times * _spread(group.partial_placement, sizes[group.result], size)
-    for move in moves:
-        receivers, senders, elements = Pairs(move.source, move.target, sizes[move.tensor]).messages()
-        total += repeats[move.group] * float(elements[receivers // size != senders // size].sum())
-    return total * itemsize
+            total += plan.repeats(number) * _spread(group.partial_placement, plan.sizes[group.result], size)
+    for move in plan.moves:
+        senders, receivers, elements = messages(move.source, move.target, plan.sizes[move.tensor])
+        total += plan.repeats(move.group) * float(elements[receivers // size != senders // size].sum())
+    return total * plan.itemsize
 
 
 def _spread(placement: Placement, shape: tuple[int, ...], size: int) -> float:
     """Return the elements sent between nodes if each block is sent once to every node with a replica of it."""
-    low, high = placement.bounds(shape)
-    elements = np.prod(high - low, axis=0, dtype=np.int64)
-    cells = row_major(placement.coordinates, placement.parts)
-    on_node = np.unique(np.stack([cells, np.array(placement.ranks) // size]), axis=1)[0]
-    blocks, first = np.unique(cells, return_index=True)
-    return float(((np.bincount(on_node)[blocks] - 1) * elements[first]).sum())
+    low, high = placement.bounds_by_rank(shape)
+    held = np.flatnonzero((high > low).all(axis=0))
+    if not len(held):
+        return 0.0
+    elements, low = np.prod(high - low, axis=0)[held], low[:, held]
+    on_nodes, once = (np.unique(key, axis=1, return_index=True)[1] for key in (np.vstack([low, held // size]), low))
+    return float(elements[on_nodes].sum() - elements[once].sum())

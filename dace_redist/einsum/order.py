@@ -1,23 +1,17 @@
-"""Contraction order of a statement, and its division into groups. Start reading at: groupings."""
+"""Contraction order of a statement. Start reading at: contraction_steps."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-import opt_einsum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.statement import Statement
 
 #: Maximum number of operands for an exhaustive search of the contraction order.
 MAX_OPTIMAL_OPERANDS = 7
-#: Maximum number of intermediates for which every grouping is tried.
-MAX_FREE_INTERMEDIATES = 7
-#: Minimum operations per element of an intermediate; below, the contraction is memory-bound.
-MIN_FLOPS_PER_ELEMENT = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,55 +38,15 @@ class ContractionStep:
         return self.flops_per_point * math.prod(extents[index] for index in self.indices)
 
 
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """
-    Contractions computed together on one grid, before the grid is known.
-
-    :param einsum: Indices of the operands and of the result.
-    :param operands: Operands and earlier parts, numbered as in :class:`ContractionStep`.
-    :param number: Number of the result, that of its last step.
-    :param steps: The pairwise steps of the local evaluation, the last one last.
-    :param path: The steps as opt_einsum writes them.
-    :param whole: Indices that are never split. If these are all indices, every rank computes the whole.
-    :param equal: Pairs of equal indices of the only operand: only its diagonal is used.
-    """
-
-    einsum: Einsum
-    operands: tuple[int, ...]
-    number: int
-    steps: tuple[ContractionStep, ...]
-    path: tuple[tuple[int, ...], ...]
-    whole: str = ""
-    equal: tuple[tuple[str, str], ...] = ()
-
-
-def linear_system(einsum: Einsum) -> Part:
-    """
-    Return a linear system, see :class:`Statement`, as one part: its matrix is never split.
-
-    The factorisation of an n x n matrix counts as n^3 operations (2/3 n^3 exactly), each column as 2 n^2.
-
-    :param einsum: Its indices.
-    """
-    count, matrix = len(einsum.operands), einsum.operands[0]
-    columns = [index for index in einsum.result if index not in matrix] if count > 1 else [matrix[0]]
-    factors = ContractionStep((0,), matrix, matrix + matrix[0])
-    solution = ContractionStep((0, count - 1), einsum.result, matrix + "".join(columns))
-    return Part(einsum, tuple(range(count)), count, (factors, solution), (), matrix)
-
-
-def contraction_tree(
+def contraction_steps(
     statement: Statement, extents: Mapping[str, int], memory_elements: int | None = None
 ) -> tuple[ContractionStep, ...]:
     """
     Return the contraction order: diagonals and sums of single operands first, then the order of opt_einsum.
 
     An index of only one operand that the result lacks is summed over first. An operand with a repeated index is
-    replaced by its diagonal.
+    replaced by its diagonal. With one operand, or elementwise, a statement is a single step.
 
-    :param statement: A statement; with one operand, or elementwise, it is a single step.
-    :param extents: Size of every index.
     :param memory_elements: Maximum elements of an intermediate.
     :return: The steps in topological order, with the indices of ``statement.einsum.distinct``.
     """
@@ -135,6 +89,8 @@ def _tree(
     memory_elements: int | None,
 ) -> tuple[ContractionStep, ...]:
     """Return the steps of opt_einsum for operands by their numbers, taken in the given order."""
+    import opt_einsum
+
     operands = [there[number] for number in order]
     path, _ = opt_einsum.contract_path(
         f"{','.join(operands)}->{result}",
@@ -194,92 +150,3 @@ def _fits_matrix_product(operands: Sequence[str], result: str) -> bool:
     """True if the summed indices are adjacent, and in the same order, in each operand."""
     summed = "".join(index for index in operands[0] if index not in result)
     return all(summed in operand for operand in operands)
-
-
-def passes_unhidden(tree: Sequence[ContractionStep], operands: int, extents: Mapping[str, int]) -> dict[int, int]:
-    """
-    Return the memory traffic, in elements, of each intermediate whose contraction is memory-bound.
-
-    :param tree: The steps.
-    :param operands: Number of operands of the statement.
-    :param extents: Size of every index.
-    :return: By number of the intermediate; 0 if the contraction is compute-bound. Intermediates made of a single
-        operand are left out.
-    """
-    costs = {}
-    for number, step in enumerate(tree[:-1], operands):
-        if len(step.children) == 1:
-            continue
-        consumer = next(other for other in tree if number in other.children)
-        size = math.prod(extents[index] for index in step.result)
-        least = min(step.flops(extents), consumer.flops(extents))
-        costs[number] = 2 * size if least < MIN_FLOPS_PER_ELEMENT * size else 0
-    return costs
-
-
-def groupings(
-    tree: Sequence[ContractionStep], einsum: Einsum, unhidden: Mapping[int, int]
-) -> Iterator[tuple[Part, ...]]:
-    """
-    Yield the divisions of the contractions into connected groups, the largest number of groups first.
-
-    With more than ``MAX_FREE_INTERMEDIATES`` intermediates, a memory-bound intermediate is never stored: the
-    contractions that write and read it are in one group.
-
-    :param tree: The steps.
-    :param einsum: The statement's einsum.
-    :param unhidden: From :func:`passes_unhidden`.
-    :return: Parts in topological order.
-    """
-    inner, (einsum, equal) = list(unhidden), einsum.distinct
-    forced = [n for n in inner if unhidden[n]] if len(inner) > MAX_FREE_INTERMEDIATES else []
-    free = [number for number in inner if number not in forced]
-    for size in range(len(free) + 1 if len(free) <= MAX_FREE_INTERMEDIATES else 1):
-        for chosen in itertools.combinations(free, size):
-            parts = _parts(tree, einsum, {*forced, *chosen})
-            yield tuple(dataclasses.replace(part, equal=_equal(part.einsum, equal)) for part in parts)
-
-
-def _equal(einsum: Einsum, equal: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple((place, index) for place, index in equal.items() if place in einsum.indices)
-
-
-def _parts(tree: Sequence[ContractionStep], einsum: Einsum, merged: set[int]) -> tuple[Part, ...]:
-    count = len(einsum.operands)
-    names = dict(enumerate(einsum.operands)) | {count + n: step.result for n, step in enumerate(tree)}
-    parts = []
-    for number in range(count, count + len(tree)):
-        if number in merged:
-            continue
-        inside = sorted(_inside(tree, number, count, merged))
-        operands = sorted(
-            (c for n in inside for c in tree[n - count].children if c not in inside), key=_first(tree, count)
-        )
-        there, path = list(operands), []
-        for n in inside:
-            positions = sorted(there.index(child) for child in tree[n - count].children)
-            for position in reversed(positions):
-                there.pop(position)
-            there.append(n)
-            path.append(tuple(positions))
-        steps = tuple(tree[n - count] for n in inside)
-        own = Einsum(tuple(names[c] for c in operands), names[number])
-        parts.append(Part(own, tuple(operands), number, steps, tuple(path)))
-    return tuple(parts)
-
-
-def _first(tree: Sequence[ContractionStep], count: int) -> Callable[[int], int]:
-    """Return a sort key of operands and intermediates: the first operand of the statement that they contain."""
-
-    def first(number: int) -> int:
-        return number if number < count else min(map(first, tree[number - count].children))
-
-    return first
-
-
-def _inside(tree: Sequence[ContractionStep], number: int, count: int, merged: set[int]) -> Iterator[int]:
-    """Return the steps of the part that ends with a step."""
-    yield number
-    for child in tree[number - count].children:
-        if child in merged:
-            yield from _inside(tree, child, count, merged)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dace_redist.distribution import Distribution
 
 Array = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 def ceil_division(extent: Any, parts: Any) -> Any:
@@ -137,21 +138,30 @@ class Placement:
         )
 
     @cached_property
-    def replica_numbers(self) -> Array:
-        """Replica number of each grid position, row-major over the grid axes that hold replicas."""
-        axes = [axis for axis in range(len(self.grid)) if axis not in self.dims]
-        along = np.indices(self.grid).reshape(len(self.grid), -1)
-        number = np.zeros(len(self.ranks), np.int64)
-        for axis in axes:
-            number = number * self.grid[axis] + along[axis]
-        return number
+    def _bounds(self) -> dict[tuple[int, ...], Array]:
+        return {}
+
+    def bounds_by_rank(self, shape: Sequence[int], ranks: int | None = None) -> Array:
+        """
+        Return first index and end of each rank's block: shape (2, axes, ranks).
+
+        Ranks without elements along an axis, or outside of the grid, have zeros. A scalar is a vector of one element.
+
+        :param shape: Global shape.
+        :param ranks: Number of ranks, at least those named. Default: the largest rank named, plus one.
+        """
+        key = tuple(shape)
+        if key not in self._bounds:
+            self._bounds[key] = self.distribution(key).core.block_bounds().transpose(2, 1, 0)
+        bounds = self._bounds[key]
+        if ranks is None or ranks == bounds.shape[2]:
+            return bounds
+        return np.pad(bounds, ((0, 0), (0, 0), (0, ranks - bounds.shape[2])))
 
     def bounds(self, shape: Sequence[int]) -> tuple[Array, Array]:
         """Return first index and end of the block at each grid position: two arrays of shape (axes, positions)."""
-        blocks = np.array([self.block(axis, extent) for axis, extent in enumerate(shape)], np.int64)[:, None]
-        ends = np.array(shape, np.int64)[:, None]
-        low = np.minimum(self.coordinates * blocks, ends)
-        return low, np.minimum(low + blocks, ends)
+        low, high = self.bounds_by_rank(shape)[:, : len(shape), list(self.ranks)]
+        return low, high
 
     def with_ranks(self, ranks: Sequence[int]) -> Placement:
         """Return the placement on other ranks."""

@@ -11,10 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from dace_redist.einsum.expression import Einsum
+from dace_redist.einsum.groupings import EinsumStep
 from dace_redist.einsum.placement import Placement, block_length
-from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND, INTERNODE_BYTES_PER_SECOND
 from dace_redist.einsum.statement import Statement
+
+#: Assumed rates of a rank: operations, bytes to and from other ranks, and bytes of memory, per second.
+FLOPS_PER_SECOND, BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND = 1e10, 1e9, 4e9
+#: Assumed internode bandwidth per rank, in bytes/s; this time is added to that of the bytes between ranks.
+INTERNODE_BYTES_PER_SECOND = 1e9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,50 +37,53 @@ class Reduction:
     axis: int | None
 
 
-@dataclasses.dataclass(frozen=True)
-class Group:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Group(EinsumStep):
     """
-    Contractions computed together on one grid, or another statement.
+    A step on its grid.
 
-    :param einsum: Indices of the operands and of the result.
-    :param operands: Names of their tensors.
-    :param result: Name of the tensor written.
-    :param statement: Number of the statement it comes from.
     :param grid: Number of parts of each index of ``einsum.indices``.
     :param ranks: Communicator rank of each grid position, row-major; the replicas of a position are adjacent.
     :param multiples: Number of equal pieces of a block along each index of ``einsum.indices``.
-    :param path: Order of pairwise contractions on each rank, as opt_einsum writes it.
     :param reduction: Reduction of partial results; None if each rank has the whole sum.
-    :param elementwise: See :class:`Statement`.
-    :param solves: See :class:`Statement`.
     :param replicas: Number of ranks that compute the block of one grid position redundantly.
-    :param equal: Pairs of equal indices of the only operand: only its diagonal is used. Each rank uses the diagonal
-        elements in its own block.
     """
 
-    einsum: Einsum
-    operands: tuple[str, ...]
-    result: str
-    statement: int
     grid: tuple[int, ...]
     ranks: tuple[int, ...]
     multiples: tuple[int, ...]
-    path: tuple[tuple[int, ...], ...]
     reduction: Reduction | None
-    elementwise: bool = False
-    solves: bool = False
     replicas: int = 1
-    equal: tuple[tuple[str, str], ...] = ()
 
     @property
     def parts(self) -> dict[str, int]:
         """Number of parts by index."""
         return dict(zip(self.einsum.indices, self.grid, strict=True))
 
-    def block(self, index: str, extent: int) -> int:
-        """Return the elements of the largest block along an index of this size."""
-        at = self.einsum.indices.index(index)
-        return int(min(block_length(extent, self.grid[at], self.multiples[at]), extent))
+    @cached_property
+    def blocks(self) -> dict[str, int]:
+        """Elements of the largest block along each index."""
+        lengths = map(block_length, self.sizes, self.grid, self.multiples)
+        return dict(zip(self.einsum.indices, map(min, lengths, self.sizes), strict=True))
+
+    @property
+    def partial_elements(self) -> int:
+        """Elements of the largest block of the result before its reduction."""
+        return math.prod(self.blocks[index] for index in self.einsum.result)
+
+    @property
+    def reduced_elements(self) -> float:
+        """Elements of partial results that a rank sends."""
+        if self.reduction is None:
+            return 0.0
+        ranks = self.reduction.ranks
+        return self.partial_elements * (1.0 if self.reduction.axis is None else (ranks - 1) / ranks)
+
+    @property
+    def flops(self) -> int:
+        """Operations of the busiest rank; of a diagonal those of its elements."""
+        blocks = self.blocks | {place: 1 for place, _ in self.equal}
+        return sum(s.flops_per_point * math.prod(blocks[index] for index in s.indices) for s in self.steps)
 
     def with_ranks(self, ranks: Sequence[int]) -> Group:
         """Return the group on other ranks."""
@@ -235,7 +242,7 @@ class EinsumPlan:
 
     @property
     def seconds(self) -> float:
-        """Predicted time at the rates of ``rates.py``; the objective of the planner."""
+        """Predicted time at the rates above; the objective of the planner."""
         return self._communication_seconds + self.flops / FLOPS_PER_SECOND
 
     @property

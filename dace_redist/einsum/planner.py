@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from dace_redist.einsum.grids import LOAD_TOLERANCE, Candidates, candidates, given_grid, replicas_of
-from dace_redist.einsum.joint import choose_grids, labelled, on_nodes
+from dace_redist.einsum.dataflow import EinsumProgram
+from dace_redist.einsum.grids import LOAD_TOLERANCE, Candidates, candidates, given_grid
+from dace_redist.einsum.groupings import ContractionTree, EinsumStep, contraction_trees
 from dace_redist.einsum.model import TIE_BREAK, Model
-from dace_redist.einsum.order import Part, contraction_tree, groupings, linear_system, passes_unhidden
+from dace_redist.einsum.nodes import bytes_between_nodes
 from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.plan import EinsumPlan
-from dace_redist.einsum.program import EinsumProgram, EinsumStep, Walk
-from dace_redist.einsum.rates import BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND
-from dace_redist.einsum.requests import Requests
-from dace_redist.einsum.shared_steps import SharedSteps
+from dace_redist.einsum.plan import BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND, EinsumPlan
+from dace_redist.einsum.problem import Problem
+from dace_redist.einsum.search import assign_ranks, choose_grids, preference
 from dace_redist.einsum.statement import Statement
 
 #: Relative difference in cost below which the solution with more groups is chosen; so is a difference of one byte.
@@ -24,7 +23,7 @@ _AS_GOOD = 1e-6
 #: Factor by which the memory share of a group is lowered when a plan needs too much memory.
 _TIGHTER = 0.85
 #: Costs of a byte of memory relative to a byte moved, tried in turn until a plan fits the memory.
-_THRIFTS = (TIE_BREAK, 0.3, 10.0)
+_MEMORY_WEIGHTS = (TIE_BREAK, 0.3, 10.0)
 
 
 def plan_einsums(
@@ -61,10 +60,10 @@ def plan_einsums(
     :raises ValueError: If an argument is invalid; names the statement or the tensor.
     :raises MemoryError: If no grid fits the memory; names the step and its bytes.
     """
-    requests = Requests(
+    problem = Problem(
         tuple(statements), shapes, ranks, itemsize, memory_bytes, node_size, placements or {}, outputs, overrides or {}
     )
-    return Planner(requests).plan()
+    return Planner(problem).plan()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,132 +84,105 @@ class _Way:
 
 
 class Planner:
-    """Implementation of :func:`plan_einsums`, for checked requests."""
+    """Implementation of :func:`plan_einsums`, for a checked problem."""
 
-    def __init__(self, requests: Requests) -> None:
-        self.requests = requests
-        self.sizes = dict(requests.sizes)
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.limit = problem.memory_bytes or math.inf
         self.share = 1.0  # of the memory, for a group's own tensors
-        self._only: _Way | None = None
-        self._names: dict[tuple[int, int], str] = {}
-        self._found: dict[tuple[Part, tuple[tuple[str, int], ...], float], Candidates] = {}
-        total = requests.memory_bytes and requests.memory_bytes * requests.ranks // requests.itemsize
-        self._trees = [
-            () if statement.solves else contraction_tree(statement, extents, total)
-            for statement, extents in zip(requests.statements, requests.extents, strict=True)
-        ]
-        self._shared = SharedSteps(requests.statements, self._trees)
+        self._way: _Way | None = None  # of the last statement
+        self._found: dict[tuple[EinsumStep, float], Candidates] = {}
+        total = problem.memory_bytes and problem.memory_bytes * problem.ranks // problem.itemsize
+        self.trees = contraction_trees(problem.statements, problem.extents, problem.sizes, total)
+        counts = Counter(name for tree in self.trees for name in tree.names[len(tree.statement.operands) : -1])
+        self._shared = {name for name, count in counts.items() if count > 1}
 
     def plan(self) -> EinsumPlan:
         """Return the plan, see :func:`plan_einsums`."""
-        every = [step for number in range(len(self.requests.statements)) for step in self.grouped(number)]
-        steps = self._shared.once(every)
-        self._only = self._only if len(steps) == len(every) else None
-        self.requests.check_overrides(steps)
-        limit = self.requests.memory_bytes or math.inf
+        steps = self.steps()
+        self.problem.check_overrides(steps)
         self._check_total(steps)
-        least: Walk | None = None
+        least: EinsumPlan | None = None
         while least is None or self._fits(steps):
-            for thrift in _THRIFTS:
-                walk, unaware = self._solved(steps, thrift)
-                if walk.memory_bytes <= limit:
-                    return self._plan(walk, unaware)
-                least = min(least or walk, walk, key=lambda one: one.memory_bytes)
+            for weight in _MEMORY_WEIGHTS:
+                plan = self._solved(steps, weight)
+                if plan.memory_bytes <= self.limit:
+                    return plan
+                least = min(least or plan, plan, key=lambda one: one.memory_bytes)
             self.share *= _TIGHTER
             self._found.clear()
-        costs = least.costs
-        worst = max(range(len(steps)), key=lambda number: costs[number].memory_bytes)
-        raise self._out_of_memory(steps[worst], costs[worst].memory_bytes)
+        worst = max(range(len(steps)), key=lambda number: least.costs[number].memory_bytes)
+        raise self._out_of_memory(steps[worst], least.costs[worst].memory_bytes)
 
-    def _plan(self, walk: Walk, unaware: Walk) -> EinsumPlan:
-        asked = self.requests
-        sizes = {name: self.sizes[name] for name in dict.fromkeys((*asked.sizes, *walk.homes))}
-        return EinsumPlan(
-            asked.statements,
-            sizes,
-            asked.itemsize,
-            asked.ranks,
-            walk.groups,
-            tuple(walk.moves),
-            walk.homes,
-            walk.program.inputs,
-            asked.wanted,
-            walk.costs,
-            asked.node_size,
-            *walk.bytes_on_nodes(unaware),
-        )
-
-    def _program(self, statements: tuple[Statement, ...], steps: tuple[EinsumStep, ...]) -> EinsumProgram:
-        asked = self.requests
-        names = {name for step in steps for name in (*step.operands, step.result)}
-        placements = {name: place for name, place in asked.placements.items() if name in names}
-        outputs = tuple(name for name in asked.wanted if name in names)
-        return EinsumProgram(statements, steps, self.sizes, outputs, placements, asked.itemsize, asked.ranks)
-
-    def _solved(self, steps: tuple[EinsumStep, ...], thrift: float) -> tuple[Walk, Walk]:
-        size, program = self.requests.node_size, self._program(self.requests.statements, steps)
-        if self._only is not None and self._only.solution and (thrift, self.share) == (_THRIFTS[0], 1.0):
-            model, choice = self._only.solution  # found by grouped()
+    def _solved(self, steps: tuple[EinsumStep, ...], memory_weight: float) -> EinsumPlan:
+        size, program = self.problem.node_size, EinsumProgram(self.problem, steps)
+        way = self._way
+        if way and way.steps == steps and way.solution and (memory_weight, self.share) == (_MEMORY_WEIGHTS[0], 1.0):
+            model, choice = way.solution  # of the only statement
         else:
-            model = Model(program, [self._candidates(step) for step in steps], thrift)
+            model = Model(program, list(map(self._candidates, steps)), memory_weight)
             choice = choose_grids(model)
-        best, unaware = labelled(model, choice, size)
-        if size is None or size == 1:
-            return best, unaware
-        model = Model(program, [self._candidates(step) for step in steps], thrift, size)
-        return on_nodes(model, best, unaware, self.requests.memory_bytes or math.inf), unaware
+        best, unaware = assign_ranks(model, choice, size)
+        if size is None:
+            return best
+        if size > 1:
+            model = Model(program, list(map(self._candidates, steps)), memory_weight, size)
+            aware, _ = assign_ranks(model, choose_grids(model), size)
+            tried = (best, aware, unaware)
+            best = min(tried, key=lambda plan: (plan.memory_bytes > self.limit, *preference(plan, unaware)))
+        between, others = (plan.internode_bytes[0] for plan in (best, unaware) if plan.internode_bytes)
+        within = bytes_between_nodes(best, 1) - between
+        return dataclasses.replace(best, internode_bytes=(between, others), intranode_bytes=within)
 
     def _candidates(self, step: EinsumStep) -> Candidates:
-        part, override = step.part, self.requests.override(step)
+        override = self.problem.override(step)
         if override is not None:
-            replicas = replicas_of(part.einsum, part.whole, self.requests.ranks)
-            return given_grid(part.einsum, step.extents, part.steps, override, replicas)
-        found = self._searched(part, step.extents)
+            return given_grid(step, override, self.problem.ranks)
+        found = self._searched(step)
         if not len(found):
             raise self._out_of_memory(step, self._least_bytes(step))
         return found
 
-    def _searched(self, part: Part, extents: Mapping[str, int], load: float = math.inf) -> Candidates:
-        if len(part.steps) == 1:  # nothing is recomputed
+    def _searched(self, step: EinsumStep, load: float = math.inf) -> Candidates:
+        if len(step.steps) == 1:  # nothing is recomputed
             load = math.inf
-        key = (part, tuple(extents.items()), load)
+        key = (step, load)
         if key not in self._found:
-            self._found[key] = candidates(
-                part.einsum,
-                extents,
-                part.steps,
-                self.requests.ranks,
-                whole=part.whole,
-                footprint=self._elements,
-                load=load,
-            )
+            footprint = self.limit * self.share / self.problem.itemsize
+            self._found[key] = candidates(step, self.problem.ranks, footprint=footprint, load=load)
         return self._found[key]
 
-    @property
-    def _elements(self) -> float | None:
-        limit = self.requests.memory_bytes
-        return None if limit is None else limit * self.share / self.requests.itemsize
+    # Division of statements into groups
 
-    # Division of a statement into groups
+    def steps(self) -> tuple[EinsumStep, ...]:
+        """Return the groups of the program; of equal intermediates stored by groups, only the first is computed."""
+        written: set[str] = set()
+        kept: list[EinsumStep] = []
+        for step in [step for tree in self.trees for step in self._grouped(tree)]:
+            if step.result not in written:
+                kept.append(step)
+            written |= {step.result} & self._shared
+        last = {step.statement: step.result for step in kept}
+        read: set[str] = set()
+        for step in reversed(list(kept)):
+            if step.result in read or step.result == last[step.statement]:
+                read |= set(step.operands)
+            else:  # only groups that were dropped read it
+                kept.remove(step)
+        return tuple(kept)
 
-    def grouped(self, number: int) -> tuple[EinsumStep, ...]:
+    def _grouped(self, tree: ContractionTree) -> tuple[EinsumStep, ...]:
         """Return the steps of a statement: its contractions in the best grouping."""
-        statement, extents = self.requests.statements[number], self.requests.extents[number]
-        if statement.solves:
-            return self._steps(number, (linear_system(statement.einsum),))
-        tree = self._trees[number]
-        passes = passes_unhidden(tree, len(statement.operands), extents)
-        passes = {n: elements for n, elements in passes.items() if elements or n not in self._shared.numbers[number]}
-        ways = [self._steps(number, parts) for parts in groupings(tree, statement.einsum, passes)]
+        ways, bound = list(tree.groupings(self._shared)), tree.memory_bound()
         if len(ways) == 1:
             return ways[0]
         load = sum(self._least_load(step) for step in ways[0]) * (1 + LOAD_TOLERANCE)
         best = _Way(ways[0])
-        worth = frozenset(step.part.number for step in ways[0])  # merging an intermediate without traffic cannot help
-        unhidden = [sum(passes.get(step.part.number, 0) for step in way) for way in ways]
+        worth = frozenset(step.number for step in ways[0])  # merging an intermediate without traffic cannot help
+        unhidden = [sum(bound.get(step.number, 0) for step in way) for way in ways]
         for elements, way in sorted(zip(unhidden, ways, strict=True), key=lambda pair: pair[0]):
-            whole = {step.part.number for step in way}
-            if not {step.part.number for step in best.steps} - whole <= worth:
+            whole = {step.number for step in way}
+            if not {step.number for step in best.steps} - whole <= worth:
                 continue
             better = self._better(best, elements, way, load)
             if better is not best:
@@ -219,24 +191,23 @@ class Planner:
             worst = [max(way, key=self._least_bytes) for way in ways]
             step = min(worst, key=self._least_bytes)
             raise self._out_of_memory(step, self._least_bytes(step))
-        self._only = best if len(self.requests.statements) == 1 and not self.requests.overrides else None
+        self._way = best if not self.problem.overrides else None
         return best.steps
 
     def _least_load(self, step: EinsumStep) -> float:
-        found = self._searched(step.part, step.extents)
+        found = self._searched(step)
         return float(found.load.min()) if len(found) else math.inf
 
     def _better(self, best: _Way, unhidden: int, steps: tuple[EinsumStep, ...], load: float) -> _Way:
         """Return the better one of the best way so far and another one."""
         per_second = BYTES_PER_SECOND / MEMORY_BYTES_PER_SECOND
-        passes = unhidden * self.requests.itemsize / self.requests.ranks * per_second
+        passes = unhidden * self.problem.itemsize / self.problem.ranks * per_second
         if passes >= best.cost:
             return best
-        found = [self._searched(step.part, step.extents, load) for step in steps]
+        found = [self._searched(step, load) for step in steps]
         if not all(map(len, found)):
             return best
-        alone = tuple(dataclasses.replace(step, statement=0) for step in steps)
-        model = Model(self._program((self.requests.statements[steps[0].statement],), alone), found)
+        model = Model(EinsumProgram(self.problem, steps), found)
         enough = best.cost * (1 - _AS_GOOD) - 1
         if passes + sum(float(costs.min()) for costs in model.unary) >= enough:
             return best
@@ -244,56 +215,32 @@ class Planner:
         cost = passes + model.total(choice)
         if cost >= enough:
             return best
-        costly = {step.part.number for n, step in enumerate(steps) if model.result_cost(n, choice)}
+        costly = {step.number for n, step in enumerate(steps) if model.moves_result(n, choice)}
         return _Way(steps, cost, frozenset(costly), (model, choice))
-
-    def _steps(self, number: int, parts: tuple[Part, ...]) -> tuple[EinsumStep, ...]:
-        statement, extents = self.requests.statements[number], self.requests.extents[number]
-        names = dict(enumerate(statement.operands))
-        steps = []
-        for part in parts:
-            name = statement.result if part is parts[-1] else self._intermediate(number, part)
-            names[part.number] = name
-            self.sizes[name] = tuple(extents[index] for index in part.einsum.result)
-            own = {index: extents[index] for index in part.einsum.indices}
-            steps.append(EinsumStep(part, tuple(names[c] for c in part.operands), name, number, own))
-        return tuple(steps)
-
-    def _intermediate(self, number: int, part: Part) -> str:
-        """Return the name of an intermediate of a statement, after its indices: unique, and equal in every grouping."""
-        if (number, part.number) not in self._names:
-            indices = part.einsum.result
-            base = f"{self.requests.statements[number].result}_{indices}" if indices else f"scalar_{number}"
-            taken = {*self.requests.sizes, *self._names.values()}
-            spare = (f"{base}_{count}" for count in itertools.count(2))
-            self._names[number, part.number] = base if base not in taken else next(n for n in spare if n not in taken)
-        return self._names[number, part.number]
 
     # Insufficient memory
 
     def _fits(self, steps: tuple[EinsumStep, ...]) -> bool:
         """True if the planner chooses some grids, and each of these steps has one within the share of memory."""
-        free = [step for step in steps if self.requests.override(step) is None]
-        return bool(free) and all(len(self._searched(step.part, step.extents)) for step in free)
+        free = [step for step in steps if self.problem.override(step) is None]
+        return bool(free) and all(len(self._searched(step)) for step in free)
 
     def _least_bytes(self, step: EinsumStep) -> float:
         """Return the minimum bytes of a step per rank over all candidates."""
-        part, ranks = step.part, self.requests.ranks
-        found = candidates(part.einsum, step.extents, part.steps, ranks, whole=part.whole)
-        return float(found.footprint.min()) * self.requests.itemsize
+        return float(candidates(step, self.problem.ranks).footprint.min()) * self.problem.itemsize
 
     def _check_total(self, steps: tuple[EinsumStep, ...]) -> None:
         """Check that all live tensors of each step fit the memory of all ranks together."""
-        program = self._program(self.requests.statements, steps)
+        program = EinsumProgram(self.problem, steps)
         for number, step in enumerate(steps):
-            needed = program.bytes_there(number) / self.requests.ranks
-            if needed > (self.requests.memory_bytes or math.inf):
+            needed = program.bytes_there(number) / self.problem.ranks
+            if needed > self.limit:
                 raise self._out_of_memory(step, needed)
 
     def _out_of_memory(self, step: EinsumStep, needed: float) -> MemoryError:
-        statement, limit = self.requests.statements[step.statement], self.requests.memory_bytes or 0
+        statement, limit = self.problem.statements[step.statement], self.problem.memory_bytes or 0
         return MemoryError(
-            f"{statement.label}: '{step.part.einsum}' needs {needed / 2**20:.3g} MiB per rank on "
-            f"{self.requests.ranks} ranks, but memory_bytes is {limit} ({limit / 2**20:.3g} MiB): "
+            f"{statement.label}: '{step.einsum}' needs {needed / 2**20:.3g} MiB per rank on "
+            f"{self.problem.ranks} ranks, but memory_bytes is {limit} ({limit / 2**20:.3g} MiB): "
             "take more ranks or more memory"
         )

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND
+from dace_redist.einsum.plan import BYTES_PER_SECOND, FLOPS_PER_SECOND
 from dace_redist.einsum.statement import Statement
-from dace_redist.report.units import format_bytes, in_units
+from dace_redist.report.units import count, format_bytes, in_units, table
 
 if TYPE_CHECKING:
     from dace_redist.einsum.plan import EinsumPlan, Group, Move
@@ -52,11 +52,7 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def text(plan: EinsumPlan) -> str:
-    """
-    Return the report as text: order, groups, grids, bytes per rank and step, memory, share of communication.
-
-    :param plan: The plan.
-    """
+    """Return the report as text: order, groups, grids, bytes per rank and step, memory, share of communication."""
     lines = [_heading(plan), ""]
     for number, statement in enumerate(plan.statements):
         often = f", {statement.repeats} times" if statement.repeats > 1 else ""
@@ -64,14 +60,15 @@ def text(plan: EinsumPlan) -> str:
         lines.append(
             f"{statement.result} = {operation_text(statement)} of {', '.join(statement.operands)}{often}{where}"
         )
-        lines += _table(_rows(plan, number))
+        rows = list(_rows(plan, number))
+        lines += ["  " + line for line in (table(rows, left=3) if rows else [])]
         lines.append("")
     return "\n".join([*lines, *_totals(plan)])
 
 
 def _heading(plan: EinsumPlan) -> str:
-    ranks = f"{plan.ranks:,} rank{'' if plan.ranks == 1 else 's'}"
     on_nodes = f" on nodes of {plan.node_size}" if plan.node_size else ""
+    ranks = count(plan.ranks, "rank")
     return f"plan for {ranks}{on_nodes}, {plan.itemsize} bytes per element; bytes and operations of the busiest rank"
 
 
@@ -104,18 +101,6 @@ def _placement_text(placement: Placement) -> str:
     return f"{words} blocks" + (f" on {placement.replicas} ranks each" if placement.replicas > 1 else "")
 
 
-def _table(rows: Iterator[tuple[str, ...]]) -> list[str]:
-    found = list(rows)
-    widths = [max(len(row[column]) for row in found) for column in range(4)] if found else []
-    return [
-        "  "
-        + "  ".join(cell.ljust(width) for cell, width in zip(row[:3], widths, strict=False))
-        + "  "
-        + row[3].rjust(widths[3])
-        for row in found
-    ]
-
-
 def _totals(plan: EinsumPlan) -> Iterator[str]:
     fetched = sum(cost.fetched for cost in plan.costs)
     reduced = sum(plan.repeats(number) * cost.reduced for number, cost in enumerate(plan.costs))
@@ -135,8 +120,7 @@ def _totals(plan: EinsumPlan) -> Iterator[str]:
         yield f"between nodes    {format_bytes(aware)} in all; {format_bytes(unaware)} without knowledge of nodes"
         yield f"within nodes     {format_bytes(plan.intranode_bytes or 0.0)} in all, between ranks"
     if plan.unused_ranks:
-        count = len(plan.unused_ranks)
-        yield f"unused           {count:,} rank{'' if count == 1 else 's'}: {_ranges(plan.unused_ranks)}"
+        yield f"unused           {count(len(plan.unused_ranks), 'rank')}: {_ranges(plan.unused_ranks)}"
 
 
 def to_json(plan: EinsumPlan) -> dict[str, Any]:
@@ -146,8 +130,6 @@ def to_json(plan: EinsumPlan) -> dict[str, Any]:
     Bytes and operations are those of one run of a group on its busiest rank, unless stated otherwise;
     ``bytes_per_rank``, ``flops`` and ``seconds`` are totals of the program. Source and target of a move are
     placements, see :class:`Placement`.
-
-    :param plan: The plan.
     """
     between_nodes, unaware = plan.internode_bytes or (None, None)
     return {

@@ -1,24 +1,99 @@
-"""Minimisation of a sum of unary and pairwise costs: one grid per group. Start reading at: minimise."""
+"""The joint search: one grid per group, such that the program moves least. Start reading at: choose_grids."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dace_redist.einsum.grids import Floats
-
-if TYPE_CHECKING:
-    from dace_redist.einsum.model import Model
+from dace_redist.einsum.dataflow import planned
+from dace_redist.einsum.model import Model, Pair
+from dace_redist.einsum.nodes import node_tiles
+from dace_redist.einsum.placement import Array, Floats
+from dace_redist.einsum.plan import EinsumPlan, Group
+from dace_redist.einsum.traffic import overlap_matrix
+from dace_redist.relabelling import MAX_MATCHED_RANKS, assign
 
 #: Maximum entries of a table of the dynamic programme.
 MAX_TABLE = 8_000_000
 #: Maximum rounds of improvement.
 MAX_SWEEPS = 20
+#: Candidates per group from which descents start.
+STARTS = 4
+#: Maximum candidates per group in the dynamic programme.
+MAX_CANDIDATES = 1200
+#: Maximum rounds of replacing the bounds of the best solution by exact traffic.
+MAX_ROUNDS = 60
 
-Pair = tuple[int, int]
+
+def choose_grids(model: Model, cutoff: float = math.inf) -> list[int]:
+    """
+    Choose one candidate per group such that the program moves least.
+
+    Descents give a good solution; candidates that cannot improve on it are dropped. A dynamic programme over lower
+    bounds is then repeated. After each round the bounds of its solution are replaced by exact traffic, until no
+    solution is bounded below the best cost. The result is optimal for chains and trees of groups, unless candidates
+    were dropped because there were too many. Source: Dellin and Srinivasa, lazy shortest paths (ICAPS 2016).
+
+    :param model: Costs and candidates; only the candidates considered remain in it.
+    :param cutoff: Maximum cost of a solution.
+    :return: The candidate of each group.
+    """
+    variables = range(len(model.candidates))
+    best = [int(np.argmin(costs)) for costs in model.unary]
+    if len(best) == 1:
+        return best
+    best = _reduced(model, best, cutoff, limited=False)
+    best = descend(model, 0, best[0])
+    best = _reduced(model, best, min(model.total(best), cutoff))
+    starts = [(v, row) for v in variables for row in np.argsort(model.unary[v], kind="stable")[:STARTS].tolist()]
+    found = dict.fromkeys([tuple(best), *(tuple(descend(model, *start)) for start in starts)])
+    best = min((list(choice) for choice in sorted(found, key=model.bound)[:STARTS]), key=model.total)
+    cost = model.total(best)
+    return _lazily(model, _reduced(model, best, cost), cost)
+
+
+def _reduced(model: Model, best: list[int], cost: float, limited: bool = True) -> list[int]:
+    """
+    Drop candidates that cannot be part of a better solution; return the best solution in the new numbering.
+
+    :param cost: Cost of a solution.
+    :param limited: Limit the number of candidates, too: keep those that fit the best solution or cost least by
+        themselves.
+    """
+    least = [float(costs.min()) for costs in model.unary]
+    kept: list[Array] = []
+    for variable, costs in enumerate(model.unary):
+        rows = np.flatnonzero(costs + sum(least) - least[variable] <= cost * (1 + 1e-9))
+        limit = MAX_CANDIDATES if len(model.neighbours[variable]) < 3 else MAX_CANDIDATES // 8
+        if limited and len(rows) > limit:
+            orders = (np.argsort(given[rows], kind="stable") for given in (model.given(variable, best), costs))
+            rows = rows[np.concatenate([order[: limit // 2] for order in orders])]
+        kept.append(np.union1d(rows, [best[variable]]))
+    for variable, rows in enumerate(kept):
+        model.keep(variable, rows)
+    return [int(np.searchsorted(rows, row)) for rows, row in zip(kept, best, strict=True)]
+
+
+def _lazily(model: Model, best: list[int], cost: float) -> list[int]:
+    pairs = {pair: model.pair_bounds(*pair).copy() for pair in model.linked}
+    known: set[tuple[int, int, int, int]] = set()
+    for _ in range(MAX_ROUNDS):
+        found = minimise(model.unary, pairs)
+        if found is None or found[1] >= cost * (1 - 1e-12):
+            break
+        choice = found[0]
+        if model.ranks > MAX_MATCHED_RANKS:
+            return choice
+        unknown = [pair for pair in pairs if (pair[0], choice[pair[0]], pair[1], choice[pair[1]]) not in known]
+        for i, j in unknown:
+            known.add((i, choice[i], j, choice[j]))
+            pairs[i, j][choice[i], choice[j]] = model.exact(i, choice[i], j, choice[j])
+        total = model.total(choice)
+        if total < cost:
+            best, cost = choice, total
+    return best
 
 
 def minimise(unary: Sequence[Floats], pairs: dict[Pair, Floats]) -> tuple[list[int], float] | None:
@@ -72,14 +147,12 @@ def _joined(tables: Sequence[tuple[tuple[int, ...], Floats]], scope: tuple[int, 
     return total
 
 
-def descend(model: Model, first: int, value: int) -> tuple[list[int], float]:
+def descend(model: Model, first: int, value: int) -> list[int]:
     """
     Choose one variable after another, given those before, then improve each given all others until nothing changes.
 
-    :param model: The costs.
     :param first: The variable to start with.
     :param value: Its first choice.
-    :return: Choices and a bound on their cost.
     """
     variables = len(model.unary)
     chosen: list[int | None] = [None] * variables
@@ -100,4 +173,48 @@ def descend(model: Model, first: int, value: int) -> tuple[list[int], float]:
                 stale.update(model.neighbours[variable])
         if not stale:
             break
-    return choice, model.bound(choice)
+    return choice
+
+
+def assign_ranks(model: Model, choice: list[int], node_size: int | None = None) -> tuple[EinsumPlan, EinsumPlan]:
+    """
+    Return the plan on the chosen grids with node-aware ranks, and with node-unaware ranks.
+
+    Ranks in order, 0, 1, 2, ..., are kept if that moves less than :func:`_relabelled`.
+    """
+    plain = tuple(found.group(row) for found, row in zip(model.candidates, choice, strict=True))
+    tried = [planned(model.program, groups, node_size) for groups in dict.fromkeys((_relabelled(model, plain), plain))]
+    best = min(tried, key=lambda plan: plan.bytes_per_rank)
+    if node_size is None:
+        return best, best
+    aware = planned(model.program, _relabelled(model, plain, node_size), node_size)
+    return min([best, aware], key=lambda plan: preference(plan, best)), best
+
+
+def preference(plan: EinsumPlan, unaware: EinsumPlan) -> tuple[bool, float]:
+    """Return a sort key: plans with more traffic between nodes than the node-unaware one come last, else by time."""
+    between, limit = ((one.internode_bytes or (0.0,))[0] for one in (plan, unaware))
+    return between > limit, plan.seconds
+
+
+def _relabelled(model: Model, groups: tuple[Group, ...], node_size: int | None = None) -> tuple[Group, ...]:
+    """
+    Renumber the ranks of each group to maximise self copies, on nodes first.
+
+    From the last group to the first, each gets the ranks with the largest self copies to and from the groups that
+    have their ranks already. In a chain or a tree of groups this covers every pair. Nodes keep whole tiles of a grid:
+    they are permuted, then the ranks of each.
+    """
+    known: dict[int, Group] = {}
+    for number in reversed(range(len(groups))):
+        group = groups[number]
+        near = [e for e in model.edges if number in e.groups and {number} < e.groups <= {number, None, *known}]
+        overlaps = [model.overlap(edge, number, group, known) for edge in near]
+        nodes = node_tiles(group, node_size) if node_size else None
+        if not overlaps or model.ranks > MAX_MATCHED_RANKS:
+            ranks = group.ranks if nodes is None else nodes.ranks
+        else:
+            matrix = overlap_matrix(overlaps, len(group.ranks), model.ranks)
+            ranks = tuple(assign(matrix).tolist()) if nodes is None else nodes.assign(matrix)
+        known[number] = group.with_ranks(ranks)
+    return tuple(known[number] for number in range(len(groups)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 
@@ -10,25 +11,22 @@ import pytest
 from planner_statements import PROGRAMS, check_results, shapes_of, statements_of
 
 from dace_redist.einsum import Einsum, Statement, plan_einsums
-from dace_redist.einsum.nodes import internode_bytes, least_internode
+from dace_redist.einsum.nodes import bytes_between_nodes, least_internode
 
 E = Einsum.parse
 SHAPES = {"A": (16, 32), "B": (32, 8)}
 
 
-def group_on(grid, ranks):
+def plan_on(grid, ranks):
     overrides = {"C": dict(zip("ijk", grid, strict=True))}
-    return plan_einsums([Statement(E("ij,jk->ik"), ("A", "B"), "C")], SHAPES, ranks, overrides=overrides).groups[0]
-
-
-def counted(group, size):
-    return internode_bytes([group], [], SHAPES | {"C": (16, 8)}, 1, size, [1])
+    statement = Statement(E("ij,jk->ik"), ("A", "B"), "C")
+    return plan_einsums([statement], SHAPES, ranks, overrides=overrides, itemsize=1)
 
 
 @pytest.mark.parametrize("grid, size", [((2, 4, 2), 4), ((4, 4, 1), 2), ((4, 2, 4), 8), ((2, 2, 2), 2)])
 def test_the_formula_counts_what_crosses_between_nodes(grid, size):
     ranks = math.prod(grid)
-    group = group_on(grid, ranks)
+    plan = plan_on(grid, ranks)
     words = (
         32 // grid[1] * (8 // grid[2]),  # B is replicated along i, C summed along j, A replicated along k
         16 // grid[0] * (8 // grid[2]),
@@ -42,7 +40,8 @@ def test_the_formula_counts_what_crosses_between_nodes(grid, size):
         at = np.indices(grid).reshape(3, -1)
         node = np.ravel_multi_index(tuple(at // np.array(tile)[:, None]), nodes)
         inside = np.ravel_multi_index(tuple(at % np.array(tile)[:, None]), tile)
-        direct = counted(group.with_ranks((node * size + inside).tolist()), size)
+        group = plan.groups[0].with_ranks((node * size + inside).tolist())
+        direct = bytes_between_nodes(dataclasses.replace(plan, groups=(group,)), size)
         volumes[tile] = direct
         fibres = [ranks // p for p in grid]
         formula = sum(f * w * (p / m - 1) for f, w, p, m in zip(fibres, words, grid, tile, strict=True))
@@ -59,8 +58,8 @@ def test_knowing_nodes_never_sends_more_between_them(ranks, size):
     plan = plan_einsums(statements, shapes, ranks, node_size=size)
     aware, unaware = plan.internode_bytes
     assert aware <= unaware
-    assert aware == internode_bytes(plan.groups, plan.moves, plan.sizes, 8, size, [1, 1])
-    assert aware + plan.intranode_bytes == internode_bytes(plan.groups, plan.moves, plan.sizes, 8, 1, [1, 1])
+    assert aware == bytes_between_nodes(plan, size)
+    assert aware + plan.intranode_bytes == bytes_between_nodes(plan, 1)
     assert f"nodes of {size}" in str(plan) and "within nodes " in str(plan)
     assert plan_einsums(statements, shapes, ranks).internode_bytes is None
 
@@ -88,6 +87,11 @@ def test_grids_are_chosen_by_what_goes_between_nodes(ranks, size, share):
     parts = other.groups[0].parts
     fixed = plan_einsums([statement], shapes, ranks, node_size=size, overrides={"C": parts})
     assert plan.internode_bytes[1] == fixed.internode_bytes[1]  # what the plan without nodes would have sent
+
+
+def test_scalars_have_no_grid_to_lay_over_nodes():
+    plan = plan_einsums([Statement(E(",->"), ("a", "b"), "c")], {"a": (), "b": ()}, 4, node_size=2)
+    assert plan.internode_bytes == (0.0, 0.0)
 
 
 def test_nodes_are_laid_along_what_moves_most():

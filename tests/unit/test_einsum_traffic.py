@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dace_redist import Distribution
-from dace_redist.einsum.bounds import move_bounds
 from dace_redist.einsum.grids import Layouts
+from dace_redist.einsum.model import move_bounds
 from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.relabel import Overlap, best_ranks
-from dace_redist.einsum.traffic import Pairs, same_place, traffic
+from dace_redist.einsum.traffic import Overlap, messages, overlap_matrix, same_place, traffic
+from dace_redist.relabelling import assign
 from dace_redist.schedule import schedule
 
 
@@ -70,7 +70,7 @@ def test_traffic_is_that_of_the_schedule(case):
     np.testing.assert_array_equal(found.sent, expected.sent[:ranks])
     np.testing.assert_array_equal(found.received, expected.received[:ranks])
     np.testing.assert_array_equal(found.kept, expected.kept[:ranks])
-    receivers, senders, elements = Pairs(source, target, shape).messages()
+    senders, receivers, elements = messages(source, target, shape)
     between = planned.volume_matrix()
     np.fill_diagonal(between, 0)
     np.add.at(between, (senders, receivers), -elements)
@@ -123,7 +123,7 @@ def test_bounds_hold_for_every_numbering_of_the_ranks(case):
     bound = move_bounds(_layouts(source, shape), _layouts(target, shape), shape)[0, 0]
     assert bound <= traffic(source, target, shape).busiest + 1e-9
     own = target.with_ranks(range(len(target.ranks)))
-    fitted = target.with_ranks(best_ranks([Overlap(own, source, shape)], len(target.ranks), 12))
+    fitted = target.with_ranks(assign(overlap_matrix([Overlap(own, source, shape)], len(target.ranks), 12)).tolist())
     assert bound <= traffic(source, fitted, shape).busiest + 1e-9
 
 
@@ -132,7 +132,7 @@ def test_bounds_hold_for_every_numbering_of_the_ranks(case):
 def test_relabelling_keeps_most_where_it_is(case):
     shape, source, target = case
     own = target.with_ranks(range(len(target.ranks)))
-    ranks = best_ranks([Overlap(own, source, shape)], len(target.ranks), 12)
+    ranks = assign(overlap_matrix([Overlap(own, source, shape)], len(target.ranks), 12)).tolist()
     assert len(set(ranks)) == len(target.ranks)
     before, after = traffic(source, target, shape), traffic(source, target.with_ranks(ranks), shape)
     assert after.kept.sum() >= before.kept.sum()
@@ -141,7 +141,7 @@ def test_relabelling_keeps_most_where_it_is(case):
 def test_a_pure_permutation_vanishes():
     source = Placement((2, 2), (0, 1), (1, 1), (0, 1, 2, 3))
     target = Placement((2, 2), (0, 1), (1, 1), (3, 1, 0, 2))
-    ranks = best_ranks([Overlap(target.with_ranks(range(4)), source, (6, 7))], 4, 4)
+    ranks = assign(overlap_matrix([Overlap(target.with_ranks(range(4)), source, (6, 7))], 4, 4)).tolist()
     assert traffic(source, target, (6, 7)).received.sum() > 0
     assert traffic(source, target.with_ranks(ranks), (6, 7)).received.sum() == 0
 

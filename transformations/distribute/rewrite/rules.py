@@ -10,8 +10,7 @@ from string import ascii_letters
 
 from dace import SDFG, dtypes, symbolic
 
-from dace_redist.einsum.expression import Einsum
-from dace_redist.einsum.shared_steps import canonical
+from dace_redist.einsum.expression import Einsum, canonical
 from dace_redist.einsum.statement import Statement
 from dace_redist.library_nodes import Contraction, LinearSolve
 from dace_redist.transformations.distribute.ir import Assignment, Body, Item, Move, operations

@@ -121,9 +121,11 @@ struct CellPair {
 /// of the other distribution, and for each pair the peers that the replica policy names.
 class Collector {
  public:
-  Collector(const ScheduleArguments& arguments, bool sends)
+  /// \param with_self  the self copy is among the messages.
+  Collector(const ScheduleArguments& arguments, bool sends, bool with_self)
       : arguments_(arguments),
         sends_(sends),
+        with_self_(with_self),
         own_(sends ? arguments.source : arguments.target),
         other_(sends ? arguments.target : arguments.source),
         own_layouts_(sends ? arguments.sources : arguments.targets),
@@ -217,7 +219,7 @@ class Collector {
     other.number = other_.cell_number(other.coordinates);
     routes_.find_peers(sends_ ? own.cell : other, sends_ ? other : own.cell, own.slice, peers);
     for (const ReplicaPeer& peer : peers) {
-      if (peer.rank == arguments_.rank && !sends_) continue;  // the self copy is listed once, by the source
+      if (peer.rank == arguments_.rank && !with_self_) continue;
       CellPair& pair = pairs_.emplace_back();
       pair.message.peer = peer.rank;
       pair.message.count = count;
@@ -252,7 +254,7 @@ class Collector {
   }
 
   const ScheduleArguments& arguments_;
-  const bool sends_;
+  const bool sends_, with_self_;
   const Distribution &own_, &other_;
   const Layouts *own_layouts_, *other_layouts_;
   const ReplicaRoutes routes_;
@@ -269,7 +271,7 @@ bool scatters_target(const Distribution& source, const Distribution& target, Ind
 }
 
 RankSchedule make_schedule(const ScheduleArguments& arguments) {
-  RankSchedule schedule{Collector(arguments, true).messages(), Collector(arguments, false).messages(), {}};
+  RankSchedule schedule{Collector(arguments, true, true).messages(), Collector(arguments, false, false).messages(), {}};
   schedule.self.peer = arguments.rank;
   const auto self = std::find_if(schedule.sends.begin(), schedule.sends.end(),
                                  [&](const Message& message) { return message.peer == arguments.rank; });
@@ -278,6 +280,10 @@ RankSchedule make_schedule(const ScheduleArguments& arguments) {
     schedule.sends.erase(self);
   }
   return schedule;
+}
+
+std::vector<Message> received_messages(const ScheduleArguments& arguments) {
+  return Collector(arguments, false, true).messages();
 }
 
 }  // namespace dace_redist

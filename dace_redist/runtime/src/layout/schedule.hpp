@@ -76,4 +76,7 @@ struct ScheduleArguments {
 /// independent of the number of ranks and, but for tiles, of elements.
 DR_API RankSchedule make_schedule(const ScheduleArguments& arguments);
 
+/// The messages that one rank receives, its self copy among them.
+DR_API std::vector<Message> received_messages(const ScheduleArguments& arguments);
+
 }  // namespace dace_redist

@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 
+from dace_redist.einsum.groupings import EinsumStep
 from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.program import EinsumStep
 from dace_redist.einsum.statement import Statement
 
 #: Maximum bytes of a tensor: bytes are counted as 64-bit integers.
@@ -16,7 +16,7 @@ MAX_BYTES = 2**63 - 1
 
 
 @dataclasses.dataclass
-class Requests:
+class Problem:
     """
     Checked arguments of :func:`plan_einsums`.
 
@@ -95,7 +95,7 @@ class Requests:
             return dict(self.overrides[step.result])
         if step.statement in self.overrides:
             given = self.overrides[step.statement]
-            return {index: parts for index, parts in given.items() if index in step.part.einsum.indices}
+            return {index: parts for index, parts in given.items() if index in step.einsum.indices}
         return None
 
     def check_overrides(self, steps: Sequence[EinsumStep]) -> None:
@@ -121,12 +121,12 @@ class Requests:
                 raise _unknown_index(number, unknown, statement.einsum.indices)
 
     def _check_grid(self, step: EinsumStep, grid: Mapping[str, int]) -> None:
-        einsum = step.part.einsum
+        einsum = step.einsum
         unknown = set(grid) - set(einsum.indices)
         if unknown:
             raise _unknown_index(step.result, unknown, einsum.indices)
         for index, parts in grid.items():
-            most = 1 if index in step.part.whole else max(step.extents[index], 1)
+            most = 1 if index in step.whole else max(step.extents[index], 1)
             if not (isinstance(parts, Integral) and 1 <= parts <= most):
                 raise ValueError(
                     f"overrides[{step.result!r}]: index {index!r} can have 1 to {most} parts, got {parts!r}"

@@ -1,69 +1,39 @@
-"""Placements of tensors through a program, the moves between them, and their costs. Start reading at: Walk."""
+"""Placements of tensors through a program, the moves between them, and their costs. Start reading at: planned."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
-from dace_redist.einsum.nodes import internode_bytes
-from dace_redist.einsum.order import Part
+from dace_redist.einsum.groupings import EinsumStep
+from dace_redist.einsum.nodes import bytes_between_nodes
 from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.plan import Group, GroupCost, Move
-from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND, INTERNODE_BYTES_PER_SECOND
-from dace_redist.einsum.statement import Statement
+from dace_redist.einsum.plan import EinsumPlan, Group, GroupCost, Move
+from dace_redist.einsum.problem import Problem
 from dace_redist.einsum.traffic import same_place, traffic
 
 
 @dataclasses.dataclass(frozen=True)
-class EinsumStep:
-    """
-    A group before its grid is known.
-
-    :param part: The contractions.
-    :param operands: Names of the operands' tensors.
-    :param result: Name of the tensor written.
-    :param statement: Number of the statement.
-    :param extents: Size of every index.
-    """
-
-    part: Part
-    operands: tuple[str, ...]
-    result: str
-    statement: int
-    extents: Mapping[str, int]
-
-
-@dataclasses.dataclass(frozen=True)
 class EinsumProgram:
-    """
-    Groups of a program in execution order, with readers and writers of each tensor.
+    """Groups of a program in execution order, with readers and writers of each tensor."""
 
-    :param statements: The program.
-    :param steps: Its groups.
-    :param sizes: Shape of every tensor.
-    :param outputs: Names of the tensors needed at the end.
-    :param placements: Placements that the user prescribes.
-    :param itemsize: Bytes of an element.
-    :param ranks: Available ranks.
-    """
-
-    statements: tuple[Statement, ...]
+    problem: Problem
     steps: tuple[EinsumStep, ...]
-    sizes: dict[str, tuple[int, ...]]
-    outputs: tuple[str, ...]
-    placements: Mapping[str, Placement]
-    itemsize: int
-    ranks: int
+
+    @cached_property
+    def sizes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of every tensor."""
+        return self.problem.sizes | {step.result: step.shape for step in self.steps}
 
     def repeats(self, step: int) -> int:
         """Return the number of runs of a group."""
-        return self.statements[self.steps[step].statement].repeats
+        return self.problem.statements[self.steps[step].statement].repeats
 
     def loops(self, step: int) -> tuple[str, ...]:
         """Return the loops around a group, the outermost first."""
-        return self.statements[self.steps[step].statement].loops
+        return self.problem.statements[self.steps[step].statement].loops
 
     @cached_property
     def writers(self) -> dict[str, list[int]]:
@@ -94,7 +64,7 @@ class EinsumProgram:
 
         :return: Group and number of the operand (None: the result); None if the user gives the placement.
         """
-        if tensor in self.placements:
+        if tensor in self.problem.placements:
             return None
         writers = self.writers[tensor]
         return (writers[0], None) if writers else self.readers[tensor][0]
@@ -107,7 +77,7 @@ class EinsumProgram:
     def _lifetime(self, tensor: str) -> tuple[int, int]:
         writers = self.writers[tensor]
         last = max([n for n, _ in self.readers[tensor]] + writers)
-        if tensor in self.outputs or tensor in self.inputs:
+        if tensor in self.problem.wanted or tensor in self.inputs:
             return 0, len(self.steps)
         for loop in self.loops(last):  # a loop may read it again
             last = max(last, max(n for n in range(len(self.steps)) if loop in self.loops(n)))
@@ -116,7 +86,7 @@ class EinsumProgram:
     def bytes_there(self, step: int) -> int:
         """Return the bytes, on all ranks together, of all tensors that are live while a group runs."""
         there = [name for name, (first, last) in self.lifetimes.items() if first <= step <= last]
-        return sum(math.prod(self.sizes[name]) for name in there) * self.itemsize
+        return sum(math.prod(self.sizes[name]) for name in there) * self.problem.itemsize
 
 
 @dataclasses.dataclass
@@ -126,20 +96,36 @@ class _Copy:
     last_use: int
 
 
-class Walk:
+def planned(program: EinsumProgram, groups: Sequence[Group], node_size: int | None = None) -> EinsumPlan:
     """
-    Dataflow of a program: placements of tensors, the moves between them, and their costs.
+    Return the plan of a program: placements of its tensors, the moves between them, and their costs.
 
     A tensor has one home: its placement after each write. If a group needs another placement, the tensor is moved
     there from its home or from an earlier copy, whichever costs least. The copy is kept until the next write.
-
-    :param program: The program.
-    :param groups: Its groups with their grids and ranks.
-    :param node_size: Ranks per node, numbered node by node; None: nodes are not considered.
     """
+    flow, problem = _Dataflow(program, groups), program.problem
+    plan = EinsumPlan(
+        problem.statements,
+        {name: program.sizes[name] for name in dict.fromkeys((*problem.sizes, *flow.homes))},
+        problem.itemsize,
+        problem.ranks,
+        tuple(groups),
+        tuple(flow.moves),
+        flow.homes,
+        program.inputs,
+        problem.wanted,
+        tuple(map(flow.cost, range(len(groups)))),
+        node_size,
+    )
+    if node_size is None:
+        return plan
+    between = bytes_between_nodes(plan, node_size)
+    return dataclasses.replace(plan, internode_bytes=(between, between))
 
-    def __init__(self, program: EinsumProgram, groups: Sequence[Group], node_size: int | None = None) -> None:
-        self.program, self.groups, self.node_size = program, tuple(groups), node_size
+
+class _Dataflow:
+    def __init__(self, program: EinsumProgram, groups: Sequence[Group]) -> None:
+        self.program, self.groups = program, groups
         names = dict.fromkeys(name for group in groups for name in (*group.operands, group.result))
         self.homes = {name: self._home(name) for name in names}
         self.moves: list[Move] = []
@@ -149,48 +135,15 @@ class Walk:
             for operand in range(len(group.operands)):
                 self._read(number, operand)
             self._write(number)
-        self.costs = tuple(self._cost(number) for number in range(len(groups)))
-        self.internode_bytes = self.bytes_across(node_size) if node_size else 0.0
-
-    def bytes_across(self, node_size: int) -> float:
-        """Return the bytes sent between nodes of ``node_size`` ranks; with 1, between ranks."""
-        repeats = [self.program.repeats(number) for number in range(len(self.groups))]
-        return internode_bytes(self.groups, self.moves, self.program.sizes, self.program.itemsize, node_size, repeats)
-
-    def bytes_on_nodes(self, unaware: Walk) -> tuple[tuple[float, float] | None, float | None]:
-        """Return bytes between nodes, of this and of a node-unaware walk, and within nodes; None without nodes."""
-        if self.node_size is None:
-            return None, None
-        return (self.internode_bytes, unaware.internode_bytes), self.bytes_across(1) - self.internode_bytes
 
     @property
-    def cost(self) -> float:
-        """Predicted time as the bytes that could be moved in it; the objective of the planner."""
-        repeats, ranks = self.program.repeats, self.program.ranks
-        flops = sum(repeats(group) * cost.flops for group, cost in enumerate(self.costs))
-        across = BYTES_PER_SECOND / INTERNODE_BYTES_PER_SECOND * self.internode_bytes / ranks
-        return self.bytes_per_rank + across + BYTES_PER_SECOND / FLOPS_PER_SECOND * flops
-
-    def preferred(self, unaware: Walk) -> tuple[bool, float]:
-        """Return a sort key: walks with more internode traffic than the node-unaware one come last, else by cost."""
-        return self.internode_bytes > unaware.internode_bytes, self.cost
-
-    @property
-    def bytes_per_rank(self) -> float:
-        """Bytes through the busiest rank of every step, summed over all runs."""
-        repeats = self.program.repeats
-        fixed = sum(cost.fetched + repeats(group) * cost.reduced for group, cost in enumerate(self.costs))
-        return fixed + sum(repeats(move.group) * move.bytes_per_rank for move in self.moves)
-
-    @property
-    def memory_bytes(self) -> int:
-        """Peak memory of a rank."""
-        return max(cost.memory_bytes for cost in self.costs)
+    def _itemsize(self) -> int:
+        return self.program.problem.itemsize
 
     def _home(self, tensor: str) -> Placement:
         owner = self.program.owner(tensor)
         if owner is None:
-            return self.program.placements[tensor]
+            return self.program.problem.placements[tensor]
         group, operand = self.groups[owner[0]], owner[1]
         return group.result_placement if operand is None else group.operand_placements[operand]
 
@@ -225,34 +178,24 @@ class Walk:
             self._move(number + 1, number, name, made, self.homes[name])
 
     def _move(self, before: int, group: int, name: str, source: Placement, target: Placement) -> None:
-        found, itemsize = traffic(source, target, self.program.sizes[name]), self.program.itemsize
+        found, itemsize = traffic(source, target, self.program.sizes[name]), self._itemsize
         sent, received = int(found.sent.max()) * itemsize, int(found.received.max()) * itemsize
         self.moves.append(
             Move(before, group, name, source, target, sent, received, int(found.received.sum()) * itemsize)
         )
 
-    def _cost(self, number: int) -> GroupCost:
-        group, step = self.groups[number], self.program.steps[number]
+    def cost(self, number: int) -> GroupCost:
+        """Return the cost of a group."""
+        group = self.groups[number]
         fetched = 0.0
         for operand, name in enumerate(group.operands):
             if self.program.owner(name) == (number, operand):
                 wanted = group.operand_placements[operand]
                 fetched += self._bytes(name, wanted) * (wanted.replicas - 1) / wanted.replicas
-        whole, reduction = self._partial_bytes(number), group.reduction
-        reduced = 0.0
-        if reduction is not None:
-            reduced = whole if reduction.axis is None else whole * (reduction.ranks - 1) / reduction.ranks
-        blocks = {index: group.block(index, extent) for index, extent in step.extents.items()}
-        blocks |= {place: 1 for place, _ in group.equal}
-        flops = sum(c.flops_per_point * math.prod(blocks[index] for index in c.indices) for c in step.part.steps)
-        return GroupCost(fetched, reduced, flops, self._memory(number))
+        return GroupCost(fetched, group.reduced_elements * self._itemsize, group.flops, self._memory(number))
 
     def _bytes(self, name: str, placement: Placement) -> int:
-        return placement.block_bytes(self.program.sizes[name], self.program.itemsize)
-
-    def _partial_bytes(self, number: int) -> int:
-        group, extents = self.groups[number], self.program.steps[number].extents
-        return math.prod(group.block(i, extents[i]) for i in group.einsum.result) * self.program.itemsize
+        return placement.block_bytes(self.program.sizes[name], self._itemsize)
 
     def _memory(self, number: int) -> int:
         """Return the bytes of a rank while a group runs: homes, copies, the partial and the reduced result."""
@@ -265,5 +208,5 @@ class Walk:
         total += sum(self._bytes(n, c.placement) for n, c in everything if c.made_at <= number <= c.last_use)
         group = self.groups[number]
         moved = any(move.before_group == number + 1 and move.tensor == group.result for move in self.moves)
-        total += self._partial_bytes(number) if group.reduction is not None else 0
+        total += group.partial_elements * self._itemsize if group.reduction is not None else 0
         return total + (self._bytes(group.result, group.result_placement) if moved else 0)
