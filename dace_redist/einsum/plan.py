@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from dace_redist.einsum.groupings import EinsumStep
+from dace_redist.einsum.groupings import (
+    BYTES_PER_SECOND,
+    FLOPS_PER_SECOND,
+    INTERNODE_BYTES_PER_SECOND,
+    EinsumStep,
+)
 from dace_redist.einsum.placement import Placement, block_length
 from dace_redist.einsum.statement import Statement
-
-#: Assumed rates of a rank: operations, bytes to and from other ranks, and bytes of memory, per second.
-FLOPS_PER_SECOND, BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND = 1e10, 1e9, 4e9
-#: Assumed internode bandwidth per rank, in bytes/s; this time is added to that of the bytes between ranks.
-INTERNODE_BYTES_PER_SECOND = 1e9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,7 +242,7 @@ class EinsumPlan:
 
     @property
     def seconds(self) -> float:
-        """Predicted time at the rates above; the objective of the planner."""
+        """Predicted time at the assumed rates; the objective of the planner."""
         return self._communication_seconds + self.flops / FLOPS_PER_SECOND
 
     @property

@@ -9,11 +9,17 @@ from collections.abc import Mapping, Sequence
 
 from dace_redist.einsum.dataflow import EinsumProgram
 from dace_redist.einsum.grids import LOAD_TOLERANCE, Candidates, candidates, given_grid
-from dace_redist.einsum.groupings import ContractionTree, EinsumStep, contraction_trees
+from dace_redist.einsum.groupings import (
+    BYTES_PER_SECOND,
+    MEMORY_BYTES_PER_SECOND,
+    ContractionTree,
+    EinsumStep,
+    contraction_trees,
+)
 from dace_redist.einsum.model import TIE_BREAK, Model
 from dace_redist.einsum.nodes import bytes_between_nodes
 from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.plan import BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND, EinsumPlan
+from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.problem import Problem
 from dace_redist.einsum.search import assign_ranks, choose_grids, preference
 from dace_redist.einsum.statement import Statement

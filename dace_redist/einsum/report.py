@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dace_redist.einsum.groupings import BYTES_PER_SECOND, FLOPS_PER_SECOND
 from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.plan import BYTES_PER_SECOND, FLOPS_PER_SECOND
 from dace_redist.einsum.statement import Statement
 from dace_redist.report.units import count, format_bytes, in_units, table
 
