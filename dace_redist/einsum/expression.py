@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from dace_redist.report.text import count
+from dace_redist.report.units import count
 
 _DOTS = "..."
 

@@ -22,7 +22,7 @@ def in_a_call():
     dace_redist.redistribute(A, rows, columns, comm=comm, out=B)
 
 def in_a_wait():
-    with dace_redist.plan(rows, columns, comm=comm) as plan:
+    with dace_redist.plan(rows, columns, "float64", comm=comm) as plan:
         plan.start(A, out=B).wait()
 
 def in_a_list():

@@ -30,7 +30,7 @@ target = dace_redist.Distribution({SHAPE}, (comm.size, 1))
 whole = np.arange({SHAPE[0] * SHAPE[1]}.0).reshape({SHAPE})
 A = source.local(whole, comm.rank).copy()
 for strategy in {OURS}:
-    with dace_redist.plan(source, target, comm=comm, strategy=strategy) as plan:
+    with dace_redist.plan(source, target, "float64", comm=comm, strategy=strategy) as plan:
         for call in range({CALLS}):
             np.testing.assert_array_equal(plan(A), target.local(whole, comm.rank))
         if strategy == "Pack":
@@ -95,7 +95,7 @@ import dace_redist
 from mpi4py import MPI
 
 d = dace_redist.Distribution((8,), (1,))
-with dace_redist.plan(d, d, comm=MPI.COMM_SELF, strategy="Pack") as plan:
+with dace_redist.plan(d, d, "float64", comm=MPI.COMM_SELF, strategy="Pack") as plan:
     A = np.arange(8.0)
     plan(A)
     child = os.fork()
@@ -127,7 +127,7 @@ target = dace_redist.Distribution((480, 1024), (1, comm.size), block=(None, RUN)
 whole = np.arange(480 * 1024.0).reshape(480, 1024)
 A = dace_redist.shared_empty(source.local_shape(comm.rank))
 A[...] = source.local(whole, comm.rank)
-with dace_redist.plan(source, target, comm=comm, strategy="Shared") as plan:
+with dace_redist.plan(source, target, "float64", comm=comm, strategy="Shared") as plan:
     out = np.empty(target.local_shape(comm.rank))
     np.testing.assert_array_equal(plan(A, out=out), target.local(whole, comm.rank))
 """

@@ -8,8 +8,8 @@ from dace.sdfg import nodes
 from stock_programs import parse
 
 import dace_redist
-from dace_redist import Distribution, JointRedistribute, Redistribute
-from dace_redist.library_nodes import RedistributeWait, SumReplicas
+from dace_redist import Distribution
+from dace_redist.library_nodes import JointRedistribute, Redistribute, RedistributeWait, SumReplicas
 from dace_redist.mpi.topology import Topology
 from dace_redist.tuning import auto as choosing
 
