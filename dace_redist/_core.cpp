@@ -134,7 +134,7 @@ Numbers block_begins(const dr::Distribution& distribution, int axis) {
 class SharedMemory {
  public:
   explicit SharedMemory(dr::Index nbytes)
-      : nbytes_(std::max<dr::Index>(nbytes, 1)), bytes_(dr::Arena::own().allocate(nbytes_, true).bytes) {}
+      : nbytes_(std::max<dr::Index>(nbytes, 1)), bytes_(dr::Arena::allocate(nbytes_, true).bytes) {}
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
   ~SharedMemory() { dr::Arena::free(bytes_); }

@@ -218,7 +218,7 @@ def linear_solve_tasklet(node: LinearSolve, state: SDFGState, sdfg: SDFG, _: str
     matrix, *right, solution = ({"": (1, 1)} | dict(zip(*both, strict=True)) for both in indices)
 
     def layout(array: str, known: dict[str, tuple[Any, Any]], rows: str, columns: str) -> str:
-        return braced([array, numbers([known[rows][1], known[columns][1]])])
+        return braced([array, number(known[rows][1]), number(known[columns][1])])
 
     extents = numbers([matrix[node.rows][0], matrix[node.unknowns][0], solution[node.columns][0]])
     matrices = [

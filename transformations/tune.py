@@ -35,17 +35,15 @@ def tune(
     Measure strategies and options for a redistribution, or for each one of an SDFG, and record the fastest. Collective.
 
     Strategy ``"Auto"`` and :func:`dace_redist.transformations.choose_strategies` then use the record. Arrays are in C
-    order. A record
-    applies to the same redistribution and kind of memory, on the same machine with the same MPI and the same ranks per
-    node.
+    order. A record applies to the same redistribution and kind of memory, on the same machine with the same MPI and the
+    same ranks per node.
 
     :param what: A schedule (``dace_redist.schedule(source, target, dtype=...)``), or an SDFG, which is not changed.
     :param comm: mpi4py communicator to measure on; default: the world.
     :param symbols: Values of the symbols in an SDFG's sizes.
     :param where: Selection of nodes of an SDFG, as for :func:`dace_redist.set_strategy`; default: all.
     :param memory: Kind of memory: ``"ordinary"``; node-shared as of :func:`dace_redist.shared_empty`,
-        ``"shared-source"``,
-        ``"shared-target"`` or ``"shared-both"``; or on the GPUs of the ranks, ``"gpu"`` (both), ``"gpu-source"`` or
+        ``"shared-source"``, ``"shared-target"`` or ``"shared-both"``; or on the GPUs of the ranks, ``"gpu"`` (both), ``"gpu-source"`` or
         ``"gpu-target"``. Default, and for arrays on the GPU in an SDFG: as in the SDFG, else ordinary.
     :param strategies: Names of the strategies to try; default: all.
     :param options: Values to try by option, as ``{"chunk_bytes": [1 << 20, 8 << 20]}``; default: those of

@@ -22,10 +22,10 @@ def scatter(whole: Any, target: AnyDistribution, comm: MPI.Intracomm | None = No
     :param target: Distribution of the result, over the ranks of ``comm``.
     :param comm: mpi4py communicator; default: the world.
     :param root: Rank that has the tensor, equal on all ranks.
-    :return: This rank's part of the tensor, of shape ``target.local_shape(rank)``: an array of NumPy in main memory; on
-        rank ``root`` one of the library and device of ``whole``.
-    :raises ValueError: On every rank, if the tensor has another shape, the root is not a rank of ``comm``, or the ranks
-        pass different arguments.
+    :return: This rank's part of the tensor, of shape ``target.local_shape(rank)``, in main memory: an array of NumPy;
+        on rank ``root`` one of the library of ``whole``.
+    :raises ValueError: On every rank, if the tensor has another shape or lies on a GPU, the root is not a rank of
+        ``comm``, or the ranks pass different arguments.
     :raises TypeError: On every rank, if something is of the wrong type.
     """
     comm = checked_communicator(comm)

@@ -117,7 +117,7 @@ class Array {
  public:
   Array(Index count, bool shared)
       : shared_(shared),
-        bytes_(shared ? Arena::own().allocate(count * Index{sizeof(double)}, false).bytes
+        bytes_(shared ? Arena::allocate(count * Index{sizeof(double)}, false).bytes
                       : std::malloc(static_cast<std::size_t>(count) * sizeof(double))) {}
   Array(const Array&) = delete;
   Array& operator=(const Array&) = delete;

@@ -17,7 +17,7 @@ PRINTED = {
     "cholesky.py": "solved 1000 equations",
     "dace_strategy.py": "rank 0 has the first 16 rows",
     "einsum_program.py": "equal to NumPy's result",
-    "numpy_mpi4py.py": "memory",
+    "numpy_mpi4py.py": "          Shared ",
     "sparse_stacks.py": "61 matrices of 2000 non-zeros, there and back",
     "transform_sdfg.py": "1 redistribution lowered, 1 between arrays in node-shared memory",
     "tuning.py": "Auto took ",

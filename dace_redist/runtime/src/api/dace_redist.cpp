@@ -284,7 +284,7 @@ int dr_memory_create(int64_t nbytes, void** memory) {
   return guarded(DR_ERROR_MEMORY, __func__, [&] {
     check_pointer(memory, "memory");
     if (nbytes < 0) throw ArgumentError(text("nbytes must be 0 or more, got ", nbytes));
-    const Arena::Allocation made = Arena::own().allocate(nbytes, true);
+    const Arena::Allocation made = Arena::allocate(nbytes, true);
     if (!made.zeros) std::memset(made.bytes, 0, static_cast<std::size_t>(nbytes));
     handles<void>().add(made.bytes);
     *memory = made.bytes;

@@ -76,7 +76,7 @@ class HostDevice final : public Device {
     if (unnamed_ || (pooled_ && !by_plan))
       memory.reset(std::malloc(static_cast<std::size_t>(nbytes)), std::free);
     else
-      memory.reset(Arena::own().allocate(nbytes, false).bytes, Arena::free);
+      memory.reset(Arena::allocate(nbytes, false).bytes, Arena::free);
     return add(std::move(memory), nbytes);
   }
 

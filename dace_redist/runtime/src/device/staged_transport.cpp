@@ -33,10 +33,9 @@ DeviceHandle pinned(Device& device, const DeviceHandle& memory, Index nbytes) {
 /// Slots in this rank's arena, which are freed when all ranks that have mapped them are done with them.
 DeviceHandle make_ring(Device& device, Index nbytes) {
   sweep_deferred();
-  const DeviceHandle memory(
-      new (Arena::own().allocate(head_bytes + nbytes, false).bytes) RingHead{}, [](RingHead* head) {
-        free_when(head, [head] { return head->released.load(std::memory_order_acquire) >= head->readers; });
-      });
+  const DeviceHandle memory(new (Arena::allocate(head_bytes + nbytes, false).bytes) RingHead{}, [](RingHead* head) {
+    free_when(head, [head] { return head->released.load(std::memory_order_acquire) >= head->readers; });
+  });
   return pinned(device, memory, head_bytes + nbytes);
 }
 

@@ -252,6 +252,10 @@ Arena& Arena::own() {
 Arena::Allocation Arena::allocate(std::int64_t nbytes, bool in_huge_pages) {
   const std::int64_t limit = shared_memory_limit();
   if (nbytes > limit) throw_too_little(nbytes, limit);
+  return own().take(nbytes, in_huge_pages);
+}
+
+Arena::Allocation Arena::take(std::int64_t nbytes, bool in_huge_pages) {
   const std::int64_t whole = round_up(std::max<std::int64_t>(nbytes, 1), page_bytes);
   const bool huge = in_huge_pages && whole >= huge_page_bytes;
   std::int64_t offset = 0;
@@ -349,7 +353,7 @@ void warn_fallback_once(const Error& error) {
 
 void* allocate_anywhere(std::int64_t nbytes) {
   try {
-    return Arena::own().allocate(nbytes, true).bytes;
+    return Arena::allocate(nbytes, true).bytes;
   } catch (const Error& error) {
     warn_fallback_once(error);
   }

@@ -87,10 +87,10 @@ class Arena {
     bool zeros;  ///< whether the memory was never used before
   };
 
-  /// Allocates whole pages.
+  /// Allocates whole pages of this process's arena, which is made if there is none and the limit admits the allocation.
   /// \param in_huge_pages  whether to commit huge pages at once, from 2 MiB on; else pages are committed when touched.
   /// \throws Error if there is too little memory; names what is needed and what is available.
-  Allocation allocate(std::int64_t nbytes, bool in_huge_pages);
+  static Allocation allocate(std::int64_t nbytes, bool in_huge_pages);
 
   /// Frees an allocation of this process. Memory of a parent process is left alone.
   static void free(void* bytes) noexcept;
@@ -122,6 +122,7 @@ class Arena {
   explicit Arena(ArenaHead* head) : head_(head), process_(head->name.process) {}
   static Arena* find_or_make(std::string& failure);
 
+  Allocation take(std::int64_t nbytes, bool in_huge_pages);
   char* base() const { return reinterpret_cast<char*>(head_); }
   ArenaHead::Extent* find(std::int64_t offset) const;
   void release(std::int64_t offset) noexcept;

@@ -18,7 +18,7 @@ namespace {
 void* allocate_on_node(std::size_t nbytes, bool zero) noexcept {
   if (nbytes > PTRDIFF_MAX / 2) return nullptr;
   try {
-    const Arena::Allocation made = Arena::own().allocate(static_cast<std::int64_t>(nbytes), true);
+    const Arena::Allocation made = Arena::allocate(static_cast<std::int64_t>(nbytes), true);
     if (zero && !made.zeros) std::memset(made.bytes, 0, nbytes);
     return made.bytes;
   } catch (const Error& error) {

@@ -205,7 +205,7 @@ Index JoinTransport::allocate(const std::vector<JoinedMessage>& joined) {
   }
   if (offsets.empty()) return 0;
   try {
-    memory_ = Arena::own().allocate(nbytes, false).bytes;
+    memory_ = Arena::allocate(nbytes, false).bytes;
   } catch (const std::exception& error) {
     static std::atomic<bool> warned{false};
     if (!warned.exchange(true))

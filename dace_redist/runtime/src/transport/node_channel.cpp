@@ -194,7 +194,7 @@ ChannelMemory::ChannelMemory(const Link& link, const std::vector<PeerMessage>& s
     nbytes += static_cast<Index>(sizeof(ChannelState)) + stagings.back().slots * stagings.back().slot_bytes;
     if (message.nbytes > max_eager_bytes) nbytes += handshake_bytes;
   }
-  memory_ = Arena::own().allocate(nbytes, false).bytes;
+  memory_ = Arena::allocate(nbytes, false).bytes;
   auto* const directory = new (memory_) ChannelDirectory{receivers};
   std::copy(offsets.begin(), offsets.end(), directory->offsets());
   for (std::size_t s = 0; s < sends.size(); ++s) {
