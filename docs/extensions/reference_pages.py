@@ -122,7 +122,7 @@ def python(name: str, *members: str) -> str:
 def command(name: str) -> str:
     """Return the help of a command; the options of a redistribution stand in that of ``explain`` only."""
     called = cli.cli.commands[name]
-    text = called.get_help(click.Context(called, info_name=f"dace-redist {name}", terminal_width=110))
+    text = called.get_help(click.Context(called, info_name=f"dace-redist {name}", terminal_width=92))
     text = (
         re.sub(r"^Usage: .*\n+|^ +--help .*\n?", "", text, flags=re.MULTILINE).strip().removesuffix("Options:").strip()
     )
