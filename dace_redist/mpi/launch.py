@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -133,6 +132,8 @@ def describe_mpi() -> str:
 
     :raises RuntimeError: If the ranks did not start or did not find each other.
     """
+    import subprocess  # loads slowly, and most programs start none
+
     # With -c, sys.path starts with the working folder, and the package may be found there rather than installed.
     command = mpiexec_command(2, [sys.executable, "-c", _PRINT_MPI])
     variables = outside_environment() | mpi_environment(2)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dace_redist.errors import BuildError, RedistributionError
-from dace_redist.mpi.collective import decoded_failure
+from dace_redist.mpi.collective import decoded_failure, remembered, together
 from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.toolchain import mpi_compiler
 from dace_redist.strategies import OPTIONS, default_options
@@ -126,6 +126,21 @@ def _check_mpi(compiled_with: str) -> None:
             f"{mpi_compiler()} compiles for {compiled_with}, but mpi4py loaded {loaded}: put the folder of that MPI's "
             "mpicxx first on PATH, or install mpi4py for this one"
         )
+
+
+def prepare(comm: Any, ensure: Callable[[], object] | None = None) -> None:
+    """
+    Build the library unless it exists. Collective at the first call for a communicator.
+
+    :param ensure: Builds another library; default: that of redistribution.
+    """
+
+    def build() -> bool:
+        with together(comm):
+            (ensure or ensure_library)()
+        return True
+
+    remembered(comm, ensure, build)
 
 
 def agree(comm: int, number: int) -> bool:

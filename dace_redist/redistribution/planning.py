@@ -14,12 +14,11 @@ from dace_redist.distribution import AnyDistribution
 from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective import checked_communicator, encoded_failure
 from dace_redist.native.device import ensure_device_library
-from dace_redist.native.interface import NativePlan
+from dace_redist.native.interface import NativePlan, prepare
 from dace_redist.redistribution.agreement import agreed
 from dace_redist.redistribution.arrays import DEVICES
-from dace_redist.redistribution.communicator import is_measured, prepare
 from dace_redist.redistribution.plan import Plan
-from dace_redist.redistribution.problem import Arguments, Problem
+from dace_redist.redistribution.problem import Arguments, Problem, is_measured
 from dace_redist.strategies import AUTO
 from dace_redist.tuning.problem import memory_name
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from dace_redist.measuring.measure import measure
 from dace_redist.mpi.topology import topology_of
-from dace_redist.tuning.measure import measure
 
 
 class Clock:
