@@ -67,8 +67,6 @@ class Figure:
         return max(self.high - self.median, self.median - self.low) / self.median if self.median > 0 else 0.0
 
 
-Progress = Callable[[str, int, Mapping[str, Figure]], None]
-
 #: Takes the name of the measurement at work and the seconds measured so far.
 Show = Callable[[str, float], None]
 
@@ -107,7 +105,7 @@ def measure(
     limit_seconds: float = 60.0,
     drop_slower_than: float | None = None,
     apart: Collection[str] = (),
-    progress: Progress | None = None,
+    progress: Callable[[str], None] | None = None,
     clock: Clock = system_clock,
 ) -> dict[str, Figure]:
     """
@@ -129,8 +127,7 @@ def measure(
     :param drop_slower_than: Run a method no more when, after 3 rounds or later, even its fastest repetition took more
         than this many times the median of the best method; it is returned with what it has. None: keep all.
     :param apart: Methods that are neither dropped nor count as the best.
-    :param progress: Called on rank 0 after each repetition that counts, with the method's name, its number of
-        repetitions, and the figures of all methods as of the last decision.
+    :param progress: Called on rank 0 with the method's name after each repetition that counts.
     :raises ValueError: On every rank, if ranks name different methods, or a number is out of range.
     :raises RuntimeError: On every rank, if a method fails on one and the others return from it; says which and where.
         Where they do not, the program is ended by ``MPI_Abort`` with that message.
@@ -152,7 +149,7 @@ def measure(
             if comm.rank == 0:
                 judge.seconds[name].append(span)
                 if progress is not None:
-                    progress(name, len(judge.seconds[name]), judge.figures)
+                    progress(name)
         decided = judge.decide(active) if comm.rank == 0 else None
         active = comm.bcast(decided)
     figures: dict[str, Figure] = comm.bcast(

@@ -158,7 +158,7 @@ class Search:
                 precision=self.precision,
                 limit_seconds=max(seconds, 1e-3),
                 drop_slower_than=_DROPPED,
-                progress=lambda now, *_: self.show(now, self._spent + self.clock() - begin),
+                progress=lambda now: self.show(now, self._spent + self.clock() - begin),
                 clock=self.clock,
             )
             self._spent += self.clock() - begin

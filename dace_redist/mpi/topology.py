@@ -112,13 +112,18 @@ def _max_node_ranks() -> int:
     return int(value) if value.isdecimal() else 0
 
 
-def processor() -> str:
-    """Return the name of this node's processor, as far as the system tells."""
+def processor_facts() -> dict[str, str]:
+    """Return what Linux tells of a processor, by name; nothing where it does not."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        lines = []
-    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        return {}
+    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def processor() -> str:
+    """Return the name of this node's processor, as far as the system tells."""
+    facts = processor_facts()
     part = " ".join(f"{name} {facts[name]}" for name in ("CPU implementer", "CPU part") if name in facts)
     return facts.get("model name") or part or platform.processor() or platform.machine()
 

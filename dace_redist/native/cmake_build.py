@@ -24,6 +24,7 @@ from dace_redist.native.toolchain import (
     is_built,
     library_path,
     mpi_compiler,
+    mpi_settings,
 )
 
 #: Seconds after which a process says that it waits.
@@ -91,10 +92,7 @@ def _build(name: str, path: Path) -> None:
 
 
 def _settings(name: str) -> list[str]:
-    mpicxx = mpi_compiler()
-    mpicc = os.path.join(os.path.dirname(mpicxx), "mpicc")
-    settings = [f"-DDACE_REDIST_VERSION={__version__}", f"-DMPI_CXX_COMPILER={mpicxx}"]
-    settings += [f"-DMPI_C_COMPILER={mpicc}"] if os.access(mpicc, os.X_OK) else []
+    settings = [f"-DDACE_REDIST_VERSION={__version__}", *(f"-D{key}={value}" for key, value in mpi_settings().items())]
     if name == CUDA:
         nvcc = cuda_compiler()
         if nvcc is None:

@@ -35,13 +35,15 @@ class EncodedProblem(NamedTuple):
     :param options: Options of the strategy that are not at their defaults.
     :param memories: Places of the sources and the targets, each a ``dr_memory``.
     :param elements: Types of the elements in words, equal on all ranks.
+    :param failure: Failure of this rank, which becomes the error of all ranks; None: it has a problem.
     """
 
-    strategy: str
-    options: Mapping[str, int | float]
-    tensors: Sequence[EncodedTensor]
+    strategy: str = ""
+    options: Mapping[str, int | float] = {}
+    tensors: Sequence[EncodedTensor] = ()
     memories: Sequence[int] = (0, 0)
     elements: str = ""
+    failure: str | None = None
 
 
 class _Options(ctypes.Structure):
@@ -187,17 +189,13 @@ class NativePlan:
     Plan of the library for one or several tensors. Making one is collective, freeing it local.
 
     :param comm: Handle of an MPI communicator, as a number.
-    :param problem: The problem; or the failure of this rank, as a text that becomes the error of all ranks.
     :raises RedistributionError: On every rank, if one of them cannot make it.
     :raises ValueError: On every rank, if they ask for different redistributions.
     """
 
-    def __init__(self, comm: int, problem: EncodedProblem | str) -> None:
+    def __init__(self, comm: int, problem: EncodedProblem) -> None:
         self._plan = ctypes.c_void_p()
-        failure = problem.encode() if isinstance(problem, str) else None
-        strategy, options, tensors, memories, elements = (
-            ("", {}, (), (0, 0), "") if isinstance(problem, str) else problem
-        )
+        strategy, options, tensors, memories, elements, failure = problem
         self._addresses = ctypes.c_void_p * len(tensors)
         self._layouts = _Numbers * (4 * len(tensors))
         encoded = [
@@ -217,7 +215,7 @@ class NativePlan:
             len(tensors),
             (_Tensor * len(tensors))(*encoded),
             elements.encode(),
-            failure,
+            None if failure is None else failure.encode(),
         )
         _check_agreed(create(comm, *arguments, self._plan))
 

