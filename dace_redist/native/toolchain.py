@@ -119,7 +119,7 @@ def _recorded(folder: Path, endings: tuple[str, ...]) -> list[tuple[str, str]]:
 
 def _hashed(folder: Path, endings: tuple[str, ...]) -> list[tuple[str, str]]:
     paths = [os.path.join(root, name) for root, _, names in os.walk(folder) for name in names if name.endswith(endings)]
-    return [(os.path.relpath(path, folder), hashlib.blake2b(Path(path).read_bytes()).hexdigest()) for path in paths]
+    return [(path[len(f"{folder}/") :], hashlib.blake2b(Path(path).read_bytes()).hexdigest()) for path in paths]
 
 
 def _mpi_library() -> str:
