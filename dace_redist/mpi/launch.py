@@ -61,14 +61,10 @@ def mpi_environment(ranks: int | None = None) -> dict[str, str]:
     return added
 
 
-def bin_folder() -> Path:
-    """Return the folder of the running Python, where a virtual environment has mpiexec, mpicxx and cmake."""
-    return Path(sys.executable).parent  # not resolved: the python of a virtual environment is a link
-
-
 def path_from_here() -> str:
-    """Return ``PATH`` with :func:`bin_folder` first."""
-    folder, path = str(bin_folder()), os.environ.get("PATH", os.defpath)
+    """Return ``PATH`` with the running Python's folder first, where a virtual environment has mpiexec and cmake."""
+    folder = str(Path(sys.executable).parent)  # not resolved: the python of a virtual environment is a link
+    path = os.environ.get("PATH", os.defpath)
     return path if path.split(os.pathsep)[0] == folder else folder + os.pathsep + path
 
 
