@@ -24,7 +24,7 @@ from dace_redist.tuning.auto import gpus_of
 from dace_redist.tuning.files import profile_path
 from dace_redist.tuning.profile import DeviceRates, MachineProfile, Rates
 
-#: All is measured so often, and the fastest counts: a machine that does other work too is slow for seconds at a time.
+#: Rounds of all measurements, of each of which the minimum counts: other work slows a machine down for seconds.
 _ROUNDS = 3
 
 

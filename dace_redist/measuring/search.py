@@ -23,15 +23,15 @@ from dace_redist.strategies import find_strategy
 from dace_redist.tuning.problem import Problem
 from dace_redist.tuning.record import Measured, Winner
 
-#: Strategies that surely take this many times as long as the best are not looked at further.
+#: Strategies slower than the best by this factor are not tuned further.
 TOO_SLOW = 2.0
-#: Candidates that seem to take this many times as long after three runs are run no more: the estimate is rough.
+#: Candidates slower than the best by this factor are dropped after three runs, whose estimate is rough.
 _DROPPED = 4.0
 #: Minimum relative improvement by an option; smaller differences are noise.
 BETTER = 0.97
-#: Candidates that seem to take at most this many times as long as the best are in the last round.
+#: Candidates within this factor of the best are in the last round.
 CLOSE = 1.3
-#: Strategies that are predicted to take more than this many times as long as the best are left for later, or out.
+#: Strategies predicted to be slower than the best by this factor are measured last, or not at all.
 UNLIKELY = 2.0
 #: First words of the note of a candidate that was left out.
 NOT_MEASURED = "not measured"

@@ -20,7 +20,7 @@ from dace_redist.schedule import schedule
 from dace_redist.tuning.problem import PLACES, Problem
 
 _ITEM = 8  # bytes of an element
-#: A repetition calls a plan so often that it takes about as long: more than the ranks differ in when they start.
+#: Approximate seconds of a repetition, which calls a plan several times: longer than the skew of the ranks' starts.
 _MIN_SECONDS = 3e-3
 #: Repetitions of which the median counts.
 _REPETITIONS = 7

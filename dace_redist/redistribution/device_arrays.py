@@ -1,10 +1,9 @@
-"""Arrays in GPU memory, and new arrays of any library."""
+"""Arrays in GPU memory."""
 
 from __future__ import annotations
 
 import math
 import os
-import sys
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.native import device
-from dace_redist.redistribution.arrays import array_view
-from dace_redist.redistribution.shared_memory import empty_result
 
 
 def _free_in(process: int, address: int) -> None:
@@ -64,18 +61,3 @@ class DeviceArray:
 
     def __repr__(self) -> str:
         return f"DeviceArray(shape={self.shape}, dtype={self.dtype})"
-
-
-def new_array(sample: Any, shape: tuple[int, ...], dtype: np.dtype[Any], device: str, shared: bool = False) -> Any:
-    """
-    Return a new array on a device: of the library of ``sample`` if that is PyTorch or CuPy and lies there, else a
-    :class:`DeviceArray`, or an array of NumPy.
-
-    :param shared: True for node-shared memory, see :func:`empty_result`.
-    """
-    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
-    if torch is not None and isinstance(sample, torch.Tensor) and array_view("array", sample).device == device:
-        return torch.empty(shape, dtype=getattr(torch, dtype.name), device=sample.device)
-    if cupy is not None and isinstance(sample, cupy.ndarray) and device == "gpu":
-        return cupy.empty(shape, dtype)
-    return DeviceArray(shape, dtype) if device == "gpu" else empty_result(shape, dtype, shared)

@@ -12,9 +12,9 @@ from dace_redist import _core
 from dace_redist.joint_schedule import JointSchedule
 from dace_redist.native.interface import EncodedProblem, Layout, NativePlan, check, function_address
 from dace_redist.redistribution.arrays import DEVICES, ArrayView, Views
-from dace_redist.redistribution.device_arrays import new_array
 from dace_redist.redistribution.problem import Arguments, Problem, check_arrays, check_covered, check_devices
 from dace_redist.redistribution.request import Request, progress_number, write_back
+from dace_redist.redistribution.shared_memory import new_array
 from dace_redist.schedule import Schedule
 from dace_redist.strategies import find_strategy
 

@@ -19,7 +19,7 @@ Content = TypeVar("Content", bound="pydantic.BaseModel")
 
 def load(path: Path, model: type[Content], kind: str, version: int, remedy: str) -> tuple[Content | None, str]:
     """
-    Read and check a file, once for each of its states.
+    Read and check a file; cached until the file changes.
 
     :param model: Model of the content, ``format`` and ``version`` among its fields.
     :param kind: Name of such files; their ``format`` is ``"dace-redist KIND"``.
