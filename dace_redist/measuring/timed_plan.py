@@ -13,6 +13,7 @@ import numpy as np
 from dace_redist import _core
 from dace_redist.native.device import synchronize
 from dace_redist.native.interface import prepare
+from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.device_arrays import DeviceArray
 from dace_redist.redistribution.plan import Plan
 from dace_redist.redistribution.problem import Problem
@@ -39,8 +40,9 @@ class TimedPlan:
     ) -> None:
         prepare(comm)
         source, target = ("gpu" if on_gpu else "cpu" for on_gpu in sides_on_gpu(problem.memory))
-        given, memories = tuple(sorted(options.items())), (problem.memory,)
-        moved = Problem((problem.schedule,), False, strategy, given, memories=memories)
+        in_c_order = all(array_view("array", array).in_c_order for array in arrays)  # as what "Auto" has measured
+        memories = (problem.memory,) if in_c_order else ()
+        moved = Problem((problem.schedule,), False, strategy, tuple(sorted(options.items())), memories=memories)
         self.plan = Plan(comm, moved.placed((source, target)))
         self._on_gpu = problem.on_gpu
         self._call = self.plan.bound(*arrays) if problem.on_gpu else functools.partial(self.plan, *arrays)
