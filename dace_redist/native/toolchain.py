@@ -61,7 +61,7 @@ def mpi_compiler() -> str:
 
 
 def mpi_settings() -> dict[str, str]:
-    """Return CMake's variables of MPI's compilers, of which it looks for both and must not mix two MPIs."""
+    """Return CMake's variables for the C and C++ compilers of one MPI; left to itself, CMake may mix two."""
     compiler = mpi_compiler()
     of_c = os.path.join(os.path.dirname(compiler), "mpicc")
     return {"MPI_CXX_COMPILER": compiler} | ({"MPI_C_COMPILER": of_c} if os.access(of_c, os.X_OK) else {})

@@ -117,8 +117,7 @@ class NodeRates(Strict):
     """
     Exchanges between the ranks of a node, all at work at the same time.
 
-    Surfaces are of exchanges in which each rank sends to all others, by the run that is contiguous on both sides; those
-    of MPI's datatypes by the run of the side that is not contiguous.
+    Surfaces are of exchanges in which each rank sends to all others, by the run that is contiguous on both sides.
 
     :param latency: By kind: ``messages``, ``shared``; in main memory also ``datatypes``, ``puts`` if MPI has windows,
         and ``handshake``: added by a message that is too long to be eager.
