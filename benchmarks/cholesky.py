@@ -24,9 +24,9 @@ from redistribution import scalapack
 
 import dace_redist
 from dace_redist import Distribution
+from dace_redist.measuring.measure import measure
 from dace_redist.mpi.collective import together
 from dace_redist.mpi.topology import pinned_to_core
-from dace_redist.tuning.measure import measure
 
 BLOCK = 64
 SIDES = 16  # right-hand sides

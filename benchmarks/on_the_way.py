@@ -18,9 +18,9 @@ from mpi4py import MPI
 
 import dace_redist
 from dace_redist import Distribution
+from dace_redist.measuring.measure import measure
 from dace_redist.mpi.collective import together
 from dace_redist.mpi.topology import pinned_to_core
-from dace_redist.tuning.measure import measure
 
 Sides = dict[str, Callable[[], Any]]
 

@@ -19,7 +19,7 @@ import numpy as np
 from mpi4py import MPI
 
 from dace_redist import Distribution, Plan, plan
-from dace_redist.tuning.measure import measure
+from dace_redist.measuring.measure import measure
 
 STRATEGIES = ("Hierarchical", "Pipelined", "Pack", "Datatype")
 PRODUCT = 96  # rows of the matrices: about 0.1 ms

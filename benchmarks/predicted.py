@@ -22,10 +22,10 @@ from redistribution.arrays import Arrays
 from redistribution.catalogue import USUAL_VARIANTS, Case, load
 from redistribution.methods import Method, Wanted, prepare
 
+from dace_redist.measuring.measure import measure
 from dace_redist.mpi.topology import pinned_to_core, topology_of
 from dace_redist.strategies import host_strategies
 from dace_redist.tuning.cost_model import CostModel
-from dace_redist.tuning.measure import measure
 from dace_redist.tuning.problem import Problem
 from dace_redist.tuning.report import profile_in_use
 

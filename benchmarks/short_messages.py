@@ -17,9 +17,9 @@ import numpy as np
 from mpi4py import MPI
 
 from dace_redist import Distribution, plan
+from dace_redist.measuring.measure import measure
 from dace_redist.mpi.collective import together
 from dace_redist.redistribution.plan import Plan
-from dace_redist.tuning.measure import measure
 
 STRATEGIES = ("Hierarchical", "Aggregated")
 EXCHANGES = 10  # that are timed as one

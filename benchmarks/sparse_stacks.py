@@ -20,10 +20,10 @@ from redistribution.padded_stacks import Array, PaddedStacks
 
 import dace_redist
 from dace_redist import Distribution
+from dace_redist.measuring.measure import measure
 from dace_redist.mpi.collective import together
 from dace_redist.mpi.topology import pinned_to_core
 from dace_redist.redistribution.plan import Plan
-from dace_redist.tuning.measure import measure
 
 Step = Callable[[list[Array]], list[Array]]
 

@@ -24,8 +24,8 @@ from mpi4py import MPI
 
 from dace_redist import Distribution, plan
 from dace_redist.cli import run_command
+from dace_redist.measuring.measure import measure
 from dace_redist.mpi.collective import together
-from dace_redist.tuning.measure import measure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from redistribution.catalogue import PRESETS, load  # noqa: E402

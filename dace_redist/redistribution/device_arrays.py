@@ -1,10 +1,9 @@
-"""Arrays in GPU memory, and new arrays of any library."""
+"""Arrays in GPU memory."""
 
 from __future__ import annotations
 
 import math
 import os
-import sys
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.native import device
-from dace_redist.redistribution.arrays import array_view
-from dace_redist.redistribution.shared_memory import empty_result
 
 
 def _free_in(process: int, address: int) -> None:
@@ -64,30 +61,3 @@ class DeviceArray:
 
     def __repr__(self) -> str:
         return f"DeviceArray(shape={self.shape}, dtype={self.dtype})"
-
-
-def new_array(sample: Any, shape: tuple[int, ...], dtype: np.dtype[Any], device: str, shared: bool) -> Any:
-    """Return a new array on a device, of the library of ``sample`` if there is one; of NumPy also node-shared."""
-    if sample is None or isinstance(sample, np.ndarray):
-        return DeviceArray(shape, dtype) if device == "gpu" else empty_result(shape, dtype, shared)
-    if device == "gpu" or array_view("array", sample).device == device:
-        return empty_like_library(sample, shape, dtype)
-    return empty_result(shape, dtype, shared)
-
-
-def empty_like_library(sample: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """
-    Return a new array of the same library and device as another one.
-
-    On the GPU it is a :class:`DeviceArray` unless that library is CuPy or PyTorch.
-
-    :param sample: The other array; None stands for an array on the GPU.
-    """
-    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
-    if torch is not None and isinstance(sample, torch.Tensor):
-        return torch.empty(shape, dtype=getattr(torch, dtype.name), device=sample.device)
-    if cupy is not None and isinstance(sample, cupy.ndarray):
-        return cupy.empty(shape, dtype)
-    if sample is not None and array_view("array", sample).device == "cpu":
-        return np.empty(shape, dtype)
-    return DeviceArray(shape, dtype)

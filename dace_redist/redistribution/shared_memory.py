@@ -1,9 +1,10 @@
-"""Arrays in node-shared memory."""
+"""Arrays in node-shared memory, and new arrays of any library."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
@@ -12,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
+from dace_redist.redistribution.arrays import array_view
+from dace_redist.redistribution.device_arrays import DeviceArray
 
 
 def shared_empty(shape: int | Sequence[int], dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
@@ -76,8 +79,20 @@ def _node_shared_memory() -> Iterator[None]:
 MIN_SHARED_BYTES = 64 << 10
 
 
-def empty_result(shape: tuple[int, ...], dtype: np.dtype[Any], shared: bool = True) -> npt.NDArray[Any]:
-    """Return a new array, if ``shared`` in node-shared memory: if it is large enough, and that is not exhausted."""
+def new_array(sample: Any, shape: tuple[int, ...], dtype: np.dtype[Any], device: str, shared: bool = False) -> Any:
+    """
+    Return a new array on a device: of the library of ``sample`` if that is PyTorch or CuPy and lies there, else a
+    :class:`DeviceArray`, or an array of NumPy.
+
+    :param shared: True for node-shared memory, if the array is of NumPy and large enough, and that is not exhausted.
+    """
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch is not None and isinstance(sample, torch.Tensor) and array_view("array", sample).device == device:
+        return torch.empty(shape, dtype=getattr(torch, dtype.name), device=sample.device)
+    if cupy is not None and isinstance(sample, cupy.ndarray) and device == "gpu":
+        return cupy.empty(shape, dtype)
+    if device == "gpu":
+        return DeviceArray(shape, dtype)
     if shared and math.prod(shape) * dtype.itemsize >= MIN_SHARED_BYTES:
         with contextlib.suppress(_core.Error):
             return _shared(shape, dtype)

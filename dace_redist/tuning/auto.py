@@ -27,14 +27,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("dace_redist")
 
-#: A strategy takes the place of the default one if it is predicted to take less than this part of its time. Most
-#: predictions are right to a quarter; but what goes between processors may take twice as long in one hour as in another
-#: on a virtual machine, and the profile is of one of them.
+#: A strategy replaces the default one if it is predicted to take less than this part of its time. Most predictions are
+#: right to a quarter, but on virtual machines the rate between processors changes by a factor of two within hours.
 CLEARLY_FASTER = 0.5
 #: Why nothing measured is used for some arrays.
 NOT_IN_C_ORDER = "the arrays are not in C order, as those that are measured"
-#: Why nothing measured is used where elements are computed with.
-COMPUTED_WITH = "elements are computed with on their way, which is not measured"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,9 +20,9 @@ from dace_redist.tuning.profile import MachineProfile
 from dace_redist.tuning.rank_costs import RankCosts, Terms
 from dace_redist.tuning.traffic import RankTraffic, Traffic
 
-#: Messages that are looked at, about: all, or those of evenly spread ranks of evenly spread nodes.
+#: Approximate maximum of modelled messages; of more, evenly spread ranks of evenly spread nodes are sampled.
 MAX_MODELLED_MESSAGES = 4000
-_MIN_RANKS = 4  # however many messages they have
+_MIN_SAMPLED_RANKS = 4  # however many messages they have
 #: Minimum relative improvement for chunks of another size than the default.
 _CLEARLY_FASTER_CHUNKS = 0.9
 
@@ -128,17 +128,17 @@ class CostModel:
             yield from zip(ranks, terms, strict=True)
 
     def share(self, node: int) -> float:
-        """Return the part of the ranks of a node that is looked at."""
+        """Return the part of the ranks of a node that is sampled."""
         return len(self.traffic[node]) / len(self._ranks_by_node[node])
 
     @cached_property
     def traffic(self) -> dict[int, list[RankTraffic]]:
-        """Traffic of the ranks that are looked at, by their node: of some, evenly spread, where all are too many."""
+        """Traffic of the modelled ranks by their node: of a sample, evenly spread, where all are too many."""
         schedule, by_node = self.problem.schedule, self._ranks_by_node
         each = max(1, 2 * max(len(schedule.sent_to(rank)[0]) for rank in (0, schedule.ranks // 2)))
-        most = max(_MIN_RANKS, MAX_MODELLED_MESSAGES // each)
-        nodes = sorted(by_node)[:: -(-len(by_node) * self._ranks_per_node // max(most, self._ranks_per_node))]
-        return {node: self._traffic_of(by_node[node][:: -(-len(by_node[node]) // most)]) for node in nodes}
+        sampled = max(_MIN_SAMPLED_RANKS, MAX_MODELLED_MESSAGES // each)
+        nodes = sorted(by_node)[:: -(-len(by_node) * self._ranks_per_node // max(sampled, self._ranks_per_node))]
+        return {node: self._traffic_of(by_node[node][:: -(-len(by_node[node]) // sampled)]) for node in nodes}
 
     @cached_property
     def costs(self) -> RankCosts:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -257,14 +257,9 @@ def save(profile: MachineProfile, path: Path) -> None:
         files.replace(path, profile.model_dump(exclude_defaults=True))
 
 
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> AbstractContextManager[None]:
     """Make the folder of a profile; an OSError in the block names the file and the remedy."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        raise OSError(f"{KIND} {path} cannot be written: {error}; name another file with --output") from None
+    return files.writing(path, KIND, "name another file with --output")
 
 
 def load(path: Path) -> tuple[MachineProfile | None, str]:

@@ -187,3 +187,14 @@ def test_neither_dace_nor_mpi_nor_matplotlib_is_loaded():
     out = subprocess.run([sys.executable, "-c", program, *SEED], capture_output=True, text=True, check=True).stdout
     assert out.splitlines()[-1] == "[]"
     assert "66 messages" in out
+
+
+def test_redistribute_loads_nothing_that_builds_or_measures():
+    program = (
+        "import mpi4py; mpi4py.rc.initialize = False\n"
+        "import sys, dace_redist.native.interface, dace_redist.redistribution.problem\n"
+        "slow = ('subprocess', 'tempfile', 'json', 'pydantic', 'dace_redist.tuning.auto')\n"
+        "print([name for name in slow if name in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert out == "[]\n"

@@ -15,11 +15,10 @@ from dace_redist.distribution import Distribution
 from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective import check_same, together
 from dace_redist.mpi.launch import check_launcher
-from dace_redist.redistribution import device_arrays
 from dace_redist.redistribution.arrays import ArrayView, array_view, is_foreign
 from dace_redist.redistribution.device_arrays import DeviceArray
 from dace_redist.redistribution.planning import plan
-from dace_redist.redistribution.shared_memory import empty_result
+from dace_redist.redistribution.shared_memory import new_array
 from dace_redist.transformations.distribute.runtime.loaded import Loaded, load
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ def _arrays(program: DistributedProgram, local: Mapping[str, Any], rank: int) ->
             arrays[name] = _checked(local[name], tensor, rank, name in program.outputs, there)
         elif there:
             like = next((array for array in local.values() if _lies_on_gpu(array)), None)
-            arrays[name] = device_arrays.empty_like_library(like, tensor.distribution.local_shape(rank), tensor.dtype)
+            arrays[name] = new_array(like, tensor.distribution.local_shape(rank), tensor.dtype, "gpu")
         else:
             arrays[name] = _empty(tensor.distribution.local_shape(rank) if tensor.shape else (1,), tensor.dtype)
     return arrays
@@ -198,7 +197,7 @@ def _check_apart(arrays: Mapping[str, ArrayView], written: Collection[str]) -> N
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return a new array, in node-shared memory if it is large enough to benefit."""
-    return empty_result(shape, dtype)
+    return new_array(None, shape, dtype, "cpu", shared=True)
 
 
 def scatter(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any], comm: Any) -> dict[str, Any]:

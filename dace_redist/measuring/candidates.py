@@ -75,10 +75,10 @@ def sensible(
     option: str, values: Sequence[int | float], schedule: Schedule, topology: Topology, usual: float | None = None
 ) -> tuple[int | float, ...]:
     """
-    Return the values of an option that can make a difference.
+    Return the values of an option that can change the time.
 
-    Of pieces larger than the largest message, which are equivalent, one remains. More threads than there are cores for
-    them only take turns; as many as OpenMP has anyway are the default.
+    Of sizes beyond the largest message, which are equivalent, one remains. Numbers of threads beyond a rank's share of
+    the cores are left out, and that of ``OMP_NUM_THREADS``, which is the default.
 
     :param usual: The value if none is given; default: that in main memory.
     """
@@ -90,8 +90,8 @@ def sensible(
         return tuple(value for value in values if value < largest or value == alike)
     if option == "threads":
         cores = os.cpu_count() or 1
-        most, threads = max(1, cores // topology.ranks_per_node), os.environ.get("OMP_NUM_THREADS")
-        return tuple(value for value in values if value <= most and str(value) != threads)
+        share, threads = max(1, cores // topology.ranks_per_node), os.environ.get("OMP_NUM_THREADS")
+        return tuple(value for value in values if value <= share and str(value) != threads)
     return tuple(values)
 
 
