@@ -29,6 +29,7 @@ _COLOURS = {
     "Shared": "#ff7f0e",
     "Hierarchical": "#e377c2",
     "Aggregated": "#bcbd22",
+    "NCCL": "#76b900",
 }
 #: Line style and marker of each kind of memory.
 _STYLES = {
@@ -36,6 +37,7 @@ _STYLES = {
     "shared-target": ("--", "s"),
     "shared-source": (":", "^"),
     "shared-both": ("-.", "v"),
+    "gpu": ("-", "D"),
 }
 
 

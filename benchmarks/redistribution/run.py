@@ -14,7 +14,8 @@ import re
 import subprocess
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ class Settings:
     :param rate: Bytes per second of the link of a node, or None if unknown.
     :param preset: Name of the sizes.
     :param output: File to which a JSON line for each case and method is appended; or None.
+    :param batch: Calls that are timed as one; results are per call.
     """
 
     wanted: Wanted = Wanted()
@@ -57,6 +59,7 @@ class Settings:
     rate: float | None = None
     preset: str = "default"
     output: Path | None = None
+    batch: int = 1
 
 
 def parse_rate(text: str) -> float:
@@ -175,8 +178,9 @@ def _measure_on(
             made.append(one)
         methods = [one for one in made if isinstance(one, Method)]
         apart = [m.label for m in methods if m.kind in ("stock", "bound") or m.choice.strategy == "Auto"]
-        runs = {method.label: method.run for method in methods}
-        figures = measure(runs, comm, drop_slower_than=10.0, apart=apart, **settings.limits)
+        runs = {method.label: partial(_repeated, method.run, settings.batch) for method in methods}
+        batches = measure(runs, comm, drop_slower_than=10.0, apart=apart, **settings.limits)
+        figures = {label: Figure.of([s / settings.batch for s in one.seconds]) for label, one in batches.items()}
     finally:
         for one in made:
             if isinstance(one, Method):
@@ -187,6 +191,11 @@ def _measure_on(
         bounds["wire"] = remote / settings.rate
     records = [_record(method, figures, bounds) for method in methods]
     return records + [{"method": one.label, "skipped": one.reason} for one in made if isinstance(one, Skipped)]
+
+
+def _repeated(run: Callable[[], Any], times: int) -> None:
+    for _ in range(times):
+        run()
 
 
 def _record(method: Method, figures: Mapping[str, Figure], bounds: Mapping[str, float]) -> dict[str, Any]:

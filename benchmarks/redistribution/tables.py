@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +23,26 @@ REFERENCES = {
 }
 
 
-def read(paths: Iterable[Path]) -> list[dict[str, Any]]:
+def lines(path: Path) -> Iterator[dict[str, Any]]:
     """
-    Return the lines of results; of repeated measurements of a method in a case, the last one counts.
+    Yield the lines of a file of results.
 
     :raises ValueError: If a line is no result; names it.
     """
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for path in paths:
-        for number, line in enumerate(path.read_text().splitlines(), start=1):
-            try:
-                record = json.loads(line)
-                nodes = record["environment"]["nodes"]
-                found[record["case"], record["preset"], record["method"], nodes] = record
-            except (json.JSONDecodeError, KeyError, TypeError):
-                raise ValueError(f"{path}: line {number} is no result of benchmarks/bench.py") from None
-    return list(found.values())
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        try:
+            record: dict[str, Any] = json.loads(line)
+            _ = record["case"], record["preset"], record["method"], record["environment"]["nodes"]
+        except (json.JSONDecodeError, KeyError, TypeError):
+            raise ValueError(f"{path}: line {number} is no result of benchmarks/bench.py") from None
+        yield record
+
+
+def read(paths: Iterable[Path]) -> list[dict[str, Any]]:
+    """Return the lines of results; of repeated measurements of a method in a case, the last one counts."""
+    records = (record for path in paths for record in lines(path))
+    keys = ("case", "preset", "method")
+    return list({(*(r[key] for key in keys), r["environment"]["nodes"]): r for r in records}.values())
 
 
 def measured(records: Iterable[Record]) -> list[Record]:
