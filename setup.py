@@ -25,6 +25,7 @@ setup(
     packages=[
         "dace_redist",
         "dace_redist.einsum",
+        "dace_redist.measuring",
         "dace_redist.mpi",
         "dace_redist.native",
         "dace_redist.redistribution",

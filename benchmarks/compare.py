@@ -21,9 +21,9 @@ from mpi4py import MPI
 from redistribution.run import environment
 
 from dace_redist.cli import run_command
+from dace_redist.measuring.measure import measure
 from dace_redist.mpi.topology import pinned_to_core, topology_of
 from dace_redist.report.units import table
-from dace_redist.tuning.measure import measure
 
 Shape = tuple[int, ...]
 

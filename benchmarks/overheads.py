@@ -123,8 +123,8 @@ def _calls() -> dict[str, list[float]]:
     from mpi4py import MPI
 
     import dace_redist
-    from dace_redist.redistribution.comparison import Alltoallw
-    from dace_redist.tuning.measure import measure
+    from dace_redist.measuring.comparison import Alltoallw
+    from dace_redist.measuring.measure import measure
 
     comm, shape = MPI.COMM_WORLD, (16, 16)
     ranks = comm.size

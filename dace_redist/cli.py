@@ -16,10 +16,10 @@ from dace_redist._version import __version__
 from dace_redist.einsum.command import bytes_of_memory, einsum
 from dace_redist.errors import RedistributionError
 from dace_redist.joint_schedule import JointSchedule
+from dace_redist.measuring.command import bench, calibrate, memory_option, tune
 from dace_redist.mpi.launch import launched_rank
 from dace_redist.native.command import build, config, installation
 from dace_redist.problem_options import GroupedCommand, described_schedule, operation_options, problem_options
-from dace_redist.redistribution.tune_command import bench, calibrate, memory_option, tune
 from dace_redist.relabelling import saved_by_relabelling
 from dace_redist.report import text as report
 from dace_redist.report.text import nodes_json, nodes_text, relabelling_text

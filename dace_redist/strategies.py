@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dace_redist._core import max_eager_bytes, max_joined_bytes, option_ranges
@@ -214,9 +213,18 @@ def find_strategy(name: str) -> Strategy:
         name = DEFAULT_STRATEGY
     if isinstance(name, str) and name in STRATEGIES:
         return STRATEGIES[name]
-    close = difflib.get_close_matches(str(name).lower(), [s.lower() for s in STRATEGIES], n=1)
-    hint = next((f" (did you mean {s}?)" for s in STRATEGIES if [s.lower()] == close), "")
-    raise ValueError(f"unknown strategy {name!r}{hint}; there are Auto, {', '.join(STRATEGIES)}")
+    raise ValueError(
+        f"unknown strategy {name!r}{_hint(str(name), STRATEGIES)}; there are Auto, {', '.join(STRATEGIES)}"
+    )
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    """Return a question about the known name that is closest to a misspelt one, if any is close."""
+    import difflib  # loads slowly
+
+    by_lower = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return f" (did you mean {by_lower[close[0]]}?)" if close else ""
 
 
 def check_places(strategy: Strategy, source_on_gpu: bool, target_on_gpu: bool) -> None:
@@ -257,7 +265,6 @@ def check_options(strategy: Strategy, options: Mapping[str, Any], arguments: Seq
     for name in options:
         if name not in strategy.options:
             known = ", ".join(strategy.options) or "none"
-            meant = difflib.get_close_matches(name, [*strategy.options, *arguments], 1)
-            hint = f" (did you mean {meant[0]}?)" if meant else ""
+            hint = _hint(name, [*strategy.options, *arguments])
             raise ValueError(f"strategy {strategy.name} does not take option {name!r}{hint}; it takes {known}")
     return {name: OPTIONS[name].check(name, value) for name, value in options.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable
 from itertools import count
@@ -151,13 +150,9 @@ def _free_arrays(sdfg: SDFG) -> str:
 
 def _cmake_variables() -> dict[str, str]:
     """Return CMake's MPI compilers, unless the user sets them (``DACE_compiler_extra_cmake_args``)."""
-    from dace_redist.native.toolchain import mpi_compiler
+    from dace_redist.native.toolchain import mpi_settings
 
-    if "MPI_CXX_COMPILER" in str(Config.get("compiler", "extra_cmake_args")):
-        return {}
-    compiler = mpi_compiler()
-    of_c = os.path.join(os.path.dirname(compiler), "mpicc")  # CMake looks for both and must not mix two MPIs
-    return {"MPI_CXX_COMPILER": compiler} | ({"MPI_C_COMPILER": of_c} if os.access(of_c, os.X_OK) else {})
+    return {} if "MPI_CXX_COMPILER" in str(Config.get("compiler", "extra_cmake_args")) else mpi_settings()
 
 
 def _include_directories() -> list[str]:

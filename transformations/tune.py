@@ -8,13 +8,12 @@ from typing import Any
 
 from dace import SDFG
 
+from dace_redist.measuring.tune import Tuning
+from dace_redist.measuring.tune import tune as tune_problems
 from dace_redist.mpi.collective import checked_communicator, together
-from dace_redist.redistribution.bench import BENCH
 from dace_redist.schedule import Schedule
 from dace_redist.transformations.problems import Where, problems_of
 from dace_redist.tuning.problem import Problem, check_memory
-from dace_redist.tuning.tune import Tuning
-from dace_redist.tuning.tune import tune as tune_problems
 
 
 def tune(
@@ -43,15 +42,16 @@ def tune(
     :param symbols: Values of the symbols in an SDFG's sizes.
     :param where: Selection of nodes of an SDFG, as for :func:`dace_redist.set_strategy`; default: all.
     :param memory: Kind of memory: ``"ordinary"``; node-shared as of :func:`dace_redist.shared_empty`,
-        ``"shared-source"``, ``"shared-target"`` or ``"shared-both"``; or on the GPUs of the ranks, ``"gpu"`` (both), ``"gpu-source"`` or
-        ``"gpu-target"``. Default, and for arrays on the GPU in an SDFG: as in the SDFG, else ordinary.
+        ``"shared-source"``, ``"shared-target"`` or ``"shared-both"``; or on the GPUs of the ranks, ``"gpu"`` (both),
+        ``"gpu-source"`` or ``"gpu-target"``. Default, and for arrays on the GPU in an SDFG: as in the SDFG, else
+        ordinary.
     :param strategies: Names of the strategies to try; default: all.
     :param options: Values to try by option, as ``{"chunk_bytes": [1 << 20, 8 << 20]}``; default: those of
         :data:`dace_redist.strategies.OPTIONS`.
     :param record: File of the record; default: ``DACE_REDIST_RECORD``, else a file in the user's data folder.
     :param limit_seconds: Time for the measurements of one redistribution, > 0, without compilation; every candidate is
         run at least three times.
-    :param precision: Required precision of medians, see :func:`dace_redist.tuning.measure.measure`.
+    :param precision: Required precision of medians, see :func:`dace_redist.measuring.measure.measure`.
     :param progress: True to show progress on standard error of rank 0.
     :return: The results, equal on every rank; ``print`` shows them.
     :raises ValueError: On every rank, if an argument is unknown, out of range or missing, if the ranks pass different
@@ -67,7 +67,6 @@ def tune(
         problems = _problems(what, symbols, where, memory)
     return tune_problems(
         problems,
-        BENCH,
         comm=comm,
         strategies=strategies,
         options=options,

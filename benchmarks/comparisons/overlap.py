@@ -17,7 +17,7 @@ from mpi4py import MPI
 import dace_redist
 from comparisons.comparison import Comparison
 from comparisons.fused import rows_and_columns
-from dace_redist.tuning.measure import measure
+from dace_redist.measuring.measure import measure
 
 STRATEGIES = ("Hierarchical", "Pipelined", "Pack", "Datatype")
 PRODUCT = 96  # rows of the matrices: about 0.1 ms

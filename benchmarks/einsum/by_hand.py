@@ -22,8 +22,8 @@ from einsum_cases import elements
 
 import dace_redist
 from dace_redist.cli import run_command
+from dace_redist.measuring.measure import measure
 from dace_redist.strategies import host_strategies
-from dace_redist.tuning.measure import measure
 
 STOCK = "stock"
 TOLERANCE = 1e-10  # largest relative error of a right result

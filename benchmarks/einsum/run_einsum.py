@@ -23,10 +23,10 @@ from mpi4py import MPI
 
 from dace_redist import DistributedProgram, Distribution, distribute
 from dace_redist.cli import run_command
+from dace_redist.measuring.measure import Repetitions
 from dace_redist.mpi.collective import sleeping_barrier, together
 from dace_redist.mpi.topology import pinned_to_core
 from dace_redist.strategies import host_strategies
-from dace_redist.tuning.measure import Repetitions
 
 WORLD = MPI.COMM_WORLD
 TOLERANCE = 1e-12  # largest relative error of a right result

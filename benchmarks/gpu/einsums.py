@@ -26,8 +26,8 @@ from mpi4py import MPI
 
 from dace_redist import DistributedProgram, distribute
 from dace_redist.cli import run_command
+from dace_redist.measuring.measure import measure
 from dace_redist.mpi.collective import sleeping_barrier, together
-from dace_redist.tuning.measure import measure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "einsum"))
 from einsum_cases import CASES, SYMBOLS, EinsumCase, elements, everything  # noqa: E402

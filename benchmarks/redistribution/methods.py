@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from dace_redist.redistribution.bench import ArrayPlan
+from dace_redist.measuring.timed_plan import TimedPlan
 from dace_redist.redistribution.device_arrays import DeviceArray
 from dace_redist.strategies import gpu_strategies, host_strategies
+from dace_redist.tuning.problem import Problem
 from redistribution import dtensor, peers, scalapack
 from redistribution.arrays import Array, Arrays, is_right
 from redistribution.catalogue import USUAL_VARIANTS, Case, ConfiguredStrategy
@@ -150,9 +151,8 @@ def _strategy(label: str, comm: Any, arrays: Arrays, choice: ConfiguredStrategy,
         source, target = arrays.on_gpu() if variant == "gpu" else (arrays.source(variant), arrays.target(variant))
     except MemoryError as error:
         raise UnsuitableError(str(error)) from None
-    options: dict[str, Any] = dict(choice.options)
-    options |= {"strategy": choice.strategy, "region": case.region}
-    made = ArrayPlan((source, target), case.source, case.target, comm, **options)
+    problem = Problem(case.schedule, variant)
+    made = TimedPlan(problem, choice.strategy, dict(choice.options), (source, target), comm)
     plan = made.plan
     chosen = {"strategy": plan.strategy, "options": plan.options, "recorded": plan.recorded}
     return Method(

@@ -22,14 +22,13 @@ from typing import Any
 import click
 import numpy as np
 
+from dace_redist.measuring.measure import Figure, measure
+from dace_redist.measuring.tune import tune
 from dace_redist.mpi.collective import sleeping_barrier
 from dace_redist.mpi.launch import check_launcher, mpi_name
 from dace_redist.mpi.topology import pinned_to_core, processor, topology_of
-from dace_redist.redistribution.bench import BENCH
 from dace_redist.schedule import Schedule
-from dace_redist.tuning.measure import Figure, measure
 from dace_redist.tuning.problem import Problem
-from dace_redist.tuning.tune import tune
 from redistribution import methods as kinds
 from redistribution import stock, tables
 from redistribution.arrays import Arrays
@@ -45,7 +44,7 @@ class Settings:
     Settings of the measurements.
 
     :param wanted: Selection of methods.
-    :param limits: Arguments of :func:`dace_redist.tuning.measure.measure`.
+    :param limits: Arguments of :func:`dace_redist.measuring.measure.measure`.
     :param tune_seconds: Seconds of tuning before each case, for each kind of memory; None: no tuning.
     :param rate: Bytes per second of the link of a node, or None if unknown.
     :param preset: Name of the sizes.
@@ -172,7 +171,7 @@ def _measure_on(
     if settings.tune_seconds is not None:
         for variant in settings.wanted.variants:
             problem = Problem(case.schedule, variant)
-            tune({(): problem}, BENCH, comm=comm, limit_seconds=settings.tune_seconds, progress=False)
+            tune({(): problem}, comm=comm, limit_seconds=settings.tune_seconds, progress=False)
     try:
         for one in kinds.prepare(case, comm, arrays, baseline, settings.wanted):
             made.append(one)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,14 +61,10 @@ def mpi_environment(ranks: int | None = None) -> dict[str, str]:
     return added
 
 
-def bin_folder() -> Path:
-    """Return the folder of the running Python, where a virtual environment has mpiexec, mpicxx and cmake."""
-    return Path(sys.executable).parent  # not resolved: the python of a virtual environment is a link
-
-
 def path_from_here() -> str:
-    """Return ``PATH`` with :func:`bin_folder` first."""
-    folder, path = str(bin_folder()), os.environ.get("PATH", os.defpath)
+    """Return ``PATH`` with the running Python's folder first, where a virtual environment has mpiexec and cmake."""
+    folder = str(Path(sys.executable).parent)  # not resolved: the python of a virtual environment is a link
+    path = os.environ.get("PATH", os.defpath)
     return path if path.split(os.pathsep)[0] == folder else folder + os.pathsep + path
 
 
@@ -133,6 +128,8 @@ def describe_mpi() -> str:
 
     :raises RuntimeError: If the ranks did not start or did not find each other.
     """
+    import subprocess  # loads slowly, and most programs start none
+
     # With -c, sys.path starts with the working folder, and the package may be found there rather than installed.
     command = mpiexec_command(2, [sys.executable, "-c", _PRINT_MPI])
     variables = outside_environment() | mpi_environment(2)

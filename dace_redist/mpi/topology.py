@@ -9,7 +9,7 @@ import itertools
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,22 @@ class Topology:
 
     @property
     def layout(self) -> str:
-        """Nodes of the ranks in short, see :func:`layout_of`."""
-        return layout_of(self.node_of)
+        """
+        Short description of the nodes of all ranks.
+
+        Ranks that fill one node after another: the number of ranks per node, ``4+4+2`` as ``2x4+2``. Ranks in any other
+        order: the number of each rank's node, ``0,1,0,1``, or a digest of it if that is long.
+        """
+        runs = [(node, len(list(ranks))) for node, ranks in itertools.groupby(self.node_of)]
+        if self.node_count == len(runs):
+            equal = [(ranks, len(list(nodes))) for ranks, nodes in itertools.groupby(ranks for _, ranks in runs)]
+            layout = "+".join(f"{nodes}x{ranks}" if nodes > 1 else str(ranks) for ranks, nodes in equal)
+        else:
+            layout = ",".join(map(str, self.node_of))
+        if len(layout) <= _MAX_LAYOUT_LENGTH:
+            return layout
+        digest = hashlib.blake2b(layout.encode(), digest_size=8).hexdigest()
+        return f"{len(self.node_of)} ranks on {self.node_count} nodes, {digest}"
 
     @property
     def node_count(self) -> int:
@@ -53,25 +67,6 @@ class Topology:
     def ranks_per_node(self) -> int:
         """Number of ranks on the node that has most of them."""
         return max(Counter(self.node_of).values())
-
-
-def layout_of(node_of: Sequence[int]) -> str:
-    """
-    Return a short description of the nodes of all ranks.
-
-    Ranks that fill one node after another: the number of ranks per node, ``4+4+2`` as ``2x4+2``. Ranks in any other
-    order: the number of each rank's node, ``0,1,0,1``, or a digest of it if that is long.
-    """
-    runs = [(node, len(list(ranks))) for node, ranks in itertools.groupby(node_of)]
-    if len({node for node, _ in runs}) == len(runs):
-        equal = [(ranks, len(list(nodes))) for ranks, nodes in itertools.groupby(ranks for _, ranks in runs)]
-        layout = "+".join(f"{nodes}x{ranks}" if nodes > 1 else str(ranks) for ranks, nodes in equal)
-    else:
-        layout = ",".join(map(str, node_of))
-    if len(layout) <= _MAX_LAYOUT_LENGTH:
-        return layout
-    digest = hashlib.blake2b(layout.encode(), digest_size=8).hexdigest()
-    return f"{len(node_of)} ranks on {len(set(node_of))} nodes, {digest}"
 
 
 def topology_of(comm: Any) -> Topology:
@@ -112,13 +107,18 @@ def _max_node_ranks() -> int:
     return int(value) if value.isdecimal() else 0
 
 
-def processor() -> str:
-    """Return the name of this node's processor, as far as the system tells."""
+def processor_facts() -> dict[str, str]:
+    """Return what Linux tells of a processor, by name; nothing where it does not."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        lines = []
-    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        return {}
+    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def processor() -> str:
+    """Return the name of this node's processor, as far as the system tells."""
+    facts = processor_facts()
     part = " ".join(f"{name} {facts[name]}" for name in ("CPU implementer", "CPU part") if name in facts)
     return facts.get("model name") or part or platform.processor() or platform.machine()
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from dace_redist._version import __version__
 from dace_redist.errors import BuildError
 from dace_redist.mpi.launch import launched_rank
-from dace_redist.native.blas import find_blas
 from dace_redist.native.toolchain import (
     CACHE_VARIABLE,
     CUDA,
@@ -27,6 +24,7 @@ from dace_redist.native.toolchain import (
     is_built,
     library_path,
     mpi_compiler,
+    mpi_settings,
 )
 
 #: Seconds after which a process says that it waits.
@@ -60,7 +58,7 @@ def ensure_library(name: str = REDISTRIBUTION) -> Path:
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock of a file that is built; a process that waits for it says so."""
-    import filelock  # rarely needed, and loads slowly
+    import filelock  # loads slowly, as the other imports in functions here: a built library needs none of them
 
     lock = filelock.FileLock(path.with_suffix(".lock"))
     try:
@@ -76,6 +74,8 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _build(name: str, path: Path) -> None:
+    import tempfile
+
     names = {REDISTRIBUTION: "redistribution", CUDA: "copies on GPUs", HOST_DEVICE: "main memory in the place of a GPU"}
     what = names.get(name, "contractions")
     settings = _settings(name)
@@ -92,10 +92,7 @@ def _build(name: str, path: Path) -> None:
 
 
 def _settings(name: str) -> list[str]:
-    mpicxx = mpi_compiler()
-    mpicc = os.path.join(os.path.dirname(mpicxx), "mpicc")
-    settings = [f"-DDACE_REDIST_VERSION={__version__}", f"-DMPI_CXX_COMPILER={mpicxx}"]
-    settings += [f"-DMPI_C_COMPILER={mpicc}"] if os.access(mpicc, os.X_OK) else []
+    settings = [f"-DDACE_REDIST_VERSION={__version__}", *(f"-D{key}={value}" for key, value in mpi_settings().items())]
     if name == CUDA:
         nvcc = cuda_compiler()
         if nvcc is None:
@@ -105,6 +102,8 @@ def _settings(name: str) -> list[str]:
             )
         settings += ["-DDACE_REDIST_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}"]
     elif name not in (REDISTRIBUTION, HOST_DEVICE):
+        from dace_redist.native.blas import find_blas
+
         blas = find_blas()
         definitions = ";".join(definition.removeprefix("-D") for definition in blas.definitions)
         settings += [
@@ -116,6 +115,8 @@ def _settings(name: str) -> list[str]:
 
 
 def _run(command: list[str]) -> None:
+    import subprocess
+
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=build_environment())
     except FileNotFoundError as error:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dace_redist.errors import BuildError, RedistributionError
-from dace_redist.mpi.collective import decoded_failure
+from dace_redist.mpi.collective import decoded_failure, remembered, together
 from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.toolchain import mpi_compiler
 from dace_redist.strategies import OPTIONS, default_options
@@ -35,13 +35,15 @@ class EncodedProblem(NamedTuple):
     :param options: Options of the strategy that are not at their defaults.
     :param memories: Places of the sources and the targets, each a ``dr_memory``.
     :param elements: Types of the elements in words, equal on all ranks.
+    :param failure: Failure of this rank, which becomes the error of all ranks; None: it has a problem.
     """
 
-    strategy: str
-    options: Mapping[str, int | float]
-    tensors: Sequence[EncodedTensor]
+    strategy: str = ""
+    options: Mapping[str, int | float] = {}
+    tensors: Sequence[EncodedTensor] = ()
     memories: Sequence[int] = (0, 0)
     elements: str = ""
+    failure: str | None = None
 
 
 class _Options(ctypes.Structure):
@@ -128,6 +130,21 @@ def _check_mpi(compiled_with: str) -> None:
         )
 
 
+def prepare(comm: Any, ensure: Callable[[], object] | None = None) -> None:
+    """
+    Build the library unless it exists. Collective at the first call for a communicator.
+
+    :param ensure: Builds another library; default: that of redistribution.
+    """
+
+    def build() -> bool:
+        with together(comm):
+            (ensure or ensure_library)()
+        return True
+
+    remembered(comm, ensure, build)
+
+
 def agree(comm: int, number: int) -> bool:
     """Check that all ranks have one 64-bit number, which is not 0. Collective over the MPI handle ``comm``."""
     return bool(library().dr_python_agree(comm, number))
@@ -172,17 +189,13 @@ class NativePlan:
     Plan of the library for one or several tensors. Making one is collective, freeing it local.
 
     :param comm: Handle of an MPI communicator, as a number.
-    :param problem: The problem; or the failure of this rank, as a text that becomes the error of all ranks.
     :raises RedistributionError: On every rank, if one of them cannot make it.
     :raises ValueError: On every rank, if they ask for different redistributions.
     """
 
-    def __init__(self, comm: int, problem: EncodedProblem | str) -> None:
+    def __init__(self, comm: int, problem: EncodedProblem) -> None:
         self._plan = ctypes.c_void_p()
-        failure = problem.encode() if isinstance(problem, str) else None
-        strategy, options, tensors, memories, elements = (
-            ("", {}, (), (0, 0), "") if isinstance(problem, str) else problem
-        )
+        strategy, options, tensors, memories, elements, failure = problem
         self._addresses = ctypes.c_void_p * len(tensors)
         self._layouts = _Numbers * (4 * len(tensors))
         encoded = [
@@ -202,7 +215,7 @@ class NativePlan:
             len(tensors),
             (_Tensor * len(tensors))(*encoded),
             elements.encode(),
-            failure,
+            None if failure is None else failure.encode(),
         )
         _check_agreed(create(comm, *arguments, self._plan))
 

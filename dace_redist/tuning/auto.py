@@ -33,8 +33,6 @@ _log = logging.getLogger("dace_redist")
 CLEARLY_FASTER = 0.5
 #: Why nothing measured is used for some arrays.
 NOT_IN_C_ORDER = "the arrays are not in C order, as those that are measured"
-#: Why nothing measured is used where elements are computed with.
-COMPUTED_WITH = "elements are computed with on their way, which is not measured"
 
 
 @dataclasses.dataclass(frozen=True)

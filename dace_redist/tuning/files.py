@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import json
 import os
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import platformdirs
+from dace_redist.native.toolchain import user_directory
 
 if TYPE_CHECKING:
     import pydantic  # loads slowly: readers bring their models
@@ -36,6 +35,8 @@ def load(path: Path, model: type[Content], kind: str, version: int, remedy: str)
 
 @functools.lru_cache(maxsize=16)
 def _load(state: tuple[Path, int, int, int], model: Any, kind: str, version: int, remedy: str) -> tuple[Any, str]:
+    import json  # loads slowly, as tempfile below: most programs have no such file
+
     path = state[0]
     try:
         content = json.loads(path.read_bytes())
@@ -63,6 +64,16 @@ def differences(found: Mapping[str, str], here: Mapping[str, str]) -> str:
     )
 
 
+@contextlib.contextmanager
+def writing(path: Path, kind: str, remedy: str) -> Iterator[None]:
+    """Make the folder of a file; an OSError in the block names the file and the remedy."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise OSError(f"{kind} {path} cannot be written: {error}; {remedy}") from None
+
+
 def replace(path: Path, content: Any) -> None:
     """
     Write a file atomically: a reader finds all of the old content or all of the new.
@@ -71,6 +82,9 @@ def replace(path: Path, content: Any) -> None:
     :param content: Values that JSON can hold.
     :raises OSError: If it cannot be written.
     """
+    import json
+    import tempfile
+
     descriptor, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".part", dir=path.parent)
     part = Path(name)
     try:
@@ -99,12 +113,4 @@ def _user_file(name: str, variable: str, given: str | os.PathLike[str] | None, w
     if given is not None and not isinstance(given, str | os.PathLike):
         raise TypeError(f"{what} must be the path of a file, got {given!r}")
     named = given or os.environ.get(variable)
-    if named:
-        return Path(named)
-    return _data_folder(os.environ.get("XDG_DATA_HOME"), os.environ.get("HOME")) / name
-
-
-@functools.lru_cache(maxsize=4)
-def _data_folder(*_variables: str | None) -> Path:
-    """The user's data folder, cached: looking it up takes longer than a small redistribution."""
-    return Path(platformdirs.user_data_dir("dace-redist"))
+    return Path(named) if named else user_directory("XDG_DATA_HOME", ".local/share") / name

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -117,7 +117,8 @@ class NodeRates(Strict):
     """
     Exchanges between the ranks of a node, all at work at the same time.
 
-    Surfaces are of exchanges in which each rank sends to all others, by the run that is contiguous on both sides.
+    Surfaces are of exchanges in which each rank sends to all others, by the run that is contiguous on both sides; those
+    of MPI's datatypes by the run of the side that is not contiguous.
 
     :param latency: By kind: ``messages``, ``shared``; in main memory also ``datatypes``, ``puts`` if MPI has windows,
         and ``handshake``: added by a message that is too long to be eager.
@@ -257,14 +258,9 @@ def save(profile: MachineProfile, path: Path) -> None:
         files.replace(path, profile.model_dump(exclude_defaults=True))
 
 
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> AbstractContextManager[None]:
     """Make the folder of a profile; an OSError in the block names the file and the remedy."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        raise OSError(f"{KIND} {path} cannot be written: {error}; name another file with --output") from None
+    return files.writing(path, KIND, "name another file with --output")
 
 
 def load(path: Path) -> tuple[MachineProfile | None, str]:

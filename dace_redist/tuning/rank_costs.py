@@ -109,17 +109,20 @@ class RankCosts:
     # Transports
 
     def _datatype(self, traffic: RankTraffic) -> Terms:
-        """MPI's derived datatypes: contiguous messages, and the excess of strided ones, half of it on each side."""
+        """MPI's derived datatypes: contiguous messages, and on each side where one is strided the excess of that."""
         footprint, leaving = traffic.max_footprint, traffic.only(lambda m: not m.within)
-        unpack, pack = (self._copies(leaving, sent) for sent in (False, True))  # as Pack does
-        for sent in (True, False):
+
+        def excess(sent: bool) -> float:
+            seconds = self._copies(leaving, sent)  # as Pack does
             for m in traffic.side(sent):
-                if m.within and not (m.contiguous(True) and m.contiguous(False)):
+                if m.within and not m.contiguous(sent):
                     plain = m.total_bytes * self._node.messages.seconds_per_byte(m.nbytes, footprint)
-                    excess = 0.5 * max(0.0, m.times * self._moved(self._node.datatypes, m.both, footprint) - plain)
-                    pack, unpack = (pack + excess, unpack) if sent else (pack, unpack + excess)
-        transfer = self._transfer(traffic)
-        return Terms(self._latency(traffic, "datatypes"), transfer, pack, unpack + self._own(traffic))
+                    strided = m.times * self._moved(self._node.datatypes, m.sent if sent else m.received, footprint)
+                    seconds += max(0.0, strided - plain)
+            return seconds
+
+        latency, transfer = self._latency(traffic, "datatypes"), self._transfer(traffic)
+        return Terms(latency, transfer, excess(True), excess(False) + self._own(traffic))
 
     def _chunk(self, traffic: RankTraffic, piece: int | None = None, cores: float = 1) -> Terms:
         """

@@ -14,7 +14,6 @@ from dace_redist.mpi.topology import Topology
 from dace_redist.report.text import describe
 from dace_redist.strategies import check_options, find_strategy, with_options
 from dace_redist.tuning import files
-from dace_redist.tuning.measure import Figure
 from dace_redist.tuning.problem import Problem
 from dace_redist.tuning.profile import Strict
 
@@ -56,15 +55,6 @@ class Measured(Winner):
     high_seconds: float | None = None
     repetitions: int = 0
     note: str = ""
-
-    @classmethod
-    def of(cls, candidate: Winner, round: str, figure: Figure | None = None, note: str = "") -> Measured:
-        """Return the figure of a candidate in a round, or why it has none."""
-        one = cls(**candidate.model_dump(), round=round, note=note)
-        if figure is None:
-            return one
-        seconds = {f"{name}_seconds": getattr(figure, name) for name in ("median", "low", "high")}
-        return one.model_copy(update=seconds | {"repetitions": len(figure.seconds)})
 
 
 class Entry(Strict):
@@ -176,13 +166,11 @@ class Record:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         lock = filelock.FileLock(f"{self.path}.lock")
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            lock.acquire(timeout=_LOCK_SECONDS)
-        except OSError as error:  # a filelock.Timeout is one
-            held = f"another process has held {self.path}.lock for {_LOCK_SECONDS:g} s"
-            why = held if isinstance(error, filelock.Timeout) else error
-            raise OSError(f"tuning record {self.path} cannot be written: {why}; {_ANOTHER}") from None
+        with files.writing(self.path, _KIND, _ANOTHER):
+            try:
+                lock.acquire(timeout=_LOCK_SECONDS)
+            except filelock.Timeout:
+                raise OSError(f"another process has held {lock.lock_file} for {_LOCK_SECONDS:g} s") from None
         try:
             yield
         finally:

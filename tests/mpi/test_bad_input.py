@@ -212,7 +212,7 @@ def test_wrong_communicators(comm):
 @pytest.mark.mpi(ranks=[3], timeout=240)
 def test_rank_that_cannot_build_the_library(comm, monkeypatch):
     """If one rank cannot build or load the library, all raise its error, and may try again."""
-    from dace_redist.redistribution import communicator
+    from dace_redist.native import interface
 
     def fails() -> Path:
         raise OSError("disk full while building")
@@ -220,7 +220,7 @@ def test_rank_that_cannot_build_the_library(comm, monkeypatch):
     group = comm.Dup()
     with monkeypatch.context() as broken:
         if comm.rank == 0:
-            broken.setattr(communicator, "ensure_library", fails)
+            broken.setattr(interface, "ensure_library", fails)
         with pytest.raises(OSError, match="disk full while building"):
             dace_redist.redistribute(*(lambda c: (c.array, c.source, c.target))(Call(comm)), comm=group)
     good = Call(comm)

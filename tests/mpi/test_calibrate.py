@@ -21,9 +21,8 @@ def test_a_profile_of_two_nodes(comm, monkeypatch):
     import tempfile
 
     from dace_redist import Distribution, schedule
+    from dace_redist.measuring import calibrate as calibrating
     from dace_redist.mpi.topology import Topology
-    from dace_redist.redistribution.bench import BENCH
-    from dace_redist.tuning import calibrate as calibrating
     from dace_redist.tuning import profile as machine_profile
     from dace_redist.tuning.cost_model import CostModel
     from dace_redist.tuning.problem import Problem
@@ -35,7 +34,7 @@ def test_a_profile_of_two_nodes(comm, monkeypatch):
         nodes = Topology("processor", "MPI", (0, 0, 1))
         monkeypatch.setattr(calibrating, "topology_of", lambda _: nodes)
         monkeypatch.setattr(calibrating.os, "cpu_count", lambda: 1)
-        made = calibrating.calibrate(BENCH, comm, output=path, sizes=sizes, limit_seconds=1, progress=False)
+        made = calibrating.calibrate(comm, output=path, sizes=sizes, limit_seconds=1, progress=False)
         assert comm.allgather(made) == [made] * 3
         assert machine_profile.load(path) == (made, "")
         assert (made.nodes, made.ranks_per_node, made.machine) == (2, 2, "processor")
@@ -52,15 +51,15 @@ def test_a_profile_of_two_nodes(comm, monkeypatch):
         with monkeypatch.context() as without_windows:
             for name, timed in (("shift", shift), ("all_to_all", all_to_all)):
                 without_windows.setattr(timed_exchanges, name, but_for_windows(timed))
-            made = calibrating.calibrate(BENCH, comm, output=path, sizes=sizes, limit_seconds=1, progress=False)
+            made = calibrating.calibrate(comm, output=path, sizes=sizes, limit_seconds=1, progress=False)
         assert made.node is not None and "puts" not in made.node.latency
         assert "RMA" not in [one.strategy for one in CostModel(Problem(moved), made, nodes.node_of).estimates()]
 
         monkeypatch.setattr(calibrating, "topology_of", lambda _: Topology("processor", "MPI", (0, 1, 2)))
-        alone = calibrating.calibrate(BENCH, comm, output=path, sizes=sizes, limit_seconds=1, progress=False)
+        alone = calibrating.calibrate(comm, output=path, sizes=sizes, limit_seconds=1, progress=False)
         assert alone.node is None and alone.network is not None
         with pytest.raises(TypeError, match="machine must be the path of a file, got 3"):
-            calibrating.calibrate(BENCH, comm, output=3)
+            calibrating.calibrate(comm, output=3)
         comm.Barrier()
 
 

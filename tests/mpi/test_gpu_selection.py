@@ -57,18 +57,17 @@ def moved_by(comm: Any, memory: str = "gpu", wrapped: Any = placed) -> tuple[str
 @pytest.mark.mpi(ranks=[3], timeout=240)
 @pytest.mark.parametrize("memory", GPU_MEMORIES)
 def test_tune_records_what_auto_takes(comm, files: Path, monkeypatch, caplog, memory: str):
-    from dace_redist.redistribution.bench import BENCH
+    from dace_redist.measuring.tune import tune
     from dace_redist.redistribution.cache import forget_choices
     from dace_redist.tuning import auto as selection
     from dace_redist.tuning.problem import Problem
-    from dace_redist.tuning.tune import tune
 
     use_device("host", monkeypatch)
     source, target = pair(comm.size)
     assert moved_by(comm, memory) == (DEFAULT_STRATEGY, USUAL)
     options = {"chunk_bytes": [64, 256], "depth": [2]}
     problem = Problem(schedule(source, target), memory)
-    found = tune({(): problem}, BENCH, comm=comm, strategies=["Pipelined", "Pack"], options=options, **QUICK)
+    found = tune({(): problem}, comm=comm, strategies=["Pipelined", "Pack"], options=options, **QUICK)
     assert set(comm.allgather(str(found))) == {str(found)}
     winner = found.problems[0].winner
     assert {m.strategy for m in found.problems[0].measured} == {"Pipelined", "Pack"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from dace_redist.measuring.measure import measure
 from dace_redist.mpi.topology import topology_of
-from dace_redist.tuning.measure import measure
 
 
 class Clock:
@@ -44,7 +44,7 @@ def test_all_ranks_get_the_same_figures_and_turns(comm):
         most=8,
         precision=1e-9,
         drop_slower_than=4,
-        progress=lambda name, count, _: seen.append((name, count)),
+        progress=seen.append,
         clock=clock,
     )
     assert comm.allgather(figures) == [figures] * comm.size
@@ -56,7 +56,7 @@ def test_all_ranks_get_the_same_figures_and_turns(comm):
         tuple(turns[12 + 2 * r : 14 + 2 * r]) for r in range(4)
     }
     assert len(orders) > 2
-    assert seen == ([] if comm.rank else [(n, turns[3 : 4 + i].count(n)) for i, n in enumerate(turns[3:])])
+    assert seen == ([] if comm.rank else turns[3:])
     assert figures["a"].median == pytest.approx(0.002) and figures["hopeless"].median == pytest.approx(0.05)
 
 

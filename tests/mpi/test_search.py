@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from dace_redist import Distribution, RedistributionError, schedule
+from dace_redist.measuring import search
+from dace_redist.measuring.candidates import space
 from dace_redist.mpi.topology import topology_of
-from dace_redist.tuning.candidates import space
 from dace_redist.tuning.problem import Problem
-from dace_redist.tuning.search import Search
 
 MOVED = schedule(Distribution((4096, 512), (2, 1)), Distribution((4096, 512), (1, 2)))
 
@@ -26,10 +25,7 @@ class Bench:
     def clock(self) -> float:
         return self.now
 
-    def array(self, shape: Any, dtype: Any, place: str, comm: Any) -> Any:
-        return np.ones(shape, dtype)
-
-    def plan(self, arrays: Any, source: Any, target: Any, comm: Any, *, strategy: str, **options: Any) -> Any:
+    def plan(self, problem: Problem, strategy: str, options: Any, arrays: Any, comm: Any) -> Any:
         if strategy not in self.seconds:
             raise RedistributionError("plan: not here")
         bench, self.alive = self, self.alive + 1
@@ -46,18 +42,23 @@ class Bench:
         return Plan()
 
 
-def searched(comm: Any, bench: Bench, predicted: dict[str, float] | None = None):
-    topology, tried = topology_of(comm), space(None, None)
-    return Search(
-        Problem(MOVED), comm, bench, topology, tried, 1e6, 0.05, lambda *_: None, predicted or {}, bench.clock
-    ).run()
+@pytest.fixture
+def searched(comm, monkeypatch: pytest.MonkeyPatch):
+    def run(bench: Bench, predicted: dict[str, float] | None = None):
+        monkeypatch.setattr(search, "TimedPlan", bench.plan)
+        topology, tried = topology_of(comm), space(None, None)
+        return search.Search(
+            Problem(MOVED), comm, topology, tried, 1e6, 0.05, lambda *_: None, predicted or {}, bench.clock
+        ).run()
+
+    return run
 
 
 @pytest.mark.mpi(ranks=2)
-def test_the_best_options_of_a_strategy_win(comm):
+def test_the_best_options_of_a_strategy_win(searched):
     """Pipelined starts 1.5 times as slow as Pack, and gets twice as fast by its chunks."""
     bench = Bench({"Pack": 1.0, "Pipelined": 1.5, "Shared": 3.0}, {"Pipelined": {"chunk_bytes": 2 << 20}})
-    winner, measured = searched(comm, bench)
+    winner, measured = searched(bench)
     assert str(winner) == "Pipelined(chunk_bytes=2097152)" and bench.alive == 0
     first = {one.strategy: one for one in measured if one.round == "all strategies"}
     assert first["Pack"].median_seconds == pytest.approx(1.0) and first["RMA"].note == "not here"
@@ -66,11 +67,11 @@ def test_the_best_options_of_a_strategy_win(comm):
 
 
 @pytest.mark.mpi(ranks=2)
-def test_strategies_that_are_predicted_to_be_slow_are_left_out_unless_others_are_slower_than_that(comm):
+def test_strategies_that_are_predicted_to_be_slow_are_left_out_unless_others_are_slower_than_that(searched):
     predicted = {"Pack": 1.0, "Pipelined": 1.5, "Shared": 3.0}
     bench = Bench({"Pack": 1.0, "Pipelined": 1.5, "Shared": 0.1}, {})
-    winner, measured = searched(comm, bench, predicted)
+    winner, measured = searched(bench, predicted)
     assert winner.strategy == "Pack" and "Shared" not in bench.made
     assert "predicted to take 3 s" in next(one.note for one in measured if one.strategy == "Shared")
     slower = Bench({"Pack": 4.0, "Pipelined": 4.5, "Shared": 0.1}, {})
-    assert searched(comm, slower, predicted)[0].strategy == "Shared"
+    assert searched(slower, predicted)[0].strategy == "Shared"

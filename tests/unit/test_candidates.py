@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dace_redist import Distribution, schedule
+from dace_redist.measuring.candidates import measurable, sensible, space
 from dace_redist.mpi.topology import Topology
 from dace_redist.strategies import OPTIONS, STRATEGIES
-from dace_redist.tuning.candidates import measurable, sensible, space
 from dace_redist.tuning.record import Winner
 
 HERE = Topology("m", "M", (0, 0, 0, 0))

@@ -65,7 +65,12 @@ def test_pack_is_latency_transfer_pack_and_unpack():
 def test_datatypes_pay_for_strides():
     found = terms("Datatype")
     assert found.transfer == pytest.approx(SENT * 1e-8, rel=1e-3)
-    assert found.pack == pytest.approx(0.5 * SENT * (50e-9 - 1e-8), rel=1e-3)
+    assert found.pack == pytest.approx(SENT * (50e-9 - 1e-8), rel=1e-3)
+    assert found.unpack == pytest.approx(OWN * 1e-9)  # whole rows of the target
+    back = terms("Datatype", moved=schedule(COLUMNS, ROWS))
+    assert (back.pack, back.unpack - OWN * 1e-9) == (0, pytest.approx(found.pack))
+    middle = schedule(Distribution((16, 16, 16), (1, 4)), Distribution((16, 16, 16), (1, 1, 4)))  # strided on both
+    assert terms("Datatype", moved=middle).unpack > terms("Datatype", moved=middle).pack > 0
     contiguous = schedule(Distribution((4, 512), (4,)), Distribution((4, 512), (4,), ranks=[1, 2, 3, 0]))
     assert terms("Datatype", moved=contiguous).pack == 0
 

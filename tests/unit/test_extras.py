@@ -9,9 +9,9 @@ from redistribution import figures
 
 from dace_redist.distribution import Distribution
 from dace_redist.einsum import Einsum, Statement, plan_einsums
+from dace_redist.measuring.measure import progress_bar
 from dace_redist.report.canvas import new_figure
 from dace_redist.schedule import schedule
-from dace_redist.tuning.progress import progress_bar
 
 HINT = r'pip install "dace-redist\[plot\]"'
 

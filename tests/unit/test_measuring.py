@@ -7,7 +7,7 @@ import random
 import pytest
 from scipy.stats import binom
 
-from dace_redist.tuning.measure import Figure, _Judge
+from dace_redist.measuring.measure import Figure, _Judge
 
 
 @pytest.mark.parametrize("count", [6, 7, 20, 101])

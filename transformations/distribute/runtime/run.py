@@ -147,7 +147,7 @@ def _arrays(program: DistributedProgram, local: Mapping[str, Any], rank: int) ->
             arrays[name] = _checked(local[name], tensor, rank, name in program.outputs, there)
         elif there:
             like = next((array for array in local.values() if _lies_on_gpu(array)), None)
-            arrays[name] = device_arrays.empty_like_library(like, tensor.distribution.local_shape(rank), tensor.dtype)
+            arrays[name] = device_arrays.new_array(like, tensor.distribution.local_shape(rank), tensor.dtype, "gpu")
         else:
             arrays[name] = _empty(tensor.distribution.local_shape(rank) if tensor.shape else (1,), tensor.dtype)
     return arrays

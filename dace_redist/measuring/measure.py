@@ -10,10 +10,11 @@ Start reading at :func:`measure`.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +67,30 @@ class Figure:
         return max(self.high - self.median, self.median - self.low) / self.median if self.median > 0 else 0.0
 
 
-Progress = Callable[[str, int, Mapping[str, Figure]], None]
+#: Takes the name of the measurement at work and the seconds measured so far.
+Show = Callable[[str, float], None]
+
+
+@contextlib.contextmanager
+def progress_bar(shown: bool, label: str, limit_seconds: float) -> Iterator[Show]:
+    """Show a bar on standard error that is full after so many seconds of measuring; without tqdm nothing."""
+    try:
+        import tqdm
+    except ImportError:
+        yield lambda name, seconds: None
+        return
+    total = float(limit_seconds)
+    # Under mpiexec standard error is seldom a terminal: a bar that hides from pipes would never be seen.
+    form = "{desc}: {percentage:3.0f}% |{bar:30}| {postfix}"
+    bar: Any = tqdm.tqdm(total=total, desc=label, disable=not shown, mininterval=0.5, bar_format=form)
+
+    def show(name: str, seconds: float) -> None:
+        bar.set_postfix_str(name, refresh=False)
+        bar.update(max(0.0, min(total, seconds) - bar.n))
+
+    with bar:
+        yield show
+        show("done", total)
 
 
 def measure(
@@ -81,7 +105,7 @@ def measure(
     limit_seconds: float = 60.0,
     drop_slower_than: float | None = None,
     apart: Collection[str] = (),
-    progress: Progress | None = None,
+    progress: Callable[[str], None] | None = None,
     clock: Clock = system_clock,
 ) -> dict[str, Figure]:
     """
@@ -103,8 +127,7 @@ def measure(
     :param drop_slower_than: Run a method no more when, after 3 rounds or later, even its fastest repetition took more
         than this many times the median of the best method; it is returned with what it has. None: keep all.
     :param apart: Methods that are neither dropped nor count as the best.
-    :param progress: Called on rank 0 after each repetition that counts, with the method's name, its number of
-        repetitions, and the figures of all methods as of the last decision.
+    :param progress: Called on rank 0 with the method's name after each repetition that counts.
     :raises ValueError: On every rank, if ranks name different methods, or a number is out of range.
     :raises RuntimeError: On every rank, if a method fails on one and the others return from it; says which and where.
         Where they do not, the program is ended by ``MPI_Abort`` with that message.
@@ -126,7 +149,7 @@ def measure(
             if comm.rank == 0:
                 judge.seconds[name].append(span)
                 if progress is not None:
-                    progress(name, len(judge.seconds[name]), judge.figures)
+                    progress(name)
         decided = judge.decide(active) if comm.rank == 0 else None
         active = comm.bcast(decided)
     figures: dict[str, Figure] = comm.bcast(

@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dace_redist.measuring.candidates import space
+from dace_redist.measuring.measure import progress_bar
+from dace_redist.measuring.search import NOT_MEASURED, Search
 from dace_redist.mpi.collective import check_same, checked_communicator, together
+from dace_redist.redistribution.cache import forget_choices
 from dace_redist.report.text import header
 from dace_redist.report.units import milliseconds, table
 from dace_redist.tuning.auto import check_ranks, predicted_seconds, topology_for
-from dace_redist.tuning.bench import Bench
-from dace_redist.tuning.candidates import space
 from dace_redist.tuning.problem import Problem
-from dace_redist.tuning.progress import progress_bar
 from dace_redist.tuning.record import Measured, Record, Winner, make_entry
-from dace_redist.tuning.search import NOT_MEASURED, Search
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +94,6 @@ class Tuning:
 
 def tune(
     problems: Mapping[tuple[str, ...], Problem],
-    bench: Bench,
     *,
     comm: Any = None,
     strategies: Sequence[str] | None = None,
@@ -108,7 +107,6 @@ def tune(
     Measure strategies and options for redistributions, and record the winners. Collective over ``comm``.
 
     :param problems: Redistributions by the labels of their nodes in an SDFG: none for a redistribution by itself.
-    :param bench: Makes the arrays and plans that are measured.
 
     The other parameters are those of :func:`dace_redist.tune`, which takes schedules and SDFGs.
     """
@@ -132,13 +130,13 @@ def tune(
                 predicted = predicted_seconds(problem, topology)
         predicted, space_of = comm.bcast(predicted), tried[problem.memory]
         with progress_bar(progress and comm.rank == 0, ", ".join(labels) or "tune", limit_seconds) as show:
-            search = Search(problem, comm, bench, topology, space_of, limit_seconds, precision, show, predicted)
+            search = Search(problem, comm, topology, space_of, limit_seconds, precision, show, predicted)
             winner, measured = search.run()
         with together(comm):
             if comm.rank == 0:
                 file.add(make_entry(problem, topology, winner, measured, _now()))
         found.append(TunedProblem(labels, problem, winner, measured))
-    bench.forget_choices(comm)
+    forget_choices(comm)
     return Tuning(tuple(found), comm.bcast(file.path))
 
 

@@ -91,14 +91,13 @@ def tune(
     """  # noqa: D301 (click reads the backspace)
     from mpi4py import MPI
 
+    from dace_redist.measuring.tune import tune as measure
     from dace_redist.mpi.launch import check_launcher
-    from dace_redist.redistribution.bench import BENCH
-    from dace_redist.tuning.tune import tune as measure
 
     check_launcher(MPI.COMM_WORLD)
     limits = {name: others.pop(name) for name in ("record", "limit_seconds")}
     problem = Problem(described_schedule(shape, dtype, others), others["memory"])
-    found = measure({(): problem}, BENCH, strategies=strategies or None, options=options, progress=not quiet, **limits)
+    found = measure({(): problem}, strategies=strategies or None, options=options, progress=not quiet, **limits)
     if MPI.COMM_WORLD.rank == 0:
         click.echo(json.dumps(found.to_json()) if as_json else str(found))
 
@@ -126,8 +125,8 @@ def bench(
     """  # noqa: D301 (click reads the backspace)
     from mpi4py import MPI
 
+    from dace_redist.measuring.comparison import compare
     from dace_redist.mpi.launch import check_launcher
-    from dace_redist.redistribution.comparison import compare
 
     check_launcher(MPI.COMM_WORLD)
     problem = Problem(described_schedule(shape, dtype, others), memory)
@@ -152,13 +151,12 @@ def calibrate(output: Path | None, limit_seconds: float, quiet: bool) -> None:
     """  # noqa: D301 (click reads the backspace)
     from mpi4py import MPI
 
+    from dace_redist.measuring.calibrate import calibrate as measure
     from dace_redist.mpi.launch import check_launcher
-    from dace_redist.redistribution.bench import BENCH
-    from dace_redist.tuning.calibrate import calibrate as measure
     from dace_redist.tuning.files import profile_path
     from dace_redist.tuning.report import profile_text
 
     check_launcher(MPI.COMM_WORLD)
-    made = measure(BENCH, output=output, limit_seconds=limit_seconds, progress=not quiet)
+    made = measure(output=output, limit_seconds=limit_seconds, progress=not quiet)
     if MPI.COMM_WORLD.rank == 0:
         click.echo(f"{profile_text(made)}\nwritten to {profile_path(output)}")

@@ -12,24 +12,23 @@ from mpi4py import MPI
 
 from dace_redist._version import __version__
 from dace_redist.errors import RedistributionError
+from dace_redist.measuring.measure import progress_bar
+from dace_redist.measuring.measurements import Measurements, Sizes
+from dace_redist.measuring.timed_exchanges import TimedExchanges
 from dace_redist.mpi.collective import checked_communicator, together
 from dace_redist.mpi.topology import Topology, pinned_to_core, topology_of
 from dace_redist.native.device import DEVICE_VARIABLE
+from dace_redist.redistribution.cache import forget_choices
 from dace_redist.tuning import profile as machine_profile
 from dace_redist.tuning.auto import gpus_of
-from dace_redist.tuning.bench import Bench
 from dace_redist.tuning.files import profile_path
-from dace_redist.tuning.measurements import Measurements, Sizes
 from dace_redist.tuning.profile import DeviceRates, MachineProfile, Rates
-from dace_redist.tuning.progress import progress_bar
-from dace_redist.tuning.timed_exchanges import TimedExchanges
 
 #: All is measured so often, and the fastest counts: a machine that does other work too is slow for seconds at a time.
 _ROUNDS = 3
 
 
 def calibrate(
-    bench: Bench,
     comm: Any = None,
     *,
     output: str | os.PathLike[str] | None = None,
@@ -63,7 +62,7 @@ def calibrate(
     node = comm.Split(topology.node_of[comm.rank], comm.rank)
     with progress_bar(progress and comm.rank == 0, "calibrate", limit_seconds) as show, pinned_to_core(comm):
         with together(comm):
-            timed = TimedExchanges(comm, bench, sizes.max_bytes(topology.ranks_per_node), limit_seconds, show)
+            timed = TimedExchanges(comm, sizes.max_bytes(topology.ranks_per_node), limit_seconds, show)
             if gpu:
                 timed.add_pool("gpu", gpu_sizes.max_bytes(topology.ranks_per_node))
 
@@ -80,7 +79,7 @@ def calibrate(
     with together(comm):
         if comm.rank == 0:
             machine_profile.save(made, path)
-    bench.forget_choices(comm)
+    forget_choices(comm)
     return made
 
 

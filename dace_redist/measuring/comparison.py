@@ -10,16 +10,16 @@ from typing import Any
 from mpi4py import MPI
 
 from dace_redist.errors import RedistributionError
+from dace_redist.measuring.candidates import space
+from dace_redist.measuring.measure import Figure, measure
+from dace_redist.measuring.timed_plan import TimedPlan, new_arrays
 from dace_redist.messages import Block, Message
 from dace_redist.mpi.collective import together
-from dace_redist.redistribution.bench import BENCH
 from dace_redist.report.text import header
 from dace_redist.report.units import milliseconds, table
 from dace_redist.schedule import Schedule
 from dace_redist.tuning.auto import check_ranks
-from dace_redist.tuning.candidates import space
-from dace_redist.tuning.measure import Figure, measure
-from dace_redist.tuning.problem import PLACES, Problem
+from dace_redist.tuning.problem import Problem
 
 _BASELINE = "MPI_Alltoallw"
 
@@ -68,22 +68,18 @@ def compare(problem: Problem, strategies: Sequence[str], limit_seconds: float) -
     with together(comm):
         check_ranks(moved, comm.size)
         names = space(strategies or None, None, problem.memory).strategies
-        source, target = (
-            BENCH.array(side.local_shape(comm.rank), moved.dtype, place, comm)
-            for side, place in zip((moved.source, moved.target), PLACES[problem.memory], strict=True)
-        )
-    plans, how = {}, {"axes": moved.transform.axes, "region": moved.transform.region}
-    methods: dict[str, Callable[[], None]] = {}
+        arrays = new_arrays(problem, comm.rank)
+    plans: dict[str, TimedPlan] = {}
     for name in names:
         try:
-            plans[name] = BENCH.plan((source, target), moved.source, moved.target, comm, strategy=name, **how)
+            plans[name] = TimedPlan(problem, name, {}, arrays, comm)
         except RedistributionError:  # on every rank
             if strategies:
                 raise
-    methods |= plans
+    methods: dict[str, Callable[[], None]] = {**plans}
     baseline = None if problem.on_gpu else Alltoallw(moved, comm)
     if baseline:
-        methods[_BASELINE] = functools.partial(baseline.run, source, target)
+        methods[_BASELINE] = functools.partial(baseline.run, *arrays)
     figures = measure(methods, comm, settle=1, limit_seconds=limit_seconds, drop_slower_than=4, apart=[_BASELINE])
     if baseline:
         baseline.free()

@@ -6,7 +6,7 @@ Everything timed is a plan of the library: a copy is a plan of one rank. Start r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,10 @@ from mpi4py import MPI
 
 from dace_redist.distribution import Distribution
 from dace_redist.errors import RedistributionError
-from dace_redist.tuning.bench import Bench, TimedPlan
-from dace_redist.tuning.measure import Clock, Repetitions, system_clock
-from dace_redist.tuning.progress import Show
+from dace_redist.measuring.measure import Repetitions, Show, system_clock
+from dace_redist.measuring.timed_plan import TimedPlan, beginning, new_array
+from dace_redist.schedule import schedule
+from dace_redist.tuning.problem import PLACES, Problem
 
 _ITEM = 8  # bytes of an element
 #: A repetition calls a plan so often that it takes about as long: more than the ranks differ in when they start.
@@ -24,69 +25,51 @@ _MIN_SECONDS = 3e-3
 #: Repetitions of which the median counts.
 _REPETITIONS = 7
 
-#: Source and target of an exchange.
-Sides = tuple[Distribution, Distribution]
-
 
 class TimedExchanges:
     """
     Times exchanges. Making it, and all its methods, are collective over ``comm``; they return seconds, or None if a
-    rank cannot make the plan. ``places`` are those of source and target: ``"ordinary"``, ``"shared"`` or ``"gpu"``.
+    rank cannot make the plan. ``memory`` is where the arrays lie, one of :data:`dace_redist.tuning.problem.MEMORIES`.
 
     :param max_bytes: Largest array of a rank.
     :param limit_seconds: Time for everything.
     :param show: Called with the name of each measurement, and the seconds since the beginning.
     """
 
-    def __init__(
-        self,
-        comm: MPI.Intracomm,
-        bench: Bench,
-        max_bytes: int,
-        limit_seconds: float,
-        show: Show,
-        clock: Clock = system_clock,
-    ) -> None:
-        self.comm, self.bench, self.max_bytes, self.limit_seconds = comm, bench, max_bytes, limit_seconds
-        self.show, self.clock = show, clock
+    def __init__(self, comm: MPI.Intracomm, max_bytes: int, limit_seconds: float, show: Show) -> None:
+        self.comm, self._limit_seconds, self._show = comm, limit_seconds, show
         #: Number of measurements to come: each may use its share of the time that remains.
         self.count = 0
-        self._begin, self._repetitions = clock(), Repetitions(comm, clock)
+        self._begin, self._repetitions = system_clock(), Repetitions(comm)
         self._pools: dict[str, list[Any]] = {}
         for place in ("ordinary", "shared"):
             self.add_pool(place, max_bytes)
 
     def add_pool(self, place: str, max_bytes: int) -> None:
-        """Make room for arrays of at most ``max_bytes``. Not collective; errors as of ``Bench.array``."""
-        self._pools[place] = [self.bench.array((2 * max_bytes,), np.dtype(np.uint8), place, self.comm) for _ in "ab"]
+        """Make room for arrays of at most ``max_bytes``. Not collective; errors as of :func:`new_array`."""
+        self._pools[place] = [new_array((2 * max_bytes,), np.dtype(np.uint8), place) for _ in "ab"]
 
-    def copy(self, nbytes: int, run: int, places: Sequence[str], gaps: Sequence[bool] = (False, False)) -> float | None:
+    def copy(self, nbytes: int, run: int, memory: str, gaps: Sequence[bool] = (False, False)) -> float | None:
         """Time a copy within each rank's memory; a side with gaps has one as long as the run after each run."""
         rows, items = max(1, nbytes // run), max(1, run // _ITEM)
         source, target = (Distribution((rows, 1 + gap, items), (1,)) for gap in gaps)
-        begin = (0, 0, 0)
-        return self._time(
-            f"copy of {nbytes:,} bytes in runs of {run:,}",
-            MPI.COMM_SELF,
-            (source, target),
-            places,
-            strategy="Pack",
-            region=(begin, begin, (rows, 1, items)),
-        )
+        region, name = ((0, 0, 0), (0, 0, 0), (rows, 1, items)), f"copy of {nbytes:,} bytes in runs of {run:,}"
+        moved = schedule(source, target, f"V{_ITEM}", region=region)
+        return self._time(name, MPI.COMM_SELF, Problem(moved, memory), "Pack")
 
-    def transpose(self, nbytes: int, itemsize: int, places: Sequence[str]) -> float | None:
+    def transpose(self, nbytes: int, itemsize: int, memory: str) -> float | None:
         """Time the transposition of a matrix of ``nbytes`` on each rank, of elements of ``itemsize`` bytes."""
         rows = 1 << max(0, (nbytes // itemsize).bit_length() - 1) // 2
         shape = (rows, nbytes // itemsize // rows)
-        sides, name = (Distribution(shape, (1,)), Distribution(shape[::-1], (1,))), f"transpose of {nbytes:,} bytes"
-        return self._time(name, MPI.COMM_SELF, sides, places, itemsize=itemsize, strategy="Pack", axes=(1, 0))
+        moved = schedule(Distribution(shape, (1,)), Distribution(shape[::-1], (1,)), f"V{itemsize}", axes=(1, 0))
+        return self._time(f"transpose of {nbytes:,} bytes", MPI.COMM_SELF, Problem(moved, memory), "Pack")
 
     def shift(
         self,
         group: tuple[MPI.Intracomm, Sequence[int]],
         strategy: str,
         nbytes: int,
-        place: str,
+        memory: str,
         alone: bool = False,
         **options: Any,
     ) -> float | None:
@@ -101,10 +84,10 @@ class TimedExchanges:
         before, after = (
             Distribution(shape, (len(members),), ranks=ranks) for ranks in (members, [*members[1:], members[0]])
         )
-        name = f"{strategy}, {nbytes:,} bytes"
-        return self._time(name, group[0], (before, after), (place, place), not alone, strategy=strategy, **options)
+        problem = Problem(schedule(before, after, f"V{_ITEM}"), memory)
+        return self._time(f"{strategy}, {nbytes:,} bytes", group[0], problem, strategy, options, not alone)
 
-    def cyclic(self, group: MPI.Intracomm, strategy: str, nbytes: int, run: int, places: Sequence[str]) -> float | None:
+    def cyclic(self, group: MPI.Intracomm, strategy: str, nbytes: int, run: int, memory: str) -> float | None:
         """
         Time the block to block-cyclic redistribution of a vector, in which each rank of a group sends to all others.
 
@@ -112,35 +95,36 @@ class TimedExchanges:
         :param run: Bytes of a short block.
         """
         shape = (nbytes // _ITEM * group.size,)
-        sides = Distribution(shape, (group.size,)), Distribution(shape, (group.size,), block=(run // _ITEM,))
+        after = Distribution(shape, (group.size,), block=(run // _ITEM,))
+        problem = Problem(schedule(Distribution(shape, (group.size,)), after, f"V{_ITEM}"), memory)
         name = f"{strategy}, {nbytes:,} bytes block-cyclic in runs of {run:,}"
-        return self._time(name, group, sides, places, in_a_row=False, strategy=strategy)
+        return self._time(name, group, problem, strategy, in_a_row=False)
 
-    def all_to_all(self, group: MPI.Intracomm, strategy: str, place: str) -> float | None:
+    def all_to_all(self, group: MPI.Intracomm, strategy: str, memory: str) -> float | None:
         """Time an exchange in which each rank of a group sends an element to each other one."""
         shape = (group.size, group.size)
-        sides = Distribution(shape, (group.size, 1)), Distribution(shape, (1, group.size))
-        return self._time(f"{strategy}, all to all", group, sides, (place, place), in_a_row=False, strategy=strategy)
+        moved = schedule(Distribution(shape, (group.size, 1)), Distribution(shape, (1, group.size)), f"V{_ITEM}")
+        return self._time(f"{strategy}, all to all", group, Problem(moved, memory), strategy, in_a_row=False)
 
     def _time(
         self,
         name: str,
         group: MPI.Intracomm,
-        sides: Sides,
-        places: Sequence[str],
+        problem: Problem,
+        strategy: str,
+        options: Mapping[str, Any] | None = None,
         in_a_row: bool = True,
-        itemsize: int = _ITEM,
-        **options: Any,
     ) -> float | None:
         """Median seconds of a call of a plan, called again and again; None if a rank cannot make it."""
-        self.show(name, self.clock() - self._begin)
-        arrays = [
-            self.bench.view(self._pools[place][i], sides[i].local_shape(group.rank), np.dtype(f"V{itemsize}"))
-            for i, place in enumerate(places)
-        ]
+        self._show(name, system_clock() - self._begin)
+        moved, places = problem.schedule, PLACES[problem.memory]
+        source, target = (
+            beginning(self._pools[place][i], side.local_shape(group.rank), moved.dtype)
+            for i, (place, side) in enumerate(zip(places, (moved.source, moved.target), strict=True))
+        )
         plan = None
         try:
-            plan = self.bench.plan((arrays[0], arrays[1]), *sides, group, **options)
+            plan = TimedPlan(problem, strategy, options or {}, (source, target), group)
         except RedistributionError:
             pass
         try:
@@ -152,7 +136,7 @@ class TimedExchanges:
                 plan.free()
 
     def _median(self, name: str, plan: TimedPlan, in_a_row: bool) -> float:
-        remaining = self.limit_seconds - (self.clock() - self._begin)
+        remaining = self._limit_seconds - (system_clock() - self._begin)
         share: float = self.comm.bcast(max(remaining / max(1, self.count), 0.0))
         self.count -= 1
         plan()

@@ -9,9 +9,9 @@ from typing import Any
 from mpi4py import MPI
 
 from dace_redist._core import max_eager_bytes, min_remote_run
+from dace_redist.measuring.timed_exchanges import TimedExchanges
 from dace_redist.mpi.topology import Topology
 from dace_redist.tuning.profile import Copies, Curve, DeviceRates, Latency, NetworkRates, NodeRates, Rates, Surface
-from dace_redist.tuning.timed_exchanges import TimedExchanges
 
 _TINY = 8
 #: Minimum part of seconds that remains where others are subtracted.
@@ -70,7 +70,7 @@ class Measurements:
         self, timed: TimedExchanges, node: MPI.Intracomm, topology: Topology, sizes: Sizes, place: str = "ordinary"
     ) -> None:
         self._timed, self._node, self._topology, self._sizes = timed, node, topology, sizes
-        self._place, self._plain = place, (place, place)
+        self._place = place
 
     def rates(self, launch: float = 0.0) -> Rates:
         """Return copies, without seconds of a launch, and exchanges."""
@@ -84,14 +84,14 @@ class Measurements:
     def device_rates(self, name: str) -> DeviceRates:
         """Return the section of GPUs of a model."""
         timed, messages = self._timed, self._sizes.messages
-        launch = timed.copy(_TINY, _TINY, self._plain, (True, False)) or 0.0
+        launch = timed.copy(_TINY, _TINY, self._place, (True, False)) or 0.0
 
-        def staging(*places: str) -> Any:
+        def staging(memory: str) -> Any:
             """Copies between the GPU and pinned main memory, without those from or to the pinned slot."""
 
             def seconds(nbytes: int) -> float:
-                own = timed.copy(nbytes, nbytes, ("ordinary", "ordinary")) or 0.0
-                return _without(own, timed.copy(nbytes, nbytes, places))
+                own = timed.copy(nbytes, nbytes, "ordinary") or 0.0
+                return _without(own, timed.copy(nbytes, nbytes, memory))
 
             return _curve(messages, seconds)
 
@@ -99,17 +99,17 @@ class Measurements:
             **dict(self.rates(launch)),
             name=name,
             launch=launch,
-            to_main_memory=staging("gpu", "ordinary"),
-            to_gpu=staging("ordinary", "gpu"),
+            to_main_memory=staging("gpu-source"),
+            to_gpu=staging("gpu-target"),
         )
 
     def _copies(self, launch: float) -> Copies:
-        timed, plain, sizes = self._timed, self._plain, self._sizes
+        timed, place, sizes = self._timed, self._place, self._sizes
 
         def copied(*gaps: bool) -> Surface:
-            return self._surface(sizes.runs, lambda n, run: _without(launch, timed.copy(n, run, plain, gaps)))
+            return self._surface(sizes.runs, lambda n, run: _without(launch, timed.copy(n, run, place, gaps)))
 
-        permuted = self._surface(sizes.items, lambda n, item: _without(launch, timed.transpose(n, item, plain)))
+        permuted = self._surface(sizes.items, lambda n, item: _without(launch, timed.transpose(n, item, place)))
         return Copies(pack=copied(True, False), unpack=copied(False, True), permuted=permuted)
 
     def _within_a_node(self, copies: Copies) -> NodeRates:
@@ -133,8 +133,8 @@ class Measurements:
         return NodeRates(
             latency=known,
             messages=messages,
-            push=self._exchanged("Shared", copies, shared, target="shared"),
-            pull=self._exchanged("Shared", copies, shared, source="shared"),
+            push=self._exchanged("Shared", copies, shared, "shared-target"),
+            pull=self._exchanged("Shared", copies, shared, "shared-source"),
             staged=self._exchanged("Shared", copies, shared),
             datatypes=self._exchanged("Datatype", copies, known["datatypes"]),
         )
@@ -162,9 +162,7 @@ class Measurements:
         rows = [[(measure(n, run) or 0.0) / max(n, run) for run in runs] for n in self._sizes.footprints]
         return Surface(footprints=list(self._sizes.footprints), runs=list(runs), seconds_per_byte=rows)
 
-    def _exchanged(
-        self, strategy: str, copies: Copies, latency: Latency, source: str = "", target: str = ""
-    ) -> Surface:
+    def _exchanged(self, strategy: str, copies: Copies, latency: Latency, memory: str = "") -> Surface:
         """
         Messages of each rank of a node to all others, without their latency and the self copy.
 
@@ -172,12 +170,12 @@ class Measurements:
         would fetch lines that nobody needs, and none would be written by two ranks. Messages are too long to be eager.
         One takes at least as long as a self copy, whose time is less certain than that of the whole.
         """
-        ranks, places = self._node.size, (source or self._place, target or self._place)
+        ranks, memory = self._node.size, memory or self._place
 
         def measure(nbytes: int, run: int) -> float:
             moved = max(nbytes, run * ranks, 2 * max_eager_bytes * ranks)
             own = moved / ranks
-            seconds = self._timed.cyclic(self._node, strategy, moved, run, places)
+            seconds = self._timed.cyclic(self._node, strategy, moved, run, memory)
             seconds = _without(latency.exchange + (ranks - 1) * latency.message, seconds)
             crossing = (seconds - own * copies.pack.at(moved, run)) / ((moved - own) or moved)
             return max(seconds / moved, crossing) * max(nbytes, run)

@@ -13,15 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dace_redist.errors import RedistributionError
+from dace_redist.measuring.candidates import Space
+from dace_redist.measuring.measure import Clock, Figure, Show, measure, system_clock
+from dace_redist.measuring.timed_plan import TimedPlan, new_arrays
 from dace_redist.mpi.collective import together
 from dace_redist.mpi.topology import Topology
 from dace_redist.report.units import format_seconds
 from dace_redist.strategies import find_strategy
-from dace_redist.tuning.bench import Bench, TimedPlan
-from dace_redist.tuning.candidates import Space
-from dace_redist.tuning.measure import Clock, Figure, measure, system_clock
-from dace_redist.tuning.problem import PLACES, Problem
-from dace_redist.tuning.progress import Show
+from dace_redist.tuning.problem import Problem
 from dace_redist.tuning.record import Measured, Winner
 
 #: Strategies that surely take this many times as long as the best are not looked at further.
@@ -54,7 +53,6 @@ class Search:
 
     problem: Problem
     comm: Any
-    bench: Bench
     topology: Topology
     tried: Space
     limit_seconds: float
@@ -71,7 +69,7 @@ class Search:
         """
         self._spent, self._measured = 0.0, list[Measured]()
         with together(self.comm):
-            self._arrays = self._allocated()
+            self._arrays = new_arrays(self.problem, self.comm.rank)
         first = self._first_race()
         if not first:
             reasons = "; ".join(f"{candidate}: {candidate.note}" for candidate in self._measured)
@@ -83,15 +81,6 @@ class Search:
         finalists = self._finalists([*promising, *self._vary(promising)])
         last = self._race("the best of each", finalists, _LAST * self.limit_seconds) or first
         return min(last, key=lambda pair: pair[1].median)[0], tuple(self._measured)
-
-    def _allocated(self) -> tuple[Any, Any]:
-        """Parts of source and target on this rank."""
-        moved = self.problem.schedule
-        source, target = (
-            self.bench.array(side.local_shape(self.comm.rank), moved.dtype, place, self.comm)
-            for side, place in zip((moved.source, moved.target), PLACES[self.problem.memory], strict=True)
-        )
-        return source, target
 
     def _first_race(self) -> _Raced:
         """Race the strategies with default options, those that are predicted to be the fastest first."""
@@ -107,7 +96,7 @@ class Search:
             return self._race("all strategies again", every, seconds)
         for candidate in unlikely:
             note = f"{NOT_MEASURED}: predicted to take {format_seconds(predicted[str(candidate)])}"
-            self._measured.append(Measured.of(candidate, "all strategies", note=note))
+            self._measured.append(_measured(candidate, "all strategies", note=note))
         return first
 
     def _time(self, candidate: Winner) -> float:
@@ -156,7 +145,7 @@ class Search:
             for candidate in candidates:
                 started = self._started(candidate)
                 if isinstance(started, str):
-                    failed.append(Measured.of(candidate, name, note=started))
+                    failed.append(_measured(candidate, name, note=started))
                 else:
                     running[str(candidate)] = (candidate, started)
             if may_compile:
@@ -169,7 +158,7 @@ class Search:
                 precision=self.precision,
                 limit_seconds=max(seconds, 1e-3),
                 drop_slower_than=_DROPPED,
-                progress=lambda now, *_: self.show(now, self._spent + self.clock() - begin),
+                progress=lambda now: self.show(now, self._spent + self.clock() - begin),
                 clock=self.clock,
             )
             self._spent += self.clock() - begin
@@ -178,17 +167,14 @@ class Search:
                 plan.free()
         raced = [(running[key][0], figure) for key, figure in figures.items()]
         ordered = sorted(raced, key=lambda pair: pair[1].median)
-        self._measured += [*(Measured.of(candidate, name, figure) for candidate, figure in ordered), *failed]
+        self._measured += [*(_measured(candidate, name, figure) for candidate, figure in ordered), *failed]
         return raced
 
     def _started(self, candidate: Winner) -> TimedPlan | str:
         """A candidate with its plan made and run once, or why a rank cannot run it."""
         self.show(f"starting {candidate}", self._spent)
-        moved = self.problem.schedule
-        wanted: dict[str, Any] = {"strategy": candidate.strategy, **candidate.options}
-        wanted |= {"axes": moved.transform.axes, "region": moved.transform.region}
         try:
-            plan = self.bench.plan(self._arrays, moved.source, moved.target, self.comm, **wanted)
+            plan = TimedPlan(self.problem, candidate.strategy, candidate.options, self._arrays, self.comm)
             measure(
                 {str(candidate): plan}, self.comm, warmup=0, least=1, most=1, clock=self.clock
             )  # fails on all or none
@@ -197,3 +183,12 @@ class Search:
         except RuntimeError as error:
             return " ".join(str(error).removeprefix("measure: ").split())  # what MPI holds of the plan is not known
         return plan
+
+
+def _measured(candidate: Winner, round: str, figure: Figure | None = None, note: str = "") -> Measured:
+    """Return the times of a candidate in a round, or why it has none."""
+    one = Measured(**candidate.model_dump(), round=round, note=note)
+    if figure is None:
+        return one
+    seconds = {f"{name}_seconds": getattr(figure, name) for name in ("median", "low", "high")}
+    return one.model_copy(update=seconds | {"repetitions": len(figure.seconds)})

@@ -1,0 +1,1 @@
+"""Measures strategies, options and machines: the data of strategy "Auto"."""

@@ -1,0 +1,101 @@
+"""Arrays and plans that are measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dace_redist import _core
+from dace_redist.native.device import synchronize
+from dace_redist.native.interface import prepare
+from dace_redist.redistribution.device_arrays import DeviceArray
+from dace_redist.redistribution.plan import Plan
+from dace_redist.redistribution.problem import Problem
+from dace_redist.redistribution.shared_memory import shared_empty
+from dace_redist.tuning.problem import PLACES, sides_on_gpu
+from dace_redist.tuning.problem import Problem as MeasuredProblem
+
+
+class TimedPlan:
+    """
+    Plan bound to its two arrays. Construction is collective, :meth:`free` local.
+
+    :param arrays: This rank's parts of source and target; their memory is used at every call.
+    :raises RedistributionError: On every rank, if one of them cannot make the plan.
+    """
+
+    def __init__(
+        self,
+        problem: MeasuredProblem,
+        strategy: str,
+        options: Mapping[str, int | float],
+        arrays: tuple[Any, Any],
+        comm: Any,
+    ) -> None:
+        prepare(comm)
+        source, target = ("gpu" if on_gpu else "cpu" for on_gpu in sides_on_gpu(problem.memory))
+        given, memories = tuple(sorted(options.items())), (problem.memory,)
+        moved = Problem((problem.schedule,), False, strategy, given, memories=memories)
+        self.plan = Plan(comm, moved.placed((source, target)))
+        self._on_gpu = problem.on_gpu
+        self._call = self.plan.bound(*arrays) if problem.on_gpu else functools.partial(self.plan, *arrays)
+
+    def __call__(self) -> None:
+        """Redistribute, and synchronise with the GPU. Collective; errors as of :meth:`Plan.__call__`."""
+        self._call()
+        if self._on_gpu:
+            synchronize()
+
+    def free(self) -> None:
+        """Free the plan. Local."""
+        self.plan.free()
+
+
+def new_array(shape: Sequence[int], dtype: np.dtype[Any], place: str) -> Any:
+    """Return an array of ones in ``"ordinary"``, ``"shared"`` or ``"gpu"`` memory; raise if there is too little."""
+    if place == "gpu":
+        return DeviceArray.from_numpy(np.ones(tuple(shape), dtype))
+    if place == "ordinary":
+        return np.ones(tuple(shape), dtype)
+    array = shared_empty(tuple(shape), dtype)
+    if not _core.is_shared(array):  # shared_empty() has warned with the bytes requested and available
+        nbytes = math.prod(shape) * dtype.itemsize
+        raise RuntimeError(f"there is too little node-shared memory for an array of {nbytes:,} bytes to measure")
+    array.fill(1)
+    return array
+
+
+def new_arrays(problem: MeasuredProblem, rank: int) -> tuple[Any, Any]:
+    """Return a rank's parts of source and target."""
+    moved, places = problem.schedule, PLACES[problem.memory]
+    source, target = (
+        new_array(side.local_shape(rank), moved.dtype, place)
+        for side, place in zip((moved.source, moved.target), places, strict=True)
+    )
+    return source, target
+
+
+@dataclasses.dataclass(frozen=True)
+class _DevicePart:
+    """The beginning of an array on the GPU in another shape."""
+
+    whole: DeviceArray
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        own = {"shape": self.shape, "typestr": self.dtype.str, "strides": None}
+        return {**self.whole.__cuda_array_interface__, **own}
+
+
+def beginning(whole: Any, shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
+    """Return the beginning of an array of :func:`new_array` in another shape."""
+    if isinstance(whole, DeviceArray):
+        return _DevicePart(whole, tuple(shape), dtype)
+    return np.ndarray(tuple(shape), dtype, whole)
