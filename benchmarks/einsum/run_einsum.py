@@ -1,7 +1,7 @@
 """
 Kernels written as einsums, distributed by `dace_redist.distribute`: plan, times of each step, check, comparisons.
 
-    mpiexec -n 4 python benchmarks/einsum/run_einsum.py ttmc --strategies Auto,Pack --check --against by-hand
+    mpiexec -n 4 python benchmarks/einsum/run_einsum.py ttmc --strategies Auto,Pack --check --by-hand stock,Pack
 """
 
 import contextlib
@@ -17,6 +17,8 @@ import click
 import dace
 import numpy as np
 import one_process
+from by_hand import ByHand
+from by_hand_kernels import KERNELS
 from einsum_cases import CASES, PRESETS, EinsumCase, everything, numpy_result
 from einsum_timing import TimedProgram
 from mpi4py import MPI
@@ -29,11 +31,10 @@ from dace_redist.mpi.topology import pinned_to_core
 from dace_redist.strategies import host_strategies
 
 WORLD = MPI.COMM_WORLD
-TOLERANCE = 1e-12  # largest relative error of a right result
+TOLERANCE, BY_HAND_TOLERANCE = 1e-12, 1e-10  # largest relative errors of right results
 CHOICES = ("Auto", *host_strategies())
-#: Programs of others: distributed by hand with stock DaCe; opt_einsum on one thread; NumPy on a thread for each core.
-PEERS = ("by-hand", "opt_einsum", "numpy")
-LENGTHS = {"mm2": (1024, 0), "mm3": (1024, 0), "ttmc": (24, 12)}  # of modes and factors by hand: those of preset S
+#: Programs of others: opt_einsum on one thread; NumPy on a thread for each core.
+PEERS = ("opt_einsum", "numpy")
 
 Samples = dict[str, np.ndarray]
 
@@ -69,6 +70,13 @@ def _numbers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
 @click.option("--strategies", default="Auto", show_default=True, callback=_names(*CHOICES), help="of redistributions")
 @click.option(
     "--against", default="", callback=_names(*PEERS), metavar="LIST", help=f"other programs: {', '.join(PEERS)}"
+)
+@click.option(
+    "--by-hand",
+    default="",
+    callback=_names("stock", *host_strategies()),
+    metavar="LIST",
+    help="the kernel distributed by hand, with redistributions of stock DaCe or by a strategy",
 )
 @click.option("--repetitions", type=click.IntRange(1), default=5, show_default=True, help="timed rounds")
 @click.option("--check", is_flag=True, help="compare with NumPy, which rank 0 runs on whole tensors")
@@ -108,10 +116,14 @@ def run(case: EinsumCase, options: dict[str, Any]) -> bool:
     say(f"compiling, then measuring {options['repetitions']} rounds, after one to warm up")
     timed.compile()
     with contextlib.ExitStack() as stack:
+        by_hand = {f"by hand, {name}": _by_hand(case, sizes, name) for name in options["by_hand"]}
         peers = {name: _peer(name, case, options["preset"], program, stack) for name in options["against"]}
         stack.enter_context(pinned_to_core(WORLD))
-        samples, outputs, others = measure(timed, local, peers, options["repetitions"])
+        samples, outputs, others = measure(timed, local, peers | by_hand, options["repetitions"])
     right = True
+    for name, error in [(name, peer.error()) for name, peer in by_hand.items()]:
+        right = right and error <= BY_HAND_TOLERANCE
+        say(f"{name}: {'right' if error <= BY_HAND_TOLERANCE else 'WRONG'}, largest relative error {error:.1e}")
     for strategy in timed.by_strategy:
         error = relative_error(case, program, outputs[strategy]) if options["check"] else None
         right = right and (error is None or error <= TOLERANCE)
@@ -181,21 +193,23 @@ def wholes(case: EinsumCase, program: DistributedProgram) -> dict[str, np.ndarra
     return {name: case.operand(name, everything(shape), shape) for name, shape in shapes.items()}
 
 
+def _by_hand(case: EinsumCase, sizes: dict[str, int], strategy: str) -> ByHand:
+    """
+    Return a kernel distributed by hand.
+
+    :raises ValueError: If there is none, or it is not for these sizes.
+    """
+    lengths = {sizes[name] for name in "IJKLM" if name in sizes}, {sizes[name] for name in "PQRT" if name in sizes}
+    if case.name not in KERNELS or max(map(len, lengths)) > 1:
+        raise ValueError(f"--by-hand: there are {', '.join(KERNELS)}, with modes of one length and factors of one rank")
+    kernel = KERNELS[case.name]
+    return ByHand(kernel, kernel.extents(*(max(values, default=0) for values in lengths)), strategy)
+
+
 def _peer(
     name: str, case: EinsumCase, preset: str, program: DistributedProgram, stack: contextlib.ExitStack
 ) -> Callable[[], None]:
-    """
-    Return a run of another program, collective; ranks that it does not need sleep.
-
-    :raises ValueError: If there is none of this kernel.
-    """
-    if name == "by-hand":
-        from by_hand import STOCK, ByHand
-        from by_hand_kernels import KERNELS
-
-        if case.name not in KERNELS or preset != "S":
-            raise ValueError(f"--against by-hand: there are {', '.join(KERNELS)}, with --preset S")
-        return ByHand(KERNELS[case.name], KERNELS[case.name].extents(*LENGTHS[case.name]), STOCK)
+    """Return a run of another program, collective; ranks that it does not need sleep."""
     if name == "numpy":
         process = stack.enter_context(one_process.started(case.name, preset)) if WORLD.rank == 0 else None
         return partial(_on_rank_0, process.run if process else None)

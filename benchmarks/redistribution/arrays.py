@@ -123,16 +123,15 @@ def _expected(
 
 
 def _slabs(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Yield boxes that cover an array, each of about _SLAB elements: cut along the first axes."""
-    if math.prod(shape) <= _SLAB or not shape:
-        yield tuple(slice(0, n) for n in shape)
+    """Yield boxes of about _SLAB elements that cover an array: cut along the first axis, and the next where need be."""
+    if not shape:
+        yield ()
         return
     inner = math.prod(shape[1:])
     step = max(1, _SLAB // inner)
     for begin in range(0, shape[0], step):
-        end = min(shape[0], begin + step)
-        for rest in _slabs(shape[1:]) if inner > _SLAB else [tuple(slice(0, n) for n in shape[1:])]:
-            yield (slice(begin, end), *rest)
+        for rest in _slabs(shape[1:]) if inner > _SLAB else [(slice(None),) * (len(shape) - 1)]:
+            yield (slice(begin, begin + step), *rest)
 
 
 def _values(index: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -202,7 +202,8 @@ def _record(method: Method, figures: Mapping[str, Figure], bounds: Mapping[str, 
     record: dict[str, Any] = {"method": method.label, "kind": method.kind, "variant": method.variant}
     record |= {"strategy": method.choice.strategy, "options": dict(method.choice.options)}
     record |= {"chosen": method.chosen} if method.chosen else {}
-    record |= {"median": figure.median, "low": figure.low, "high": figure.high, "seconds": list(figure.seconds)}
+    record |= {"median": figure.median, "low": figure.low, "high": figure.high}
+    record["repetitions"] = len(figure.seconds)
     if kinds.STOCK in figures:
         record["ratio_to_stock"] = figures[kinds.STOCK].median / figure.median
     return record | {f"share_of_{name}": seconds / figure.median for name, seconds in bounds.items()}

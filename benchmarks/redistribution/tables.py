@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
-from dace_redist.report.units import table
+from dace_redist.report.units import format_seconds, table
 from redistribution import methods as kinds
 
 Record = Mapping[str, Any]
@@ -50,17 +50,6 @@ def measured(records: Iterable[Record]) -> list[Record]:
     return [record for record in records if "median" in record]
 
 
-def format_seconds(seconds: float) -> str:
-    """Return seconds with three digits in s, ms or µs."""
-    factor, unit = next(((f, u) for f, u in ((1.0, "s"), (1e3, "ms")) if seconds * f >= 1), (1e6, "µs"))
-    return f"{seconds * factor:.3g} {unit}" if seconds * factor < 999.5 else f"{seconds * factor:.0f} {unit}"
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """Return the geometric mean of at least one positive number."""
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
-
-
 def case_table(records: Iterable[Record]) -> str:
     """Return the methods of one case, the fastest first: median, interval, ratio to stock DaCe, share of the bound."""
     rows = sorted(measured(records), key=lambda record: float(record["median"]))
@@ -74,7 +63,7 @@ def case_table(records: Iterable[Record]) -> str:
         interval = f"{format_seconds(row['low'])} - {format_seconds(row['high'])}"
         ratios = (row.get(name) for name in ("ratio_to_stock", "share_of_copy", "share_of_wire"))
         numbers = ("-" if ratio is None else f"{ratio:.2f}" for ratio in ratios)
-        cells.append((row["method"], format_seconds(row["median"]), interval, str(len(row["seconds"])), *numbers))
+        cells.append((row["method"], format_seconds(row["median"]), interval, str(row["repetitions"]), *numbers))
     head = f"\n{first['case']}: {first['dtype']}[{shape}], {first['bytes'] / 1e6:.3g} MB, {machine}"
     return "\n".join([head, *table(cells, left=1)])
 
@@ -102,6 +91,6 @@ def summary(records: Sequence[Record]) -> str:
             if found:
                 (worst, nodes), least = min(found.items(), key=lambda item: item[1])
                 where = worst if nodes == 1 else f"{worst}, {nodes} nodes"
-                mean = geometric_mean(list(found.values()))
+                mean = geometric_mean(found.values())
                 cells.append((label, name, str(len(found)), f"{mean:.2f}", f"{least:.2f}", where))
     return "\n".join(["\nTimes as fast as others", *table(cells, left=2)])
