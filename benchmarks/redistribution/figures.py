@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,9 +59,8 @@ def draw_all(records: Sequence[Record], folder: Path) -> list[Path]:
     files = []
     for name, rows in series.items():
         if rows[0]["series"] and len({row["x"] for row in rows}) > 1:
-            figure = draw_series(rows)
             for path in (folder / f"{name}.png", folder / f"{name}.svg"):
-                save(lambda figure=figure: figure, path)
+                save(functools.partial(draw_series, rows), path)
                 files.append(path)
     if not files:
         raise ValueError("there is nothing to draw: no series of cases was measured in these results")
