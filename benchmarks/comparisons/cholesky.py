@@ -41,14 +41,18 @@ def solve(grids: scalapack.Grids, distributions: Sequence[Distribution], arrays:
     grids.routine("pdpotrs_")(b"L", n, sides, *matrix, *right, ctypes.byref(info))
 
 
+def _system(row: Array, n: int) -> list[Array]:
+    """Return rows of a symmetric, positive definite matrix and of right-hand sides, in column-major order."""
+    return [np.asfortranarray(np.exp(-abs(row - np.arange(n)) / 8)), np.asfortranarray(np.sin(row + np.arange(SIDES)))]
+
+
 def solved(comm: MPI.Intracomm, shape: tuple[int, ...]) -> Iterator[Comparison]:
     if reason := scalapack.library_missing():
         raise UnsuitableError(reason)
     (n,), each = shape, -(-shape[0] // comm.size)  # blocks must be square; columns are not split
     rows = [Distribution((n, m), (comm.size, 1), block=(each, columns)) for m, columns in ((n, each), (SIDES, SIDES))]
     blocks = [Distribution((n, m), MPI.Compute_dims(comm.size, 2), block=(BLOCK, BLOCK)) for m in (n, SIDES)]
-    row = rows[0].global_index(comm.rank)[0][:, None]
-    given = [np.asfortranarray(np.exp(-abs(row - np.arange(n)) / 8)), np.asfortranarray(np.sin(row + np.arange(SIDES)))]
+    given = _system(rows[0].global_index(comm.rank)[0][:, None], n)
     in_blocks = [dace_redist.shared_empty(side.local_shape(comm.rank)[::-1]).T for side in blocks]
     in_place, solution = [array.copy("F") for array in given], np.empty_like(given[1])
     with ExitStack() as stack:
