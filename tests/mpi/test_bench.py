@@ -87,7 +87,7 @@ def test_arrays_on_a_device(monkeypatch):
     code, printed = launch(4, command, timeout=120)
     assert code == 0, printed
     for strategy in ("Auto", "Pack", "Pipelined", "Shared", "Hierarchical"):
-        assert printed.count(f"\n{strategy}, gpu ") == 2, printed
+        assert printed.count(f"\n{strategy}, gpu ") == 3, printed
 
 
 MATRICES = ["axes", "convert", "several", "reduce", "reduce-4", "stacks"]
