@@ -29,7 +29,7 @@ from dace_redist.mpi.launch import mpi_environment, mpiexec_command
 
 HERE = Path(__file__).resolve().parent
 MAPPINGS = ("block", "cyclic")
-MOST_NODES = 1000  # a bridge has 1023 ports
+MAX_NODES = 1000  # a bridge has 1023 ports
 
 _NAMESPACES = ["--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
 _RATE = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)bit")
@@ -147,7 +147,7 @@ def _works(*command: str) -> bool:
 
 @functools.cache
 def unshare() -> list[str]:
-    """Command that enters throw-away namespaces, as itself if that is allowed, else as root of a user namespace."""
+    """Return the command that enters throw-away namespaces, if need be as root of a user namespace."""
     plain = ["unshare", *_NAMESPACES, "--propagation", "private"]
     return plain if _works(*plain, "true") else [*plain[:1], "--user", "--map-root-user", *plain[1:]]
 
@@ -196,8 +196,8 @@ def slots(nodes: int, ranks: int) -> list[int]:
 
     :raises ValueError: If there is not a rank for every node, or the number of nodes is out of range.
     """
-    if not 1 <= nodes <= MOST_NODES:
-        raise ValueError(f"the number of nodes must be from 1 to {MOST_NODES}, got {nodes}")
+    if not 1 <= nodes <= MAX_NODES:
+        raise ValueError(f"the number of nodes must be from 1 to {MAX_NODES}, got {nodes}")
     if ranks < nodes:
         raise ValueError(f"{nodes} nodes need at least {nodes} ranks, got {ranks}")
     return [ranks // nodes + (node < ranks % nodes) for node in range(nodes)]
@@ -205,7 +205,7 @@ def slots(nodes: int, ranks: int) -> list[int]:
 
 def _burst(rate: str) -> int:
     """
-    Bytes that may pass a link at once: what it carries in 0.1 ms, but enough for the largest packets.
+    Return the bytes that may pass a link at once: what it carries in 0.1 ms, but enough for the largest packets.
 
     Measured: more lets messages of 100 kB pass at many times the rate, less does not reach it.
 

@@ -112,7 +112,7 @@ CASES = {
 
 
 def published_lengths(name: str) -> dict[int, tuple[int, ...]]:
-    """By number of ranks, the lengths with which Deinsum ran one of its kernels."""
+    """Return, by number of ranks, the lengths with which Deinsum ran one of its kernels."""
     data = json.loads(DEINSUM.read_text())
     sizes = next(kernel["sizes"] for kernel in data["kernels"] if kernel["name"] == name)
     return {int(ranks): tuple(lengths) for ranks, lengths in data["sizes"][sizes].items()}
@@ -120,7 +120,7 @@ def published_lengths(name: str) -> dict[int, tuple[int, ...]]:
 
 def elements(name: str, indices: Sequence[Any], shape: Sequence[int], xp: Any = np) -> Any:
     """
-    Elements of an operand in (0, 1], a hash of their global index: any rank can make any part.
+    Return elements of an operand in (0, 1], a hash of their global index: any rank can make any part.
 
     :param name: Name of the operand.
     :param indices: Global indices wanted along each axis.

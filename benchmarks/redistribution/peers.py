@@ -52,7 +52,7 @@ class NestedTypes(Alltoallw):
 
     @staticmethod
     def fits(case: Case) -> bool:
-        """True if messages have several blocks, and every element has one owner on each side."""
+        """Return True if messages have several blocks, and every element has one owner on each side."""
         sides = (case.source, case.target)
         if not (case.is_whole and all(isinstance(side, Distribution) for side in sides)):
             return False
@@ -80,7 +80,7 @@ class NestedTypes(Alltoallw):
 
 
 def _intervals(positions: npt.NDArray[np.int64]) -> tuple[list[int], list[int]]:
-    """First positions and lengths of the runs of consecutive numbers in an increasing sequence."""
+    """Return the first positions and lengths of the runs of consecutive numbers in an increasing sequence."""
     parts = np.split(positions, np.flatnonzero(np.diff(positions) != 1) + 1)
     return [int(part[0]) for part in parts], [len(part) for part in parts]
 
@@ -106,7 +106,7 @@ class PencilTransfer:
         self._transfer = Transfer(self._comm, case.shape, case.dtype, shapes[0], apart, shapes[1], together)
 
     def run(self, source: Array, target: Array) -> None:
-        """Redistributes. Collective."""
+        """Redistribute. Collective."""
         self._transfer.forward(source, target)
 
     def free(self) -> None:
@@ -131,7 +131,7 @@ def pencil_axes(case: Case) -> tuple[int, int] | None:
 
 
 def _is_pencil(distribution: AnyDistribution) -> bool:
-    """True for a distribution of mpi4py-fft: balanced blocks over ranks numbered row by row."""
+    """Return True for a distribution of mpi4py-fft: balanced blocks over ranks numbered row by row."""
     if not isinstance(distribution, Distribution) or distribution.ranks is not None:
         return False
     used = {axis for axis in distribution.dims if axis is not None}
@@ -150,7 +150,7 @@ def _parts(distribution: Any) -> Sequence[int]:
 
 
 def _placed(distribution: Any, rank: int, axis: int) -> tuple[int, int]:
-    """A number that ranks share which differ in their position along a tensor axis only, and that position."""
+    """Return a number that ranks share which differ in their position along a tensor axis only, and that position."""
     position = np.unravel_index(rank, distribution.grid)
     by_axis = [0 if g is None else int(position[g]) for g in distribution.dims]
     along, by_axis[axis] = by_axis[axis], 0
