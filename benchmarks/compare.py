@@ -1,7 +1,7 @@
 """
 Steps of programs with this package against the same steps without it.
 
-The methods of a comparison are measured alternately in one run (dace_redist/tuning/measure.py); medians count.
+The methods of a comparison are measured alternately in one run (dace_redist/measuring/measure.py); medians count.
 
     mpiexec -n 4 python benchmarks/compare.py [COMPARISON]... [--shape 4096x4096] [--limit 10] [--json FILE]
 """
