@@ -47,6 +47,9 @@ lint-imports: .venv/.dev
 	    .venv/imports/dace_redist && touch .venv/imports/dace_redist/_core.py
 	@cd .venv/imports && PYTHONPATH=. ../bin/lint-imports --config ../../pyproject.toml --no-cache --no-logo
 
+figures: venv  ## the manual's figures, and the tables of its performance page, from benchmarks/results
+	@$(IN_ENV) .venv/bin/python benchmarks/manual.py
+
 docs: .venv/.docs  ## the manual, as a site: build/docs/index.html
 	@.venv/bin/python -m sphinx -q -W --keep-going -d build/doctrees docs build/docs
 	@echo "the manual is in build/docs/index.html"
@@ -56,7 +59,7 @@ clean:  ## remove everything that was made here
 	rm -f dace_redist/_core.*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help venv demo test fuzz test-quick lint lint-imports docs clean
+.PHONY: help venv demo test fuzz test-quick lint lint-imports figures docs clean
 
 # Set-up, each step done once: stamps below .venv say what is done.
 

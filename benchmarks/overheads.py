@@ -10,7 +10,7 @@ counts. The arrays of the small calls are 16 x 16 float64, from rows to columns.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import functools
 import io
 import json
 import os
@@ -24,12 +24,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path += [str(Path(__file__).resolve().parent / folder) for folder in ("../tests", "einsum")]
 
 import click
 from launching import launch
 
 RANKS = 2
+BATCH = 200  # calls that are timed as one
 ROWS = {
     "compile": "compile a program with one redistribution: Auto, to stock DaCe's node",
     "distribute": "distribute and compile gram_of_mttkrp on 4 ranks, to compiling one stock node",
@@ -49,33 +50,6 @@ import numpy as np
 import dace_redist
 rows, columns = dace_redist.Distribution((16, 16), (2, 1)), dace_redist.Distribution((16, 16), (1, 2))
 dace_redist.redistribute(np.ones((8, 16)), rows, columns, comm=MPI.COMM_WORLD)
-"""
-_STOCK_PROGRAM = """\
-import dace
-import numpy as np
-
-
-@dace.program
-def move(A: dace.float64[32, 32]):
-    quarters = dace.comm.Cart_create([2, 2])
-    rows = dace.comm.Cart_create([4, 1])
-    B = np.empty_like(A, shape=(16, 64))
-    source = dace.comm.Subarray((64, 64), A, process_grid=quarters)
-    target = dace.comm.Subarray((64, 64), B, process_grid=rows)
-    dace.comm.Redistribute(A, source, B, target)
-    return B
-"""
-_EINSUM_PROGRAM = """\
-import dace
-import numpy as np
-
-I, J, K, R = (dace.symbol(name, dace.int64) for name in "IJKR")
-
-
-@dace.program
-def gram_of_mttkrp(X: dace.float64[I, J, K], B: dace.float64[J, R], C: dace.float64[K, R]):
-    M = np.einsum("ijk,ja,ka->ia", X, B, C)
-    return M.T @ M
 """
 
 
@@ -111,23 +85,14 @@ def _part(name: str, ranks: int, environment: dict[str, str] | None = None) -> d
     return figures
 
 
-def _program(text: str, name: str, folder: str) -> Any:
-    """Return a DaCe program, which DaCe reads from its file."""
-    path = Path(folder) / "written_program.py"
-    path.write_text(text)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return getattr(module, name)
-
-
 def _compile(strategy: str | None) -> dict[str, list[float]]:
     """Return the seconds to set the strategy of a one-redistribution program and compile it in an empty folder."""
+    import stock_programs
+
     import dace_redist
 
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        sdfg = _program(_STOCK_PROGRAM, "move", folder).to_sdfg()
+        sdfg = stock_programs.plain.to_sdfg()
         sdfg.build_folder = os.path.join(folder, "build")
         start = time.perf_counter()
         if strategy is not None:
@@ -137,28 +102,29 @@ def _compile(strategy: str | None) -> dict[str, list[float]]:
 
 
 def _distribute() -> dict[str, list[float]]:
-    import dace  # noqa: F401, loaded before the clock starts, as for the stock node
+    from einsum_kernels import gram_of_mttkrp
     from mpi4py import MPI
 
     import dace_redist
     import dace_redist.transformations
 
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        program = _program(_EINSUM_PROGRAM, "gram_of_mttkrp", folder)
+    with contextlib.redirect_stdout(io.StringIO()):
         MPI.COMM_WORLD.Barrier()
         start = time.perf_counter()
-        dace_redist.distribute(program, ranks=4, sizes={"I": 30, "J": 40, "K": 50, "R": 6}).compile()
+        dace_redist.distribute(gram_of_mttkrp, ranks=4, sizes={"I": 30, "J": 40, "K": 50, "R": 6}).compile()
         MPI.COMM_WORLD.Barrier()
         seconds = time.perf_counter() - start
     return {"seconds": [seconds]} if MPI.COMM_WORLD.rank == 0 else {}
 
 
 def _calls() -> dict[str, list[float]]:
-    """Return the seconds per call, of batches of 200 calls, in an order drawn anew for each round."""
+    """Return the seconds per call of 41 batches."""
     import numpy as np
     from mpi4py import MPI
 
     import dace_redist
+    from dace_redist.measuring.comparison import Alltoallw
+    from dace_redist.measuring.measure import measure
 
     comm, shape = MPI.COMM_WORLD, (16, 16)
     ranks = comm.size
@@ -166,32 +132,23 @@ def _calls() -> dict[str, list[float]]:
     cubes = [dace_redist.Distribution((64, 64, 64), grid) for grid in ((ranks, 1, 1), (1, ranks, 1))]
     A, B = np.ones(source.local_shape(comm.rank)), np.empty(target.local_shape(comm.rank))
     plan = dace_redist.plan(source, target, A.dtype, comm=comm)
-    parts = [
-        MPI.DOUBLE.Create_subarray(local, [16 // ranks] * 2, [r * 16 // ranks * (axis == 0), r * 16 // ranks * axis])
-        for local, axis in ((A.shape, 1), (B.shape, 0))
-        for r in range(ranks)
-    ]
-    for part in parts:
-        part.Commit()
-    ones, zeros = [1] * ranks, [0] * ranks
+    alltoallw = Alltoallw(dace_redist.schedule(source, target, dtype=A.dtype), comm)
     calls: dict[str, Callable[[], Any]] = {
         "plan": lambda: plan(A, out=B),
         "redistribute": lambda: dace_redist.redistribute(A, source, target, comm=comm),
-        "Alltoallw": lambda: comm.Alltoallw([A, ones, zeros, parts[:ranks]], [B, ones, zeros, parts[ranks:]]),
+        "Alltoallw": lambda: alltoallw.run(A, B),
         "make": lambda: dace_redist.plan(*cubes, "float64", comm=comm).free(),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    order = random.Random(1)
-    for _ in range(41):
-        for name in order.sample(sorted(calls), len(calls)):
-            for _ in range(10):
-                calls[name]()
-            comm.Barrier()
-            start = time.perf_counter()
-            for _ in range(200):
-                calls[name]()
-            seconds[name].append((time.perf_counter() - start) / 200)
-    return seconds if comm.rank == 0 else {}
+    batches = {name: functools.partial(_repeated, call) for name, call in calls.items()}
+    figures = measure(batches, comm, least=41, most=41)
+    if comm.rank:
+        return {}
+    return {name: [seconds / BATCH for seconds in figure.seconds] for name, figure in figures.items()}
+
+
+def _repeated(call: Callable[[], Any]) -> None:
+    for _ in range(BATCH):
+        call()
 
 
 _PARTS: dict[str, Callable[[], dict[str, list[float]]]] = {

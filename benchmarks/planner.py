@@ -10,11 +10,12 @@ messages are there.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import multiprocessing
 import statistics
-import time
+import timeit
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -64,37 +65,34 @@ def measure(kind: str, ranks: int, repetitions: int) -> dict[str, Any]:
     """Measure one case in this process, which should be fresh."""
     rank, kept = ranks // 2 + 1, []
 
-    def plan() -> Any:
-        return _core.rank_schedule(source.core, target.core, rank)
-
     def from_the_start() -> None:
         both = distributions(kind, ranks)
         kept.append((both, _core.rank_schedule(both[0].core, both[1].core, rank)))
 
     peak = peak_growth(from_the_start)
     (source, target), parts = kept[0]
-    seconds = []
-    for _ in range(repetitions):
-        start = time.perf_counter()
-        plan()
-        seconds.append(time.perf_counter() - start)
+    plan = functools.partial(_core.rank_schedule, source.core, target.core, rank)
+    seconds = statistics.median(timeit.repeat(plan, number=1, repeat=repetitions))
     messages = [message for part in parts for message in part if message[1]]
     found = {"kind": kind, "ranks": ranks, "messages": len(messages), "blocks": sum(len(m[2]) for m in messages)}
-    return found | {"seconds": statistics.median(seconds), "peak_bytes": peak}
+    return found | {"seconds": seconds, "peak_bytes": peak}
 
 
-def further_seconds() -> dict[str, float]:
-    """Return the seconds of plans that are made once for all ranks, by name."""
-    start = time.perf_counter()
+def plan_tiles() -> None:
     owners = np.random.default_rng(0).integers(0, 100, (1000, 1000))
     tiles = TiledDistribution((4000, 4000), (4, 4), owners)
     _core.rank_schedule(tiles.core, Distribution((4000, 4000), (10, 10)).core, 0)
-    planned = time.perf_counter()
+
+
+def relabel_ranks() -> None:
     relabel(Distribution((4000, 4000), (1000, 1)), Distribution((4000, 4000), (1, 1000)))
-    return {
-        "1,000,000 tiles of 100 ranks, made and planned for one": planned - start,
-        "relabelling 1,000 ranks, rows to columns": time.perf_counter() - planned,
-    }
+
+
+#: Plans that are made once for all ranks.
+FURTHER = {
+    "1,000,000 tiles of 100 ranks, made and planned for one": plan_tiles,
+    "relabelling 1,000 ranks, rows to columns": relabel_ranks,
+}
 
 
 @click.command(help=__doc__)
@@ -112,8 +110,8 @@ def main(repetitions: int, path: str | None) -> None:
             if path:
                 with open(path, "a") as file:
                     file.write(json.dumps(found) + "\n")
-    for what, seconds in further_seconds().items():
-        click.echo(f"{what}: {seconds:.2f} s")
+    for what, work in FURTHER.items():
+        click.echo(f"{what}: {timeit.timeit(work, number=1):.2f} s")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 
@@ -29,7 +29,7 @@ from dace_redist.mpi.launch import mpi_environment, mpiexec_command
 
 HERE = Path(__file__).resolve().parent
 MAPPINGS = ("block", "cyclic")
-MOST_NODES = 1000  # a bridge has 1023 ports
+MAX_NODES = 1000  # a bridge has 1023 ports
 
 _NAMESPACES = ["--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
 _RATE = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)bit")
@@ -67,7 +67,7 @@ class Outcome(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Job:
-    """Arguments of :func:`run`."""
+    """Arguments of :func:`run_counted`."""
 
     nodes: int
     ranks: int
@@ -82,34 +82,9 @@ class ClusterError(RuntimeError):
     """The nodes could not be brought up."""
 
 
-def run(
-    nodes: int,
-    ranks: int,
-    argv: Sequence[str],
-    *,
-    rate: str = "1gbit",
-    timeout: float = 120,
-    environment: Mapping[str, str] | None = None,
-    mapping: str = "block",
-) -> tuple[int, str]:
-    """
-    Run ``argv`` on ``ranks`` ranks over ``nodes`` emulated nodes, with the MPI in use; nothing is left afterwards.
-
-    Each node has a host name (``node0``, ...), a network with one link of ``rate``, ``/dev/shm``, IPC objects and
-    processes of its own. All share the file system, the cores and the memory's bandwidth.
-
-    :param nodes: From 1 to 1000.
-    :param ranks: At least one per node. Where ``nodes`` does not divide it, the first nodes have one more.
-    :param argv: Program and arguments.
-    :param rate: Speed of each link, each way, such as ``1gbit`` or ``250mbit``; ``none``: no limit.
-    :param timeout: Seconds the job may take, > 0; then all of it is killed.
-    :param environment: Variables to add to (or replace in) the present ones.
-    :param mapping: ``block``: neighbours in rank share a node; ``cyclic``: rank r is on node r mod ``nodes``.
-    :return: (return code, or ``launching.TIMED_OUT``; what was printed).
-    :raises ValueError: If an argument is out of range.
-    :raises ClusterError: If the nodes could not be brought up; :func:`why_not` says beforehand if they cannot.
-    """
-    counted = run_counted(nodes, ranks, argv, rate=rate, timeout=timeout, environment=environment, mapping=mapping)
+def run(nodes: int, ranks: int, argv: Sequence[str], **options: Any) -> tuple[int, str]:
+    """Run a job as :func:`run_counted`; return (return code, what was printed)."""
+    counted = run_counted(nodes, ranks, argv, **options)
     return counted.returncode, counted.output
 
 
@@ -123,7 +98,22 @@ def run_counted(
     environment: Mapping[str, str] | None = None,
     mapping: str = "block",
 ) -> Outcome:
-    """Run a job as :func:`run`, and report the traffic of each link."""
+    """
+    Run ``argv`` on ``ranks`` ranks over ``nodes`` emulated nodes, with the MPI in use; nothing is left afterwards.
+
+    Each node has a host name (``node0``, ...), a network with one link of ``rate``, ``/dev/shm``, IPC objects and
+    processes of its own. All share the file system, the cores and the memory's bandwidth.
+
+    :param nodes: From 1 to 1000.
+    :param ranks: At least one per node. Where ``nodes`` does not divide it, the first nodes have one more.
+    :param argv: Program and arguments.
+    :param rate: Speed of each link, each way, such as ``1gbit`` or ``250mbit``; ``none``: no limit.
+    :param timeout: Seconds the job may take, > 0; then all of it is killed.
+    :param environment: Variables to add to (or replace in) the present ones.
+    :param mapping: ``block``: neighbours in rank share a node; ``cyclic``: rank r is on node r mod ``nodes``.
+    :raises ValueError: If an argument is out of range.
+    :raises ClusterError: If the nodes could not be brought up; :func:`why_not` says beforehand if they cannot.
+    """
     with tempfile.TemporaryFile() as output:
         code, links = _start(_Job(nodes, ranks, argv, rate, timeout, environment or {}, mapping), output)
         output.seek(0)
@@ -157,7 +147,7 @@ def _works(*command: str) -> bool:
 
 @functools.cache
 def unshare() -> list[str]:
-    """Command that enters throw-away namespaces, as itself if that is allowed, else as root of a user namespace."""
+    """Return the command that enters throw-away namespaces, if need be as root of a user namespace."""
     plain = ["unshare", *_NAMESPACES, "--propagation", "private"]
     return plain if _works(*plain, "true") else [*plain[:1], "--user", "--map-root-user", *plain[1:]]
 
@@ -185,7 +175,7 @@ def on_login_node(
 
     :param command: What to run; when it ends, so do the nodes.
     :param files: Text by path, to write beforehand; nobody outside sees those in ``/run``.
-    :param output: Where it prints; None: where this process does. The other parameters are as in :func:`run`.
+    :param output: Where it prints; None: where this process does. The other parameters are as in :func:`run_counted`.
     :return: (return code, links); there are no links if it timed out or never began.
     """
     orders = {"nodes": nodes, "rate": rate, "burst": _burst(rate), "command": [*command], "files": dict(files)}
@@ -206,8 +196,8 @@ def slots(nodes: int, ranks: int) -> list[int]:
 
     :raises ValueError: If there is not a rank for every node, or the number of nodes is out of range.
     """
-    if not 1 <= nodes <= MOST_NODES:
-        raise ValueError(f"the number of nodes must be from 1 to {MOST_NODES}, got {nodes}")
+    if not 1 <= nodes <= MAX_NODES:
+        raise ValueError(f"the number of nodes must be from 1 to {MAX_NODES}, got {nodes}")
     if ranks < nodes:
         raise ValueError(f"{nodes} nodes need at least {nodes} ranks, got {ranks}")
     return [ranks // nodes + (node < ranks % nodes) for node in range(nodes)]
@@ -215,7 +205,7 @@ def slots(nodes: int, ranks: int) -> list[int]:
 
 def _burst(rate: str) -> int:
     """
-    Bytes that may pass a link at once: what it carries in 0.1 ms, but enough for the largest packets.
+    Return the bytes that may pass a link at once: what it carries in 0.1 ms, but enough for the largest packets.
 
     Measured: more lets messages of 100 kB pass at many times the rate, less does not reach it.
 

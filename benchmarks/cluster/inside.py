@@ -87,7 +87,7 @@ def build(nodes: int, rate: str, burst: int) -> list[subprocess.Popen[str]]:
 
 
 def counters(nodes: int) -> list[tuple[int, int]]:
-    """Bytes that each node has sent and received so far, as its port of the switch saw them."""
+    """Return the bytes that each node has sent and received so far, as its port of the switch saw them."""
     rows = (line.partition(":") for line in Path("/proc/net/dev").read_text().splitlines())
     values = {name.strip(): fields.split() for name, _, fields in rows}
     ports = [values[f"port{node}"] for node in range(nodes)]

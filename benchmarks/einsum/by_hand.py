@@ -1,29 +1,19 @@
-"""
-Kernels distributed by hand, with the redistributions of stock DaCe and of this package, measured alternately.
-
-    mpiexec -n 4 python benchmarks/einsum/by_hand.py ttmc --strategies stock,Pack,RMA
-"""
+"""Kernels distributed by hand, with the redistributions of stock DaCe or of this package."""
 
 import contextlib
 import copy
 import io
-import json
-import time
 import warnings
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-import click
 import numpy as np
-from by_hand_kernels import KERNELS, WORLD, Kernel
+from by_hand_kernels import PARTS, WORLD, Kernel
 from dace.codegen.compiled_sdfg import CompiledSDFG
 from dace.sdfg import utils
 from einsum_cases import elements
 
 import dace_redist
-from dace_redist.cli import run_command
-from dace_redist.measuring.measure import measure
-from dace_redist.strategies import host_strategies
+from dace_redist.mpi.collective import sleeping_barrier
 
 STOCK = "stock"
 TOLERANCE = 1e-10  # largest relative error of a right result
@@ -36,9 +26,11 @@ class ByHand:
     :param kernel: The kernel.
     :param extents: Length of every mode.
     :param strategy: Strategy of its redistributions, or ``"stock"``.
+    :raises ValueError: If the program does not fit the number of ranks or the extents.
     """
 
     def __init__(self, kernel: Kernel, extents: dict[str, int], strategy: str) -> None:
+        _check(kernel, extents, strategy)
         self.kernel, self.extents = kernel, extents
         self.compiled = _built(kernel, strategy)
         self.operands = {name: _block(kernel, name, extents) for name in kernel.operands}
@@ -62,10 +54,6 @@ class ByHand:
         error = float(np.max(abs(got - expected) / expected)) if expected.size else 0.0
         return max(WORLD.allgather(error if np.isfinite(error) else np.inf))
 
-    def checksum(self) -> int:
-        """Return a checksum of the last result on all ranks. Collective."""
-        return zlib.crc32(repr(WORLD.allgather(zlib.crc32(self.result.tobytes()))).encode())
-
 
 class _SleepingCommunicator:
     """Communicator for ``distributed_compile``; ranks sleep while rank 0 compiles."""
@@ -73,9 +61,7 @@ class _SleepingCommunicator:
     Get_rank, allgather = WORLD.Get_rank, WORLD.allgather
 
     def bcast(self, value, root: int = 0):
-        request = WORLD.Ibarrier()
-        while not request.Test():
-            time.sleep(0.01)
+        sleeping_barrier(WORLD)
         return WORLD.bcast(value, root)
 
 
@@ -115,51 +101,13 @@ def _block(kernel: Kernel, name: str, extents: dict[str, int]) -> np.ndarray:
     return block
 
 
-def _names(_: click.Context, __: click.Parameter, value: str) -> list[str]:
-    choice = click.Choice((STOCK, *host_strategies()), case_sensitive=False)
-    return list(dict.fromkeys(choice.convert(word.strip(), None, None) for word in value.split(",")))
-
-
-def check_stock(kernel: Kernel, extents: dict[str, int]) -> None:
-    """:raises ValueError: If stock DaCe would hang, in a Redistribute whose blocks do not divide the tensor."""
+def _check(kernel: Kernel, extents: dict[str, int], strategy: str) -> None:
+    """:raises ValueError: If no grids fit the ranks, or stock DaCe would hang, whose blocks must divide the tensor."""
     for grid in kernel.grids:
-        for mode, parts in zip(grid.modes, grid.parts[WORLD.size], strict=True):
-            if extents[mode] % parts:
-                name = "--rank" if mode in kernel.rank_modes else "--size"
-                raise ValueError(f"stock DaCe needs {name} to be a multiple of {parts}, got {extents[mode]}")
-
-
-@click.command()
-@click.argument("kernel", type=click.Choice(list(KERNELS)))
-@click.option("--strategies", default=STOCK, show_default=True, callback=_names, help="stock DaCe, and any of ours")
-@click.option("--size", type=click.IntRange(1), default=24, show_default=True, help="length of the tensor modes")
-@click.option("--rank", type=click.IntRange(1), default=12, show_default=True, help="columns of the factors of ttmc")
-@click.option("--repetitions", type=click.IntRange(1), default=9, show_default=True, help="timed rounds")
-@click.option("--json", "path", type=click.Path(dir_okay=False), help="append a JSON line per strategy")
-def main(kernel: str, strategies: list[str], size: int, rank: int, repetitions: int, path: str | None) -> None:
-    """Measure a kernel distributed by hand on 1, 2, 4 or 8 ranks; exit code 1 if a result is wrong."""
-    chosen = KERNELS[kernel]
-    if WORLD.size not in chosen.grids[0].parts:
-        raise click.UsageError(f"needs 1, 2, 4 or 8 ranks, got {WORLD.size}")
-    extents = chosen.extents(size, rank)
-    if STOCK in strategies:
-        check_stock(chosen, extents)
-    programs: dict[str, Callable[[], None]] = {name: ByHand(chosen, extents, name) for name in strategies}
-    figures = measure(programs, WORLD, warmup=1, least=repetitions, most=repetitions)
-    wrong = False
-    for name, program in programs.items():
-        error, checksum = program.error(), program.checksum()
-        wrong |= error > TOLERANCE
-        if WORLD.rank == 0:
-            seconds = figures[name].median
-            click.echo(f"{name:14}{seconds * 1e3:10.3f} ms, {'WRONG' if error > TOLERANCE else 'right'} ({error:.1e})")
-            record = {"kernel": kernel, "ranks": WORLD.size, "extents": extents, "strategy": name, "error": error}
-            if path:
-                with open(path, "a") as file:
-                    file.write(json.dumps(record | {"seconds": seconds, "checksum": checksum}) + "\n")
-    if wrong:
-        raise click.exceptions.Exit(1)
-
-
-if __name__ == "__main__":
-    run_command(main, "by_hand.py")
+        if WORLD.size not in PARTS[grid]:
+            raise ValueError(f"programs by hand need one of {', '.join(map(str, PARTS[grid]))} ranks, got {WORLD.size}")
+        for mode, parts in zip(grid, PARTS[grid][WORLD.size], strict=True):
+            if strategy == STOCK and extents[mode] % parts:
+                raise ValueError(
+                    f"stock DaCe needs lengths that are multiples of {parts}, got {mode} = {extents[mode]}"
+                )

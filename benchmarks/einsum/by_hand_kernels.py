@@ -5,9 +5,11 @@ Three kernels distributed by hand as Deinsum does it, with the redistributions a
 ``PJ1``, ``PK1`` is the shape of the first grid, ``I1``, ``J1``, ``K1`` the local extents, ``ceil(extent / parts)``.
 """
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import dace
 import numpy as np
@@ -28,17 +30,11 @@ def _reduce(pv, sdfg, state, buffer, op, root=0, grid=None):
     return dace_mpi._Reduce(pv, sdfg, state, buffer, dace_mpi._mpi4py_to_MPI(MPI, op), root, grid)
 
 
-@dataclass(frozen=True)
-class Grid:
-    """
-    Process grid: the tensor modes it splits, and the number of parts of each by number of ranks.
-
-    :param modes: One letter per grid axis, e.g. ``"ijk"``.
-    :param parts: Number of ranks -> grid shape.
-    """
-
-    modes: str
-    parts: dict[int, tuple[int, ...]]
+#: Deinsum's grid shapes, by the tensor modes that a grid splits, and by number of ranks.
+PARTS = {
+    modes: {int(ranks): tuple(parts) for ranks, parts in table.items()}
+    for modes, table in json.loads(Path(__file__).with_name("deinsum.json").read_text())["grids"].items()
+}
 
 
 @dataclass(frozen=True)
@@ -48,6 +44,7 @@ class Kernel:
 
     :param program: The ``@dace.program``.
     :param einsum: Subscripts, e.g. ``"ij,jk->ik"``.
+    :param grids: Modes of each process grid, one letter per grid axis, e.g. ``"ijk"``.
     :param operands: Argument name -> (modes, index of its grid).
     :param result: Modes of the local result, in its order, and the index of its grid.
     :param rank_modes: Modes of length ``--rank``; all others have length ``--size``.
@@ -55,19 +52,19 @@ class Kernel:
 
     program: Callable
     einsum: str
-    grids: tuple[Grid, ...]
+    grids: tuple[str, ...]
     operands: dict[str, tuple[str, int]]
     result: tuple[str, int]
     rank_modes: str = ""
 
     def extents(self, size: int, rank: int) -> dict[str, int]:
         """Return the global length of every mode."""
-        modes = {mode for grid in self.grids for mode in grid.modes} | {c for c in self.einsum if c.isalpha()}
+        modes = {mode for grid in self.grids for mode in grid} | {c for c in self.einsum if c.isalpha()}
         return {mode: rank if mode in self.rank_modes else size for mode in sorted(modes)}
 
     def blocks(self, grid: int, extents: dict[str, int]) -> dict[str, range]:
         """Return this rank's global indices of every mode of a grid, as long as the block: they may pass the end."""
-        modes, parts = self.grids[grid].modes, self.grids[grid].parts[WORLD.size]
+        modes, parts = self.grids[grid], PARTS[self.grids[grid]][WORLD.size]
         lengths = [math.ceil(extents[mode] / p) for mode, p in zip(modes, parts, strict=True)]
         coords = np.unravel_index(WORLD.rank, parts)
         return {mode: range(int(c) * n, (int(c) + 1) * n) for mode, c, n in zip(modes, coords, lengths, strict=True)}
@@ -76,7 +73,7 @@ class Kernel:
         """Return the value of every symbol that the program may use."""
         values = {"R" if mode in self.rank_modes else "S": extent for mode, extent in extents.items()}
         for number, grid in enumerate(self.grids, start=1):
-            for mode, parts in zip(grid.modes, grid.parts[WORLD.size], strict=True):
+            for mode, parts in zip(grid, PARTS[grid][WORLD.size], strict=True):
                 values[f"P{mode.upper()}{number}"] = parts
                 values[f"{mode.upper()}{number}"] = math.ceil(extents[mode] / parts)
         return values
@@ -104,7 +101,6 @@ def matmul(left: dace.float64[_M, _K], right: dace.float64[_K, _N]):
 S, R = symbols("S R")
 I1, J1, K1, I2, K2, L2, M2, I3, K3, M3 = symbols("I1 J1 K1 I2 K2 L2 M2 I3 K3 M3")
 PI1, PJ1, PK1, PI2, PK2, PL2, PM2, PI3, PK3, PM3 = symbols("PI1 PJ1 PK1 PI2 PK2 PL2 PM2 PI3 PK3 PM3")
-PARTS = {1: (1, 1, 1), 2: (1, 1, 2), 4: (1, 2, 2), 8: (2, 2, 2)}
 
 
 @dace.program
@@ -134,7 +130,7 @@ def mm2(A: dace.float64[I1, J1], B: dace.float64[J1, K1], C: dace.float64[K2, L2
 MM2 = Kernel(
     program=mm2,
     einsum="ij,jk,kl->il",
-    grids=(Grid("ijk", PARTS), Grid("ikl", PARTS)),
+    grids=("ijk", "ikl"),
     operands={"A": ("ij", 0), "B": ("jk", 0), "C": ("kl", 1)},
     result=("il", 1),
 )
@@ -182,7 +178,7 @@ def mm3(A: dace.float64[I1, J1], B: dace.float64[J1, K1], C: dace.float64[K2, L2
 MM3 = Kernel(
     program=mm3,
     einsum="ij,jk,kl,lm->im",
-    grids=(Grid("ijk", PARTS), Grid("klm", PARTS), Grid("ikm", PARTS)),
+    grids=("ijk", "klm", "ikm"),
     operands={"A": ("ij", 0), "B": ("jk", 0), "C": ("kl", 1), "D": ("lm", 1)},
     result=("im", 2),
 )
@@ -191,12 +187,6 @@ L1, M1, E1, J2, D2, E2, J3, C3, D3, E3 = symbols("L1 M1 E1 J2 D2 E2 J3 C3 D3 E3"
 I4, J4, B4, C4, D4, E4 = symbols("I4 J4 B4 C4 D4 E4")
 PL1, PM1, PE1, PJ2, PD2, PE2, PJ3, PC3, PD3, PE3 = symbols("PL1 PM1 PE1 PJ2 PD2 PE2 PJ3 PC3 PD3 PE3")
 PI4, PJ4, PB4, PC4, PD4, PE4 = symbols("PI4 PJ4 PB4 PC4 PD4 PE4")
-GRIDS = (
-    Grid("ijklme", {1: (1,) * 6, 2: (1, 1, 1, 2, 1, 1), 4: (1, 1, 2, 2, 1, 1), 8: (1, 2, 2, 2, 1, 1)}),
-    Grid("ijklde", {1: (1,) * 6, 2: (1, 1, 2, 1, 1, 1), 4: (1, 2, 2, 1, 1, 1), 8: (2, 2, 2, 1, 1, 1)}),
-    Grid("ijkcde", {1: (1,) * 6, 2: (1, 2, 1, 1, 1, 1), 4: (2, 2, 1, 1, 1, 1), 8: (2, 2, 1, 1, 1, 2)}),
-    Grid("ijbcde", {1: (1,) * 6, 2: (2, 1, 1, 1, 1, 1), 4: (2, 1, 1, 1, 1, 2), 8: (2, 1, 1, 1, 2, 2)}),
-)
 _V, _W, _X, _Y, _Z, _N = symbols("_V _W _X _Y _Z _N")
 
 
@@ -288,7 +278,7 @@ def ttmc(
 TTMC = Kernel(
     program=ttmc,
     einsum="ijklm,jb,kc,ld,me->ibcde",
-    grids=GRIDS,
+    grids=("ijklme", "ijklde", "ijkcde", "ijbcde"),
     operands={"X": ("ijklm", 0), "JB": ("jb", 3), "KC": ("kc", 2), "LD": ("ld", 1), "ME": ("me", 0)},
     result=("cdeib", 3),
     rank_modes="bcde",

@@ -2,18 +2,15 @@
 The ten kernels of Deinsum with its published sizes and grids, and the traffic of these grids.
 
 Source: Ziogas et al., Deinsum: Practically I/O Optimal Multilinear Algebra, SC 2022, arXiv 2206.08301; the data and the
-files it is from: ``deinsum.json``. Run it for a table: ``python benchmarks/einsum/deinsum.py``.
+files it is from: ``deinsum.json``. ``tests/unit/test_einsum_deinsum.py`` compares our plans with them.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import itertools
 import json
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +20,6 @@ from dace_redist.einsum.dataflow import EinsumProgram, planned
 from dace_redist.einsum.grids import given_grid
 from dace_redist.einsum.groupings import contraction_trees
 from dace_redist.einsum.problem import Problem
-from dace_redist.report.units import format_bytes
 
 #: Numbers of ranks that are compared.
 RANKS = (1, 2, 4, 8, 16, 27, 32, 64, 125, 128, 256, 512)
@@ -126,29 +122,3 @@ def kernels() -> dict[str, PublishedKernel]:
         own = {indices: grids[indices] for _, indices in groups}
         found[entry["name"]] = PublishedKernel(entry["name"], Einsum.parse(entry["einsum"]), groups, lengths, own)
     return found
-
-
-def main() -> None:
-    """Print the traffic of our plans and of Deinsum's grids, and the time of planning; fail if ours move more."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--ranks", type=int, nargs="*", default=RANKS)
-    ranks = parser.parse_args().ranks
-    print(f"{'kernel':14}{'ranks':>6}{'ours':>12}{'Deinsum':>12}{'ratio':>8}{'planned in':>12}")
-    more = []
-    for name, kernel in kernels().items():
-        for count in ranks:
-            start = time.perf_counter()
-            ours = kernel.plan(count).bytes_per_rank
-            seconds = time.perf_counter() - start
-            theirs = kernel.published_bytes(count)
-            ratio = f"{ours / theirs:.3f}" if theirs else "-"
-            print(
-                f"{name:14}{count:6}{format_bytes(ours):>12}{format_bytes(theirs):>12}{ratio:>8}{seconds:10.2f} s",
-                flush=True,
-            )
-            more += [f"{name} on {count} ranks"] * (ours > theirs * (1 + 1e-9))
-    sys.exit(f"more is moved than with Deinsum's grids: {', '.join(more)}" if more else 0)
-
-
-if __name__ == "__main__":
-    main()

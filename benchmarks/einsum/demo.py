@@ -131,7 +131,7 @@ def table(records: list[dict]) -> str:
 
 
 def draw(records: list[dict], path: Path) -> None:
-    """A bar per strategy, stacked from the medians of the steps."""
+    """Draw a bar per strategy, stacked from the medians of the steps."""
     names = [record["strategy"] for record in records]
     figure = new_figure(8.5, 4.4, layout="constrained")
     axes = figure.subplots()

@@ -13,6 +13,7 @@ import numpy as np
 
 DEINSUM = Path(__file__).with_name("deinsum.json")
 PRESETS = ("S", "M", "weak", "paper")
+SLAB = 1 << 24  # elements of an operand that are made at once
 SYMBOLS = {"IJKLMOW": 0, "PQRTV": 1}  # which of a case's two lengths a symbol is
 
 
@@ -60,9 +61,14 @@ class EinsumCase:
     def symbols(self) -> list[str]:
         return sorted({str(n) for annotation in self.program.f.__annotations__.values() for n in annotation.shape})
 
-    def operand(self, name: str, indices: Sequence[Any], shape: Sequence[int]) -> np.ndarray:
-        """A part of an operand, see :func:`elements`."""
-        return elements(name, indices, shape) - self.shift
+    def operand(self, name: str, indices: Sequence[Any], shape: Sequence[int], xp: Any = np) -> Any:
+        """Return a part of an operand, see :func:`elements`, made in slabs to save memory."""
+        made = xp.empty([len(along) for along in indices])
+        rows = max(1, SLAB // max(1, made.size // max(1, len(made))))
+        for first in range(0, len(made), rows):
+            slab = [indices[0][first : first + rows], *indices[1:]]
+            made[first : first + rows] = elements(name, slab, shape, xp) - self.shift
+        return made
 
     def _lengths(self, preset: str, ranks: int) -> tuple[int, ...]:
         if preset in ("S", "M"):
@@ -106,7 +112,7 @@ CASES = {
 
 
 def published_lengths(name: str) -> dict[int, tuple[int, ...]]:
-    """By number of ranks, the lengths with which Deinsum ran one of its kernels."""
+    """Return, by number of ranks, the lengths with which Deinsum ran one of its kernels."""
     data = json.loads(DEINSUM.read_text())
     sizes = next(kernel["sizes"] for kernel in data["kernels"] if kernel["name"] == name)
     return {int(ranks): tuple(lengths) for ranks, lengths in data["sizes"][sizes].items()}
@@ -114,7 +120,7 @@ def published_lengths(name: str) -> dict[int, tuple[int, ...]]:
 
 def elements(name: str, indices: Sequence[Any], shape: Sequence[int], xp: Any = np) -> Any:
     """
-    Elements of an operand in (0, 1], a hash of their global index: any rank can make any part.
+    Return elements of an operand in (0, 1], a hash of their global index: any rank can make any part.
 
     :param name: Name of the operand.
     :param indices: Global indices wanted along each axis.

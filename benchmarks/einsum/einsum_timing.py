@@ -4,6 +4,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import cached_property
+from typing import Any
 
 import dace
 import numpy as np
@@ -68,10 +69,37 @@ class TimedProgram:
         """
         program = self.by_strategy[strategy]
         clock = new_clock(program.sdfg, barrier)
-        result = program.run(**local, clock=clock)
-        returned = {"__return": result} if isinstance(result, np.ndarray) else {}
-        outputs = {name: returned.get(name, local.get(name)) for name in program.outputs if name != "clock"}
+        outputs = _outputs(program, local, program.run(**local, clock=clock))
         return outputs, read_clock(clock)
+
+
+class UntimedProgram:
+    """
+    A distributed program on GPUs, as :class:`TimedProgram`, but with the strategies that it has, and without steps.
+
+    :param program: The program.
+    """
+
+    def __init__(self, program: DistributedProgram) -> None:
+        self.by_strategy, self.steps = {"Auto": program}, []
+
+    def compile(self) -> None:
+        """Compile and load the program. Collective."""
+        self.by_strategy["Auto"].compile()
+
+    def run(self, strategy: str, local: dict[str, Any], barrier: bool) -> tuple[dict[str, Any], np.ndarray]:
+        """Run once, and wait for the GPU. Collective."""
+        import cupy
+
+        program = self.by_strategy[strategy]
+        outputs = _outputs(program, local, program.run(**local))
+        cupy.cuda.get_current_stream().synchronize()
+        return outputs, np.zeros(0)
+
+
+def _outputs(program: DistributedProgram, local: dict[str, Any], result: Any) -> dict[str, Any]:
+    """Return this rank's parts of the outputs, by name; inputs that are written in place are among them."""
+    return {name: result if name == "__return" else local[name] for name in program.outputs if name != "clock"}
 
 
 def _choose_at_run(state: dace.SDFGState, strategies: Sequence[str]) -> None:

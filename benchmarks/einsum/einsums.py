@@ -13,12 +13,13 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 
 import click
+from by_hand_kernels import KERNELS
 from einsum_cases import CASES
 from launching import launch
 
 RUNNER = Path(__file__).resolve().parent / "run_einsum.py"
-#: Kernels for which there is a program distributed by hand; kernels whose scaling is measured.
-BY_HAND, SCALED = ("mm2", "mm3", "ttmc"), ("mm2", "mttkrp3_0", "ttmc", "rings")
+#: Kernels whose scaling is measured.
+SCALED = ("mm2", "mttkrp3_0", "ttmc", "rings")
 #: Kernels of one statement, which opt_einsum takes.
 ONE_STATEMENT = tuple(name for name in CASES if name not in ("mm1", "tucker", "cp"))
 
@@ -35,8 +36,8 @@ def main(kernels: tuple[str, ...], ranks: tuple[int, ...], repetitions: int, pat
         before = len(results.read_text()) if results.exists() else 0
         for kernel in kernels or CASES:
             peers = ["numpy", *(["opt_einsum"] if kernel in ONE_STATEMENT else [])]
-            peers += ["by-hand"] if kernel in BY_HAND else []
-            runs = {(count, "S"): ["--against", ",".join(peers)] for count in ranks or (4, 8)}
+            others = ["--against", ",".join(peers), *(["--by-hand", "stock"] if kernel in KERNELS else [])]
+            runs = {(count, "S"): others for count in ranks or (4, 8)}
             for preset in ("S", "weak") if kernel in SCALED else ():
                 runs |= {(count, preset): [] for count in ranks or (1, 2, 4, 8, 12) if (count, preset) not in runs}
             for (count, preset), words in runs.items():

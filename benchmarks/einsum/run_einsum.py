@@ -1,39 +1,39 @@
 """
 Kernels written as einsums, distributed by `dace_redist.distribute`: plan, times of each step, check, comparisons.
 
-    mpiexec -n 4 python benchmarks/einsum/run_einsum.py ttmc --strategies Auto,Pack --check --against by-hand
+    mpiexec -n 4 python benchmarks/einsum/run_einsum.py ttmc --strategies Auto,Pack --check --by-hand stock,Pack
 """
 
 import contextlib
+import importlib
 import json
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import click
 import dace
 import numpy as np
-import one_process
-from einsum_cases import CASES, PRESETS, EinsumCase, everything, numpy_result
-from einsum_timing import TimedProgram
+from einsum_cases import CASES, PRESETS, EinsumCase, numpy_result
+from einsum_peers import PEERS, by_hand_program, from_rank_0, peer_of, wholes
+from einsum_timing import TimedProgram, UntimedProgram
 from mpi4py import MPI
 
 from dace_redist import DistributedProgram, Distribution, distribute
 from dace_redist.cli import run_command
 from dace_redist.measuring.measure import Repetitions
-from dace_redist.mpi.collective import sleeping_barrier, together
+from dace_redist.mpi.collective import together
 from dace_redist.mpi.topology import pinned_to_core
 from dace_redist.strategies import host_strategies
 
 WORLD = MPI.COMM_WORLD
-TOLERANCE = 1e-12  # largest relative error of a right result
+#: Largest relative error of right results, by device.
+TOLERANCES = {"cpu": 1e-12, "gpu": 1e-10}
+BY_HAND_TOLERANCE = 1e-10
 CHOICES = ("Auto", *host_strategies())
-#: Programs of others: distributed by hand with stock DaCe; opt_einsum on one thread; NumPy on a thread for each core.
-PEERS = ("by-hand", "opt_einsum", "numpy")
-LENGTHS = {"mm2": (1024, 0), "mm3": (1024, 0), "ttmc": (24, 12)}  # of modes and factors by hand: those of preset S
 
 Samples = dict[str, np.ndarray]
 
@@ -70,6 +70,14 @@ def _numbers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
 @click.option(
     "--against", default="", callback=_names(*PEERS), metavar="LIST", help=f"other programs: {', '.join(PEERS)}"
 )
+@click.option(
+    "--by-hand",
+    default="",
+    callback=_names("stock", *host_strategies()),
+    metavar="LIST",
+    help="the kernel distributed by hand, with redistributions of stock DaCe or by a strategy",
+)
+@click.option("--device", type=click.Choice(list(TOLERANCES)), default="cpu", show_default=True, help="of the operands")
 @click.option("--repetitions", type=click.IntRange(1), default=5, show_default=True, help="timed rounds")
 @click.option("--check", is_flag=True, help="compare with NumPy, which rank 0 runs on whole tensors")
 @click.option("--memory-bytes", type=click.IntRange(1), help="limit of a rank's memory")
@@ -98,29 +106,48 @@ def run(case: EinsumCase, options: dict[str, Any]) -> bool:
     if unknown:
         raise ValueError(f"--size: {case.name} has no {unknown[0]}, but {', '.join(case.symbols)}")
     sizes = case.sizes(options["preset"], WORLD.size) | options["sizes"]
-    planning = {name: options[name] for name in ("memory_bytes", "node_size")}
+    planning = {name: options[name] for name in ("memory_bytes", "node_size", "device")}
     planning["placements"] = {name: slabs(case, sizes, name, axis) for name, axis in options["slabs"].items()}
-    program = from_rank_0(lambda: distribute(case.program, WORLD.size, sizes, **planning))
+    program = from_rank_0(lambda: distribute(case.program, WORLD.size, sizes, arguments=options["device"], **planning))
     say(str(program))
     from_rank_0(lambda: options["plot"] and program.plot(options["plot"]))
-    timed = TimedProgram(program, options["strategies"])
-    local = parts(case, program)
+    timed = timed_program(program, options["device"], options["strategies"])
+    local = parts(case, program, importlib.import_module("cupy" if options["device"] == "gpu" else "numpy"))
     say(f"compiling, then measuring {options['repetitions']} rounds, after one to warm up")
     timed.compile()
     with contextlib.ExitStack() as stack:
-        peers = {name: _peer(name, case, options["preset"], program, stack) for name in options["against"]}
+        by_hand = {f"by hand, {name}": by_hand_program(case, sizes, name) for name in options["by_hand"]}
+        peers = {name: peer_of(name, case, options["preset"], program, stack) for name in options["against"]}
         stack.enter_context(pinned_to_core(WORLD))
-        samples, outputs, others = measure(timed, local, peers, options["repetitions"])
+        samples, outputs, others = measure(timed, local, peers | by_hand, options["repetitions"])
     right = True
+    for name, error in [(name, peer.error()) for name, peer in by_hand.items()]:
+        right = right and error <= BY_HAND_TOLERANCE
+        say(f"{name}: {verdict(error, BY_HAND_TOLERANCE)}")
     for strategy in timed.by_strategy:
         error = relative_error(case, program, outputs[strategy]) if options["check"] else None
-        right = right and (error is None or error <= TOLERANCE)
+        right = right and (error is None or error <= TOLERANCES[options["device"]])
         record = {"kernel": case.name, "ranks": WORLD.size, "preset": options["preset"], "sizes": sizes}
         record |= {"strategy": strategy, "error": error, "seconds": medians(samples[strategy]), "against": others}
         record |= {"samples": {step: times.tolist() for step, times in samples[strategy].items()}}
         if WORLD.rank == 0:
-            report(record, options["path"])
+            report(record, verdict(error, TOLERANCES[options["device"]]), options["path"])
     return right
+
+
+def timed_program(program: DistributedProgram, device: str, strategies: Sequence[str]) -> TimedProgram | UntimedProgram:
+    """:raises ValueError: If strategies are named for a program on GPUs."""
+    if device == "cpu":
+        return TimedProgram(program, strategies)
+    if strategies != ["Auto"]:
+        raise ValueError("--device gpu: the strategy is Auto")
+    return UntimedProgram(program)
+
+
+def verdict(error: float | None, tolerance: float) -> str:
+    if error is None:
+        return "not checked"
+    return f"{'right' if error <= tolerance else 'WRONG'}, largest relative error {error:.1e}"
 
 
 def say(line: str) -> None:
@@ -144,79 +171,20 @@ def slabs(case: EinsumCase, sizes: dict[str, int], name: str, axis: int) -> Dist
     return Distribution(shape, (WORLD.size,), dims=dims, block="ceil")
 
 
-def from_rank_0(make: Callable[[], Any]) -> Any:
-    """Return an object that rank 0 makes while the others sleep; raise its error on all ranks. Collective."""
-    made, failure = None, None
-    if WORLD.rank == 0:
-        try:
-            made = make()
-        except Exception as error:
-            failure = error
-    sleeping_barrier(WORLD)
-    made, failure = WORLD.bcast((made, failure))
-    if failure is not None:
-        raise failure
-    return made
-
-
-def parts(case: EinsumCase, program: DistributedProgram) -> dict[str, np.ndarray]:
+def parts(case: EinsumCase, program: DistributedProgram, xp: Any) -> dict[str, Any]:
     """
-    Return this rank's part of each input.
+    Return this rank's part of each input, arrays of NumPy or CuPy.
 
     :raises ValueError: On every rank, if one has too little memory.
     """
     with together(WORLD):
         try:
             return {
-                name: case.operand(name, tensor.distribution.global_index(WORLD.rank), tensor.shape)
+                name: case.operand(name, tensor.distribution.global_index(WORLD.rank), tensor.shape, xp)
                 for name, tensor in program.inputs.items()
             }
         except MemoryError as error:
             raise ValueError(f"the operands do not fit into memory: {error}; take another --preset or --size") from None
-
-
-def wholes(case: EinsumCase, program: DistributedProgram) -> dict[str, np.ndarray]:
-    """Return each input as a whole."""
-    shapes = {name: tensor.shape for name, tensor in program.inputs.items()}
-    return {name: case.operand(name, everything(shape), shape) for name, shape in shapes.items()}
-
-
-def _peer(
-    name: str, case: EinsumCase, preset: str, program: DistributedProgram, stack: contextlib.ExitStack
-) -> Callable[[], None]:
-    """
-    Return a run of another program, collective; ranks that it does not need sleep.
-
-    :raises ValueError: If there is none of this kernel.
-    """
-    if name == "by-hand":
-        from by_hand import STOCK, ByHand
-        from by_hand_kernels import KERNELS
-
-        if case.name not in KERNELS or preset != "S":
-            raise ValueError(f"--against by-hand: there are {', '.join(KERNELS)}, with --preset S")
-        return ByHand(KERNELS[case.name], KERNELS[case.name].extents(*LENGTHS[case.name]), STOCK)
-    if name == "numpy":
-        process = stack.enter_context(one_process.started(case.name, preset)) if WORLD.rank == 0 else None
-        return partial(_on_rank_0, process.run if process else None)
-    return partial(_on_rank_0, _opt_einsum(case, program) if WORLD.rank == 0 else None)
-
-
-def _on_rank_0(work: Callable[[], Any] | None) -> None:
-    """Run something on rank 0 while the others sleep. Collective."""
-    if work is not None:
-        work()
-    sleeping_barrier(WORLD, 0.001)
-
-
-def _opt_einsum(case: EinsumCase, program: DistributedProgram) -> Callable[[], Any]:
-    import opt_einsum
-
-    (group,) = program.plan.statements
-    given = wholes(case, program)
-    operands = [given[name] for name in group.operands]
-    shapes = (operand.shape for operand in operands)
-    return partial(opt_einsum.contract_expression(str(group.einsum), *shapes, optimize="optimal"), *operands)
 
 
 def measure(
@@ -282,11 +250,9 @@ def _relative_error(case: EinsumCase, program: DistributedProgram, gathered: dic
     return max(float(abs(got - expected[n]).max() / abs(expected[n]).max()) for n, got in gathered.items())
 
 
-def report(record: dict, path: str | None) -> None:
-    error, seconds = record["error"], record["seconds"]
-    verdict = "not checked" if error is None else "right" if error <= TOLERANCE else "WRONG"
-    verdict += "" if error is None else f", largest relative error {error:.1e}"
-    print(f"{record['strategy']}: {seconds['total'] * 1e3:.1f} ms, {verdict}")
+def report(record: dict, result: str, path: str | None) -> None:
+    seconds = record["seconds"]
+    print(f"{record['strategy']}: {seconds['total'] * 1e3:.1f} ms, {result}")
     for name, value in record["against"].items():
         print(f"    {name}: {value * 1e3:.1f} ms, {value / seconds['total']:.2f} times as long")
     print("    milliseconds, medians; of the steps, each followed by a barrier, those of the slowest rank")

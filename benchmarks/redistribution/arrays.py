@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 import dace_redist
 from dace_redist.distribution import AnyDistribution, Distribution
+from dace_redist.redistribution.device_arrays import DeviceArray
 from redistribution.catalogue import Case
 
 #: Elements whose values are computed at a time, so that a check needs little memory.
@@ -33,6 +34,14 @@ class Arrays:
     def __init__(self, case: Case, comm: Any) -> None:
         self.case, self.comm = case, comm
         self._made: dict[tuple[str, str], Array] = {}
+        self._on_gpu: DeviceArray | None = None
+
+    def on_gpu(self) -> tuple[DeviceArray, DeviceArray]:
+        """Return copies on the GPU: of the source, kept with these arrays, and of a target of wrong elements."""
+        wrong = np.full(self.case.target.local_shape(self.comm.rank), -1, self.case.dtype)
+        if self._on_gpu is None:
+            self._on_gpu = DeviceArray.from_numpy(self.source())
+        return self._on_gpu, DeviceArray.from_numpy(wrong)
 
     def source(self, variant: str = "ordinary") -> Array:
         """Return the rank's part of the source, filled."""
@@ -114,16 +123,15 @@ def _expected(
 
 
 def _slabs(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Yield boxes that cover an array, each of about _SLAB elements: cut along the first axes."""
-    if math.prod(shape) <= _SLAB or not shape:
-        yield tuple(slice(0, n) for n in shape)
+    """Yield boxes of about _SLAB elements that cover an array: cut along the first axis, and the next where need be."""
+    if not shape:
+        yield ()
         return
     inner = math.prod(shape[1:])
     step = max(1, _SLAB // inner)
     for begin in range(0, shape[0], step):
-        end = min(shape[0], begin + step)
-        for rest in _slabs(shape[1:]) if inner > _SLAB else [tuple(slice(0, n) for n in shape[1:])]:
-            yield (slice(begin, end), *rest)
+        for rest in _slabs(shape[1:]) if inner > _SLAB else [(slice(None),) * (len(shape) - 1)]:
+            yield (slice(begin, begin + step), *rest)
 
 
 def _values(index: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -21,9 +21,12 @@ from dace_redist.strategies import check_options, find_strategy
 #: Sizes of the cases: for tests, for two cores and 24 GiB of memory, for a large machine.
 PRESETS = ("tiny", "default", "large")
 
+#: Groups that are measured only if they are named.
+OPTIONAL_GROUPS = ("messages",)
+
 #: Memory of the arrays. Ordinary: both in private memory; else one of them in node-shared memory, or both, allocated
-#: by NumPy under ``dace_redist.node_shared_memory``.
-VARIANTS = ("ordinary", "shared-target", "shared-source", "shared-both")
+#: by NumPy under ``dace_redist.node_shared_memory``; or both on the GPU.
+VARIANTS = ("ordinary", "shared-target", "shared-source", "shared-both", "gpu")
 
 #: Variants measured by default.
 USUAL_VARIANTS = VARIANTS[:3]
@@ -105,7 +108,7 @@ class Catalogue:
 
     def select(self, words: Iterable[str]) -> list[Case]:
         """
-        Return cases by group, name, or pattern of names such as ``seed-*``; all if none is given.
+        Return cases by group, name, or pattern of names such as ``seed-*``; if none is given, all usual groups.
 
         :raises ValueError: If a word fits nothing; names similar ones.
         """
@@ -117,7 +120,9 @@ class Catalogue:
                 hint = f"did you mean {' or '.join(close)}?" if close else f"the groups are {', '.join(self.groups)}"
                 raise ValueError(f"no case or group is called {word!r} in this preset; {hint} (--list shows all)")
             chosen |= fit
-        return [case for case in self.cases if not words or case.name in chosen]
+        if not words:
+            return [case for case in self.cases if case.group not in OPTIONAL_GROUPS]
+        return [case for case in self.cases if case.name in chosen]
 
 
 def load(preset: str = "default") -> Catalogue:

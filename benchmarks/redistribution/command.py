@@ -9,10 +9,9 @@ from typing import Any
 import click
 
 from dace_redist.report.units import format_bytes
-from dace_redist.strategies import host_strategies
 from redistribution import run, tables
 from redistribution.catalogue import PRESETS, USUAL_VARIANTS, VARIANTS, Case, load
-from redistribution.methods import Wanted
+from redistribution.methods import STRATEGIES, Wanted
 
 
 def _rate(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
@@ -39,18 +38,17 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.argument("words", metavar="[CASE]...", nargs=-1)
 @click.option("--preset", type=click.Choice(PRESETS), default="default", show_default=True, help="sizes of the cases")
+@click.option("--ranks", "ranks", multiple=True, type=_COUNT, help="only cases of so many ranks (may be repeated)")
 @click.option("--list", "only_list", is_flag=True, help="list the cases and measure nothing")
 @click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="append a JSON line per result")
-@click.option(
-    "--strategies", metavar="LIST", callback=_names("Auto", *host_strategies()), help="strategies; default: all"
-)
+@click.option("--strategies", metavar="LIST", callback=_names(*STRATEGIES), help="strategies; default: all")
 @click.option(
     "--variants",
     metavar="LIST",
     default=",".join(USUAL_VARIANTS),
     show_default=True,
     callback=_names(*VARIANTS),
-    help="memory of the arrays; shared-both: allocated by NumPy under node_shared_memory()",
+    help="memory of the arrays; shared-both: allocated by NumPy under node_shared_memory(); gpu: on the GPU",
 )
 @click.option("--peers/--no-peers", default=True, show_default=True, help="measure other libraries, too")
 @click.option("--tune-seconds", metavar="SECONDS", type=_SECONDS, help="tune each case first for each kind of memory")
@@ -66,10 +64,13 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--least", type=_COUNT, default=7, show_default=True, help="minimum of repetitions")
 @click.option("--most", type=_COUNT, default=200, show_default=True, help="maximum of repetitions")
+@click.option(
+    "--batch", type=_COUNT, default=1, show_default=True, help="calls that are timed as one, if they are short"
+)
 @click.option("--limit", type=_SECONDS, default=60.0, show_default=True, help="maximum of seconds for each case")
 @click.option("--plot", nargs=2, metavar="FILE FOLDER", type=click.Path(path_type=Path), help="draw results in FILE")
 @click.option("--summary", multiple=True, type=_FILE, help="print the summary of results (may be repeated)")
-def bench(words: tuple[str, ...], preset: str, only_list: bool, **options: Any) -> None:
+def bench(words: tuple[str, ...], preset: str, ranks: tuple[int, ...], only_list: bool, **options: Any) -> None:
     """
     Measure strategies against stock DaCe, other libraries and a plain copy.
 
@@ -84,7 +85,7 @@ def bench(words: tuple[str, ...], preset: str, only_list: bool, **options: Any) 
         return
     catalogue = load(preset)
     try:
-        chosen = catalogue.select(words)
+        chosen = [case for case in catalogue.select(words) if not ranks or case.ranks in ranks]
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if only_list:
@@ -97,7 +98,7 @@ def bench(words: tuple[str, ...], preset: str, only_list: bool, **options: Any) 
         wanted=Wanted(options["strategies"], options["variants"], options["peers"]),
         limits=limits,
         preset=preset,
-        **{name: options[name] for name in ("tune_seconds", "rate", "output")},
+        **{name: options[name] for name in ("tune_seconds", "rate", "output", "batch")},
     )
     if code := run.run(chosen, settings):
         raise click.exceptions.Exit(code)

@@ -20,7 +20,7 @@ Placements = list[int | None]
 
 def mesh_of(case: Case) -> tuple[list[int], Placements, Placements] | None:
     """
-    A device mesh over which DTensor can describe both sides of a case, and how, or None if there is none.
+    Return a device mesh over which DTensor can describe both sides of a case, and how; None if there is none.
 
     It is the coarsest mesh of which each side's process grid, numbered row by row, merges neighbouring axes.
     """
@@ -37,7 +37,7 @@ def mesh_of(case: Case) -> tuple[list[int], Placements, Placements] | None:
 
 
 def _is_plain(distribution: AnyDistribution) -> bool:
-    """True for one block of ceil(n/p) elements per part, and ranks numbered row by row."""
+    """Return True for one block of ceil(n/p) elements per part, and ranks numbered row by row."""
     if not isinstance(distribution, Distribution) or distribution.ranks is not None:
         return False
     even = all(
@@ -48,7 +48,7 @@ def _is_plain(distribution: AnyDistribution) -> bool:
 
 
 def _cuts(distribution: AnyDistribution) -> list[int]:
-    """Numbers of parts of the ranks, from 1 to all, that the leading axes of the process grid make."""
+    """Return the numbers of parts of the ranks, from 1 to all, that the leading axes of the process grid make."""
     assert isinstance(distribution, Distribution)
     return [1, *itertools.accumulate(distribution.grid, lambda parts, extent: parts * extent)]
 

@@ -12,19 +12,22 @@ from typing import Any
 import numpy as np
 
 from dace_redist.measuring.timed_plan import TimedPlan
-from dace_redist.strategies import host_strategies
+from dace_redist.redistribution.device_arrays import DeviceArray
+from dace_redist.strategies import gpu_strategies, host_strategies
 from dace_redist.tuning.problem import Problem
 from redistribution import dtensor, peers, scalapack
 from redistribution.arrays import Array, Arrays, is_right
-from redistribution.catalogue import USUAL_VARIANTS, VARIANTS, Case, ConfiguredStrategy
+from redistribution.catalogue import USUAL_VARIANTS, Case, ConfiguredStrategy
 from redistribution.stock import Stock
 
 #: Labels of methods other than strategies.
 STOCK, COPY, SCALAPACK, ALLTOALLW, PENCIL = "stock DaCe", "plain copy", "ScaLAPACK", "Alltoallw", "mpi4py-fft"
 NESTED, DTENSOR = "Alltoallw, nested types", "DTensor"
 
-#: Strategies that can make use of shared arrays.
+#: Strategies, and those that can make use of shared arrays, or take arrays of another kind.
+STRATEGIES = tuple(dict.fromkeys(("Auto", *host_strategies(), *gpu_strategies())))
 _SHARING = ("Auto", "Shared", "Hierarchical", "Aggregated")
+_STRATEGIES_OF = {"ordinary": ("Auto", *host_strategies()), "gpu": ("Auto", *gpu_strategies())}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Method:
     label: str
     kind: str
     run: Callable[[], Any]
-    target: Array | None = None
+    target: Array | DeviceArray | None = None
     free: Callable[[], None] = lambda: None
     choice: ConfiguredStrategy = ConfiguredStrategy("")
     variant: str = "ordinary"
@@ -96,12 +99,12 @@ _Maker = Callable[[], Method]
 
 def _makers(case: Case, comm: Any, arrays: Arrays, stock: Stock | str, wanted: Wanted) -> Iterator[tuple[str, _Maker]]:
     yield STOCK, partial(_stock, arrays, stock)
-    every = case.choices or [ConfiguredStrategy("Auto"), *map(ConfiguredStrategy, host_strategies())]
-    for choice in every:
+    for choice in case.choices or map(ConfiguredStrategy, STRATEGIES):
         if wanted.strategies is None or choice.strategy in wanted.strategies:
-            for variant in wanted.variants if choice.strategy in _SHARING else VARIANTS[:1]:
-                label = choice.label if variant == "ordinary" else f"{choice.label}, {variant}"
-                yield label, partial(_strategy, label, comm, arrays, choice, variant)
+            for variant in wanted.variants:
+                if choice.strategy in _STRATEGIES_OF.get(variant, _SHARING):
+                    label = choice.label if variant == "ordinary" else f"{choice.label}, {variant}"
+                    yield label, partial(_strategy, label, comm, arrays, choice, variant)
     if wanted.peers:
         pencil = peers.pencil_axes(case) is not None and importlib.util.find_spec("mpi4py_fft") is not None
         label, kind = (PENCIL, peers.PencilTransfer) if pencil else (ALLTOALLW, peers.Alltoallw)
@@ -142,8 +145,10 @@ def _stock(arrays: Arrays, stock: Stock | str) -> Method:
 
 def _strategy(label: str, comm: Any, arrays: Arrays, choice: ConfiguredStrategy, variant: str) -> Method:
     case = arrays.case
+    if variant == "gpu" and case.within:
+        raise UnsuitableError("arrays on a GPU are measured as a whole only")
     try:
-        source, target = arrays.source(variant), arrays.target(variant)
+        source, target = arrays.on_gpu() if variant == "gpu" else (arrays.source(variant), arrays.target(variant))
     except MemoryError as error:
         raise UnsuitableError(str(error)) from None
     problem = Problem(case.schedule, variant)
@@ -172,7 +177,7 @@ def _checked(label: str, make: _Maker, case: Case, comm: Any) -> Method | Skippe
     method, reason = None, ""
     try:
         method = make()
-        if method.target is not None:
+        if isinstance(method.target, np.ndarray):
             method.target[...] = -1  # which no element is
             comm.Barrier()  # a rank that is early may write into the memory of others
         method.run()
@@ -182,7 +187,8 @@ def _checked(label: str, make: _Maker, case: Case, comm: Any) -> Method | Skippe
     if reasons or method is None:
         return Skipped(label, reasons[0])
     if method.target is not None:
-        wrong = comm.allgather(not is_right(method.target, case.target, comm.rank, case.region))
+        got = method.target.to_numpy() if isinstance(method.target, DeviceArray) else method.target
+        wrong = comm.allgather(not is_right(got, case.target, comm.rank, case.region))
         if any(wrong):
             raise WrongResultError(f"{case.name}: {label} left wrong elements on rank {wrong.index(True)}")
     return method

@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from mpi4py.util.dtlib import from_numpy_dtype
 
 from dace_redist.distribution import AnyDistribution, Distribution
-from dace_redist.messages import Block
+from dace_redist.measuring import comparison
+from dace_redist.messages import Message
 from redistribution.catalogue import Case
 
 Array = npt.NDArray[Any]
 
 
-class Alltoallw:
+class Alltoallw(comparison.Alltoallw):
     """
     One collective with a derived datatype for each partner and side, as mpi4py-fft does between pencils.
 
@@ -25,65 +27,21 @@ class Alltoallw:
     """
 
     def __init__(self, case: Case, comm: Any) -> None:
-        from mpi4py import MPI
+        self._case = case
+        super().__init__(case.schedule, comm)
 
-        self._comm = comm
-        self._made: list[Any] = []
-        sends, receives, kept = case.schedule.of_rank(comm.rank)
-        counts = np.zeros((2, comm.size), int)
-        types = [[MPI.BYTE] * comm.size for _ in range(2)]
-        for side, messages in enumerate(([*sends, kept], [*receives, kept])):
-            for message in messages:
-                if message.count:
-                    peer = message.source if side else message.target
-                    counts[side, peer] = 1
-                    types[side][peer] = (
-                        self._whole(case, side, comm.rank) if case.within else self._type(case, message, side)
-                    )
-        self._arguments = [(counts[side].tolist(), [0] * comm.size, types[side]) for side in range(2)]
+    def _element(self) -> Any:
+        return from_numpy_dtype(self._case.dtype)
 
-    def run(self, source: Array, target: Array) -> None:
-        """Redistributes. Collective."""
-        sides = zip((source, target), self._arguments, strict=True)
-        sent, received = ([_memory(array), (counts, displs), types] for array, (counts, displs, types) in sides)
-        self._comm.Alltoallw(sent, received)
-
-    def free(self) -> None:
-        """Free the datatypes."""
-        while self._made:
-            self._made.pop().Free()
-
-    def _keep(self, datatype: Any) -> Any:
-        self._made.append(datatype)
-        return datatype
-
-    def _type(self, case: Case, message: Any, side: int) -> Any:
-        """Datatype of a message in a local array."""
-        from mpi4py.MPI import Datatype
-
-        blocks, itemsize = message.blocks, case.dtype.itemsize
-        offsets = [(block.target_offset if side else block.source_offset) * itemsize for block in blocks]
-        parts = [self._block(case, block, side) for block in blocks]
-        return self._keep(Datatype.Create_struct([1] * len(parts), offsets, parts)).Commit()
-
-    def _block(self, case: Case, block: Block, side: int) -> Any:
-        from mpi4py.util.dtlib import from_numpy_dtype
-
-        datatype = from_numpy_dtype(case.dtype)
-        strides = block.target_strides if side else block.source_strides
-        for count, stride in zip(reversed(block.counts), reversed(strides), strict=True):
-            datatype = self._keep(datatype.Create_hvector(count, 1, stride * case.dtype.itemsize))
-        return datatype
-
-    def _whole(self, case: Case, side: int, rank: int) -> Any:
-        """Datatype of a local array that is part of a larger one and goes to one rank as a whole."""
-        from mpi4py.util.dtlib import from_numpy_dtype
-
-        assert case.within is not None
-        shape = (case.target if side else case.source).local_shape(rank)
-        element = from_numpy_dtype(case.dtype)
+    def _datatype(self, message: Message, sent: bool) -> Any:
+        """Return the datatype of a message; a local array that is part of a larger one goes to one rank as a whole."""
+        if self._case.within is None:
+            return super()._datatype(message, sent)
+        side, rank = (self._case.source, message.source) if sent else (self._case.target, message.target)
+        shape = side.local_shape(rank)
         # The array handed over begins at the part, not where the larger one does.
-        return self._keep(element.Create_subarray(case.within.shape, shape, [0] * len(shape))).Commit()
+        element = from_numpy_dtype(self._case.dtype)
+        return self._keep(element.Create_subarray(self._case.within.shape, shape, [0] * len(shape)))
 
 
 class NestedTypes(Alltoallw):
@@ -94,7 +52,7 @@ class NestedTypes(Alltoallw):
 
     @staticmethod
     def fits(case: Case) -> bool:
-        """True if messages have several blocks, and every element has one owner on each side."""
+        """Return True if messages have several blocks, and every element has one owner on each side."""
         sides = (case.source, case.target)
         if not (case.is_whole and all(isinstance(side, Distribution) for side in sides)):
             return False
@@ -102,9 +60,8 @@ class NestedTypes(Alltoallw):
         messages = [message for rank in range(case.ranks) for message in case.schedule.sends(rank)]
         return held == 2 * math.prod(case.shape) and any(len(message.blocks) > 1 for message in messages)
 
-    def _type(self, case: Case, message: Any, side: int) -> Any:
-        from mpi4py.util.dtlib import from_numpy_dtype
-
+    def _datatype(self, message: Message, sent: bool) -> Any:
+        case, side = self._case, 0 if sent else 1
         indices = case.source.global_index(message.source), case.target.global_index(message.target)  # type: ignore[union-attr]
         here = (case.target if side else case.source).local_shape(message.target if side else message.source)
         datatype, stride, displacement = from_numpy_dtype(case.dtype), case.dtype.itemsize, 0
@@ -119,21 +76,13 @@ class NestedTypes(Alltoallw):
             else:
                 datatype = self._keep(row.Create_indexed(lengths, starts))
             stride *= here[axis]
-        return self._keep(datatype.Create_hindexed([1], [displacement])).Commit()
+        return self._keep(datatype.Create_hindexed([1], [displacement]))
 
 
 def _intervals(positions: npt.NDArray[np.int64]) -> tuple[list[int], list[int]]:
-    """First positions and lengths of the runs of consecutive numbers in an increasing sequence."""
+    """Return the first positions and lengths of the runs of consecutive numbers in an increasing sequence."""
     parts = np.split(positions, np.flatnonzero(np.diff(positions) != 1) + 1)
     return [int(part[0]) for part in parts], [len(part) for part in parts]
-
-
-def _memory(array: Array) -> Any:
-    """An array's memory from its first element on, for datatypes that reach beyond what NumPy takes for its end."""
-    from mpi4py import MPI
-
-    span = array.itemsize + sum((n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True))
-    return MPI.buffer.fromaddress(array.ctypes.data, span if array.size else 0)
 
 
 class PencilTransfer:
@@ -157,7 +106,7 @@ class PencilTransfer:
         self._transfer = Transfer(self._comm, case.shape, case.dtype, shapes[0], apart, shapes[1], together)
 
     def run(self, source: Array, target: Array) -> None:
-        """Redistributes. Collective."""
+        """Redistribute. Collective."""
         self._transfer.forward(source, target)
 
     def free(self) -> None:
@@ -182,7 +131,7 @@ def pencil_axes(case: Case) -> tuple[int, int] | None:
 
 
 def _is_pencil(distribution: AnyDistribution) -> bool:
-    """True for a distribution of mpi4py-fft: balanced blocks over ranks numbered row by row."""
+    """Return True for a distribution of mpi4py-fft: balanced blocks over ranks numbered row by row."""
     if not isinstance(distribution, Distribution) or distribution.ranks is not None:
         return False
     used = {axis for axis in distribution.dims if axis is not None}
@@ -201,7 +150,7 @@ def _parts(distribution: Any) -> Sequence[int]:
 
 
 def _placed(distribution: Any, rank: int, axis: int) -> tuple[int, int]:
-    """A number that ranks share which differ in their position along a tensor axis only, and that position."""
+    """Return a number that ranks share which differ in their position along a tensor axis only, and that position."""
     position = np.unravel_index(rank, distribution.grid)
     by_axis = [0 if g is None else int(position[g]) for g in distribution.dims]
     along, by_axis[axis] = by_axis[axis], 0

@@ -14,7 +14,8 @@ import re
 import subprocess
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ class Settings:
     :param rate: Bytes per second of the link of a node, or None if unknown.
     :param preset: Name of the sizes.
     :param output: File to which a JSON line for each case and method is appended; or None.
+    :param batch: Calls that are timed as one; results are per call.
     """
 
     wanted: Wanted = Wanted()
@@ -56,6 +58,7 @@ class Settings:
     rate: float | None = None
     preset: str = "default"
     output: Path | None = None
+    batch: int = 1
 
 
 def parse_rate(text: str) -> float:
@@ -174,8 +177,9 @@ def _measure_on(
             made.append(one)
         methods = [one for one in made if isinstance(one, Method)]
         apart = [m.label for m in methods if m.kind in ("stock", "bound") or m.choice.strategy == "Auto"]
-        runs = {method.label: method.run for method in methods}
-        figures = measure(runs, comm, drop_slower_than=10.0, apart=apart, **settings.limits)
+        runs = {method.label: partial(_repeated, method.run, settings.batch) for method in methods}
+        batches = measure(runs, comm, drop_slower_than=10.0, apart=apart, **settings.limits)
+        figures = {label: Figure.of([s / settings.batch for s in one.seconds]) for label, one in batches.items()}
     finally:
         for one in made:
             if isinstance(one, Method):
@@ -188,12 +192,18 @@ def _measure_on(
     return records + [{"method": one.label, "skipped": one.reason} for one in made if isinstance(one, Skipped)]
 
 
+def _repeated(run: Callable[[], Any], times: int) -> None:
+    for _ in range(times):
+        run()
+
+
 def _record(method: Method, figures: Mapping[str, Figure], bounds: Mapping[str, float]) -> dict[str, Any]:
     figure = figures[method.label]
     record: dict[str, Any] = {"method": method.label, "kind": method.kind, "variant": method.variant}
     record |= {"strategy": method.choice.strategy, "options": dict(method.choice.options)}
     record |= {"chosen": method.chosen} if method.chosen else {}
-    record |= {"median": figure.median, "low": figure.low, "high": figure.high, "seconds": list(figure.seconds)}
+    record |= {"median": figure.median, "low": figure.low, "high": figure.high}
+    record["repetitions"] = len(figure.seconds)
     if kinds.STOCK in figures:
         record["ratio_to_stock"] = figures[kinds.STOCK].median / figure.median
     return record | {f"share_of_{name}": seconds / figure.median for name, seconds in bounds.items()}

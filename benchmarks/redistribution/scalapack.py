@@ -1,5 +1,5 @@
 """
-ScaLAPACK's ``p?gemr2d`` and ``p?tran``, from Debian's library, for matrices.
+ScaLAPACK's ``p?gemr2d``, from Debian's library, for matrices.
 
 ScaLAPACK's matrices lie column by column. A local array in C order is the transpose of one, so the transposed matrix is
 described, and nothing is copied.
@@ -25,13 +25,11 @@ _LIBRARY = "scalapack-openmpi"  # Debian's name for the one that is linked with 
 #: The routine that redistributes, by type.
 ROUTINES = {"int32": "pigemr2d", "float32": "psgemr2d", "float64": "pdgemr2d"}
 ROUTINES |= {"complex64": "pcgemr2d", "complex128": "pzgemr2d"}
-#: The routine that transposes without conjugating, by type.
-TRANSPOSES = {"float32": "pstran_", "float64": "pdtran_", "complex64": "pctranu_", "complex128": "pztranu_"}
-_NO_CONTEXT = -1  # what the descriptor of a process outside of a grid says
+NO_CONTEXT = -1  # what the descriptor of a process outside of a grid says
 
 
 def why_not(case: Case) -> str | None:
-    """Why a case cannot be given to ScaLAPACK here, or None if it can."""
+    """Return the reason why a case cannot be given to ScaLAPACK here; None if it can."""
     if len(case.shape) != 2 or case.within is not None:
         return "ScaLAPACK redistributes matrices, whole or in part, out of whole local arrays"
     if str(case.dtype) not in ROUTINES:
@@ -44,7 +42,7 @@ def why_not(case: Case) -> str | None:
 
 @functools.cache
 def library_missing() -> str | None:
-    """Why the library is of no use in this process, or None."""
+    """Return the reason why the library is of no use in this process, or None."""
     name = ctypes.util.find_library(_LIBRARY)
     if name is None:
         return "ScaLAPACK is not installed (apt-get install libscalapack-openmpi-dev)"
@@ -85,14 +83,14 @@ class Grids:
         self.everyone = self._context(np.arange(comm.size).reshape(1, -1))
 
     def routine(self, name: str) -> Any:
-        """A function of the library that returns nothing."""
+        """Return a function of the library, one without a result."""
         routine = getattr(self._blacs, name)
         routine.restype = None
         return routine
 
     def descriptor(self, distribution: AnyDistribution, order: str = "C") -> Any:
         """
-        ScaLAPACK's nine numbers for a matrix. Collective.
+        Return ScaLAPACK's nine numbers for a matrix. Collective.
 
         :param order: Of the local arrays: ``"F"``, or ``"C"``, for which it is the transposed matrix.
         """
@@ -107,14 +105,14 @@ class Grids:
         return (ctypes.c_int * 9)(*numbers)
 
     def free(self) -> None:
-        """Frees the process grids."""
+        """Free the process grids."""
         for context in self._contexts.values():
-            if context != _NO_CONTEXT:
+            if context != NO_CONTEXT:
                 self._blacs.Cblacs_gridexit(context)
         self._blacs.Cfree_blacs_system_handle(self._system)
 
     def _context(self, ranks: npt.NDArray[Any]) -> int:
-        """Return the cached context of a process grid of these ranks; _NO_CONTEXT on other ranks."""
+        """Return the cached context of a process grid of these ranks; NO_CONTEXT on other ranks."""
         members = np.asfortranarray(ranks, np.int32)
         key = (ranks.shape, members.tobytes("F"))
         if key not in self._contexts:
@@ -125,9 +123,9 @@ class Grids:
         return self._contexts[key]
 
 
-class _Move:
+class Gemr2d:
     """
-    A call that moves one matrix to another, or a part of it. Making and freeing it is collective.
+    ``p?gemr2d``: the same matrix, or a part of it, in another distribution. Making and freeing it is collective.
 
     :param comm: Communicator of the ranks of both.
     :param dtype: Type of the elements, one that the routine is there for.
@@ -154,16 +152,8 @@ class _Move:
         self._first = [(row + 1, column + 1) for row, column in parts[:2]]  # indices begin at 1
         self._shape = parts[2]
 
-    def free(self) -> None:
-        """Frees the process grids."""
-        self._grids.free()
-
-
-class Gemr2d(_Move):
-    """``p?gemr2d``: the same matrix, or a part of it, in another distribution."""
-
     def run(self, source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
-        """Redistributes. Collective."""
+        """Redistribute. Collective."""
         matrices = [
             (ctypes.c_void_p(array.ctypes.data), *first, descriptor)
             for array, first, descriptor in zip((source, target), self._first, self._descriptors, strict=True)
@@ -171,24 +161,13 @@ class Gemr2d(_Move):
         routine = self._grids.routine("C" + ROUTINES[str(self._dtype)])
         routine(*self._shape, *matrices[0], *matrices[1], self._grids.everyone)
 
-
-class Tran(_Move):
-    """``p?tran``: the transposed matrix, or a part of it, on the same process grid."""
-
-    def run(self, source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
-        """Transposes. Collective over the process grid; does nothing on other ranks."""
-        if self._descriptors[0][1] == _NO_CONTEXT:
-            return
-        one, zero = (np.asarray(value, self._dtype) for value in (1, 0))
-        numbers = [ctypes.c_int(value) for value in (*self._shape[::-1], *self._first[0], *self._first[1])]
-        m, n, ia, ja, ic, jc = (ctypes.byref(number) for number in numbers)
-        alpha, A, beta, C = (ctypes.c_void_p(array.ctypes.data) for array in (one, source, zero, target))
-        routine = self._grids.routine(TRANSPOSES[str(self._dtype)])
-        routine(m, n, alpha, A, ia, ja, self._descriptors[0], beta, C, ic, jc, self._descriptors[1])
+    def free(self) -> None:
+        """Free the process grids."""
+        self._grids.free()
 
 
 def _blocks(distribution: Distribution) -> tuple[int, int] | None:
-    """Elements per block and dimension, or None if ScaLAPACK cannot say it."""
+    """Return the elements per block and dimension; None if ScaLAPACK cannot express it."""
     used = [axis for axis in distribution.dims if axis is not None]
     if any(p > 1 and a not in used for a, p in enumerate(distribution.grid) if distribution.pins[a] is None):
         return None
@@ -202,7 +181,7 @@ def _blocks(distribution: Distribution) -> tuple[int, int] | None:
 
 
 def _ranks(distribution: Distribution) -> npt.NDArray[Any]:
-    """Ranks of the process grid, in an array with one axis per tensor axis."""
+    """Return the ranks of the process grid, in an array with one axis per tensor axis."""
     grid = np.asarray(distribution.ranks or range(int(np.prod(distribution.grid)))).reshape(distribution.grid)
     grid = grid[tuple(slice(None) if pin is None else slice(pin, pin + 1) for pin in distribution.pins)]
     axes = [axis for axis in distribution.dims if axis is not None]

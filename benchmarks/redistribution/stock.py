@@ -128,7 +128,7 @@ def _load(case: Case, world: Any) -> program.Program:
 
 
 def _key(case: Case) -> str:
-    """Cases that differ in sizes only share a program."""
+    """Return the key of a program, which cases share that differ in sizes only."""
     return hashlib.blake2b(_text(case, "stock").encode(), digest_size=8).hexdigest()
 
 
@@ -156,7 +156,7 @@ def _text(case: Case, name: str) -> str:
 
 
 def _values(case: Case) -> dict[str, int]:
-    """Values of the program's symbols."""
+    """Return the values of the program's symbols."""
     values = {f"N{i}": n for i, n in enumerate(case.shape)}
     for side, distribution in _sides(case):
         letter = side[0].upper()

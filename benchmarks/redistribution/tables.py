@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
-from dace_redist.report.units import table
+from dace_redist.report.units import format_seconds, table
 from redistribution import methods as kinds
 
 Record = Mapping[str, Any]
@@ -23,38 +23,31 @@ REFERENCES = {
 }
 
 
-def read(paths: Iterable[Path]) -> list[dict[str, Any]]:
+def lines(path: Path) -> Iterator[dict[str, Any]]:
     """
-    Return the lines of results; of repeated measurements of a method in a case, the last one counts.
+    Yield the lines of a file of results.
 
     :raises ValueError: If a line is no result; names it.
     """
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for path in paths:
-        for number, line in enumerate(path.read_text().splitlines(), start=1):
-            try:
-                record = json.loads(line)
-                nodes = record["environment"]["nodes"]
-                found[record["case"], record["preset"], record["method"], nodes] = record
-            except (json.JSONDecodeError, KeyError, TypeError):
-                raise ValueError(f"{path}: line {number} is no result of benchmarks/bench.py") from None
-    return list(found.values())
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        try:
+            record: dict[str, Any] = json.loads(line)
+            _ = record["case"], record["preset"], record["method"], record["environment"]["nodes"]
+        except (json.JSONDecodeError, KeyError, TypeError):
+            raise ValueError(f"{path}: line {number} is no result of benchmarks/bench.py") from None
+        yield record
+
+
+def read(paths: Iterable[Path]) -> list[dict[str, Any]]:
+    """Return the lines of results; of repeated measurements of a method in a case, the last one counts."""
+    records = (record for path in paths for record in lines(path))
+    keys = ("case", "preset", "method")
+    return list({(*(r[key] for key in keys), r["environment"]["nodes"]): r for r in records}.values())
 
 
 def measured(records: Iterable[Record]) -> list[Record]:
     """Return the records of measured methods."""
     return [record for record in records if "median" in record]
-
-
-def format_seconds(seconds: float) -> str:
-    """Return seconds with three digits in s, ms or µs."""
-    factor, unit = next(((f, u) for f, u in ((1.0, "s"), (1e3, "ms")) if seconds * f >= 1), (1e6, "µs"))
-    return f"{seconds * factor:.3g} {unit}" if seconds * factor < 999.5 else f"{seconds * factor:.0f} {unit}"
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """Return the geometric mean of at least one positive number."""
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 def case_table(records: Iterable[Record]) -> str:
@@ -70,7 +63,7 @@ def case_table(records: Iterable[Record]) -> str:
         interval = f"{format_seconds(row['low'])} - {format_seconds(row['high'])}"
         ratios = (row.get(name) for name in ("ratio_to_stock", "share_of_copy", "share_of_wire"))
         numbers = ("-" if ratio is None else f"{ratio:.2f}" for ratio in ratios)
-        cells.append((row["method"], format_seconds(row["median"]), interval, str(len(row["seconds"])), *numbers))
+        cells.append((row["method"], format_seconds(row["median"]), interval, str(row["repetitions"]), *numbers))
     head = f"\n{first['case']}: {first['dtype']}[{shape}], {first['bytes'] / 1e6:.3g} MB, {machine}"
     return "\n".join([head, *table(cells, left=1)])
 
@@ -98,6 +91,6 @@ def summary(records: Sequence[Record]) -> str:
             if found:
                 (worst, nodes), least = min(found.items(), key=lambda item: item[1])
                 where = worst if nodes == 1 else f"{worst}, {nodes} nodes"
-                mean = geometric_mean(list(found.values()))
+                mean = geometric_mean(found.values())
                 cells.append((label, name, str(len(found)), f"{mean:.2f}", f"{least:.2f}", where))
     return "\n".join(["\nTimes as fast as others", *table(cells, left=2)])

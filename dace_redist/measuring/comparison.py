@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from mpi4py import MPI
 
 from dace_redist.errors import RedistributionError
 from dace_redist.measuring.candidates import space
 from dace_redist.measuring.measure import Figure, measure
 from dace_redist.measuring.timed_plan import TimedPlan, new_arrays
-from dace_redist.messages import Block
+from dace_redist.messages import Block, Message
 from dace_redist.mpi.collective import together
 from dace_redist.report.text import header
 from dace_redist.report.units import milliseconds, table
@@ -77,38 +77,72 @@ def compare(problem: Problem, strategies: Sequence[str], limit_seconds: float) -
             if strategies:
                 raise
     methods: dict[str, Callable[[], None]] = {**plans}
-    if not problem.on_gpu:
-        methods[_BASELINE] = _alltoallw(moved, *arrays)
+    baseline = None if problem.on_gpu else Alltoallw(moved, comm)
+    if baseline:
+        methods[_BASELINE] = functools.partial(baseline.run, *arrays)
     figures = measure(methods, comm, settle=1, limit_seconds=limit_seconds, drop_slower_than=4, apart=[_BASELINE])
+    if baseline:
+        baseline.free()
     for plan in plans.values():
         plan.free()
     return Comparison(problem, figures)
 
 
-def _alltoallw(moved: Schedule, source: Any, target: Any) -> Callable[[], None]:
-    """A call of ``MPI_Alltoallw`` that moves the tensor by derived datatypes; those are kept to the end of the job."""
-    comm = MPI.COMM_WORLD
-    sends, receives, own = moved.of_rank(comm.rank)
-    sides = []
-    for sent, messages in ((True, sends), (False, receives)):
-        counts, types = [0] * comm.size, [MPI.BYTE] * comm.size
-        for message in (*messages, *([own] if own.count else [])):
-            peer = message.target if sent else message.source
-            parts = [_strided(block, sent, moved.dtype) for block in message.blocks]
-            places = [block.source_offset if sent else block.target_offset for block in message.blocks]
-            offsets = [place * moved.dtype.itemsize for place in places]
-            counts[peer], types[peer] = 1, MPI.Datatype.Create_struct([1] * len(parts), offsets, parts).Commit()
-        sides.append((counts, [0] * comm.size, types))
-    buffers = [array.view(np.uint8).reshape(-1) if array.size else np.empty(0, np.uint8) for array in (source, target)]
-    arguments = [
-        [buffer, counts, places, types] for buffer, (counts, places, types) in zip(buffers, sides, strict=True)
-    ]
-    return lambda: comm.Alltoallw(*arguments)
+class Alltoallw:
+    """
+    ``MPI_Alltoallw`` with a derived datatype for each peer and side.
+
+    :param moved: The redistribution.
+    :param comm: Communicator of its ranks.
+    """
+
+    def __init__(self, moved: Schedule, comm: MPI.Intracomm) -> None:
+        self._comm, self._dtype = comm, moved.dtype
+        self._made: list[MPI.Datatype] = []
+        sends, receives, own = moved.of_rank(comm.rank)
+        self._sides = [self._side(sent, [*messages, own]) for sent, messages in ((True, sends), (False, receives))]
+
+    def run(self, source: Any, target: Any) -> None:
+        """Redistribute. Collective."""
+        sides = zip((source, target), self._sides, strict=True)
+        self._comm.Alltoallw(*([_memory(array), counts, places, types] for array, (counts, places, types) in sides))
+
+    def free(self) -> None:
+        """Free the datatypes. Local."""
+        while self._made:
+            self._made.pop().Free()
+
+    def _side(self, sent: bool, messages: Sequence[Message]) -> tuple[list[int], list[int], list[MPI.Datatype]]:
+        counts, types = [0] * self._comm.size, [MPI.BYTE] * self._comm.size
+        for message in messages:
+            if message.count:
+                peer = message.target if sent else message.source
+                counts[peer], types[peer] = 1, self._datatype(message, sent).Commit()
+        return counts, [0] * self._comm.size, types
+
+    def _keep(self, datatype: MPI.Datatype) -> MPI.Datatype:
+        self._made.append(datatype)
+        return datatype
+
+    def _datatype(self, message: Message, sent: bool) -> MPI.Datatype:
+        """Return the datatype of a message in a local array."""
+        parts = [self._strided(block, sent) for block in message.blocks]
+        places = [block.source_offset if sent else block.target_offset for block in message.blocks]
+        offsets = [place * self._dtype.itemsize for place in places]
+        return self._keep(MPI.Datatype.Create_struct([1] * len(parts), offsets, parts))
+
+    def _element(self) -> MPI.Datatype:
+        return self._keep(MPI.BYTE.Create_contiguous(self._dtype.itemsize))
+
+    def _strided(self, block: Block, sent: bool) -> MPI.Datatype:
+        kind = self._element()
+        strides = block.source_strides if sent else block.target_strides
+        for count, stride in zip(reversed(block.counts), reversed(strides), strict=True):
+            kind = self._keep(kind.Create_hvector(count, 1, stride * self._dtype.itemsize))
+        return kind
 
 
-def _strided(block: Block, sent: bool, dtype: np.dtype[Any]) -> MPI.Datatype:
-    kind: MPI.Datatype = MPI.BYTE.Create_contiguous(dtype.itemsize)
-    strides = block.source_strides if sent else block.target_strides
-    for count, stride in zip(reversed(block.counts), reversed(strides), strict=True):
-        kind = kind.Create_hvector(count, 1, stride * dtype.itemsize)
-    return kind
+def _memory(array: Any) -> Any:
+    """Return an array's memory from its first element on, also that of a strided array."""
+    span = array.itemsize + sum((n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True))
+    return MPI.buffer.fromaddress(array.ctypes.data, span if array.size else 0)

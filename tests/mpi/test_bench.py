@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from launching import launch
-from redistribution import catalogue, methods, peers
+from redistribution import catalogue, methods, peers, scalapack
 from redistribution.arrays import Arrays, is_right
 
-BENCH = str(Path(__file__).parents[2] / "benchmarks" / "bench.py")
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+BENCH, COMPARE, COPIES, PREDICTED = (
+    str(BENCHMARKS / f"{name}.py") for name in ("bench", "compare", "copies", "predicted")
+)
 
 
 @pytest.mark.compile
@@ -31,16 +35,16 @@ def test_a_case_with_several_methods(tmp_path, capsys):
     assert {line["method"] for line in lines} - set(measured) <= {"ScaLAPACK"}
     for line in measured.values():
         assert 0 < line["low"] <= line["median"] <= line["high"]
-        assert len(line["seconds"]) >= 3
+        assert line["repetitions"] >= 3
         assert line["ratio_to_stock"] == pytest.approx(measured["stock DaCe"]["median"] / line["median"])
         assert line["share_of_copy"] == pytest.approx(measured["plain copy"]["median"] / line["median"])
         where = line["environment"]
         assert (where["ranks"], where["nodes"], line["ranks"], line["bytes"]) == (4, 1, 4, 96 * 96 * 8)
         assert {"machine", "processor", "cores", "mpi", "commit", "versions", "date"} <= set(where)
-    subprocess.run([sys.executable, BENCH, "--plot", output, tmp_path / "drawn"], check=True)
-    assert {p.name for p in (tmp_path / "drawn").iterdir()} == {
-        f"ratios-transpose.{ending}" for ending in ("png", "svg")
-    }
+    predictions = subprocess.run(
+        [sys.executable, PREDICTED, output, "--preset", "tiny"], capture_output=True, text=True
+    )
+    assert "less than 1 MiB  ordinary  Pack" in predictions.stdout, predictions.stderr
 
 
 @pytest.mark.mpi_matrix
@@ -74,3 +78,47 @@ def test_a_method_that_does_wrong_is_found_on_every_rank(comm, monkeypatch):
 
     with pytest.raises(methods.WrongResultError, match=r"block-k2: stock DaCe left wrong elements on rank 0"):
         list(methods.prepare(case, comm, Arrays(case, comm), Wrong(), methods.Wanted(strategies=(), peers=False)))
+
+
+def test_arrays_on_a_device(monkeypatch):
+    monkeypatch.setenv("DACE_REDIST_DEVICE", "host")
+    words = ["owners-transposed-96", "--preset", "tiny", "--variants", "gpu", "--no-peers"]
+    command = [sys.executable, "-m", "mpi4py", BENCH, *words, "--batch", "2", "--least", "2", "--limit", "1"]
+    code, printed = launch(4, command, timeout=120)
+    assert code == 0, printed
+    for strategy in ("Auto", "Pack", "Pipelined", "Shared", "Hierarchical"):
+        assert printed.count(f"\n{strategy}, gpu ") == 3, printed
+
+
+MATRICES = ["axes", "convert", "several", "reduce", "reduce-4", "stacks"]
+
+
+@pytest.mark.parametrize(
+    ("names", "shape", "count"), [(MATRICES, "24x36", 11), (["overlap"], "16x16", 4), (["cholesky"], "40", 1)]
+)
+def test_comparisons(names, shape, count, tmp_path):
+    """Each checks its own results."""
+    if "cholesky" in names and (reason := scalapack.library_missing()):
+        pytest.skip(reason)
+    output = tmp_path / "results.jsonl"
+    words = [*names, "--shape", shape, "--limit", "0.1", "--json", str(output)]
+    code, printed = launch(4, [sys.executable, "-m", "mpi4py", COMPARE, *words], timeout=120)
+    assert code == 0, printed
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    assert len(lines) == count and {line["comparison"] for line in lines} == set(names)
+    assert all(len(line["seconds"]) >= 2 for line in lines)
+
+
+@pytest.mark.parametrize("where", ["cpu", "gpu"])
+def test_copies(where):
+    """Each checks its own results."""
+    options = ["--nbytes", "65536", "--repetitions", "1", "--runs", "96", *(["--gpu"] if where == "gpu" else [])]
+    done = subprocess.run(
+        [sys.executable, COPIES, *options],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env=os.environ | {"DACE_REDIST_DEVICE": "host"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(" GB/s") == 17 * (2 if where == "gpu" else 3), done.stdout

@@ -7,7 +7,7 @@ import math
 import pytest
 from deinsum import RANKS, kernels
 
-#: Larger ones, and TTMc on more ranks than this, are for ``python benchmarks/einsum/deinsum.py``: seconds each.
+#: Larger ones, and TTMc on more ranks than this, take seconds each.
 QUICK_RANKS = [ranks for ranks in RANKS if ranks <= 64]
 
 

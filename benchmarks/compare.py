@@ -1,0 +1,105 @@
+"""
+Steps of programs with this package against the same steps without it.
+
+The methods of a comparison are measured alternately in one run (dace_redist/measuring/measure.py); medians count.
+
+    mpiexec -n 4 python benchmarks/compare.py [COMPARISON]... [--shape 4096x4096] [--limit 10] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+from comparisons import cholesky, fused, overlap, sparse_stacks
+from comparisons.comparison import Comparison, UnsuitableError
+from mpi4py import MPI
+from redistribution.run import environment
+
+from dace_redist.cli import run_command
+from dace_redist.measuring.measure import measure
+from dace_redist.mpi.topology import pinned_to_core, topology_of
+from dace_redist.report.units import table
+
+Shape = tuple[int, ...]
+
+
+class Entry(NamedTuple):
+    """Comparisons of one kind: description, shapes of their tensors, and the function that prepares them."""
+
+    title: str
+    shapes: tuple[Shape, ...]
+    prepare: Callable[[MPI.Intracomm, Shape], Iterator[Comparison]]
+
+
+ENTRIES = {
+    "axes": Entry("axes permuted by the redistribution, or by numpy.transpose after it", ((4096, 4096),), fused.axes),
+    "convert": Entry("float64 to float32 by the redistribution, or before it", ((4096, 4096),), fused.convert),
+    "several": Entry("16 tensors in one exchange, or one after another", ((64, 128),), fused.several),
+    "reduce": Entry("op='sum', or Reduce, Redistribute, Bcast", ((4096, 1024),), fused.reduce),
+    "reduce-4": Entry(
+        "the same with 4 partial sums and 4 replicas", ((4096, 1024),), functools.partial(fused.reduce, replicas=4)
+    ),
+    "stacks": Entry(
+        "stacks of sparse matrices (energies x non-zeros) there and back", ((103, 50021),), sparse_stacks.transposed
+    ),
+    "cholesky": Entry(
+        "a system that lies in rows, solved by ScaLAPACK in blocks or in rows",
+        ((500,), (1000,), (2000,), (4000,)),
+        cholesky.solved,
+    ),
+    "overlap": Entry("a transfer hidden behind a computation of equal duration", ((512, 1 << 14),), overlap.hidden),
+}
+
+
+def _shape(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[Shape, ...]:
+    try:
+        return tuple(tuple(int(extent) for extent in text.split("x")) for text in given)
+    except ValueError:
+        raise click.BadParameter(f"expected lengths such as 4096x4096, got {' '.join(given)}") from None
+
+
+def _report(name: str, shape: Shape, comparison: Comparison, seconds: dict[str, float]) -> None:
+    first = next(iter(seconds.values()))
+    click.echo(f"{name}, {'x'.join(map(str, shape))}, {MPI.COMM_WORLD.size} ranks, {comparison.what}")
+    rows = [(f"  {m}", f"{1e3 * s:.2f} ms", f"{s / first:.2f} times as long") for m, s in seconds.items()]
+    click.echo("\n".join([*table(rows, left=1), *comparison.remarks(seconds)]))
+
+
+@click.command(
+    help=__doc__, epilog="\b\n" + "\n".join(f"{name:10}{entry.title}" for name, entry in ENTRIES.items()) + "\n"
+)
+@click.argument("names", metavar="[COMPARISON]...", nargs=-1, type=click.Choice(list(ENTRIES)))
+@click.option("--shape", "shapes", multiple=True, callback=_shape, help="other lengths of the tensors, repeatable")
+@click.option("--limit", default=10.0, show_default=True, help="seconds for each comparison")
+@click.option("--json", "path", type=click.Path(dir_okay=False, path_type=Path), help="append a JSON line for each")
+def main(names: tuple[str, ...], shapes: tuple[Shape, ...], limit: float, path: Path | None) -> None:
+    comm = MPI.COMM_WORLD
+    where = environment(comm.size, topology_of(comm).node_of)
+    for name in names or ENTRIES:
+        for shape in shapes or ENTRIES[name].shapes:
+            try:
+                with pinned_to_core(comm):
+                    for comparison in ENTRIES[name].prepare(comm, shape):
+                        figures = measure(comparison.methods, comm, limit_seconds=limit)
+                        seconds = {method: figure.median for method, figure in figures.items()}
+                        if comm.rank == 0:
+                            _report(name, shape, comparison, seconds)
+                        if comm.rank == 0 and path:
+                            record = {"comparison": name, "shape": shape, "what": comparison.what, "seconds": seconds}
+                            with path.open("a") as lines:
+                                lines.write(json.dumps(record | {"ranks": comm.size, "environment": where}) + "\n")
+            except UnsuitableError as error:  # equal on every rank
+                if names:
+                    raise click.ClickException(f"{name}: {error}") from None
+                if comm.rank == 0:
+                    click.echo(f"{name}: skipped, {error}", err=True)
+                break
+
+
+if __name__ == "__main__":
+    run_command(main, "compare.py")

@@ -1,0 +1,1 @@
+"""Comparisons of ``benchmarks/compare.py``; each function prepares one after another."""

@@ -1,0 +1,106 @@
+"""Axes, conversions, reductions and several tensors fused into a redistribution, against separate steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from mpi4py import MPI
+
+import dace_redist
+from comparisons.comparison import MEMORIES, Comparison, UnsuitableError, in_each_memory
+from dace_redist import Distribution
+from dace_redist.mpi.collective import together
+
+TENSORS = 16  # that are moved at once
+
+
+def rows_and_columns(shape: tuple[int, ...], ranks: int) -> tuple[Distribution, Distribution]:
+    return Distribution(shape, (ranks, 1)), Distribution(shape, (1, ranks))
+
+
+@in_each_memory
+def axes(comm: MPI.Intracomm, shape: tuple[int, ...], memory: str) -> Iterator[Comparison]:
+    rows, columns = rows_and_columns(shape, comm.size)
+    turned_rows = Distribution(shape[::-1], (comm.size, 1))
+    A, plain, turned = (MEMORIES[memory](side.local_shape(comm.rank)) for side in (rows, columns, turned_rows))
+    A[...] = comm.rank
+    with (
+        dace_redist.plan(rows, turned_rows, "f8", comm=comm, axes=(1, 0)) as permute,
+        dace_redist.plan(rows, columns, "f8", comm=comm) as move,
+    ):
+
+        def move_and_transpose() -> None:
+            move(A, out=plain)
+            np.ascontiguousarray(plain.T)
+
+        methods = {
+            "axes=(1, 0)": lambda: permute(A, out=turned),
+            "without": lambda: move(A, out=plain),
+            "without, then transpose": move_and_transpose,
+        }
+        yield Comparison(memory, methods)
+
+
+@in_each_memory
+def convert(comm: MPI.Intracomm, shape: tuple[int, ...], memory: str) -> Iterator[Comparison]:
+    rows, columns = rows_and_columns(shape, comm.size)
+    A, B = MEMORIES[memory](rows.local_shape(comm.rank)), MEMORIES[memory](columns.local_shape(comm.rank), "f4")
+    A[...] = comm.rank
+    with (
+        dace_redist.plan(rows, columns, "f8", comm=comm, target_dtype="f4") as converting,
+        dace_redist.plan(rows, columns, "f4", comm=comm) as move,
+    ):
+        methods = {"target_dtype": lambda: converting(A, out=B), "astype before": lambda: move(A.astype("f4"), out=B)}
+        yield Comparison(memory, methods)
+
+
+@in_each_memory
+def several(comm: MPI.Intracomm, shape: tuple[int, ...], memory: str) -> Iterator[Comparison]:
+    rows, columns = rows_and_columns(shape, comm.size)
+    sources, targets = (
+        [MEMORIES[memory](side.local_shape(comm.rank)) for _ in range(TENSORS)] for side in (rows, columns)
+    )
+    with (
+        dace_redist.plan([rows] * TENSORS, [columns] * TENSORS, "f8", comm=comm) as joint,
+        dace_redist.plan(rows, columns, "f8", comm=comm) as move,
+    ):
+
+        def one_by_one() -> None:
+            for source, target in zip(sources, targets, strict=True):
+                move(source, out=target)
+
+        methods = {"in one exchange": lambda: joint(sources, out=targets), "one after another": one_by_one}
+        yield Comparison(memory, methods)
+
+
+@in_each_memory
+def reduce(comm: MPI.Intracomm, shape: tuple[int, ...], memory: str, replicas: int = 2) -> Iterator[Comparison]:
+    """Rows with several partial sums each, to columns on as many replicas each."""
+    if comm.size % replicas:
+        raise UnsuitableError(f"the number of ranks must be a multiple of {replicas}, got {comm.size}")
+    grid = (comm.size // replicas, replicas)
+    partial, target = Distribution(shape, grid, dims=(0, None)), Distribution(shape, grid, dims=(None, 0))
+    first_rows, first_columns = (
+        Distribution(shape, grid, dims=side.dims, pins=(None, 0)) for side in (partial, target)
+    )
+    group = comm.Split(comm.rank // replicas, comm.rank)
+    A, B, C = (MEMORIES[memory](side.local_shape(comm.rank)) for side in (partial, target, target))
+    A[...], total = comm.rank, np.empty(A.shape)
+    ends = (total, C) if group.rank == 0 else (np.empty((0, 0)),) * 2
+    with (
+        dace_redist.plan(partial, target, "f8", comm=comm, op="sum") as fused,
+        dace_redist.plan(first_rows, first_columns, "f8", comm=comm) as move,
+    ):
+
+        def separate() -> None:
+            group.Reduce(A, total, MPI.SUM, 0)
+            move(ends[0], out=ends[1])
+            group.Bcast(C, 0)
+
+        separate()
+        fused(A, out=B)
+        with together(comm):
+            assert np.allclose(B, C), "op='sum' and Reduce, Redistribute, Bcast do not agree"
+        yield Comparison(memory, {"op='sum'": lambda: fused(A, out=B), "Reduce, Redistribute, Bcast": separate})
+    group.Free()

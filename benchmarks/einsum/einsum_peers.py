@@ -1,0 +1,100 @@
+"""Other programs of a kernel: distributed by hand; and of rank 0, while the others sleep: opt_einsum, NumPy, CuPy."""
+
+import contextlib
+import unittest.mock
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import one_process
+from by_hand import WORLD, ByHand
+from by_hand_kernels import KERNELS
+from einsum_cases import EinsumCase, everything
+
+from dace_redist import DistributedProgram
+from dace_redist.mpi.collective import sleeping_barrier
+
+#: opt_einsum on one thread, NumPy on a thread for each core, and CuPy in the order that NumPy finds.
+PEERS = ("opt_einsum", "numpy", "cupy")
+
+
+def from_rank_0(make: Callable[[], Any]) -> Any:
+    """Return an object that rank 0 makes while the others sleep; raise its error on all ranks. Collective."""
+    made, failure = None, None
+    if WORLD.rank == 0:
+        try:
+            made = make()
+        except Exception as error:
+            failure = error
+    sleeping_barrier(WORLD)
+    made, failure = WORLD.bcast((made, failure))
+    if failure is not None:
+        raise failure
+    return made
+
+
+def wholes(case: EinsumCase, program: DistributedProgram, xp: Any = np) -> dict[str, Any]:
+    """Return each input as a whole."""
+    shapes = {name: tensor.shape for name, tensor in program.inputs.items()}
+    return {name: case.operand(name, everything(shape), shape, xp) for name, shape in shapes.items()}
+
+
+def by_hand_program(case: EinsumCase, sizes: dict[str, int], strategy: str) -> ByHand:
+    """
+    Return a kernel distributed by hand.
+
+    :raises ValueError: If there is none, or it is not for these sizes.
+    """
+    lengths = {sizes[name] for name in "IJKLM" if name in sizes}, {sizes[name] for name in "PQRT" if name in sizes}
+    if case.name not in KERNELS or max(map(len, lengths)) > 1:
+        raise ValueError(f"--by-hand: there are {', '.join(KERNELS)}, with modes of one length and factors of one rank")
+    kernel = KERNELS[case.name]
+    return ByHand(kernel, kernel.extents(*(max(values, default=0) for values in lengths)), strategy)
+
+
+def peer_of(
+    name: str, case: EinsumCase, preset: str, program: DistributedProgram, stack: contextlib.ExitStack
+) -> Callable[[], None]:
+    """Return a run of one of :data:`PEERS`. Collective."""
+    work: Callable[[], Any] | None = None
+    if WORLD.rank == 0:
+        if name == "numpy":
+            work = stack.enter_context(one_process.started(case.name, preset)).run
+        else:
+            work = (_opt_einsum if name == "opt_einsum" else _cupy)(case, program)
+    return partial(_on_rank_0, work)
+
+
+def _on_rank_0(work: Callable[[], Any] | None) -> None:
+    """Run something on rank 0 while the others sleep. Collective."""
+    if work is not None:
+        work()
+    sleeping_barrier(WORLD, 0.001)
+
+
+def _opt_einsum(case: EinsumCase, program: DistributedProgram) -> Callable[[], Any]:
+    import opt_einsum
+
+    (group,) = program.plan.statements
+    given = wholes(case, program)
+    operands = [given[name] for name in group.operands]
+    shapes = (operand.shape for operand in operands)
+    return partial(opt_einsum.contract_expression(str(group.einsum), *shapes, optimize="optimal"), *operands)
+
+
+def _cupy(case: EinsumCase, program: DistributedProgram) -> Callable[[], Any]:
+    import cupy
+
+    given, contract = wholes(case, program, cupy), cupy.einsum
+
+    def einsum(expression: str, *arrays: Any) -> Any:
+        shapes = [np.broadcast_to(np.float64(0), array.shape) for array in arrays]
+        return contract(expression, *arrays, optimize=np.einsum_path(expression, *shapes, optimize="greedy")[0])
+
+    def run() -> None:
+        with unittest.mock.patch.object(np, "einsum", einsum):
+            case.program.f(**given)
+        cupy.cuda.get_current_stream().synchronize()
+
+    return run

@@ -1,0 +1,154 @@
+"""
+Figures of the manual, and numbers in the tables of its performance page, from the results in ``benchmarks/results``.
+
+    python benchmarks/manual.py                # or: make figures
+
+Results that are missing leave their rows and figures as they are; ``benchmarks/README.md`` has the commands that make
+them. A row of the page is found by words of its first cells; its last cells are replaced.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from redistribution import figures, tables
+
+from dace_redist.cli import run_command
+from dace_redist.report import canvas
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS, FIGURES = ROOT / "benchmarks" / "results", ROOT / "docs" / "figures"
+Record = Mapping[str, Any]
+#: Words that a row has, and cells that end it.
+Row = tuple[str, list[str]]
+
+#: Figures that a sub-command of dace-redist draws.
+COMMANDS = {
+    "plan.png": "explain --shape 48,24,24,72,288 --from 2,1,1,3,2 --to 1,1,1,1,12 --dtype int32",
+    "einsum-plan.png": "einsum ij,jk,kl,lm->im --sizes i=8192,j=8192,k=8192,l=8192,m=8192 --ranks 8",
+    "simulated-scaling.png": "simulate 'ij,jk->ik; ik,kl->il' --sizes i=4096,j=4096,k=4096,l=4096 --ranks 1,8,64,512"
+    " --weak --machine piz-daint --ranks-per-node 1",
+}
+REFERENCES = {
+    "`MPI_Alltoallw`": "Alltoallw or mpi4py-fft",
+    "DaCe's `Redistribute`": "stock DaCe",
+    "ScaLAPACK": "ScaLAPACK",
+    "DTensor": "DTensor",
+}
+COMPARISONS = {
+    "redistribute, then transpose": "axes",
+    "convert to float32, then redistribute": "convert",
+    "reduce, redistribute, broadcast": "reduce",
+    "16 small tensors one by one": "several",
+}
+EINSUMS = {
+    "2MM, 3MM, TTMc | the same distributed by hand": (("mm2", "mm3", "ttmc"), "by hand, stock"),
+    "2MM, n = 1024 | opt_einsum": (("mm2",), "opt_einsum"),
+    "MTTKRP": (("mttkrp3_0",), "opt_einsum"),
+    "TTMc of order 5": (("ttmc",), "opt_einsum"),
+}
+OVERHEADS = {
+    "compile the libraries": ("first-use", "s"),
+    "start to first result": ("start", "times"),
+    "`redistribute` of a 16 x 16 matrix": ("redistribute", "times"),
+    "that call of a `Plan`": ("plan", "times"),
+    "compile a DaCe program": ("compile", "times"),
+}
+
+
+def mean_and_worst(values: Sequence[float]) -> str:
+    """Return a cell: the geometric mean, and in brackets the least of several values."""
+    return f"{statistics.geometric_mean(values):.2f}" + (f" ({min(values):.2f})" if len(values) > 1 else "")
+
+
+def redistribution(records: Sequence[Record]) -> Iterator[Row]:
+    for words, reference in REFERENCES.items():
+        ratios = [
+            list(tables.speedups(records, label, tables.REFERENCES[reference]).values())
+            for label in ("Auto", "Auto, shared-target")
+        ]
+        if all(ratios):
+            yield words, [str(len(ratios[0])), *map(mean_and_worst, ratios)]
+
+
+def comparisons(records: Sequence[Record]) -> Iterator[Row]:
+    """Yield the last method to the first one, of the last result of each kind."""
+    seconds = {(record["comparison"], record["what"]): list(record["seconds"].values()) for record in records}
+    for words, name in COMPARISONS.items():
+        if (name, "ordinary") in seconds:
+            yield (
+                words,
+                [f"{times[-1] / times[0]:.2f}" for times in (seconds[name, m] for m in ("ordinary", "node-shared"))],
+            )
+    for record in records:
+        if record["comparison"] == "stacks":
+            times = record["seconds"]
+            plans = times["plans, ordinary arrays"], times["plans, new arrays"]
+            yield "pad and `MPI_Alltoall`", [f"{times['by hand'] / one:.2f}" for one in plans]
+
+
+def einsums(records: Sequence[Record]) -> Iterator[Row]:
+    found = {r["kernel"]: r for r in records if r["ranks"] == 4 and r["preset"] == "S" and r["against"]}
+    for words, (kernels, peer) in EINSUMS.items():
+        if all(peer in found.get(kernel, {}).get("against", ()) for kernel in kernels):
+            yield words, [mean_and_worst([found[k]["against"][peer] / found[k]["seconds"]["total"] for k in kernels])]
+
+
+def overheads(records: Sequence[Record]) -> Iterator[Row]:
+    medians = {record["row"]: statistics.median(record["values"]) for record in records}
+    for words, (row, unit) in OVERHEADS.items():
+        if row in medians:
+            yield words, [f"{medians[row]:.2g} {unit}"]
+
+
+def updated(page: str, rows: Sequence[Row]) -> str:
+    """
+    Return a page with other cells at the end of rows.
+
+    :raises ValueError: If no row has the words.
+    """
+    for words, cells in rows:
+        row = re.compile(rf"^(\|.*{re.escape(words)}.*?)(?: \|[^|\n]*){{{len(cells)}}}\|$", re.MULTILINE)
+        page, count = row.subn(lambda m, cells=cells: f"{m[1]} | {' | '.join(cells)} |", page)
+        if count != 1:
+            raise ValueError(f"{count} rows of the performance page have the words {words!r}, expected one")
+    return page
+
+
+def draw_others() -> None:
+    """Draw the figures that need no results."""
+    for name, command in COMMANDS.items():
+        words = [sys.executable, "-m", "dace_redist.cli", *shlex.split(command), "--plot", str(FIGURES / name)]
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    for script in sorted(FIGURES.glob("*.py")):
+        subprocess.run([sys.executable, str(script)], check=True)
+
+
+@click.command(help=__doc__)
+def main() -> None:
+    page, rows = ROOT / "docs" / "performance.md", []
+    for read in (redistribution, comparisons, einsums, overheads):
+        path = RESULTS / f"{read.__name__}.jsonl"
+        if not path.exists():
+            click.echo(f"{path} is missing: its rows stay as they are")
+            continue
+        records = tables.read([path]) if read is redistribution else list(map(json.loads, path.open()))
+        rows += list(read(records))
+        if read is redistribution and (runs := [r for r in tables.measured(records) if r["series"] == "runs"]):
+            canvas.save(functools.partial(figures.draw_series, runs), FIGURES / "bench-runs.png")
+    page.write_text(updated(page.read_text(), rows))
+    draw_others()
+
+
+if __name__ == "__main__":
+    run_command(main, "manual.py")
