@@ -31,7 +31,6 @@ from dace.subsets import Range
 
 from dace_redist.transformations.distribute.read import numpy_functions, numpy_reductions
 from dace_redist.transformations.distribute.read.location import source_line
-from dace_redist.transformations.distribute.read.numpy_differences import warn_of_names
 from dace_redist.transformations.distribute.read.simplify import naming_invalid_statements, remove_report, simplify
 
 _DACE = os.path.join(os.path.dirname(dace.__file__), "")
@@ -66,9 +65,8 @@ def parse(program: DaceProgram) -> SDFG:
     programs with DaCe nor print meanwhile, since the replaced functions are global to the process.
 
     :raises ValueError: If a statement cannot be read; names it.
-    :warns UserWarning: If DaCe's result differs from NumPy's; names the statement.
+    :warns UserWarning: If the element type of a sum or mean differs from NumPy's; names the statement.
     """
-    warn_of_names(program.f)
     with _parsing, _replaced(), naming_invalid_statements(), _naming_the_statement(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Performance warning: Automatically creating callback")  # an error follows
         sdfg = program.to_sdfg(simplify=False, use_cache=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Callable, Sequence
 from string import ascii_letters
 from typing import Any
@@ -14,7 +16,7 @@ from dace.sdfg import nodes
 
 from dace_redist.einsum.expression import Einsum
 from dace_redist.library_nodes.indexed import RESULT
-from dace_redist.transformations.distribute.read.numpy_differences import warning_of_integers
+from dace_redist.transformations.distribute.read.location import source_line
 from dace_redist.transformations.distribute.shapes import common_type, is_complex
 
 #: Replacement of a function, as in DaCe: a function of the visitor, the SDFG, the state, and the arguments.
@@ -76,6 +78,32 @@ def add_map(
         external_edges=True,
     )
     return ends[1]
+
+
+def warning_of_integers(name: str, function: Replacement) -> Replacement:
+    """
+    Return a function of arrays that warns if the result type differs from NumPy's, as for integers.
+
+    :param name: ``"sum"``, ``"mean"`` or ``"trace"``.
+    :param function: Its replacement.
+    """
+
+    @functools.wraps(function)
+    def add(visitor: Any, sdfg: SDFG, state: SDFGState, array: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(array, str) and array in sdfg.arrays:
+            dtype = sdfg.arrays[array].dtype.as_numpy_dtype()
+            ones = np.ones((1, 1), dtype)
+            wanted = (np.mean(ones) if name == "mean" else np.sum(ones)).dtype
+            if wanted != dtype and dtype.kind in ("biu" if name == "mean" else "iu"):
+                warnings.warn(
+                    f"{source_line(visitor.current_lineinfo)}: the {name} of {array} is {dtype} here, but {wanted} in "
+                    f"NumPy; take that of {array}.astype(np.{wanted})",
+                    UserWarning,
+                    stacklevel=2,
+                )
+        return function(visitor, sdfg, state, array, *arguments, **options)
+
+    return add
 
 
 # Functions that are einsums

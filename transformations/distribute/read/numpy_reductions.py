@@ -14,7 +14,6 @@ from dace.frontend.python.nested_call import NestedCall
 from dace.libraries.standard.nodes.reduce import Reduce
 
 from dace_redist.library_nodes.indexed import LinearSolve
-from dace_redist.transformations.distribute.read.numpy_differences import warning_of_integers
 from dace_redist.transformations.distribute.read.numpy_functions import (
     Replacement,
     Shape,
@@ -24,6 +23,7 @@ from dace_redist.transformations.distribute.read.numpy_functions import (
     new_array,
     operand_shape,
     shapes_of,
+    warning_of_integers,
 )
 from dace_redist.transformations.distribute.shapes import common_type, is_complex, neutral_element
 
