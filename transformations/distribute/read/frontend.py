@@ -18,6 +18,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import dace
@@ -53,7 +54,7 @@ _add_read_slice = _dace(ProgramVisitor, "_add_read_slice")
 _add_state = _dace(ProgramVisitor, "_add_state")
 _create_callback = _dace(ProgramVisitor, "create_callback")
 _nested_state = _dace(NestedCall, "add_state")
-_tables = [_dace(op_repository.Replacements, name) for name in ("_rep", "_method_rep", "_attr_rep")]
+_tables = [_dace(op_repository.Replacements, name) for name in ("_rep", "_method_rep", "_attr_rep", "_oprep")]
 
 
 def parse(program: DaceProgram) -> SDFG:
@@ -86,6 +87,7 @@ def _replaced() -> Iterator[None]:
         numpy_functions.FUNCTIONS | numpy_reductions.FUNCTIONS,
         {(kind, name): method for kind in kinds for name, method in methods.items()},
         {(kind, name): attribute for kind in kinds for name, attribute in numpy_functions.ATTRIBUTES.items()},
+        {(*ends, name): op for ends in product(kinds, kinds) for name, op in numpy_functions.OPERATORS.items()},
     ]
     before = [dict(table) for table in _tables]
     try:

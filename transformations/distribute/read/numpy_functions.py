@@ -17,7 +17,7 @@ from dace.sdfg import nodes
 from dace_redist.einsum.expression import Einsum
 from dace_redist.library_nodes.indexed import RESULT
 from dace_redist.transformations.distribute.read.location import source_line
-from dace_redist.transformations.distribute.shapes import common_type, is_complex
+from dace_redist.transformations.distribute.shapes import common_type, equal, is_complex
 
 #: Replacement of a function, as in DaCe: a function of the visitor, the SDFG, the state, and the arguments.
 Replacement = Callable[..., Any]
@@ -25,6 +25,7 @@ Shape = tuple[Any, ...]
 
 _DACE = op_repository.Replacements
 _dace_astype = _DACE.get_method("Array", "astype")
+_dace_matmul = _DACE.getop("Array", "MatMult")
 
 # What all functions need
 
@@ -232,8 +233,11 @@ def _named(function: str) -> Replacement:
 
 
 def _matmul(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> Any:
-    shapes_of(sdfg, "matmul", (a, b))
-    return _DACE.getop("Array", "MatMult")(visitor, sdfg, state, a, b)
+    """Add a product; DaCe compares extents by SymPy's assumptions, whose import takes 0.1 s."""
+    left, right = shapes_of(sdfg, "matmul", (a, b))
+    if 1 <= len(left) <= 2 and 1 <= len(right) <= 2 and equal(left[-1], right[0]):
+        return _EINSUMS["dot"](visitor, sdfg, state, a, b)
+    return _dace_matmul(visitor, sdfg, state, a, b)
 
 
 def _copy(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
@@ -271,6 +275,9 @@ METHODS: dict[str, Replacement] = {
     "astype": _astype,
     "copy": _copy,
 }
+
+#: Operators of two arrays.
+OPERATORS: dict[str, Replacement] = {"MatMult": _matmul}
 
 #: Attributes of arrays.
 ATTRIBUTES: dict[str, Replacement] = {"T": _EINSUMS["transpose"]}
