@@ -28,8 +28,8 @@ from dace_redist.transformations.patterns import (
     is_used_after,
     output_of,
     same,
+    with_values,
 )
-from dace_redist.transformations.problems import with_values
 from dace_redist.transformations.stock import remove_unused
 
 #: Names of operators, by their names in MPI and in DaCe.
