@@ -37,6 +37,11 @@ def checked_sdfg(given: Any, caller: str) -> SDFG:
     raise TypeError(f"{caller} takes an SDFG, got {type(given).__name__}{remedy}")
 
 
+def redistributions(sdfg: SDFG) -> list[tuple[Redistribute, SDFGState]]:
+    """Return the redistributions of an SDFG and of its nested SDFGs, with their states."""
+    return [(node, state) for node, state in sdfg.all_nodes_recursive() if isinstance(node, Redistribute)]
+
+
 def is_plain(node: Any) -> bool:
     """True for a blocking redistribution of a whole tensor over the world between known distributions."""
     special = isinstance(node, Redistribute) and (node.region or node.nonblocking)
