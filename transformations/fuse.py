@@ -17,7 +17,6 @@ from dace_redist.library_nodes.node import INPUT, OUTPUT, simplified
 from dace_redist.transformations.patterns import (
     OfRedistribute,
     absorb,
-    can_compute,
     input_of,
     is_only_used_between,
     is_plain,
@@ -128,7 +127,7 @@ class FuseTranspose(OfRedistribute):
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if the redistribution can include the transposition."""
         node, after = self.node, expr_index == 0
-        if not (can_compute(node) and is_only_used_between(graph, sdfg, self.between)) or (after and node.beta != 0):
+        if not (is_plain(node) and is_only_used_between(graph, sdfg, self.between)) or (after and node.beta != 0):
             return False
         distribution = node.distributions()[1 if after else 0]
         if not isinstance(distribution, Distribution) or len(distribution.shape) != 2:

@@ -43,14 +43,9 @@ def redistributions(sdfg: SDFG) -> list[tuple[Redistribute, SDFGState]]:
 
 
 def is_plain(node: Any) -> bool:
-    """True for a blocking redistribution of a whole tensor over the world between known distributions."""
+    """True for a blocking redistribution of a whole tensor over the world."""
     special = isinstance(node, Redistribute) and (node.region or node.nonblocking)
-    return not (node.given_at_run_time or special or {*COMMUNICATORS} & set(node.in_connectors))
-
-
-def can_compute(node: Redistribute) -> bool:
-    """True for a plain redistribution of whole elements, which it can convert, scale and reduce."""
-    return is_plain(node) and bool(node.element_bytes == 0)
+    return not (special or {*COMMUNICATORS} & set(node.in_connectors))
 
 
 def input_of(node: nodes.Node, state: SDFGState, connector: str = INPUT) -> Any:

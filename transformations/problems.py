@@ -52,8 +52,7 @@ def problems_of(
     :param where: Selection of nodes, as for :func:`dace_redist.set_strategy`.
     :param memory: Kind of memory of the arrays, one of ``MEMORIES``, except arrays on the GPU in the SDFG; default: as
         in the SDFG.
-    :raises ValueError: If the SDFG has no redistribution, if a symbol has no value or a name is not a symbol, or if
-        the distributions of a node are given at run time; names the node.
+    :raises ValueError: If the SDFG has no redistribution, or if a symbol has no value or a name is not a symbol.
     :raises TypeError: If a value is not an integer.
     """
     values = checked_symbols(sdfg, symbols)
@@ -86,13 +85,8 @@ def problem_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], 
 
     :param memory: Kind of memory of its arrays, unless the SDFG has one on the GPU; default: as in the SDFG. Arguments
         of the caller in main memory count as ordinary.
-    :raises ValueError: If a symbol has no value, or the distributions are given at run time; names the node.
+    :raises ValueError: If a symbol has no value; names the node.
     """
-    if node.given_at_run_time:
-        raise ValueError(
-            f'Redistribute "{node.label}": its distributions are known only when the program runs; tune them by '
-            "themselves, as dace_redist.tune(dace_redist.schedule(source, target))"
-        )
     values = _values_in(state.sdfg, values)
     source, target = (with_values(node, encoded, values) for encoded in (node.source, node.target))
     (read, _), (written, _) = node.arrays(state.sdfg, state)
