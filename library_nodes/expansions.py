@@ -43,7 +43,6 @@ from dace_redist.library_nodes.redistribute import (
     ORDER_OUTPUT,
     PROGRESS,
     REQUEST,
-    RUN_TIME_CONNECTORS,
     Redistribute,
     RedistributeWait,
 )
@@ -132,20 +131,15 @@ def _plan_tasklet(node: Any, state: SDFGState, plan: _Plan) -> nodes.Tasklet:
 def _arguments(node: DistributedNode, state: SDFGState, field: str, options: str) -> tuple[str, str]:
     """Return global constants, and the members of ``dace_redist::program::Arguments`` after the communicator."""
     constants, members = "", []
-    if node.given_at_run_time:
-        lengths = {e.dst_conn: number(e.data.subset.num_elements_exact()) for e in state.in_edges(node)}
-        members = [braced([connector, lengths[connector]]) for connector in RUN_TIME_CONNECTORS]
-    else:
-        ends = zip(("source", "target"), node.distributions(), node.arrays(state.sdfg, state), strict=True)
-        for side, distribution, (array, subset) in ends:
-            encoded = numbers(distribution.encoded)
-            if len(distribution.encoded) > _LONGEST_INLINE_LIST and not distribution.is_symbolic:
-                constants += f"static const std::int64_t {field}_{side}[] = {encoded};\n"
-                encoded = f"{field}_{side}"
-            extents, strides = zip(*dimensions_of(subset, array.strides, local_ndim(distribution)), strict=True)
-            members += [braced([encoded]), braced([numbers([*extents, *strides])])]
-    element_bytes = node.element_bytes if node.element_bytes != 0 else node.array(INPUT, state).dtype.bytes
-    members += [number(element_bytes), options, *_moved(node, state)]
+    ends = zip(("source", "target"), node.distributions(), node.arrays(state.sdfg, state), strict=True)
+    for side, distribution, (array, subset) in ends:
+        encoded = numbers(distribution.encoded)
+        if len(distribution.encoded) > _LONGEST_INLINE_LIST and not distribution.is_symbolic:
+            constants += f"static const std::int64_t {field}_{side}[] = {encoded};\n"
+            encoded = f"{field}_{side}"
+        extents, strides = zip(*dimensions_of(subset, array.strides, local_ndim(distribution)), strict=True)
+        members += [braced([encoded]), braced([numbers([*extents, *strides])])]
+    members += [number(node.array(INPUT, state).dtype.bytes), options, *_moved(node, state)]
     on_gpu = node.on_gpu(state.sdfg, state)
     members += ["DR_DEVICE_MEMORY" if side else "DR_MAIN_MEMORY" for side in on_gpu] if any(on_gpu) else []
     return constants, ", ".join(members)
@@ -165,18 +159,14 @@ def _moved(node: DistributedNode, state: SDFGState) -> tuple[str, str]:
 
 
 def _known_at_start(node: DistributedNode, state: SDFGState) -> bool:
-    """
-    Return True if the distributions, and all symbols of the plan, are known when the program is initialised.
-
-    That excludes distributions among the arguments, and symbols other than the program's own.
-    """
+    """Return True if all symbols of the plan are known when the program is initialised: they are the program's own."""
     sdfg, used = state.sdfg, set(node.free_symbols)
     for array, subset in node.arrays(sdfg, state):
         used |= symbols_of((*array.strides, *subset.size()))
     used -= set(sdfg.constants)
     changing = {name for edge in sdfg.all_interstate_edges() for name in edge.data.assignments}
     own = sdfg.parent_sdfg is None and used <= set(sdfg.free_symbols) - changing
-    return not node.given_at_run_time and (not used or own)
+    return not used or own
 
 
 def wait_tasklet(node: RedistributeWait, state: SDFGState, sdfg: SDFG, _: str) -> nodes.Tasklet:

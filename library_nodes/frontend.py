@@ -61,12 +61,7 @@ def _redistribute(
     if target_dtype is not None:
         wanted = dtypes.dtype_to_typeclass(element_type(target_dtype).type)
     if out is None:
-        if not node.index_map.covers(target.shape):
-            raise ValueError("redistribute: region leaves a part of the target as it is: pass its array as out")
-        if node.beta != 0:
-            raise ValueError("redistribute: beta needs the array whose elements it scales: pass it as out")
-        storage = sdfg.arrays[array].storage if lies_on_gpu(sdfg.arrays[array]) else dtypes.StorageType.Default
-        out = str(sdfg.add_temp_transient(largest_local_shape(target), wanted, storage=storage)[0])
+        out = _new_target(node, sdfg, array, target, wanted)
     if sdfg.arrays[out].dtype != wanted:
         raise TypeError(f"redistribute: out holds {sdfg.arrays[out].dtype}, but target_dtype is {wanted}")
     state.add_node(node)
@@ -79,6 +74,16 @@ def _redistribute(
             if name not in sdfg.symbols:
                 sdfg.add_symbol(name, symbol.dtype)
     return out
+
+
+def _new_target(node: Redistribute, sdfg: SDFG, array: str, target: AnyDistribution, dtype: dtypes.typeclass) -> str:
+    """Add an array for the part of any rank, on the GPU if ``array`` lies there; return its name."""
+    if not node.index_map.covers(target.shape):
+        raise ValueError("redistribute: region leaves a part of the target as it is: pass its array as out")
+    if node.beta != 0:
+        raise ValueError("redistribute: beta needs the array whose elements it scales: pass it as out")
+    storage = sdfg.arrays[array].storage if lies_on_gpu(sdfg.arrays[array]) else dtypes.StorageType.Default
+    return str(sdfg.add_temp_transient(largest_local_shape(target), dtype, storage=storage)[0])
 
 
 def _built_inside(distribution: Any, sdfg: SDFG) -> Any:

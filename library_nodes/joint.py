@@ -30,7 +30,7 @@ class JointRedistribute(RedistNode, CommNode):
 
     :param name: Label, for error messages.
     :param tensors: A node for each tensor, in no graph; their strategies are ignored.
-    :raises ValueError: If the list is empty, or a node has an op, run-time distributions, or elements in pieces.
+    :raises ValueError: If the list is empty, or a node has an op or is non-blocking.
     """
 
     implementations: dict[str, Any] = {}
@@ -48,10 +48,9 @@ class JointRedistribute(RedistNode, CommNode):
         if not tensors:
             raise ValueError(f"{self.title}: needs at least one tensor")
         for tensor in tensors:
-            if tensor.op or tensor.given_at_run_time or tensor.element_bytes != 0 or tensor.nonblocking:
+            if tensor.op or tensor.nonblocking:
                 raise ValueError(
-                    f"{self.title}: {tensor.title} cannot move with others: op, distributions given at run time, "
-                    "element_bytes and nonblocking are for one tensor"
+                    f"{self.title}: {tensor.title} cannot move with others: op and nonblocking are for one tensor"
                 )
         lists = [(t.source, t.target, t.axes, t.region, (t.alpha, t.beta, int(t.conj))) for t in tensors]
         self.encoded = tuple(number for each in lists for one in each for number in (len(one), *one))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import sympy
@@ -139,10 +139,8 @@ class DistributedNode(RedistNode, CommNode):
     any strides and be larger than the rank's part.
 
     :param name: Label, for error messages.
-    :param source: Distribution of the input; None if not known before the program runs.
+    :param source: Distribution of the input.
     :param target: Distribution of the output, of the same global shape.
-    :param inputs: Connectors in addition to ``_inp_buffer``.
-    :raises ValueError: If only one of the distributions is given.
     """
 
     element_types = (dtypes.bool_, dtypes.float16, *NUMBERS)
@@ -150,22 +148,10 @@ class DistributedNode(RedistNode, CommNode):
 
     source = properties.ShapeProperty(default=(), category="Semantics", desc="Source distribution, encoded")
     target = properties.ShapeProperty(default=(), category="Semantics", desc="Target distribution, encoded")
-    element_bytes = properties.SymbolicProperty(
-        default=0, category="Semantics", desc="Bytes per element moved; 0: those of the arrays' type"
-    )
 
-    def __init__(
-        self,
-        name: str,
-        source: AnyDistribution | None = None,
-        target: AnyDistribution | None = None,
-        inputs: Collection[str] = (),
-    ) -> None:
-        super().__init__(name, inputs={INPUT, *inputs}, outputs={OUTPUT})
-        if (source is None) != (target is None):
-            raise ValueError(f"{self.title}: source and target are both given, or both at run time")
-        if source is not None and target is not None:
-            self.source, self.target = source.encoded, target.encoded
+    def __init__(self, name: str, source: AnyDistribution, target: AnyDistribution) -> None:
+        super().__init__(name, inputs={INPUT}, outputs={OUTPUT})
+        self.source, self.target = source.encoded, target.encoded
 
     @property
     def operand_connectors(self) -> list[str]:
@@ -181,11 +167,6 @@ class DistributedNode(RedistNode, CommNode):
     def free_symbols(self) -> set[str]:
         """Symbols of both distributions, in addition to those of any node."""
         return super().free_symbols | symbols_of((*self.source, *self.target))
-
-    @property
-    def given_at_run_time(self) -> bool:
-        """True if connectors, not properties, provide the distributions."""
-        return False
 
     def distributions(self) -> tuple[AnyDistribution, AnyDistribution]:
         """Return source and target; raise a ValueError if one of them is not valid."""
@@ -215,8 +196,6 @@ class DistributedNode(RedistNode, CommNode):
         self.validate_types(sdfg, state)
         self._validate_communicator(state)
         self._validate_overlap(state)
-        if self.given_at_run_time:
-            return
         ends = self.distributions()
         self._validate_shapes(*ends)
         for side, distribution, (_, subset) in zip(("input", "output"), ends, self.arrays(sdfg, state), strict=True):

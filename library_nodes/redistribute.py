@@ -32,10 +32,6 @@ from dace_redist.strategies import (
 )
 from dace_redist.transform import Transform
 
-#: Connectors of ``int64`` arrays that replace properties at run time: both distributions, encoded, and extents and
-#: strides of the local arrays.
-RUN_TIME_CONNECTORS = ("_source", "_source_local", "_target", "_target_local")
-
 #: Connector of the request, an ``int64``, that a non-blocking node passes to :class:`RedistributeWait`.
 REQUEST = "_request"
 
@@ -63,7 +59,7 @@ class Redistribute(DistributedNode, NonblockingCommNode):
     must not be used.
 
     :param name: Label, for error messages and :func:`dace_redist.set_strategy`.
-    :param source: Distribution of the input; None if given at run time (``RUN_TIME_CONNECTORS``).
+    :param source: Distribution of the input.
     :param target: Distribution of the output, of the same global shape except for ``axes`` and ``region``.
     :param strategy: Name of the strategy.
     :param axes: Source axis of each target axis; None: no permutation.
@@ -109,8 +105,8 @@ class Redistribute(DistributedNode, NonblockingCommNode):
     def __init__(
         self,
         name: str,
-        source: AnyDistribution | None = None,
-        target: AnyDistribution | None = None,
+        source: AnyDistribution,
+        target: AnyDistribution,
         strategy: str | None = None,
         axes: Sequence[int] | None = None,
         region: Sequence[Sequence[Any]] | None = None,
@@ -120,10 +116,9 @@ class Redistribute(DistributedNode, NonblockingCommNode):
         op: str | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(name, source, target, RUN_TIME_CONNECTORS if source is None else ())
-        ndim = len(source.shape) if source is not None else len(axes if axes is not None else (region or [()])[0])
+        super().__init__(name, source, target)
         with self.naming():
-            made = Transform(ndim, _ANY_TYPE, axes=axes, region=region)
+            made = Transform(len(source.shape), _ANY_TYPE, axes=axes, region=region)
         self.axes = list(made.axes or ())
         self.region = tuple(number for part in made.region or () for number in part)
         for factor_name, factor in (("alpha", alpha), ("beta", beta)):
@@ -135,7 +130,7 @@ class Redistribute(DistributedNode, NonblockingCommNode):
     @property
     def index_map(self) -> Transform:
         """Elements that move, and their target indices; without types and factors."""
-        ndim = len(self.axes) or len(self.region) // 3 or len(self.source) and len(self.distributions()[0].shape)
+        ndim = len(self.axes) or len(self.region) // 3 or len(self.distributions()[0].shape)
         parts = [self.region[at * ndim : (at + 1) * ndim] for at in range(3)] if self.region else None
         return Transform(ndim, _ANY_TYPE, axes=self.axes or None, region=parts)
 
@@ -193,15 +188,8 @@ class Redistribute(DistributedNode, NonblockingCommNode):
             super().validate_types(sdfg, state)
         if source != target or not self.is_copy:
             operation = self.operation(sdfg, state)
-            if self.element_bytes != 0 and not operation.is_copy:
-                raise ValueError(f"{self.title}: element_bytes is for elements that are only moved")
             with self.naming(ValueError):
                 operation.check_on_gpu(*self.on_gpu(sdfg, state))
-
-    @property
-    def given_at_run_time(self) -> bool:
-        """True if connectors, not properties, provide the distributions."""
-        return "_source" in self.in_connectors
 
     def set_nonblocking(self, progress: str = PROGRESS[0]) -> None:
         """
@@ -248,9 +236,7 @@ class Redistribute(DistributedNode, NonblockingCommNode):
         if self.nonblocking != (REQUEST in self.out_connectors):
             raise ValueError(f"{self.title}: nonblocking and the connector {REQUEST} go together, see set_nonblocking")
         if self.nonblocking:
-            _validate_integers(self, REQUEST, state, 1)
-        for connector in RUN_TIME_CONNECTORS if self.given_at_run_time else ():
-            _validate_integers(self, connector, state)
+            _validate_request(self, state)
 
 
 @library.node
@@ -280,17 +266,16 @@ class RedistributeWait(RedistNode, Wait):
 
         :raises ValueError: If a check fails; names the node.
         """
-        _validate_integers(self, REQUEST, state, 1)
+        _validate_request(self, state)
         before, after = (self.memlet(connector, state) for connector in (ORDER_INPUT, ORDER_OUTPUT))
         if before.data != after.data:
             raise ValueError(f"{self.title}: {ORDER_INPUT} and {ORDER_OUTPUT} must be one array, got {before}, {after}")
 
 
-def _validate_integers(node: RedistNode, connector: str, state: SDFGState, count: int | None = None) -> None:
-    """Check that an array holds 64-bit integers, so many of them, in main memory."""
-    memlet, array = node.memlet(connector, state), node.array(connector, state)
-    if array.dtype != dtypes.int64 or count not in (None, memlet.subset.num_elements()):
-        wanted = f"hold 64-bit integers, got {memlet.data}" if count is None else f"be one 64-bit integer, got {memlet}"
-        raise ValueError(f"{node.title}: {connector} must {wanted} of {array.dtype}")
+def _validate_request(node: RedistNode, state: SDFGState) -> None:
+    """Check that the request is one 64-bit integer in main memory."""
+    memlet, array = node.memlet(REQUEST, state), node.array(REQUEST, state)
+    if array.dtype != dtypes.int64 or memlet.subset.num_elements() != 1:
+        raise ValueError(f"{node.title}: {REQUEST} must be one 64-bit integer, got {memlet} of {array.dtype}")
     if lies_on_gpu(array):
-        raise ValueError(f"{node.title}: {connector} must lie in main memory, but {memlet.data} has {array.storage}")
+        raise ValueError(f"{node.title}: {REQUEST} must lie in main memory, but {memlet.data} has {array.storage}")

@@ -147,7 +147,9 @@ class _Writer:
         result = "".join(rng.sample(used, rng.randint(0, min(3, len(used)))))
         extents = {letter: extent for extent, own in letters.items() for letter in own}
         name = self._new(tuple(extents[letter] for letter in result))
-        return self._line(depth, f'{name} = np.einsum("{",".join(terms)}->{result}", {", ".join(operands)})')
+        text = f'np.einsum("{",".join(terms)}->{result}", {", ".join(operands)})'
+        # Of one operand NumPy may return a view, which DaCe does not know.
+        return self._line(depth, f"{name} = {text}" if len(operands) > 1 else f"{name} = np.copy({text})")
 
     def _product(self, depth: int) -> list[str]:
         left = self._array(1, 2)
@@ -270,7 +272,7 @@ class _Writer:
         vector = self._any(lambda shape: len(shape) == 1)
         texts: list[tuple[str, Shape]] = []
         if found is not None:
-            texts += [(f"np.diag({found[0]})", found[1][:1]), (f"np.trace({found[0]})", ())]
+            texts += [(f"np.copy(np.diag({found[0]}))", found[1][:1]), (f"np.trace({found[0]})", ())]
             if found[1][0] != "1" and self._dtype == "float64":
                 texts.append((f"{found[0]} + np.eye({found[1][0]})", found[1]))
         if vector is not None:

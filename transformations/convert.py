@@ -16,7 +16,7 @@ from dace.transformation import transformation
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.node import INPUT, OUTPUT, plain_number, simplified, symbols_of
 from dace_redist.transform import Transform
-from dace_redist.transformations.patterns import OfRedistribute, can_compute, is_only_used_between
+from dace_redist.transformations.patterns import OfRedistribute, absorb, is_only_used_between, is_plain
 
 
 class FuseConversion(OfRedistribute):
@@ -44,7 +44,7 @@ class FuseConversion(OfRedistribute):
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if the redistribution can include the map with an equal result."""
         node, after = self.node, expr_index == 0
-        if not (can_compute(node) and is_only_used_between(graph, sdfg, self.between)):
+        if not (is_plain(node) and is_only_used_between(graph, sdfg, self.between)):
             return False
         if (after and (node.beta != 0 or node.op)) or not self._is_whole(graph, sdfg):
             return False
@@ -60,12 +60,7 @@ class FuseConversion(OfRedistribute):
         is_complex = sdfg.arrays[into.data.data].dtype in (dtypes.complex64, dtypes.complex128)
         node.alpha = simplified(node.alpha * scaling.alpha)
         node.conj = node.conj != (scaling.conj and is_complex)
-        if self.expr_index == 0:
-            graph.add_edge(node, OUTPUT, out.dst, out.dst_conn, copy.deepcopy(out.data))
-        else:
-            graph.add_edge(into.src, into.src_conn, node, INPUT, copy.deepcopy(into.data))
-        graph.remove_nodes_from([between, entry, tasklet, leave])
-        sdfg.remove_data(between.data)
+        absorb(node, graph, out if self.expr_index == 0 else into, [between, entry, tasklet, leave])
         return node
 
     def _scaling(self, graph: SDFGState, sdfg: SDFG) -> _Scaling | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from typing import Any
 
@@ -17,7 +16,7 @@ from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.node import INPUT, OUTPUT, simplified
 from dace_redist.transformations.patterns import (
     OfRedistribute,
-    can_compute,
+    absorb,
     input_of,
     is_only_used_between,
     is_plain,
@@ -66,10 +65,7 @@ class FuseRedistributes(transformation.SingleStateTransformation):
         second.source = first.source
         second.alpha = simplified(symbolic.pystr_to_symbolic(str(first.alpha)) * second.alpha)
         second.conj = first.conj != second.conj
-        edge = input_of(first, graph)
-        graph.add_edge(edge.src, edge.src_conn, second, INPUT, copy.deepcopy(edge.data))
-        graph.remove_nodes_from([first, between])
-        sdfg.remove_data(between.data)
+        absorb(second, graph, input_of(first, graph), [first, between])
         return second
 
 
@@ -131,7 +127,7 @@ class FuseTranspose(OfRedistribute):
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if the redistribution can include the transposition."""
         node, after = self.node, expr_index == 0
-        if not (can_compute(node) and is_only_used_between(graph, sdfg, self.between)) or (after and node.beta != 0):
+        if not (is_plain(node) and is_only_used_between(graph, sdfg, self.between)) or (after and node.beta != 0):
             return False
         distribution = node.distributions()[1 if after else 0]
         if not isinstance(distribution, Distribution) or len(distribution.shape) != 2:
@@ -149,14 +145,11 @@ class FuseTranspose(OfRedistribute):
         (into,), (out,) = graph.in_edges(transpose), graph.out_edges(transpose)
         if self.expr_index == 0:
             node.target, node.axes = transposed(target).encoded, list(axes[::-1])
-            graph.add_edge(node, OUTPUT, out.dst, out.dst_conn, copy.deepcopy(out.data))
         else:
             node.source, node.axes = transposed(source).encoded, [1 - axis for axis in axes]
-            graph.add_edge(into.src, into.src_conn, node, INPUT, copy.deepcopy(into.data))
         if node.axes == [0, 1]:
             node.axes = []
-        graph.remove_nodes_from([transpose, between])
-        sdfg.remove_data(between.data)
+        absorb(node, graph, out if self.expr_index == 0 else into, [transpose, between])
         return node
 
 

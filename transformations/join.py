@@ -77,7 +77,7 @@ def join(found: list[Redistribute], state: SDFGState) -> JointRedistribute:
 
 
 def _can_join(node: Redistribute, state: SDFGState) -> bool:
-    single = node.element_bytes != 0 or node.given_at_run_time or node.op or node.nonblocking
+    single = node.op or node.nonblocking
     return not (single or any(node.on_gpu(state.sdfg, state)) or state.entry_node(node) is not None)
 
 

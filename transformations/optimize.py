@@ -18,7 +18,7 @@ from dace_redist.transformations.convert import FuseConversion
 from dace_redist.transformations.fuse import FuseRedistributes, FuseTranspose, RemoveRedistribute
 from dace_redist.transformations.join import independent, join
 from dace_redist.transformations.overlap import OverlapRedistribute
-from dace_redist.transformations.patterns import checked_sdfg, output_of
+from dace_redist.transformations.patterns import checked_sdfg, output_of, redistributions
 from dace_redist.transformations.problems import checked_symbols, problem_of
 from dace_redist.transformations.reduce import FuseReduceBcast
 from dace_redist.transformations.relabel import RelabelGrid
@@ -58,22 +58,18 @@ def optimize(
     fusions = [RemoveRedistribute, FuseRedistributes, FuseTranspose, FuseConversion, FuseReduceBcast, RelabelGrid]
     sdfg.apply_transformations_repeated(LowerRedistribute, validate=False)
     sdfg.apply_transformations_repeated(fusions, validate=False)
-    for node, state in _redistributions(sdfg):
+    for node, state in redistributions(sdfg):
         group = [other for other in independent(node, state) if _is_short(other, state, values)]
         if node in group and len(group) > 1:
             join(group, state)
     choose_strategies(sdfg, record, comm=comm, symbols=symbols)
     place_in_shared_memory(sdfg)
-    for node, state in _redistributions(sdfg):
+    for node, state in redistributions(sdfg):
         beside = _beside(node, state)
         if beside and OverlapRedistribute.can_be_applied_to(state.sdfg, node=node):
             _start_before(beside, node, state)
     sdfg.validate()
     return sdfg
-
-
-def _redistributions(sdfg: SDFG) -> list[tuple[Redistribute, SDFGState]]:
-    return [(node, state) for node, state in sdfg.all_nodes_recursive() if isinstance(node, Redistribute)]
 
 
 def _is_short(node: Redistribute, state: SDFGState, values: Mapping[str, int]) -> bool:

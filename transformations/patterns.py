@@ -1,20 +1,21 @@
-"""Base of the transformations of one redistribution, and predicates on the nodes and arrays around it."""
+"""Base of the transformations of one redistribution, and what they share: predicates, fusion, values of symbols."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dace import SDFG, SDFGState
+from dace import SDFG, Memlet, SDFGState, symbolic
 from dace.sdfg import nodes
 from dace.sdfg import utils as sdutil
+from dace.sdfg.graph import MultiConnectorEdge
 from dace.transformation import transformation
 from dace.transformation.passes.analysis import StateReachability
 
-from dace_redist.distribution import AnyDistribution
+from dace_redist.distribution import AnyDistribution, decode_distribution
 from dace_redist.library_nodes import Redistribute
-from dace_redist.library_nodes.node import COMMUNICATORS, INPUT, OUTPUT
-from dace_redist.tuning.problem import canonical
+from dace_redist.library_nodes.node import COMMUNICATORS, INPUT, OUTPUT, DistributedNode, plain_number, simplified
 
 
 class OfRedistribute(transformation.SingleStateTransformation):
@@ -36,15 +37,15 @@ def checked_sdfg(given: Any, caller: str) -> SDFG:
     raise TypeError(f"{caller} takes an SDFG, got {type(given).__name__}{remedy}")
 
 
+def redistributions(sdfg: SDFG) -> list[tuple[Redistribute, SDFGState]]:
+    """Return the redistributions of an SDFG and of its nested SDFGs, with their states."""
+    return [(node, state) for node, state in sdfg.all_nodes_recursive() if isinstance(node, Redistribute)]
+
+
 def is_plain(node: Any) -> bool:
-    """True for a blocking redistribution of a whole tensor over the world between known distributions."""
+    """True for a blocking redistribution of a whole tensor over the world."""
     special = isinstance(node, Redistribute) and (node.region or node.nonblocking)
-    return not (node.given_at_run_time or special or {*COMMUNICATORS} & set(node.in_connectors))
-
-
-def can_compute(node: Redistribute) -> bool:
-    """True for a plain redistribution of whole elements, which it can convert, scale and reduce."""
-    return is_plain(node) and bool(node.element_bytes == 0)
+    return not (special or {*COMMUNICATORS} & set(node.in_connectors))
 
 
 def input_of(node: nodes.Node, state: SDFGState, connector: str = INPUT) -> Any:
@@ -89,4 +90,49 @@ def same(source: AnyDistribution, target: AnyDistribution) -> bool:
     """True if two distributions are equivalent."""
     if source.is_symbolic or target.is_symbolic:
         return source == target
-    return canonical(source) == canonical(target)
+    return source.is_equivalent_to(target)
+
+
+def absorb(node: Redistribute, graph: SDFGState, beyond: MultiConnectorEdge[Memlet], absorbed: Iterable[Any]) -> None:
+    """
+    Connect a redistribution to the array beyond the nodes that it replaces, and remove these.
+
+    :param beyond: Edge between the last of these nodes and that array; it comes from the array if the redistribution
+        replaces what was before it.
+    :param absorbed: The nodes. A transient among them is removed from the SDFG.
+    """
+    memlet, absorbed = copy.deepcopy(beyond.data), list(absorbed)
+    if beyond.dst in absorbed:
+        graph.add_edge(beyond.src, beyond.src_conn, node, INPUT, memlet)
+    else:
+        graph.add_edge(node, OUTPUT, beyond.dst, beyond.dst_conn, memlet)
+    graph.remove_nodes_from(absorbed)
+    for access in absorbed:
+        if isinstance(access, nodes.AccessNode):
+            graph.sdfg.remove_data(access.data)
+
+
+def value_of(expression: Any, values: Mapping[str, int]) -> Any:
+    """Return an expression with values for symbols: a number if all of them have one."""
+    expression = symbolic.pystr_to_symbolic(str(expression))
+    known = {s: values[name] for name, s in symbolic.symlist(expression).items() if name in values}
+    return plain_number(simplified(expression.subs(known)) if known else expression)
+
+
+def numbers_of(node: DistributedNode, expressions: Iterable[Any], values: Mapping[str, int]) -> list[int]:
+    """Return expressions of a node in numbers; raise a ValueError that names the symbols without a value."""
+    numbers = [number if isinstance(number, int) else value_of(number, values) for number in expressions]
+    unknown = {name for number in numbers if not isinstance(number, int) for name in symbolic.symlist(number)}
+    if unknown:
+        wanted = ", ".join(f"{name!r}: ..." for name in sorted(unknown))
+        raise ValueError(
+            f'Redistribute "{node.label}": {", ".join(sorted(unknown))} has no value: give symbols={{{wanted}}}'
+        )
+    return numbers
+
+
+def with_values(node: DistributedNode, encoded: Any, values: Mapping[str, int]) -> AnyDistribution:
+    """Return a distribution of a node with values for symbols; raise a ValueError if one has none."""
+    numbers = numbers_of(node, encoded, values)
+    with node.naming(ValueError):
+        return decode_distribution(numbers)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import copy
 import fnmatch
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from dace import symbolic
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
 from dace.sdfg import SDFG, SDFGState
 
-from dace_redist.distribution import AnyDistribution, decode_distribution
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.environment import is_node_shared
-from dace_redist.library_nodes.node import DistributedNode, plain_number, simplified
 from dace_redist.schedule import schedule
+from dace_redist.transformations.patterns import numbers_of, value_of, with_values
 from dace_redist.transformations.stock import label_of, lower
 from dace_redist.tuning.problem import Problem, memory_name
 
@@ -54,8 +52,7 @@ def problems_of(
     :param where: Selection of nodes, as for :func:`dace_redist.set_strategy`.
     :param memory: Kind of memory of the arrays, one of ``MEMORIES``, except arrays on the GPU in the SDFG; default: as
         in the SDFG.
-    :raises ValueError: If the SDFG has no redistribution, if a symbol has no value or a name is not a symbol, or if
-        the distributions of a node are given at run time; names the node.
+    :raises ValueError: If the SDFG has no redistribution, or if a symbol has no value or a name is not a symbol.
     :raises TypeError: If a value is not an integer.
     """
     values = checked_symbols(sdfg, symbols)
@@ -88,13 +85,8 @@ def problem_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], 
 
     :param memory: Kind of memory of its arrays, unless the SDFG has one on the GPU; default: as in the SDFG. Arguments
         of the caller in main memory count as ordinary.
-    :raises ValueError: If a symbol has no value, or the distributions are given at run time; names the node.
+    :raises ValueError: If a symbol has no value; names the node.
     """
-    if node.given_at_run_time:
-        raise ValueError(
-            f'Redistribute "{node.label}": its distributions are known only when the program runs; tune them by '
-            "themselves, as dace_redist.tune(dace_redist.schedule(source, target))"
-        )
     values = _values_in(state.sdfg, values)
     source, target = (with_values(node, encoded, values) for encoded in (node.source, node.target))
     (read, _), (written, _) = node.arrays(state.sdfg, state)
@@ -102,7 +94,7 @@ def problem_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], 
         memory = memory_name(*node.on_gpu(state.sdfg, state), "gpu")
     elif memory is None:
         memory = memory_name(is_node_shared(read), is_node_shared(written))
-    axes, region = node.axes or None, [_numbers(node, part, values) for part in node.index_map.region or ()] or None
+    axes, region = node.axes or None, [numbers_of(node, part, values) for part in node.index_map.region or ()] or None
     return Problem(schedule(source, target, dtype=read.dtype, axes=axes, region=region), memory)
 
 
@@ -113,29 +105,5 @@ def _values_in(sdfg: SDFG, values: Mapping[str, int]) -> dict[str, int]:
     if outside is None:
         return own | dict(values)
     around = _values_in(sdfg.parent_sdfg, values)
-    mapped = {str(name): _value(expression, around) for name, expression in outside.symbol_mapping.items()}
+    mapped = {str(name): value_of(expression, around) for name, expression in outside.symbol_mapping.items()}
     return own | {name: value for name, value in mapped.items() if isinstance(value, int)}
-
-
-def _value(expression: Any, values: Mapping[str, int]) -> Any:
-    expression = symbolic.pystr_to_symbolic(str(expression))
-    known = {s: values[name] for name, s in symbolic.symlist(expression).items() if name in values}
-    return plain_number(simplified(expression.subs(known)) if known else expression)
-
-
-def _numbers(node: DistributedNode, expressions: Iterable[Any], values: Mapping[str, int]) -> list[int]:
-    numbers = [number if isinstance(number, int) else _value(number, values) for number in expressions]
-    unknown = {name for number in numbers if not isinstance(number, int) for name in symbolic.symlist(number)}
-    if unknown:
-        wanted = ", ".join(f"{name!r}: ..." for name in sorted(unknown))
-        raise ValueError(
-            f'Redistribute "{node.label}": {", ".join(sorted(unknown))} has no value: give symbols={{{wanted}}}'
-        )
-    return numbers
-
-
-def with_values(node: DistributedNode, encoded: Any, values: Mapping[str, int]) -> AnyDistribution:
-    """Return a distribution of a node with values for symbols; raise a ValueError if one has none."""
-    numbers = _numbers(node, encoded, values)
-    with node.naming(ValueError):
-        return decode_distribution(numbers)

@@ -23,13 +23,13 @@ from dace_redist.transform import Transform
 from dace_redist.transformations.patterns import (
     OfRedistribute,
     accesses,
-    can_compute,
     input_of,
+    is_plain,
     is_used_after,
     output_of,
     same,
+    with_values,
 )
-from dace_redist.transformations.problems import with_values
 from dace_redist.transformations.stock import remove_unused
 
 #: Names of operators, by their names in MPI and in DaCe.
@@ -87,14 +87,14 @@ class FuseReduceBcast(OfRedistribute):
 def _reduction_before(node: Redistribute, state: SDFGState, sdfg: SDFG) -> _Reduction | None:
     """Return the reduction that writes the input of a node, if the node can include it."""
     into = input_of(node, state)
-    if not can_compute(node) or node.op or not isinstance(into.src, nodes.AccessNode):
+    if not is_plain(node) or node.op or not isinstance(into.src, nodes.AccessNode):
         return None
     written = _last_write(into.src, state)
     if written is None or is_used_after(sdfg, state, into.data.data):
         return None
     where, result = written
     (writer,) = (edge.src for edge in where.in_edges(result))
-    if isinstance(writer, SumReplicas) and can_compute(writer):
+    if isinstance(writer, SumReplicas) and is_plain(writer):
         source, added = writer.distributions()
         partial, op = input_of(writer, where), "sum"
         fits = same(added, node.distributions()[0])
@@ -163,7 +163,7 @@ def _broadcast_after(
     if not isinstance(out.dst, nodes.AccessNode) or state.in_degree(out.dst) != 1 or state.out_degree(out.dst) != 1:
         return None
     sending = state.out_edges(out.dst)[0].dst
-    if not (can_compute(node) and isinstance(sending, Bcast)) or sending.nonblocking or node.beta != 0:
+    if not (is_plain(node) and isinstance(sending, Bcast)) or sending.nonblocking or node.beta != 0:
         return None
     target = _with_replicas(node.distributions()[1], sending, state, sdfg)
     results = [edge for edge in state.out_edges(sending) if edge.src_conn == "_outbuffer"]

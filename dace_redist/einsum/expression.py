@@ -97,6 +97,8 @@ class Einsum:
         Return the einsum with repeated indices renamed, and the original of each new index.
 
         For ``ii,ij->j`` these are ``ia,ij->j`` and ``{"a": "i"}``.
+
+        :raises ValueError: If there are more than 52 of them.
         """
         free = (letter for letter in string.ascii_letters if letter not in self.indices)
         equal: dict[str, str] = {}
@@ -104,7 +106,9 @@ class Einsum:
         for operand in self.operands:
             places: list[str] = []
             for index in operand:
-                place = next(free) if index in places else index
+                place = next(free, "") if index in places else index
+                if not place:
+                    raise ValueError(f"einsum '{self}': with its diagonals it has more than 52 indices")
                 equal |= {place: index} if place != index else {}
                 places.append(place)
             operands.append("".join(places))

@@ -61,9 +61,10 @@ class Request:
         if not self.done and self._native is not None:
             try:
                 self.done = self._native.test()
-            except Exception:
+            except Exception as error:
                 with contextlib.suppress(Exception):  # frees the library's resources
                     self.wait()
+                self._failure = error
                 raise
         return self.done
 
@@ -75,6 +76,8 @@ class Request:
         :raises RedistributionError: If MPI fails.
         :raises ValueError: If it was waited for before.
         """
+        if self._failure is not None:  # found by test
+            raise self._failure
         if self._native is None:
             raise ValueError("this request was waited for before")
         try:

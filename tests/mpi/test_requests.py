@@ -65,6 +65,8 @@ def test_misuse(comm):
     failing._native.test = lambda: fail("the network is down")
     with pytest.raises(RedistributionError, match="the network is down"):
         failing.test()
+    with pytest.raises(RedistributionError, match="the network is down"):
+        failing.wait()
     made.start(A).wait()  # the library has freed the transfer that failed
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

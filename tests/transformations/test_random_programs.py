@@ -7,7 +7,6 @@ Random programs give what NumPy gives on 1 to 7 simulated ranks, or are refused 
 import os
 import re
 import types
-import warnings
 
 import dace
 import numpy as np
@@ -45,20 +44,12 @@ def runs(seed, folder):
     program = load(random_program(seed), folder, f"random_program_{seed}").program
     rng = np.random.default_rng(seed)
     given = {name: argument(kind, rng) for name, kind in program.f.__annotations__.items()}
+    wanted = by_numpy(program.f, given)
     try:
-        wanted = by_numpy(program.f, given)
-    except ValueError as error:  # np.diag gives an array that cannot be written
-        assert "read-only" in str(error)
-        return True
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            distributed = distribute(program, int(rng.integers(1, 8)), sizes_of(program))
-        except ValueError as error:
-            assert re.match(REFUSED, str(error)) and "\n" not in str(error), f"seed {seed}: {error}"
-            return False
-    if any("NumPy" in str(warning.message) for warning in caught):  # and says where the results differ
-        return True
+        distributed = distribute(program, int(rng.integers(1, 8)), sizes_of(program))
+    except ValueError as error:
+        assert re.match(REFUSED, str(error)) and "\n" not in str(error), f"seed {seed}: {error}"
+        return False
     for name, value in SimulatedRanks(distributed).run(**given).items():
         check(value, wanted[name], f"{name} of seed {seed}")
     return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import string
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,6 +29,13 @@ def test_notation(text, operands, result):
     einsum = Einsum.parse(text)
     assert (einsum.operands, einsum.result) == (operands, result)
     assert Einsum.parse(str(einsum)) == einsum
+
+
+def test_more_indices_than_letters():
+    letters = string.ascii_letters
+    with pytest.raises(ValueError, match="more than 52 indices"):
+        _ = Einsum.parse(f"{letters},aa->").distinct
+    assert Einsum.parse(f"{letters[:-1]},aa->").distinct[1] == {"Z": "a"}
 
 
 @pytest.mark.parametrize(

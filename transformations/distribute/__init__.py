@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from dace import SDFG, properties
+from dace.frontend.python.astutils import function_to_ast
 from dace.frontend.python.parser import DaceProgram
 from dace.transformation import pass_pipeline
 
@@ -22,7 +23,6 @@ from dace_redist.einsum.statement import Statement
 from dace_redist.transformations.distribute.emit import Recipe
 from dace_redist.transformations.distribute.emit.storage import check_for_gpu
 from dace_redist.transformations.distribute.ir import Body, Item, operations, scalars_of
-from dace_redist.transformations.distribute.read.numpy_differences import body_of
 from dace_redist.transformations.distribute.read.simplify import CPP_KEYWORDS, simplify
 from dace_redist.transformations.distribute.read.statements import read_statements
 from dace_redist.transformations.distribute.rewrite import rewrite
@@ -186,8 +186,8 @@ def _simplified(program: Any) -> SDFG:
 
 def _returned_names(function: Callable[..., Any]) -> dict[str, str]:
     """Return the SDFG's names of return values by variable: ``__return``, or ``__return_0`` and so on."""
-    last = body_of(function)[-1:]
-    value = last[0].value if last and isinstance(last[0], ast.Return) else None
+    last = function_to_ast(function)[0].body[0].body[-1]
+    value = last.value if isinstance(last, ast.Return) else None
     if isinstance(value, ast.Name):
         return {value.id: "__return"}
     parts = value.elts if isinstance(value, ast.Tuple) else []

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from dace import data
+from dace.frontend.python.astutils import ASTFindReplace
 from dace.sdfg.state import ConditionalBlock, LoopRegion
 
 from dace_redist.einsum.statement import Statement
@@ -155,23 +156,12 @@ def scalars_of(body: Body) -> set[str]:
 
 def renamed(code: str, values: Mapping[str, str]) -> str:
     """Replace names by expressions in Python code; ``name[0]`` of such a name counts as the name."""
-    if not values:
-        return code
-    return ast.unparse(_Renaming({name: ast.parse(text, mode="eval").body for name, text in values.items()}).of(code))
+    return ast.unparse(_Renaming(dict(values)).visit(ast.parse(code))) if values else code
 
 
-class _Renaming(ast.NodeTransformer):
-    def __init__(self, values: Mapping[str, ast.expr]) -> None:
-        self._values = values
-
-    def of(self, code: str) -> ast.AST:
-        return ast.fix_missing_locations(self.visit(ast.parse(code)))  # type: ignore[no-any-return]
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:  # noqa: N802
-        return self._values.get(node.id, node)
-
+class _Renaming(ASTFindReplace):  # type: ignore[misc]
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:  # noqa: N802
         first = isinstance(node.slice, ast.Constant) and node.slice.value == 0
-        if first and isinstance(node.value, ast.Name) and node.value.id in self._values:
-            return self._values[node.value.id]
+        if first and isinstance(node.value, ast.Name) and node.value.id in self.repldict:
+            return self.visit(node.value)  # type: ignore[no-any-return]
         return self.generic_visit(node)

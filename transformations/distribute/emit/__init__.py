@@ -17,6 +17,7 @@ from dace_redist.transformations.distribute.emit.sdfg import emit_program
 from dace_redist.transformations.distribute.emit.storage import place_on_gpu, place_transients
 from dace_redist.transformations.distribute.ir import Body
 from dace_redist.transformations.distribute.shapes import logical_shape
+from dace_redist.transformations.patterns import redistributions
 from dace_redist.transformations.reduce import fuse_sums
 
 
@@ -85,18 +86,17 @@ def _take_strategies(target: SDFG, source: SDFG) -> None:
     A redistribution without a counterpart gets them if they are equal for all others.
     """
     known: dict[Any, list[dict[str, Any]]] = {}
-    for key, node in _redistributions(source):
-        known.setdefault(key, []).append({name: getattr(node, name) for name in ("implementation", *OPTIONS)})
+    for node, _ in redistributions(source):
+        known.setdefault(_key(node), []).append({name: getattr(node, name) for name in ("implementation", *OPTIONS)})
     every = [chosen for choices in known.values() for chosen in choices]
     common = every[:1] if all(chosen == every[0] for chosen in every) else []
-    for key, node in _redistributions(target):
-        choices = known.get(key, common)
+    for node, _ in redistributions(target):
+        choices = known.get(_key(node), common)
         chosen = choices.pop(0) if len(choices) > 1 else next(iter(choices), {})
         for name, value in chosen.items():
             setattr(node, name, value)
 
 
-def _redistributions(sdfg: SDFG) -> list[tuple[Any, Redistribute]]:
-    """Return each redistribution with its key: its label and its ends."""
-    found = [node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, Redistribute)]
-    return [((node.label, str(node.source), str(node.target)), node) for node in found]
+def _key(node: Redistribute) -> tuple[str, str, str]:
+    """Return the label of a redistribution and its ends: alike in programs for several sizes."""
+    return node.label, str(node.source), str(node.target)

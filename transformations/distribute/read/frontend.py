@@ -18,6 +18,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import dace
@@ -31,7 +32,6 @@ from dace.subsets import Range
 
 from dace_redist.transformations.distribute.read import numpy_functions, numpy_reductions
 from dace_redist.transformations.distribute.read.location import source_line
-from dace_redist.transformations.distribute.read.numpy_differences import warn_of_names
 from dace_redist.transformations.distribute.read.simplify import naming_invalid_statements, remove_report, simplify
 
 _DACE = os.path.join(os.path.dirname(dace.__file__), "")
@@ -54,7 +54,7 @@ _add_read_slice = _dace(ProgramVisitor, "_add_read_slice")
 _add_state = _dace(ProgramVisitor, "_add_state")
 _create_callback = _dace(ProgramVisitor, "create_callback")
 _nested_state = _dace(NestedCall, "add_state")
-_tables = [_dace(op_repository.Replacements, name) for name in ("_rep", "_method_rep", "_attr_rep")]
+_tables = [_dace(op_repository.Replacements, name) for name in ("_rep", "_method_rep", "_attr_rep", "_oprep")]
 
 
 def parse(program: DaceProgram) -> SDFG:
@@ -66,9 +66,8 @@ def parse(program: DaceProgram) -> SDFG:
     programs with DaCe nor print meanwhile, since the replaced functions are global to the process.
 
     :raises ValueError: If a statement cannot be read; names it.
-    :warns UserWarning: If DaCe's result differs from NumPy's; names the statement.
+    :warns UserWarning: If the element type of a sum or mean differs from NumPy's; names the statement.
     """
-    warn_of_names(program.f)
     with _parsing, _replaced(), naming_invalid_statements(), _naming_the_statement(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Performance warning: Automatically creating callback")  # an error follows
         sdfg = program.to_sdfg(simplify=False, use_cache=False)
@@ -88,6 +87,7 @@ def _replaced() -> Iterator[None]:
         numpy_functions.FUNCTIONS | numpy_reductions.FUNCTIONS,
         {(kind, name): method for kind in kinds for name, method in methods.items()},
         {(kind, name): attribute for kind in kinds for name, attribute in numpy_functions.ATTRIBUTES.items()},
+        {(*ends, name): op for ends in product(kinds, kinds) for name, op in numpy_functions.OPERATORS.items()},
     ]
     before = [dict(table) for table in _tables]
     try:

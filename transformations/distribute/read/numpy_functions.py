@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Callable, Sequence
 from string import ascii_letters
 from typing import Any
@@ -14,8 +16,8 @@ from dace.sdfg import nodes
 
 from dace_redist.einsum.expression import Einsum
 from dace_redist.library_nodes.indexed import RESULT
-from dace_redist.transformations.distribute.read.numpy_differences import warning_of_integers
-from dace_redist.transformations.distribute.shapes import common_type, is_complex
+from dace_redist.transformations.distribute.read.location import source_line
+from dace_redist.transformations.distribute.shapes import common_type, equal, is_complex
 
 #: Replacement of a function, as in DaCe: a function of the visitor, the SDFG, the state, and the arguments.
 Replacement = Callable[..., Any]
@@ -23,6 +25,7 @@ Shape = tuple[Any, ...]
 
 _DACE = op_repository.Replacements
 _dace_astype = _DACE.get_method("Array", "astype")
+_dace_matmul = _DACE.getop("Array", "MatMult")
 
 # What all functions need
 
@@ -76,6 +79,32 @@ def add_map(
         external_edges=True,
     )
     return ends[1]
+
+
+def warning_of_integers(name: str, function: Replacement) -> Replacement:
+    """
+    Return a function of arrays that warns if the result type differs from NumPy's, as for integers.
+
+    :param name: ``"sum"``, ``"mean"`` or ``"trace"``.
+    :param function: Its replacement.
+    """
+
+    @functools.wraps(function)
+    def add(visitor: Any, sdfg: SDFG, state: SDFGState, array: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(array, str) and array in sdfg.arrays:
+            dtype = sdfg.arrays[array].dtype.as_numpy_dtype()
+            ones = np.ones((1, 1), dtype)
+            wanted = (np.mean(ones) if name == "mean" else np.sum(ones)).dtype
+            if wanted != dtype and dtype.kind in ("biu" if name == "mean" else "iu"):
+                warnings.warn(
+                    f"{source_line(visitor.current_lineinfo)}: the {name} of {array} is {dtype} here, but {wanted} in "
+                    f"NumPy; take that of {array}.astype(np.{wanted})",
+                    UserWarning,
+                    stacklevel=2,
+                )
+        return function(visitor, sdfg, state, array, *arguments, **options)
+
+    return add
 
 
 # Functions that are einsums
@@ -204,8 +233,11 @@ def _named(function: str) -> Replacement:
 
 
 def _matmul(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> Any:
-    shapes_of(sdfg, "matmul", (a, b))
-    return _DACE.getop("Array", "MatMult")(visitor, sdfg, state, a, b)
+    """Add a product; DaCe compares extents by SymPy's assumptions, whose import takes 0.1 s."""
+    left, right = shapes_of(sdfg, "matmul", (a, b))
+    if 1 <= len(left) <= 2 and 1 <= len(right) <= 2 and equal(left[-1], right[0]):
+        return _EINSUMS["dot"](visitor, sdfg, state, a, b)
+    return _dace_matmul(visitor, sdfg, state, a, b)
 
 
 def _copy(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
@@ -243,6 +275,9 @@ METHODS: dict[str, Replacement] = {
     "astype": _astype,
     "copy": _copy,
 }
+
+#: Operators of two arrays.
+OPERATORS: dict[str, Replacement] = {"MatMult": _matmul}
 
 #: Attributes of arrays.
 ATTRIBUTES: dict[str, Replacement] = {"T": _EINSUMS["transpose"]}

@@ -14,7 +14,6 @@ from dace.frontend.python.nested_call import NestedCall
 from dace.libraries.standard.nodes.reduce import Reduce
 
 from dace_redist.library_nodes.indexed import LinearSolve
-from dace_redist.transformations.distribute.read.numpy_differences import warning_of_integers
 from dace_redist.transformations.distribute.read.numpy_functions import (
     Replacement,
     Shape,
@@ -24,6 +23,7 @@ from dace_redist.transformations.distribute.read.numpy_functions import (
     new_array,
     operand_shape,
     shapes_of,
+    warning_of_integers,
 )
 from dace_redist.transformations.distribute.shapes import common_type, is_complex, neutral_element
 
@@ -148,31 +148,26 @@ def _positions(
 
 
 def _invert(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
-    (shape,) = _shapes_of_system(sdfg, "linalg.inv", a)
-    return _add_solver(visitor, sdfg, state, LinearSolve("inv", "ij->ji"), shape, a)
+    return _linear_system(visitor, sdfg, state, "inv", a)
 
 
 def _solve(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> str:
+    return _linear_system(visitor, sdfg, state, "solve", a, b)
+
+
+def _linear_system(visitor: Any, sdfg: SDFG, state: SDFGState, function: str, *operands: str) -> str:
     """Add a linear system; DaCe supports neither vectors nor operands of different types."""
-    _, shape = _shapes_of_system(sdfg, "linalg.solve", a, b)
-    node = LinearSolve("solve", "ij,i->j" if len(shape) == 1 else "ij,ik->jk")
-    return _add_solver(visitor, sdfg, state, node, shape, a, b)
-
-
-def _shapes_of_system(sdfg: SDFG, function: str, *operands: str) -> list[Shape]:
-    matrix, *right = shapes = shapes_of(sdfg, function, operands)
+    matrix, *right = shapes = shapes_of(sdfg, f"linalg.{function}", operands)
     square = len(matrix) == 2 and matrix[0] == matrix[1]
     if not square or any(len(b) not in (1, 2) or b[0] != matrix[0] for b in right):
         columns = " and a vector or matrix of as many rows" if right else ""
-        raise ValueError(f"np.{function} takes a square matrix{columns}, got {' and '.join(map(str, shapes))}")
-    return shapes
-
-
-def _add_solver(visitor: Any, sdfg: SDFG, state: SDFGState, node: LinearSolve, shape: Shape, *operands: str) -> str:
+        raise ValueError(f"np.linalg.{function} takes a square matrix{columns}, got {' and '.join(map(str, shapes))}")
     dtype = common_type([sdfg.arrays[operand].dtype for operand in operands])
     if np.issubdtype(dtype.type, np.integer):
         dtype = dtypes.float64  # as NumPy does
-    output = new_array(visitor, sdfg, shape, dtype)
+    output = new_array(visitor, sdfg, shapes[-1], dtype)
+    einsum = "ij->ji" if not right else "ij,i->j" if len(right[0]) == 1 else "ij,ik->jk"
+    node = LinearSolve(function, einsum)
     return add_node(visitor, sdfg, state, node, dict(zip(node.operand_connectors, operands, strict=True)), output)
 
 

@@ -250,8 +250,8 @@ class DistributedProgram:
         """
         Run the program. Collective; the first run compiles it unless :meth:`compile` did.
 
-        With arguments on the GPU, a run is ordered on their stream, after work enqueued before and ahead of work
-        enqueued afterwards.
+        Call it in Python's main thread, in which errors of steps are raised. With arguments on the GPU, a run is
+        ordered on their stream, after work enqueued before and ahead of work enqueued afterwards.
 
         :param local: This rank's part of each input, with shape and type of :attr:`inputs` (scalars may be numbers).
             Tensors that the program writes in place are changed; they may be given also if they are outputs only.

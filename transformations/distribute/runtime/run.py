@@ -15,6 +15,7 @@ from dace_redist.distribution import Distribution
 from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective import check_same, together
 from dace_redist.mpi.launch import check_launcher
+from dace_redist.redistribution import whole as whole_tensors
 from dace_redist.redistribution.arrays import ArrayView, array_view, is_foreign
 from dace_redist.redistribution.device_arrays import DeviceArray
 from dace_redist.redistribution.planning import plan
@@ -148,7 +149,8 @@ def _arrays(program: DistributedProgram, local: Mapping[str, Any], rank: int) ->
             like = next((array for array in local.values() if _lies_on_gpu(array)), None)
             arrays[name] = new_array(like, tensor.distribution.local_shape(rank), tensor.dtype, "gpu")
         else:
-            arrays[name] = _empty(tensor.distribution.local_shape(rank) if tensor.shape else (1,), tensor.dtype)
+            shape = tensor.distribution.local_shape(rank) if tensor.shape else (1,)
+            arrays[name] = new_array(None, shape, tensor.dtype, "cpu", shared=True)
     return arrays
 
 
@@ -195,11 +197,6 @@ def _check_apart(arrays: Mapping[str, ArrayView], written: Collection[str]) -> N
                 raise ValueError(f"run: {name} is written in place, but shares memory with {other}; pass a copy")
 
 
-def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return a new array, in node-shared memory if it is large enough to benefit."""
-    return new_array(None, shape, dtype, "cpu", shared=True)
-
-
 def scatter(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any], comm: Any) -> dict[str, Any]:
     """Cut this rank's parts out of whole tensors; see :meth:`DistributedProgram.scatter`."""
     tensors: dict[str, DistributedTensor] = {}
@@ -216,13 +213,10 @@ def scatter(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[s
             raise ValueError(f"scatter: no rank has {name}")
         if len(holders) == comm.size:
             part = tensor.distribution.local(given[name], comm.rank)
-            parts[name] = _empty(part.shape, part.dtype)
+            parts[name] = new_array(None, part.shape, part.dtype, "cpu", shared=True)
             parts[name][...] = part
         else:
-            source = _on_one_rank(tensor, holders[0])
-            whole = given[name] if comm.rank == holders[0] else None
-            with plan(source, tensor.distribution, tensor.dtype, comm=comm) as redistribution:
-                parts[name] = redistribution(whole)
+            parts[name] = whole_tensors.scatter(given.get(name), tensor.distribution, comm, holders[0])
     with together(comm):
         for name in program.gpu_arguments & parts.keys():
             parts[name] = DeviceArray.from_numpy(parts[name])
@@ -277,8 +271,7 @@ def gather(program: DistributedProgram, name: str | None, local: Any, comm: Any 
             raise ValueError(f"gather: rank {comm.rank} holds {shape} of {tensor.name}, got {part.shape}")
     if not tensor.shape:
         part = part.reshape(-1)[: shape[0]]  # a rank that holds none of a scalar may have passed one
-    with plan(tensor.distribution, _on_one_rank(tensor, 0), tensor.dtype, comm=comm) as redistribution:
-        whole = redistribution(part)
+    whole = whole_tensors.gather(part, tensor.distribution, comm)
     return whole.reshape(tensor.whole_shape) if comm.rank == 0 else None
 
 
@@ -290,7 +283,3 @@ def _in_main_memory(array: Any) -> Any:
     everything = Distribution(view.shape, (1,))
     with plan(everything, everything, view.dtype, comm=MPI.COMM_SELF, device=("gpu", "cpu")) as copying:
         return np.asarray(copying(array))
-
-
-def _on_one_rank(tensor: DistributedTensor, rank: int) -> Distribution:
-    return Distribution(tensor.distribution.shape, (1,), ranks=(rank,))
