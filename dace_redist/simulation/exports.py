@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from dace_redist.simulation.exchange import Job
-from dace_redist.simulation.network import Dragonfly, FatTree, Network, Torus
+from dace_redist.simulation.network import Dragonfly, FatTree, Network, Switch, Torus
 from dace_redist.simulation.operations import Operation, RankOperations
 
 _HOW_TO_GET = "it comes with SimGrid: apt-get install simgrid libsimgrid-dev, or https://simgrid.org"
@@ -165,7 +165,9 @@ def _topology(network: Network) -> str:
     def times(rate: float) -> int:
         return max(1, round(rate / network.link))
 
-    if isinstance(network, FatTree):
+    if isinstance(network, Switch):
+        name, parameters = "FAT_TREE", f"1;{network.ports};1;1"
+    elif isinstance(network, FatTree):
         counts = [1, *([times(network.trunk)] * (len(network.down) - 1))]
         lists = (",".join(map(str, values)) for values in (network.down, network.up, counts))
         name, parameters = "FAT_TREE", ";".join([str(len(network.down)), *lists])
