@@ -12,8 +12,8 @@ from typing import Any
 from dace_redist.report.canvas import save
 from dace_redist.schedule import Schedule
 from dace_redist.simulation.exchange import Exchange, Job
+from dace_redist.simulation.exports import RankOperations, exchange_operations
 from dace_redist.simulation.machine import Machine
-from dace_redist.simulation.operations import RankOperations, exchange_operations
 from dace_redist.strategies import DEFAULT_STRATEGY, STRATEGIES, find_strategy
 from dace_redist.tuning.cost_model import Estimate
 from dace_redist.tuning.problem import MAIN_MEMORIES, check_memory
