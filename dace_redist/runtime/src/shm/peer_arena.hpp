@@ -60,8 +60,8 @@ bool sleep_until_ring(Bell& bell, std::uint32_t rings, std::int64_t nanoseconds)
 /// not lost. \param look  returns whether there was something to do. \return what it returned.
 template <class Look>
 bool look_or_sleep(Bell& bell, std::int64_t nanoseconds, const Look& look) {
-  bell.sleepers.store(1, std::memory_order_seq_cst);
   const std::uint32_t rings = bell.rings.load(std::memory_order_seq_cst);
+  bell.sleepers.store(1, std::memory_order_seq_cst);  // after the load: a ring that resets it changes `rings`
   return look() || (sleep_until_ring(bell, rings, nanoseconds) && look());
 }
 
