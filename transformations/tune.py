@@ -43,8 +43,9 @@ def tune(
     :param symbols: Values of the symbols in an SDFG's sizes.
     :param where: Selection of nodes of an SDFG, as for :func:`dace_redist.set_strategy`; default: all.
     :param memory: Kind of memory: ``"ordinary"``; node-shared as of :func:`dace_redist.shared_empty`,
-        ``"shared-source"``, ``"shared-target"`` or ``"shared-both"``; or on the GPUs of the ranks, ``"gpu"`` (both), ``"gpu-source"`` or
-        ``"gpu-target"``. Default, and for arrays on the GPU in an SDFG: as in the SDFG, else ordinary.
+        ``"shared-source"``, ``"shared-target"`` or ``"shared-both"``; or on the GPUs of the ranks, ``"gpu"`` (both),
+        ``"gpu-source"`` or ``"gpu-target"``. Default, and for arrays on the GPU in an SDFG: as in the SDFG, else
+        ordinary.
     :param strategies: Names of the strategies to try; default: all.
     :param options: Values to try by option, as ``{"chunk_bytes": [1 << 20, 8 << 20]}``; default: those of
         :data:`dace_redist.strategies.OPTIONS`.

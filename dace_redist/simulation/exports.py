@@ -126,7 +126,7 @@ def write_traces(ranks: RankOperations, job: Job, folder: Path) -> None:
 def replay(folder: Path, ranks: int, timeout: float | None = None) -> float:
     """Let SMPI replay the traces of a folder, and return the simulated seconds; a RuntimeError if it cannot."""
     if shutil.which("smpirun") is None:
-        raise RuntimeError(f"the traces in {folder} cannot be replayed, for there is no command smpirun: {_HOW_TO_GET}")
+        raise RuntimeError(f"the traces in {folder} cannot be replayed: the command smpirun is missing: {_HOW_TO_GET}")
     done = subprocess.run(_command(ranks), cwd=folder, capture_output=True, text=True, timeout=timeout)
     found = re.search(r"Simulation time ([0-9.eE+-]+)", done.stdout + done.stderr)
     if done.returncode != 0 or found is None:
@@ -149,7 +149,7 @@ def write_goal(ranks: RankOperations, count: int, path: Path) -> None:
 
 
 def _all_ranks(ranks: RankOperations, count: int) -> RankOperations:
-    """Ranks with their operations, and those that have none."""
+    """Yield all ranks with their operations, idle ranks last."""
     idle = set(range(count))
     for rank, operations in ranks:
         idle.discard(rank)
@@ -202,7 +202,7 @@ def _goal(operations: Iterable[Operation]) -> Iterator[str]:
 
 
 def _elements(nbytes: int) -> str:
-    """Number and type of a message's elements."""
+    """Return number and type of a message's elements."""
     return f"{nbytes} {_BYTE}" if nbytes < _LONGEST else f"{-(-nbytes // 8)} {_LONG}"
 
 

@@ -82,7 +82,7 @@ def compose(path: Path, where: str) -> yaml.Node:
     try:
         node = yaml.compose(path.read_text(), yaml.SafeLoader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{where} is no YAML: {' '.join(str(error).split())}") from None
+        raise ValueError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from None
     if node is None:
         raise ValueError(f"{where} is empty, expected fields such as 'nodes: 4'")
     return node

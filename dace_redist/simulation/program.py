@@ -147,7 +147,7 @@ def simulate_plan(
 
     :param machine: Path of a machine file, or name of a machine that ships with the package.
     :param ranks_per_node: Ranks on each node; default: those that it was planned for, else one per core.
-    :param scattered: Whether the nodes lie anywhere in the machine, and not side by side.
+    :param scattered: True if the nodes lie anywhere in the machine, not side by side.
     :param strategy: Moves its tensors; ``"Auto"`` is the default one.
     :raises ValueError: If the machine file is wrong (names the line), the machine is too small, ``ranks_per_node`` is
         less than 1, or the strategy is unknown or cannot leave a node.

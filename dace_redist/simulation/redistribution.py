@@ -83,7 +83,7 @@ def simulate_schedule(
 
     :param machine: Path of a machine file, or name of a machine that ships with the package.
     :param ranks_per_node: Ranks on each node, which fill one node after another; default: one per core.
-    :param scattered: Whether the nodes lie anywhere in the machine, and not side by side.
+    :param scattered: True if the nodes lie anywhere in the machine, not side by side.
     :param memory: Where the arrays lie, one of :data:`dace_redist.tuning.problem.MAIN_MEMORIES`.
     :param strategies: Names of strategies; default: all that the cost model knows. ``"Auto"`` is the default one.
     :raises ValueError: If the machine file is wrong (names the line), the machine is too small, ``ranks_per_node`` is
