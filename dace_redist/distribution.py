@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -12,118 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
-
-#: An extent or grid size: a number, or a symbol of a DaCe program (known when the program runs).
-Size = Any
+from dace_redist.planned_distribution import PlannedDistribution, Size, integers, size
 
 _BLOCKED, _TILED = 0, 1
 _BLOCK_CODES = {"ceil": 0, "balanced": -1}
 _NONE = -1
 
 
-def integers(name: str, values: Any, optional: bool = False) -> tuple[Size, ...]:
-    """Return ``values`` as a tuple of integers or symbols, and Nones if ``optional``."""
-    if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
-        raise TypeError(f"{name} must be a sequence of integers{' and None' if optional else ''}, got {values!r}")
-    if set(map(type, values)) == {int} and -(2**63) <= min(values) and max(values) < 2**63:  # as lists of many ranks
-        return tuple(values)
-    return tuple(None if optional and v is None else _size(f"{name}[{i}]", v) for i, v in enumerate(values))
-
-
-def _size(name: str, value: Any) -> Size:
-    if isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if isinstance(value, int | np.integer):
-        if not -(2**63) <= value < 2**63:
-            raise ValueError(f"{name} must fit 64 bits, got {value}")
-        return int(value)
-    if hasattr(value, "free_symbols"):  # SymPy, and with it DaCe's symbols, without importing either
-        return int(value) if value.is_Integer else value
-    raise TypeError(f"{name} must be an integer, got {value!r}")
-
-
-class _PlannerBacked:
-    """Common part of both kinds of distribution, which asks the planner in C++."""
-
-    shape: tuple[Size, ...]
-
-    @cached_property
-    def encoded(self) -> tuple[Size, ...]:
-        """Numbers that describe the distribution, as C++ takes them (``distribution.hpp``)."""
-        raise NotImplementedError
-
-    @property
-    def is_symbolic(self) -> bool:
-        """True if a size is a symbol, so that only the running program can check and use the distribution."""
-        return not all(issubclass(kind, int) for kind in set(map(type, self.encoded)))
-
-    @cached_property
-    def core(self) -> _core.Distribution:
-        """Planner's object; a ValueError if the numbers describe no distribution, or one of them is a symbol."""
-        if self.is_symbolic:
-            symbols = sorted({str(number) for number in self.encoded if not isinstance(number, int)})
-            raise ValueError(f"{type(self).__name__}: {', '.join(symbols)} must be numbers here, not symbols")
-        return _core.Distribution(list(self.encoded), type(self).__name__)
-
-    @cached_property
-    def encoded_array(self) -> npt.NDArray[np.int64]:
-        """:attr:`encoded` as an array, for C++ to read."""
-        return np.array(self.encoded, dtype=np.int64)
-
-    @property
-    def ranks_needed(self) -> int:
-        """Smallest size of a communicator that holds every rank named."""
-        return int(self.core.ranks_needed)
-
-    def local_shape(self, rank: int) -> tuple[int, ...]:
-        """
-        Return the shape of a rank's local array, in elements; one-dimensional for tiles.
-
-        It is all zeros for a rank outside the distribution, but ``(0,)`` of a tensor of 0 dimensions, as ``()`` is the
-        shape of one element.
-        """
-        return tuple(self.core.local_shape(_size("rank", rank)))
-
-    def owner(self, index: Sequence[int]) -> int:
-        """
-        Return the rank that owns the element of a global index; of several replicas the first.
-
-        :raises ValueError: If the index lies outside the tensor.
-        """
-        return int(self.core.owner(list(integers("index", index))))
-
-    def is_equivalent_to(self, other: AnyDistribution) -> bool:
-        """
-        Return True if every rank's local array has one shape and the same elements in the same places in both.
-
-        :param other: Distribution of a tensor, also one of another kind.
-        """
-        ranks = range(max(self.ranks_needed, other.ranks_needed))
-        return self.shape == other.shape and all(_is_held_alike(self, other, rank) for rank in ranks)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the planner's object, which another process makes again."""
-        return {name: value for name, value in self.__dict__.items() if name != "core"}
-
-    def _check_global(self, array: npt.NDArray[Any]) -> None:
-        if array.shape != self.shape:
-            raise ValueError(f"{type(self).__name__}: the whole tensor has shape {self.shape}, got {array.shape}")
-
-
-def _is_held_alike(one: _PlannerBacked, other: _PlannerBacked, rank: int) -> bool:
-    """Return True if moving the tensor between the distributions moves nothing on this rank."""
-    if one.local_shape(rank) != other.local_shape(rank):
-        return False
-    _, received, kept = _core.rank_schedule(one.core, other.core, rank)
-    blocks = [block for *_, blocks in kept for block in blocks]
-    return not received and all(
-        source == target and (before == after or math.prod(counts) == 1)
-        for source, target, counts, before, after in blocks
-    )
-
-
 @dataclasses.dataclass(frozen=True, eq=True)
-class Distribution(_PlannerBacked):
+class Distribution(PlannedDistribution):
     """
     Tensor split over a process grid in blocks, balanced, uniform or block-cyclic.
 
@@ -176,7 +72,7 @@ class Distribution(_PlannerBacked):
         set_field("grid", grid)
         set_field("dims", integers("dims", dims, optional=True))
         blocks = ("balanced" if b is None else b for b in block)
-        set_field("block", tuple(b if isinstance(b, str) else _size("block", b) for b in blocks))
+        set_field("block", tuple(b if isinstance(b, str) else size("block", b) for b in blocks))
         set_field("ranks", None if ranks is None else integers("ranks", ranks))
         set_field("pins", integers("pins", [None] * len(grid) if pins is None else pins, optional=True))
         self._check()
@@ -305,7 +201,7 @@ def _grid_of(ranks: int | Sequence[int]) -> tuple[tuple[int, ...], Sequence[int]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class TiledDistribution(_PlannerBacked):
+class TiledDistribution(PlannedDistribution):
     """
     Tensor cut into tiles, each with an owner of its own: any irregular placement.
 
@@ -372,7 +268,7 @@ def decode_distribution(encoded: Sequence[Size]) -> AnyDistribution:
 
     :raises ValueError: If the list is too short or of unknown kind.
     """
-    items = [_size("encoded distribution", number) for number in encoded]
+    items = [size("encoded distribution", number) for number in encoded]
     if len(items) > 2 and items[0] == _BLOCKED:
         cuts = np.cumsum([3, items[1], items[2], items[1], items[1], items[2]]).tolist()
         if len(items) <= cuts[-1]:

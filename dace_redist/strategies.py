@@ -84,11 +84,11 @@ class Strategy:
     :param options: Names of the options it takes, see :data:`OPTIONS`.
     :param memory: Buffers that a rank takes besides the arrays, in words.
     :param buffers: Names of these buffers' formulas, see :mod:`dace_redist.strategy_memory`; none if only MPI knows.
-    :param node_aware: Whether it copies directly into, or out of, arrays in node-shared memory.
-    :param on_gpus: Whether it moves arrays on GPUs.
-    :param overlaps: Whether it copies while messages are on their way between nodes.
-    :param joins_messages: Whether messages of several ranks go as one.
-    :param gpu_only: Whether it moves between arrays on GPUs only.
+    :param node_aware: True if it copies directly into, or out of, arrays in node-shared memory.
+    :param on_gpus: True if it moves arrays on GPUs.
+    :param overlaps: True if it copies while messages are in flight between nodes.
+    :param joins_messages: True if messages of several ranks are sent as one.
+    :param gpu_only: True if it moves between arrays on GPUs only.
     """
 
     name: str
@@ -183,12 +183,12 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 def host_strategies() -> tuple[str, ...]:
-    """Return the names of those for arrays in main memory."""
+    """Return the names of the strategies for arrays in main memory."""
     return tuple(name for name, strategy in STRATEGIES.items() if not strategy.gpu_only)
 
 
 def gpu_strategies(both_on_gpu: bool = True) -> tuple[str, ...]:
-    """Return the names of those for arrays on GPUs, of which both or only one lies there."""
+    """Return the names of the strategies for arrays on GPUs: for source and target, or for only one of them."""
     return tuple(
         name for name, strategy in STRATEGIES.items() if strategy.on_gpus and (both_on_gpu or not strategy.gpu_only)
     )
@@ -213,9 +213,8 @@ def find_strategy(name: str) -> Strategy:
         name = DEFAULT_STRATEGY
     if isinstance(name, str) and name in STRATEGIES:
         return STRATEGIES[name]
-    raise ValueError(
-        f"unknown strategy {name!r}{_hint(str(name), STRATEGIES)}; there are Auto, {', '.join(STRATEGIES)}"
-    )
+    hint = _hint(str(name), STRATEGIES)
+    raise ValueError(f"unknown strategy {name!r}{hint}; choose from Auto, {', '.join(STRATEGIES)}")
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
@@ -238,13 +237,12 @@ def check_places(strategy: Strategy, source_on_gpu: bool, target_on_gpu: bool) -
         where = "both are" if both else "the source is" if source_on_gpu else "the target is"
         raise ValueError(
             f"strategy {strategy.name} moves arrays in main memory only, but {where} on a GPU; "
-            f"take {', '.join(gpu_strategies(both))}"
+            f"use {', '.join(gpu_strategies(both))}"
         )
     if strategy.gpu_only and not both:
         where = "the target is" if source_on_gpu else "the source is" if target_on_gpu else "both are"
         raise ValueError(
-            f"strategy {strategy.name} moves between arrays on GPUs, but {where} in main memory; "
-            f"take {DEFAULT_STRATEGY}"
+            f"strategy {strategy.name} moves between arrays on GPUs, but {where} in main memory; use {DEFAULT_STRATEGY}"
         )
 
 

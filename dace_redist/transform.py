@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.distribution import integers
+from dace_redist.planned_distribution import integers
 
 #: Types that are computed with, in the order of ``ElementType`` in the library (``element_type.hpp``), from 1 on.
 COMPUTED_TYPES = (

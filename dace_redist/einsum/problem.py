@@ -68,7 +68,7 @@ class Problem:
     def _check_placements(self) -> None:
         for name, placement in self.placements.items():
             if name not in self.tensors:
-                raise ValueError(f"placements: no tensor is called {name!r}; there are {', '.join(self.tensors)}")
+                raise ValueError(f"placements: no tensor is called {name!r}; choose from {', '.join(self.tensors)}")
             if len(placement.dims) != len(self.sizes[name]):
                 raise ValueError(
                     f"placements: {name!r} has {len(self.sizes[name])} axes, its placement {len(placement.dims)}"

@@ -98,7 +98,7 @@ def _redistribution(given: dict[str, Any]) -> SimulatedRedistribution:
 
 
 def _programs(einsums: str, given: dict[str, Any]) -> list[SimulatedProgram]:
-    """The einsums on each number of ranks, ascending."""
+    """Return the einsums on each number of ranks, ascending."""
     from dace_redist.einsum.planner import plan_einsums
     from dace_redist.simulation.exchange import Job
     from dace_redist.simulation.machine import Machine
@@ -118,7 +118,7 @@ def _programs(einsums: str, given: dict[str, Any]) -> list[SimulatedProgram]:
 
 
 def _sizes(einsums: str, given: dict[str, Any], ranks: int) -> dict[str, int]:
-    """The size of every index on so many ranks."""
+    """Return the size of every index on a number of ranks."""
     from dace_redist.einsum.planner import plan_einsums
     from dace_redist.simulation.scaling import growth
 
@@ -146,14 +146,14 @@ def _check_einsums(given: dict[str, Any]) -> None:
 
 
 def _together(programs: Sequence[SimulatedProgram], weak: bool) -> Any:
-    """One program, or how it scales."""
+    """Return the only program, or the scaling of several."""
     from dace_redist.simulation.scaling import Scaling
 
     return Scaling(programs, weak) if len(programs) > 1 else programs[0]
 
 
 def _export(simulated: SimulatedRedistribution | SimulatedProgram, given: dict[str, Any]) -> float | None:
-    """Writes the traces that are asked for, of most ranks; the time that SimGrid finds, if that is asked for."""
+    """Write the requested traces, of the largest number of ranks; return SimGrid's time if a replay is requested."""
     from dace_redist.simulation import exports
 
     if given["goal"] is not None:

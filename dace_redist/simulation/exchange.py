@@ -26,7 +26,7 @@ class Job:
     Ranks on the nodes of a machine.
 
     :param ranks: Number of ranks, which fill one node after another.
-    :param scattered: Whether the nodes lie anywhere in the machine, and not side by side.
+    :param scattered: True if the nodes lie anywhere in the machine, not side by side.
     :raises ValueError: If the machine has not so many nodes, or none has a rank.
     """
 

@@ -1,8 +1,10 @@
 """
-Writes operations for simulators of messages: SMPI of SimGrid, which also replays them, and LogGOPSim and ATLAHS.
+Operations of each rank, one after another, written for simulators of messages: SMPI of SimGrid, which also replays
+them, and LogGOPSim and ATLAHS.
 
 Formats: https://simgrid.org/doc/latest/app_smpi.html (replay) and platform_examples.html (clusters); GOAL: Hoefler,
-Siebert, Lumsdaine, Group Operation Assembly Language, ICPP 2009. Start reading at: write_traces, write_goal.
+Siebert, Lumsdaine, Group Operation Assembly Language, ICPP 2009. Start reading at: exchange_operations, write_traces,
+write_goal.
 """
 
 from __future__ import annotations
@@ -13,10 +15,13 @@ import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from dace_redist.simulation.exchange import Job
-from dace_redist.simulation.network import Dragonfly, FatTree, Network, Torus
-from dace_redist.simulation.operations import Operation, RankOperations
+import numpy as np
+
+from dace_redist.simulation.exchange import Exchange, Job
+from dace_redist.simulation.network import Dragonfly, FatTree, Network, Switch, Torus
+from dace_redist.strategies import STRATEGIES
 
 _HOW_TO_GET = "it comes with SimGrid: apt-get install simgrid libsimgrid-dev, or https://simgrid.org"
 _SPEED = 1e9  # operations per second of a simulated core: a nanosecond each
@@ -34,6 +39,66 @@ OPTIONS = (
     "--log=root.thresh:error",
     "--log=smpi_replay.thresh:info",
 )
+
+
+class Operation(NamedTuple):
+    """
+    One operation of a rank.
+
+    :param kind: ``"compute"``; ``"send"`` and ``"receive"``, which start a message; ``"wait"`` for one from ``peer``.
+    :param amount: Seconds of work, or bytes of the message; 1 for messages on a node, whose copies count as work.
+    """
+
+    kind: str
+    amount: float = 0
+    peer: int = -1
+
+
+#: Ranks with their operations.
+RankOperations = Iterator[tuple[int, list[Operation]]]
+
+
+def exchange_operations(exchange: Exchange, strategy: str) -> RankOperations:
+    """
+    Return the operations of each rank in a redistribution, node by node.
+
+    A rank starts all receives, packs and sends one message after another, copies within its node, and unpacks messages
+    in ascending order of the senders. Packing, unpacking and latency are spread evenly over the messages.
+
+    :param strategy: One that can move it.
+    :raises ValueError: If it joins messages of several ranks.
+    """
+    if STRATEGIES[strategy].joins_messages:
+        raise ValueError(
+            f"strategy {strategy} joins messages of several ranks, but traces hold those from rank to rank: "
+            "name another strategy"
+        )
+    return _operations(exchange, strategy)
+
+
+def _operations(exchange: Exchange, strategy: str) -> RankOperations:
+    model = exchange.model
+    schedule, node_of = model.problem.schedule, model.node_of
+    sizes = dict[tuple[int, int], int]()
+    senders: list[list[int]] = [[] for _ in range(schedule.ranks)]
+    targets: list[list[int]] = [[] for _ in range(schedule.ranks)]
+    for rank in range(schedule.ranks):
+        for peer, nbytes in np.column_stack(schedule.sent_to(rank)).tolist():
+            if peer != rank:
+                sizes[rank, peer] = nbytes if node_of[rank] != node_of[peer] else 1
+                senders[peer].append(rank)
+                targets[rank].append(peer)
+    for rank, terms in model.terms_of_ranks(strategy):
+        done = [Operation("receive", sizes[peer, rank], peer) for peer in senders[rank]]
+        before = (terms.latency + terms.pack) / max(1, len(targets[rank]))
+        for peer in targets[rank]:
+            done += [Operation("compute", before), Operation("send", sizes[rank, peer], peer)]
+        done.append(Operation("compute", terms.transfer + (0.0 if targets[rank] else before)))
+        for peer in senders[rank]:
+            done += [Operation("wait", peer=peer), Operation("compute", terms.unpack / len(senders[rank]))]
+        if not senders[rank]:
+            done.append(Operation("compute", terms.unpack))
+        yield rank, [one for one in done if one.kind != "compute" or one.amount > 0]
 
 
 def write_traces(ranks: RankOperations, job: Job, folder: Path) -> None:
@@ -61,7 +126,7 @@ def write_traces(ranks: RankOperations, job: Job, folder: Path) -> None:
 def replay(folder: Path, ranks: int, timeout: float | None = None) -> float:
     """Let SMPI replay the traces of a folder, and return the simulated seconds; a RuntimeError if it cannot."""
     if shutil.which("smpirun") is None:
-        raise RuntimeError(f"the traces in {folder} cannot be replayed, for there is no command smpirun: {_HOW_TO_GET}")
+        raise RuntimeError(f"the traces in {folder} cannot be replayed: the command smpirun is missing: {_HOW_TO_GET}")
     done = subprocess.run(_command(ranks), cwd=folder, capture_output=True, text=True, timeout=timeout)
     found = re.search(r"Simulation time ([0-9.eE+-]+)", done.stdout + done.stderr)
     if done.returncode != 0 or found is None:
@@ -84,7 +149,7 @@ def write_goal(ranks: RankOperations, count: int, path: Path) -> None:
 
 
 def _all_ranks(ranks: RankOperations, count: int) -> RankOperations:
-    """Ranks with their operations, and those that have none."""
+    """Yield all ranks with their operations, idle ranks last."""
     idle = set(range(count))
     for rank, operations in ranks:
         idle.discard(rank)
@@ -137,7 +202,7 @@ def _goal(operations: Iterable[Operation]) -> Iterator[str]:
 
 
 def _elements(nbytes: int) -> str:
-    """Number and type of a message's elements."""
+    """Return number and type of a message's elements."""
     return f"{nbytes} {_BYTE}" if nbytes < _LONGEST else f"{-(-nbytes // 8)} {_LONG}"
 
 
@@ -165,7 +230,9 @@ def _topology(network: Network) -> str:
     def times(rate: float) -> int:
         return max(1, round(rate / network.link))
 
-    if isinstance(network, FatTree):
+    if isinstance(network, Switch):
+        name, parameters = "FAT_TREE", f"1;{network.ports};1;1"
+    elif isinstance(network, FatTree):
         counts = [1, *([times(network.trunk)] * (len(network.down) - 1))]
         lists = (",".join(map(str, values)) for values in (network.down, network.up, counts))
         name, parameters = "FAT_TREE", ";".join([str(len(network.down)), *lists])

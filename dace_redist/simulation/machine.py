@@ -78,7 +78,7 @@ class Machine:
         """
         Return the node of each rank; ranks fill one node after another. A ValueError if the machine is too small.
 
-        :param scattered: Whether the nodes are anywhere in the machine; equal at every call.
+        :param scattered: True if the nodes lie anywhere in the machine, at the same places in every call.
         """
         _check_ranks_per_node(ranks_per_node)
         needed = -(-ranks // ranks_per_node)
@@ -133,7 +133,7 @@ def names() -> list[str]:
 
 
 def describes_machine(given: str | os.PathLike[str]) -> bool:
-    """Return whether this is the name of a machine that ships with the package, or a file with fields of one."""
+    """Check for the name of a machine of the package, or a file with fields of a machine."""
     path = Path(given)
     if not path.exists():
         return str(given) in names()

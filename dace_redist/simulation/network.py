@@ -11,10 +11,14 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+import pydantic
+from pydantic import Field
+
+from dace_redist.simulation.quantities import A_RATE, A_TIME, Fields, Rate, Time, Whole, Wholes
 
 Array = npt.NDArray[np.int64]
 #: Of many messages: which of them take a link of a kind, and the numbers of these links.
@@ -30,19 +34,23 @@ class Kind:
     rate: float
 
 
-@dataclasses.dataclass(frozen=True)
-class Network:
-    """
-    A network; rates are in bytes per second.
+#: Rate of links between switches or routers; default: that of a node's link.
+FurtherRate = Annotated[Rate, Field(description=A_RATE)]
 
-    :param link: Rate of a node's link, each way.
-    :param latency: Seconds of a message between neighbours; each further link on the way adds ``hop``.
-    """
 
-    kind: ClassVar[str]
-    link: float
-    latency: float
-    hop: float
+class Network(Fields):
+    """A network; rates are in bytes per second."""
+
+    kind: str
+    link: Rate = Field(description=f"the rate of a node's link, {A_RATE}")
+    latency: Time = Field(description=f"what a message between two nodes takes, {A_TIME}")
+    hop: Time = Field(1e-7, description=f"what each further link on the way adds, {A_TIME}")
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _as_fast_as_links(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        further = [name for name, field in cls.model_fields.items() if field.description == A_RATE]
+        return dict.fromkeys(further, fields.get("link")) | fields
 
     @property
     def nodes(self) -> int:
@@ -61,7 +69,7 @@ class Network:
 
     def between(self, sources: Array, targets: Array) -> Iterator[tuple[int, Stage]]:
         """The links between the nodes' own ones: number of the kind, and which messages take which."""
-        raise NotImplementedError
+        yield from ()
 
     def routes(self, sources: Array, targets: Array) -> Iterator[Stage]:
         """Yield the links of messages between different nodes, stage by stage, as numbers of links of all kinds."""
@@ -86,20 +94,39 @@ class Network:
         return f"{self.kinds[kind].name} {link - int(self._first[kind])}"
 
 
-@dataclasses.dataclass(frozen=True)
+def _number(what: str, least: int = 1) -> Any:
+    return Field(ge=least, description=f"the number of {what}, at least {least}")
+
+
+class Switch(Network):
+    """One switch between all nodes."""
+
+    kind: str = "switch"
+    ports: Whole = _number("nodes at the switch", 2)
+
+    @property
+    def nodes(self) -> int:  # noqa: D102
+        return self.ports
+
+
 class FatTree(Network):
     """
     Switches in levels; the route goes up to the first switch above both nodes, by ports that the target decides.
 
     Source: Zahavi, D-Mod-K Routing Providing Non-Blocking Traffic for Shift Permutations on Real Life Fat Trees, 2010.
-
-    :param down: Per level from below: nodes, or switches, below each switch; ``up``: switches above each of them.
     """
 
-    kind = "fat-tree"
-    down: tuple[int, ...]
-    up: tuple[int, ...]
-    trunk: float
+    kind: str = "fat-tree"
+    down: Wholes = Field(description="a list such as [16, 32]: per level what is below each switch")
+    up: Wholes = Field(description="a list as long as down, {down}, the first 1: per level how many switches are above")
+    trunk: FurtherRate
+
+    @pydantic.field_validator("up")
+    @classmethod
+    def _as_long_as_down(cls, up: tuple[int, ...], info: pydantic.ValidationInfo) -> tuple[int, ...]:
+        if len(up) != len(info.data.get("down", up)) or up[0] != 1:
+            raise ValueError
+        return up
 
     @property
     def nodes(self) -> int:  # noqa: D102
@@ -129,7 +156,6 @@ class FatTree(Network):
                 yield 2 * level + way, (which, (nodes // below * above + switch) * self.up[level] + port)
 
 
-@dataclasses.dataclass(frozen=True)
 class Dragonfly(Network):
     """
     Groups of routers, as Cray's Aries: routers of a chassis, and those in the same slot of the chassis of a group, are
@@ -138,25 +164,24 @@ class Dragonfly(Network):
     The shortest route: to a router that has a cable, along it, and to the router of the target. Cables, and with them
     routers, are taken in turn by the sum of both nodes' numbers. Aries adapts: here all messages of an exchange
     may make a detour within groups, by slots that are taken in turn, too.
-
-    :param chassis_link: Rate between two routers of a chassis; ``group_link`` between two in the same slot.
-    :param detour: Whether messages within a group go by a third slot.
     """
 
-    kind = "dragonfly"
-    groups: int
-    chassis: int
-    routers: int
-    nodes_per_router: int
-    cables: int
-    chassis_link: float
-    group_link: float
-    cable: float
-    detour: bool = False
+    kind: str = "dragonfly"
+    groups: Whole = _number("groups")
+    chassis: Whole = _number("chassis of a group")
+    routers: Whole = _number("routers of a chassis")
+    nodes_per_router: Whole = _number("nodes at a router")
+    cables: Whole = _number("cables between two groups")
+    chassis_link: FurtherRate  # between two routers of a chassis
+    group_link: FurtherRate  # between two in the same slot of the chassis of a group
+    cable: FurtherRate
+    _detour: bool = pydantic.PrivateAttr(False)  # messages within a group go by a third slot
 
     @property
     def routings(self) -> Sequence[Network]:  # noqa: D102
-        return (self, dataclasses.replace(self, detour=True))
+        other = self.model_copy()
+        other._detour = True
+        return (self, other)
 
     @property
     def nodes(self) -> int:  # noqa: D102
@@ -193,7 +218,7 @@ class Dragonfly(Network):
     def _in_group(self, which: Array, start: Array, end: Array, turn: Array) -> Iterator[tuple[int, Stage]]:
         """Within the chassis to a slot, from there to the other chassis, and within it to the router."""
         (box, slot), (box_end, slot_end) = (divmod(router, self.routers) for router in (start, end))
-        third = np.where(start == end, slot, turn % self.routers) if self.detour else slot_end
+        third = np.where(start == end, slot, turn % self.routers) if self._detour else slot_end
         yield from self._in_chassis(which, box, slot, third)
         some = box != box_end
         group, first = divmod(box, self.chassis)
@@ -206,13 +231,12 @@ class Dragonfly(Network):
         yield 2, (which[some], ((box * self.routers + slot) * self.routers + slot_end)[some])
 
 
-@dataclasses.dataclass(frozen=True)
 class Torus(Network):
     """Nodes in a grid whose ends are connected; a message goes along one dimension after another, the shorter way."""
 
-    kind = "torus"
-    dims: tuple[int, ...]
-    trunk: float
+    kind: str = "torus"
+    dims: Wholes = Field(description="a list such as [8, 8, 8]: nodes along each dimension")
+    trunk: FurtherRate
 
     @property
     def nodes(self) -> int:  # noqa: D102
@@ -241,3 +265,12 @@ class Torus(Network):
                     yield 2 + 2 * dim + way, (which, nodes[which])
                 step = np.where(left > 0, np.where(back, -1, 1), 0)
                 at[dim], left = (at[dim] + step) % extent, np.maximum(left - 1, 0)
+
+
+#: Networks by their kinds in machine files.
+KINDS: dict[str, type[Network]] = {
+    "switch": Switch,
+    "fat-tree": FatTree,
+    "dragonfly": Dragonfly,
+    "torus": Torus,
+}

@@ -20,8 +20,8 @@ from dace_redist.report.canvas import save
 from dace_redist.report.units import count, format_bytes, milliseconds, table
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.simulation.exchange import Exchange, Job, LinkUse, busiest
+from dace_redist.simulation.exports import Operation, RankOperations, exchange_operations
 from dace_redist.simulation.machine import Machine
-from dace_redist.simulation.operations import Operation, RankOperations, exchange_operations
 from dace_redist.strategies import find_strategy
 
 #: What a step may be, in the order of figures.
@@ -147,7 +147,7 @@ def simulate_plan(
 
     :param machine: Path of a machine file, or name of a machine that ships with the package.
     :param ranks_per_node: Ranks on each node; default: those that it was planned for, else one per core.
-    :param scattered: Whether the nodes lie anywhere in the machine, and not side by side.
+    :param scattered: True if the nodes lie anywhere in the machine, not side by side.
     :param strategy: Moves its tensors; ``"Auto"`` is the default one.
     :raises ValueError: If the machine file is wrong (names the line), the machine is too small, ``ranks_per_node`` is
         less than 1, or the strategy is unknown or cannot leave a node.
@@ -155,7 +155,8 @@ def simulate_plan(
     """
     each = plan.node_size if ranks_per_node is None else ranks_per_node
     job = Job.of(Machine.load(machine), plan.ranks, each, scattered)
-    return _Simulation(plan, job, find_strategy(strategy).name).run()
+    mover = find_strategy(strategy).name
+    return SimulatedProgram(plan, job, mover, tuple(_Simulation(plan, job, mover).steps()))
 
 
 class _Simulation:
@@ -163,10 +164,7 @@ class _Simulation:
         self._plan, self._job, self._strategy = plan, job, strategy
         self._exchanges: dict[Any, Exchange] = {}
 
-    def run(self) -> SimulatedProgram:
-        return SimulatedProgram(self._plan, self._job, self._strategy, tuple(self._steps()))
-
-    def _steps(self) -> Iterator[SimulatedStep]:
+    def steps(self) -> Iterator[SimulatedStep]:
         for number in range(len(self._plan.groups) + 1):
             yield from (self._moved(move) for move in self._plan.moves if move.before_group == number)
             if number < len(self._plan.groups):

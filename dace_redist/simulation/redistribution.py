@@ -12,8 +12,8 @@ from typing import Any
 from dace_redist.report.canvas import save
 from dace_redist.schedule import Schedule
 from dace_redist.simulation.exchange import Exchange, Job
+from dace_redist.simulation.exports import RankOperations, exchange_operations
 from dace_redist.simulation.machine import Machine
-from dace_redist.simulation.operations import RankOperations, exchange_operations
 from dace_redist.strategies import DEFAULT_STRATEGY, STRATEGIES, find_strategy
 from dace_redist.tuning.cost_model import Estimate
 from dace_redist.tuning.problem import MAIN_MEMORIES, check_memory
@@ -83,7 +83,7 @@ def simulate_schedule(
 
     :param machine: Path of a machine file, or name of a machine that ships with the package.
     :param ranks_per_node: Ranks on each node, which fill one node after another; default: one per core.
-    :param scattered: Whether the nodes lie anywhere in the machine, and not side by side.
+    :param scattered: True if the nodes lie anywhere in the machine, not side by side.
     :param memory: Where the arrays lie, one of :data:`dace_redist.tuning.problem.MAIN_MEMORIES`.
     :param strategies: Names of strategies; default: all that the cost model knows. ``"Auto"`` is the default one.
     :raises ValueError: If the machine file is wrong (names the line), the machine is too small, ``ranks_per_node`` is

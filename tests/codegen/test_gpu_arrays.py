@@ -163,7 +163,7 @@ def test_nccl_needs_both_arrays_on_the_gpu():
     (tasklet,) = expanded(on_gpu(rows_to_columns("NCCL")))
     assert tasklet.state_fields == ["dace_redist::program::Plan *__redist_0;"]
     for arrays, wrong in (("A", "the target is"), ("B", "the source is"), ("", "both are")):
-        with pytest.raises(ValueError, match=f'Redistribute "move": strategy NCCL .* but {wrong} in main memory; take'):
+        with pytest.raises(ValueError, match=f'Redistribute "move": strategy NCCL .* but {wrong} in main memory; use'):
             expanded(on_gpu(rows_to_columns("NCCL"), arrays))
 
 

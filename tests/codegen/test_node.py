@@ -78,7 +78,10 @@ def test_refused(case: str):
 PROPERTIES = {
     "chunk_bytes": (0, "option chunk_bytes must be "),
     "max_message_bytes": (1.5, "option max_message_bytes must be an integer "),
-    "implementation": ("Pipelind", "unknown strategy 'Pipelind' (did you mean Pipelined?); there are Auto, Datatype, "),
+    "implementation": (
+        "Pipelind",
+        "unknown strategy 'Pipelind' (did you mean Pipelined?); choose from Auto, Datatype, ",
+    ),
     "source": ((0, 2, 2, 8, 8, 4), "source: "),
 }
 

@@ -146,7 +146,7 @@ WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
     (
         option(strategy="Packed"),
         ValueError,
-        r"unknown strategy 'Packed' \(did you mean Pack\?\); there are .*Pipelined",
+        r"unknown strategy 'Packed' \(did you mean Pack\?\); choose from .*Pipelined",
     ),
     (option(strategy="Pack", chunk_byte=8), ValueError, "Pack does not take option 'chunk_byte'; it takes max_message"),
     (option(strategy="Pipelined", chunk_bytes=0), ValueError, "option chunk_bytes must be .*1.*got 0"),

@@ -87,8 +87,8 @@ def test_no_match(where):
 @pytest.mark.parametrize(
     ("name", "options", "error", "message"),
     [
-        ("Quick", {}, ValueError, "unknown strategy 'Quick'; there are Auto, Datatype, Pack, "),
-        ("rma", {}, ValueError, r"unknown strategy 'rma' \(did you mean RMA\?\); there are "),
+        ("Quick", {}, ValueError, "unknown strategy 'Quick'; choose from Auto, Datatype, Pack, "),
+        ("rma", {}, ValueError, r"unknown strategy 'rma' \(did you mean RMA\?\); choose from "),
         ("Pack", {"chunk_bytes": 1}, ValueError, "strategy Pack does not take option 'chunk_bytes'; it takes "),
         ("Pipelined", {"chunk_bytes": 0}, ValueError, "option chunk_bytes must be "),
     ],

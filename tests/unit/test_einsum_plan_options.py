@@ -54,7 +54,7 @@ def test_placements_of_the_users():
     again = plan_einsums(statements, shapes, 4, placements={"A": as_planned.homes["A"]})
     assert not [move for move in again.moves if move.tensor == "A"]
     for placements, words in (
-        ({"Z": rows}, "no tensor is called 'Z'; there are A, B, C, D"),
+        ({"Z": rows}, "no tensor is called 'Z'; choose from A, B, C, D"),
         ({"A": Placement((4,), (0,), (1,), (0, 1, 2, 3))}, "'A' has 2 axes, its placement 1"),
         ({"A": Placement((1,), (None, None), (1, 1), (4,))}, "'A' lies on rank 4, but there are only 4 ranks"),
     ):

@@ -12,9 +12,9 @@ from dace_redist.simulation.exchange import LinkLoads
 from dace_redist.simulation.network import Dragonfly, FatTree, Torus
 
 COMMON = {"link": 10.0, "latency": 1.0, "hop": 0.5}
-TREE = FatTree(**COMMON, down=(4, 3, 2), up=(1, 2, 2), trunk=20.0)
-TORUS = Torus(**COMMON, dims=(4, 3, 2), trunk=5.0)
-DRAGONFLY = Dragonfly(
+TREE = FatTree.model_construct(**COMMON, down=(4, 3, 2), up=(1, 2, 2), trunk=20.0)
+TORUS = Torus.model_construct(**COMMON, dims=(4, 3, 2), trunk=5.0)
+DRAGONFLY = Dragonfly.model_construct(
     **COMMON,
     groups=3,
     chassis=2,
@@ -79,7 +79,7 @@ def test_fat_tree_routes_go_up_to_the_first_common_switch():
 
 def test_fat_tree_spreads_a_shift_over_all_links():
     """With as many links up as down, a shift loads every link that it takes by one message (Zahavi, 2010)."""
-    network = FatTree(**COMMON, down=(4, 4), up=(1, 4), trunk=10.0)
+    network = FatTree.model_construct(**COMMON, down=(4, 4), up=(1, 4), trunk=10.0)
     nodes = np.arange(16)
     for shift in range(1, 16):
         loads = LinkLoads(network, nodes)

@@ -182,7 +182,7 @@ EINSUMS = ("ij,jk->ik; ik,kl->il", "--sizes", "i=512,j=512,k=512,l=512")
 
 def test_command_for_a_redistribution(machine):
     text = run(*REDISTRIBUTION, "--machine", machine(), "--ranks-per-node", 1)
-    assert "machine: 8 nodes of 4 cores, fat-tree" in text
+    assert "machine: 8 nodes of 4 cores, switch" in text
     assert "link      link from node 0 carries most: 3.5 MiB in 3.67 ms" in text
     found = json.loads(run(*REDISTRIBUTION, "--machine", machine(), "--strategy", "Pack", "--json"))
     assert [one["strategy"] for one in found["strategies"]] == ["Pack"]
