@@ -83,7 +83,10 @@ def replicas_of(case: dict[str, Any], ranks: int) -> list[np.ndarray]:
     source, dtype, op = case["source"], case["types"][0], case["how"]["op"]
     if not case["computes"]:
         return [positions(source.shape, dtype)] * ranks
-    return [values(source.shape, dtype, seed=1 + (rank if op else 0)) for rank in range(ranks)]
+    drawn = [values(source.shape, dtype, seed=1 + (rank if op else 0)) for rank in range(ranks)]
+    if op or case["how"]["beta"] or np.dtype(dtype).kind not in "fc":
+        return drawn
+    return [(one / 7).astype(dtype) for one in drawn]  # a product is rounded, and so shows where it was converted
 
 
 def reduced(source: Any, seen: list[np.ndarray], how: dict[str, Any], target: np.dtype) -> np.ndarray:
