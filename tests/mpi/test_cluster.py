@@ -65,7 +65,7 @@ def job(ranks: int, *arguments: str, **options: Any) -> tuple[dict[int, list[Any
 # What a node is -----------------------------------------------------------------------------------------------------
 
 
-@marked(under_every_mpi)
+@marked(on_nodes)
 @pytest.mark.parametrize(
     "ranks, mapping, groups",
     [(4, "block", [[0, 1], [2, 3]]), (3, "block", [[0, 1], [2]]), (5, "cyclic", [[0, 2, 4], [1, 3]])],
@@ -80,14 +80,14 @@ def test_ranks_see_two_nodes(ranks: int, mapping: str, groups: list[list[int]]) 
     assert len({node["process"] for node in seen.values()}) == 2  # nobody sees processes of the other node
 
 
-@marked(under_every_mpi)
+@marked(on_nodes)
 def test_neighbours_do_not_use_the_link() -> None:
     said, links = job(4, "send", "1")
     assert all(said.values())
     assert all(moved < OVERHEAD for link in links for moved in link), links
 
 
-@marked(under_every_mpi)
+@marked(on_nodes)
 def test_messages_between_nodes_use_the_link() -> None:
     said, links = job(4, "send", "2")
     assert all(said.values())

@@ -94,7 +94,6 @@ def test_extents_of_0(comm):
 
 
 @pytest.mark.compile
-@pytest.mark.mpi_matrix
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], timeout=400)
 def test_other_communicators_than_the_world(comm):

@@ -92,7 +92,6 @@ def whole(dtype: str = "float64") -> np.ndarray:
 
 
 @pytest.mark.compile
-@pytest.mark.mpi_matrix
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], full=[3], timeout=150)
 def test_distributions_types_and_layouts(comm):

@@ -17,7 +17,7 @@ LAYOUTS = {"whole": (1, 1100 * 2_000_000, 0), "rows": (1100, 2_000_000, 64)}  # 
 
 @pytest.fixture
 def program() -> Path:
-    return build("mpi_resources", "-O1", linked=("-Wl,--wrap=aligned_alloc,--wrap=free",))
+    return build("mpi_resources", "-O0", linked=("-Wl,--wrap=aligned_alloc,--wrap=free",))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
