@@ -1,9 +1,9 @@
 """
 Runs the whole suite under the MPI of .venv, then what depends on the MPI under the others, for `make test`.
 
-Those are the tests with marker ``mpi_matrix``; under the third MPI only the random ones among them that compile nothing.
-With ``--full``, for `make test-full`, all of them run under each MPI, and tests with marker ``full``, too: what takes
-long, and more numbers of ranks.
+Those are the tests with marker ``mpi_matrix``; under the third MPI only the random ones that compile nothing. With
+``--full``, for `make test-full`, all of them run under each MPI, and tests with marker ``full``, too: what takes long,
+and more numbers of ranks.
 """
 
 from __future__ import annotations
