@@ -9,7 +9,6 @@ import dace
 import pytest
 from builds import BUILD_TYPE
 from dace.sdfg.validation import InvalidSDFGNodeError
-from generated_code import expanded
 from sdfgs import COLUMNS, OURS, ROWS, add_move, rows_to_columns
 
 import dace_redist
@@ -32,6 +31,11 @@ def on_gpu(sdfg: dace.SDFG, arrays: str = "AB", storage: dace.StorageType = GPU)
     for name in arrays:
         sdfg.arrays[name].storage = storage
     return sdfg
+
+
+def expanded(sdfg: dace.SDFG) -> list[dace.nodes.Tasklet]:
+    sdfg.expand_library_nodes()
+    return [node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, dace.nodes.Tasklet)]
 
 
 def code_of(sdfg: dace.SDFG) -> dict[str, str]:

@@ -8,18 +8,13 @@ import pytest
 from distributed_simulation import SimulatedRanks
 
 from dace_redist import distribute
-from dace_redist.transformations.distribute.emit import storage
 from dace_redist.transformations.distribute.read.frontend import parse
 
 I, J, N = (dace.symbol(name, dace.int64) for name in "IJN")  # noqa: E741
 SIZES = {"I": 7, "J": 5, "N": 6}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small_transients_share_memory():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "MIN_BYTES", 1)
-        yield
+pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
 
 
 @dace.program

@@ -14,13 +14,9 @@ from einsum_programs import PROGRAMS, I, J, K, R, sizes_of
 
 import dace_redist
 from dace_redist.library_nodes import Redistribute
-from dace_redist.transformations.distribute.emit import storage
 from dace_redist.transformations.distribute.read.frontend import parse
 
-
-@pytest.fixture(autouse=True)
-def small_transients_share_memory(monkeypatch):
-    monkeypatch.setattr(storage, "MIN_BYTES", 1)
+pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
 
 
 @cache

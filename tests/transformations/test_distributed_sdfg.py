@@ -13,18 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dace_redist import distribute
-from dace_redist.transformations.distribute.emit import storage
 
 steps = dace.symbol("steps", dace.int64)
 alpha = dace.symbol("alpha", dace.float64)
 n0 = dace.symbol("n0", dace.int64)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small_transients_share_memory():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "MIN_BYTES", 1)
-        yield
+pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
 
 
 def simulate(program: Any, ranks: int, **more: float) -> None:
@@ -202,6 +197,12 @@ def overwritten(A: dace.float64[I, K], B: dace.float64[J, J], C: dace.float64[I,
 
 def test_what_is_read_and_overwritten_in_one_state_is_read_first():
     simulate(overwritten, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_every_program_of_einsums(program):
+    simulate(program, 3)
 
 
 @pytest.mark.parametrize("ranks", [1, 3, 8])

@@ -9,18 +9,13 @@ from distributed_simulation import SimulatedRanks
 from gallery import FIELDS, GALLERY
 
 from dace_redist import distribute
-from dace_redist.transformations.distribute.emit import storage
 from dace_redist.transformations.distribute.read.frontend import parse
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gallery.md").read_text()
 RUN = [name for name, example in GALLERY.items() if not example.refused]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small_transients_share_memory():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "MIN_BYTES", 1)
-        yield
+pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
 
 
 @pytest.mark.slow

@@ -16,17 +16,12 @@ from distributed_simulation import SimulatedRanks
 from random_programs import SIZES, load, random_program
 
 from dace_redist import distribute
-from dace_redist.transformations.distribute.emit import storage
 
 FIRST, COUNT = int(os.environ.get("DACE_REDIST_SEED", "0")), int(os.environ.get("DACE_REDIST_EXAMPLES", "20"))
 REFUSED = r"random_program_\d+\.py:\d+: "
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small_transients_share_memory():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "MIN_BYTES", 1)
-        yield
+pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
 
 
 @pytest.mark.slow
