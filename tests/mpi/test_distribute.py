@@ -49,14 +49,27 @@ def check(comm: Any, name: str, program: Any = None, sizes: dict[str, int] | Non
     assert not comm.bcast(wrong)
 
 
+#: One program for each kind of generated code: loops, scalars, writes in place, functions, solvers, diagonals.
+KINDS_OF_CODE = ("sweeps", "nested_loops", "scalars", "in_place", "functions", "linear_systems", "diagonals")
+
+
 @pytest.mark.compile
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[3], timeout=600)  # one rank compiles all programs
-def test_every_program(comm):
+@pytest.mark.parametrize("others", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_every_program(comm, others):
+    """Those that ``others`` leaves out in `make test` are simulated in tests/transformations."""
     from einsum_programs import PROGRAMS
 
     for name in PROGRAMS:
-        check(comm, name)
+        if (name in KINDS_OF_CODE) != others:
+            check(comm, name)
+
+
+@pytest.mark.compile
+@pytest.mark.dace
+@pytest.mark.mpi(ranks=[3], timeout=200)
+def test_scalars(comm):
     scalars = distributed(comm, "scalars")
     parts = scalars.scatter(np.eye(7), np.ones(7), alpha=2)
     whole = scalars.gather(scalars.run(**{**parts, "alpha": 2}))  # a number, though the program's is float64

@@ -40,12 +40,17 @@ LARGE_TARGETS = {
     "one each": Distribution(LARGE.shape, (2,), dims=[0, None], ranks=[1, 2]),
     "all": LARGE,
 }
-CASES = [
-    *((f"partial {name}", PARTIAL, target, "float64") for name, target in TARGETS.items()),
-    *((f"other {name}", OTHER, target, "float64") for name, target in OTHER_TARGETS.items()),
-    *((f"type {dtype}", PARTIAL, TARGETS["scattered columns"], dtype) for dtype in DTYPES),
-    *((f"large {name}", LARGE, target, "float64") for name, target in LARGE_TARGETS.items()),
-]
+
+
+def cases(block: Any) -> list[tuple[str, Distribution, Distribution, str]]:
+    """Name, source, target and element type; the last target has ``block`` rows on a rank, which may be a symbol."""
+    return [
+        *((f"partial {name}", PARTIAL, target, "float64") for name, target in TARGETS.items()),
+        *((f"other {name}", OTHER, target, "float64") for name, target in OTHER_TARGETS.items()),
+        *((f"type {dtype}", PARTIAL, TARGETS["scattered columns"], dtype) for dtype in DTYPES),
+        *((f"large {name}", LARGE, target, "float64") for name, target in LARGE_TARGETS.items()),
+        ("by block", PARTIAL, Distribution(SHAPE, (4,), dims=[0, None], block=[block, None]), "float64"),
+    ]
 
 
 def sums_sdfg() -> Any:
@@ -54,9 +59,10 @@ def sums_sdfg() -> Any:
 
     from dace_redist.library_nodes import SumReplicas
 
-    sdfg = dace.SDFG("sums")
+    sdfg, block = dace.SDFG("sums"), dace.symbol("block", dace.int64)
+    sdfg.add_symbol("block", dace.int64)
     state = sdfg.add_state(is_start_block=True)
-    for number, (name, source, target, dtype) in enumerate(CASES):
+    for number, (name, source, target, dtype) in enumerate(cases(block)):
         for end in ("from", "to"):
             sdfg.add_array(
                 f"{end}_{number}", [dace.symbol(f"{end}_{number}_{axis}", dace.int64) for axis in (0, 1)],
@@ -81,67 +87,47 @@ def total(source: Distribution, dtype: str) -> np.ndarray:
     return whole
 
 
+def arguments_of(comm: Any, shared: bool) -> dict[str, Any]:
+    """Return the arguments of the program, for two rows on a rank."""
+    made: dict[str, Any] = {"block": 2}
+    for number, (_, source, target, dtype) in enumerate(cases(2)):
+        part = source.local(summand(source, comm.rank, dtype), comm.rank)
+        given = (dace_redist.shared_empty if shared else np.empty)(part.shape, dtype)
+        given[...] = part
+        made |= {f"from_{number}": given, f"to_{number}": np.full(target.local_shape(comm.rank), 99, dtype)}
+        for end in ("from", "to"):
+            made |= {f"{end}_{number}_{axis}": made[f"{end}_{number}"].shape[axis] for axis in (0, 1)}
+    return made
+
+
+def check(comm: Any, program: Any, shared: bool) -> None:
+    """Run the program, with the partial sums of this rank in node-shared memory or not, and compare all sums."""
+    import dace
+
+    arguments = arguments_of(comm, shared)
+    with dace.config.set_temporary("compiler", "allow_view_arguments", value=True):
+        program(**arguments)
+    wrong = []
+    for number, (name, source, target, dtype) in enumerate(cases(2)):
+        want, got = target.local(total(source, dtype), comm.rank), arguments[f"to_{number}"]
+        wrong += [] if np.array_equal(got, want) else [f"{name}, shared {shared}: {got} instead of {want}"]
+    raise_anywhere(comm, wrong)
+
+
 @pytest.mark.compile
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[5], full=[4], timeout=150)
 def test_sums(comm):
-    """In node-shared memory on all ranks, on none or on some."""
-    import dace
     from builds import built
 
     program = built(comm, "sums", sums_sdfg)
     for shared in (True, False, comm.rank != 0, True):
-        arguments, expected = {}, {}
-        for number, (_, source, target, dtype) in enumerate(CASES):
-            part = source.local(summand(source, comm.rank, dtype), comm.rank)
-            given = (dace_redist.shared_empty if shared else np.empty)(part.shape, dtype)
-            given[...] = part
-            arguments |= {f"from_{number}": given, f"to_{number}": np.full(target.local_shape(comm.rank), 99, dtype)}
-            for end in ("from", "to"):
-                arguments |= {f"{end}_{number}_{axis}": arguments[f"{end}_{number}"].shape[axis] for axis in (0, 1)}
-            expected[number] = target.local(total(source, dtype), comm.rank)
-        with dace.config.set_temporary("compiler", "allow_view_arguments", value=True):
-            program(**arguments)
-        wrong = [
-            f"{CASES[number][0]}, shared {shared}: {arguments[f'to_{number}']} instead of {want}"
-            for number, want in expected.items()
-            if not np.array_equal(arguments[f"to_{number}"], want)
-        ]
-        raise_anywhere(comm, wrong)
-
-
-def symbolic_sdfg() -> Any:
-    import dace
-    from sdfgs import add_move
-
-    from dace_redist.library_nodes import SumReplicas
-
-    block = dace.symbol("block", dace.int64)
-    sdfg = dace.SDFG("sums_by_block")
-    sdfg.add_symbol("block", dace.int64)
-    target = Distribution(SHAPE, (4,), dims=[0, None], block=[block, None])
-    for name in ("A", "B"):
-        sdfg.add_array(name, (4, 5), dace.float64)
-    add_move(sdfg.add_state(is_start_block=True), SumReplicas("by_block", PARTIAL, target), "A", "B")
-    return sdfg
-
-
-@pytest.mark.compile
-@pytest.mark.dace
-@pytest.mark.mpi(ranks=[4], timeout=120)
-def test_a_target_that_does_not_fit_is_refused_everywhere(comm):
-    from builds import built
-
-    program = built(comm, "sums_by_block", symbolic_sdfg)
-    A, B = np.ones((4, 5)), np.zeros((4, 5))
-    program(A=A, B=B, block=2)
-    name = '^SumReplicas "by_block": '
+        check(comm, program, shared)
+    arguments, name = arguments_of(comm, False), '^SumReplicas "by block": '
     with pytest.raises(RedistributionError, match=name + r".*the target must hold each of the partial sums"):
-        program(A=A, B=B, block=3)
+        program(**{**arguments, "block": 3})
     with pytest.raises(
         RedistributionError, match=name + r"the ranks differ: target block\[0\] is 3 on .* and 2 on rank 1"
     ):
-        program(A=A, B=B, block=3 if comm.rank == 0 else 2)
-    B[:] = 0
-    program(A=A, B=B, block=2)
-    assert B.sum() == 2 * 5 * (1 if comm.rank == 3 else 2)  # rows of twos: the last rank has one, the others two
+        program(**{**arguments, "block": 3 if comm.rank == 0 else 2})
+    check(comm, program, False)

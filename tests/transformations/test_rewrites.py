@@ -12,6 +12,7 @@ from dace.libraries.comm.nodes import Bcast, Reduce
 from dace.libraries.comm.schedule import overlap_communication
 from dace.sdfg import nodes
 from dace.sdfg.analysis.schedule_tree import treenodes
+from sdfgs import count
 
 import dace_redist
 from dace_redist.library_nodes import JointRedistribute, Redistribute, RedistributeWait, SumReplicas
@@ -22,11 +23,6 @@ from dace_redist.transformations import (
     OverlapRedistribute,
     RelabelGrid,
 )
-
-
-def count(sdfg: dace.SDFG, *kinds: type) -> list[int]:
-    found = [node for node, _ in sdfg.all_nodes_recursive()]
-    return [sum(isinstance(node, kind) for node in found) for kind in kinds]
 
 
 def only_node(sdfg: dace.SDFG) -> Redistribute:
