@@ -6,7 +6,6 @@ Random programs give what NumPy gives on 1 to 7 simulated ranks, or are refused 
 
 import os
 import re
-import types
 import warnings
 
 import dace
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from distributed_simulation import SimulatedRanks
 from random_programs import SIZES, load, random_program
+from results import by_numpy, check
 
 from dace_redist import distribute
 
@@ -41,7 +41,7 @@ def runs(seed, folder):
     rng = np.random.default_rng(seed)
     given = {name: argument(kind, rng) for name, kind in program.f.__annotations__.items()}
     try:
-        wanted = by_numpy(program.f, given)
+        wanted = by_numpy(program.f, given, SIZES)
     except ValueError as error:  # np.diag gives an array that cannot be written
         assert "read-only" in str(error)
         return True
@@ -54,8 +54,7 @@ def runs(seed, folder):
             return False
     if any("NumPy" in str(warning.message) for warning in caught):  # and says where the results differ
         return True
-    for name, value in SimulatedRanks(distributed).run(**given).items():
-        check(value, wanted[name], f"{name} of seed {seed}")
+    check(SimulatedRanks(distributed).run(**given), wanted, f"of seed {seed}", tolerance=1e-8, single=1e-3)
     return True
 
 
@@ -69,24 +68,6 @@ def argument(kind, rng):
     return np.asarray(value).astype(dtype)
 
 
-def by_numpy(function, given):
-    after = {name: np.copy(value) if value.ndim else value[()] for name, value in given.items()}
-    with np.errstate(all="ignore"):
-        returned = types.FunctionType(function.__code__, {**function.__globals__, **SIZES})(**after)
-    if isinstance(returned, tuple):
-        return {**after, **{f"__return_{number}": value for number, value in enumerate(returned)}}
-    return {**after, "__return": returned}
-
-
 def sizes_of(program):
     used = {str(symbol) for kind in program.f.__annotations__.values() for symbol in getattr(kind, "free_symbols", ())}
     return {name: size for name, size in SIZES.items() if name in used}
-
-
-def check(value, wanted, what):
-    wanted = np.asarray(wanted)
-    tolerance = 1e-3 if wanted.dtype == np.float32 else 1e-8
-    scale = np.max(np.abs(wanted[np.isfinite(wanted)]), initial=1)
-    np.testing.assert_allclose(value.reshape(wanted.shape), wanted, tolerance, tolerance * scale, err_msg=what)
-    assert value.dtype == wanted.dtype, what
-    assert value.shape == wanted.shape or wanted.shape == (1,), what  # a result of one element is a scalar
