@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from device_arrays import OtherLibrary
 
 import dace_redist
 from dace_redist import Distribution, TiledDistribution
@@ -45,13 +46,6 @@ def test_arrays(comm):
     wrong = [text for name, pair in pairs(comm.size).items() for text in wrong_parts(comm, name, *pair)]
     everywhere = [text for texts in comm.allgather(wrong) for text in texts]
     assert not everywhere, "\n".join(everywhere)
-
-
-class OtherLibrary:
-    """Array in main memory of a library other than NumPy."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self.__dlpack__ = array.__dlpack__
 
 
 @pytest.mark.compile
