@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from device_arrays import OtherLibrary
+from node_checks import raise_anywhere
 
 import dace_redist
 from dace_redist import Distribution, TiledDistribution
@@ -43,9 +44,7 @@ def wrong_parts(comm: Any, name: str, source: Any, target: Any) -> list[str]:
 @pytest.mark.compile
 @pytest.mark.mpi(ranks=[3], full=[1], timeout=120)
 def test_arrays(comm):
-    wrong = [text for name, pair in pairs(comm.size).items() for text in wrong_parts(comm, name, *pair)]
-    everywhere = [text for texts in comm.allgather(wrong) for text in texts]
-    assert not everywhere, "\n".join(everywhere)
+    raise_anywhere(comm, [text for name, pair in pairs(comm.size).items() for text in wrong_parts(comm, name, *pair)])
 
 
 @pytest.mark.compile
