@@ -68,7 +68,11 @@ def job(ranks: int, *arguments: str, **options: Any) -> tuple[dict[int, list[Any
 @marked(on_nodes)
 @pytest.mark.parametrize(
     "ranks, mapping, groups",
-    [(4, "block", [[0, 1], [2, 3]]), (3, "block", [[0, 1], [2]]), (5, "cyclic", [[0, 2, 4], [1, 3]])],
+    [
+        (5, "cyclic", [[0, 2, 4], [1, 3]]),
+        pytest.param(4, "block", [[0, 1], [2, 3]], marks=pytest.mark.full),
+        pytest.param(3, "block", [[0, 1], [2]], marks=pytest.mark.full),
+    ],
 )
 def test_ranks_see_two_nodes(ranks: int, mapping: str, groups: list[list[int]]) -> None:
     said, _ = job(ranks, "nodes_seen", mapping=mapping)

@@ -33,7 +33,7 @@ def test_ranks_wait_in_any_order_and_failures_are_known_everywhere(program: Path
 
 @pytest.mark.mpi_matrix
 @pytest.mark.parametrize("strategy", ["Hierarchical", "Aggregated"])
-@pytest.mark.parametrize("node_ranks", [1, 2])
+@pytest.mark.parametrize("node_ranks", [2, pytest.param(1, marks=pytest.mark.full)])
 def test_between_nodes(program: Path, strategy: str, node_ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DACE_REDIST_NODE_RANKS", str(node_ranks))
     assert "all transfers are right" in run(program, 3, CASES, strategy, timeout=240)

@@ -40,7 +40,7 @@ def test_planning_needs_no_mpi_and_prints():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [2, 3, 4, 12])
+@pytest.mark.parametrize("ranks", [4, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (2, 3, 12))])
 def test_nothing_is_moved_that_is_not_in_the_plan(ranks):
     for name in PROGRAMS:
         program = distributed(name, ranks)
