@@ -84,20 +84,13 @@ def test_memory_of_a_kernel_is_refused():
 
 
 @pytest.mark.parametrize("arrays", PLACES)
-@pytest.mark.parametrize(
-    "progress",
-    [
-        "calls",
-    ],
-)
-def test_non_blocking(arrays: str, progress: str):
+def test_non_blocking(arrays: str):
     sdfg = on_gpu(rows_to_columns("Pipelined"), arrays)
-    assert sdfg.apply_transformations(OverlapRedistribute, {"progress": progress}) == 1
+    assert sdfg.apply_transformations(OverlapRedistribute) == 1
     sdfg.validate()
     by_call = {tasklet.code.as_string.split("(")[0]: tasklet.code.as_string for tasklet in expanded(sdfg)}
     start, wait = (by_call[f"dace_redist::program::{call}"] for call in ("start", "wait"))
-    number = ["calls", "thread"].index(progress)
-    assert start.endswith(f"_inp_buffer, _out_buffer, {number}, _request, __dace_current_stream);")
+    assert start.endswith("_inp_buffer, _out_buffer, 0, _request, __dace_current_stream);")  # 0: by calls
     expected = "_request, __dace_current_stream" if "B" in arrays else "_request"
     assert wait == f"dace_redist::program::wait({expected});"
 

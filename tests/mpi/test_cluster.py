@@ -194,16 +194,3 @@ def test_nothing_is_left_when_the_caller_is_killed(left_behind: dict[str, str]) 
 def test_bad_arguments(nodes_asked: int, ranks: int, options: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         cluster.run(nodes_asked, ranks, ["true"], **options)
-
-
-def test_the_reason_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    def works_without(refused: str) -> None:
-        monkeypatch.setattr(cluster, "_works", lambda *command: refused not in " ".join(command))
-
-    monkeypatch.setattr(cluster.shutil, "which", lambda name, **_: name)
-    works_without("tbf")
-    assert "no rate limit" in cluster.why_not.__wrapped__()
-    works_without("unshare")
-    assert "neither CAP_SYS_ADMIN nor unprivileged user namespaces" in cluster.why_not.__wrapped__()
-    monkeypatch.setattr(cluster.shutil, "which", lambda name, **_: None if name == "tc" else name)
-    assert cluster.why_not.__wrapped__() == "no command tc (packages iproute2 and util-linux)"

@@ -153,16 +153,10 @@ def test_compute_moves_between_start_and_wait():
     assert [start < at < wait for at in maps] == [True, False]  # the exponentials; what the result needs
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda node: setattr(node, "nonblocking", False), "nonblocking and the connector _request go together"),
-    ],
-)
-def test_wrong_non_blocking_nodes(change, said):
+def test_wrong_non_blocking_nodes():
     _, sdfg = rewritten(programs.while_it_moves, OverlapRedistribute)
-    change(only_node(sdfg))
-    with pytest.raises(dace.sdfg.InvalidSDFGError, match=said):
+    only_node(sdfg).nonblocking = False
+    with pytest.raises(dace.sdfg.InvalidSDFGError, match="nonblocking and the connector _request go together"):
         sdfg.validate()
 
 
