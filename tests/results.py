@@ -47,6 +47,41 @@ def check(found: Results, wanted: Results, what: str = "", tolerance: float = 1e
         assert value.shape == want.shape or want.size == 1, text  # a result of one element may be a scalar
 
 
+def solved(einsum: str, matrix: Any, right: Any = None) -> Any:
+    """
+    Return the X of ``G X = B``, or the inverse of G.
+
+    :param einsum: ``ij,ik->jk``, ``ij,i->j`` or ``ij->ji``, the indices of each tensor in any order.
+    :param matrix: G.
+    :param right: B; None for the inverse.
+    """
+    operands, result = einsum.split("->")
+    of_matrix, of_right = (*operands.split(","), result)[:2]
+    rows = next(index for index in of_matrix if index in of_right)
+    unknowns = of_matrix.replace(rows, "")
+    matrix = np.einsum(f"{of_matrix}->{rows}{unknowns}", matrix)
+    if right is None:
+        return np.einsum(f"{unknowns}{rows}->{result}", np.linalg.inv(matrix))
+    columns = of_right.replace(rows, "")
+    right = np.einsum(f"{of_right}->{rows}{columns}", right)
+    return np.einsum(f"{unknowns}{columns}->{result}", np.linalg.solve(matrix, right))
+
+
+# On several ranks ----------------------------------------------------------------------------------------------------
+
+
+def put(array: np.ndarray, part: np.ndarray) -> np.ndarray:
+    """Write a part into the corner of an array; return the array."""
+    array[tuple(slice(0, n) for n in part.shape)] = part
+    return array
+
+
+def raise_anywhere(comm: Any, wrong: list[str]) -> None:
+    """Fail on every rank if something is wrong on any. Collective."""
+    everywhere = [text for texts in comm.allgather(wrong) for text in texts]
+    assert not everywhere, "\n".join(text[:1500] for text in everywhere[:6])
+
+
 def gathered(comm: Any, program: Any, arguments: Results) -> Results:
     """Scatter the arguments of a distributed program, run it, and return its results on rank 0. Collective."""
     local = program.scatter(**{name: arguments[name] for name in program.inputs}, comm=comm)
@@ -63,12 +98,11 @@ def gathered(comm: Any, program: Any, arguments: Results) -> Results:
 
 def check_gathered(comm: Any, program: Any, arguments: Results, wanted: Results, what: str = "", **tolerances: float):
     """Run a distributed program and compare all its results; an error on every rank. Collective."""
-    found, wrong = gathered(comm, program, arguments), ""
+    found, wrong = gathered(comm, program, arguments), list[str]()
     if comm.rank == 0:
         try:
             assert {name for name in wanted if name.startswith("__return")} <= {*found}
             check(found, wanted, what, **tolerances)
         except AssertionError as error:
-            wrong = str(error) or "a result is missing"
-    wrong = comm.bcast(wrong)
-    assert not wrong, wrong
+            wrong = [str(error) or "a result is missing"]
+    raise_anywhere(comm, wrong)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from device_arrays import OtherLibrary
-from node_checks import raise_anywhere
+from results import raise_anywhere
 
 import dace_redist
 from dace_redist import Distribution, TiledDistribution

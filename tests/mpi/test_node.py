@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cases import DTYPES
 from distributions import moved
-from node_checks import put, raise_anywhere
+from results import put, raise_anywhere
 
 from dace_redist import Distribution, RedistributionError, TiledDistribution
 from dace_redist.strategies import host_strategies

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from node_checks import raise_anywhere
+from results import raise_anywhere
 
 from dace_redist.strategies import host_strategies
 
