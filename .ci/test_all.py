@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BASE = ROOT / ".venv"
 RESULTS = ROOT / ".ci" / "results"
 COUNTS = ("passed", "failed", "skipped")
-#: What `dace-redist build` is for .venv: the only library that the tests under other MPIs use.
+#: Builds the only library that the tests under other MPIs use.
 BUILD_REDISTRIBUTION = "from dace_redist.native.cmake_build import ensure_library; print(ensure_library())"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,8 @@ from dace_redist import RedistributionError
 
 pytestmark = pytest.mark.compile
 
-#: Every number of ranks takes a build of its own; DACE_REDIST_TEST_RANKS="1 2 3 4 5 7 8 12" tests more, and more types.
-_WANTED = [int(word) for word in os.environ.get("DACE_REDIST_TEST_RANKS", "").split()]
-RANKS = _WANTED or [8]
-RANKS_OF_SWEEPS = _WANTED or [4]
 #: Of the others :func:`test_other_types` tests some.
-ELEMENTS = ["float64", "float32", "complex128"] if _WANTED else ["float64"]
+ELEMENTS = ["float64", *(pytest.param(name, marks=pytest.mark.full) for name in ("float32", "complex128"))]
 
 
 @pytest.fixture(autouse=True)
@@ -53,14 +48,14 @@ def check(comm: Any, name: str) -> tuple[Any, dict[str, Any]]:
 
 
 @pytest.mark.dace
-@pytest.mark.mpi(ranks=RANKS, timeout=400)
+@pytest.mark.mpi(ranks=[8], full=[3], timeout=400)  # each number takes a build of its own
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_all_kernels(comm, element):
     check(comm, "all_kernels" if element == "float64" else f"all_kernels_{element}")
 
 
 @pytest.mark.dace
-@pytest.mark.mpi(ranks=RANKS_OF_SWEEPS, timeout=400)
+@pytest.mark.mpi(ranks=[4], full=[3], timeout=400)
 def test_sweeps(comm):
     check(comm, "sweeps")
 
