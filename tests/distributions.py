@@ -85,8 +85,11 @@ def regions(draw, shape):
     permuted = tuple(shape[axis] for axis in axes or range(ndim))
     if draw(st.booleans()):
         return axes, None, permuted
-    source_offset = tuple(draw(st.integers(0, extent)) for extent in shape)
-    box = tuple(draw(st.integers(0, n - low)) for n, low in zip(shape, source_offset, strict=True))
+    least = draw(st.sampled_from([1] * 7 + [0]))  # of elements along each axis; small numbers are drawn more often
+    source_offset = tuple(draw(st.integers(0, max(0, extent - least))) for extent in shape)
+    box = tuple(
+        n - low - draw(st.integers(0, max(0, n - low - least))) for n, low in zip(shape, source_offset, strict=True)
+    )
     target_offset = tuple(draw(st.integers(0, 3)) for _ in shape)
     target_shape = tuple(
         low + box[axis] + draw(st.integers(0, 3)) for low, axis in zip(target_offset, axes or range(ndim), strict=True)

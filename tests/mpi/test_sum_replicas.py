@@ -123,7 +123,9 @@ def test_sums(comm):
     program = built(comm, "sums", sums_sdfg)
     for shared in (True, False, comm.rank != 0, True):
         check(comm, program, shared)
-    arguments, name = arguments_of(comm, False), '^SumReplicas "by block": '
+    last, name = len(cases(2)) - 1, '^SumReplicas "by block": '
+    larger = {f"to_{last}": np.zeros((4, 5)), f"to_{last}_0": 4, f"to_{last}_1": 5}
+    arguments = arguments_of(comm, False) | larger
     with pytest.raises(RedistributionError, match=name + r".*the target must hold each of the partial sums"):
         program(**{**arguments, "block": 3})
     with pytest.raises(
