@@ -8,7 +8,6 @@ import hashlib
 import importlib.metadata
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,21 +30,6 @@ def quick_builds() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, set_temporary("compiler", "build_type", value=BUILD_TYPE):
         patch.setenv("DACE_compiler_build_type", BUILD_TYPE)  # by which programs on disk are told apart
         yield
-
-
-def nvcc_with_cublas(folder: Path) -> bool:
-    """
-    Return True if programs that compute on a GPU can be compiled on this machine.
-
-    :param folder: Folder for a trial.
-    """
-    source = folder / "uses_cublas.cpp"
-    source.write_text("#include <cublas_v2.h>\nint use() { return cublasCreate(nullptr); }\n")
-    compiler = shutil.which("nvcc")
-    if compiler is None:
-        return False
-    linking = [compiler, "-shared", "-Xcompiler=-fPIC", str(source), "-lcublas", "-o", str(folder / "uses_cublas")]
-    return subprocess.run(linking, capture_output=True).returncode == 0
 
 
 def planned(comm: Any, program: Any, sizes: dict[str, int], **options: Any) -> Any:

@@ -83,7 +83,10 @@ def replicas_of(case: dict[str, Any], ranks: int) -> list[np.ndarray]:
     source, dtype, op = case["source"], case["types"][0], case["how"]["op"]
     if not case["computes"]:
         return [positions(source.shape, dtype)] * ranks
-    return [values(source.shape, dtype, seed=1 + (rank if op else 0)) for rank in range(ranks)]
+    drawn = [values(source.shape, dtype, seed=1 + (rank if op else 0)) for rank in range(ranks)]
+    if op or case["how"]["beta"] or np.dtype(dtype).kind not in "fc":
+        return drawn
+    return [(one / 7).astype(dtype) for one in drawn]  # a product is rounded, and so shows where it was converted
 
 
 def reduced(source: Any, seen: list[np.ndarray], how: dict[str, Any], target: np.dtype) -> np.ndarray:
@@ -106,10 +109,14 @@ def reduced(source: Any, seen: list[np.ndarray], how: dict[str, Any], target: np
 
 @st.composite
 def cases(draw: st.DrawFn, ranks: int) -> dict[str, Any]:
-    """Draw a redistribution of a tensor of 0 to 5 dimensions over some of the ranks; half of them only move it."""
+    """Draw a redistribution of a tensor of 0 to 5 dimensions over some of the ranks; half compute with elements."""
     ndim, least = draw(st.integers(0, 5)), draw(st.sampled_from([0, 1, 1, 1]))
-    shape = tuple(draw(st.integers(least, {1: 40, 2: 20, 3: 9}.get(ndim, 5))) for _ in range(ndim))
-    axes, region, target_shape = draw(regions(shape)) if draw(st.booleans()) else (None, None, shape)
+    extents = st.integers(least, {1: 40, 2: 20, 3: 9}.get(ndim, 5))
+    alike = draw(st.sampled_from([False, False, True]))  # where axes that are swapped fit, too
+    shape = (draw(extents),) * ndim if alike else tuple(draw(extents) for _ in range(ndim))
+    axes, region, target_shape = (
+        draw(regions(shape)) if draw(st.sampled_from([True, True, False])) else (None, None, shape)
+    )
     source, target = (draw(distributions(extents, ranks)) for extents in (shape, target_shape))
     how: dict[str, Any] = {"alpha": 1, "beta": 0, "conj": False, "op": None}
     computes = draw(st.booleans())

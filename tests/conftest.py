@@ -30,7 +30,8 @@ CHILD = "DACE_REDIST_MPI_CHILD"  # set in a rank: the folder for its reports, wi
 RANKS = "DACE_REDIST_MPI_RANKS"
 GRACE = "DACE_REDIST_MPI_GRACE"  # seconds that a failed rank waits for the others before it ends them
 TESTS = "tests.json"
-LONGEST = ("test_random_cases.py", "test_distribute.py", "test_runtime.py", "test_headers.py")  # files that start first
+#: Files that start first.
+LONGEST = ("test_transfers.py", "test_runtime.py", "test_distribute.py", "test_threads.py", "test_headers.py")
 DEFAULT_TIMEOUT = 120
 DEFAULT_GRACE = 10
 START_SECONDS = 60  # of a launch, beside the time limits of its tests
@@ -56,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "mpi(ranks, full, timeout=120, alone=False): run under mpiexec, once for each number of ranks",
         "dace: of an mpi test whose ranks use DaCe: they have imported it when they start",
-        "mpi_matrix: an mpi test that runs under every MPI at hand",
+        "mpi_matrix: a test whose result may depend on the MPI: it runs under others, too",
         "full: runs in `make test-full` only",
     ):
         config.addinivalue_line("markers", line)

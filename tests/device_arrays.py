@@ -1,4 +1,4 @@
-"""Arrays in GPU memory for tests: on a GPU if available, else emulated in main memory."""
+"""Arrays of other libraries for tests, and in GPU memory: on a GPU if available, else emulated in main memory."""
 
 from __future__ import annotations
 
@@ -25,6 +25,16 @@ def use_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         DeviceArray(1)
     except (BuildError, RedistributionError) as error:
         pytest.skip(f"no GPU: {error}")
+
+
+class OtherLibrary:
+    """Array in main memory of a library other than NumPy, such as PyTorch, by DLPack before version 1.0."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __dlpack__(self) -> Any:
+        return self.array.__dlpack__()
 
 
 class StridedDeviceArray:

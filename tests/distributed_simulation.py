@@ -13,7 +13,7 @@ from dace import symbolic
 from dace.sdfg import nodes
 from dace.sdfg import utils as sdutil
 from dace.sdfg.state import BreakBlock, ConditionalBlock, ContinueBlock, LoopRegion
-from linear_systems import solved
+from results import solved
 
 from dace_redist.distribution import decode_distribution
 from dace_redist.library_nodes.environment import MEMORY_PIECE

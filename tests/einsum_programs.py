@@ -135,12 +135,6 @@ def arguments(program: Any, sizes: dict[str, int] | None = None, seed: int = 0) 
     return made
 
 
-def expected(program: Any, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return NumPy's result of a program, and its arguments afterwards."""
-    after = {name: np.copy(value) if isinstance(value, np.ndarray) else value for name, value in given.items()}
-    return program.f(**after), after
-
-
 def sizes_of(program: Any) -> dict[str, int]:
     """Return the sizes of the symbols in a program's arguments."""
     shapes = [a.shape for a in program.f.__annotations__.values() if isinstance(a, dace.data.Array)]

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import opt_einsum
-from linear_systems import solved
+from results import solved
 
 from dace_redist.einsum.traffic import same_place
 

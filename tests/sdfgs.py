@@ -53,3 +53,9 @@ def rows_to_columns(strategy: str = "Auto", name: str = "rows_to_columns", **opt
 def redistributions(sdfg: dace.SDFG) -> list[Redistribute]:
     """Return the nodes of this package, in the SDFG and its nested SDFGs."""
     return [node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, Redistribute)]
+
+
+def count(sdfg: dace.SDFG, *kinds: type) -> list[int]:
+    """Return the number of nodes of each kind, in the SDFG and its nested SDFGs."""
+    found = [node for node, _ in sdfg.all_nodes_recursive()]
+    return [sum(isinstance(node, kind) for node in found) for kind in kinds]

@@ -9,7 +9,6 @@ import dace
 import pytest
 from builds import BUILD_TYPE
 from dace.sdfg.validation import InvalidSDFGNodeError
-from generated_code import expanded
 from sdfgs import COLUMNS, OURS, ROWS, add_move, rows_to_columns
 
 import dace_redist
@@ -32,6 +31,11 @@ def on_gpu(sdfg: dace.SDFG, arrays: str = "AB", storage: dace.StorageType = GPU)
     for name in arrays:
         sdfg.arrays[name].storage = storage
     return sdfg
+
+
+def expanded(sdfg: dace.SDFG) -> list[dace.nodes.Tasklet]:
+    sdfg.expand_library_nodes()
+    return [node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, dace.nodes.Tasklet)]
 
 
 def code_of(sdfg: dace.SDFG) -> dict[str, str]:
@@ -80,20 +84,13 @@ def test_memory_of_a_kernel_is_refused():
 
 
 @pytest.mark.parametrize("arrays", PLACES)
-@pytest.mark.parametrize(
-    "progress",
-    [
-        "calls",
-    ],
-)
-def test_non_blocking(arrays: str, progress: str):
+def test_non_blocking(arrays: str):
     sdfg = on_gpu(rows_to_columns("Pipelined"), arrays)
-    assert sdfg.apply_transformations(OverlapRedistribute, {"progress": progress}) == 1
+    assert sdfg.apply_transformations(OverlapRedistribute) == 1
     sdfg.validate()
     by_call = {tasklet.code.as_string.split("(")[0]: tasklet.code.as_string for tasklet in expanded(sdfg)}
     start, wait = (by_call[f"dace_redist::program::{call}"] for call in ("start", "wait"))
-    number = ["calls", "thread"].index(progress)
-    assert start.endswith(f"_inp_buffer, _out_buffer, {number}, _request, __dace_current_stream);")
+    assert start.endswith("_inp_buffer, _out_buffer, 0, _request, __dace_current_stream);")  # 0: by calls
     expected = "_request, __dace_current_stream" if "B" in arrays else "_request"
     assert wait == f"dace_redist::program::wait({expected});"
 

@@ -7,7 +7,7 @@ import json
 
 import dace
 import pytest
-from sdfgs import COLUMNS, ROWS, connected, redistributions, rows_to_columns
+from sdfgs import COLUMNS, OURS, ROWS, connected, redistributions, rows_to_columns
 
 from dace_redist import Distribution
 from dace_redist.library_nodes import Redistribute
@@ -19,6 +19,22 @@ EVERY_OPTION = {name: option.default + type(option.default)(1) for name, option 
 
 def options_of(strategy: str) -> dict[str, float]:
     return {name: EVERY_OPTION[name] for name in STRATEGIES[strategy].options}
+
+
+def test_one_node_class_with_an_implementation_per_strategy():
+    assert Redistribute.__module__ == "dace_redist.library_nodes.redistribute"
+    assert set(Redistribute.implementations) == set(STRATEGIES)
+    assert Redistribute.default_implementation in STRATEGIES
+
+
+@pytest.mark.parametrize("strategy", OURS)
+def test_expansion_by_name_whatever_the_node_says(strategy: str):
+    """``node.expand(state, "Pack")`` gives Pack, also where the node's strategy is "Auto"."""
+    sdfg = rows_to_columns("Auto")
+    ((node, state),) = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
+    node.expand(state, strategy)
+    (tasklet,) = [n for n, _ in sdfg.all_nodes_recursive() if isinstance(n, dace.nodes.Tasklet)]
+    assert f'Plan("{node.label}", "{strategy}")' in tasklet.code_init.as_string
 
 
 @pytest.mark.parametrize("strategy", ["Auto", *STRATEGIES])

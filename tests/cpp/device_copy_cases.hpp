@@ -9,86 +9,19 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <numeric>
-#include <random>
 #include <utility>
 #include <vector>
 
 #include "copy/copy_block.hpp"
 #include "copy/element_operation.hpp"
 #include "device/device.hpp"
+#include "random_box.hpp"
 
 namespace {
 
 using namespace dace_redist;
 using Bytes = std::vector<char>;
 using Index = std::int64_t;
-
-class Random {
- public:
-  explicit Random(unsigned seed) : engine_(seed) {}
-  Index between(Index low, Index high) { return std::uniform_int_distribution<Index>(low, high)(engine_); }
-  bool one_in(int n) { return between(1, n) == 1; }
-  std::vector<std::size_t> permutation(std::size_t n) {
-    std::vector<std::size_t> order(n);
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::shuffle(order.begin(), order.end(), engine_);
-    return order;
-  }
-
- private:
-  std::mt19937 engine_;
-};
-
-/// A block whose offsets are 0, and the elements that it needs before and after its start on both sides.
-struct Shape {
-  StridedBlock block;
-  Index source_before = 0, source_extent = 1, target_before = 0, target_extent = 1;
-};
-
-/// Strides of an array that holds the counts, its dimensions in `order` (outermost first), with random gaps.
-Index fill_strides(Random& random, const StridedBlock& block, const std::vector<std::size_t>& order,
-                   std::array<Index, max_block_dims>& strides) {
-  Index stride = random.one_in(8) ? 2 : 1;
-  for (std::size_t at = order.size(); at-- > 0;) {
-    strides[order[at]] = stride;
-    stride *= std::max<Index>(1, block.counts[order[at]]) + (random.one_in(4) ? random.between(1, 3) : 0);
-  }
-  return stride;
-}
-
-Shape random_shape(Random& random, Index max_elements) {
-  Shape made;
-  StridedBlock& block = made.block;
-  block.ndim = static_cast<int>(random.between(random.one_in(10) ? 0 : 1, 6));
-  const auto ndim = static_cast<std::size_t>(block.ndim);
-  Index left = max_elements;
-  for (const std::size_t d : random.permutation(ndim)) {
-    block.counts[d] = random.between(1, std::min<Index>(left, random.one_in(2) ? 300 : 6));
-    left = std::max<Index>(1, left / block.counts[d]);
-  }
-  if (ndim > 0 && random.one_in(60)) block.counts[ndim / 2] = 0;
-  std::vector<std::size_t> natural(ndim);
-  std::iota(natural.begin(), natural.end(), std::size_t{0});
-  made.source_extent =
-      fill_strides(random, block, random.one_in(3) ? natural : random.permutation(ndim), block.source_strides);
-  made.target_extent =
-      fill_strides(random, block, random.one_in(3) ? natural : random.permutation(ndim), block.target_strides);
-  for (std::size_t d = 0; d < ndim; ++d) {
-    const Index last = std::max<Index>(0, block.counts[d] - 1);
-    if (random.one_in(8)) {
-      made.source_before += last * block.source_strides[d];
-      block.source_strides[d] = -block.source_strides[d];
-    } else if (random.one_in(20)) {
-      block.source_strides[d] = 0;
-    }
-    if (random.one_in(12)) {
-      made.target_before += last * block.target_strides[d];
-      block.target_strides[d] = -block.target_strides[d];
-    }
-  }
-  return made;
-}
 
 /// Bytes that begin at a chosen distance from an address that 16 divides.
 class Memory16 {
@@ -132,43 +65,24 @@ Case random_case(Random& random) {
   made.source_elements.assign(static_cast<std::size_t>(random.one_in(2) ? arrays : 1), 0);
   made.target_elements.assign(static_cast<std::size_t>(arrays), 0);
   const bool many = random.one_in(6);
-  std::vector<Shape> shapes;
+  std::vector<Box> boxes;
   for (Index i = random.between(1, 3); i > 0; --i)
-    shapes.push_back(random_shape(random, many ? 100 : random.one_in(10) ? 60000 : 3000));
+    boxes.push_back(random_box(random, {6, many ? 100 : random.one_in(10) ? 60000 : 3000, 300, 6, true}));
   const Index count = many ? random.between(100, 600) : random.between(1, 4);
   for (Index i = 0; i < count; ++i) {
-    const Shape& shape = shapes[static_cast<std::size_t>(random.between(0, static_cast<Index>(shapes.size()) - 1))];
-    DeviceCopy copy{shape.block, 0, 0};
+    const Box box = random.one_of(boxes);
+    DeviceCopy copy{box.block, 0, 0};
     copy.source = static_cast<int>(random.between(0, static_cast<Index>(made.source_elements.size()) - 1));
     copy.target = static_cast<int>(random.between(0, arrays - 1));
     Index& source_end = made.source_elements[static_cast<std::size_t>(copy.source)];
     Index& target_end = made.target_elements[static_cast<std::size_t>(copy.target)];
-    copy.block.source_offset = source_end + shape.source_before;
-    copy.block.target_offset = target_end + shape.target_before;
-    source_end += shape.source_extent + (random.one_in(10) ? 1 : 0);
-    target_end += shape.target_extent + (random.one_in(10) ? 1 : 0);
+    copy.block.source_offset = source_end + box.source_before;
+    copy.block.target_offset = target_end + box.target_before;
+    source_end += box.source_extent + (random.one_in(10) ? 1 : 0);
+    target_end += box.target_extent + (random.one_in(10) ? 1 : 0);
     made.copies.push_back(copy);
   }
   return made;
-}
-
-/// Calls `visit(source, target)` with the elements of a block, in the order of its dimensions.
-template <class Visit>
-void for_each_element(const StridedBlock& block, const Visit& visit) {
-  std::array<Index, max_block_dims> index{};
-  const Index count = block.count();
-  for (Index done = 0; done < count; ++done) {
-    Index from = block.source_offset, to = block.target_offset;
-    for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d) {
-      from += index[d] * block.source_strides[d];
-      to += index[d] * block.target_strides[d];
-    }
-    visit(from, to);
-    for (auto d = static_cast<std::size_t>(block.ndim); d-- > 0;) {
-      if (++index[d] < block.counts[d]) break;
-      index[d] = 0;
-    }
-  }
 }
 
 struct Arrays {

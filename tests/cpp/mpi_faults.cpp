@@ -118,7 +118,6 @@ DACE_REDIST_FAILS(MPI_Iprobe, (int a, int b, MPI_Comm c, int* d, MPI_Status* e),
 DACE_REDIST_FAILS(MPI_Test, (MPI_Request * a, int* b, MPI_Status* c), (a, b, c))
 DACE_REDIST_FAILS(MPI_Testall, (int a, MPI_Request b[], int* c, MPI_Status d[]), (a, b, c, d))
 DACE_REDIST_FAILS(MPI_Testsome, (int a, MPI_Request b[], int* c, int d[], MPI_Status e[]), (a, b, c, d, e))
-DACE_REDIST_FAILS(MPI_Waitall, (int a, MPI_Request b[], MPI_Status c[]), (a, b, c))
 DACE_REDIST_FAILS(MPI_Put, (const void* a, int b, MPI_Datatype c, int d, MPI_Aint e, int f, MPI_Datatype g, MPI_Win h),
                   (a, b, c, d, e, f, g, h))
 DACE_REDIST_FAILS(MPI_Win_post, (MPI_Group a, int b, MPI_Win c), (a, b, c))

@@ -3,36 +3,15 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <random>
 #include <vector>
 
 #include "layout/distribution.hpp"
+#include "random.hpp"
 
 namespace {
 
 using namespace dace_redist;
 using Indices = std::vector<Index>;
-
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : engine_(seed) {}
-  Index between(Index low, Index high) {
-    return low + static_cast<Index>(engine_() % static_cast<std::uint64_t>(high - low + 1));
-  }
-  bool one_in(Index n) { return between(1, n) == 1; }
-  template <class T>
-  T one_of(const std::vector<T>& values) {
-    return values[static_cast<std::size_t>(between(0, static_cast<Index>(values.size()) - 1))];
-  }
-  Indices permutation(Index n) {
-    Indices order;
-    for (Index i = 0; i < n; ++i) order.insert(order.begin() + between(0, i), i);
-    return order;
-  }
-
- private:
-  std::mt19937_64 engine_;
-};
 
 Index product(const Indices& values) {
   Index result = 1;

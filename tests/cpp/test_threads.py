@@ -5,6 +5,7 @@ acquire loads are relaxed.
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
@@ -26,7 +27,8 @@ def test_protocols_between_two_threads(relaxed):
     program, header = SOURCES / "threads.cpp", SOURCES / "relaxed.hpp"
     relaxing = ["-include", str(header), f"-DRELAXED_{relaxed}"] if relaxed else []
     binary = compiled("threads", [*SWITCHES, *relaxing, *objects, WRAPPED], [program, *PROTOCOLS], [program, header])
-    done = subprocess.run([binary], capture_output=True, text=True, timeout=60)
+    environment = os.environ | {"TSAN_OPTIONS": "halt_on_error=1"}  # the first race is enough
+    done = subprocess.run([binary], env=environment, capture_output=True, text=True, timeout=60)
     if "unexpected memory mapping" in done.stderr:
         pytest.skip("this kernel places memory where ThreadSanitizer cannot have it (vm.mmap_rnd_bits)")
     assert ("data race" in done.stderr) == bool(relaxed), done.stderr[-8000:]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
-from launching import launch
 
 from dace_redist import Distribution, RedistributionError, plan, redistribute
 
@@ -66,34 +63,3 @@ def test_variable_that_is_wrong(comm, monkeypatch):
                 plan(source, target, "float64", comm=comm, strategy=strategy)
     monkeypatch.delenv(NODE_RANKS)
     assert redistribute(A, source, target, comm=comm, strategy="Aggregated").sum() == A.size
-
-
-WITHOUT = """
-import os
-import numpy as np
-from mpi4py import MPI
-from dace_redist import Distribution, redistribute
-comm = MPI.COMM_WORLD
-os.environ["DACE_REDIST_NODE_RANKS"] = "2"
-source, target = Distribution((40, 60), (5, 1)), Distribution((40, 60), (1, 5))
-tensor = np.arange(2400.0).reshape(40, 60)
-least = LEAST
-if comm.rank == 4:
-    os.environ["DACE_REDIST_SHARED_BYTES"] = str(least)
-for strategy in ("Aggregated", "Hierarchical"):
-    for _ in range(2):
-        got = redistribute(source.local(tensor, comm.rank), source, target, strategy=strategy)
-        assert np.array_equal(got, target.local(tensor, comm.rank))
-print("moved", flush=True)
-"""
-
-
-@pytest.mark.compile
-@pytest.mark.parametrize("least", [0, 5000])
-def test_too_little_shared_memory_on_one_rank(least: int) -> None:
-    """None at all, or enough for its rings and not for what it carries: one line says that messages go one by one."""
-    program = WITHOUT.replace("LEAST", str(least))
-    code, output = launch(5, [sys.executable, "-m", "mpi4py", "-c", program], timeout=200)
-    assert code == 0 and output.count("moved") == 5, output
-    lines = [line for line in output.splitlines() if "no node-shared memory" in line]
-    assert len(lines) == 1 and "rank 4" in lines[0], output

@@ -47,7 +47,6 @@ def test_a_case_with_several_methods(tmp_path, capsys):
     assert "less than 1 MiB  ordinary  Pack" in predictions.stdout, predictions.stderr
 
 
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=4)
 def test_alltoallw_moves_all_kinds_of_cases_right(comm):
     kinds = ["block-k2", "2mm-ik-4", "ttmc-deijc-4", "cyclic-other-96", "prime-cyclic", "specfem3d-oc", "nas-mg-x-tiny"]

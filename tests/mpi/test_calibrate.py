@@ -6,7 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from calibration_sizes import SIZES
+
+#: With which a profile is made within seconds.
+SIZES = {
+    "footprints": (1 << 10, 8 << 10),
+    "runs": (8, 64),
+    "exchanged_runs": (8, 16 << 10),
+    "items": (8,),
+    "messages": (8, 4 << 10),
+    "network_chunks": (1 << 10,),
+}
 
 
 def but_for_windows(timed: Callable[..., float | None]) -> Callable[..., float | None]:

@@ -11,8 +11,6 @@ from cases import OPTIONS
 import dace_redist
 from dace_redist import Distribution, TiledDistribution, plan
 
-MANY = "DACE_REDIST_MANY_RANKS"  # 1: also run on 64 ranks; takes minutes on a few cores
-
 
 def seed() -> int:
     """Of random numbers that all ranks draw."""
@@ -128,27 +126,18 @@ def test_waits_in_random_order_among_traffic_of_the_program(comm, strategy):
     world.Free()
 
 
-def check_many_ranks(comm, rounds: int) -> None:
+@pytest.mark.full
+@pytest.mark.fuzz
+@pytest.mark.mpi(ranks=[20], timeout=240)
+def test_twenty_ranks_on_a_node(comm):
     """Three arrays in turn, by every strategy."""
     shared = np.random.default_rng([seed(), comm.size])
     for strategy in OPTIONS:
         transfers = [Transfer(comm, shared, strategy) for _ in range(3)]
-        for turn in range(rounds):
+        for turn in range(6):
             transfer = transfers[turn % 3]
             transfer.start().wait()
             transfer.check()
         comm.Barrier()
         for transfer in transfers:
             transfer.plan.free()
-
-
-@pytest.mark.fuzz
-@pytest.mark.mpi(ranks=[20], timeout=240)
-def test_twenty_ranks_on_a_node(comm):
-    check_many_ranks(comm, 6)
-
-
-@pytest.mark.skipif(os.environ.get(MANY) != "1", reason=f"takes minutes; {MANY}=1 runs it")
-@pytest.mark.mpi(ranks=[64], timeout=900)
-def test_64_ranks_on_a_node(comm):
-    check_many_ranks(comm, 3)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import CALLS, arrays, carry_out, cases, wrong_parts
-from device_arrays import PARAMETERS, StridedDeviceArray, use_device
+from device_arrays import PARAMETERS, OtherLibrary, StridedDeviceArray, use_device
 from distributions import same_on_all_ranks
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,16 +21,6 @@ from dace_redist.strategies import gpu_strategies
 from dace_redist.transform import Transform
 
 SIDES = [("gpu", "gpu"), ("gpu", "gpu"), ("gpu", "cpu"), ("cpu", "gpu")]
-
-
-class OtherLibrary:
-    """Array in main memory of a library other than NumPy, such as PyTorch."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self.array = array
-
-    def __dlpack__(self) -> Any:
-        return self.array.__dlpack__()
 
 
 def placed(array: np.ndarray, side: str) -> Any:

@@ -11,7 +11,7 @@ from dace_redist.strategies import gpu_strategies
 pytestmark = pytest.mark.compile
 
 
-@pytest.mark.parametrize("device", ["host", "host,apart", "host,pooled"])
+@pytest.mark.parametrize("device", ["host", "host,apart", pytest.param("host,pooled", marks=pytest.mark.full)])
 @pytest.mark.parametrize("strategy", gpu_strategies(both_on_gpu=False))
 def test_order_with_streams(strategy: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DEVICE_VARIABLE, device)

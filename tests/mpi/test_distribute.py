@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builds import planned, quick_builds
+from results import by_numpy, check_gathered
 
 
 @pytest.fixture(autouse=True)
@@ -25,38 +26,35 @@ def distributed(comm: Any, name: str, **options: Any) -> Any:
 
 def check(comm: Any, name: str, program: Any = None, sizes: dict[str, int] | None = None) -> None:
     """Scatter random arguments, run a program, gather and compare all results."""
-    from einsum_programs import PROGRAMS, arguments, expected
+    from einsum_programs import PROGRAMS, arguments
 
     program = program or distributed(comm, name)
     given = arguments(PROGRAMS[name], sizes)
-    returned, after = expected(PROGRAMS[name], given)
-    local = program.scatter(**{key: given[key] for key in program.inputs}, comm=comm)
     program.compile(comm)
-    result = program.run(comm=comm, **local)
-    if isinstance(returned, tuple):
-        wanted = {f"__return_{number}": value for number, value in enumerate(returned)}
-        parts = dict(zip(wanted, result, strict=True))
-    else:
-        wanted = {"__return": returned} if returned is not None else {}
-        parts = {"__return": result} if wanted else result
-    wrong = []
-    for output in program.outputs:
-        whole = program.gather(parts.get(output, local.get(output)), output, comm)
-        want = wanted.get(output, after.get(output))
-        if comm.rank == 0:
-            error = np.abs(whole - want).max(initial=0) / (np.abs(want).max(initial=0) or 1)
-            wrong += [] if error < 1e-12 and whole.shape == np.shape(want) else [f"{name}: {output} is off by {error}"]
-    assert not comm.bcast(wrong)
+    check_gathered(comm, program, given, by_numpy(PROGRAMS[name].f, given), name, tolerance=1e-12)
+
+
+#: One program for each kind of generated code: loops, scalars, writes in place, functions, solvers, diagonals.
+KINDS_OF_CODE = ("sweeps", "nested_loops", "scalars", "in_place", "functions", "linear_systems", "diagonals")
 
 
 @pytest.mark.compile
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[3], timeout=600)  # one rank compiles all programs
-def test_every_program(comm):
+@pytest.mark.parametrize("others", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_every_program(comm, others):
+    """Those that ``others`` leaves out in `make test` are simulated in tests/transformations."""
     from einsum_programs import PROGRAMS
 
     for name in PROGRAMS:
-        check(comm, name)
+        if (name in KINDS_OF_CODE) != others:
+            check(comm, name)
+
+
+@pytest.mark.compile
+@pytest.mark.dace
+@pytest.mark.mpi(ranks=[3], timeout=200)
+def test_scalars(comm):
     scalars = distributed(comm, "scalars")
     parts = scalars.scatter(np.eye(7), np.ones(7), alpha=2)
     whole = scalars.gather(scalars.run(**{**parts, "alpha": 2}))  # a number, though the program's is float64
@@ -94,7 +92,6 @@ def test_extents_of_0(comm):
 
 
 @pytest.mark.compile
-@pytest.mark.mpi_matrix
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], timeout=400)
 def test_other_communicators_than_the_world(comm):

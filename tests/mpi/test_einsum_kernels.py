@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 import pytest
 from builds import planned, quick_builds
+from results import by_numpy, check_gathered
 
 from dace_redist import RedistributionError
 
 pytestmark = pytest.mark.compile
 
-#: Every number of ranks takes a build of its own; DACE_REDIST_TEST_RANKS="1 2 3 4 5 7 8 12" tests more, and more types.
-_WANTED = [int(word) for word in os.environ.get("DACE_REDIST_TEST_RANKS", "").split()]
-RANKS = _WANTED or [8]
-RANKS_OF_SWEEPS = _WANTED or [4]
 #: Of the others :func:`test_other_types` tests some.
-ELEMENTS = ["float64", "float32", "complex128"] if _WANTED else ["float64"]
-TOLERANCES = {"float32": 1e-5, "float64": 1e-12, "complex64": 1e-5, "complex128": 1e-12}
+ELEMENTS = ["float64", *(pytest.param(name, marks=pytest.mark.full) for name in ("float32", "complex128"))]
 
 
 @pytest.fixture(autouse=True)
@@ -48,34 +43,19 @@ def check(comm: Any, name: str) -> tuple[Any, dict[str, Any]]:
     given = operands(program)
     if name == "sweeps":  # else the first singular vectors outweigh the others, which are rounding errors then
         given["X"] -= given["X"].mean()
-    local = program.scatter(**given)
-    returned = program.run(**local)
-    expected = in_python(PROGRAMS[name])(**given)
-    several = isinstance(expected, tuple)
-    names = [f"__return_{number}" for number in range(len(expected))] if several else ["__return"]
-    wanted = given | dict(zip(names, expected if several else [expected], strict=True))
-    parts = local | dict(zip(names, returned if several else [returned], strict=True))
-    wrong = []
-    for output in program.outputs:
-        whole = program.gather(parts[output], output)
-        if comm.rank == 0:
-            error = np.abs(whole - wanted[output]).max() / np.abs(wanted[output]).max()
-            if not error < TOLERANCES[whole.dtype.name] or whole.shape != wanted[output].shape:
-                wrong.append(f"{output} has shape {whole.shape} and relative error {error}")
-    assert len(program.outputs) >= len(names)
-    assert not comm.bcast(wrong)
+    check_gathered(comm, program, given, by_numpy(in_python(PROGRAMS[name]), given), tolerance=1e-12, single=1e-5)
     return program, given
 
 
 @pytest.mark.dace
-@pytest.mark.mpi(ranks=RANKS, timeout=400)
+@pytest.mark.mpi(ranks=[8], full=[3], timeout=400)  # each number takes a build of its own
 @pytest.mark.parametrize("element", ELEMENTS)
 def test_all_kernels(comm, element):
     check(comm, "all_kernels" if element == "float64" else f"all_kernels_{element}")
 
 
 @pytest.mark.dace
-@pytest.mark.mpi(ranks=RANKS_OF_SWEEPS, timeout=400)
+@pytest.mark.mpi(ranks=[4], full=[3], timeout=400)
 def test_sweeps(comm):
     check(comm, "sweeps")
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from device_arrays import OtherLibrary
+from results import raise_anywhere
 
 import dace_redist
 from dace_redist import Distribution, TiledDistribution
@@ -42,16 +44,7 @@ def wrong_parts(comm: Any, name: str, source: Any, target: Any) -> list[str]:
 @pytest.mark.compile
 @pytest.mark.mpi(ranks=[3], full=[1], timeout=120)
 def test_arrays(comm):
-    wrong = [text for name, pair in pairs(comm.size).items() for text in wrong_parts(comm, name, *pair)]
-    everywhere = [text for texts in comm.allgather(wrong) for text in texts]
-    assert not everywhere, "\n".join(everywhere)
-
-
-class OtherLibrary:
-    """Array in main memory of a library other than NumPy."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self.__dlpack__ = array.__dlpack__
+    raise_anywhere(comm, [text for name, pair in pairs(comm.size).items() for text in wrong_parts(comm, name, *pair)])
 
 
 @pytest.mark.compile

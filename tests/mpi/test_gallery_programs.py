@@ -6,9 +6,9 @@ Programs of the gallery, compiled: one for each kind of code that the others do 
 
 import os
 
-import numpy as np
 import pytest
 from builds import planned, quick_builds
+from results import check_gathered
 
 RANKS = os.environ.get("DACE_REDIST_GALLERY", "")
 #: What the generated code has of its own: branches, loops with parts of tensors, maxima, other shapes, closures.
@@ -25,16 +25,4 @@ def test_compiled_programs_give_what_numpy_gives(comm):
         for name in [name for name in GALLERY if not GALLERY[name].refused] if RANKS else COMPILED:
             example = GALLERY[name]
             program = planned(comm, example.program, example.sizes)
-            given, wanted = example.arguments(), example.expected()
-            local = program.scatter(**{key: given[key] for key in program.inputs}, comm=comm)
-            for key in {*program.outputs} & {*given} - {*program.inputs}:  # written only
-                tensor = program.outputs[key]
-                local[key] = np.empty(tensor.distribution.local_shape(comm.rank), tensor.dtype)
-            result = program.run(comm=comm, **local)
-            parts = {f"__return_{n}": part for n, part in enumerate(result)} if isinstance(result, tuple) else {}
-            parts = parts or (result if isinstance(result, dict) else {"__return": result})
-            for output in program.outputs:
-                whole = program.gather(parts.get(output, local.get(output)), output, comm)
-                if comm.rank == 0:
-                    tolerance = 1e-4 if np.asarray(wanted[output]).dtype == np.float32 else 1e-7
-                    np.testing.assert_allclose(whole, wanted[output], tolerance, 1e-8, err_msg=f"{name} {output}")
+            check_gathered(comm, program, example.arguments(), example.expected(), name, tolerance=1e-7)

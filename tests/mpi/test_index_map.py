@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -49,6 +51,16 @@ def test_large_transposed_tensors(comm):
                 for _ in range(2):
                     B = made(source.local(whole, comm.rank))
                     np.testing.assert_array_equal(B, target.local(turned, comm.rank))
+
+
+@pytest.mark.mpi(ranks=[3])
+def test_every_permutation_of_a_cube(comm):
+    """Where all extents are equal, axes that are swapped fit, too."""
+    whole = np.arange(4.0**4).reshape((4,) * 4)
+    source, target = Distribution(whole.shape, (3,)), Distribution(whole.shape, (1, 3))
+    for axes in itertools.permutations(range(4)):
+        B = redistribute(source.local(whole, comm.rank), source, target, comm=comm, axes=axes)
+        np.testing.assert_array_equal(B, target.local(whole.transpose(axes), comm.rank), str(axes))
 
 
 @pytest.mark.mpi(ranks=[4])

@@ -23,7 +23,6 @@ class Clock:
         return method
 
 
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[3], full=[1])
 def test_all_ranks_get_the_same_figures_and_turns(comm):
     turns, seen, clock = [], [], Clock()

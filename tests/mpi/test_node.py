@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cases import DTYPES
 from distributions import moved
-from node_checks import put, raise_anywhere
+from results import put, raise_anywhere
 
 from dace_redist import Distribution, RedistributionError, TiledDistribution
 from dace_redist.strategies import host_strategies
@@ -92,7 +92,6 @@ def whole(dtype: str = "float64") -> np.ndarray:
 
 
 @pytest.mark.compile
-@pytest.mark.mpi_matrix
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], full=[3], timeout=150)
 def test_distributions_types_and_layouts(comm):
@@ -156,7 +155,7 @@ def test_distributions_types_and_layouts(comm):
 
 
 def control_flow_sdfg() -> Any:
-    """Nodes in a for loop with sizes of its variable, in a while loop, and in a nested SDFG with symbols."""
+    """Nodes in a for loop with sizes of its variable, in a while loop, and in an SDFG nested twice with symbols."""
     import dace
     from dace.sdfg.state import LoopRegion
     from sdfgs import add_move
@@ -188,10 +187,16 @@ def control_flow_sdfg() -> Any:
         "nested", Distribution((M,), (2,)), Distribution((M,), (1,), ranks=[1]), "Pipelined", chunk_bytes=8 * M
     )
     add_move(inner.add_state(), nested, "X", "Y")
-    call = sdfg.add_state_after(again, "call")
-    box = call.add_nested_sdfg(inner, {"X"}, {"Y"}, {"M": N})
-    call.add_edge(call.add_read("C"), None, box, "X", dace.Memlet("C[0:N]"))
-    call.add_edge(box, "Y", call.add_write("D"), None, dace.Memlet("D[0:N]"))
+    middle = dace.SDFG("middle")
+    for name in ("X", "Y"):
+        middle.add_array(name, [M], dace.float64)
+    for around, state, ends, size in (
+        (inner, middle.add_state(), ("X", "Y"), M),
+        (middle, sdfg.add_state_after(again, "call"), ("C", "D"), N),
+    ):
+        box = state.add_nested_sdfg(around, {"X"}, {"Y"}, {"M": size})
+        state.add_edge(state.add_read(ends[0]), None, box, "X", dace.Memlet(f"{ends[0]}[0:{size}]"))
+        state.add_edge(box, "Y", state.add_write(ends[1]), None, dace.Memlet(f"{ends[1]}[0:{size}]"))
     return sdfg
 
 

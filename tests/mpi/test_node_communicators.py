@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from node_checks import put, raise_anywhere
+from results import put, raise_anywhere
 
 from dace_redist import Distribution, RedistributionError
 

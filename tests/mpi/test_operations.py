@@ -94,29 +94,21 @@ def test_replicas_of_a_target_reduce_a_share_each(comm, how):
 
 
 @pytest.mark.mpi(ranks=[2])
-def test_large_converted_tensors(comm):
-    """Messages of many chunks and slots, between all kinds of memory."""
+@pytest.mark.parametrize(("alpha", "beta"), [(-2, 3), (0.1, 0)])
+def test_large_converted_tensors(comm, alpha, beta):
+    """Messages of many chunks and slots, between all kinds of memory; products are of converted elements."""
     shape = (300, 700)
     whole = np.random.default_rng(1).standard_normal(shape)
     source, target = Distribution(shape, (2, 1)), Distribution(shape[::-1], (2, 1))
     here = source.local(whole, comm.rank)
+    wanted = np.float32(alpha) * target.local(whole.T, comm.rank).astype("f4") + np.float32(beta)
+    how = {"axes": (1, 0), "target_dtype": "f4", "alpha": alpha, "beta": beta}
+    tolerance = 1e-5 if beta else 0  # a sum of two products may be rounded once or twice
     for strategy in OPTIONS:
         for allocate in (np.empty, dace_redist.shared_empty):
             A = allocate(here.shape, here.dtype)
             A[...] = here
             out = allocate(target.local_shape(comm.rank), np.dtype("f4"))
             out[...] = 1
-            redistribute(
-                A,
-                source,
-                target,
-                comm=comm,
-                out=out,
-                axes=(1, 0),
-                target_dtype="f4",
-                alpha=-2,
-                beta=3,
-                strategy=strategy,
-            )
-            wanted = np.float32(-2) * whole.T.astype("f4") + np.float32(3)
-            np.testing.assert_allclose(out, target.local(wanted, comm.rank), rtol=1e-5, atol=1e-6)
+            redistribute(A, source, target, comm=comm, out=out, strategy=strategy, **how)
+            np.testing.assert_allclose(out, wanted, rtol=tolerance, atol=tolerance, err_msg=strategy)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
-from mpi_programs import build, run
+from mpi_programs import SOURCES, build, run
+
+from dace_redist.native.toolchain import SOURCE_DIRECTORY
 
 pytestmark = pytest.mark.compile
 
@@ -17,7 +20,16 @@ LAYOUTS = {"whole": (1, 1100 * 2_000_000, 0), "rows": (1100, 2_000_000, 64)}  # 
 
 @pytest.fixture
 def program() -> Path:
-    return build("mpi_resources", "-O1", linked=("-Wl,--wrap=aligned_alloc,--wrap=free",))
+    return build("mpi_resources", "-O0", linked=("-Wl,--wrap=aligned_alloc,--wrap=free",))
+
+
+@pytest.mark.lint
+def test_every_object_of_mpi_is_counted() -> None:
+    """The functions of which the runtime takes a handle, ``put()`` of its owner, are those that the program counts."""
+    runtime = "".join(path.read_text() for path in SOURCE_DIRECTORY.rglob("*.[ch]pp"))
+    makers = set(re.findall(r"(MPI_\w+)\([^;]*?\.put\(\)", runtime)) - {"MPI_Type_commit"}
+    counted = set(re.findall(r"COUNT\((MPI_\w+)", (SOURCES / "mpi_resources.cpp").read_text()))
+    assert makers and makers <= counted
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -74,7 +74,6 @@ def compared(comm: Any, number: int, transposed: bool) -> str:
     return "" if np.array_equal(ours, theirs) else f"{how}, rank {comm.rank}: {ours.tolist()}, not {theirs.tolist()}"
 
 
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[4], timeout=400)
 def test_equal_to_scalapack(comm: Any) -> None:
     reason = scalapack.library_missing()

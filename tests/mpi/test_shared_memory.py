@@ -39,52 +39,24 @@ def test_too_little_is_said_and_ordinary_memory_taken(monkeypatch):
         dace_redist.shared_empty((10, 100))
 
 
-@pytest.mark.compile
-@pytest.mark.mpi(ranks=4, timeout=200)
-def test_memory_that_changes_between_calls(comm):
-    """One plan with arrays that alternate between shared and private, also at an address that was shared before."""
-    here, there = ROWS.local(whole(), comm.rank), COLUMNS.local(whole(), comm.rank)
-    wrong = []
-
-    def check(array: Any, out: Any) -> None:
-        out[...] = 0
-        dace_redist.redistribute(array, ROWS, COLUMNS, comm=comm, out=out, strategy="Shared")
-        if not np.array_equal(out, there):
-            wrong.append(f"rank {comm.rank}")
-
-    def shared(array: np.ndarray) -> np.ndarray:
-        copy = dace_redist.shared_empty(array.shape)
-        copy[...] = array
-        return copy
-
-    larger = dace_redist.shared_empty((100, 60))
-    for turn in range(6):
-        odd = (turn + comm.rank) % 2 == 1  # so that pairs of ranks differ
-        check(shared(here) if odd else here.copy(), shared(there) if turn % 3 else there.copy())
-        check(here.copy() if odd else shared(here), larger[2:98, 5:55])  # a part of a shared array, other strides
-        if turn % 2:
-            larger = np.zeros((100, 60))
-    assert not [text for texts in comm.allgather(wrong) for text in texts]
-
-
 WITHOUT = """
 import os, sys
 import numpy as np
 from mpi4py import MPI
 import dace_redist
 from dace_redist import Distribution
-comm = MPI.COMM_WORLD
-if comm.rank == 2:
-    os.environ["DACE_REDIST_SHARED_BYTES"] = "0"
-source, target = Distribution((40, 60), (3, 1)), Distribution((40, 60), (1, 3))
+comm, poor = MPI.COMM_WORLD, int(sys.argv[1])
+if comm.rank == poor:
+    os.environ["DACE_REDIST_SHARED_BYTES"] = sys.argv[2]
+source, target = Distribution((40, 60), (comm.size, 1)), Distribution((40, 60), (1, comm.size))
 tensor = np.arange(2400.0).reshape(40, 60)
-partial = Distribution((40, 60), (3,), dims=(None, None))
-for strategy in ("Shared", "Hierarchical", "Aggregated"):
+partial = Distribution((40, 60), (comm.size,), dims=(None, None))
+for strategy in ("Aggregated", "Hierarchical", *["Shared"] * (len(sys.argv) == 3)):
     for _ in range(2):
         got = dace_redist.redistribute(source.local(tensor, comm.rank), source, target, strategy=strategy)
         assert np.array_equal(got, target.local(tensor, comm.rank))
         got = dace_redist.redistribute(tensor, partial, target, op="sum", strategy=strategy)
-        assert np.array_equal(got, target.local(3 * tensor, comm.rank))
+        assert np.array_equal(got, target.local(comm.size * tensor, comm.rank))
 here = source.local(tensor, comm.rank)
 for got in dace_redist.redistribute([here] * 2, [source] * 2, [target] * 2):
     assert np.array_equal(got, target.local(tensor, comm.rank))
@@ -93,13 +65,23 @@ print("moved", flush=True)
 
 
 @pytest.mark.compile
-def test_without_shared_memory_on_one_rank():
-    """All go over MPI, and one line says so."""
-    code, output = launch(3, [sys.executable, "-m", "mpi4py", "-c", WITHOUT], timeout=200)
-    assert code == 0 and output.count("moved") == 3, output
+@pytest.mark.parametrize(
+    ("ranks", "poor", "nbytes", "node_ranks"),
+    [
+        (3, 2, 0, ()),
+        (5, 4, 0, ("2",)),
+        (5, 4, 5000, ("2",)),  # enough for the rings of its node, and not for what it carries between nodes
+    ],
+)
+def test_too_little_shared_memory_on_one_rank(ranks: int, poor: int, nbytes: int, node_ranks: tuple[str, ...]):
+    """All messages go over MPI, one by one, and one line says so."""
+    command = [sys.executable, "-m", "mpi4py", "-c", WITHOUT, str(poor), str(nbytes), *node_ranks]
+    environment = {"DACE_REDIST_NODE_RANKS": node_ranks[0]} if node_ranks else {}
+    code, output = launch(ranks, command, timeout=200, environment=environment)
+    assert code == 0 and output.count("moved") == ranks, output
     lines = [line for line in output.splitlines() if "no node-shared memory" in line]
-    assert len(lines) == 1, output
-    assert "rank 2" in lines[0] and "0 bytes are available" in lines[0] and "move over MPI" in lines[0]
+    assert len(lines) == 1 and f"rank {poor}" in lines[0] and f" {nbytes} bytes are available" in lines[0], output
+    assert lines[0].endswith("short messages between nodes are not joined" if node_ranks else "move over MPI"), output
 
 
 def transients_sdfg() -> Any:

@@ -10,10 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cluster
 import pytest
 import slurm
-from click.testing import CliRunner
 
 ROOT = Path(__file__).resolve().parents[2]
 CORES = sorted(os.sched_getaffinity(0))
@@ -113,20 +111,3 @@ def test_sample_job_of_the_benchmarks(folder: Path) -> None:
     (line,) = (folder / "einsums-2.jsonl").read_text().splitlines()
     assert json.loads(line)["ranks"] == 2
     assert (folder / "einsums-mm1-2.svg").stat().st_size > 1000
-
-
-# The helper ---------------------------------------------------------------------------------------------------------
-
-
-def test_the_reason_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "why_not", lambda: None)
-    monkeypatch.setattr(slurm.shutil, "which", lambda name, **_: None if name == "slurmd" else name)
-    assert slurm.why_not() == "no command slurmd: apt-get install slurmctld slurmd slurm-client"
-    monkeypatch.setattr(slurm.shutil, "which", lambda name, **_: name)
-    monkeypatch.setattr(cluster, "unshare", lambda: ["unshare", "--user"])
-    assert slurm.why_not() == "Slurm's daemons need root, and not that of a user namespace"
-    monkeypatch.setattr(cluster, "unshare", lambda: ["unshare"])
-    assert slurm.why_not() is None
-    monkeypatch.setattr(cluster, "why_not", lambda: "no bridges")
-    refused = CliRunner().invoke(slurm.main, ["--", "sinfo"])
-    assert (refused.exit_code, refused.output) == (1, "Error: no bridges\n")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from results import raise_anywhere
 
 from dace_redist.strategies import host_strategies
 
@@ -78,11 +79,6 @@ def wrong(comm: Any, name: str, A: np.ndarray | None, expected: np.ndarray | Non
     return found
 
 
-def check(comm: Any, found: list[str]) -> None:
-    everywhere = [text for texts in comm.allgather(found) for text in texts]
-    assert not everywhere, "\n".join(text[:2000] for text in everywhere[:6])
-
-
 @pytest.mark.compile
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[3, 8], full=[2, 4, 7], timeout=90)
@@ -97,7 +93,7 @@ def test_stock_programs(comm):
     row, column = divmod(comm.rank, 2)
     ends = (None, None) if outside else (whole, whole[16 * row : 16 * row + 16] if column == 0 else None)
     found += wrong(comm, "scattered_vector", *ends, like=np.zeros(16, np.int32), P=P)
-    check(comm, found)
+    raise_anywhere(comm, found)
 
 
 @pytest.mark.compile
@@ -110,7 +106,7 @@ def test_sizes_that_do_not_divide(comm):
         whole, sizes = np.arange(N, dtype=np.int32), {"S": math.ceil(N / F), "T": math.ceil(N / G)}
         A, expected = (padded(block(whole, (p,), comm.rank), n) for p, n in zip((F, G), sizes.values(), strict=True))
         found += wrong(comm, RAGGED, A, expected, like=padded(None, sizes["T"]), N=N, F=F, G=G, **sizes)
-    check(comm, found)
+    raise_anywhere(comm, found)
 
 
 def padded(part: np.ndarray | None, size: int) -> np.ndarray:

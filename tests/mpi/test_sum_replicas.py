@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
+from results import raise_anywhere
 
+import dace_redist
 from dace_redist import Distribution, RedistributionError
 
 SHAPE = (7, 5)
@@ -29,11 +32,25 @@ OTHER_TARGETS = {
 }
 
 
-def cases() -> list[tuple[str, Distribution, Distribution, str]]:
-    made = [(f"partial {name}", PARTIAL, target, "float64") for name, target in TARGETS.items()]
-    made += [(f"other {name}", OTHER, target, "float64") for name, target in OTHER_TARGETS.items()]
-    made += [(f"type {dtype}", PARTIAL, TARGETS["scattered columns"], dtype) for dtype in DTYPES]
-    return made
+#: Partial sums so large that they are reduced in node-shared memory.
+LARGE = Distribution((92, 301), (2, 2), dims=[0, None])
+LARGE_TARGETS = {
+    "rows": Distribution(LARGE.shape, (4,), dims=[0, None], block=[23, None]),
+    "columns": Distribution(LARGE.shape, (2, 2), dims=[0, 1]),
+    "one each": Distribution(LARGE.shape, (2,), dims=[0, None], ranks=[1, 2]),
+    "all": LARGE,
+}
+
+
+def cases(block: Any) -> list[tuple[str, Distribution, Distribution, str]]:
+    """Name, source, target and element type; the last target has ``block`` rows on a rank, which may be a symbol."""
+    return [
+        *((f"partial {name}", PARTIAL, target, "float64") for name, target in TARGETS.items()),
+        *((f"other {name}", OTHER, target, "float64") for name, target in OTHER_TARGETS.items()),
+        *((f"type {dtype}", PARTIAL, TARGETS["scattered columns"], dtype) for dtype in DTYPES),
+        *((f"large {name}", LARGE, target, "float64") for name, target in LARGE_TARGETS.items()),
+        ("by block", PARTIAL, Distribution(SHAPE, (4,), dims=[0, None], block=[block, None]), "float64"),
+    ]
 
 
 def sums_sdfg() -> Any:
@@ -42,9 +59,10 @@ def sums_sdfg() -> Any:
 
     from dace_redist.library_nodes import SumReplicas
 
-    sdfg = dace.SDFG("sums")
+    sdfg, block = dace.SDFG("sums"), dace.symbol("block", dace.int64)
+    sdfg.add_symbol("block", dace.int64)
     state = sdfg.add_state(is_start_block=True)
-    for number, (name, source, target, dtype) in enumerate(cases()):
+    for number, (name, source, target, dtype) in enumerate(cases(block)):
         for end in ("from", "to"):
             sdfg.add_array(
                 f"{end}_{number}", [dace.symbol(f"{end}_{number}_{axis}", dace.int64) for axis in (0, 1)],
@@ -54,137 +72,64 @@ def sums_sdfg() -> Any:
     return sdfg
 
 
-def partial(rank: int, dtype: str) -> np.ndarray:
+def summand(source: Distribution, rank: int, dtype: str) -> np.ndarray:
     """Return the summand of a rank as a whole tensor, of which the rank holds its part."""
-    values = (np.arange(35).reshape(SHAPE) + 1) * (rank + 1)
+    values = (np.arange(np.prod(source.shape)).reshape(source.shape) % 35 + 1) * (rank + 1)
     return (values * (1 + 2j if dtype.startswith("complex") else 1)).astype(dtype)
 
 
-def added(source: Distribution, index: tuple[int, int], dtype: str) -> Any:
-    """Return the sum of an element over the ranks that hold a partial sum of it."""
-    holders = [r for r in range(4) if all(i in g for i, g in zip(index, source.global_index(r), strict=True))]
-    return sum((partial(r, dtype)[index] for r in holders), start=np.dtype(dtype).type(0))
+def total(source: Distribution, dtype: str) -> np.ndarray:
+    """Return the sum of each element over the ranks that hold a partial sum of it."""
+    whole = np.zeros(source.shape, dtype)
+    for rank in range(source.ranks_needed):
+        if math.prod(source.local_shape(rank)):
+            whole[np.ix_(*source.global_index(rank))] += source.local(summand(source, rank, dtype), rank)
+    return whole
+
+
+def arguments_of(comm: Any, shared: bool) -> dict[str, Any]:
+    """Return the arguments of the program, for two rows on a rank."""
+    made: dict[str, Any] = {"block": 2}
+    for number, (_, source, target, dtype) in enumerate(cases(2)):
+        part = source.local(summand(source, comm.rank, dtype), comm.rank)
+        given = (dace_redist.shared_empty if shared else np.empty)(part.shape, dtype)
+        given[...] = part
+        made |= {f"from_{number}": given, f"to_{number}": np.full(target.local_shape(comm.rank), 99, dtype)}
+        for end in ("from", "to"):
+            made |= {f"{end}_{number}_{axis}": made[f"{end}_{number}"].shape[axis] for axis in (0, 1)}
+    return made
+
+
+def check(comm: Any, program: Any, shared: bool) -> None:
+    """Run the program, with the partial sums of this rank in node-shared memory or not, and compare all sums."""
+    import dace
+
+    arguments = arguments_of(comm, shared)
+    with dace.config.set_temporary("compiler", "allow_view_arguments", value=True):
+        program(**arguments)
+    wrong = []
+    for number, (name, source, target, dtype) in enumerate(cases(2)):
+        want, got = target.local(total(source, dtype), comm.rank), arguments[f"to_{number}"]
+        wrong += [] if np.array_equal(got, want) else [f"{name}, shared {shared}: {got} instead of {want}"]
+    raise_anywhere(comm, wrong)
 
 
 @pytest.mark.compile
-@pytest.mark.mpi_matrix
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[5], full=[4], timeout=150)
 def test_sums(comm):
     from builds import built
 
     program = built(comm, "sums", sums_sdfg)
-    arguments, expected = {}, {}
-    for number, (_, source, target, dtype) in enumerate(cases()):
-        arguments[f"from_{number}"] = source.local(partial(comm.rank, dtype), comm.rank)
-        arguments[f"to_{number}"] = np.full(target.local_shape(comm.rank), 99, dtype)
-        for end in ("from", "to"):
-            arguments |= {f"{end}_{number}_{axis}": arguments[f"{end}_{number}"].shape[axis] for axis in (0, 1)}
-        sums = np.array([[added(source, (i, j), dtype) for j in range(SHAPE[1])] for i in range(SHAPE[0])])
-        expected[number] = target.local(sums.astype(dtype), comm.rank)
-    wrong = []
-    for _ in range(2):
-        program(**arguments)
-        wrong += [
-            f"{cases()[number][0]}: {arguments[f'to_{number}']} instead of {want}"
-            for number, want in expected.items()
-            if not np.array_equal(arguments[f"to_{number}"], want)
-        ]
-    everywhere = [text for texts in comm.allgather(wrong) for text in texts]
-    assert not everywhere, "\n".join(everywhere)
-
-
-def symbolic_sdfg() -> Any:
-    import dace
-    from sdfgs import add_move
-
-    from dace_redist.library_nodes import SumReplicas
-
-    block = dace.symbol("block", dace.int64)
-    sdfg = dace.SDFG("sums_by_block")
-    sdfg.add_symbol("block", dace.int64)
-    target = Distribution(SHAPE, (4,), dims=[0, None], block=[block, None])
-    for name in ("A", "B"):
-        sdfg.add_array(name, (4, 5), dace.float64)
-    add_move(sdfg.add_state(is_start_block=True), SumReplicas("by_block", PARTIAL, target), "A", "B")
-    return sdfg
-
-
-@pytest.mark.compile
-@pytest.mark.dace
-@pytest.mark.mpi(ranks=[4], timeout=120)
-def test_a_target_that_does_not_fit_is_refused_everywhere(comm):
-    from builds import built
-
-    program = built(comm, "sums_by_block", symbolic_sdfg)
-    A, B = np.ones((4, 5)), np.zeros((4, 5))
-    program(A=A, B=B, block=2)
-    name = '^SumReplicas "by_block": '
+    for shared in (True, False, comm.rank != 0, True):
+        check(comm, program, shared)
+    last, name = len(cases(2)) - 1, '^SumReplicas "by block": '
+    larger = {f"to_{last}": np.zeros((4, 5)), f"to_{last}_0": 4, f"to_{last}_1": 5}
+    arguments = arguments_of(comm, False) | larger
     with pytest.raises(RedistributionError, match=name + r".*the target must hold each of the partial sums"):
-        program(A=A, B=B, block=3)
+        program(**{**arguments, "block": 3})
     with pytest.raises(
         RedistributionError, match=name + r"the ranks differ: target block\[0\] is 3 on .* and 2 on rank 1"
     ):
-        program(A=A, B=B, block=3 if comm.rank == 0 else 2)
-    B[:] = 0
-    program(A=A, B=B, block=2)
-    assert B.sum() == 2 * 5 * (1 if comm.rank == 3 else 2)  # rows of twos: the last rank has one, the others two
-
-
-NODE_SHAPE = (92, 301)
-NODE_PARTIAL = Distribution(NODE_SHAPE, (2, 2), dims=[0, None])
-NODE_TARGETS = {
-    "rows": Distribution(NODE_SHAPE, (4,), dims=[0, None], block=[23, None]),
-    "columns": Distribution(NODE_SHAPE, (2, 2), dims=[0, 1]),
-    "one each": Distribution(NODE_SHAPE, (2,), dims=[0, None], ranks=[1, 2]),
-    "all": NODE_PARTIAL,
-}
-
-
-def node_sdfg() -> Any:
-    import dace
-    from sdfgs import add_move
-
-    from dace_redist.library_nodes import SumReplicas
-
-    sdfg = dace.SDFG("node_sums")
-    state = sdfg.add_state(is_start_block=True)
-    for number, (name, target) in enumerate(NODE_TARGETS.items()):
-        for end in ("from", "to"):
-            extents = [dace.symbol(f"{end}_{number}_{axis}", dace.int64) for axis in (0, 1)]
-            sdfg.add_array(f"{end}_{number}", extents, dace.float64)
-        add_move(state, SumReplicas(name, NODE_PARTIAL, target), f"from_{number}", f"to_{number}")
-    return sdfg
-
-
-@pytest.mark.compile
-@pytest.mark.mpi_matrix
-@pytest.mark.dace
-@pytest.mark.mpi(ranks=[4], timeout=150)
-def test_sums_on_a_node(comm):
-    """Large partial sums, in shared memory on all ranks or on some."""
-    import dace
-    from builds import built
-
-    import dace_redist
-
-    program = built(comm, "node_sums", node_sdfg)
-    wholes = [np.random.default_rng(rank).integers(0, 99, NODE_SHAPE).astype(float) for rank in range(4)]
-    mine = NODE_PARTIAL.local(wholes[comm.rank], comm.rank).copy()
-    sums = wholes[0] + wholes[1]
-    sums[46:] = (wholes[2] + wholes[3])[46:]
-    shared = dace_redist.shared_empty(mine.shape)
-    shared[...] = mine
-    for given in (shared, mine, shared if comm.rank else mine, shared):
-        arguments = {}
-        for number, target in enumerate(NODE_TARGETS.values()):
-            arguments |= {f"from_{number}": given, f"to_{number}": np.full(target.local_shape(comm.rank), 99.0)}
-            for end in ("from", "to"):
-                arguments |= {f"{end}_{number}_{axis}": n for axis, n in enumerate(arguments[f"{end}_{number}"].shape)}
-        with dace.config.set_temporary("compiler", "allow_view_arguments", value=True):
-            program(**arguments)
-        right = [
-            np.array_equal(arguments[f"to_{number}"], target.local(sums, comm.rank))
-            for number, target in enumerate(NODE_TARGETS.values())
-        ]
-        assert comm.allgather(all(right)) == [True] * 4, right
+        program(**{**arguments, "block": 3 if comm.rank == 0 else 2})
+    check(comm, program, False)

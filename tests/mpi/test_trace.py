@@ -50,7 +50,6 @@ def run(folder: Path | None) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.mpi_matrix
 def test_a_trace_holds_what_each_rank_did(tmp_path: Path) -> None:
     folder, merged = tmp_path / "run", tmp_path / "run.json"
     for _ in range(2):  # the second run replaces the files of the first one

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from mpi_programs import SANITIZED, build, run
 
-pytestmark = [pytest.mark.compile, pytest.mark.mpi_matrix, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.compile, pytest.mark.timeout(300)]
 
 STRATEGIES = ["Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical", "Aggregated"]
 FURTHER = [pytest.param(ranks, marks=pytest.mark.full) for ranks in (2, 5)]
@@ -19,6 +19,7 @@ def program() -> Path:
     return build("mpi_progress", *SANITIZED, linked=("-Wl,--wrap=aligned_alloc,--wrap=free",))
 
 
+@pytest.mark.mpi_matrix
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("ranks", [3, *FURTHER])
 def test_ranks_wait_in_any_order_and_failures_are_known_everywhere(program: Path, strategy: str, ranks: int) -> None:
@@ -30,8 +31,9 @@ def test_ranks_wait_in_any_order_and_failures_are_known_everywhere(program: Path
     assert "all transfers are right" in run(program, ranks, CASES, strategy, timeout=240)
 
 
+@pytest.mark.mpi_matrix
 @pytest.mark.parametrize("strategy", ["Hierarchical", "Aggregated"])
-@pytest.mark.parametrize("node_ranks", [1, 2])
+@pytest.mark.parametrize("node_ranks", [2, pytest.param(1, marks=pytest.mark.full)])
 def test_between_nodes(program: Path, strategy: str, node_ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DACE_REDIST_NODE_RANKS", str(node_ranks))
     assert "all transfers are right" in run(program, 3, CASES, strategy, timeout=240)

@@ -38,9 +38,6 @@ def test_command_line(tmp_path: Path):
     assert len(json.loads(record.read_text())["entries"]) == 2
 
 
-# Several nodes ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.compile
 def test_bench_compares_with_alltoallw():
     words = ["--shape", "24x20", "--from", "2", "--to", "1x2", "--axes", "1,0", "--limit-seconds", "0.3"]

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from device_arrays import StridedDeviceArray, use_device
 
 import dace_redist
 from dace_redist import Distribution, schedule
+from dace_redist.redistribution.device_arrays import DeviceArray
 from dace_redist.strategies import DEFAULT_STRATEGY
-from dace_redist.tuning.problem import Problem
+from dace_redist.tuning.problem import GPU_MEMORIES, Problem, sides_on_gpu
 from dace_redist.tuning.record import Record, Winner, make_entry
 
 SHAPE = (24, 20)
@@ -32,14 +34,31 @@ def record(comm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def moved_by(comm: Any, dtype: str = "float64") -> tuple[str, dict[str, Any]]:
+def placed(array: np.ndarray, on_gpu: bool) -> Any:
+    return DeviceArray.from_numpy(array) if on_gpu else array
+
+
+def strided(array: np.ndarray, on_gpu: bool) -> Any:
+    """Return the array as every other column of another one."""
+    around = np.zeros((array.shape[0], 2 * array.shape[1]))
+    around[:, ::2] = array
+    return StridedDeviceArray(around[:, ::2]) if on_gpu else around[:, ::2]
+
+
+def moved_by(
+    comm: Any, dtype: str = "float64", memory: str = "ordinary", wrapped: Any = placed
+) -> tuple[str, dict[str, Any]]:
     """Redistribute with strategy Auto, check the result, and return the strategy used."""
     from dace_redist.redistribution.cache import plans_in_use
 
     source, target = pair(comm.size)
     whole = np.arange(480, dtype=dtype).reshape(SHAPE)
-    out = dace_redist.redistribute(source.local(whole, comm.rank), source, target, comm=comm)
-    assert np.array_equal(out, target.local(whole, comm.rank))
+    array, wanted = source.local(whole, comm.rank), target.local(whole, comm.rank)
+    there = [wrapped(part, on_gpu) for part, on_gpu in zip((array, wanted * 0), sides_on_gpu(memory), strict=True)]
+    out = dace_redist.redistribute(
+        there[0], source, target, comm=comm, out=there[1] if memory in GPU_MEMORIES else None
+    )
+    assert np.array_equal(out if isinstance(out, np.ndarray) else out.to_numpy(), wanted)
     return plans_in_use(comm)[-1]
 
 
@@ -165,6 +184,48 @@ def test_each_redistribution_of_an_sdfg_is_tuned(comm, record: Path):
     choices = dace_redist.transformations.choose_strategies(sdfg, comm=comm, symbols=symbols)
     assert [node.strategy for node in nodes] == ["Pack", "Pipelined", "Pack"]
     assert all(choices[node].recorded for node in nodes)
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[3], timeout=240)
+@pytest.mark.parametrize("memory", GPU_MEMORIES)
+def test_measurements_of_arrays_on_a_gpu(comm, record: Path, monkeypatch, caplog, memory: str):
+    """The GPU is emulated in main memory."""
+    from dace_redist.measuring.tune import tune
+    from dace_redist.redistribution.cache import forget_choices
+    from dace_redist.tuning import auto as selection
+
+    use_device("host", monkeypatch)
+    usual = {"chunk_bytes": 1 << 20}  # on a GPU the chunks of the default strategy are longer
+    stand_in = "main memory in the place of a GPU"
+    source, target = pair(comm.size)
+    assert moved_by(comm, memory=memory) == (DEFAULT_STRATEGY, usual)
+    options = {"chunk_bytes": [64, 256], "depth": [2]}
+    problem = Problem(schedule(source, target), memory)
+    found = tune({(): problem}, comm=comm, strategies=["Pipelined", "Pack"], options=options, **QUICK)
+    assert set(comm.allgather(str(found))) == {str(found)}
+    winner = found.problems[0].winner
+    assert {m.strategy for m in found.problems[0].measured} == {"Pipelined", "Pack"}
+
+    expected = (winner.strategy, winner.options)
+    assert moved_by(comm, memory=memory) == expected  # the plan made before was dropped
+    devices = tuple("gpu" if on_gpu else "cpu" for on_gpu in sides_on_gpu(memory))
+    with dace_redist.plan(source, target, "float64", comm=comm, device=devices) as plan:
+        assert ((plan.strategy, plan.options), plan.recorded) == (expected, True)
+    assert dace_redist.chosen_strategy(source, target, comm=comm, memory=memory).recorded
+    others = {other: moved_by(comm, memory=other) for other in GPU_MEMORIES if other != memory}
+    assert set(map(str, others.values())) == {str((DEFAULT_STRATEGY, usual))}
+    assert not dace_redist.chosen_strategy(source, target, comm=comm).recorded
+    assert moved_by(comm, memory=memory, wrapped=strided) == (DEFAULT_STRATEGY, usual)  # what is measured is in C order
+    if comm.rank == 0:
+        (entry,) = json.loads(record.read_text())["entries"]
+        assert (entry["memory"], entry["gpu"]) == (memory, stand_in)
+
+    monkeypatch.setattr(selection, "device_name", lambda: "NVIDIA H200")
+    forget_choices(comm)
+    assert moved_by(comm, memory=memory) == (DEFAULT_STRATEGY, usual)
+    if comm.rank == 0:
+        assert f"it is of another GPU ({stand_in}, here NVIDIA H200); tune again here" in caplog.text
 
 
 @pytest.mark.dace

@@ -1,25 +1,19 @@
 """Statements other than einsums: parts, shapes with ones, branches, reductions, elements by their index."""
 
-import types
-
 import dace
 import numpy as np
 import pytest
 from distributed_simulation import SimulatedRanks
+from results import by_numpy, check
 
 from dace_redist import distribute
-from dace_redist.transformations.distribute.emit import storage
 from dace_redist.transformations.distribute.read.frontend import parse
 
 I, J, N = (dace.symbol(name, dace.int64) for name in "IJN")  # noqa: E741
 SIZES = {"I": 7, "J": 5, "N": 6}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small_transients_share_memory():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "MIN_BYTES", 1)
-        yield
+pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
 
 
 @dace.program
@@ -165,24 +159,11 @@ def test_they_give_what_numpy_gives(program):
             given[name] = (10 * rng.uniform(-1, 1, shape)).astype(kind.dtype.as_numpy_dtype())
         else:
             given[name] = 1
-    after = {name: np.copy(value) if np.ndim(value) else value for name, value in given.items()}
-    function = types.FunctionType(program.f.__code__, {**program.f.__globals__, **SIZES})
-    with np.errstate(divide="ignore"):
-        returned = function(**after)
-    many = returned if isinstance(returned, tuple) else (returned,)
-    wanted = {f"__return_{k}": value for k, value in enumerate(many)} if len(many) > 1 else {"__return": many[0]}
+    wanted = by_numpy(program.f, given, SIZES)
     sizes = {name: SIZES[name] for name in map(str, parse(program).free_symbols) if name in SIZES}
     for ranks in (3, 4):
         found = SimulatedRanks(distribute(program, ranks, sizes)).run(**given)
-        assert set(found) <= {*after, *wanted}
-        for name, value in found.items():
-            want = np.asarray({**after, **wanted}[name])
-            tolerance = 1e-2 if value.dtype == np.float16 else 1e-9
-            np.testing.assert_allclose(
-                value, want.reshape(value.shape), tolerance, tolerance, err_msg=f"{name} {ranks}"
-            )
-            assert value.dtype == want.dtype and value.size == want.size
-            assert value.shape == want.shape or want.size == 1, f"{name}: {value.shape}, in NumPy {want.shape}"
+        check(found, wanted, f"on {ranks} ranks")
 
 
 @dace.program

@@ -11,16 +11,13 @@ import numpy as np
 import pytest
 from distributed_simulation import SimulatedRanks
 from einsum_programs import PROGRAMS, I, J, K, R, sizes_of
+from results import by_numpy, check
 
 import dace_redist
 from dace_redist.library_nodes import Redistribute
-from dace_redist.transformations.distribute.emit import storage
 from dace_redist.transformations.distribute.read.frontend import parse
 
-
-@pytest.fixture(autouse=True)
-def small_transients_share_memory(monkeypatch):
-    monkeypatch.setattr(storage, "MIN_BYTES", 1)
+pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
 
 
 @cache
@@ -43,7 +40,7 @@ def test_planning_needs_no_mpi_and_prints():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [2, 3, 4, 12])
+@pytest.mark.parametrize("ranks", [4, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (2, 3, 12))])
 def test_nothing_is_moved_that_is_not_in_the_plan(ranks):
     for name in PROGRAMS:
         program = distributed(name, ranks)
@@ -125,11 +122,8 @@ def test_products_of_which_only_sums_or_diagonals_are_used(ranks):
     computed = [str(statement.einsum) for statement in program.plan.statements]
     assert "ia,ai->" in computed and "ac,bc->b" in computed
     rng = np.random.default_rng(1)
-    A, B, v = rng.random((9, 9)), rng.random((9, 9)), rng.random(9)
-    found = SimulatedRanks(program).run(A=A, B=B, v=v)
-    wanted = reductions.f(A, B, v)
-    for name, want in {**{f"__return_{n}": value for n, value in enumerate(wanted)}, "v": v, "A": A, "B": B}.items():
-        np.testing.assert_allclose(found[name], want, rtol=1e-12, err_msg=name)
+    given = {"A": rng.random((9, 9)), "B": rng.random((9, 9)), "v": rng.random(9)}
+    check(SimulatedRanks(program).run(**given), by_numpy(reductions.f, given), tolerance=1e-12)
 
 
 @dace.program
@@ -153,11 +147,8 @@ def test_what_is_written_twice_is_computed_once(ranks):
     assert len(products) == 4  # C, the trace, in the loop, F
     assert sum(group.operands == ("A", "A") for group in program.plan.groups) == 1
     rng = np.random.default_rng(2)
-    A, B, v = rng.random((9, 9)), rng.random((9, 9)), rng.random(9)
-    found = SimulatedRanks(program).run(A=A, B=B, v=v)
-    wanted = repeats.f(A, B, v)
-    for name, want in {**{f"__return_{n}": value for n, value in enumerate(wanted)}, "v": v, "B": B}.items():
-        np.testing.assert_allclose(found[name], want, rtol=1e-12, err_msg=name)
+    given = {"A": rng.random((9, 9)), "B": rng.random((9, 9)), "v": rng.random(9)}
+    check(SimulatedRanks(program).run(**given), by_numpy(repeats.f, given), tolerance=1e-12)
 
 
 @dace.program

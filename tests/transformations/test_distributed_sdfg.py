@@ -11,35 +11,24 @@ from distributed_simulation import SimulatedRanks
 from einsum_programs import PROGRAMS, I, J, K, N, arguments, linear_systems, sizes_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from results import by_numpy, check
 
 from dace_redist import distribute
-from dace_redist.transformations.distribute.emit import storage
 
 steps = dace.symbol("steps", dace.int64)
 alpha = dace.symbol("alpha", dace.float64)
 n0 = dace.symbol("n0", dace.int64)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small_transients_share_memory():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "MIN_BYTES", 1)
-        yield
+pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
 
 
 def simulate(program: Any, ranks: int, **more: float) -> None:
     """Compare all results of a program with NumPy."""
     sizes = {**sizes_of(program), **more}
     wholes = arguments(program, sizes)
-    after = {name: np.copy(value) for name, value in wholes.items()}
-    names = {**program.f.__globals__, **sizes}
-    returned = type(program.f)(program.f.__code__, names, closure=program.f.__closure__)(**after)
-    many = returned if isinstance(returned, tuple) else (returned,)
-    wanted = {f"__return_{k}": value for k, value in enumerate(many)} if len(many) > 1 else {"__return": many[0]}
-    results = SimulatedRanks(distribute(program, ranks, sizes)).run(**wholes)
-    for name, value in results.items():
-        np.testing.assert_allclose(value, {**after, **wanted}[name], rtol=1e-9, err_msg=name)
-        assert value.dtype == np.asarray({**after, **wanted}[name]).dtype
+    wanted = by_numpy(program.f, wholes, sizes)
+    check(SimulatedRanks(distribute(program, ranks, sizes)).run(**wholes), wanted)
 
 
 @dace.program
@@ -204,6 +193,12 @@ def test_what_is_read_and_overwritten_in_one_state_is_read_first():
     simulate(overwritten, 3)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_every_program_of_einsums(program):
+    simulate(program, 3)
+
+
 @pytest.mark.parametrize("ranks", [1, 3, 8])
 def test_linear_systems(ranks):
     simulate(linear_systems, ranks)
@@ -269,5 +264,4 @@ def test_random_programs_with_loops(blocks, ranks, size):
         for einsum, names in statements * (1 if rounds is None else rounds):
             after[names[-1]] = 0.5 * np.einsum(einsum, *(after[name] for name in operands_of(einsum, names)))
     results = SimulatedRanks(distribute(in_a_row(sdfg, items), ranks, dict(N=size))).run(**wholes)
-    for name, value in results.items():
-        np.testing.assert_allclose(value, after[name], rtol=1e-9, atol=1e-12, err_msg=name)
+    check(results, after)

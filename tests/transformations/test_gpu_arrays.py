@@ -92,8 +92,7 @@ def test_a_transposition_on_the_gpu_becomes_axes():
     sdfg.validate()
 
 
-@pytest.mark.parametrize("schedule", [dace.ScheduleType.GPU_Device])
-def test_a_conversion_on_the_gpu_becomes_a_property(schedule):
+def test_a_conversion_on_the_gpu_becomes_a_property():
     sdfg, state = chain(((2, 8), GPU), ((2, 8), GPU), ((8, 2), GPU))
     sdfg.arrays["A"].dtype = dace.float32
     state.add_mapped_tasklet(
@@ -103,7 +102,7 @@ def test_a_conversion_on_the_gpu_becomes_a_property(schedule):
         "_out = 2 * _in",
         {"_out": dace.Memlet("B[i, j]")},
         external_edges=True,
-        schedule=schedule,
+        schedule=dace.ScheduleType.GPU_Device,
     )
     connect(state, Redistribute("move", ROWS, COLUMNS), "B", "C")
     assert sdfg.apply_transformations(FuseConversion) == 1

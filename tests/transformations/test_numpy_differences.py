@@ -6,6 +6,7 @@ import dace
 import numpy as np
 import pytest
 from distributed_simulation import SimulatedRanks
+from results import by_numpy, check
 
 from dace_redist import distribute
 
@@ -53,8 +54,6 @@ def converted(A: dace.float32[N, N], B: dace.float64[N, N], a: dace.float32):
 
 def test_types_by_name():
     rng = np.random.default_rng(0)
-    A, B, a = rng.random((5, 5)).astype("float32"), rng.random((5, 5)), np.float32(0.5)
-    found = SimulatedRanks(distribute(converted, 3, dict(N=5))).run(A=A, B=B, a=a)
-    for name, wanted in zip(("__return_0", "__return_1"), converted.f(A, B, a), strict=True):
-        np.testing.assert_allclose(found[name], wanted, rtol=1e-6)
-        assert found[name].dtype == wanted.dtype
+    given = {"A": rng.random((5, 5)).astype("float32"), "B": rng.random((5, 5)), "a": np.float32(0.5)}
+    found = SimulatedRanks(distribute(converted, 3, dict(N=5))).run(**given)
+    check(found, by_numpy(converted.f, given), tolerance=1e-6)

@@ -5,6 +5,7 @@ import fused_programs as programs
 import numpy as np
 import pytest
 from dace.sdfg import nodes
+from sdfgs import count
 from stock_programs import parse
 
 import dace_redist
@@ -19,11 +20,6 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     """Pretend to run on 4 ranks, without a record."""
     monkeypatch.setattr(choosing, "topology_of", lambda comm: Topology("m", "M", (0, 0, 0, 0)))
     monkeypatch.setenv("DACE_REDIST_RECORD", str(tmp_path / "tuning.json"))
-
-
-def count(sdfg: dace.SDFG, *kinds: type) -> list[int]:
-    found = [node for node, _ in sdfg.all_nodes_recursive()]
-    return [sum(isinstance(node, kind) for node in found) for kind in kinds]
 
 
 def parsed(program) -> dace.SDFG:

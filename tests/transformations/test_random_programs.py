@@ -6,26 +6,21 @@ Random programs give what NumPy gives on 1 to 7 simulated ranks, or are refused 
 
 import os
 import re
-import types
 
 import dace
 import numpy as np
 import pytest
 from distributed_simulation import SimulatedRanks
 from random_programs import SIZES, load, random_program
+from results import by_numpy, check
 
 from dace_redist import distribute
-from dace_redist.transformations.distribute.emit import storage
 
 FIRST, COUNT = int(os.environ.get("DACE_REDIST_SEED", "0")), int(os.environ.get("DACE_REDIST_EXAMPLES", "20"))
 REFUSED = r"random_program_\d+\.py:\d+: "
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small_transients_share_memory():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "MIN_BYTES", 1)
-        yield
+pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
 
 
 @pytest.mark.slow
@@ -44,14 +39,13 @@ def runs(seed, folder):
     program = load(random_program(seed), folder, f"random_program_{seed}").program
     rng = np.random.default_rng(seed)
     given = {name: argument(kind, rng) for name, kind in program.f.__annotations__.items()}
-    wanted = by_numpy(program.f, given)
+    wanted = by_numpy(program.f, given, SIZES)
     try:
         distributed = distribute(program, int(rng.integers(1, 8)), sizes_of(program))
     except ValueError as error:
         assert re.match(REFUSED, str(error)) and "\n" not in str(error), f"seed {seed}: {error}"
         return False
-    for name, value in SimulatedRanks(distributed).run(**given).items():
-        check(value, wanted[name], f"{name} of seed {seed}")
+    check(SimulatedRanks(distributed).run(**given), wanted, f"of seed {seed}", tolerance=1e-8, single=1e-3)
     return True
 
 
@@ -65,24 +59,6 @@ def argument(kind, rng):
     return np.asarray(value).astype(dtype)
 
 
-def by_numpy(function, given):
-    after = {name: np.copy(value) if value.ndim else value[()] for name, value in given.items()}
-    with np.errstate(all="ignore"):
-        returned = types.FunctionType(function.__code__, {**function.__globals__, **SIZES})(**after)
-    if isinstance(returned, tuple):
-        return {**after, **{f"__return_{number}": value for number, value in enumerate(returned)}}
-    return {**after, "__return": returned}
-
-
 def sizes_of(program):
     used = {str(symbol) for kind in program.f.__annotations__.values() for symbol in getattr(kind, "free_symbols", ())}
     return {name: size for name, size in SIZES.items() if name in used}
-
-
-def check(value, wanted, what):
-    wanted = np.asarray(wanted)
-    tolerance = 1e-3 if wanted.dtype == np.float32 else 1e-8
-    scale = np.max(np.abs(wanted[np.isfinite(wanted)]), initial=1)
-    np.testing.assert_allclose(value.reshape(wanted.shape), wanted, tolerance, tolerance * scale, err_msg=what)
-    assert value.dtype == wanted.dtype, what
-    assert value.shape == wanted.shape or wanted.shape == (1,), what  # a result of one element is a scalar

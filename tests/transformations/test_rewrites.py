@@ -12,6 +12,7 @@ from dace.libraries.comm.nodes import Bcast, Reduce
 from dace.libraries.comm.schedule import overlap_communication
 from dace.sdfg import nodes
 from dace.sdfg.analysis.schedule_tree import treenodes
+from sdfgs import count
 
 import dace_redist
 from dace_redist.library_nodes import JointRedistribute, Redistribute, RedistributeWait, SumReplicas
@@ -22,11 +23,6 @@ from dace_redist.transformations import (
     OverlapRedistribute,
     RelabelGrid,
 )
-
-
-def count(sdfg: dace.SDFG, *kinds: type) -> list[int]:
-    found = [node for node, _ in sdfg.all_nodes_recursive()]
-    return [sum(isinstance(node, kind) for node in found) for kind in kinds]
 
 
 def only_node(sdfg: dace.SDFG) -> Redistribute:
@@ -157,16 +153,10 @@ def test_compute_moves_between_start_and_wait():
     assert [start < at < wait for at in maps] == [True, False]  # the exponentials; what the result needs
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda node: setattr(node, "nonblocking", False), "nonblocking and the connector _request go together"),
-    ],
-)
-def test_wrong_non_blocking_nodes(change, said):
+def test_wrong_non_blocking_nodes():
     _, sdfg = rewritten(programs.while_it_moves, OverlapRedistribute)
-    change(only_node(sdfg))
-    with pytest.raises(dace.sdfg.InvalidSDFGError, match=said):
+    only_node(sdfg).nonblocking = False
+    with pytest.raises(dace.sdfg.InvalidSDFGError, match="nonblocking and the connector _request go together"):
         sdfg.validate()
 
 

@@ -84,11 +84,6 @@ def test_what_is_exchanged_lies_in_node_shared_memory(ranks):
     assert all(NODE_SHARED in sdfg.arrays[name].location for name in exchanged)
 
 
-@dace.program
-def copied(A: Matrix):
-    A[:] = np.linalg.inv(A.T)  # through a transient that is copied, of which DaCe makes a description inside the copy
-
-
 def test_with_a_memory_limit_nothing_is_kept():
     sdfg = distribute(chain, 1, {"N": 128}, memory_bytes=1 << 30).sdfg
     transients = [array for array in sdfg.arrays.values() if array.transient]

@@ -8,30 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from device_arrays import OtherLibrary
 
 from dace_redist.redistribution import arrays
 from dace_redist.redistribution.cache import PlanCache
 
 
-class Exporter:
-    """An array that other libraries know by DLPack only."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self.array = array
+class Exporter(OtherLibrary):
+    """An exporter of DLPack 1.0."""
 
     def __dlpack__(self, **version: Any) -> Any:
         return self.array.__dlpack__(**version)
 
 
-class OldExporter(Exporter):
-    """An exporter of DLPack before version 1.0."""
-
-    def __dlpack__(self) -> Any:
-        return self.array.__dlpack__()
-
-
-@pytest.mark.parametrize("exporter", [Exporter, OldExporter])
-def test_dlpack(exporter: type[Exporter]):
+@pytest.mark.parametrize("exporter", [Exporter, OtherLibrary])
+def test_dlpack(exporter: type[OtherLibrary]):
     array = np.arange(12.0).reshape(3, 4)[:, ::2]
     view = arrays.array_view("A", exporter(array))
     assert (view.address, view.shape, view.strides) == (array.ctypes.data, (3, 2), array.strides)

@@ -188,6 +188,7 @@ def test_every_environment_variable_is_in_the_manual() -> None:
     assert told >= set(re.findall(r"VARIABLE = \"(DACE_REDIST_\w+)\"", python))
 
 
+@pytest.mark.full
 @pytest.mark.compile
 def test_manual_builds_without_warnings(tmp_path: Path) -> None:
     pytest.importorskip("furo")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -53,16 +53,19 @@ def test_key_changes_with_settings_and_sources(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_one_builds_and_the_others_wait(monkeypatch: pytest.MonkeyPatch):
-    built = []
+    built, all_there = [], threading.Barrier(4)
 
     def build(name: str, path: Path) -> None:
-        time.sleep(0.2)
         built.append(name)
         path.write_text("a library")
 
+    def ensure(_: int) -> Path:
+        all_there.wait()
+        return cmake_build.ensure_library()
+
     monkeypatch.setattr(cmake_build, "_build", build)
     with ThreadPoolExecutor(4) as pool:
-        paths = list(pool.map(lambda _: cmake_build.ensure_library(), range(4)))
+        paths = list(pool.map(ensure, range(4)))
     assert built == [toolchain.REDISTRIBUTION] and len(set(paths)) == 1 and paths[0].read_text() == "a library"
 
 

@@ -15,8 +15,6 @@ SOURCES = RUNTIME / "src"
 #: The rooms from the ground up. A room includes itself and the rooms before it; ``trace`` is for all rooms.
 ORDER = ("core", "layout", "copy", "shm", "transport", "plan", "device", "contraction", "api")
 FOR_ALL = "trace"
-#: Includes that go up, as (including file, included header), each with its reason in a comment.
-EXCEPTIONS: frozenset[tuple[str, str]] = frozenset()
 MAX_LINES = 400
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')
 CODE = {".hpp", ".cpp", ".cu", ".cuh", ".h", ".c"}
@@ -40,7 +38,7 @@ def violations(sources: Path) -> list[str]:
         room = name.split("/")[0]
         for line, included in includes(file):
             other, _, rest = included.partition("/")
-            if not rest or (other not in ORDER and other != FOR_ALL) or (name, included) in EXCEPTIONS:
+            if not rest or (other not in ORDER and other != FOR_ALL):
                 continue  # a public or foreign header
             allowed = [FOR_ALL, "core"] if room == FOR_ALL else [FOR_ALL, *ORDER[: ORDER.index(room) + 1]]
             if other not in allowed:
@@ -56,11 +54,6 @@ def test_includes_go_down_only():
     found = violations(SOURCES)
     if found:
         pytest.fail(f"order of the rooms: {' < '.join(ORDER)}\n" + "\n".join(found), pytrace=False)
-
-
-def test_exceptions_are_needed():
-    for name, included in EXCEPTIONS:
-        assert included in [header for _, header in includes(SOURCES / name)], (name, included)
 
 
 def test_includes_that_go_up_are_found(tmp_path: Path):

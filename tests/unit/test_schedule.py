@@ -168,6 +168,14 @@ def test_json_survives_and_matches(case):
     assert plain["source"]["kind"] in ("blocked", "tiled")
 
 
+def test_replicas_share_what_is_sent():
+    replicas = Distribution((6,), (3,), dims=(None,))
+    elsewhere = schedule(replicas, Distribution((6,), (3,), ranks=(3, 4, 5))).volume_matrix()
+    assert elsewhere[:3].sum(axis=1).tolist() == [2 * 8] * 3
+    with_one = schedule(replicas, Distribution((6,), (2,), ranks=(1, 4))).volume_matrix()
+    assert with_one[1, 1] == 3 * 8  # a rank takes from itself what it has
+
+
 def test_rank_that_takes_no_part():
     the_schedule = schedule(*CASES["sub-groups"])
     assert the_schedule.ranks == 7

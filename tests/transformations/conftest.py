@@ -1,0 +1,11 @@
+"""Fixtures of programs whose ranks are simulated."""
+
+import pytest
+
+
+@pytest.fixture
+def small_transients_share_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let transients of any size share memory, as large ones do."""
+    from dace_redist.transformations.distribute.emit import storage
+
+    monkeypatch.setattr(storage, "MIN_BYTES", 1)
