@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "contraction/resources.hpp"
+#include "contraction/executor.hpp"
 #include "core/error.hpp"
 
 namespace dace_redist {

@@ -139,18 +139,16 @@ void assemble_lines(const CopyBlock& block, const CopyEndpoints* endpoints, std:
     const std::int64_t ahead = prefetches_next_row ? walk.source() - row : runs_ahead * stride;
     if (non_temporal && more)
       for (std::size_t p = 0; p < count; ++p) prefetch_edges(endpoints[p].target + walk.target(), row_bytes);
-    std::int64_t from = row, left = run_bytes;  // of the first run of a turn
     for (std::int64_t done = 0; done < row_bytes; done += turn_bytes) {
+      const std::int64_t in_run = done % run_bytes, from = row + done / run_bytes * stride + in_run;
       for (std::size_t p = 0; p < count; ++p) {
         const char* const source = endpoints[p].source + from;
         char* const target = endpoints[p].target + to;
         const std::int64_t head = bytes_to_line(target);
         if (head > 0 && done == 0) LongRun::copy(source, target, head);  // a run is no shorter
-        write_lines<non_temporal>({source + head, left - head, run_bytes, gap}, target + head + done,
+        write_lines<non_temporal>({source + head, run_bytes - in_run - head, run_bytes, gap}, target + head + done,
                                   std::min(turn_bytes, row_bytes - head - done), ahead);
       }
-      from += turn_bytes;
-      for (left -= turn_bytes; left <= 0; left += run_bytes) from += gap;
     }
   }
 }

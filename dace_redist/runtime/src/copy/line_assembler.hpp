@@ -52,7 +52,9 @@ void write_lines([[maybe_unused]] RunReader reader, [[maybe_unused]] char* targe
                  [[maybe_unused]] std::int64_t ahead) {
 #if defined(__AVX512BW__)
   if (reader.left < 0) reader.skip_gap();
+#pragma GCC unroll 4
   for (; nbytes >= line_bytes; nbytes -= line_bytes, target += line_bytes) {
+    if (reader.left == 0) reader.skip_gap();  // else the gap would be prefetched
     prefetch_line(address_at(reader.source, ahead));
     __m512i line;
     if (reader.left >= line_bytes) {
@@ -60,6 +62,8 @@ void write_lines([[maybe_unused]] RunReader reader, [[maybe_unused]] char* targe
     } else {
       line = reader.part(~__mmask64{0});
       reader.skip_gap();
+      if constexpr (non_temporal)  // the next line may begin behind the first source line of the run
+        prefetch_line(address_at(reader.source + reader.left - reader.run_bytes, ahead));
     }
     if constexpr (non_temporal)
       _mm512_stream_si512(reinterpret_cast<__m512i*>(target), line);
