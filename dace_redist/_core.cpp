@@ -160,7 +160,7 @@ void* allocate_zeros(void*, std::size_t count, std::size_t nbytes) {
   return dr::allocate_array(count * nbytes, true);
 }
 void* resize(void*, void* array, std::size_t nbytes) { return dr::resize_array(array, nbytes); }
-void release(void*, void* array, std::size_t) { dr::free_anywhere(array); }
+void release(void*, void* array, std::size_t) { dr::free_array(array); }
 
 PyDataMem_Handler handler{"dace_redist_node_shared", 1, {nullptr, allocate, allocate_zeros, resize, release}};
 

@@ -8,7 +8,7 @@
 
 #include "oracle.hpp"
 #include "plan/problem.hpp"
-#include "shm/arena.hpp"
+#include "shm/array_allocator.hpp"
 
 namespace {
 
@@ -30,9 +30,9 @@ struct MaybeShared {
 
   explicit MaybeShared(bool wanted = false) : shared(wanted) {}
   T* allocate(std::size_t count) const {
-    return static_cast<T*>(shared ? allocate_anywhere(static_cast<Index>(count)) : std::malloc(count));
+    return static_cast<T*>(shared ? allocate_array(count, false, 0) : std::malloc(count));
   }
-  void deallocate(T* bytes, std::size_t) const { shared ? free_anywhere(bytes) : std::free(bytes); }
+  void deallocate(T* bytes, std::size_t) const { shared ? free_array(bytes) : std::free(bytes); }
   bool operator==(const MaybeShared& other) const { return shared == other.shared; }
   bool operator!=(const MaybeShared& other) const { return shared != other.shared; }
 

@@ -4,6 +4,7 @@
 //
 // Linked with -Wl,--wrap=aligned_alloc,--wrap=free.
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -15,7 +16,7 @@
 #include "core/agreement.hpp"
 #include "mpi_leaks.hpp"
 #include "plan/plan.hpp"
-#include "shm/arena.hpp"
+#include "shm/array_allocator.hpp"
 #include "transport/context.hpp"
 
 namespace {
@@ -76,13 +77,13 @@ class Transfer {
     plan_ = Plan::make(MPI_COMM_WORLD, [&] { return Problem{"progress", strategy, default_options(), {tensor}}; });
     const auto nbytes = static_cast<std::size_t>(shape.rows * shape.columns * ranks) * sizeof(double);
     for (double*& array : {std::ref(source_), std::ref(target_)})
-      array = static_cast<double*>(shared ? allocate_anywhere(static_cast<Index>(nbytes)) : std::malloc(nbytes));
+      array = static_cast<double*>(shared ? allocate_array(nbytes, false, 0) : std::malloc(nbytes));
   }
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
   ~Transfer() {
     plan_.reset();
-    for (double* const array : {source_, target_}) shared_ ? free_anywhere(array) : std::free(array);
+    for (double* const array : {source_, target_}) shared_ ? free_array(array) : std::free(array);
   }
 
   void start() {
@@ -160,6 +161,36 @@ void check_blocked() {
     }
 }
 
+/// Whether the strategy moves all messages through node-shared memory: none is sent.
+bool messages_stay_on_node() {
+  const bool uses_node = strategy == "Shared" || strategy == "Hierarchical" || strategy == "Aggregated";
+  return uses_node && !std::getenv(node_ranks_variable);
+}
+
+/// As check_blocked(), with a sum: ranks add slices, and then exchange them.
+void check_blocked_sum() {
+  if (!messages_stay_on_node()) return;  // messages of MPI wait for the rank
+  constexpr Index rows = 256, columns = 512;
+  const Distribution everywhere({0, 2, 1, rows, columns, ranks, -1, -1, 0, 0, -1, 0});
+  TensorProblem tensor{everywhere, everywhere, sizeof(double)};
+  tensor.operation.source = tensor.operation.target = ElementType::float64;
+  tensor.operation.reduction = Reduction::sum;
+  const PlanPointer plan = Plan::make(MPI_COMM_WORLD, [&] {
+    return Problem{"sum", strategy, default_options(), {tensor}};
+  });
+  std::vector<double> source(rows * columns, rank + 1.0), target(rows * columns, -1.0);
+  const void* const sources[] = {source.data()};
+  void* const targets[] = {target.data()};
+  int token = 0;
+  plan->start(sources, targets);
+  if (rank == 0) MPI_Recv(&token, 1, MPI_INT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  plan->wait();
+  if (rank == 1) MPI_Send(&token, 1, MPI_INT, 0, 0, MPI_COMM_WORLD);
+  const double sum = ranks * (ranks + 1) / 2.0;
+  if (std::count(target.begin(), target.end(), sum) != rows * columns) throw Error(strategy + ": a sum is wrong");
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 std::list<Transfer*>& failed = *new std::list<Transfer*>;  // never freed: messages may still arrive
 
 /// `work` fails on every rank, soon.
@@ -181,12 +212,6 @@ void fails(const std::string& what, const std::function<void()>& work) {
   again.run();
   MPI_Barrier(MPI_COMM_WORLD);
   if (rank == 0) std::printf("%s: %s is known everywhere\n", strategy.c_str(), what.c_str());
-}
-
-/// Whether the strategy moves all messages through node-shared memory: none is sent.
-bool messages_stay_on_node() {
-  const bool uses_node = strategy == "Shared" || strategy == "Hierarchical" || strategy == "Aggregated";
-  return uses_node && !std::getenv(node_ranks_variable);
 }
 
 /// A failure on rank 0, as it begins its part of a transfer.
@@ -233,7 +258,10 @@ void check_many() {
 
 void check(const std::string& name) {
   if (name == "orders") return check_orders();
-  if (name == "blocked") return check_blocked();
+  if (name == "blocked") {
+    check_blocked();
+    return check_blocked_sum();
+  }
   if (name == "failures") return check_failures();
   if (name == "many") return check_many();
   throw Error("usage: see the file");

@@ -15,7 +15,7 @@
 #include "core/agreement.hpp"
 #include "mpi_leaks.hpp"
 #include "plan/plan.hpp"
-#include "shm/arena.hpp"
+#include "shm/array_allocator.hpp"
 
 namespace {
 
@@ -65,9 +65,8 @@ int calls_for(Index sources, Index first, bool shared_target, int allowed) {
   std::vector<double> source(rank < sources ? count * static_cast<std::size_t>(ranks / sources) : 0), plain(count);
   for (std::size_t i = 0; i < source.size(); ++i)
     source[i] = static_cast<double>(source.size()) * static_cast<double>(rank) + static_cast<double>(i);
-  double* const target = shared_target
-                             ? static_cast<double*>(allocate_anywhere(static_cast<Index>(count * sizeof(double))))
-                             : plain.data();
+  double* const target =
+      shared_target ? static_cast<double*>(allocate_array(count * sizeof(double), false, 0)) : plain.data();
   const void* const source_arrays[] = {source.data()};
   void* const target_arrays[] = {target};
   calls = 0;
@@ -79,7 +78,7 @@ int calls_for(Index sources, Index first, bool shared_target, int allowed) {
       if (target[i] != static_cast<double>(count) * static_cast<double>(block) + static_cast<double>(i)) calls = never;
   }
   MPI_Barrier(MPI_COMM_WORLD);  // others may still write to it
-  if (shared_target) free_anywhere(target);
+  if (shared_target) free_array(target);
   return calls < never ? calls : -1;
 }
 

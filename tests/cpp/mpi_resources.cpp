@@ -19,7 +19,7 @@
 
 #include "core/options.hpp"
 #include "plan/plan.hpp"
-#include "shm/deferred_free.hpp"
+#include "shm/arena.hpp"
 #include "transport/context.hpp"
 
 namespace {

@@ -54,7 +54,7 @@ class Arrays {
     Array& array = arrays_[which];
     expect(array.right(), "an array lost its contents");
     if (any(2) == 0) return resize(array);
-    free_anywhere(array.bytes);
+    free_array(array.bytes);
     arrays_.erase(arrays_.begin() + static_cast<std::ptrdiff_t>(which));
   }
 
@@ -64,7 +64,7 @@ class Arrays {
     return true;
   }
   void clear() {
-    for (const Array& array : arrays_) free_anywhere(array.bytes);
+    for (const Array& array : arrays_) free_array(array.bytes);
     arrays_.clear();
   }
 
@@ -120,8 +120,8 @@ void check_fork(Arrays& arrays, int steps) {
     mine[0] = 3;
     auto* const resized = static_cast<unsigned char*>(resize_array(shared, 2 * min_shared_bytes));
     expect(resized[0] == 1 && resized[1] == 2, "an array of the parent is not resized");
-    free_anywhere(resized);
-    free_anywhere(mine);
+    free_array(resized);
+    free_array(mine);
     arrays.clear();
     for (int i = 0; i < steps; ++i) arrays.step();
     expect(arrays.all_right(), "an array of a child lost its contents");
@@ -138,8 +138,8 @@ void check_fork(Arrays& arrays, int steps) {
   expect(is_in_arena(shared) && arrays.all_right(), "a child freed its parent's arrays");
   auto* const next = static_cast<unsigned char*>(allocate_array(4 * min_shared_bytes, true));
   expect(next != shared, "memory that a child freed is allocated again");
-  free_anywhere(next);
-  free_anywhere(shared);
+  free_array(next);
+  free_array(shared);
   for (const int end : {to_child[0], to_child[1], to_parent[0], to_parent[1]}) close(end);
 }
 
@@ -156,6 +156,6 @@ int main(int argc, char** argv) {
   setenv(shared_memory_variable, "1000", 1);
   void* const ordinary = allocate_array(std::size_t{7} << 20, true);
   expect(ordinary && !is_in_arena(ordinary), "without shared memory there is no memory");
-  free_anywhere(ordinary);
+  free_array(ordinary);
   return failures != 0;
 }

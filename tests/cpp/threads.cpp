@@ -22,7 +22,7 @@
 
 #include "shm/arena.hpp"
 #include "transport/context.hpp"
-#include "transport/node_transport.hpp"
+#include "transport/transports.hpp"
 
 namespace {
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "api/handles.hpp"
 #include "core/report.hpp"
 #include "dace_redist_program.hpp"
+#include "shm/array_allocator.hpp"
 
 namespace dace_redist::program {
 
@@ -152,11 +155,10 @@ void Plan::wait(std::optional<void*> stream) {
 
 void* allocate(bool on_node, std::initializer_list<std::int64_t> nbytes) {
   const std::int64_t most = std::max(nbytes);
-  if (on_node) return allocate_anywhere(most);
-  void* const bytes = std::malloc(static_cast<std::size_t>(std::max<std::int64_t>(most, 1)));
+  void* const bytes = allocate_array(static_cast<std::size_t>(most), false, on_node ? 0 : SIZE_MAX);
   if (!bytes) throw std::bad_alloc();
   return bytes;
 }
-void free(void* memory) noexcept { free_anywhere(memory); }
+void free(void* memory) noexcept { free_array(memory); }
 
 }  // namespace dace_redist::program

@@ -10,7 +10,7 @@
 #include "core/agreement.hpp"
 #include "device/staged_side.hpp"
 #include "shm/arena.hpp"
-#include "shm/deferred_free.hpp"
+#include "shm/array_allocator.hpp"
 #include "shm/peer_arena.hpp"
 #include "trace/trace.hpp"
 #include "transport/exchange_records.hpp"

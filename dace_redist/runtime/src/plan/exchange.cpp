@@ -2,6 +2,7 @@
 #include "plan/exchange.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -13,12 +14,6 @@ namespace {
 constexpr Index min_node_sum_bytes = Index{64} << 10;
 /// Sums that all ranks get are added by MPI from so many ranks on.
 constexpr Index max_node_sum_replicas = 4;
-
-/// A sum of a single partial result is a copy.
-const Strategy& strategy_of(const Problem& problem, const std::vector<TensorProblem>& tensors) {
-  const Strategy& strategy = find_strategy(problem.strategy);
-  return strategy.sums && !tensors.front().reduces() ? find_strategy("Hierarchical") : strategy;
-}
 
 bool is_small_sum(const TensorProblem& tensor) {
   Index nbytes = tensor.element_bytes;
@@ -41,10 +36,18 @@ std::vector<Index> places_of(const Topology& topology) {
 
 }  // namespace
 
+const Strategy& strategy_of(const Problem& problem, const TensorProblem& tensor) {
+  const Strategy& strategy = find_strategy(problem.strategy);
+  Index elements = 1;
+  for (const AxisSplit& axis : tensor.source.axes()) elements *= axis.extent;
+  const bool mpi_sums = tensor.reduces() && elements <= std::numeric_limits<int>::max();
+  return strategy.sums && !mpi_sums ? find_strategy("Hierarchical") : strategy;
+}
+
 Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem, std::vector<TensorProblem> tensors,
                    std::vector<std::size_t> numbers, ReplicaPolicy policy, const Stream& stream)
     : problem_(problem),
-      strategy_(strategy_of(problem, tensors)),
+      strategy_(strategy_of(problem, tensors.front())),
       problems_(std::move(tensors)),
       numbers_(std::move(numbers)),
       policy_(policy),
@@ -187,7 +190,9 @@ bool Exchange::progress(bool with_mpi) {
     if (!transport->done() && (with_mpi || transport->runs_without_mpi())) any |= transport->progress();
     all_done = all_done && transport->done();
   }
-  if (!all_done || !with_mpi) return any;  // the next exchange may begin with MPI calls
+  const auto needs_mpi = [](const Route& route) { return !route.transport->runs_without_mpi(); };
+  const bool next_needs_mpi = next_ && std::any_of(next_->routes_.begin(), next_->routes_.end(), needs_mpi);
+  if (!all_done || (next_needs_mpi && !with_mpi)) return any;
   under_way_ = false;
   if (next_) next_->begin(pace_);
   return true;

@@ -10,7 +10,7 @@
 
 #include "core/agreement.hpp"
 #include "trace/trace.hpp"
-#include "transport/node_transport.hpp"
+#include "transport/transports.hpp"
 
 namespace dace_redist {
 namespace {
@@ -133,7 +133,7 @@ void Plan::add_reduction(std::size_t number) {
   const TensorProblem& tensor = problem_.tensors[number];
   const Index target_bytes = element_bytes_of(tensor.operation.target);
   const Index sliced_bytes = target_bytes <= tensor.element_bytes ? target_bytes : 0;
-  const bool mpi_scatters = find_strategy(problem_.strategy).sums && !context_->topology().one_node();
+  const bool mpi_scatters = strategy_of(problem_, tensor).sums && !context_->topology().one_node();
   const bool scatter = !mpi_scatters && scatters_target(tensor.source, tensor.target, sliced_bytes);
   add_exchange({tensor}, {number}, {ReplicaPolicy::all, scatter});
   if (!scatter) return;

@@ -4,11 +4,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "transport/chunk_transport.hpp"
-#include "transport/join_transport.hpp"
-#include "transport/node_transport.hpp"
-#include "transport/put_transport.hpp"
-#include "transport/reduce_transport.hpp"
+#include "transport/transports.hpp"
 
 namespace dace_redist {
 namespace {

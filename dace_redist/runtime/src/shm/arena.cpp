@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <list>
 #include <mutex>
 #include <new>
 #include <random>
@@ -346,27 +347,35 @@ bool is_in_arena(const void* address) {
   return arena && arena->offset_of(address) >= 0;
 }
 
-void warn_fallback_once(const Error& error) {
-  static std::atomic<bool> warned{false};
-  if (!warned.exchange(true)) std::fprintf(stderr, "dace-redist: %s; using ordinary memory\n", error.what());
+namespace {
+
+struct Deferred {
+  std::mutex guard;
+  std::list<std::pair<void*, std::function<bool()>>> waiting;
+};
+
+Deferred& deferred() {
+  static auto* const all = new Deferred;
+  return *all;
 }
 
-void* allocate_anywhere(std::int64_t nbytes) {
-  try {
-    return Arena::allocate(nbytes, true).bytes;
-  } catch (const Error& error) {
-    warn_fallback_once(error);
+}  // namespace
+
+void free_when(void* memory, std::function<bool()> unused) {
+  {
+    const std::lock_guard<std::mutex> locked(deferred().guard);
+    deferred().waiting.emplace_back(memory, std::move(unused));
   }
-  void* const bytes = std::malloc(static_cast<std::size_t>(std::max<std::int64_t>(nbytes, 1)));
-  if (!bytes) throw std::bad_alloc();
-  return bytes;
+  sweep_deferred();
 }
 
-void free_anywhere(void* bytes) noexcept {
-  if (is_in_arena(bytes))
-    Arena::free(bytes);
-  else if (!Arena::is_inherited(bytes))
-    std::free(bytes);
+void sweep_deferred() {
+  const std::lock_guard<std::mutex> locked(deferred().guard);
+  deferred().waiting.remove_if([](const auto& one) {
+    if (!one.second()) return false;
+    Arena::free(one.first);
+    return true;
+  });
 }
 
 }  // namespace dace_redist

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "core/cache_line.hpp"
@@ -137,12 +138,10 @@ std::int64_t find_published(ArenaHead& head, std::uint64_t context, std::int64_t
 /// Whether an address lies in node-shared memory of this process.
 bool is_in_arena(const void* address);
 
-/// Memory of the arena where it suffices, else ordinary memory; not initialised. \throws std::bad_alloc
-void* allocate_anywhere(std::int64_t nbytes);
-/// Frees memory of allocate_anywhere() or of malloc(). Memory of a parent process is left alone.
-void free_anywhere(void* bytes) noexcept;
-
-/// Prints one line on standard error, the first time in a process: ordinary memory replaces node-shared memory.
-void warn_fallback_once(const Error& error);
+/// Frees memory of this process's arena that partners may still use as soon as `unused()` is true: now, or in a later
+/// call of this function or of sweep_deferred().
+void free_when(void* memory, std::function<bool()> unused);
+/// Frees deferred memory that is unused by now.
+void sweep_deferred();
 
 }  // namespace dace_redist

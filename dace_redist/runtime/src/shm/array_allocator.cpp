@@ -4,7 +4,9 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -37,8 +39,13 @@ std::size_t capacity(void* array) {
 
 }  // namespace
 
-void* allocate_array(std::size_t nbytes, bool zero) noexcept {
-  if (nbytes >= min_shared_bytes)
+void warn_fallback_once(const Error& error) {
+  static std::atomic<bool> warned{false};
+  if (!warned.exchange(true)) std::fprintf(stderr, "dace-redist: %s; using ordinary memory\n", error.what());
+}
+
+void* allocate_array(std::size_t nbytes, bool zero, std::size_t min_shared) noexcept {
+  if (nbytes >= min_shared)
     if (void* const bytes = allocate_on_node(nbytes, zero)) return bytes;
   const std::size_t at_least_one = std::max<std::size_t>(nbytes, 1);
   return zero ? std::calloc(at_least_one, 1) : std::malloc(at_least_one);
@@ -53,8 +60,15 @@ void* resize_array(void* array, std::size_t nbytes) noexcept {
   void* const made = allocate_array(nbytes, false);
   if (!made) return nullptr;
   std::memcpy(made, array, std::min(nbytes, before));
-  free_anywhere(array);
+  free_array(array);
   return made;
+}
+
+void free_array(void* array) noexcept {
+  if (is_in_arena(array))
+    Arena::free(array);
+  else if (!Arena::is_inherited(array))
+    std::free(array);
 }
 
 }  // namespace dace_redist

@@ -43,13 +43,16 @@ Chunk::Chunk(const PeerMessage& message, MessageCutter& cutter, const Tensors& t
   nbytes_ = cutter.take(max_bytes, [&](Index displacement) {
     const int t = cutter.tensor();
     const Tensor& tensor = *tensors[static_cast<std::size_t>(t)];
-    const ElementStep step = side == Side::sent ? tensor.steps.pack() : tensor.unpack_step(message.summand);
+    const ElementStep step = side == Side::sent       ? tensor.steps.pack()
+                             : side == Side::received ? tensor.unpack_step(message.summand)
+                                                      : tensor.direct_step(message.summand);
     if (sections_.empty() || sections_.back().tensor != t)
       sections_.push_back({t, tensor.message_bytes(), displacement, {}, {}});
     Section& section = sections_.back();
     const Index before = (displacement - section.offset) / section.element_bytes;
-    const StridedBlock moved =
-        side == Side::sent ? to_packed(cutter.part(), before) : from_packed(cutter.part(), before);
+    const StridedBlock moved = side == Side::sent       ? to_packed(cutter.part(), before)
+                               : side == Side::received ? from_packed(cutter.part(), before)
+                                                        : cutter.part();
     if (typed) section.typed_blocks.push_back(side == Side::sent ? cutter.part() : reversed(cutter.part()));
     contiguous = section.copies.append(moved, step);
     computes = computes || step.kernel;
@@ -113,6 +116,12 @@ void Chunk::unpack(const char* packed, const Arrays& arrays, int threads) const 
     copy_threaded(section.copies, packed + section.offset, arrays.targets[section.tensor], threads);
 }
 
+void Chunk::copy(const Arrays& arrays, int threads) const {
+  const trace::Span span("copy", trace::no_peer, nbytes_);
+  for (const Section& section : sections_)
+    copy_threaded(section.copies, arrays.sources[section.tensor], arrays.targets[section.tensor], threads);
+}
+
 void Chunk::send(const Arrays& arrays, const char* packed, int tag, MPI_Comm comm, MPI_Request* request) {
   const trace::Span span("send", peer_, nbytes_);
   const auto [start, count, type] = place(arrays.sources, packed);
@@ -141,23 +150,6 @@ std::vector<Chunk> cut(const PeerMessage& message, const Tensors& tensors, Chunk
     chunks.emplace_back(message, cutter, tensors, side, nbytes, typed);
   });
   return chunks;
-}
-
-void SelfCopy::set(const PeerMessage& self, const Tensors& tensors) {
-  copies_.clear();
-  step_ = self.step;
-  nbytes_ = self.nbytes;
-  for (const Block& block : self.blocks) {
-    if (copies_.empty() || copies_.back().tensor != block.tensor) copies_.push_back({block.tensor, {}});
-    copies_.back().list.append(block.box, tensors[static_cast<std::size_t>(block.tensor)]->direct_step(self.summand));
-  }
-}
-
-void SelfCopy::run(const Arrays& arrays, int threads) const {
-  if (empty()) return;
-  const trace::Span span("copy", trace::no_peer, nbytes_);
-  for (const Copies& copies : copies_)
-    copy_threaded(copies.list, arrays.sources[copies.tensor], arrays.targets[copies.tensor], threads);
 }
 
 }  // namespace dace_redist

@@ -2,7 +2,7 @@
 #pragma once
 
 /// \file
-/// A piece of a message as this rank sends or receives it by MPI. Start reading at: Chunk.
+/// A piece of a message as this rank sends or receives it by MPI, or keeps it. Start reading at: Chunk.
 
 #include <functional>
 #include <limits>
@@ -19,7 +19,7 @@ namespace dace_redist {
 /// by an MPI datatype.
 class Chunk {
  public:
-  enum class Side { sent, received };
+  enum class Side { sent, received, kept };  ///< kept: the self copy
 
   /// Takes the next parts of a message, at most `max_bytes` but at least one.
   /// \param typed  whether to describe it by a datatype, unless its elements are computed with.
@@ -37,6 +37,8 @@ class Chunk {
 
   void pack(const Arrays& arrays, char* packed, int threads) const;
   void unpack(const char* packed, const Arrays& arrays, int threads) const;
+  /// Copies elements that the rank keeps.
+  void copy(const Arrays& arrays, int threads) const;
 
   /// Starts to send it: `packed`, unless it needs no buffer.
   void send(const Arrays& arrays, const char* packed, int tag, MPI_Comm comm, MPI_Request* request);
@@ -84,24 +86,5 @@ void each_chunk(const PeerMessage& message, const Tensors& tensors, Index max_by
                 const std::function<void(MessageCutter& cutter, Index nbytes)>& make);
 std::vector<Chunk> cut(const PeerMessage& message, const Tensors& tensors, Chunk::Side side, Index max_bytes,
                        double growth = 1.0, bool typed = false);
-
-/// Copies the elements that a rank keeps. Of partial results, they are a summand among those received.
-class SelfCopy {
- public:
-  void set(const PeerMessage& self, const Tensors& tensors);
-
-  bool empty() const { return copies_.empty(); }
-  /// Summands of lower steps are reduced before, of higher steps after.
-  Index step() const { return step_; }
-  void run(const Arrays& arrays, int threads) const;
-
- private:
-  struct Copies {
-    int tensor;
-    CopyList list;
-  };
-  std::vector<Copies> copies_;
-  Index step_ = 0, nbytes_ = 0;
-};
 
 }  // namespace dace_redist

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "transport/chunk_transport.hpp"
-
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -11,6 +9,7 @@
 #include "core/cache_line.hpp"
 #include "transport/chunk.hpp"
 #include "transport/exchange_records.hpp"
+#include "transport/transports.hpp"
 
 namespace dace_redist {
 namespace {
@@ -115,9 +114,9 @@ class ChunkTransport final : public Transport {
     sends_ = lane(messages.sends, Chunk::Side::sent, sent_in_blocks_);
     receives_ = lane(messages.receives, Chunk::Side::received, received_in_blocks_);
     set_received_before();
-    own_.set(messages.self, link_.tensors);
+    own_ = cut(messages.self, link_.tensors, Chunk::Side::kept, unlimited);
     own_before_ = static_cast<std::size_t>(
-        std::lower_bound(receives_.steps.begin(), receives_.steps.end(), own_.step()) - receives_.steps.begin());
+        std::lower_bound(receives_.steps.begin(), receives_.steps.end(), messages.self.step) - receives_.steps.begin());
     reset(Pace::attended);  // so that a run allocates nothing
     sends_.done = sends_.chunks.size();
     receives_.done = receives_.chunks.size();
@@ -131,8 +130,7 @@ class ChunkTransport final : public Transport {
     for (std::size_t slot = 0; slot < receives_.slots(); ++slot) receive_next(slot);
     send_next();
     if (in_order_) return unpack_in_order();
-    own_.run(arrays_, cutting_.threads);
-    self_done_ = true;
+    copy_own();
   }
 
   bool progress() override {
@@ -241,6 +239,11 @@ class ChunkTransport final : public Transport {
     }
   }
 
+  void copy_own() {
+    for (const Chunk& own : own_) own.copy(arrays_, cutting_.threads);
+    self_done_ = true;
+  }
+
   /// A chunk has arrived in a slot.
   void take(std::size_t slot) {
     if (!in_order_) return unpack(slot);
@@ -257,10 +260,7 @@ class ChunkTransport final : public Transport {
 
   void unpack_in_order() {
     for (;;) {
-      if (!self_done_ && receives_.done == own_before_) {
-        own_.run(arrays_, cutting_.threads);
-        self_done_ = true;
-      }
+      if (!self_done_ && receives_.done == own_before_) copy_own();
       if (receives_.finished() || arrived_[receives_.done] == no_slot) break;
       unpack(arrived_[receives_.done]);
     }
@@ -273,8 +273,8 @@ class ChunkTransport final : public Transport {
   Lane sends_, receives_;
   std::vector<std::size_t> received_before_;  // [sent chunks]
   bool in_order_;                             // partial results
-  SelfCopy own_;
-  std::size_t own_before_ = 0;  // of partial results: received chunks that are reduced before it
+  std::vector<Chunk> own_;                    // the self copy
+  std::size_t own_before_ = 0;                // of partial results: received chunks that are reduced before it
 
   // Of the transfer at hand:
   Arrays arrays_;

@@ -107,7 +107,7 @@ std::shared_ptr<Context> Context::of(MPI_Comm comm) {
 void Context::close() {
   if (comm() != MPI_COMM_NULL) caught([this] { failure_of(0); });  // takes note of failures
   if (failed_) {
-    for (PooledWindow& pooled : windows_) *pooled.window.put() = MPI_WIN_NULL;
+    for (const auto& pooled : windows_) *pooled->window.put() = MPI_WIN_NULL;
     *comm_.put() = MPI_COMM_NULL;
   }
   windows_.clear();
@@ -201,35 +201,28 @@ MPI_Comm Context::split(std::uint64_t key, int color, int order) {
   return parts_.at(key).get();
 }
 
-PooledWindow Context::take_window(std::int64_t nbytes) {
+std::shared_ptr<PooledWindow> Context::take_window(std::int64_t nbytes) {
   // of each window, the lowest of all ranks: 1 it is large enough, 0 too small, -1 a plan uses it
   std::vector<int> fits;
+  std::shared_ptr<PooledWindow> made;
   all_or_none(comm(), [&] {
+    made = std::make_shared<PooledWindow>();
     windows_.reserve(windows_.size() + 1);
-    for (const PooledWindow& pooled : windows_)
-      fits.push_back(pooled.window.get() == MPI_WIN_NULL ? -1 : pooled.nbytes >= nbytes);
+    for (const auto& pooled : windows_) fits.push_back(pooled.use_count() > 1 ? -1 : pooled->nbytes >= nbytes);
   });
   check(MPI_Allreduce(MPI_IN_PLACE, fits.data(), static_cast<int>(fits.size()), MPI_INT, MPI_MIN, comm()),
         "MPI_Allreduce");
   for (std::size_t w = 0; w < windows_.size(); ++w)
-    if (fits[w] == 1) return std::move(windows_[w]);
-  for (std::size_t w = 0; w < windows_.size(); ++w)
-    if (fits[w] == 0) windows_[w].window = Window();
-  PooledWindow made;
-  made.nbytes = nbytes;
-  made.number = windows_.size();
-  check(MPI_Win_allocate(static_cast<MPI_Aint>(nbytes), 1, MPI_INFO_NULL, comm(), &made.memory, made.window.put()),
+    if (fits[w] == 1) return windows_[w];
+  for (std::size_t w = windows_.size(); w-- > 0;)
+    if (fits[w] == 0) windows_.erase(windows_.begin() + static_cast<std::ptrdiff_t>(w));
+  made->nbytes = nbytes;
+  check(MPI_Win_allocate(static_cast<MPI_Aint>(nbytes), 1, MPI_INFO_NULL, comm(), &made->memory, made->window.put()),
         "MPI_Win_allocate");
   all_or_none(comm(), [&] {  // ranks free the window together
-    check(MPI_Win_set_errhandler(made.window.get(), MPI_ERRORS_RETURN), "MPI_Win_set_errhandler");
+    check(MPI_Win_set_errhandler(made->window.get(), MPI_ERRORS_RETURN), "MPI_Win_set_errhandler");
   });
-  windows_.emplace_back();
-  return made;
-}
-
-void Context::give_back(PooledWindow window) {
-  const std::size_t number = window.number;
-  windows_[number] = std::move(window);
+  return windows_.emplace_back(std::move(made));
 }
 
 void Context::report_failure(std::int64_t plan, const std::string& message) noexcept {

@@ -40,7 +40,6 @@ struct PooledWindow {
   Window window;
   char* memory = nullptr;  ///< of this rank
   std::int64_t nbytes = 0;
-  std::size_t number = 0;  ///< equal on all ranks
 };
 
 /// The library's side of a communicator, made by the first plan on it, and an attribute of it from then on. All its
@@ -87,10 +86,9 @@ class Context {
   /// the first call with a key, which must be equal on all ranks; the null communicator for MPI_UNDEFINED.
   MPI_Comm split(std::uint64_t key, int color, int order);
 
-  /// A window that no plan uses, with at least `nbytes` of memory on this rank. Collective.
-  PooledWindow take_window(std::int64_t nbytes);
-  /// Gives a window back, for other plans. Local.
-  void give_back(PooledWindow window);
+  /// A window that no plan uses, with at least `nbytes` of memory on this rank. Collective. Other plans may have it
+  /// when the caller drops it, which is local.
+  std::shared_ptr<PooledWindow> take_window(std::int64_t nbytes);
 
   /// Tells all ranks that a transfer of a plan has failed here. Local.
   void report_failure(std::int64_t plan, const std::string& message) noexcept;
@@ -116,7 +114,7 @@ class Context {
   std::uint64_t number_ = 0;
   std::int64_t plans_ = 0, max_plans_ = 1;
   std::map<std::uint64_t, Communicator> parts_;
-  std::vector<PooledWindow> windows_;                                   // by number; those in use have no window
+  std::vector<std::shared_ptr<PooledWindow>> windows_;                  // in an order that is equal on all ranks
   bool failed_ = false;                                                 // a transfer on some rank
   std::mutex failures_guard_;                                           // transfers may run in threads
   std::map<std::int64_t, Failure> failures_;                            // by plan

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "transport/join_transport.hpp"
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -13,11 +11,10 @@
 
 #include "core/agreement.hpp"
 #include "core/cache_line.hpp"
-#include "shm/deferred_free.hpp"
 #include "trace/trace.hpp"
 #include "transport/chunk.hpp"
-#include "transport/chunk_transport.hpp"
 #include "transport/join_routes.hpp"
+#include "transport/transports.hpp"
 
 namespace dace_redist {
 namespace {
@@ -104,13 +101,13 @@ class JoinTransport final : public Transport {
     requests_.assign(end_of_.size(), MPI_REQUEST_NULL);
     completed_.resize(end_of_.size());
     connected_ = true;
-    set_parts();
+    set_chunks();
   }
 
   void replan(Messages messages) override {
     separate_->replan(messages);
     messages_ = std::move(messages);
-    if (connected_) set_parts();
+    if (connected_) set_chunks();
   }
 
   void begin(const Arrays& arrays, Pace pace) override {
@@ -150,19 +147,15 @@ class JoinTransport final : public Transport {
   /// This rank's part in a joined message.
   struct End {
     JoinedBuffer buffer;
-    std::vector<std::pair<Chunk, Index>> parts;  // and their offsets in the joined message, in bytes
-    Index carried_bytes;                         // of the whole message; 0: another rank carries it
+    std::vector<JoinedPart> parts;  // of this rank
+    std::vector<Chunk> chunks;      // [parts]
+    Index carried_bytes;            // of the whole message; 0: another rank carries it
     int peer;
     std::size_t first_request;
     // In the transfer at hand, whether this rank has yet to copy its parts, and to start moving the message:
     bool copies = false, moves = false;
     std::size_t under_way = 0;  // requests
   };
-  struct Place {
-    std::size_t end;
-    Index offset;  // bytes, in the joined message
-  };
-  using Places = std::map<int, Place>;  // by peer
 
   static Link separate_link(Link link) {
     ++link.tag;
@@ -171,7 +164,7 @@ class JoinTransport final : public Transport {
 
   Index allocate(const std::vector<JoinedMessage>& joined);
   void add_end(const JoinedMessage& message, Index offset);
-  void set_parts();
+  void set_chunks();
   void copy(End& end);
   void start(End& end);
   bool complete();
@@ -182,7 +175,6 @@ class JoinTransport final : public Transport {
   char* memory_ = nullptr;  // the buffers that this rank carries, in its arena
   bool connected_ = false;
   std::vector<End> ends_;
-  Places sent_, received_;
   std::vector<MPI_Request> requests_;
   std::vector<std::size_t> end_of_;  // [requests]
   std::vector<int> completed_;       // [requests]
@@ -223,36 +215,39 @@ void JoinTransport::add_end(const JoinedMessage& message, Index offset) {
   if (!std::binary_search(message.ranks.begin(), message.ranks.end(), link_.rank())) return;
   const bool carries = message.carrier == link_.rank();
   char* const start = carries ? Arena::own().at(offset) : link_.context.arena_of(message.carrier)->at(offset);
-  for (const JoinedPart& part : message.parts) {
-    if ((message.sent ? part.sender : part.receiver) != link_.rank()) continue;
-    (message.sent ? sent_ : received_)[message.sent ? part.receiver : part.sender] = {ends_.size(), part.offset};
-  }
+  std::vector<JoinedPart> mine;
+  for (const JoinedPart& part : message.parts)
+    if ((message.sent ? part.sender : part.receiver) == link_.rank()) mine.push_back(part);
   const Index pieces = carries ? ceil_div(message.nbytes, link_.options.max_message_bytes) : 0;
   const std::size_t first_request = end_of_.size();
   end_of_.insert(end_of_.end(), static_cast<std::size_t>(pieces), ends_.size());
-  ends_.push_back({JoinedBuffer(start, message), {}, carries ? message.nbytes : 0, message.peer, first_request});
+  ends_.push_back(
+      {JoinedBuffer(start, message), std::move(mine), {}, carries ? message.nbytes : 0, message.peer, first_request});
 }
 
-void JoinTransport::set_parts() {
-  for (End& end : ends_) end.parts.clear();
-  const auto add = [&](const std::vector<PeerMessage>& messages, Chunk::Side side, const Places& places) {
-    for (const PeerMessage& message : messages) {
-      const Place& place = places.at(message.peer);
-      for (Chunk& chunk : cut(message, link_.tensors, side, message.nbytes))  // a single one
-        ends_[place.end].parts.emplace_back(std::move(chunk), place.offset);
+void JoinTransport::set_chunks() {
+  for (End& end : ends_) {
+    const bool sent = end.buffer.sent();
+    end.chunks.clear();
+    for (const JoinedPart& part : end.parts) {
+      const int peer = sent ? part.receiver : part.sender;
+      for (const PeerMessage& message : sent ? messages_.sends : messages_.receives)
+        if (message.peer == peer)
+          end.chunks.push_back(std::move(cut(message, link_.tensors, sent ? Chunk::Side::sent : Chunk::Side::received,
+                                             message.nbytes)[0]));  // the only one
     }
-  };
-  add(messages_.sends, Chunk::Side::sent, sent_);
-  add(messages_.receives, Chunk::Side::received, received_);
+  }
 }
 
 /// Packs or unpacks this rank's parts.
 void JoinTransport::copy(End& end) {
-  for (const auto& [chunk, offset] : end.parts)
+  for (std::size_t p = 0; p < end.parts.size(); ++p) {
+    char* const packed = end.buffer.at(end.parts[p].offset);
     if (end.buffer.sent())
-      chunk.pack(arrays_, end.buffer.at(offset), 1);
+      end.chunks[p].pack(arrays_, packed, 1);
     else
-      chunk.unpack(end.buffer.at(offset), arrays_, 1);
+      end.chunks[p].unpack(packed, arrays_, 1);
+  }
   end.buffer.note_copied();
   end.copies = false;
   --open_;

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "copy/stream_threshold.hpp"
-#include "shm/deferred_free.hpp"
 
 namespace dace_redist {
 namespace {
@@ -42,24 +41,16 @@ Index find_max_source_run(const PeerMessage& message, const Tensors& tensors) {
   return longest;
 }
 
+/// \param side  places a block in the arrays, given the elements of the group that come before it.
 template <class Side>
-GroupCopy group_copy(const PeerMessage& message, const BlockGroup& group, const ElementStep& step, const Side& side) {
-  GroupCopy copy;
+CopyList group_copy(const PeerMessage& message, const BlockGroup& group, const ElementStep& step, const Side& side) {
+  CopyList copies;
   Index displacement = 0;
   for (std::size_t b = group.first; b < group.first + group.count; ++b) {
-    const StridedBlock moved = side(message.blocks[b].box, displacement);
+    copies.append(side(message.blocks[b].box, displacement), step);
     displacement += message.blocks[b].box.count();
-    if (step.kernel) {
-      copy.elements.push_back(make_element_block(moved, step.source_bytes, step.target_bytes));
-      continue;
-    }
-    const CopyBlock block = make_copy_block(moved, step.source_bytes);
-    if (group.count == 1)
-      copy.block = block;
-    else
-      copy.runs.append(block);
   }
-  return copy;
+  return copies;
 }
 
 /// How the pieces of a message are staged.
@@ -139,8 +130,8 @@ void Channel::set(PeerMessage new_message, const Tensors& tensors, bool sends) {
         group_copy(message, group, steps.direct(), [](const StridedBlock& block, Index) { return block; }));
     packed.push_back(
         group_copy(message, group, sends ? steps.pack() : steps.unpack(), sends ? to_packed : from_packed));
-    const bool one_copy = group.count == 1 && !steps.direct().kernel;
-    min_run = std::min(min_run, one_copy ? direct.back().block.run_bytes : 0);
+    const std::vector<CopyBlock>& blocks = direct.back().blocks();
+    min_run = std::min(min_run, group.count == 1 && blocks.size() == 1 ? blocks[0].run_bytes : 0);
   }
 }
 

@@ -95,13 +95,6 @@ struct Handshake {
   }
 };
 
-/// The copy of a group of blocks: of one block as it is, of several as runs; of computed elements a list of blocks.
-struct GroupCopy {
-  CopyBlock block;
-  RunList runs;
-  std::vector<ElementBlock> elements;
-};
-
 /// A message as one of its two ranks sees it, and how far it has come in the transfer at hand.
 class Channel {
  public:
@@ -126,10 +119,10 @@ class Channel {
   PeerMessage message;
   Index part_bytes;  ///< the largest piece
   MessageCutter cutter;
-  std::vector<GroupCopy> direct, packed;  ///< [groups] array to array, and array to or from a slot
-  std::size_t shape = 0;                  ///< number of the first channel of this side with equally shaped blocks
-  Index min_run = 0;                      ///< bytes: the shortest run that is contiguous on both sides, and copied
-  Index max_source_run = 0;               ///< bytes: the longest run that is contiguous in the source, of a sender
+  std::vector<CopyList> direct, packed;  ///< [groups] array to array, and array to or from a slot
+  std::size_t shape = 0;                 ///< number of the first channel of this side with equally shaped blocks
+  Index min_run = 0;                     ///< bytes: the shortest run that is contiguous on both sides, and copied
+  Index max_source_run = 0;              ///< bytes: the longest run that is contiguous in the source, of a sender
   Protocol protocol = Protocol::undecided;
   bool done = true;
   bool told = false;  ///< whether something was stored for the partner since it was last rung

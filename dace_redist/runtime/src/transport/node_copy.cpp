@@ -14,6 +14,11 @@ void copy_from_start(CopyBlock block, const CopyEndpoints& place, bool stream, i
   copy(block, place.source, place.target, stream, threads);
 }
 
+/// Whether the next piece is copied by the list of its group, and not as a block or a part of one.
+bool is_listed(const MessageCutter& cutter, const CopyList& group) {
+  return cutter.several_blocks() || (cutter.whole_group() && group.blocks().empty() && group.element_blocks().empty());
+}
+
 /// Copies the next piece of each channel of a batch, and moves their cutters behind it.
 /// \param packs    whether the target is a slot, in which the blocks follow each other.
 /// \param arrays_of  `arrays_of(channel, tensor, displacement)`: starts of source and target array of a channel; if it
@@ -29,33 +34,32 @@ Index copy_pieces(const NodeTransfer& transfer, const CopyBatch& batch, bool pac
     const int tensor = cutter.tensor();
     const ElementSteps& steps = transfer.tensor(tensor).steps;
     const ElementStep& step = packs ? steps.pack() : steps.direct();
-    const std::size_t group = cutter.group();
+    const auto group_of = [&, group = cutter.group()](const Channel& channel) -> const CopyList& {
+      return (packs ? channel.packed : channel.direct)[group];
+    };
+    const CopyList& whole = group_of(first);
+    const bool listed = is_listed(cutter, whole);
     for (std::size_t c = 0; c < batch.count(); ++c) {
       Channel& channel = batch[c];
       const CopyEndpoints start = arrays_of(channel, static_cast<std::size_t>(tensor), displacement);
       const StridedBlock& part = channel.cutter.part();
       places[c] = {start.source + part.source_offset * step.source_bytes,
                    start.target + (packs ? 0 : part.target_offset * step.target_bytes)};
-      if (cutter.several_blocks()) {
-        const GroupCopy& copies = (packs ? channel.packed : channel.direct)[group];
-        for (const ElementBlock& block : copies.elements) step.kernel->apply(block, start.source, start.target, stream);
-        copies.runs.copy(start.source, start.target);
-      }
+      if (listed) group_of(channel).copy(start.source, start.target);
       if (c > 0) channel.cutter.advance();
     }
-    if (cutter.several_blocks()) return;
-    const GroupCopy& whole = (packs ? first.packed : first.direct)[group];
+    if (listed) return;
     const auto part = [&] { return packs ? to_packed(cutter.part(), 0) : cutter.part(); };
     if (step.kernel)
-      step.kernel->apply_batch(cutter.whole_group() ? whole.elements.front()
+      step.kernel->apply_batch(cutter.whole_group() ? whole.element_blocks().front()
                                                     : make_element_block(part(), step.source_bytes, step.target_bytes),
                                places.data(), batch.count(), stream, packs);
     else if (transfer.threads > 1 && batch.count() == 1)
-      copy_from_start(cutter.whole_group() ? whole.block : make_copy_block(part(), step.source_bytes), places[0],
-                      stream, transfer.threads);
+      copy_from_start(cutter.whole_group() ? whole.blocks().front() : make_copy_block(part(), step.source_bytes),
+                      places[0], stream, transfer.threads);
     else
-      copy_batch(cutter.whole_group() ? whole.block : make_copy_block(part(), step.source_bytes), places.data(),
-                 batch.count(), stream);
+      copy_batch(cutter.whole_group() ? whole.blocks().front() : make_copy_block(part(), step.source_bytes),
+                 places.data(), batch.count(), stream);
   });
 }
 
@@ -78,19 +82,17 @@ Index unpack_piece(const NodeTransfer& transfer, Channel& channel) {
     const char* const from = slot + displacement;
     char* const target = transfer.arrays.targets[cutter.tensor()];
     const bool stream = transfer.stream_unpacked;
-    const GroupCopy& whole = channel.packed[cutter.group()];
-    if (step.kernel) {
-      if (!cutter.whole_group())
-        step.kernel->apply(make_element_block(from_packed(cutter.part(), 0), step.source_bytes, step.target_bytes),
-                           from, target, stream);
-      else
-        for (const ElementBlock& block : whole.elements) step.kernel->apply(block, from, target, stream);
-    } else if (cutter.several_blocks()) {
-      whole.runs.copy(from, target);
-    } else {
-      copy(cutter.whole_group() ? whole.block : make_copy_block(from_packed(cutter.part(), 0), step.source_bytes), from,
-           target, stream, transfer.threads);
-    }
+    const CopyList& whole = channel.packed[cutter.group()];
+    const auto part = [&] { return from_packed(cutter.part(), 0); };
+    if (is_listed(cutter, whole))
+      whole.copy(from, target);
+    else if (step.kernel)
+      step.kernel->apply(cutter.whole_group() ? whole.element_blocks().front()
+                                              : make_element_block(part(), step.source_bytes, step.target_bytes),
+                         from, target, stream);
+    else
+      copy(cutter.whole_group() ? whole.blocks().front() : make_copy_block(part(), step.source_bytes), from, target,
+           stream, transfer.threads);
   });
 }
 
@@ -182,8 +184,8 @@ bool read(NodeTransfer& transfer, Channel& channel) {
   cutter.take(read_bytes, [&](Index) {
     const auto tensor = static_cast<std::size_t>(cutter.tensor());
     const Index element_bytes = transfer.tensor(cutter.tensor()).message_bytes();
-    const CopyBlock block =
-        cutter.whole_group() ? channel.direct[cutter.group()].block : make_copy_block(cutter.part(), element_bytes);
+    const CopyBlock block = cutter.whole_group() ? channel.direct[cutter.group()].blocks().front()
+                                                 : make_copy_block(cutter.part(), element_bytes);
     copied = copied && channel.arena->read(block, sources[tensor].address, transfer.arrays.targets[tensor]);
   });
   if (copied) transfer.finish_if_done(channel);

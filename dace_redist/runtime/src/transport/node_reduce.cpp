@@ -75,7 +75,7 @@ PartialBlock PartialResults::partial(const NodeTransfer& transfer, const Channel
   return made;
 }
 
-void ReducedMessages::set(Channel& self, std::vector<Channel>& receives) {
+std::vector<PartialResults> find_partial_results(Channel& self, std::vector<Channel>& receives) {
   std::map<std::pair<int, Index>, std::vector<Channel*>> parts;  // by tensor and first element in the target
   const auto add = [&parts](Channel& channel) {
     if (channel.message.blocks.empty()) return;
@@ -84,26 +84,21 @@ void ReducedMessages::set(Channel& self, std::vector<Channel>& receives) {
   };
   add(self);
   for (Channel& channel : receives) add(channel);
-  parts_.clear();
+  std::vector<PartialResults> found;
   for (auto& [place, channels] : parts) {
     std::sort(channels.begin(), channels.end(),
               [](const Channel* a, const Channel* b) { return a->message.summand < b->message.summand; });
-    parts_.emplace_back(std::move(channels));
+    found.emplace_back(std::move(channels));
   }
+  return found;
 }
 
-bool ReducedMessages::reduce_next(NodeTransfer& transfer) {
+bool reduce_next(NodeTransfer& transfer, std::vector<PartialResults>& parts) {
   PartialResults* first = nullptr;
-  for (PartialResults& part : parts_)
+  for (PartialResults& part : parts)
     if (!part.done() && (!first || part.position() < first->position()) && part.ready()) first = &part;
   if (first) first->reduce_next(transfer);
   return first != nullptr;
-}
-
-Index ReducedMessages::target_bytes(const NodeTransfer& transfer) const {
-  Index nbytes = 0;
-  for (const PartialResults& part : parts_) nbytes += part.target_bytes(transfer);
-  return nbytes;
 }
 
 }  // namespace dace_redist

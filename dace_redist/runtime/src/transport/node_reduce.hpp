@@ -36,21 +36,11 @@ class PartialResults {
   std::vector<PartialBlock> blocks_;  // scratch
 };
 
-/// All partial results that a rank reduces.
-class ReducedMessages {
- public:
-  /// Finds the messages that belong to the same elements.
-  void set(Channel& self, std::vector<Channel>& receives);
+/// Finds the messages that belong to the same elements.
+std::vector<PartialResults> find_partial_results(Channel& self, std::vector<Channel>& receives);
 
-  /// Reduces the piece that lies first in the target, of those whose partial results are all there.
-  /// \return whether there was one.
-  bool reduce_next(NodeTransfer& transfer);
-
-  /// Bytes of the target that this rank reduces.
-  Index target_bytes(const NodeTransfer& transfer) const;
-
- private:
-  std::vector<PartialResults> parts_;
-};
+/// Reduces the piece that lies first in the target, of the parts whose partial results are all there.
+/// \return whether there was one.
+bool reduce_next(NodeTransfer& transfer, std::vector<PartialResults>& parts);
 
 }  // namespace dace_redist

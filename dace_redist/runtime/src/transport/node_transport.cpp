@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "transport/node_transport.hpp"
-
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "transport/node_reduce.hpp"
+#include "transport/transports.hpp"
 
 namespace dace_redist {
 namespace {
@@ -35,9 +34,8 @@ class NodeTransport final : public Transport {
   static constexpr Index direct_stream_divisor = 8, unpack_stream_divisor = 2;
   static constexpr int max_waits_for_receivers = 256;
 
-  void set_channels(Messages messages);
-  void set_message(std::vector<Channel>& channels, std::size_t number, PeerMessage& message, bool sends);
-  void choose_stores();
+  void add_channel(PeerMessage message, bool sends, ChannelState* state);
+  void note_messages();
 
   // Sender:
   bool decide_all();
@@ -58,12 +56,13 @@ class NodeTransport final : public Transport {
 
   Link link_;
   bool reduces_ = false;
+  std::vector<PeerMessage> to_receive_;    // until connect()
   std::vector<Channel> sends_, receives_;  // the first one sent is the self copy
   std::optional<ChannelMemory> memory_;
   std::vector<Layouts> source_layouts_, target_layouts_;  // [tensors] of partners, if they are not in C order
   Index sent_bytes_ = 0, received_bytes_ = 0;             // with the self copy, without
   bool stream_self_private_ = false;  // whether the self copy to a private array uses non-temporal stores
-  ReducedMessages reduced_;
+  std::vector<PartialResults> reduced_;
 
   NodeTransfer transfer_;
   SendScheduler scheduler_;
@@ -73,8 +72,8 @@ class NodeTransport final : public Transport {
   int waits_left_ = 0;             // for receivers, until a sender begins without them
 };
 
-NodeTransport::NodeTransport(const Link& link, Messages messages) : link_(link) {
-  for (const auto& tensor : link.tensors) reduces_ = reduces_ || tensor->reduces;
+NodeTransport::NodeTransport(const Link& link, Messages messages)
+    : link_(link), reduces_(reduce(link.tensors)), to_receive_(std::move(messages.receives)) {
   source_layouts_.resize(link.tensors.size());
   target_layouts_.resize(link.tensors.size());
   transfer_.tensors = &link.tensors;
@@ -84,7 +83,12 @@ NodeTransport::NodeTransport(const Link& link, Messages messages) : link_(link) 
   } catch (const Error& error) {
     throw NoSharedMemory(error.what());
   }
-  set_channels(std::move(messages));
+  sends_.reserve(messages.sends.size() + 1);  // reduced_ points to channels
+  receives_.reserve(to_receive_.size());
+  const Index self_part = self_part_bytes(messages.self.nbytes, messages.sends.size(), reduces_, link.options);
+  sends_.emplace_back(std::move(messages.self), link.tensors, true, self_part);
+  for (std::size_t s = 0; s < messages.sends.size(); ++s)
+    add_channel(std::move(messages.sends[s]), true, memory_->state(s));
 }
 
 NodeTransport::~NodeTransport() {
@@ -92,69 +96,56 @@ NodeTransport::~NodeTransport() {
     if (channel.state) channel.state->released.store(1, std::memory_order_release);
 }
 
-void NodeTransport::set_channels(Messages messages) {
-  const Index self_part = self_part_bytes(messages.self.nbytes, messages.sends.size(), reduces_, link_.options);
-  const bool first = sends_.empty();
-  if (first) {
-    sends_.reserve(messages.sends.size() + 1);
-    receives_.reserve(messages.receives.size());
-    sends_.emplace_back(std::move(messages.self), link_.tensors, true, self_part);
-  } else {
-    sends_[0].set(std::move(messages.self), link_.tensors, true);
+/// Pieces are cut as the sender of the message has chosen.
+void NodeTransport::connect() {
+  memory_->keep_published();
+  for (PeerMessage& message : to_receive_) {
+    PeerArena& arena = *link_.context.arena_of(message.peer);
+    add_channel(std::move(message), false, ChannelMemory::find(link_, arena, link_.rank()));
   }
-  for (std::size_t s = 0; s < messages.sends.size(); ++s) set_message(sends_, s + 1, messages.sends[s], true);
-  for (std::size_t r = 0; r < messages.receives.size(); ++r) set_message(receives_, r, messages.receives[r], false);
+  to_receive_ = {};
+  note_messages();
+}
+
+void NodeTransport::add_channel(PeerMessage message, bool sends, ChannelState* state) {
+  Channel& channel =
+      (sends ? sends_ : receives_).emplace_back(std::move(message), link_.tensors, sends, state->part_bytes);
+  auto* const bytes = reinterpret_cast<char*>(state);
+  channel.state = state;
+  channel.handshake =
+      state->handshake_offset > 0 ? reinterpret_cast<Handshake*>(bytes + state->handshake_offset) : nullptr;
+  channel.ring = bytes + state->ring_offset;
+  channel.slots = state->slots;
+  channel.slot_bytes = state->slot_bytes;
+  channel.arena = link_.context.arena_of(channel.message.peer);
+}
+
+/// Messages planned for partners' arrays in C order are not taken over: these may have other strides.
+void NodeTransport::replan(Messages) {
+  Messages planned = link_.plan_messages(source_layouts_, target_layouts_);
+  sends_[0].set(std::move(planned.self), link_.tensors, true);
+  for (std::size_t s = 0; s < planned.sends.size(); ++s)
+    sends_[s + 1].set(std::move(planned.sends[s]), link_.tensors, true);
+  for (std::size_t r = 0; r < planned.receives.size(); ++r)
+    receives_[r].set(std::move(planned.receives[r]), link_.tensors, false);
+  note_messages();
+}
+
+/// Compares the messages, and chooses the stores.
+void NodeTransport::note_messages() {
   sent_bytes_ = received_bytes_ = 0;
   for (const Channel& channel : sends_) sent_bytes_ += channel.message.nbytes;
   for (const Channel& channel : receives_) received_bytes_ += channel.message.nbytes;
   compare_shapes(sends_);
   compare_shapes(receives_);
-  if (reduces_) reduced_.set(sends_[0], receives_);
-  choose_stores();
-}
-
-void NodeTransport::set_message(std::vector<Channel>& channels, std::size_t number, PeerMessage& message, bool sends) {
-  if (number < channels.size()) return channels[number].set(std::move(message), link_.tensors, sends);
-  const Index part_bytes = sends ? memory_->state(number - 1)->part_bytes : std::max<Index>(1, message.nbytes);
-  channels.emplace_back(std::move(message), link_.tensors, sends, part_bytes);
-}
-
-void NodeTransport::choose_stores() {
+  if (reduces_) reduced_ = find_partial_results(sends_[0], receives_);
   const Index threshold = stream_threshold_bytes();
   transfer_.stream_pushed = sent_bytes_ >= threshold / direct_stream_divisor;
   transfer_.stream_pulled = received_bytes_ >= threshold / direct_stream_divisor;
-  const Index unpacked_bytes = reduces_ ? reduced_.target_bytes(transfer_) : received_bytes_;
+  Index unpacked_bytes = reduces_ ? 0 : received_bytes_;
+  for (const PartialResults& part : reduced_) unpacked_bytes += part.target_bytes(transfer_);
   transfer_.stream_unpacked = unpacked_bytes >= threshold / unpack_stream_divisor;
   stream_self_private_ = received_bytes_ + sends_[0].message.nbytes >= threshold / unpack_stream_divisor;
-}
-
-void NodeTransport::connect() {
-  memory_->keep_published();
-  const auto attach = [this](Channel& channel, ChannelState* state) {
-    auto* const bytes = reinterpret_cast<char*>(state);
-    channel.state = state;
-    channel.handshake =
-        state->handshake_offset > 0 ? reinterpret_cast<Handshake*>(bytes + state->handshake_offset) : nullptr;
-    channel.ring = bytes + state->ring_offset;
-    channel.slots = state->slots;
-    channel.slot_bytes = state->slot_bytes;
-    channel.part_bytes = state->part_bytes;
-    channel.arena = link_.context.arena_of(channel.message.peer);
-  };
-  for (std::size_t s = 1; s < sends_.size(); ++s) attach(sends_[s], memory_->state(s - 1));
-  for (Channel& channel : receives_) {
-    PeerArena& arena = *link_.context.arena_of(channel.message.peer);
-    attach(channel, ChannelMemory::find(link_, arena, link_.rank()));
-    channel.set(std::move(channel.message), link_.tensors, false);  // its pieces are cut as the sender cuts them
-  }
-  compare_shapes(receives_);
-  if (reduces_) reduced_.set(sends_[0], receives_);
-}
-
-void NodeTransport::replan(Messages messages) {
-  Messages planned = link_.plan_messages(source_layouts_, target_layouts_);
-  (void)messages;  // planned for partners' arrays in C order
-  set_channels(std::move(planned));
 }
 
 void NodeTransport::update_layouts(Channel& channel, const SharedArray* arrays, std::vector<Layouts>& known,
@@ -208,7 +199,7 @@ bool NodeTransport::progress() {
   else
     any |= scheduler_.send_piece(transfer_, sends_) || check_receivers();
   any |= accept();
-  any |= reduces_ ? reduced_.reduce_next(transfer_) : receive();
+  any |= reduces_ ? reduce_next(transfer_, reduced_) : receive();
   ring_told();
   return any;
 }

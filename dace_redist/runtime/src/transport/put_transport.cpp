@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "transport/put_transport.hpp"
-
 #include <algorithm>
 #include <utility>
 
@@ -9,6 +7,7 @@
 #include "trace/trace.hpp"
 #include "transport/chunk.hpp"
 #include "transport/exchange_records.hpp"
+#include "transport/transports.hpp"
 
 namespace dace_redist {
 namespace {
@@ -20,20 +19,17 @@ class PutTransport final : public Transport {
   PutTransport(const Link& link, Messages messages) : link_(link), reduces_(reduce(link.tensors)) {
     replan(std::move(messages));
   }
-  ~PutTransport() override {
-    if (connected_) link_.context.give_back(std::move(window_));
-  }
 
   void replan(Messages messages) override {
     sends_ = whole(messages.sends, Chunk::Side::sent, send_bytes_);
     receives_ = whole(messages.receives, Chunk::Side::received, receive_bytes_);
-    own_.set(messages.self, link_.tensors);
+    own_ = cut(messages.self, link_.tensors, Chunk::Side::kept, unlimited);
+    own_step_ = messages.self.step;
     buffer_ = Buffer(send_bytes_);
   }
 
   void connect() override {
     window_ = link_.context.take_window(receive_bytes_);
-    connected_ = true;
     std::vector<int> from, to;
     std::vector<Index> offsets;
     for (const Put& send : sends_) from.push_back(send.chunk.peer());
@@ -57,10 +53,10 @@ class PutTransport final : public Transport {
     received_ = receives_.empty() && !(reduces_ && !own_.empty());
     for (std::size_t r = 0; r < receivers_.size(); ++r)
       check(MPI_Irecv(nullptr, 0, MPI_BYTE, receivers_[r], link_.tag, link_.comm(), &notices_[r]), "MPI_Irecv");
-    if (!receives_.empty()) check(MPI_Win_post(sources_.get(), 0, window_.window.get()), "MPI_Win_post");
+    if (!receives_.empty()) check(MPI_Win_post(sources_.get(), 0, window_->window.get()), "MPI_Win_post");
     for (const int sender : senders_)
       check(MPI_Send(nullptr, 0, MPI_BYTE, sender, link_.tag, link_.comm()), "MPI_Send");
-    if (!reduces_) own_.run(arrays, link_.threads());
+    if (!reduces_) copy_own();
     while (pace == Pace::unattended && !put_ && !put_all()) link_.context.check_failures(link_.owner);
   }
 
@@ -69,7 +65,7 @@ class PutTransport final : public Transport {
     const bool put_now = !put_ && put_all();
     if (!put_ || received_) return put_now;
     int arrived = 1;
-    if (!receives_.empty()) check(MPI_Win_test(window_.window.get(), &arrived), "MPI_Win_test");
+    if (!receives_.empty()) check(MPI_Win_test(window_->window.get(), &arrived), "MPI_Win_test");
     if (!arrived) return put_now;
     received_ = true;
     unpack();
@@ -118,7 +114,7 @@ class PutTransport final : public Transport {
     const trace::Span span("put", send.chunk.peer(), send.chunk.nbytes());
     const int count = static_cast<int>(send.chunk.nbytes());
     check(MPI_Put(bytes, count, MPI_BYTE, send.chunk.peer(), static_cast<MPI_Aint>(window_offset), count, MPI_BYTE,
-                  window_.window.get()),
+                  window_->window.get()),
           "MPI_Put");
   }
 
@@ -127,9 +123,9 @@ class PutTransport final : public Transport {
     int opened = 0;
     check(MPI_Testall(static_cast<int>(notices_.size()), notices_.data(), &opened, MPI_STATUSES_IGNORE), "MPI_Testall");
     if (!opened) return false;
-    check(MPI_Win_start(targets_.get(), 0, window_.window.get()), "MPI_Win_start");
+    check(MPI_Win_start(targets_.get(), 0, window_->window.get()), "MPI_Win_start");
     for (std::size_t s = 0; s < sends_.size(); ++s) put(sends_[s], window_offsets_[s]);
-    check(MPI_Win_complete(window_.window.get()), "MPI_Win_complete");
+    check(MPI_Win_complete(window_->window.get()), "MPI_Win_complete");
     return put_ = true;
   }
 
@@ -137,24 +133,28 @@ class PutTransport final : public Transport {
   void unpack() {
     bool own_left = reduces_;
     for (const Put& receive : receives_) {
-      if (own_left && receive.step > own_.step()) {
-        own_.run(arrays_, link_.threads());
+      if (own_left && receive.step > own_step_) {
+        copy_own();
         own_left = false;
       }
-      receive.chunk.unpack(window_.memory + receive.offset, arrays_, link_.threads());
+      receive.chunk.unpack(window_->memory + receive.offset, arrays_, link_.threads());
     }
-    if (own_left) own_.run(arrays_, link_.threads());
+    if (own_left) copy_own();
+  }
+
+  void copy_own() {
+    for (const Chunk& own : own_) own.copy(arrays_, link_.threads());
   }
 
   Link link_;
   bool reduces_;
   std::vector<Put> sends_, receives_;
-  SelfCopy own_;
+  std::vector<Chunk> own_;  // the self copy
+  Index own_step_ = 0;
   Index send_bytes_ = 0, receive_bytes_ = 0;
   std::vector<Index> window_offsets_;  // [sends] bytes, in the windows of the receivers
   Buffer buffer_;
-  PooledWindow window_;
-  bool connected_ = false;
+  std::shared_ptr<PooledWindow> window_;
   std::vector<int> receivers_, senders_;
   Group targets_, sources_;
 

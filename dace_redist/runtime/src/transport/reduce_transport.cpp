@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "transport/reduce_transport.hpp"
-
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -12,6 +9,7 @@
 #include "core/cache_line.hpp"
 #include "trace/trace.hpp"
 #include "transport/chunk.hpp"
+#include "transport/transports.hpp"
 
 namespace dace_redist {
 namespace {
@@ -121,51 +119,33 @@ class ReduceTransport final : public Transport {
       for (Chunk& chunk : cut(piece, link_.tensors, Chunk::Side::sent, unlimited)) chunks_.push_back(std::move(chunk));
       offsets_.push_back(nbytes);
       const auto member = std::lower_bound(members_ranks_.begin(), members_ranks_.end(), piece.peer);
-      counts_[static_cast<std::size_t>(member - members_ranks_.begin())] = piece.nbytes / element_bytes_;
+      counts_[static_cast<std::size_t>(member - members_ranks_.begin())] =
+          static_cast<int>(piece.nbytes / element_bytes_);
       nbytes += piece.nbytes;
     }
     sums_ = nbytes;
-    int_counts_.clear();
-    if (sums_ / element_bytes_ <= std::numeric_limits<int>::max()) int_counts_.assign(counts_.begin(), counts_.end());
     buffer_ = Buffer(2 * whole_lines(nbytes));
   }
 
   char* result() const { return buffer_.at(whole_lines(sums_)); }
 
-  /// MPI counts elements in int: longer sums are added part by part.
   void reduce() {
     const trace::Span span("sum", trace::no_peer, sums_);
-    const Index count = sums_ / element_bytes_;
-    if (!everyone_ && !int_counts_.empty()) {
-      check(MPI_Reduce_scatter(buffer_.at(0), result(), int_counts_.data(), type_, MPI_SUM, members_),
+    const int count = static_cast<int>(sums_ / element_bytes_);
+    if (everyone_)
+      check(MPI_Allreduce(buffer_.at(0), result(), count, type_, MPI_SUM, members_), "MPI_Allreduce");
+    else
+      check(MPI_Reduce_scatter(buffer_.at(0), result(), counts_.data(), type_, MPI_SUM, members_),
             "MPI_Reduce_scatter");
-      return;
-    }
-    constexpr Index max_count = Index{1} << 30;
-    Index begin = 0;
-    for (std::size_t member = 0; member < counts_.size(); begin += counts_[member++]) {
-      const Index end = everyone_ ? count : begin + counts_[member];
-      for (Index at = begin; at < end; at += max_count) {
-        const int part = static_cast<int>(std::min(max_count, end - at));
-        const char* const sums = buffer_.at(at * element_bytes_);
-        char* const sum = result() + (at - begin) * element_bytes_;
-        if (everyone_)
-          check(MPI_Allreduce(sums, sum, part, type_, MPI_SUM, members_), "MPI_Allreduce");
-        else
-          check(MPI_Reduce(sums, sum, part, type_, MPI_SUM, static_cast<int>(member), members_), "MPI_Reduce");
-      }
-      if (everyone_) break;
-    }
   }
 
   void begin_reduction() {
-    if (int_counts_.empty()) return;  // by reduce(), when the caller attends to it
     begun_ = true;
     const int count = static_cast<int>(sums_ / element_bytes_);
     if (everyone_)
       check(MPI_Iallreduce(buffer_.at(0), result(), count, type_, MPI_SUM, members_, &request_), "MPI_Iallreduce");
     else
-      check(MPI_Ireduce_scatter(buffer_.at(0), result(), int_counts_.data(), type_, MPI_SUM, members_, &request_),
+      check(MPI_Ireduce_scatter(buffer_.at(0), result(), counts_.data(), type_, MPI_SUM, members_, &request_),
             "MPI_Ireduce_scatter");
   }
 
@@ -176,8 +156,7 @@ class ReduceTransport final : public Transport {
   std::vector<Index> offsets_;  // [chunks] bytes
   MPI_Comm members_ = MPI_COMM_NULL;
   std::vector<int> members_ranks_;  // ascending
-  std::vector<Index> counts_;       // [members] elements
-  std::vector<int> int_counts_;     // as counts_; none if the sums are too long for MPI
+  std::vector<int> counts_;         // [members] elements
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
   Index element_bytes_ = 1, sums_ = 0;
   bool everyone_ = false, connected_ = false;
