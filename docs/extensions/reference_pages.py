@@ -33,7 +33,8 @@ PAGES = [
 PART = re.compile(r"(<!-- generated: (?P<kind>\w+) ?(?P<arguments>[^\n]*?) ?-->\n).*?(<!-- end -->)", re.DOTALL)
 ROLE = re.compile(r":\w+:`~?(?:dace_redist\.)?(?:[a-z_]+\.)*([^`]+)`")
 FIELD = re.compile(r"^:(?P<kind>\w+)(?: (?P<name>[\w, ]+))?: (?P<text>.*(?:\n(?!:).*)*)", re.MULTILINE)
-COMMON_ERRORS = ("TypeError", "BuildError")  #: stated once, at the top of the page
+#: Stated once, at the top of the page, as ``comm``.
+COMMON_ERRORS = ("TypeError", "BuildError")
 HEADINGS = {"return": "returns", "raises": "raises", "warns": "warns"}
 
 
@@ -82,7 +83,7 @@ def documentation(function: Any, constructed: bool = True) -> Iterator[str]:
         if found["kind"] in HEADINGS:
             heading = f"{HEADINGS[found['kind']]} `{name}`" if name else HEADINGS[found["kind"]]
             entries += [f"- *{heading}*: {words}"] if name not in COMMON_ERRORS else []
-        elif found["kind"] == "ivar" or constructed:
+        elif name != "comm" and (found["kind"] == "ivar" or constructed):
             entries.append(f"- `{name}`{type_of(parameters.get(name))}: {words}")
     if entries:
         yield "\n".join(entries)
@@ -93,7 +94,8 @@ def members_of(owner: Any, members: Sequence[str]) -> Iterator[str]:
     for name in members:
         member, called = inspect.getattr_static(owner, name), getattr(owner, name)
         text = inspect.getdoc(getattr(member, "func", called)) or ""
-        yield f"- `{signature(name, called) if callable(called) else name}`: {sentence(text.partition(chr(10) * 2)[0])}"
+        words = re.sub(r"^Return (the )?", "", sentence(text.partition("\n\n")[0]))
+        yield f"- `{signature(name, called) if callable(called) else name}`: {words}"
 
 
 def table(rows: Iterator[Sequence[str]]) -> str:
@@ -120,7 +122,10 @@ def python(name: str, *members: str) -> str:
 def command(name: str) -> str:
     """Return the help of a command; the options of a redistribution stand in that of ``explain`` only."""
     called = cli.cli.commands[name]
-    text = called.get_help(click.Context(called, info_name=f"dace-redist {name}", terminal_width=110))
+    text = called.get_help(click.Context(called, info_name=f"dace-redist {name}", terminal_width=92))
+    text = (
+        re.sub(r"^Usage: .*\n+|^ +--help .*\n?", "", text, flags=re.MULTILINE).strip().removesuffix("Options:").strip()
+    )
     if name != "explain":
         text = re.sub(r"^Redistribution:\n(?: .*\n)+", "Redistribution: see explain\n", text, flags=re.MULTILINE)
     return f"```text\n{text}\n```"

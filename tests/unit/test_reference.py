@@ -52,3 +52,11 @@ def test_every_function_of_the_c_header_is_listed() -> None:
 
 def test_the_example_of_the_c_page_is_the_one_in_examples() -> None:
     assert (ROOT / "examples" / "redistribute.c").read_text() in (ROOT / "docs" / "howto" / "c.md").read_text()
+
+
+def test_the_speed_up_in_the_readme_is_that_of_the_performance_page() -> None:
+    row = re.search(r"^\| `MPI_Alltoallw`.*$", (ROOT / "docs" / "performance.md").read_text(), re.MULTILINE)[0]
+    cases, numpy_arrays, node_shared = (cell.split()[0] for cell in row.split("|")[2:5])
+    text = " ".join((ROOT / "README.md").read_text().split())
+    assert f"{float(numpy_arrays):.1f} times as fast as `MPI_Alltoallw`" in text
+    assert f"mean of {cases} cases, {float(node_shared):.1f} times with node-shared arrays" in text
