@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "contraction/contraction.hpp"
 
-#include <complex>
-#include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
 #include "contraction/blas.hpp"
+#include "contraction/executor.hpp"
 #include "contraction/gemm.hpp"
 #include "contraction/khatri_rao.hpp"
 #include "contraction/plan.hpp"
-#include "contraction/resources.hpp"
-#include "core/error.hpp"
+#include "core/element_type.hpp"
 
 namespace dace_redist {
 namespace {
@@ -80,36 +79,27 @@ class TypedContraction final : public Contraction {
   Workspace workspace_;
 };
 
+/// The type in which elements are multiplied: sums of products of signed and of unsigned integers have the same bits,
+/// as both are modulo a power of two.
 template <class T>
-std::unique_ptr<Contraction> make(const std::string& expression, Path path) {
-  return std::make_unique<TypedContraction<T>>(expression, std::move(path));
+auto factor_type() {
+  if constexpr (std::is_integral_v<T>)
+    return std::make_unsigned_t<T>();
+  else
+    return T();
 }
-
-using MakeContraction = std::unique_ptr<Contraction> (*)(const std::string& expression, Path path);
-
-/// Sums of products of signed and of unsigned integers have the same bits: both are modulo a power of two.
-constexpr std::pair<const char*, MakeContraction> element_makers[] = {
-    {"float32", make<float>},
-    {"float64", make<double>},
-    {"complex64", make<std::complex<float>>},
-    {"complex128", make<std::complex<double>>},
-    {"int8", make<std::uint8_t>},
-    {"uint8", make<std::uint8_t>},
-    {"int16", make<std::uint16_t>},
-    {"uint16", make<std::uint16_t>},
-    {"int32", make<std::uint32_t>},
-    {"uint32", make<std::uint32_t>},
-    {"int64", make<std::uint64_t>},
-    {"uint64", make<std::uint64_t>},
-};
 
 }  // namespace
 
 std::unique_ptr<Contraction> make_contraction(const std::string& element_type, const std::string& expression,
                                               Path path) {
-  for (const auto& [name, make] : element_makers)
-    if (element_type == name) return make(expression, std::move(path));
-  throw Error(text("cannot contract elements of type ", element_type));
+  return visit_element_type(find_element_type(element_type), [&](auto element) -> std::unique_ptr<Contraction> {
+    using T = decltype(factor_type<decltype(element)>());
+    if constexpr (std::is_same_v<T, Boolean>)
+      throw Error(text("cannot contract elements of type ", element_type));
+    else
+      return std::make_unique<TypedContraction<T>>(expression, std::move(path));
+  });
 }
 
 void limit_blas_threads() {

@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
+#include "contraction/executor.hpp"
 #include "contraction/khatri_rao_plan.hpp"
 #include "contraction/panel_product.hpp"
-#include "contraction/resources.hpp"
 #include "contraction/vector_loops.hpp"
 
 namespace dace_redist {
@@ -82,7 +82,7 @@ class KhatriRao {
     const std::size_t d = plan_.looped.front();
     const KhatriRaoPlan::Axis& outermost = plan_.axes[d];
     const int threads = plan_.threads;
-    on_threads(threads, [&](int thread) {
+    parallel_for(threads, [&](int thread) {
       const Index begin = outermost.extent * thread / threads, end = outermost.extent * (thread + 1) / threads;
       KhatriRao part = *this;
       part.tensor_ += tensor_offset + begin * outermost.tensor_stride;

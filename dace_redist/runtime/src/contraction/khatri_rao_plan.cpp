@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "contraction/executor.hpp"
 #include "contraction/gemm_plan.hpp"
-#include "contraction/resources.hpp"
 
 namespace dace_redist {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "contraction/blas.hpp"
+#include "contraction/executor.hpp"
 #include "contraction/gemm_plan.hpp"
-#include "contraction/resources.hpp"
 #include "core/agreement.hpp"
 #include "core/report.hpp"
 #include "dace_redist_einsum.hpp"

@@ -42,15 +42,18 @@ LoopNest::LoopNest(Dimensions dimensions) : dimensions_(std::move(dimensions)) {
   if (!kept_.empty()) kept_tiles_.back() = kept_.back().extent;
 }
 
-/// Tiles the loops where another dimension than the innermost one is contiguous in some tensor.
+/// Tiles the loops where a tensor that is strided in the innermost dimension is contiguous in another one.
 void LoopNest::choose_tiles() {
   tiles_.assign(dimensions_.size(), 1);
   if (dimensions_.empty()) return;
   tiles_.back() = dimensions_.back().extent;
-  const auto across = [](const Dimension& dimension) {
-    return std::count(dimension.strides.begin(), dimension.strides.end(), 1) > 0;
-  };
   const auto last = dimensions_.end() - 1;
+  const auto across = [&inner = *last](const Dimension& dimension) {
+    bool any = false;
+    for (const Operand tensor : {A, B, C})
+      any = any || (dimension.strides[tensor] == 1 && std::abs(inner.strides[tensor]) > 1);
+    return any;
+  };
   const auto found = std::find_if(dimensions_.begin(), last, across);
   if (found != last) {
     std::rotate(found, found + 1, last);

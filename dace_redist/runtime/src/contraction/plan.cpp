@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "contraction/resources.hpp"
+#include "contraction/executor.hpp"
 #include "core/error.hpp"
 
 namespace dace_redist {

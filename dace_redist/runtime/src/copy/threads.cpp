@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "copy/threads.hpp"
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
+#include "copy/parallel_for.hpp"
 #include "copy/stream_threshold.hpp"
-#include "core/error.hpp"
 
 namespace dace_redist {
 namespace {
@@ -43,16 +39,6 @@ int thread_count(std::int64_t option) {
   return omp_get_max_threads();
 #else
   return 1;
-#endif
-}
-
-void detail::run_parts(int parts, void (*run)(const void* work, int part), const void* work) {
-#ifdef _OPENMP
-#pragma omp parallel for num_threads(parts) schedule(static, 1)
-  for (int part = 0; part < parts; ++part) run(work, part);
-#else
-  (void)run, (void)work;
-  throw Error(text("threads is ", parts, ", but the library was compiled without OpenMP: use threads=1"));
 #endif
 }
 

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// A loop whose parts run on threads of their own.
+
+#include "core/error.hpp"
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace dace_redist {
+
+/// Calls `work(part)` for every part in [0, parts), each on a thread of its own; a single part on the calling thread.
+/// `work` must not throw.
+/// \throws Error for several parts if compiled without OpenMP.
+template <class Work>
+void parallel_for(int parts, const Work& work) {
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(parts) schedule(static, 1) if (parts > 1)
+#else
+  if (parts > 1)
+    throw Error(text("threads is ", parts, ", but the library was compiled without OpenMP: use threads=1"));
+#endif
+  for (int part = 0; part < parts; ++part) work(part);
+}
+
+}  // namespace dace_redist
