@@ -90,4 +90,4 @@ def test_expansion_by_name_whatever_the_node_says(strategy: str):
     ((node, state),) = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
     node.expand(state, strategy)
     (tasklet,) = [n for n, _ in sdfg.all_nodes_recursive() if isinstance(n, dace.nodes.Tasklet)]
-    assert f'Plan("{node.label}", "{strategy}")' in tasklet.code_init.as_string
+    assert f'Plan("Redistribute", "{node.label}", "{strategy}")' in tasklet.code_init.as_string
