@@ -175,16 +175,25 @@ void move(const Case& chosen, Context& context, std::int64_t plan) {
   }
 }
 
-/// Two threads wake each other in turns; a ring that is lost leaves both asleep.
+/// Two threads wake each other in turns; a ring that is lost leaves both asleep. Before each turn, the other thread is
+/// rung for nothing while it falls asleep a few times.
 void ring_in_turns(int thread) {
+  constexpr int turns = 2000, looks_for_nothing = 50;
   static Bell bells[2]{};
-  static std::atomic<int> done{0};
-  for (int turn = thread; turn < 2000; turn += 2) {
-    while (!look_or_sleep(bells[thread], 0, [&] { return done.load(std::memory_order_acquire) == turn; })) {
+  static std::atomic<int> done{0}, looks[2]{};
+  const auto my_turn = [thread](int turn) {
+    ++looks[thread];
+    return done.load(std::memory_order_acquire) == turn;
+  };
+  const int other = 1 - thread;
+  for (int turn = thread; turn < turns; turn += 2) {
+    while (!look_or_sleep(bells[thread], 0, [&] { return my_turn(turn); })) {
     }
+    for (const int looked = looks[other]; turn + 1 < turns && looks[other] - looked < looks_for_nothing;)
+      ring(bells[other]);
     done.store(turn + 1, std::memory_order_release);
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    ring(bells[1 - thread]);
+    ring(bells[other]);
   }
 }
 

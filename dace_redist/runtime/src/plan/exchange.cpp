@@ -198,6 +198,13 @@ void Exchange::wake_partners() {
     if (under_way_ && !route.transport->done()) route.transport->wake_partners();
 }
 
+std::uint32_t Exchange::awaited_rings() const {
+  std::uint32_t awaited = UINT32_MAX;
+  for (const Route& route : routes_)
+    if (under_way_ && !route.transport->done()) awaited = std::min(awaited, route.transport->awaited_rings());
+  return awaited;
+}
+
 bool Exchange::waits_for_node() const {
   return !under_way_ || std::all_of(routes_.begin(), routes_.end(), [](const Route& route) {
     return route.transport->done() || route.transport->runs_without_mpi();

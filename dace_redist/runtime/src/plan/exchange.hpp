@@ -52,6 +52,8 @@ class Exchange {
   bool progress(bool with_mpi);
   bool done() const { return !under_way_; }
   void wake_partners();
+  /// As Transport::awaited_rings().
+  std::uint32_t awaited_rings() const;
   /// Whether all that is left are messages of the node.
   bool waits_for_node() const;
 

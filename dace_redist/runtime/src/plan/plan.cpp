@@ -312,7 +312,8 @@ void Plan::wait_until_done(bool started) {
     if (started)
       round = all.advance(this);
     else if (sleeps)
-      round.any = look_or_sleep(Arena::own().head().waiting, Backoff::nap_nanoseconds, [this] { return progress(); });
+      round.any = look_or_sleep(
+          Arena::own().head().waiting, Backoff::nap_nanoseconds, [this] { return progress(); }, awaited_rings());
     else
       round.any = progress();
     if (!started) round.done = done();
@@ -345,6 +346,13 @@ bool Plan::progress(bool with_mpi) {
   failure_ = thrown;
   if (with_mpi) fail(message_of(thrown));
   return true;
+}
+
+/// Number of times that partners ring before something can be done.
+std::uint32_t Plan::awaited_rings() const {
+  std::uint32_t awaited = UINT32_MAX;
+  for (const auto& exchange : exchanges_) awaited = std::min(awaited, exchange->awaited_rings());
+  return awaited;
 }
 
 bool Plan::done() const {

@@ -109,6 +109,7 @@ class Plan {
   void begin(Pace pace);
   void run_to_end();
   void wait_until_done(bool started);
+  std::uint32_t awaited_rings() const;
   [[noreturn]] void end(const std::exception_ptr& thrown);
 
   MPI_Comm comm_;

@@ -29,7 +29,7 @@ struct ArenaName {
 /// Something that threads of a process sleep on until another process of the node rings it.
 struct Bell {
   alignas(cache_line_bytes) std::atomic<std::uint32_t> rings;  ///< futex
-  std::atomic<std::uint32_t> sleepers;                         ///< nonzero: a thread sleeps, or is about to
+  std::atomic<std::uint32_t> awaited;  ///< calls of ring() until it rings; 0: no thread sleeps or is about to
 };
 
 /// Start of an arena. It holds the state of the allocator, so that all libraries of a process use one arena, however

@@ -99,7 +99,9 @@ bool PeerArena::read(const CopyBlock& block, std::uintptr_t source, char* target
 }
 
 void ring(Bell& bell) {
-  if (bell.sleepers.load(std::memory_order_seq_cst) == 0 || bell.sleepers.exchange(0) == 0) return;
+  std::uint32_t awaited = bell.awaited.load(std::memory_order_seq_cst);
+  while (awaited > 0 && !bell.awaited.compare_exchange_weak(awaited, awaited - 1)) continue;
+  if (awaited != 1) return;
   bell.rings.fetch_add(1, std::memory_order_seq_cst);
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&bell.rings), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }

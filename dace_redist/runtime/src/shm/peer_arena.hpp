@@ -47,8 +47,8 @@ class PeerArena {
   std::atomic<int> reading_{unknown};
 };
 
-/// Wakes the threads that sleep on a bell, if any do. What they wait for must have been stored before, followed by a
-/// sequentially consistent fence.
+/// Wakes the threads that sleep on a bell, if any do and this is the last call that they wait for. What they wait for
+/// must have been stored before, followed by a sequentially consistent fence.
 void ring(Bell& bell);
 
 /// Sleeps until a bell rings or, if `nanoseconds` is not 0, so much time has passed.
@@ -58,10 +58,11 @@ bool sleep_until_ring(Bell& bell, std::uint32_t rings, std::int64_t nanoseconds)
 
 /// Looks for something to do; if there is nothing, sleeps until a bell rings and looks again. A ring between the two is
 /// not lost. \param look  returns whether there was something to do. \return what it returned.
+/// \param awaited  number of calls of ring() before which there is nothing to do.
 template <class Look>
-bool look_or_sleep(Bell& bell, std::int64_t nanoseconds, const Look& look) {
-  bell.sleepers.store(1, std::memory_order_seq_cst);
+bool look_or_sleep(Bell& bell, std::int64_t nanoseconds, const Look& look, std::uint32_t awaited = 1) {
   const std::uint32_t rings = bell.rings.load(std::memory_order_seq_cst);
+  bell.awaited.store(awaited, std::memory_order_seq_cst);  // after the load: a ring that resets it changes `rings`
   return look() || (sleep_until_ring(bell, rings, nanoseconds) && look());
 }
 

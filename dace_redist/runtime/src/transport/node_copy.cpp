@@ -202,8 +202,10 @@ bool has_piece(const Channel& channel) {
 }
 
 void free_slot(NodeTransfer& transfer, Channel& channel) {
+  const bool was_full = channel.state->written.load(std::memory_order_relaxed) - channel.total ==
+                        static_cast<std::uint64_t>(channel.slots);
   channel.state->read.store(++channel.total, std::memory_order_release);
-  transfer.tell(channel);
+  if (was_full || !channel.eager()) transfer.tell(channel);  // else the sender does not wait for it
 }
 
 bool SendScheduler::send_piece(NodeTransfer& transfer, std::vector<Channel>& sends) {

@@ -26,6 +26,7 @@ class NodeTransport final : public Transport {
   bool done() const override { return transfer_.open == 0; }
   bool runs_without_mpi() const override { return true; }
   void wake_partners() override;
+  std::uint32_t awaited_rings() const override;
 
  private:
   void ring_told();
@@ -225,6 +226,18 @@ void NodeTransport::wake_partners() {
   for (std::vector<Channel>* channels : {&sends_, &receives_})
     for (Channel& channel : *channels)
       if (!channel.done && channel.arena) ring(channel.arena->head().service);
+}
+
+/// Where only eager messages are left to receive, nothing has to be done before all have arrived.
+std::uint32_t NodeTransport::awaited_rings() const {
+  const auto is_done = [](const Channel& channel) { return channel.done; };
+  if (!std::all_of(sends_.begin(), sends_.end(), is_done)) return 1;
+  std::uint32_t awaited = 0;
+  for (const Channel& channel : receives_) {
+    if (!channel.done && !channel.eager()) return 1;
+    awaited += !channel.done;
+  }
+  return std::max<std::uint32_t>(1, awaited);
 }
 
 void NodeTransport::advertise_targets() {

@@ -45,6 +45,8 @@ class Transport {
   virtual bool runs_without_mpi() const { return false; }
   /// Partners on this node that wait for this rank may need it to go on: wakes those that this rank waits for.
   virtual void wake_partners() {}
+  /// Number of times that partners ring before progress() has to be called, > 0.
+  virtual std::uint32_t awaited_rings() const { return 1; }
 };
 
 /// What a transport is made from. The references outlive it.

@@ -1,0 +1,175 @@
+"""
+Fills in the generated parts of the manual, which can be read without Sphinx then.
+
+Run: python docs/extensions/reference_pages.py. A part stands between ``<!-- generated: KIND ARGUMENTS -->`` and
+``<!-- end -->``:
+
+- ``python NAME MEMBERS``: signature and docstring of a public name, and a list of members (``+`` before one: in full);
+- ``command NAME``: help of a command;
+- ``gallery NAME RANKS SIZES``: a program of the gallery and its plan;
+- ``strategies``, ``options``: tables of :mod:`dace_redist.strategies`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+import dace_redist
+from dace_redist import cli
+from dace_redist.strategies import OPTIONS, STRATEGIES
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "docs" / page for page in ("strategies.md", "gallery.md", "reference/python.md", "reference/command-line.md")
+]
+PART = re.compile(r"(<!-- generated: (?P<kind>\w+) ?(?P<arguments>[^\n]*?) ?-->\n).*?(<!-- end -->)", re.DOTALL)
+ROLE = re.compile(r":\w+:`~?(?:dace_redist\.)?(?:[a-z_]+\.)*([^`]+)`")
+FIELD = re.compile(r"^:(?P<kind>\w+)(?: (?P<name>[\w, ]+))?: (?P<text>.*(?:\n(?!:).*)*)", re.MULTILINE)
+#: Stated once, at the top of the page, as ``comm``.
+COMMON_ERRORS = ("TypeError", "BuildError")
+HEADINGS = {"return": "returns", "raises": "raises", "warns": "warns"}
+
+
+def prose(text: str) -> str:
+    """Markdown of a docstring's text: roles and double backquotes become code, a paragraph becomes one line."""
+    paragraphs = re.split(r"\n\s*\n", text.strip())
+    plain = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    return ROLE.sub(r"`\1`", plain).replace("``", "`")
+
+
+def signature(name: str, function: Any) -> str:
+    """Return a signature without types."""
+    try:
+        found = inspect.signature(function)
+    except ValueError:
+        return name
+    kept = [value.replace(annotation=value.empty) for key, value in found.parameters.items() if key != "self"]
+    return name + str(inspect.Signature(kept)).replace("(/, ", "(").replace("<class 'numpy.float64'>", "numpy.float64")
+
+
+def sentence(text: str) -> str:
+    """Return the first sentence of a text, without its full stop."""
+    return re.split(r"\.(?:\s+(?=[A-Z`\"])|$)", prose(text), maxsplit=1)[0]
+
+
+def type_of(parameter: inspect.Parameter | None) -> str:
+    """Return the type of a parameter in brackets, without the None that a default of None implies."""
+    if parameter is None or parameter.annotation in (inspect.Parameter.empty, "Any"):
+        return ""
+    return f" (`{re.sub(r'(npt|MPI|os|contextlib)[.]', '', str(parameter.annotation)).removesuffix(' | None')}`)"
+
+
+def documentation(function: Any, constructed: bool = True) -> Iterator[str]:
+    """First paragraph of a docstring, and a list of its fields: the first sentence of each."""
+    text = inspect.getdoc(function) or ""
+    fields = list(FIELD.finditer(text))
+    yield prose((text[: fields[0].start()] if fields else text).partition("\n\n")[0])
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:
+        return
+    entries = []
+    for found in fields:
+        name, words = found["name"], found["text"]
+        words = prose(words).removesuffix(".") if inspect.isclass(function) else sentence(words)
+        if found["kind"] in HEADINGS:
+            heading = f"{HEADINGS[found['kind']]} `{name}`" if name else HEADINGS[found["kind"]]
+            entries += [f"- *{heading}*: {words}"] if name not in COMMON_ERRORS else []
+        elif name != "comm" and (found["kind"] == "ivar" or constructed):
+            entries.append(f"- `{name}`{type_of(parameters.get(name))}: {words}")
+    if entries:
+        yield "\n".join(entries)
+
+
+def members_of(owner: Any, members: Sequence[str]) -> Iterator[str]:
+    """Signature and first sentence of each member, as entries of a list."""
+    for name in members:
+        member, called = inspect.getattr_static(owner, name), getattr(owner, name)
+        text = inspect.getdoc(getattr(member, "func", called)) or ""
+        words = re.sub(r"^Return (the )?", "", sentence(text.partition("\n\n")[0]))
+        yield f"- `{signature(name, called) if callable(called) else name}`: {words}"
+
+
+def table(rows: Iterator[Sequence[str]]) -> str:
+    """Markdown of a table, whose first row is its head."""
+    head, *body = ([cell.replace("|", "\\|") for cell in row] for row in rows)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
+
+
+def python(name: str, *members: str) -> str:
+    """Return the entry of a public name."""
+    thing = getattr(dace_redist, name)
+    constructed = not inspect.isclass(thing) or "Distribution" in name
+    parts = [f"```py\n{signature(name, thing)}\n```"] if constructed else []
+    parts += documentation(thing, constructed)
+    brief = [member for member in members if not member.startswith("+")]
+    parts += ["Members:\n\n" + "\n".join(members_of(thing, brief))] if brief else []
+    for member in (member[1:] for member in members if member.startswith("+")):
+        shown = f"{name}.{member}" if member != "__call__" else name.lower().removeprefix("distributed")
+        parts += [f"```py\n{signature(shown, getattr(thing, member))}\n```"]
+        parts += documentation(getattr(thing, member))
+    return "\n\n".join(parts)
+
+
+def command(name: str) -> str:
+    """Return the help of a command; the options of a redistribution stand in that of ``explain`` only."""
+    called = cli.cli.commands[name]
+    text = called.get_help(click.Context(called, info_name=f"dace-redist {name}", terminal_width=92))
+    text = (
+        re.sub(r"^Usage: .*\n+|^ +--help .*\n?", "", text, flags=re.MULTILINE).strip().removesuffix("Options:").strip()
+    )
+    if name != "explain":
+        text = re.sub(r"^Redistribution:\n(?: .*\n)+", "Redistribution: see explain\n", text, flags=re.MULTILINE)
+    return f"```text\n{text}\n```"
+
+
+def gallery(name: str, ranks: str, *sizes: str) -> str:
+    """Return the source of a program of the gallery, and what its plan moves and computes with given sizes."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    program = importlib.import_module("gallery").GALLERY[name].program
+    numbers = {symbol: int(size) for symbol, _, size in (text.partition("=") for text in sizes)}
+    report = str(dace_redist.distribute(program, int(ranks), numbers))
+    moved, operations, memory = (
+        re.search(rf"^{line} +(.*?)(?: per rank.*|:.*)?$", report, re.MULTILINE)[1]
+        for line in ("bytes per rank", "operations", "memory")
+    )
+    plan = f"Planned for {ranks} ranks with {', '.join(sizes)}: {moved} sent, {operations} and {memory} per rank."
+    return f"```py\n{inspect.getsource(program.f).strip()}\n```\n\n{plan}"
+
+
+def strategies() -> str:
+    """Return the table of strategies."""
+    rows = [("strategy", "algorithm", "options", "memory per rank, besides the arrays")]
+    for strategy in STRATEGIES.values():
+        options = ", ".join(f"`{name}`" for name in strategy.options) or "none"
+        rows.append((f"`{strategy.name}`", strategy.summary, options, strategy.memory))
+    return table(iter(rows))
+
+
+def options() -> str:
+    """Return the table of options."""
+    rows = [("option", "default", "range", "meaning")]
+    for name, option in OPTIONS.items():
+        rows.append((f"`{name}`", str(option.default), f"{option.minimum} to {option.maximum}", option.description))
+    return table(iter(rows))
+
+
+KINDS = {"python": python, "command": command, "gallery": gallery, "strategies": strategies, "options": options}
+
+
+def filled(text: str) -> str:
+    """Return a page with its generated parts made anew."""
+    return PART.sub(lambda part: f"{part[1]}{KINDS[part['kind']](*part['arguments'].split())}\n{part[4]}", text)
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        page.write_text(filled(page.read_text()))

@@ -1,0 +1,62 @@
+"""Draws layouts.png: six distributions of a 12 x 12 matrix over four ranks. Run: python docs/figures/layouts.py"""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.colors import ListedColormap
+
+from dace_redist import Distribution, TiledDistribution
+
+SHAPE = (12, 12)
+GREY = "#767676"
+COLOURS = ListedColormap(["#4c78a8", "#f2a154", "#6aa86a", "#b279a2"])
+LAYOUTS = {
+    "Distribution.split(shape, 0, 4)\nrows": Distribution.split(SHAPE, 0, 4),
+    "Distribution(shape, (2, 2))\nblocks": Distribution(SHAPE, (2, 2)),
+    "Distribution.block_cyclic(shape, (2, 2), 2)\nblock-cyclic": Distribution.block_cyclic(SHAPE, (2, 2), 2),
+    "Distribution(shape, (2, 2), dims=(0, None))\nrows, replicated": Distribution(SHAPE, (2, 2), dims=(0, None)),
+    "Distribution(shape, (1, 4), ranks=(2, 0, 3, 1))\ncolumns, other order": Distribution(
+        SHAPE, (1, 4), ranks=(2, 0, 3, 1)
+    ),
+    "TiledDistribution(shape, (3, 4), owner)\ntiles": TiledDistribution(
+        SHAPE, (3, 4), np.array([[0, 1, 1], [2, 0, 3], [3, 3, 2], [1, 2, 0]])
+    ),
+}
+
+
+def owners(distribution: Distribution | TiledDistribution, replica: int) -> np.ndarray:
+    """Owner of each element; of two replicas the first or the second."""
+    first = np.array([[distribution.owner((i, j)) for j in range(SHAPE[1])] for i in range(SHAPE[0])])
+    return first + replica
+
+
+def main() -> None:
+    """Draw the picture."""
+    figure, grid = plt.subplots(2, 3, figsize=(10, 6.4), layout="constrained")
+    for axes, (title, distribution) in zip(grid.flat, LAYOUTS.items(), strict=True):
+        image = owners(distribution, 0)
+        replicated = "replicated" in title
+        if replicated:  # a chequered pattern: both ranks hold these elements
+            i, j = np.indices(SHAPE)
+            image = np.where((i + j) % 2, image, owners(distribution, 1))
+        axes.imshow(image, cmap=COLOURS, vmin=0, vmax=3)
+        axes.set_xticks(np.arange(-0.5, SHAPE[1]), [])
+        axes.set_yticks(np.arange(-0.5, SHAPE[0]), [])
+        axes.grid(color="white", lw=0.6)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        code, name = title.split("\n")
+        axes.set_title(name, color=GREY, fontsize=12)
+        axes.set_xlabel(code, color=GREY, family="monospace", fontsize=7.5)
+    handles = [plt.Rectangle((0, 0), 1, 1, color=COLOURS(rank)) for rank in range(4)]
+    labels = [f"rank {rank}" for rank in range(4)]
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, labelcolor=GREY)
+    figure.savefig(Path(__file__).with_suffix(".png"), dpi=110, transparent=True)
+
+
+if __name__ == "__main__":
+    main()

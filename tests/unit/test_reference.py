@@ -1,0 +1,62 @@
+"""The reference pages say what the code says: public names, commands, strategies, options, the C header."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import dace_redist
+from dace_redist import cli
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "docs" / "extensions"))
+
+import reference_pages  # noqa: E402
+
+PYTHON = (ROOT / "docs" / "reference" / "python.md").read_text()
+
+
+@pytest.mark.dace
+@pytest.mark.parametrize("page", reference_pages.PAGES, ids=lambda page: page.name)
+def test_generated_parts_are_up_to_date(page: Path) -> None:
+    text = page.read_text()
+    if reference_pages.filled(text) != text:
+        pytest.fail("run: python docs/extensions/reference_pages.py", pytrace=False)
+
+
+@pytest.mark.parametrize("name", dace_redist.__all__)
+def test_a_public_name_has_an_entry_and_an_example(name: str) -> None:
+    assert f"<!-- generated: python {name}" in PYTHON
+    examples = re.findall(r"^```python\n(.*?)^```$", PYTHON, re.DOTALL | re.MULTILINE)
+    called = {"DistributedProgram": "program.", "Plan": "plan(", "Request": "request.", "Schedule": "moves."}
+    assert any(called.get(name, name) in example for example in examples)
+
+
+def test_every_command_has_its_help() -> None:
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text()
+    assert set(re.findall(r"^<!-- generated: command (\w+) -->$", page, re.MULTILINE)) == set(cli.cli.commands)
+
+
+def test_every_function_of_the_c_header_is_listed() -> None:
+    header = (ROOT / "dace_redist" / "runtime" / "include" / "dace_redist.h").read_text()
+    page = (ROOT / "docs" / "reference" / "c.md").read_text()
+    functions = set(re.findall(r"^DR_API .*?(dr_\w+)\(", header, re.MULTILINE))
+    assert functions == set(re.findall(r"`(dr_\w+)\(", page))
+    problem = header[header.index("typedef struct dr_problem {") : header.index("} dr_problem;")]
+    members = re.findall(r"(\w+);", re.sub(r"/\*.*?\*/", "", problem, flags=re.DOTALL))
+    assert set(members) <= set(re.findall(r"`(\w+)`", page))
+
+
+def test_the_example_of_the_c_page_is_the_one_in_examples() -> None:
+    assert (ROOT / "examples" / "redistribute.c").read_text() in (ROOT / "docs" / "howto" / "c.md").read_text()
+
+
+def test_the_speed_up_in_the_readme_is_that_of_the_performance_page() -> None:
+    row = re.search(r"^\| `MPI_Alltoallw`.*$", (ROOT / "docs" / "performance.md").read_text(), re.MULTILINE)[0]
+    cases, numpy_arrays, node_shared = (cell.split()[0] for cell in row.split("|")[2:5])
+    text = " ".join((ROOT / "README.md").read_text().split())
+    assert f"{float(numpy_arrays):.1f} times as fast as `MPI_Alltoallw`" in text
+    assert f"mean of {cases} cases, {float(node_shared):.1f} times with node-shared arrays" in text
