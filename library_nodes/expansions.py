@@ -68,28 +68,26 @@ def redistribute_tasklet(node: Redistribute, state: SDFGState, sdfg: SDFG, strat
     function, *request = (
         ["start", str(PROGRESS.index(node.progress)), REQUEST] if node.nonblocking else ["redistribute"]
     )
-    return _plan_tasklet(node, state, _Plan("Plan", strategy, options, function, request))
+    return _plan_tasklet(node, state, _Plan(strategy, options, function, request))
 
 
 def sum_replicas_tasklet(node: SumReplicas, state: SDFGState, sdfg: SDFG, _: str) -> nodes.Tasklet:
     """Return the tasklet that adds partial sums."""
-    return _plan_tasklet(node, state, _Plan("Plan", f"SumReplicas {element_name(node, state)}"))
+    return _plan_tasklet(node, state, _Plan("SumReplicas"))
 
 
 def joint_tasklet(node: JointRedistribute, state: SDFGState, sdfg: SDFG, strategy: str) -> nodes.Tasklet:
     """Return the tasklet that redistributes several tensors."""
-    return _plan_tasklet(node, state, _Plan("JointPlan", strategy))
+    return _plan_tasklet(node, state, _Plan(strategy))
 
 
 class _Plan(NamedTuple):
     """
     Plan of a node, and the call that runs it.
 
-    :param kind: Its class in the library.
     :param function: Function for a single tensor, and further arguments of it.
     """
 
-    kind: str
     strategy: str
     options: Mapping[str, Any] = default_options()
     function: str = "redistribute"
@@ -124,7 +122,7 @@ def _plan_tasklet(node: Any, state: SDFGState, plan: _Plan) -> nodes.Tasklet:
         stream = [_STREAM] if any(node.on_gpu(state.sdfg, state)) else []
         listed = ", ".join([f"*__state->{field}", *values, INPUT, OUTPUT, *plan.further, *stream])
         call = f"dace_redist::program::{plan.function}({listed});"
-    made = f'{plan.kind}({string_literal(node.label)}, "{plan.strategy}")'
+    made = f'Plan("{type(node).__name__}", {string_literal(node.label)}, "{plan.strategy}")'
     return stateful_tasklet(node, state, field, made, call, code_init=init, code_global=constants)
 
 
@@ -147,6 +145,9 @@ def _arguments(node: DistributedNode, state: SDFGState, field: str, options: str
 
 def _moved(node: DistributedNode, state: SDFGState) -> tuple[str, str]:
     """Return the index map and the ``dr_operation`` of a node."""
+    if isinstance(node, SumReplicas):
+        element = f"DR_{element_name(node, state).upper()}"
+        return "{}", braced([element, element, "{1, 0}", "{0, 0}", "0", "DR_SUM"])
     if not isinstance(node, Redistribute):
         return "{}", _ONLY_MOVED
     encoded, operation = node.index_map.encoded, node.operation(state.sdfg, state)

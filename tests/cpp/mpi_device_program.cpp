@@ -88,7 +88,7 @@ void move(const char* strategy, int source_memory, int target_memory) {
   const dr_operation none = {DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP};
   const Arguments arguments{MPI_COMM_WORLD, rows_split, rows_local, columns_split, columns_local, sizeof(double),
                             options,        {},         none,       source_memory, target_memory};
-  program::Plan plan("move", strategy);
+  program::Plan plan("Redistribute", "move", strategy);
   plan.make(arguments);
   Array source(device, source_memory), target(device, target_memory);
   const DeviceHandle one = device.make_stream(), other = device.make_stream();

@@ -45,11 +45,12 @@ dr_options options() {
 }
 
 void keep_the_arrays() {
-  const Arguments right{MPI_COMM_WORLD, partial_sums, padded, rows, two_rows, 8, options()};
-  const Arguments wrong{MPI_COMM_WORLD, partial_sums, padded, rows, one_row, 8, options()};
+  const dr_operation sum{DR_FLOAT64, DR_FLOAT64, {1, 0}, {0, 0}, 0, DR_SUM};
+  const Arguments right{MPI_COMM_WORLD, partial_sums, padded, rows, two_rows, 8, options(), {}, sum};
+  const Arguments wrong{MPI_COMM_WORLD, partial_sums, padded, rows, one_row, 8, options(), {}, sum};
   const std::vector<double> source(20, 3.0);
   std::vector<double> target(10);
-  Plan plan("sum", "SumReplicas float64");
+  Plan plan("SumReplicas", "sum", "SumReplicas");
   plan.run(right, source.data(), target.data());
   std::string said;
   try {
@@ -67,7 +68,7 @@ void stay_with_a_transfer_under_way() {
   static double source[8], target[8];  // where messages may arrive yet
   const Arguments move{MPI_COMM_WORLD, rows, two_rows, columns, two_columns, 8, options()};
   for (const bool waits : {true, false}) {
-    auto plan = std::make_unique<Plan>("move", "Datatype");
+    auto plan = std::make_unique<Plan>("Redistribute", "move", "Datatype");
     plan->start(move, source, target, DR_PROGRESS_CALLS);
     if (waits) plan->wait();
     freed = 0;

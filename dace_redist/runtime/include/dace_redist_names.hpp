@@ -9,7 +9,6 @@ namespace dace_redist {
 namespace program {
 
 class Plan;
-class JointPlan;
 class Contraction;
 class DeviceContraction;
 class LinearSolver;

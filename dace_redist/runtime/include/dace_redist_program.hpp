@@ -42,14 +42,14 @@ struct Arguments {
   int target_memory = DR_MAIN_MEMORY;
 };
 
-/// The plan of a library node. It is made when the program starts, and again only if what it was made from changes:
-/// sizes that depend on a loop, another communicator. A stream counts where an array lies in a device's memory, see
-/// dr_plan_set_stream().
+/// The plan of a library node, of one or several tensors. It is made when the program starts, and again only if what it
+/// was made from changes: sizes that depend on a loop, another communicator. A stream counts where an array lies in a
+/// device's memory, see dr_plan_set_stream().
 class DR_API Plan {
  public:
-  /// \param label  names the node in errors.
+  /// \param kind, label  of the node, for errors.
   /// \param strategy  how to move.
-  Plan(const char* label, const char* strategy);
+  Plan(const char* kind, const char* label, const char* strategy);
   ~Plan();
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
@@ -70,19 +70,9 @@ class DR_API Plan {
   /// \param stream  of what uses the result; none: that of the start.
   void wait(std::optional<void*> stream = {});
 
- protected:
-  /// \param kind  of the node, for errors.
-  Plan(const char* kind, const char* label, const char* strategy);
-
  private:
   class State;
   std::unique_ptr<State> state_;
-};
-
-/// The plan of a library node that moves several tensors in one exchange.
-class JointPlan : public Plan {
- public:
-  JointPlan(const char* label, const char* strategy) : Plan("JointRedistribute", label, strategy) {}
 };
 
 /// Moves a tensor; what a Redistribute or SumReplicas node calls.

@@ -97,9 +97,9 @@ Memory decoded(int memory, const char* name) {
   return static_cast<Memory>(memory);
 }
 
-Encoding decoded(const program::Numbers& numbers) { return {numbers.begin, numbers.begin + numbers.count}; }
-
 }  // namespace
+
+Encoding decoded(const program::Numbers& numbers) { return {numbers.begin, numbers.begin + numbers.count}; }
 
 TensorProblem decoded(const EncodedTensor& tensor) {
   TensorProblem problem{Distribution(decoded(tensor.source), "source"), Distribution(decoded(tensor.target), "target"),

@@ -121,6 +121,8 @@ dr_plan* make_plan(MPI_Comm comm, bool joint, const Describe& describe) {
 /// Starts to move the tensors of a plan. \param progress  a dr_progress.
 void start_plan(Plan& plan, const void* const* sources, void* const* targets, int progress);
 
+Encoding decoded(const program::Numbers& numbers);
+
 /// \throws Error if an encoding is wrong, or a number none of its enumeration.
 TensorProblem decoded(const EncodedTensor& tensor);
 

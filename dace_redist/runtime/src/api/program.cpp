@@ -97,19 +97,14 @@ class Plan::State {
     }
   }
 
-  /// Strategy "SumReplicas float64" and others like it have the operation in their name.
   Problem problem(std::initializer_list<Arguments> now) const {
-    const std::size_t space = strategy_.find(' ');
-    Problem problem{label_, strategy_.substr(0, space), now.begin()->options, {}};
+    Problem problem{label_, strategy_, now.begin()->options, {}};
     for (const Arguments& one : now) {
       TensorProblem& tensor =
           problem.tensors.emplace_back(decoded({one.element_bytes, one.source, one.target, one.index_map, one.operation,
                                                 one.source_memory, one.target_memory}));
       tensor.source_array = local_array(one.source_local);
       tensor.target_array = local_array(one.target_local);
-      if (space == std::string::npos) continue;
-      tensor.operation.source = tensor.operation.target = find_element_type(strategy_.substr(space + 1));
-      tensor.operation.reduction = Reduction::sum;
     }
     return problem;
   }
@@ -121,8 +116,6 @@ class Plan::State {
 
 Plan::Plan(const char* kind, const char* label, const char* strategy)
     : state_(std::make_unique<State>(kind, label, strategy)) {}
-Plan::Plan(const char* label, const char* strategy)
-    : Plan(std::string(strategy).rfind("SumReplicas", 0) == 0 ? "SumReplicas" : "Redistribute", label, strategy) {}
 Plan::~Plan() = default;
 
 void Plan::make(std::initializer_list<Arguments> tensors) {

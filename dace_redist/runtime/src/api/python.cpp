@@ -2,18 +2,29 @@
 
 /// \file
 /// Functions that the package's Python calls by ctypes, besides the C interface: communicators are numbers, and
-/// distributions are encoded.
+/// distributions are encoded. Arrays in a device's memory are Python's own.
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
+#include <map>
+#include <mutex>
+#include <string>
 #include <vector>
 
 #include "api/handles.hpp"
+#include "device/device_objects.hpp"
+
+using namespace dace_redist;
 
 namespace {
 
 MPI_Comm communicator(std::uintptr_t handle) { return (MPI_Comm)(handle); }  // a pointer or an int, sign-extended
+
+/// Allocations of Python's arrays, by address.
+std::map<void*, DeviceHandle> device_arrays;
+std::mutex device_arrays_guard;
 
 }  // namespace
 
@@ -23,32 +34,28 @@ extern "C" {
 /// \param elements  types that Python has for the elements, in words; equal on all ranks.
 /// \param failure  why this rank has no problem, which is an error on all ranks; null: it has one.
 DR_API int dr_python_plan_create(std::uintptr_t comm, const char* strategy, const dr_options* options,
-                                 std::int64_t count, const dace_redist::EncodedTensor* tensors, const char* elements,
+                                 std::int64_t count, const EncodedTensor* tensors, const char* elements,
                                  const char* failure, dr_plan** plan) {
-  using namespace dace_redist;
   return guarded(DR_ERROR_PLAN, "plan", [&] {
     check_mpi(communicator(comm));
     *plan = make_plan(communicator(comm), true, [&] {
       if (failure) throw Error(failure);
       Problem problem{"redistribution", strategy, *options, {}, elements};
-      std::transform(tensors, tensors + count, std::back_inserter(problem.tensors), decoded);
+      std::transform(tensors, tensors + count, std::back_inserter(problem.tensors),
+                     [](const EncodedTensor& tensor) { return decoded(tensor); });
       return problem;
     });
   });
 }
 
 /// dr_plan_set_arrays() for several tensors. \param arrays  extents and strides of each source and target in turn.
-DR_API int dr_python_plan_set_arrays(dr_plan* plan, const dace_redist::program::Numbers (*arrays)[4]) {
-  using namespace dace_redist;
+DR_API int dr_python_plan_set_arrays(dr_plan* plan, const program::Numbers (*arrays)[4]) {
   return guarded(DR_ERROR_PLAN, "plan", [&] {
     plan->plan->check_idle();
     std::vector<LocalArray> sources, targets;
-    const auto listed = [](const program::Numbers& numbers) {
-      return std::vector<Index>(numbers.begin, numbers.begin + numbers.count);
-    };
     for (std::size_t t = 0; t < plan->plan->problem().tensors.size(); ++t) {
-      sources.push_back({listed(arrays[t][0]), listed(arrays[t][1])});
-      targets.push_back({listed(arrays[t][2]), listed(arrays[t][3])});
+      sources.push_back({decoded(arrays[t][0]), decoded(arrays[t][1])});
+      targets.push_back({decoded(arrays[t][2]), decoded(arrays[t][3])});
     }
     plan->plan->set_arrays(sources, targets);
   });
@@ -70,6 +77,47 @@ DR_API int dr_python_agree(std::uintptr_t comm, std::uint64_t mine) {
   std::uint64_t range[2] = {mine, ~mine}, lowest[2] = {0, 0};
   if (MPI_Allreduce(range, lowest, 2, MPI_UINT64_T, MPI_MIN, communicator(comm)) != MPI_SUCCESS) return 0;
   return lowest[0] == ~lowest[1] && mine != 0;
+}
+
+/// Writes the name of the calling thread's device, cut to `nbytes` with the zero at its end.
+DR_API int dr_python_device_name(char* name, std::int64_t nbytes) {
+  return guarded(DR_ERROR_MEMORY, "GPU", [&] {
+    const std::string found = current_device().name();
+    name[found.copy(name, static_cast<std::size_t>(nbytes) - 1)] = '\0';
+  });
+}
+
+/// Waits for what was enqueued on the default stream.
+DR_API int dr_python_device_synchronize() {
+  return guarded(DR_ERROR_EXECUTE, "GPU", [&] { current_device().synchronize(nullptr); });
+}
+
+DR_API int dr_python_device_allocate(std::int64_t nbytes, void** memory) {
+  return guarded(DR_ERROR_MEMORY, "DeviceArray", [&] {
+    const DeviceHandle made = nbytes > 0 ? current_device().allocate(nbytes) : nullptr;
+    *memory = made.get();
+    const std::lock_guard<std::mutex> locked(device_arrays_guard);
+    if (made) device_arrays[*memory] = made;
+  });
+}
+
+DR_API void dr_python_device_free(void* memory) {
+  const std::lock_guard<std::mutex> locked(device_arrays_guard);
+  device_arrays.erase(memory);
+}
+
+/// Copies between main memory, of which only one side is, and the device's; waits for what was enqueued before.
+DR_API int dr_python_device_copy(void* target, const void* source, std::int64_t nbytes) {
+  return guarded(DR_ERROR_EXECUTE, "DeviceArray", [&] {
+    if (nbytes == 0) return;
+    Device& device = current_device();
+    const bool from_device = device.device_of(source) >= 0;
+    const PinnedBuffer staged(device, nbytes);
+    if (!from_device) std::memcpy(staged.at(0), source, static_cast<std::size_t>(nbytes));
+    device.copy(from_device ? staged.at(0) : target, from_device ? source : staged.at(0), nbytes, nullptr);
+    device.synchronize(nullptr);
+    if (from_device) std::memcpy(target, staged.at(0), static_cast<std::size_t>(nbytes));
+  });
 }
 
 }  // extern "C"

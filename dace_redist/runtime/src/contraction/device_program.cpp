@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,27 +21,24 @@ namespace {
 using ElementBytes = std::array<char, 16>;
 constexpr ElementBytes zero{};
 
-/// By DeviceElement.
-constexpr ElementType device_elements[] = {ElementType::float32, ElementType::float64, ElementType::complex64,
-                                           ElementType::complex128};
+/// Types of the elements of a device follow each other in both enumerations.
+constexpr auto first_element = static_cast<std::int64_t>(ElementType::float32);
+static_assert(first_element + static_cast<std::int64_t>(DeviceElement::complex128) ==
+              static_cast<std::int64_t>(ElementType::complex128));
 
-DeviceElement find_device_element(const char* name) {
-  const auto found = std::find_if(std::begin(device_elements), std::end(device_elements),
-                                  [name](ElementType type) { return element_name(type) == std::string_view(name); });
-  if (found == std::end(device_elements))
+ElementType find_device_element(const char* name) {
+  const ElementType type = find_element_type(name);
+  if (element_info(type).kind < ElementKind::real)
     throw Error(text("a device contracts float32, float64, complex64 and complex128, not ", name));
-  return static_cast<DeviceElement>(found - device_elements);
+  return type;
 }
 
-/// A complex number begins with its real part.
-ElementBytes one_of(DeviceElement element) {
+ElementBytes one_of(ElementType element) {
   ElementBytes bytes{};
-  const float single = 1;
-  const double twice = 1;
-  if (element == DeviceElement::float32 || element == DeviceElement::complex64)
-    std::memcpy(&bytes, &single, sizeof single);
-  else
-    std::memcpy(&bytes, &twice, sizeof twice);
+  visit_element_type(element, [&](auto element_zero) {
+    const decltype(element_zero) one(1);
+    std::memcpy(&bytes, &one, sizeof one);
+  });
   return bytes;
 }
 
@@ -50,7 +46,6 @@ ElementBytes one_of(DeviceElement element) {
 struct DeviceStep {
   std::array<TensorPlace, 3> places;
   GemmPlan plan;
-  BatchedGemm gemm;
   std::array<std::unique_ptr<CopyKernel>, 3> to_buffer;  // null: the tensor is used in place
   std::unique_ptr<CopyKernel> from_buffer;               // of the result
 };
@@ -63,7 +58,7 @@ class DeviceContraction::Implementation {
       : label_(label), title_(text("Contraction \"", label, "\"")) {
     reporting(title_, [&] {
       element_ = find_device_element(element_type);
-      nbytes_ = element_info(device_elements[static_cast<std::size_t>(element_)]).nbytes;
+      nbytes_ = element_info(element_).nbytes;
       one_ = one_of(element_);
       einsum_.emplace(expression, std::move(path), Executor{nbytes_, true, true, false});
     });
@@ -107,8 +102,7 @@ class DeviceContraction::Implementation {
   }
 
   void add_step(Device& device, const PairStep& pair) {
-    DeviceStep step{pair.places, std::get<GemmPlan>(pair.method), {}, {}, {}};
-    step.gemm = batched_gemm(step.plan);
+    DeviceStep step{pair.places, std::get<GemmPlan>(pair.method), {}, {}};
     const TileWalk whole(step.plan.dimensions, step.plan.tiles);
     const auto kernel = [&](const StridedBlock& block) {
       return std::make_unique<CopyKernel>(device, std::vector<DeviceCopy>{{block}},
@@ -144,21 +138,35 @@ class DeviceContraction::Implementation {
     return memory_.at((place.kind == TensorPlace::kept ? place.at : ones_at_) * nbytes_);
   }
 
-  /// In column-major order: the transposed product c' = b' a'.
+  /// In column-major order: the transposed product c' = b' a', unless c itself lies transposed.
   DeviceProduct product(const DeviceStep& step, const void* alpha, const void* beta) const {
-    const BatchedGemm& gemm = step.gemm;
-    const auto data = [&](Operand tensor) {
-      return step.plan.copied[tensor] ? buffer(step, tensor) : address(step.places[tensor]);
+    const GemmPlan& plan = step.plan;
+    const TileWalk whole(plan.dimensions, plan.tiles);
+    const auto matrix = [&](Operand tensor) {
+      const Index rows = plan.size(sides_of[tensor][0]), columns = plan.size(sides_of[tensor][1]);
+      const auto [row_stride, column_stride] = plan.strides(tensor, whole);
+      const MatrixLayout layout = matrix_layout(rows, columns, row_stride, column_stride);
+      const bool in_batch = plan.size(tensor) > rows * columns;
+      char* const data = plan.copied[tensor] ? buffer(step, tensor) : address(step.places[tensor]);
+      const Index distance = !plan.copied[tensor] ? plan.stride(tensor, Around) : in_batch ? rows * columns : 0;
+      return DeviceProduct::Matrix{data, layout.transposed, layout.leading, distance};
     };
-    const auto matrix = [&](const BatchedGemm::Matrix& side) {
-      return DeviceProduct::Matrix{data(side.tensor), side.transposed, side.leading, side.step};
-    };
-    return {element_,       gemm.n,  gemm.m,         gemm.k,      gemm.batches, matrix(gemm.b),
-            matrix(gemm.a), data(C), gemm.c.leading, gemm.c.step, alpha,        beta};
+    DeviceProduct::Matrix a = matrix(A), b = matrix(B);
+    const DeviceProduct::Matrix c = matrix(C);
+    Index m = plan.size(Rows), n = plan.size(Columns);
+    if (c.transposed) {
+      for (DeviceProduct::Matrix* side : {&a, &b}) side->transposed = !side->transposed;
+    } else {
+      std::swap(m, n);
+      std::swap(a, b);
+    }
+    const auto element = static_cast<DeviceElement>(static_cast<std::int64_t>(element_) - first_element);
+    return {element, m,     n,   plan.size(Sums), plan.size(Around), a, b, const_cast<void*>(c.data), c.leading,
+            c.step,  alpha, beta};
   }
 
   std::string label_, title_;
-  DeviceElement element_ = DeviceElement::float64;
+  ElementType element_ = ElementType::float64;
   Index nbytes_ = 0;  // of an element
   ElementBytes one_{};
   std::optional<PlannedEinsum> einsum_;

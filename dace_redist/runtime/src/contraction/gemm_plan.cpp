@@ -225,24 +225,4 @@ GemmPlan choose_gemm_plan(const Dimensions& unordered, Index element_bytes, bool
   return best;
 }
 
-BatchedGemm batched_gemm(const GemmPlan& plan) {
-  const TileWalk whole(plan.dimensions, plan.tiles);
-  const auto matrix = [&](Operand tensor) {
-    const Index rows = plan.size(sides_of[tensor][0]), columns = plan.size(sides_of[tensor][1]);
-    const auto [row_stride, column_stride] = plan.strides(tensor, whole);
-    const MatrixLayout layout = matrix_layout(rows, columns, row_stride, column_stride);
-    const bool in_batch = plan.size(tensor) > rows * columns;
-    const Index step = !plan.copied[tensor] ? plan.stride(tensor, Around) : in_batch ? rows * columns : 0;
-    return BatchedGemm::Matrix{tensor, layout.transposed, layout.leading, step};
-  };
-  BatchedGemm gemm{plan.size(Rows), plan.size(Columns), plan.size(Sums), plan.size(Around),
-                   matrix(A),       matrix(B),          matrix(C)};
-  if (gemm.c.transposed) {  // c' = b' a'
-    std::swap(gemm.m, gemm.n);
-    std::swap(gemm.a, gemm.b);
-    for (BatchedGemm::Matrix* side : {&gemm.a, &gemm.b, &gemm.c}) side->transposed = !side->transposed;
-  }
-  return gemm;
-}
-
 }  // namespace dace_redist

@@ -93,20 +93,6 @@ struct GemmPlan {
   }
 };
 
-/// One call of a library that multiplies batches of matrices, in row-major order: a is m x k, b is k x n.
-struct BatchedGemm {
-  struct Matrix {
-    Operand tensor;
-    bool transposed;
-    Index leading, step;  ///< elements between stored rows, and between matrices of the batch
-  };
-  Index m, n, k, batches;
-  Matrix a, b, c;  ///< c is not transposed
-};
-
-/// The product of a plan that was made for batches.
-BatchedGemm batched_gemm(const GemmPlan& plan);
-
 /// The plan of the least cost.
 ///
 /// \param dimensions  Merged; each belongs to at least two of the tensors; no extent 0.

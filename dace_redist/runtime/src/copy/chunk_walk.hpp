@@ -13,9 +13,7 @@
 #include "copy/copy_block.hpp"
 #include "copy/copy_kernels.hpp"
 
-namespace dace_redist {
-
-namespace detail {
+namespace dace_redist::detail {
 
 /// Walks a block in chunks, each a plane of two of its dimensions. The block must outlive the walk.
 class ChunkWalk {
@@ -102,6 +100,4 @@ class ChunkWalk {
   std::int64_t source_ = 0, target_ = 0;  // bytes of the chunk from the start of the block
 };
 
-}  // namespace detail
-
-}  // namespace dace_redist
+}  // namespace dace_redist::detail

@@ -4,7 +4,6 @@
 /// \file
 /// The innermost loops of every copy: runs of bytes in a plane of two strided dimensions, and non-temporal stores.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

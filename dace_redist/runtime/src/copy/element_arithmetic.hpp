@@ -5,14 +5,19 @@
 /// The arithmetic of one element, for a processor and a GPU: conversion, factors, reductions.
 /// Start reading at: converted() and Combination.
 
-#include <cmath>
 #include <complex>
 #include <cstdint>
 #include <type_traits>
 
-#include "copy/device_function.hpp"
 #include "copy/element_operation.hpp"
 #include "core/element_type.hpp"
+
+/// Marks what runs on a processor and on a GPU.
+#ifdef __CUDACC__
+#define DACE_REDIST_HOST_DEVICE __host__ __device__
+#else
+#define DACE_REDIST_HOST_DEVICE
+#endif
 
 namespace dace_redist {
 
@@ -35,52 +40,10 @@ DACE_REDIST_HOST_DEVICE constexpr bool operator!=(Complex<T> a, Complex<T> b) {
   return a.re != b.re || a.im != b.im;
 }
 
-namespace detail {
-
-/// 1 for infinite numbers, else 0, with the sign of the number.
+/// As NumPy multiplies: without the search for infinities that C++ prescribes.
 template <class T>
-DACE_REDIST_HOST_DEVICE T boxed(T value) {
-  return std::copysign(std::isinf(value) ? T(1) : T(0), value);
-}
-
-/// The product of numbers with an infinite part, where the formula gives NaN (ISO C, Annex G.5.1).
-template <class T>
-DACE_REDIST_HOST_DEVICE Complex<T> infinite_product(Complex<T> a, Complex<T> b, Complex<T> product) {
-  const auto numbers = [](Complex<T>& value) {  // signed zeros in place of NaN
-    if (std::isnan(value.re)) value.re = std::copysign(T(0), value.re);
-    if (std::isnan(value.im)) value.im = std::copysign(T(0), value.im);
-  };
-  const auto infinite = [](T value) { return std::isinf(value); };
-  bool recovered = false;
-  if (infinite(a.re) || infinite(a.im)) {
-    a = Complex<T>(boxed(a.re), boxed(a.im));
-    numbers(b);
-    recovered = true;
-  }
-  if (infinite(b.re) || infinite(b.im)) {
-    b = Complex<T>(boxed(b.re), boxed(b.im));
-    numbers(a);
-    recovered = true;
-  }
-  if (!recovered &&
-      (infinite(a.re * b.re) || infinite(a.im * b.im) || infinite(a.re * b.im) || infinite(a.im * b.re))) {
-    numbers(a);
-    numbers(b);
-    recovered = true;
-  }
-  if (!recovered) return product;
-  const T infinity = static_cast<T>(HUGE_VAL);
-  return Complex<T>(infinity * (a.re * b.re - a.im * b.im), infinity * (a.re * b.im + a.im * b.re));
-}
-
-}  // namespace detail
-
-/// As std::complex multiplies.
-template <class T>
-DACE_REDIST_HOST_DEVICE Complex<T> operator*(Complex<T> a, Complex<T> b) {
-  const Complex<T> product(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re);
-  if (std::isnan(product.re) && std::isnan(product.im)) return detail::infinite_product(a, b, product);
-  return product;
+DACE_REDIST_HOST_DEVICE constexpr Complex<T> operator*(Complex<T> a, Complex<T> b) {
+  return Complex<T>(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re);
 }
 
 template <class T>
@@ -143,13 +106,19 @@ DACE_REDIST_HOST_DEVICE T conjugated(T value) {
     return value;
 }
 
+/// A factor of an operation, read as an array of its two parts: the functions of std::complex do not run on a GPU.
+DACE_REDIST_HOST_DEVICE inline Complex<double> parts_of(const std::complex<double>& factor) {
+  const auto& parts = reinterpret_cast<const double(&)[2]>(factor);
+  return Complex<double>(parts[0], parts[1]);
+}
+
 /// A factor in the type of an element, which can represent it: see ElementKernel.
 template <class T>
-DACE_REDIST_HOST_DEVICE T factor(Complex<double> value) {
+DACE_REDIST_HOST_DEVICE T factor(const std::complex<double>& value) {
   if constexpr (is_complex<T>)
-    return converted<T>(value);
+    return converted<T>(parts_of(value));
   else
-    return static_cast<T>(value.re);
+    return static_cast<T>(parts_of(value).re);
 }
 
 /// A number for sums and products. Integers wrap around, as in NumPy: they become unsigned, at least of int's size.
@@ -161,38 +130,19 @@ DACE_REDIST_HOST_DEVICE constexpr decltype(auto) wrapping(const T& value) {
     return (value);  // by reference: of copies of complex numbers compilers make other code
 }
 
-/// An ElementOperation in a form that a GPU reads.
-struct OperationValues {
-  ElementType source = ElementType::opaque, target = ElementType::opaque;
-  Complex<double> alpha{1}, beta{0};
-  bool conjugate = false, scales = false;
-  Reduction reduction = Reduction::none;
-
-  OperationValues() = default;
-  explicit OperationValues(const ElementOperation& operation)
-      : source(operation.source),
-        target(operation.target),
-        alpha(operation.alpha.real(), operation.alpha.imag()),
-        beta(operation.beta.real(), operation.beta.imag()),
-        conjugate(operation.conjugate),
-        scales(operation.alpha != 1.0 || operation.conjugate ||
-               (operation.beta != 0.0 && operation.reduction == Reduction::none)),
-        reduction(operation.reduction) {}
-};
-
 /// Combines a converted element and the current one of the target.
 /// \tparam known_reduction  The reduction if it is known at compile time, as loops need it to be vectorised; else -1.
 template <class T, int known_reduction = -1>
 class Combination {
  public:
-  DACE_REDIST_HOST_DEVICE explicit Combination(const OperationValues& values)
-      : reduction_(known_reduction < 0 ? values.reduction : static_cast<Reduction>(known_reduction)),
-        scales_(values.scales),
-        conjugates_(is_complex<T> && values.conjugate),
-        adds_(reduction_ == Reduction::none && values.beta != Complex<double>(0)) {
+  DACE_REDIST_HOST_DEVICE explicit Combination(const ElementOperation& operation)
+      : reduction_(known_reduction < 0 ? operation.reduction : static_cast<Reduction>(known_reduction)),
+        conjugates_(is_complex<T> && operation.conjugate),
+        adds_(reduction_ == Reduction::none && parts_of(operation.beta) != Complex<double>(0)),
+        scales_(adds_ || conjugates_ || parts_of(operation.alpha) != Complex<double>(1)) {
     if constexpr (!std::is_same_v<T, Boolean>) {
-      alpha_ = factor<T>(values.alpha);
-      beta_ = factor<T>(values.beta);
+      alpha_ = factor<T>(operation.alpha);
+      beta_ = factor<T>(operation.beta);
     }
   }
 
@@ -237,7 +187,7 @@ class Combination {
 
   T alpha_, beta_;
   Reduction reduction_;
-  bool scales_, conjugates_, adds_;
+  bool conjugates_, adds_, scales_;
 };
 
 }  // namespace dace_redist

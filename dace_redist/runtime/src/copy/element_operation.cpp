@@ -58,7 +58,7 @@ void convert(const char* source, std::int64_t source_stride, char* target, std::
 template <class T, Reduction reduction>
 void combine(const ElementOperation& operation, const char* source, char* target, std::int64_t target_stride,
              std::int64_t count) {
-  const Combination<T, static_cast<int>(reduction)> combination((OperationValues(operation)));
+  const Combination<T, static_cast<int>(reduction)> combination(operation);
   if (combination.reads_target())
     for_each_element<sizeof(T), sizeof(T)>(
         source, sizeof(T), target, target_stride, count,
@@ -77,7 +77,7 @@ template <class T, Reduction reduction>
 void reduce_rows(const ElementKernel::ReducedRows& rows) {
   constexpr auto nbytes = static_cast<std::int64_t>(sizeof(T));
   using Line = std::array<T, static_cast<std::size_t>(detail::line_bytes / nbytes)>;
-  const Combination<T, static_cast<int>(reduction)> function((OperationValues()));
+  const Combination<T, static_cast<int>(reduction)> function((ElementOperation()));
   for (std::int64_t r = 0; r < rows.row_count; ++r) {
     char* const target = rows.target + r * rows.target_stride;
     const auto source_at = [&rows, r](std::size_t s, std::int64_t at) {

@@ -40,11 +40,6 @@ struct ElementOperation {
   }
 };
 
-inline bool operator==(const ElementOperation& a, const ElementOperation& b) {
-  return a.source == b.source && a.target == b.target && a.alpha == b.alpha && a.beta == b.beta &&
-         a.conjugate == b.conjugate && a.reduction == b.reduction;
-}
-
 /// Operation of a summand, one of the partial results of an element: the first one, of index 0, is stored (with beta),
 /// later ones are reduced into the target.
 inline ElementOperation operation_for(ElementOperation reduction, std::int64_t summand_index) {

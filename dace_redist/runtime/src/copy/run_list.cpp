@@ -2,7 +2,6 @@
 #include "copy/run_list.hpp"
 
 #include "copy/chunk_walk.hpp"
-#include "copy/threads.hpp"
 
 namespace dace_redist {
 
@@ -42,7 +41,5 @@ void CopyList::append(const CopyBlock& block) {
   else
     blocks_.push_back(block);
 }
-
-void CopyList::copy(const char* source, char* target) const { copy_threaded(*this, source, target, 1); }
 
 }  // namespace dace_redist

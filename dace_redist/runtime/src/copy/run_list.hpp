@@ -44,16 +44,12 @@ class DR_API CopyList {
   bool append(const StridedBlock& block, const ElementStep& step);
   /// Adds the copy of a block.
   void append(const CopyBlock& block);
-  void clear() { *this = CopyList{}; }
 
   const std::vector<CopyBlock>& blocks() const { return blocks_; }
   const RunList& runs() const { return runs_; }
   /// Blocks to which kernel() is applied.
   const std::vector<ElementBlock>& element_blocks() const { return element_blocks_; }
   const ElementKernel* kernel() const { return kernel_; }
-
-  /// Runs all copies on the calling thread; see copy_threaded(). Blocks from stream_threshold_bytes() on are streamed.
-  void copy(const char* source, char* target) const;
 
  private:
   std::vector<CopyBlock> blocks_;

@@ -59,7 +59,7 @@ class TileBuilder {
       std::tie(launch.transposed, launch.operation.source, launch.first_source, launch.first_target) = kind;
       launch.operation.target = launch.operation.source;
       launch.first_group = static_cast<std::uint32_t>(groups.size());
-      if (step.kernel) launch.operation = OperationValues(step.kernel->operation());
+      if (step.kernel) launch.operation = step.kernel->operation();
       for (const auto& [shape, at] : shapes) {
         const std::int64_t at_once = max_group_steps / product_of_counts(shape);
         for (std::size_t first = 0; first < at.size(); first += static_cast<std::size_t>(at_once)) {

@@ -12,6 +12,13 @@
 #include "device/tile_tables.hpp"
 #include "device/tile_words.hpp"
 
+/// Stands before loops whose arrays are to be in registers of a GPU.
+#ifdef __CUDA_ARCH__
+#define DACE_REDIST_UNROLL _Pragma("unroll")
+#else
+#define DACE_REDIST_UNROLL
+#endif
+
 namespace dace_redist {
 
 /// Words that a thread loads before it stores them: enough bytes in flight to hide the latency of memory, and few

@@ -11,7 +11,6 @@
 
 #include <cstdint>
 
-#include "copy/device_function.hpp"
 #include "copy/element_arithmetic.hpp"
 
 namespace dace_redist {
@@ -76,7 +75,7 @@ struct TilePlace {
 
 /// The arguments of a launch; passed by value.
 struct TileLaunch {
-  OperationValues operation;  ///< copies where nothing is computed: of words of the source's type
+  ElementOperation operation;  ///< copies where nothing is computed: of words of the source's type
   bool transposed = false;
   std::uint32_t tiles = 0;
   std::uint32_t first_group = 0, group_count = 0;  ///< of groups, in the order of their tiles

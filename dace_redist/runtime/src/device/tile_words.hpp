@@ -52,7 +52,7 @@ template <class From, class To>
 struct TileWords {
   using Source = From;
   using Target = To;
-  DACE_REDIST_HOST_DEVICE explicit TileWords(const OperationValues& values) : combination(values) {}
+  DACE_REDIST_HOST_DEVICE explicit TileWords(const ElementOperation& operation) : combination(operation) {}
   DACE_REDIST_HOST_DEVICE bool reads_target() const { return combination.reads_target(); }
   DACE_REDIST_HOST_DEVICE To operator()(From value, To current) const {
     return combination(converted<To>(value), current);
@@ -77,7 +77,7 @@ void visit_target_words(ElementType target, const Visit& visit) {
 
 /// Calls `visit` with the TypeTag of TileWords; does nothing without a kernel, see device_computes().
 template <class Visit>
-void visit_tile_words(const OperationValues& operation, const Visit& visit) {
+void visit_tile_words(const ElementOperation& operation, const Visit& visit) {
   visit_element_type(operation.source,
                      [&](auto zero) { visit_target_words<Arithmetic<decltype(zero)>>(operation.target, visit); });
 }
