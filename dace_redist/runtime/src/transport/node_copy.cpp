@@ -45,7 +45,7 @@ Index copy_pieces(const NodeTransfer& transfer, const CopyBatch& batch, bool pac
       const StridedBlock& part = channel.cutter.part();
       places[c] = {start.source + part.source_offset * step.source_bytes,
                    start.target + (packs ? 0 : part.target_offset * step.target_bytes)};
-      if (listed) group_of(channel).copy(start.source, start.target);
+      if (listed) copy_threaded(group_of(channel), start.source, start.target, 1);
       if (c > 0) channel.cutter.advance();
     }
     if (listed) return;
@@ -85,7 +85,7 @@ Index unpack_piece(const NodeTransfer& transfer, Channel& channel) {
     const CopyList& whole = channel.packed[cutter.group()];
     const auto part = [&] { return from_packed(cutter.part(), 0); };
     if (is_listed(cutter, whole))
-      whole.copy(from, target);
+      copy_threaded(whole, from, target, 1);
     else if (step.kernel)
       step.kernel->apply(cutter.whole_group() ? whole.element_blocks().front()
                                               : make_element_block(part(), step.source_bytes, step.target_bytes),
