@@ -124,7 +124,7 @@ def command(name: str) -> str:
     called = cli.cli.commands[name]
     text = called.get_help(click.Context(called, info_name=f"dace-redist {name}", terminal_width=92))
     text = (
-        re.sub(r"^Usage: .*\n+|^ +--help .*\n?", "", text, flags=re.MULTILINE).strip().removesuffix("Options:").strip()
+        re.sub(r"^Usage: .*\n+|^ +(-h, )?--help .*\n?", "", text, flags=re.MULTILINE).strip().removesuffix("Options:").strip()
     )
     if name != "explain":
         text = re.sub(r"^Redistribution:\n(?: .*\n)+", "Redistribution: see explain\n", text, flags=re.MULTILINE)

@@ -34,7 +34,7 @@ def test_expansion_by_name_whatever_the_node_says(strategy: str):
     ((node, state),) = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
     node.expand(state, strategy)
     (tasklet,) = [n for n, _ in sdfg.all_nodes_recursive() if isinstance(n, dace.nodes.Tasklet)]
-    assert f'Plan("{node.label}", "{strategy}")' in tasklet.code_init.as_string
+    assert f'Plan("Redistribute", "{node.label}", "{strategy}")' in tasklet.code_init.as_string
 
 
 @pytest.mark.parametrize("strategy", ["Auto", *STRATEGIES])
