@@ -123,9 +123,8 @@ def command(name: str) -> str:
     """Return the help of a command; the options of a redistribution stand in that of ``explain`` only."""
     called = cli.cli.commands[name]
     text = called.get_help(click.Context(called, info_name=f"dace-redist {name}", terminal_width=92))
-    text = (
-        re.sub(r"^Usage: .*\n+|^ +(-h, )?--help .*\n?", "", text, flags=re.MULTILINE).strip().removesuffix("Options:").strip()
-    )
+    text = re.sub(r"^Usage: .*\n+|^ +(-h, )?--help .*\n?", "", text, flags=re.MULTILINE)
+    text = text.strip().removesuffix("Options:").strip()
     if name != "explain":
         text = re.sub(r"^Redistribution:\n(?: .*\n)+", "Redistribution: see explain\n", text, flags=re.MULTILINE)
     return f"```text\n{text}\n```"
