@@ -17,13 +17,13 @@ namespace dace_redist {
 /// \throws Error for several parts if compiled without OpenMP.
 template <class Work>
 void parallel_for(int parts, const Work& work) {
+  if (parts == 1) return work(0);  // a team of one thread costs OpenMP more than a short copy takes
 #ifdef _OPENMP
-#pragma omp parallel for num_threads(parts) schedule(static, 1) if (parts > 1)
-#else
-  if (parts > 1)
-    throw Error(text("threads is ", parts, ", but the library was compiled without OpenMP: use threads=1"));
-#endif
+#pragma omp parallel for num_threads(parts) schedule(static, 1)
   for (int part = 0; part < parts; ++part) work(part);
+#else
+  throw Error(text("threads is ", parts, ", but the library was compiled without OpenMP: use threads=1"));
+#endif
 }
 
 }  // namespace dace_redist
