@@ -43,7 +43,8 @@ HUNG = re.compile(r"^Timeout \(\d+:", re.MULTILINE)  # faulthandler's words abov
 # mpiexec are those beside this Python.
 os.environ.update(launch.mpi_environment())
 _builds = Path(__file__).resolve().parent.parent / ".dacecache" / Path(sys.prefix).name
-os.environ.setdefault("DACE_default_build_folder", str(_builds / os.environ.get("PYTEST_XDIST_WORKER", "")))
+# Not setdefault: workers of pytest-xdist inherit the environment of the process that starts them.
+os.environ["DACE_default_build_folder"] = str(_builds / os.environ.get("PYTEST_XDIST_WORKER", ""))
 os.environ.setdefault("DACE_BUILD_CACHE_DIR", str(_builds / "shared"))
 os.environ.setdefault("DACE_REDIST_CACHE", str(_builds / "programs"))
 os.environ["DACE_REDIST_MACHINE"] = str(_builds / "no machine.json")  # what "Auto" is must not depend on this machine
