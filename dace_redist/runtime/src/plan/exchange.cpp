@@ -190,9 +190,7 @@ bool Exchange::progress(bool with_mpi) {
     if (!transport->done() && (with_mpi || transport->runs_without_mpi())) any |= transport->progress();
     all_done = all_done && transport->done();
   }
-  const auto needs_mpi = [](const Route& route) { return !route.transport->runs_without_mpi(); };
-  const bool next_needs_mpi = next_ && std::any_of(next_->routes_.begin(), next_->routes_.end(), needs_mpi);
-  if (!all_done || (next_needs_mpi && !with_mpi)) return any;
+  if (!all_done || (!with_mpi && next_ && !next_->runs_without_mpi())) return any;
   under_way_ = false;
   if (next_) next_->begin(pace_);
   return true;
@@ -201,6 +199,11 @@ bool Exchange::progress(bool with_mpi) {
 void Exchange::wake_partners() {
   for (const Route& route : routes_)
     if (under_way_ && !route.transport->done()) route.transport->wake_partners();
+}
+
+bool Exchange::runs_without_mpi() const {
+  return std::all_of(routes_.begin(), routes_.end(),
+                     [](const Route& route) { return route.transport->runs_without_mpi(); });
 }
 
 std::uint32_t Exchange::awaited_rings() const {

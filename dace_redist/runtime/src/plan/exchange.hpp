@@ -66,6 +66,7 @@ class Exchange {
   Messages plan_messages() const;
   void set_layouts();
   Index step(Index source, Index target) const;
+  bool runs_without_mpi() const;
 
   const Problem& problem_;
   const Strategy& strategy_;

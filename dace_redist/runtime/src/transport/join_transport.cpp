@@ -226,15 +226,16 @@ void JoinTransport::add_end(const JoinedMessage& message, Index offset) {
 }
 
 void JoinTransport::set_chunks() {
+  std::map<int, const PeerMessage*> sent, received;  // by peer
+  for (const PeerMessage& message : messages_.sends) sent[message.peer] = &message;
+  for (const PeerMessage& message : messages_.receives) received[message.peer] = &message;
   for (End& end : ends_) {
-    const bool sent = end.buffer.sent();
     end.chunks.clear();
     for (const JoinedPart& part : end.parts) {
-      const int peer = sent ? part.receiver : part.sender;
-      for (const PeerMessage& message : sent ? messages_.sends : messages_.receives)
-        if (message.peer == peer)
-          end.chunks.push_back(std::move(cut(message, link_.tensors, sent ? Chunk::Side::sent : Chunk::Side::received,
-                                             message.nbytes)[0]));  // the only one
+      const bool sends = end.buffer.sent();
+      const PeerMessage& message = *(sends ? sent.at(part.receiver) : received.at(part.sender));
+      const auto side = sends ? Chunk::Side::sent : Chunk::Side::received;
+      end.chunks.push_back(std::move(cut(message, link_.tensors, side, message.nbytes).front()));  // the only one
     }
   }
 }
