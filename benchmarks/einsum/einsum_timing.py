@@ -41,13 +41,13 @@ class TimedProgram:
     """
 
     def __init__(self, program: DistributedProgram, strategies: Sequence[str]) -> None:
-        sdfg = copy.deepcopy(program.sdfg)
+        sdfg = copy.deepcopy(program.built)
         sdfg.add_symbol(_CHOICE, dace.int64)
         for state in [s for s in sdfg.states() if any(isinstance(n, Redistribute) for n in s.nodes())]:
             _choose_at_run(state, strategies)
         add_clocks(sdfg)
         self.steps = steps(sdfg)
-        known = {field.name: getattr(program, field.name) for field in fields(program)} | {"sdfg": sdfg}
+        known = {field.name: getattr(program, field.name) for field in fields(program)} | {"built": sdfg}
         self.by_strategy = {
             name: _ClockedProgram(**known | {"sizes": {**program.sizes, _CHOICE: number}})
             for number, name in enumerate(strategies)
@@ -68,7 +68,7 @@ class TimedProgram:
         :return: This rank's parts of the outputs, by name, and seconds of each of ``steps``.
         """
         program = self.by_strategy[strategy]
-        clock = new_clock(program.sdfg, barrier)
+        clock = new_clock(program.built, barrier)
         outputs = _outputs(program, local, program.run(**local, clock=clock))
         return outputs, read_clock(clock)
 

@@ -39,7 +39,7 @@ class Loaded:
     def __init__(self, program: DistributedProgram, comm: Any) -> None:
         self._comm, self._values = comm, program.local_extents(comm.rank)
         self._state: int | None = None
-        name, sdfg = program.identity[0], copy.deepcopy(program.sdfg)  # building changes it
+        name, sdfg = program.identity[0], copy.deepcopy(program.built)  # building changes it
         if comm != MPI.COMM_WORLD:  # in the world, plans are made when the program starts
             self._values[_take_communicator(sdfg)] = MPI._handleof(comm)
             name += "-communicator"

@@ -28,6 +28,8 @@ Array = npt.NDArray[Any]
 
 #: Pickled state of each SDFG when its name was last computed, and the name.
 _names: weakref.WeakKeyDictionary[SDFG, tuple[bytes, str]] = weakref.WeakKeyDictionary()
+#: SDFGs that a caller has got and may change.
+_handed_out: weakref.WeakSet[SDFG] = weakref.WeakSet()
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class DistributedProgram:
 
     :param recipe: The planned program.
     :param sizes: Values of the symbols in the program's shapes.
-    :param sdfg: Program of a rank, on this rank's parts, with a symbol for each of their extents.
+    :param built: Program of a rank as it was built: see :attr:`sdfg`.
     :param symbols: Meaning of the other symbols of ``sdfg``.
     :param input_names: Names of the tensors read, in the order of the parameters. They include a tensor that is written
         first, but in a loop that may run zero times.
@@ -78,7 +80,7 @@ class DistributedProgram:
 
     recipe: Recipe
     sizes: dict[str, int]
-    sdfg: SDFG
+    built: SDFG
     symbols: LocalSymbols
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
@@ -90,6 +92,12 @@ class DistributedProgram:
         return str(self.plan)
 
     # Facts
+
+    @property
+    def sdfg(self) -> SDFG:
+        """Program of a rank, on this rank's parts, with a symbol for each of their extents; may be changed."""
+        _handed_out.add(self.built)
+        return self.built
 
     @property
     def plan(self) -> EinsumPlan:
@@ -164,11 +172,12 @@ class DistributedProgram:
     @property
     def identity(self) -> tuple[str, dict[str, int]]:
         """Key that must be equal on all ranks: a name for the present state of :attr:`sdfg`, and the sizes."""
-        # Pickling detects every change, also in nodes and memlets, thirty times as fast as hashing.
-        state, known = pickle.dumps(self.sdfg), _names.get(self.sdfg)
-        if known is None or known[0] != state:
-            name = f"{self.sdfg.name}-{self.sdfg.hash_sdfg()[:16]}"
-            known = _names[self.sdfg] = (pickle.dumps(self.sdfg), name)  # hashing fills caches of the SDFG
+        sdfg, known = self.built, _names.get(self.built)
+        # Pickling detects every change, also in nodes and memlets, thirty times as fast as hashing. But it takes longer
+        # than a run of a small program: an SDFG that nobody else has is not looked at again.
+        if known is None or (sdfg in _handed_out and known[0] != pickle.dumps(sdfg)):
+            name = f"{sdfg.name}-{sdfg.hash_sdfg()[:16]}"
+            known = _names[sdfg] = (pickle.dumps(sdfg), name)  # hashing fills caches of the SDFG
         return known[1], self.sizes
 
     def plot(self, path: str | Path) -> None:
@@ -208,7 +217,7 @@ class DistributedProgram:
         shapes_of(self.recipe.source, sizes)
         if self.symbols.allow(sizes):
             return replace(self, sizes=sizes)
-        return self.built_in(SDFG(self.sdfg.name), sizes)
+        return self.built_in(SDFG(self.built.name), sizes)
 
     def built_in(self, target: SDFG, sizes: Mapping[str, int]) -> DistributedProgram:
         """
@@ -216,7 +225,7 @@ class DistributedProgram:
 
         :param target: An empty SDFG, which becomes the program of a rank.
         """
-        return DistributedProgram(self.recipe, dict(sizes), *self.recipe.build(target, sizes, self.sdfg))
+        return DistributedProgram(self.recipe, dict(sizes), *self.recipe.build(target, sizes, self.built))
 
     # Running
 
