@@ -51,7 +51,7 @@ static void misuse_distributions(void) {
   EXPECT(dr_distribution_create_blocks(2, shape, 1, grid, NULL, NULL, NULL, &d), DR_SUCCESS, "");
   EXPECT(dr_distribution_local_shape(d, 0, NULL), DR_ERROR_ARGUMENT, "shape is null");
   EXPECT(dr_distribution_owner(d, outside, &rank), DR_ERROR_ARGUMENT, "");
-  EXPECT(dr_distribution_local_ndim(d, &ndim), DR_SUCCESS, "");
+  EXPECT(dr_distribution_local_ndim(d, 0, &ndim), DR_SUCCESS, "");
   EXPECT(dr_distribution_local_count(d, 1, &count), DR_SUCCESS, "");
   if (ndim != 2 || count != 12) fprintf(stderr, "%d dimensions, %ld elements\n", ndim, (long)count), ++failures;
   dr_distribution* copy = d;

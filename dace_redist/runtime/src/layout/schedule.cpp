@@ -98,8 +98,8 @@ class ReplicaRoutes {
   /// so that all replicas send at a time.
   Index first_sender(const Cell& target, Index slice) const {
     if (source_.replicas() == 1) return 0;
-    Index position = target_.tiled() ? target_.rank_of(target.coordinates, 0) : 0;
-    for (std::size_t axis = 0; axis < target_.axes().size() && !target_.tiled(); ++axis)
+    Index position = target_.blocked() ? 0 : target_.rank_of(target.coordinates, 0);
+    for (std::size_t axis = 0; axis < target_.axes().size() && target_.blocked(); ++axis)
       position = position * target_.axes()[axis].parts + target.coordinates[axis];
     return (position + std::max<Index>(slice, 0)) % source_.replicas();
   }
@@ -166,16 +166,97 @@ class Collector {
     const int ndim = arguments_.map.ndim();
     OwnCell own{cell, slice};
     AxisArray extents{}, overlap_counts{};
+    for (int axis = 0; axis < ndim; ++axis) extents[at(axis)] = own_.intervals(cell, axis).size();
+    own.layout = cell_layout(own_, cell, extents, find(own_layouts_, arguments_.rank));
+    if (other_.boxed()) return add_boxes(own);
     own.overlaps.reserve(at(ndim));
     for (int axis = 0; axis < ndim; ++axis) {
-      const Intervals indices = own_.intervals(cell, own_axis(axis));
-      extents[at(own_axis(axis))] = indices.size();
-      own.overlaps.push_back(find_overlaps(indices, axis, slice));
+      own.overlaps.push_back(find_overlaps(own_.intervals(cell, own_axis(axis)), axis, slice));
       overlap_counts[at(axis)] = static_cast<Index>(own.overlaps.back().size());
     }
-    own.layout = cell_layout(own_, cell, extents, find(own_layouts_, arguments_.rank));
     std::vector<ReplicaPeer> peers;
-    for_each_coordinates(overlap_counts, ndim, [&](const AxisArray& choice) { add_pair(own, choice, peers); });
+    for_each_coordinates(overlap_counts, ndim, [&](const AxisArray& choice) {
+      if (!arguments_.source.boxed()) return add_pair(own, choice, peers);
+      Cell other;
+      for (int axis = 0; axis < ndim; ++axis)
+        other.coordinates[at(other_axis(axis))] =
+            own.overlaps[at(axis)][static_cast<std::size_t>(choice[at(axis)])].coordinate;
+      other.number = other_.cell_number(other.coordinates);
+      add_parts(own, other, peers);
+    });
+  }
+
+  /// Adds the pairs of a cell with the boxes of the other distribution.
+  /// \throws Error if the cell needs an element that no box of the source holds.
+  void add_boxes(const OwnCell& own) {
+    const IndexMap& map = arguments_.map;
+    IndexBox moved, others;  // indices of the cell that move: of the source, and of the other distribution
+    std::array<Intervals, max_dims> needed{};
+    Index missing = 1;
+    for (int axis = 0; axis < map.ndim(); ++axis) {
+      const auto [lo, hi, shift] = map.window(axis);
+      const std::size_t there = at(other_axis(axis));
+      const Intervals held = needed[at(axis)] = own_.intervals(own.cell, own_axis(axis)).shifted(sends_ ? 0 : -shift);
+      moved.lo[at(axis)] = std::max(lo, held.start);
+      moved.hi[at(axis)] = std::min(hi, held.end);
+      others.lo[there] = moved.lo[at(axis)] + (sends_ ? shift : 0);
+      others.hi[there] = moved.hi[at(axis)] + (sends_ ? shift : 0);
+      missing *= std::max<Index>(0, held.count_below(hi) - held.count_below(lo));
+    }
+    std::vector<ReplicaPeer> peers;
+    for (const Index box : other_.boxes().overlapping(others)) missing -= add_parts(own, {{box}, box}, peers);
+    AxisArray hole{};
+    if (sends_ || missing <= 0 || !other_.boxes().find_hole(moved, needed, hole)) return;
+    throw Error(text(other_.name(), ": no box holds element ",
+                     tuple_text(std::vector<Index>(hole.begin(), hole.begin() + map.ndim())), ", which rank ",
+                     arguments_.rank, " of the target needs: add a box, or move a region that boxes cover"));
+  }
+
+  /// Adds the pair with another cell, where source or target are in boxes, once for each peer.
+  /// \param peers  scratch memory.
+  /// \return the number of elements that a single peer has.
+  Index add_parts(const OwnCell& own, const Cell& other, std::vector<ReplicaPeer>& peers) {
+    const IndexMap& map = arguments_.map;
+    const Cell &source = sends_ ? own.cell : other, &target = sends_ ? other : own.cell;
+    std::array<Intervals, max_dims> sources, targets;  // by source axis, of source indices
+    std::array<Overlap, max_dims> overlaps;
+    SharedBox box{};
+    IndexBox wanted;
+    AxisArray extents{};
+    for (int axis = 0; axis < map.ndim(); ++axis) {
+      const Intervals there = arguments_.target.intervals(target, map.target_axis(axis));
+      const IndexMap::Window window = routes_.window(map.window(axis), there, map.target_axis(axis), own.slice);
+      sources[at(axis)] = arguments_.source.intervals(source, axis);
+      targets[at(axis)] = there.shifted(-window.shift);
+      wanted.lo[at(axis)] = std::max(window.lo, targets[at(axis)].start);
+      wanted.hi[at(axis)] = std::min(window.hi, targets[at(axis)].end);
+      extents[at(other_axis(axis))] = (sends_ ? there : sources[at(axis)]).size();
+      box[at(axis)] = &overlaps[at(axis)];
+    }
+    Index count = 0;
+    routes_.find_peers(source, target, own.slice, peers);
+    for (const ReplicaPeer& peer : peers) {
+      const CellLayout layout = cell_layout(other_, other, extents, find(other_layouts_, peer.rank));
+      CellPair pair{{peer.rank, 0, {}, peer.turn}, source.number, target.number};
+      const Index receiver = sends_ ? peer.rank : arguments_.rank;
+      for (const IndexBox& part : arguments_.source.boxed()
+                                      ? arguments_.source.boxes().parts_sent(source.number, wanted, receiver)
+                                      : std::vector<IndexBox>{wanted}) {
+        count = 1;
+        for (int axis = 0; axis < map.ndim(); ++axis) {
+          Overlap& overlap = overlaps[at(axis)] = {};
+          append_overlap(sources[at(axis)], targets[at(axis)], part.lo[at(axis)], part.hi[at(axis)], overlap.pieces);
+          for (const Piece& piece : overlap.pieces) overlap.count += piece.count();
+          count *= overlap.count;
+        }
+        pair.message.count += count;
+        if (count > 0 && arguments_.with_blocks)
+          append_blocks(box, map, sends_ ? own.layout : layout, sends_ ? layout : own.layout, pair.message.blocks);
+      }
+      count = pair.message.count;
+      if (count > 0 && (peer.rank != arguments_.rank || with_self_)) pairs_.push_back(std::move(pair));
+    }
+    return count;
   }
 
   /// The overlaps of `own` indices with each coordinate of the other distribution along a source axis.
