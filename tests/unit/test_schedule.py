@@ -10,7 +10,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from dace_redist.distribution import Distribution, TiledDistribution
+from dace_redist.distribution import BoxDistribution, Distribution, TiledDistribution
 from dace_redist.messages import Quantiles, count_runs
 from dace_redist.schedule import schedule
 
@@ -34,6 +34,18 @@ CASES = {
     "no tiles": (TiledDistribution((0, 3), (2, 2), np.empty((0, 2))), Distribution((0, 3), (1, 3))),
     "one element": (Distribution((), (), ranks=(1,)), Distribution((), (3,))),
     "one tile": (Distribution((), (2, 2), pins=(None, 1)), TiledDistribution((), (), 2)),
+    "boxes": (
+        BoxDistribution((9, 8), [((0, 0), (5, 8)), ((4, 0), (5, 4)), ((3, 3), (6, 5)), ((0, 0), (5, 8))], [3, 1, 1, 0]),
+        BoxDistribution((9, 8), [((0, 0), (9, 3)), ((0, 3), (9, 5)), ((0, 0), (0, 8))], [2, 0, 1]),
+    ),
+    "boxes to blocks": (
+        BoxDistribution((9, 8), [((0, 0), (5, 8)), ((4, 0), (5, 8))], [2, 2]),
+        Distribution((9, 8), (2, 2), dims=(0, None)),
+    ),
+    "cyclic to boxes": (
+        Distribution((9, 8), (2, 2), block=(2, 1)),
+        BoxDistribution((9, 8), [((0, 0), (9, 5)), ((0, 5), (9, 3))], [1, 1]),
+    ),
     "no grid": (Distribution((4, 3), ()), Distribution((4, 3), (2,))),
     "3d": (Distribution((4, 6, 5), (1, 3, 2)), Distribution((4, 6, 5), (2, 1, 2), block=(1, None, 2))),
 }
@@ -165,7 +177,7 @@ def test_json_survives_and_matches(case):
         matrix[source, target] = nbytes
     np.testing.assert_array_equal(matrix, case.volume_matrix())
     np.testing.assert_array_equal(plain["per_rank"]["bytes_kept"], np.diag(matrix))
-    assert plain["source"]["kind"] in ("blocked", "tiled")
+    assert plain["source"]["kind"] in ("blocked", "tiled", "boxed")
 
 
 def test_replicas_share_what_is_sent():
