@@ -1,9 +1,9 @@
 """
 Time to plan one rank of 1,000 between two sets of boxes of a tensor of three dimensions, from NumPy arrays to messages.
 
-Each axis of source and target is cut at random indices, each box has a random owner. With PyTorch installed, the planner
-of its distributed checkpoints (``create_read_items_for_chunk_list``) plans the reads of the same rank: what it receives
-only. Its metadata objects are made beforehand.
+Each axis of source and target is cut at random indices, each box has a random owner. With PyTorch installed, the
+planner of its distributed checkpoints (``create_read_items_for_chunk_list``) plans the reads of the same rank: what it
+receives only. Its metadata objects are made beforehand.
 
     python benchmarks/boxes.py [--parts 100] [--repetitions 3]
 """

@@ -101,7 +101,8 @@ class BoxDistribution(PlannedDistribution):
 
     def boxes_of(self, rank: int) -> npt.NDArray[np.int64]:
         """Return offset and extent of a rank's boxes, in the order of its local array: shape (n, 2, dimensions)."""
-        return self.boxes[self.owners == rank]
+        boxes: npt.NDArray[np.int64] = self.boxes[self.owners == rank]
+        return boxes
 
     def local(self, array: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
         """

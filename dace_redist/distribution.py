@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
-from dace_redist.box_distribution import BoxDistribution
+from dace_redist.box_distribution import BoxDistribution as BoxDistribution
 from dace_redist.planned_distribution import PlannedDistribution, Size, integers, size
 
 _BLOCKED, _TILED, _BOXED = 0, 1, 2

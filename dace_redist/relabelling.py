@@ -53,7 +53,7 @@ def relabel(
     :param axes: The source axis that each target axis comes from, see :func:`dace_redist.schedule`; of one tensor.
     :param region: The sub-tensor that moves, see :func:`dace_redist.schedule`; of one tensor.
     :param nbytes: Of several tensors: bytes of an element, or how much an element of each counts. Default: 1 each.
-    :return: The target, with other ``ranks``, or with other owners of its tiles or boxes; a list where a list was given.
+    :return: The target, with other ``ranks``, or other owners of its tiles or boxes; a list where a list was given.
     :raises ValueError: If the shapes, lists or weights do not fit each other.
     :raises TypeError: If something is no distribution.
     """

@@ -276,7 +276,7 @@ def schedule(
     change = Transform(len(source.shape), dtype, target_dtype, axes, region, alpha, beta, conj, op)  # type: ignore[arg-type]
     check_shapes(source, target, change)
     if op is not None and isinstance(source, BoxDistribution):
-        raise ValueError("op reduces replicas of a Distribution as source; those of a BoxDistribution hold equal elements")
+        raise ValueError("op reduces replicas of a Distribution; overlapping boxes of a source hold equal elements")
     return Schedule(source, target, change)
 
 

@@ -2,63 +2,37 @@
 #include "layout/boxes.hpp"
 
 #include <cstdint>
-#include <limits>
+#include <map>
 #include <tuple>
 #include <utility>
 
 namespace dace_redist {
 
-BoxTree::BoxTree(const Index* numbers, Index count, std::size_t ndim)
-    : numbers_(numbers), ndim_(ndim), width_(2 * std::max<std::size_t>(ndim, 1)), order_(along_curve(numbers, count)) {
-  constexpr Index highest = std::numeric_limits<Index>::max();
-  std::size_t below = order_.size();
-  do {
-    const std::size_t nodes = below / fanout + (below % fanout != 0);
-    std::vector<Index> bounds(nodes * width_);
-    for (std::size_t node = 0; node < nodes; ++node) {
-      Index *const lo = bounds.data() + node * width_, *const hi = lo + ndim;
-      std::fill(lo, hi, highest);
-      for (std::size_t child = node * fanout; child < std::min(below, (node + 1) * fanout); ++child)
-        for (std::size_t axis = 0; axis < ndim; ++axis) {
-          const Index* const box = levels_.empty()
-                                       ? numbers + static_cast<std::size_t>(order_[child]) * (2 * ndim + 1) + 1
-                                       : levels_.back().data() + child * width_;
-          const Index end = box[ndim + axis] + (levels_.empty() ? box[axis] : 0);
-          lo[axis] = std::min(lo[axis], box[axis]);
-          hi[axis] = std::max(hi[axis], end);
-        }
-    }
-    levels_.push_back(std::move(bounds));
-    below = nodes;
-  } while (below > 1);
-}
-
-std::vector<Index> BoxTree::along_curve(const Index* numbers, Index count) const {
+std::vector<Index> Boxes::along_curve() const {
   constexpr std::size_t key_bits = 60, max_axis_bits = 20;
   const std::size_t bits = std::min(max_axis_bits, key_bits / std::max<std::size_t>(ndim_, 1));
   const auto centre = [&](Index box, std::size_t axis) {
-    const Index* const at = numbers + static_cast<std::size_t>(box) * (2 * ndim_ + 1) + 1;
-    return static_cast<double>(at[axis]) + static_cast<double>(at[ndim_ + axis]) / 2;
+    return static_cast<double>(at(box)[1 + axis]) + static_cast<double>(at(box)[1 + ndim_ + axis]) / 2;
   };
-  std::array<double, max_dims> origin{}, cells{};
-  for (std::size_t axis = 0; axis < ndim_ && count > 0; ++axis) {
-    double lowest = centre(0, axis), highest = lowest;
-    for (Index box = 1; box < count; ++box) {
-      lowest = std::min(lowest, centre(box, axis));
-      highest = std::max(highest, centre(box, axis));
+  std::vector<std::pair<std::uint64_t, Index>> keys;
+  keys.reserve(static_cast<std::size_t>(count_));
+  std::array<double, max_dims> lowest{}, highest{};
+  for (std::size_t axis = 0; axis < ndim_ && count_ > 0; ++axis) {
+    lowest[axis] = highest[axis] = centre(0, axis);
+    for (Index box = 1; box < count_; ++box) {
+      lowest[axis] = std::min(lowest[axis], centre(box, axis));
+      highest[axis] = std::max(highest[axis], centre(box, axis));
     }
-    origin[axis] = lowest;
-    cells[axis] = highest > lowest ? static_cast<double>((1u << bits) - 1) / (highest - lowest) : 0;
   }
-  std::vector<std::pair<std::uint64_t, Index>> keys(static_cast<std::size_t>(count));
-  for (Index box = 0; box < count; ++box) {
+  for (Index box = 0; box < count_; ++box) {
     std::array<std::uint64_t, max_dims> cell{};
     for (std::size_t axis = 0; axis < ndim_; ++axis)
-      cell[axis] = static_cast<std::uint64_t>((centre(box, axis) - origin[axis]) * cells[axis]);
+      cell[axis] = static_cast<std::uint64_t>((centre(box, axis) - lowest[axis]) /
+                                              std::max(highest[axis] - lowest[axis], 1.0) * ((1u << bits) - 1));
     std::uint64_t key = 0;
     for (std::size_t bit = bits; bit-- > 0;)
       for (std::size_t axis = 0; axis < ndim_; ++axis) key = key << 1 | (cell[axis] >> bit & 1);
-    keys[static_cast<std::size_t>(box)] = {key, box};
+    keys.emplace_back(key, box);
   }
   std::sort(keys.begin(), keys.end());
   std::vector<Index> order;
@@ -67,29 +41,48 @@ std::vector<Index> BoxTree::along_curve(const Index* numbers, Index count) const
   return order;
 }
 
-void BoxTree::find_in(std::size_t level, std::size_t node, const IndexBox& box, std::vector<Index>& found) const {
-  const std::size_t below = level > 0 ? levels_[level - 1].size() / width_ : order_.size();
-  const std::size_t end = std::min((node + 1) * fanout, below);
+void Boxes::make_tree() const {
+  Tree& tree = *tree_;
+  tree.order = along_curve();
+  std::size_t below = tree.order.size();
+  do {
+    const std::size_t nodes = (below + fanout - 1) / fanout;
+    std::vector<Index> bounds(nodes * width());
+    for (std::size_t child = 0; child < below; ++child)
+      for (std::size_t axis = 0; axis < ndim_; ++axis) {
+        const bool leaf = tree.levels.empty(), first = child % fanout == 0;
+        const Index* const box = leaf ? at(tree.order[child]) + 1 : tree.levels.back().data() + child * width();
+        Index& lo = bounds[child / fanout * width() + axis];
+        Index& hi = bounds[child / fanout * width() + ndim_ + axis];
+        const Index end = box[ndim_ + axis] + (leaf ? box[axis] : 0);
+        lo = first ? box[axis] : std::min(lo, box[axis]);
+        hi = first ? end : std::max(hi, end);
+      }
+    tree.levels.push_back(std::move(bounds));
+    below = nodes;
+  } while (below > 1);
+}
+
+void Boxes::find_in(std::size_t level, std::size_t node, const IndexBox& box, std::vector<Index>& found) const {
+  const bool leaf = level == 0;
+  const std::vector<Index>& nodes = tree_->levels[leaf ? 0 : level - 1];
+  const std::size_t end = std::min((node + 1) * fanout, leaf ? tree_->order.size() : nodes.size() / width());
   for (std::size_t child = node * fanout; child < end; ++child) {
-    const Index* const lo = level > 0 ? levels_[level - 1].data() + child * width_
-                                      : numbers_ + static_cast<std::size_t>(order_[child]) * (2 * ndim_ + 1) + 1;
+    const Index* const lo = leaf ? at(tree_->order[child]) + 1 : nodes.data() + child * width();
     bool overlaps = true;
     for (std::size_t axis = 0; axis < ndim_ && overlaps; ++axis) {
-      const Index hi = lo[ndim_ + axis] + (level > 0 ? 0 : lo[axis]);
+      const Index hi = lo[ndim_ + axis] + (leaf ? lo[axis] : 0);
       overlaps = std::max(lo[axis], box.lo[axis]) < std::min(hi, box.hi[axis]);
     }
-    if (!overlaps) continue;
-    if (level > 0)
-      find_in(level - 1, child, box, found);
-    else
-      found.push_back(order_[child]);
+    if (overlaps && leaf) found.push_back(tree_->order[child]);
+    if (overlaps && !leaf) find_in(level - 1, child, box, found);
   }
 }
 
 std::vector<Index> Boxes::overlapping(const IndexBox& box) const {
-  std::call_once(shared_->once, [&] { shared_->tree = std::make_unique<const BoxTree>(numbers_, count_, ndim_); });
+  std::call_once(tree_->made, [&] { make_tree(); });
   std::vector<Index> found;
-  shared_->tree->find(box, found);
+  find_in(tree_->levels.size() - 1, 0, box, found);
   return found;
 }
 
@@ -104,37 +97,23 @@ bool Boxes::contains(Index box, const IndexBox& other) const {
 /// The rivals of a box that are to send instead of it, the most preferred one first.
 std::vector<Index> Boxes::preferred(Index box, const IndexBox& wanted, Index receiver,
                                     std::vector<Index> rivals) const {
-  struct Candidate {
-    bool elsewhere, partial;
-    Index turn, number;
-  };
-  const auto before = [](const Candidate& a, const Candidate& b) {
-    return std::tie(a.elsewhere, a.partial, a.turn, a.number) < std::tie(b.elsewhere, b.partial, b.turn, b.number);
-  };
-  const auto compare = [&](Index a, Index b) {  // by their indices
-    const auto past = std::mismatch(at(a) + 1, at(a) + 1 + 2 * ndim_, at(b) + 1);
-    return past.first == at(a) + 1 + 2 * ndim_ ? 0 : *past.first < *past.second ? -1 : 1;
-  };
-  std::sort(rivals.begin(), rivals.end(), [&](Index a, Index b) {
-    const int order = compare(a, b);
-    return order == 0 ? a < b : order < 0;
-  });
-  std::vector<Candidate> candidates;
-  Candidate own{};
-  for (std::size_t begin = 0, end = 0; begin < rivals.size(); begin = end) {
-    while (end < rivals.size() && compare(rivals[begin], rivals[end]) == 0) ++end;
-    const auto equals = static_cast<Index>(end - begin);
-    for (std::size_t i = begin; i < end; ++i) {
-      const Index turn = (static_cast<Index>(i - begin) - receiver % equals + equals) % equals;
-      const bool partial = !contains(rivals[i], wanted);
-      candidates.push_back({owner(rivals[i]) != receiver, partial, turn, rivals[i]});
-      if (rivals[i] == box) own = candidates.back();
+  const auto indices = [&](Index one) { return std::vector<Index>(at(one) + 1, at(one) + 1 + 2 * ndim_); };
+  std::map<std::vector<Index>, std::vector<Index>> equals;
+  std::sort(rivals.begin(), rivals.end());
+  for (const Index rival : rivals) equals[indices(rival)].push_back(rival);
+  std::vector<std::tuple<bool, bool, Index, Index>> keys;  // elsewhere, incomplete, turn, number
+  for (const auto& [_, boxes] : equals)
+    for (std::size_t i = 0; i < boxes.size(); ++i) {
+      const auto count = static_cast<Index>(boxes.size());
+      const Index turn = (static_cast<Index>(i) - receiver % count + count) % count;
+      keys.emplace_back(owner(boxes[i]) != receiver, !contains(boxes[i], wanted), turn, boxes[i]);
     }
-  }
-  std::sort(candidates.begin(), candidates.end(), before);
+  std::sort(keys.begin(), keys.end());
   rivals.clear();
-  for (const Candidate& candidate : candidates)
-    if (before(candidate, own)) rivals.push_back(candidate.number);
+  for (const auto& key : keys) {
+    if (std::get<3>(key) == box) break;
+    rivals.push_back(std::get<3>(key));
+  }
   return rivals;
 }
 
@@ -145,7 +124,7 @@ void Boxes::subtract(std::vector<IndexBox>& parts, Index box) const {
     bool apart = false;
     for (std::size_t axis = 0; axis < ndim_; ++axis) {
       const Intervals cut = intervals(box, axis);
-      apart = apart || std::max(cut.start, part.lo[axis]) >= std::min(cut.end, part.hi[axis]);
+      apart |= std::max(cut.start, part.lo[axis]) >= std::min(cut.end, part.hi[axis]);
     }
     for (std::size_t axis = 0; axis < ndim_ && !apart; ++axis) {
       const Intervals cut = intervals(box, axis);

@@ -20,27 +20,6 @@ struct IndexBox {
   AxisArray lo{}, hi{};  // [ndim]
 };
 
-/// An R-tree of boxes, packed along a Z-order curve through their centres.
-class BoxTree {
- public:
-  /// \param numbers  of each box its owner, offset[ndim], extent[ndim]; must outlive the tree.
-  BoxTree(const Index* numbers, Index count, std::size_t ndim);
-
-  /// Appends the numbers of the boxes that share an index with `box`.
-  void find(const IndexBox& box, std::vector<Index>& found) const { find_in(levels_.size() - 1, 0, box, found); }
-
- private:
-  static constexpr std::size_t fanout = 16;
-
-  std::vector<Index> along_curve(const Index* numbers, Index count) const;
-  void find_in(std::size_t level, std::size_t node, const IndexBox& box, std::vector<Index>& found) const;
-
-  const Index* numbers_;
-  std::size_t ndim_, width_;                // numbers of a node
-  std::vector<Index> order_;                // boxes along the curve
-  std::vector<std::vector<Index>> levels_;  // leaves first: lo[ndim], hi[ndim] of each node
-};
-
 /// A list of boxes with their owners, whose order is their order in local arrays.
 class Boxes {
  public:
@@ -65,12 +44,20 @@ class Boxes {
   bool find_hole(const IndexBox& within, const std::array<Intervals, max_dims>& needed, AxisArray& hole) const;
 
  private:
-  struct Shared {
-    std::once_flag once;
-    std::unique_ptr<const BoxTree> tree;  // made when first needed
+  /// An R-tree, packed along a Z-order curve through the centres of the boxes.
+  struct Tree {
+    std::once_flag made;                     // when first needed
+    std::vector<Index> order;                // boxes along the curve
+    std::vector<std::vector<Index>> levels;  // leaves first: lo[ndim], hi[ndim] of each node
   };
+  static constexpr std::size_t fanout = 16;
 
   const Index* at(Index box) const { return numbers_ + static_cast<std::size_t>(box) * (2 * ndim_ + 1); }
+  /// Numbers of a node of the tree.
+  std::size_t width() const { return 2 * std::max<std::size_t>(ndim_, 1); }
+  std::vector<Index> along_curve() const;
+  void make_tree() const;
+  void find_in(std::size_t level, std::size_t node, const IndexBox& box, std::vector<Index>& found) const;
   bool contains(Index box, const IndexBox& other) const;
   std::vector<Index> preferred(Index box, const IndexBox& wanted, Index receiver, std::vector<Index> rivals) const;
   void subtract(std::vector<IndexBox>& parts, Index box) const;
@@ -78,7 +65,7 @@ class Boxes {
   const Index* numbers_ = nullptr;
   Index count_ = 0;
   std::size_t ndim_ = 0;
-  std::unique_ptr<Shared> shared_ = std::make_unique<Shared>();
+  std::unique_ptr<Tree> tree_ = std::make_unique<Tree>();
 };
 
 }  // namespace dace_redist

@@ -148,6 +148,10 @@ class Collector {
     Index slice;
     CellLayout layout{};
     std::vector<std::vector<Overlap>> overlaps{};  // [ndim] by source axis, with each coordinate of the other
+
+    const Overlap& overlap(int axis, const AxisArray& choice) const {
+      return overlaps[at(axis)][static_cast<std::size_t>(choice[at(axis)])];
+    }
   };
 
   static std::size_t at(int axis) { return static_cast<std::size_t>(axis); }
@@ -174,21 +178,25 @@ class Collector {
       own.overlaps.push_back(find_overlaps(own_.intervals(cell, own_axis(axis)), axis, slice));
       overlap_counts[at(axis)] = static_cast<Index>(own.overlaps.back().size());
     }
-    std::vector<ReplicaPeer> peers;
+    OwnCell parts{cell, slice, own.layout, std::vector<std::vector<Overlap>>(at(ndim), std::vector<Overlap>(1))};
     for_each_coordinates(overlap_counts, ndim, [&](const AxisArray& choice) {
-      if (!arguments_.source.boxed()) return add_pair(own, choice, peers);
       Cell other;
       for (int axis = 0; axis < ndim; ++axis)
-        other.coordinates[at(other_axis(axis))] =
-            own.overlaps[at(axis)][static_cast<std::size_t>(choice[at(axis)])].coordinate;
+        other.coordinates[at(other_axis(axis))] = own.overlap(axis, choice).coordinate;
       other.number = other_.cell_number(other.coordinates);
-      add_parts(own, other, peers);
+      if (arguments_.source.boxed()) return void(add_parts(parts, other));
+      find_peers(own, other);
+      for (const ReplicaPeer& peer : peers_) add_pair(own, choice, other, peer);
     });
+  }
+
+  void find_peers(const OwnCell& own, const Cell& other) {
+    routes_.find_peers(sends_ ? own.cell : other, sends_ ? other : own.cell, own.slice, peers_);
   }
 
   /// Adds the pairs of a cell with the boxes of the other distribution.
   /// \throws Error if the cell needs an element that no box of the source holds.
-  void add_boxes(const OwnCell& own) {
+  void add_boxes(OwnCell& own) {
     const IndexMap& map = arguments_.map;
     IndexBox moved, others;  // indices of the cell that move: of the source, and of the other distribution
     std::array<Intervals, max_dims> needed{};
@@ -203,8 +211,8 @@ class Collector {
       others.hi[there] = moved.hi[at(axis)] + (sends_ ? shift : 0);
       missing *= std::max<Index>(0, held.count_below(hi) - held.count_below(lo));
     }
-    std::vector<ReplicaPeer> peers;
-    for (const Index box : other_.boxes().overlapping(others)) missing -= add_parts(own, {{box}, box}, peers);
+    own.overlaps.assign(at(map.ndim()), std::vector<Overlap>(1));
+    for (const Index box : other_.boxes().overlapping(others)) missing -= add_parts(own, {{box}, box});
     AxisArray hole{};
     if (sends_ || missing <= 0 || !other_.boxes().find_hole(moved, needed, hole)) return;
     throw Error(text(other_.name(), ": no box holds element ",
@@ -212,17 +220,14 @@ class Collector {
                      arguments_.rank, " of the target needs: add a box, or move a region that boxes cover"));
   }
 
-  /// Adds the pair with another cell, where source or target are in boxes, once for each peer.
-  /// \param peers  scratch memory.
-  /// \return the number of elements that a single peer has.
-  Index add_parts(const OwnCell& own, const Cell& other, std::vector<ReplicaPeer>& peers) {
+  /// Adds the pairs with another cell where source or target are in boxes. Each peer has its own parts.
+  /// \param own  gets the overlaps of each part.
+  /// \return the number of elements that the last peer sends or receives.
+  Index add_parts(OwnCell& own, const Cell& other) {
     const IndexMap& map = arguments_.map;
     const Cell &source = sends_ ? own.cell : other, &target = sends_ ? other : own.cell;
     std::array<Intervals, max_dims> sources, targets;  // by source axis, of source indices
-    std::array<Overlap, max_dims> overlaps;
-    SharedBox box{};
     IndexBox wanted;
-    AxisArray extents{};
     for (int axis = 0; axis < map.ndim(); ++axis) {
       const Intervals there = arguments_.target.intervals(target, map.target_axis(axis));
       const IndexMap::Window window = routes_.window(map.window(axis), there, map.target_axis(axis), own.slice);
@@ -230,33 +235,28 @@ class Collector {
       targets[at(axis)] = there.shifted(-window.shift);
       wanted.lo[at(axis)] = std::max(window.lo, targets[at(axis)].start);
       wanted.hi[at(axis)] = std::min(window.hi, targets[at(axis)].end);
-      extents[at(other_axis(axis))] = (sends_ ? there : sources[at(axis)]).size();
-      box[at(axis)] = &overlaps[at(axis)];
+      own.overlaps[at(axis)][0].extent = (sends_ ? there : sources[at(axis)]).size();
     }
-    Index count = 0;
-    routes_.find_peers(source, target, own.slice, peers);
-    for (const ReplicaPeer& peer : peers) {
-      const CellLayout layout = cell_layout(other_, other, extents, find(other_layouts_, peer.rank));
-      CellPair pair{{peer.rank, 0, {}, peer.turn}, source.number, target.number};
-      const Index receiver = sends_ ? peer.rank : arguments_.rank;
-      for (const IndexBox& part : arguments_.source.boxed()
-                                      ? arguments_.source.boxes().parts_sent(source.number, wanted, receiver)
-                                      : std::vector<IndexBox>{wanted}) {
-        count = 1;
+    Index sum = 0;
+    find_peers(own, other);
+    for (const ReplicaPeer& peer : peers_) {
+      sum = 0;
+      std::vector<IndexBox> parts{wanted};
+      if (arguments_.source.boxed())
+        parts = arguments_.source.boxes().parts_sent(source.number, wanted, sends_ ? peer.rank : arguments_.rank);
+      for (const IndexBox& part : parts) {
+        Index count = 1;
         for (int axis = 0; axis < map.ndim(); ++axis) {
-          Overlap& overlap = overlaps[at(axis)] = {};
+          Overlap& overlap = own.overlaps[at(axis)][0];
+          overlap.pieces.clear();
           append_overlap(sources[at(axis)], targets[at(axis)], part.lo[at(axis)], part.hi[at(axis)], overlap.pieces);
-          for (const Piece& piece : overlap.pieces) overlap.count += piece.count();
-          count *= overlap.count;
+          count *= overlap.set_count();
         }
-        pair.message.count += count;
-        if (count > 0 && arguments_.with_blocks)
-          append_blocks(box, map, sends_ ? own.layout : layout, sends_ ? layout : own.layout, pair.message.blocks);
+        if (count > 0) add_pair(own, {}, other, peer);
+        sum += count;
       }
-      count = pair.message.count;
-      if (count > 0 && (peer.rank != arguments_.rank || with_self_)) pairs_.push_back(std::move(pair));
     }
-    return count;
+    return sum;
   }
 
   /// The overlaps of `own` indices with each coordinate of the other distribution along a source axis.
@@ -276,42 +276,31 @@ class Collector {
       Overlap overlap{coordinate, other.size()};
       append_overlap(sends_ ? own : other, (sends_ ? other : own).shifted(-moved.shift), window.lo, window.hi,
                      overlap.pieces);
-      for (const Piece& piece : overlap.pieces) overlap.count += piece.count();
-      if (overlap.count > 0) overlaps.push_back(std::move(overlap));  // else of another slice
+      if (overlap.set_count() > 0) overlaps.push_back(std::move(overlap));  // else of another slice
     }
     return overlaps;
   }
 
-  /// Adds the pair with the cell at one coordinate per axis, once for each peer.
+  /// Adds the pair with another cell for one peer.
   /// \param choice  number of the overlap per source axis.
-  /// \param peers   scratch memory.
-  void add_pair(const OwnCell& own, const AxisArray& choice, std::vector<ReplicaPeer>& peers) {
-    Cell other;
+  void add_pair(const OwnCell& own, const AxisArray& choice, const Cell& other, const ReplicaPeer& peer) {
+    if (peer.rank == arguments_.rank && !with_self_) return;
     AxisArray extents{};
     SharedBox box{};
-    Index count = 1;
+    CellPair& pair = pairs_.emplace_back();
+    pair.message.count = 1;
     for (int axis = 0; axis < arguments_.map.ndim(); ++axis) {
-      const Overlap& overlap = own.overlaps[at(axis)][static_cast<std::size_t>(choice[at(axis)])];
-      other.coordinates[at(other_axis(axis))] = overlap.coordinate;
-      extents[at(other_axis(axis))] = overlap.extent;
-      box[at(axis)] = &overlap;
-      count *= overlap.count;
+      box[at(axis)] = &own.overlap(axis, choice);
+      extents[at(other_axis(axis))] = box[at(axis)]->extent;
+      pair.message.count *= box[at(axis)]->count;
     }
-    other.number = other_.cell_number(other.coordinates);
-    routes_.find_peers(sends_ ? own.cell : other, sends_ ? other : own.cell, own.slice, peers);
-    for (const ReplicaPeer& peer : peers) {
-      if (peer.rank == arguments_.rank && !with_self_) continue;
-      CellPair& pair = pairs_.emplace_back();
-      pair.message.peer = peer.rank;
-      pair.message.count = count;
-      pair.message.turn = peer.turn;
-      pair.source_cell = sends_ ? own.cell.number : other.number;
-      pair.target_cell = sends_ ? other.number : own.cell.number;
-      if (!arguments_.with_blocks) continue;
-      const CellLayout layout = cell_layout(other_, other, extents, find(other_layouts_, peer.rank));
-      append_blocks(box, arguments_.map, sends_ ? own.layout : layout, sends_ ? layout : own.layout,
-                    pair.message.blocks);
-    }
+    pair.message.peer = peer.rank;
+    pair.message.turn = peer.turn;
+    pair.source_cell = sends_ ? own.cell.number : other.number;
+    pair.target_cell = sends_ ? other.number : own.cell.number;
+    if (!arguments_.with_blocks) return;
+    const CellLayout layout = cell_layout(other_, other, extents, find(other_layouts_, peer.rank));
+    append_blocks(box, arguments_.map, sends_ ? own.layout : layout, sends_ ? layout : own.layout, pair.message.blocks);
   }
 
   /// Joins the pairs of each peer to one message, in an order that is equal on both sides.
@@ -320,7 +309,8 @@ class Collector {
       return std::tie(a.message.peer, a.source_cell, a.target_cell) <
              std::tie(b.message.peer, b.source_cell, b.target_cell);
     };
-    if (!std::is_sorted(pairs_.begin(), pairs_.end(), before)) std::sort(pairs_.begin(), pairs_.end(), before);
+    if (!std::is_sorted(pairs_.begin(), pairs_.end(), before))
+      std::stable_sort(pairs_.begin(), pairs_.end(), before);  // parts of a pair stay in order
     std::vector<Message> messages;
     for (CellPair& pair : pairs_) {
       if (messages.empty() || messages.back().peer != pair.message.peer) {
@@ -340,6 +330,7 @@ class Collector {
   const Layouts *own_layouts_, *other_layouts_;
   const ReplicaRoutes routes_;
   std::vector<CellPair> pairs_;
+  std::vector<ReplicaPeer> peers_;  // of the pair that is added
 };
 
 }  // namespace
