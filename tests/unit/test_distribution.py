@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from distributions import CALM, coordinate, one, owners_of, pairs, parts, whole
@@ -58,6 +60,34 @@ def test_tiles_lie_one_after_another():
     tiles = [array[:2, :2], array[:2, 4:], array[2:, 2:4], array[2:, 4:]]
     np.testing.assert_array_equal(distribution.local(array, 0), np.concatenate([tile.ravel() for tile in tiles]))
     assert distribution.local(array, 7).shape == distribution.local_shape(7) == (0,)
+
+
+def test_boxes_lie_one_after_another():
+    boxes = np.array([((0, 0), (2, 3)), ((1, 1), (2, 4)), ((3, 0), (0, 5))])
+    made = BoxDistribution((3, 5), boxes, [1, 0, 0])
+    for changed in (made.boxes, made.owners, made.encoded_array):
+        with pytest.raises(ValueError, match="read-only"):
+            changed[0] = 1
+    boxes[0, 0] = 9
+    array = whole((3, 5))
+    np.testing.assert_array_equal(made.local(array, 1), array[:2, :3])
+    np.testing.assert_array_equal(made.local(array, 0), array[1:3, 1:5].ravel())
+    assert [made.local_shape(rank) for rank in range(3)] == [(8,), (2, 3), (0,)]
+    assert made.boxes_of(0).tolist() == [[[1, 1], [2, 4]], [[3, 0], [0, 5]]]
+    assert made.owner((1, 1)) == 1
+    assert pickle.loads(pickle.dumps(made)) == made
+    with pytest.raises(ValueError, match=r"BoxDistribution: index \(0, 4\) lies in no box"):
+        made.owner((0, 4))
+
+
+@pytest.mark.parametrize("ndim", range(4))
+def test_no_boxes(ndim):
+    shape = (4,) * ndim
+    made = BoxDistribution(shape, [], [])
+    assert made == BoxDistribution(shape, np.empty((0, 2, ndim), int), np.empty(0, int))
+    assert made == decode_distribution(made.encoded)
+    assert (made.ranks_needed, made.local_shape(0), made.core.first_rank) == (1, (0,), 0)
+    assert not made.is_equivalent_to(Distribution(shape, ()))
 
 
 def test_extents_of_zero():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from collections import Counter
 
 import numpy as np
@@ -186,6 +187,39 @@ def test_replicas_share_what_is_sent():
     assert elsewhere[:3].sum(axis=1).tolist() == [2 * 8] * 3
     with_one = schedule(replicas, Distribution((6,), (2,), ranks=(1, 4))).volume_matrix()
     assert with_one[1, 1] == 3 * 8  # a rank takes from itself what it has
+
+
+def test_equal_boxes_share_what_is_sent():
+    whole = ((0,), (6,))
+    boxes = BoxDistribution((6,), [whole] * 3, range(3))
+    elsewhere = schedule(boxes, Distribution((6,), (3,), ranks=(3, 4, 5))).volume_matrix()
+    assert elsewhere[:3].sum(axis=1).tolist() == [2 * 8] * 3
+    with_one = schedule(boxes, Distribution((6,), (2,), ranks=(1, 4))).volume_matrix()
+    assert with_one[1, 1] == 3 * 8  # a rank takes from itself what it has
+
+
+@pytest.mark.parametrize("holes", [[(3, 3)], [(8, 7)], [(0, 0), (4, 5)]])
+@pytest.mark.parametrize(
+    "target", [Distribution((9, 8), (2, 2)), BoxDistribution((9, 8), [((0, 0), (9, 8))], [1])], ids=["blocks", "box"]
+)
+def test_elements_that_no_box_holds(holes, target):
+    boxes = [((i, j), (1, 1)) for i in range(9) for j in range(8) if (i, j) not in holes]
+    move = schedule(BoxDistribution((9, 8), boxes, np.arange(len(boxes)) % 3), target)
+    lacking = {target.owner(hole) for hole in holes}
+    for rank in range(move.ranks):
+        if rank not in lacking:
+            move.messages(rank)
+            continue
+        expected = "|".join(re.escape(str(hole)) for hole in holes if target.owner(hole) == rank)
+        with pytest.raises(ValueError, match=f"no box holds element ({expected}), which rank {rank} of the target"):
+            move.messages(rank)
+
+
+def test_boxes_are_not_partial_results():
+    boxes = BoxDistribution((4,), [((0,), (4,))] * 2, [0, 1])
+    with pytest.raises(ValueError, match="op reduces replicas of a Distribution; overlapping boxes"):
+        schedule(boxes, Distribution((4,), (2,)), op="sum")
+    assert schedule(Distribution((4,), (2,), dims=(None,)), boxes, op="sum").exchanges == 2
 
 
 def test_rank_that_takes_no_part():

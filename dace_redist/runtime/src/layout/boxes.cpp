@@ -9,12 +9,12 @@
 namespace dace_redist {
 
 std::vector<Index> Boxes::along_curve() const {
-  constexpr std::size_t key_bits = 60, max_axis_bits = 20;
+  constexpr std::size_t key_bits = 32, max_axis_bits = 16;
   const std::size_t bits = std::min(max_axis_bits, key_bits / std::max<std::size_t>(ndim_, 1));
   const auto centre = [&](Index box, std::size_t axis) {
     return static_cast<double>(at(box)[1 + axis]) + static_cast<double>(at(box)[1 + ndim_ + axis]) / 2;
   };
-  std::vector<std::pair<std::uint64_t, Index>> keys;
+  std::vector<std::uint64_t> keys;  // place on the curve, number of the box
   keys.reserve(static_cast<std::size_t>(count_));
   std::array<double, max_dims> lowest{}, highest{};
   for (std::size_t axis = 0; axis < ndim_ && count_ > 0; ++axis) {
@@ -32,12 +32,12 @@ std::vector<Index> Boxes::along_curve() const {
     std::uint64_t key = 0;
     for (std::size_t bit = bits; bit-- > 0;)
       for (std::size_t axis = 0; axis < ndim_; ++axis) key = key << 1 | (cell[axis] >> bit & 1);
-    keys.emplace_back(key, box);
+    keys.push_back(key << 32 | static_cast<std::uint64_t>(box));
   }
   std::sort(keys.begin(), keys.end());
   std::vector<Index> order;
   order.reserve(keys.size());
-  for (const auto& [key, box] : keys) order.push_back(box);
+  for (const std::uint64_t key : keys) order.push_back(static_cast<Index>(key & max_count));
   return order;
 }
 

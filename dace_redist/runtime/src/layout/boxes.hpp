@@ -23,6 +23,8 @@ struct IndexBox {
 /// A list of boxes with their owners, whose order is their order in local arrays.
 class Boxes {
  public:
+  static constexpr Index max_count = 0xFFFFFFFF;
+
   Boxes() = default;
   /// \param numbers  of each box its owner, offset[ndim], extent[ndim]; must outlive this object.
   Boxes(const Index* numbers, Index count, std::size_t ndim) : numbers_(numbers), count_(count), ndim_(ndim) {}

@@ -143,6 +143,7 @@ void Distribution::Data::read_boxed(std::size_t ndim) {
   const std::size_t given = encoding.size() - boxes_at, count = given / step;
   if (given % step != 0 || encoding[boxes_at - 1] != static_cast<Index>(count))
     fail(text(encoding[boxes_at - 1], " boxes of ", ndim, " dimensions take ", step, " numbers each, got ", given));
+  if (encoding[boxes_at - 1] > Boxes::max_count) fail(text("more than ", Boxes::max_count, " boxes"));
   boxes = Boxes(encoding.data() + boxes_at, static_cast<Index>(count), ndim);
   positions.reserve(count);
   for (Index box = 0; box < boxes.count(); ++box) read_box(box);
