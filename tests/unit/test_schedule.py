@@ -249,9 +249,7 @@ def test_element_types():
 
 def test_bad_input_is_refused():
     a, b = CASES["2d"]
-    with pytest.raises(
-        TypeError, match=r"target must be a Distribution, .* or BoxDistribution, got \(8, 9\)"
-    ):
+    with pytest.raises(TypeError, match=r"target must be a Distribution, .* or BoxDistribution, got \(8, 9\)"):
         schedule(a, (8, 9))
     with pytest.raises(ValueError, match=r"one global shape, got \(8, 9\) and \(9, 8\)"):
         schedule(a, Distribution((9, 8), (2, 2)))

@@ -127,7 +127,8 @@ DR_API int dr_distribution_local_shape(const dr_distribution *distribution, int 
 /** Elements that a rank owns. */
 DR_API int dr_distribution_local_count(const dr_distribution *distribution, int rank, int64_t *count);
 
-/** The rank that owns an element; of several replicas the first. `index` has an entry per dimension of the tensor. */
+/** The rank that owns an element; of several replicas the first; -1 if no box holds it. `index` has an entry per dimension
+ * of the tensor. */
 DR_API int dr_distribution_owner(const dr_distribution *distribution, const int64_t *index, int64_t *rank);
 
 /** Defaults of all options. */
