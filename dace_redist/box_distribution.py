@@ -116,6 +116,9 @@ class BoxDistribution(PlannedDistribution):
             return np.array(array[slices[0]], order="C")
         return np.concatenate([array[box].ravel() for box in slices]) if slices else np.empty(0, array.dtype)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BoxDistribution.decoded, (self.encoded_array,)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BoxDistribution) and np.array_equal(self.encoded_array, other.encoded_array)
 

@@ -198,14 +198,10 @@ def test_elements_that_no_box_holds(comm):
     """Only rank 0 sees that an element has no source; all ranks get the error, and may go on."""
     boxes = dace_redist.BoxDistribution((6,), [((1,), (2,)), ((3,), (3,))], [1, 0])
     rows, missing = Distribution((6,), [comm.size]), r"no box holds element \(0,\), which rank 0 of the target needs"
-    with pytest.raises(
-        dace_redist.RedistributionError, match=missing
-    ):
+    with pytest.raises(dace_redist.RedistributionError, match=missing):
         dace_redist.plan(boxes, rows, "f8", comm=comm)
     part, whole = boxes.local(np.arange(6.0), comm.rank), np.arange(6.0)
-    with pytest.raises(
-        dace_redist.RedistributionError, match=missing
-    ):
+    with pytest.raises(dace_redist.RedistributionError, match=missing):
         dace_redist.redistribute(part, boxes, rows, comm=comm)
     whole[0] = -1
     out = np.full(rows.local_shape(comm.rank), -1.0)
