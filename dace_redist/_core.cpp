@@ -325,7 +325,11 @@ PYBIND11_MODULE(_core, module) {
   py::register_exception<dr::Error>(module, "Error", PyExc_ValueError);
 
   py::class_<dr::Distribution>(module, "Distribution")
-      .def(py::init<const dr::Encoding&, const std::string&>(), py::arg("encoding"), py::arg("name") = "distribution")
+      .def(py::init([](const py::array_t<dr::Index, py::array::c_style | py::array::forcecast>& encoding,
+                       const std::string& name) {
+             return dr::Distribution({encoding.data(), encoding.data() + encoding.size()}, name);
+           }),
+           py::arg("encoding"), py::arg("name") = "distribution")
       .def_property_readonly("ranks_needed", &dr::Distribution::ranks_needed)
       .def_property_readonly("replicas", &dr::Distribution::replicas)
       .def_property_readonly("first_rank", &dr::Distribution::first_rank)

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
+from dace_redist.box_distribution import BoxDistribution as BoxDistribution
 from dace_redist.planned_distribution import PlannedDistribution, Size, integers, size
 
-_BLOCKED, _TILED = 0, 1
+_BLOCKED, _TILED, _BOXED = 0, 1, 2
 _BLOCK_CODES = {"ceil": 0, "balanced": -1}
 _NONE = -1
 
@@ -258,8 +259,14 @@ class TiledDistribution(PlannedDistribution):
         return hash(self.encoded)
 
 
-#: Either kind of distribution.
-AnyDistribution = Distribution | TiledDistribution
+#: Any kind of distribution.
+AnyDistribution = Distribution | TiledDistribution | BoxDistribution
+
+
+def check_distribution(name: str, value: Any) -> None:
+    """Raise a TypeError if a value is not a distribution."""
+    if not isinstance(value, AnyDistribution):
+        raise TypeError(f"{name} must be a Distribution, TiledDistribution or BoxDistribution, got {value!r}")
 
 
 def decode_distribution(encoded: Sequence[Size]) -> AnyDistribution:
@@ -268,6 +275,8 @@ def decode_distribution(encoded: Sequence[Size]) -> AnyDistribution:
 
     :raises ValueError: If the list is too short or of unknown kind.
     """
+    if len(encoded) > 2 and encoded[0] == _BOXED:
+        return BoxDistribution.decoded(encoded)
     items = [size("encoded distribution", number) for number in encoded]
     if len(items) > 2 and items[0] == _BLOCKED:
         cuts = np.cumsum([3, items[1], items[2], items[1], items[1], items[2]]).tolist()

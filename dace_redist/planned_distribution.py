@@ -59,7 +59,7 @@ class PlannedDistribution:
         if self.is_symbolic:
             symbols = sorted({str(number) for number in self.encoded if not isinstance(number, int)})
             raise ValueError(f"{type(self).__name__}: {', '.join(symbols)} must be numbers here, not symbols")
-        return _core.Distribution(list(self.encoded), type(self).__name__)
+        return _core.Distribution(self.encoded_array, type(self).__name__)
 
     @cached_property
     def encoded_array(self) -> npt.NDArray[np.int64]:
@@ -73,7 +73,7 @@ class PlannedDistribution:
 
     def local_shape(self, rank: int) -> tuple[int, ...]:
         """
-        Return the shape of a rank's local array, in elements; one-dimensional for tiles.
+        Return the shape of a rank's local array, in elements; one-dimensional for tiles and several boxes.
 
         It is all zeros for a rank outside the distribution, but ``(0,)`` of a tensor of 0 dimensions, as ``()`` is the
         shape of one element.
@@ -84,18 +84,23 @@ class PlannedDistribution:
         """
         Return the rank that owns the element of a global index; of several replicas the first.
 
-        :raises ValueError: If the index lies outside the tensor.
+        :raises ValueError: If the index lies outside the tensor, or in no box.
         """
-        return int(self.core.owner(list(integers("index", index))))
+        owner = int(self.core.owner(list(integers("index", index))))
+        if owner < 0:
+            raise ValueError(f"{type(self).__name__}: index {tuple(index)} lies in no box")
+        return owner
 
     def is_equivalent_to(self, other: PlannedDistribution) -> bool:
         """
         Return True if every rank's local array has one shape and the same elements in the same places in both.
 
+        If boxes of one rank overlap, it may be False although they are.
+
         :param other: Distribution of a tensor, also one of another kind.
         """
         ranks = range(max(self.ranks_needed, other.ranks_needed))
-        return self.shape == other.shape and all(_is_held_alike(self, other, rank) for rank in ranks)
+        return self == other or (self.shape == other.shape and all(_is_held_alike(self, other, rank) for rank in ranks))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the planner's object, which another process makes again."""
@@ -110,7 +115,10 @@ def _is_held_alike(one: PlannedDistribution, other: PlannedDistribution, rank: i
     """Return True if moving the tensor between the distributions moves nothing on this rank."""
     if one.local_shape(rank) != other.local_shape(rank):
         return False
-    _, received, kept = _core.rank_schedule(one.core, other.core, rank)
+    try:
+        _, received, kept = _core.rank_schedule(one.core, other.core, rank)
+    except _core.Error:  # boxes that do not hold all elements of the other
+        return False
     blocks = [block for *_, blocks in kept for block in blocks]
     return not received and all(
         source == target and (before == after or math.prod(counts) == 1)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
-from dace_redist.distribution import AnyDistribution, TiledDistribution
+from dace_redist.distribution import AnyDistribution, BoxDistribution, TiledDistribution
 from dace_redist.schedule import Schedule, schedule
 
 Floats = npt.NDArray[np.float64]
@@ -53,7 +53,7 @@ def relabel(
     :param axes: The source axis that each target axis comes from, see :func:`dace_redist.schedule`; of one tensor.
     :param region: The sub-tensor that moves, see :func:`dace_redist.schedule`; of one tensor.
     :param nbytes: Of several tensors: bytes of an element, or how much an element of each counts. Default: 1 each.
-    :return: The target, with other ``ranks``, or with other owners of its tiles; a list where a list was given.
+    :return: The target, with other ``ranks``, or other owners of its tiles or boxes; a list where a list was given.
     :raises ValueError: If the shapes, lists or weights do not fit each other.
     :raises TypeError: If something is no distribution.
     """
@@ -109,6 +109,9 @@ def with_labels(distribution: AnyDistribution, labels: Sequence[int]) -> AnyDist
     if isinstance(distribution, TiledDistribution):
         owners = np.asarray(labels, np.int64)[distribution.owner_of_tile]
         return TiledDistribution(distribution.shape, distribution.tile, owners)
+    if isinstance(distribution, BoxDistribution):
+        owners = np.asarray(labels, np.int64)[distribution.owners]
+        return BoxDistribution(distribution.shape, distribution.boxes, owners)
     ranks = distribution.ranks if distribution.ranks is not None else range(int(np.prod(distribution.grid)))
     return dataclasses.replace(distribution, ranks=tuple(int(labels[rank]) for rank in ranks))
 
@@ -150,9 +153,10 @@ def _best_labels(moves: Sequence[Schedule], factors: Sequence[float], ranks: int
             expected = held @ weights
             gain = expected.max() - expected
         labels = assign(gain).tolist()
-        if all(side.core.replicas == 1 for move in moves for side in (move.source, move.target)):
+        sides = [side for move in moves for side in (move.source, move.target)]
+        if all(side.core.replicas == 1 and not isinstance(side, BoxDistribution) for side in sides):
             return labels if gain[same, labels].sum() > gain[same, same].sum() else same
-    # with replicas, the overlaps do not determine the cost
+    # with replicas, such as overlapping boxes, the overlaps do not determine the cost
     renumbered = [dataclasses.replace(move, target=with_labels(move.target, labels)) for move in moves]
     costs = [
         sum(factor * cost_of(move, weights) for factor, move in zip(factors, some, strict=True))

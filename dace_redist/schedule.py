@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
-from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
+from dace_redist.distribution import AnyDistribution, BoxDistribution, check_distribution
 from dace_redist.messages import Message, Quantiles, RunLengths, Totals, blocks_of
 from dace_redist.transform import Transform
 
@@ -272,10 +272,11 @@ def schedule(
     :raises ValueError: If the shapes, axes, region or operation do not fit each other, or a size is a symbol.
     """
     for name, distribution in (("source", source), ("target", target)):
-        if not isinstance(distribution, Distribution | TiledDistribution):
-            raise TypeError(f"{name} must be a Distribution or TiledDistribution, got {distribution!r}")
+        check_distribution(name, distribution)
     change = Transform(len(source.shape), dtype, target_dtype, axes, region, alpha, beta, conj, op)  # type: ignore[arg-type]
     check_shapes(source, target, change)
+    if op is not None and isinstance(source, BoxDistribution):
+        raise ValueError("op reduces replicas of a Distribution; overlapping boxes of a source hold equal elements")
     return Schedule(source, target, change)
 
 

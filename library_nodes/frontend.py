@@ -13,7 +13,14 @@ from dace.memlet import Memlet
 from dace.properties import ShapeProperty, make_properties
 from dace.sdfg import SDFG, SDFGState
 
-from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution, decode_distribution
+from dace_redist.distribution import (
+    AnyDistribution,
+    BoxDistribution,
+    Distribution,
+    TiledDistribution,
+    check_distribution,
+    decode_distribution,
+)
 from dace_redist.library_nodes.node import INPUT, OUTPUT, lies_on_gpu
 from dace_redist.library_nodes.redistribute import Redistribute
 from dace_redist.transform import element_type
@@ -51,8 +58,7 @@ def _redistribute(
     """
     source, target = (_built_inside(side, sdfg) for side in (source, target))
     for side, distribution in (("source", source), ("target", target)):
-        if not isinstance(distribution, Distribution | TiledDistribution):
-            raise TypeError(f"redistribute: {side} must be a Distribution or TiledDistribution, got {distribution!r}")
+        check_distribution(f"redistribute: {side}", distribution)
     if array not in sdfg.arrays or (out is not None and out not in sdfg.arrays):
         raise ValueError("redistribute: in a DaCe program array and out must be arrays whose sizes it knows")
     given = {name: _plain(value) for name, value in options.items()}
@@ -106,6 +112,13 @@ def _distribution(visitor: Any, sdfg: SDFG, state: SDFGState, *arguments: Any, *
 def _tiled_distribution(visitor: Any, sdfg: SDFG, state: SDFGState, *arguments: Any, **named: Any) -> str:
     """Add the descriptor of a :class:`TiledDistribution` that a program builds; return its name."""
     return _described(TiledDistribution(*arguments, **named), sdfg)
+
+
+@op_repository.replaces("dace_redist.BoxDistribution")
+@op_repository.replaces("dace_redist.box_distribution.BoxDistribution")
+def _box_distribution(visitor: Any, sdfg: SDFG, state: SDFGState, *arguments: Any, **named: Any) -> str:
+    """Add the descriptor of a :class:`BoxDistribution` that a program builds; return its name."""
+    return _described(BoxDistribution(*arguments, **named), sdfg)
 
 
 def _described(distribution: AnyDistribution, sdfg: SDFG) -> str:
@@ -162,6 +175,8 @@ def largest_local_shape(distribution: AnyDistribution) -> tuple[Any, ...]:
     if isinstance(distribution, TiledDistribution):
         ranks = {int(rank) for rank in distribution.owner_of_tile.ravel()}
         return (max((distribution.local_shape(rank)[0] for rank in ranks), default=0),)
+    if isinstance(distribution, BoxDistribution):
+        return distribution.largest_local_shape
     if not distribution.is_symbolic:
         return distribution.local_shape(distribution.core.first_rank) or (1,)
     return tuple(

@@ -12,7 +12,13 @@ from dace.data.distributed import ProcessGrid
 from dace.libraries.comm.nodes.node import CommNode
 from dace.sdfg import SDFG, SDFGState, nodes
 
-from dace_redist.distribution import AnyDistribution, TiledDistribution, decode_distribution
+from dace_redist.distribution import (
+    AnyDistribution,
+    BoxDistribution,
+    Distribution,
+    TiledDistribution,
+    decode_distribution,
+)
 
 #: Element types for arithmetic; the first four are those of BLAS and LAPACK.
 NUMBERS = (
@@ -216,7 +222,7 @@ class DistributedNode(RedistNode, CommNode):
                 f"{self.title}: the {side} of a distribution of {len(distribution.shape)} dimensions "
                 f"needs a local array of {ndim if distribution.shape else 'one element'}, got shape {tuple(extents)}"
             )
-        if distribution.is_symbolic or isinstance(distribution, TiledDistribution):
+        if distribution.is_symbolic or not isinstance(distribution, Distribution):
             return
         first = distribution.core.first_rank
         needed = distribution.local_shape(first) or (1,)  # DaCe has no arrays of 0 dimensions
@@ -228,7 +234,10 @@ class DistributedNode(RedistNode, CommNode):
 
 def local_ndim(distribution: AnyDistribution) -> int:
     """Return the number of dimensions of local arrays in DaCe: at least 1, since DaCe has no arrays of 0 dimensions."""
-    return 1 if isinstance(distribution, TiledDistribution) else max(len(distribution.shape), 1)
+    in_list = isinstance(distribution, TiledDistribution) or (
+        isinstance(distribution, BoxDistribution) and distribution.in_lists
+    )
+    return 1 if in_list else max(len(distribution.shape), 1)
 
 
 def lies_on_gpu(array: data.Data) -> bool:

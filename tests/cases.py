@@ -117,7 +117,7 @@ def cases(draw: st.DrawFn, ranks: int) -> dict[str, Any]:
     axes, region, target_shape = (
         draw(regions(shape)) if draw(st.sampled_from([True, True, False])) else (None, None, shape)
     )
-    source, target = (draw(distributions(extents, ranks)) for extents in (shape, target_shape))
+    source, target = draw(distributions(shape, ranks)), draw(distributions(target_shape, ranks, covering=False))
     how: dict[str, Any] = {"alpha": 1, "beta": 0, "conj": False, "op": None}
     computes = draw(st.booleans())
     before = draw(st.sampled_from(COMPUTED_TYPES if computes else DTYPES))

@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from dace_redist.distribution import Distribution, TiledDistribution
+from dace_redist.distribution import BoxDistribution, Distribution, TiledDistribution
 
 MOST = {1: 40, 2: 12, 3: 7, 4: 4, 5: 3, 6: 3, 7: 2, 8: 2}  # largest extent by number of dimensions
 CALM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -69,8 +69,39 @@ def tiled(draw: st.DrawFn, shape: tuple[int, ...], ranks: int = 7) -> TiledDistr
     return TiledDistribution(shape, tile, owners)
 
 
-def distributions(shape: tuple[int, ...], ranks: int = 16) -> st.SearchStrategy[Any]:
-    return st.one_of(blocked(shape, ranks), blocked(shape, ranks), blocked(shape, ranks), tiled(shape, min(7, ranks)))
+@st.composite
+def boxed(draw: st.DrawFn, shape: tuple[int, ...], ranks: int = 7, covering: bool = True) -> BoxDistribution:
+    """Draw boxes that overlap anyhow, in any order; a source needs them to cover the tensor."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    boxes = []
+
+    def cut(offset: list[int], extent: list[int], depth: int) -> None:
+        long = [axis for axis, n in enumerate(extent) if n > 1]
+        if not long or depth == 0 or random.random() < 0.15:
+            return boxes.append((offset, extent))
+        axis = int(random.choice(long))
+        at = int(random.integers(1, extent[axis]))
+        cut(offset, [at if i == axis else n for i, n in enumerate(extent)], depth - 1)
+        start = [low + at if i == axis else low for i, low in enumerate(offset)]
+        cut(start, [n - at if i == axis else n for i, n in enumerate(extent)], depth - 1)
+
+    for _ in range(draw(st.integers(1, 2)) if covering else 0):
+        cut([0] * len(shape), list(shape), draw(st.integers(0, 5)))
+    for _ in range(draw(st.integers(0, 4))):
+        offset = [int(random.integers(0, n + 1)) for n in shape]
+        boxes.append((offset, [int(random.integers(0, n - low + 1)) for n, low in zip(shape, offset, strict=True)]))
+    owners = random.integers(0, draw(st.integers(1, ranks)), len(boxes))
+    return BoxDistribution(shape, [boxes[i] for i in random.permutation(len(boxes))], owners)
+
+
+def distributions(shape: tuple[int, ...], ranks: int = 16, covering: bool = True) -> st.SearchStrategy[Any]:
+    """
+    Draw a distribution of any kind.
+
+    :param covering: True for a source, of which some rank holds each element.
+    """
+    few = min(7, ranks)
+    return st.one_of(*[blocked(shape, ranks)] * 3, tiled(shape, few), boxed(shape, few, covering))
 
 
 one = shapes.flatmap(distributions)
@@ -102,7 +133,7 @@ def mapped_pairs(draw):
     """Draw source, target, axes and region."""
     shape = draw(shapes)
     axes, region, target_shape = draw(regions(shape))
-    return draw(distributions(shape)), draw(distributions(target_shape)), axes, region
+    return draw(distributions(shape)), draw(distributions(target_shape, covering=False)), axes, region
 
 
 # Brute force ------------------------------------------------------------------------------------------------------
@@ -121,6 +152,9 @@ def coordinate(distribution, axis, index):
 
 def owners_of(distribution, index):
     """Return all owners of an element; the first has coordinate 0 along all replica axes."""
+    if isinstance(distribution, BoxDistribution):
+        boxes = zip(distribution.boxes, distribution.owners.tolist(), strict=True)
+        return [owner for (low, n), owner in boxes if np.all(low <= index) and np.all(index < low + n)]
     if isinstance(distribution, TiledDistribution):
         tile = tuple(i // t for i, t in zip(index, distribution.tile, strict=True))
         return [int(distribution.owner_of_tile[tile])]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
+from dace_redist.distribution import AnyDistribution, Distribution, check_distribution
 from dace_redist.mpi.collective import checked_communicator, together
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.redistribute import redistribute
@@ -64,8 +64,7 @@ def gather(part: Any, source: AnyDistribution, comm: MPI.Intracomm | None = None
 def _on_one_rank(name: str, distribution: AnyDistribution, comm: MPI.Intracomm, root: int) -> Distribution:
     """Return the distribution of a whole tensor on one rank; an error on one rank is raised on all. Collective."""
     with together(comm, "root", root):
-        if not isinstance(distribution, Distribution | TiledDistribution):
-            raise TypeError(f"{name} must be a Distribution or TiledDistribution, got {distribution!r}")
+        check_distribution(name, distribution)
         if isinstance(root, bool) or not isinstance(root, int | np.integer):
             raise TypeError(f"root must be a rank, got {root!r}")
         if not 0 <= root < comm.size:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.distribution import AnyDistribution, TiledDistribution
+from dace_redist.distribution import AnyDistribution, BoxDistribution, TiledDistribution
 from dace_redist.report.canvas import new_figure, new_frame, save
+from dace_redist.report.text import describe_boxes
 from dace_redist.report.units import BYTE_UNITS, byte_unit, count, format_bytes, share
 
 if TYPE_CHECKING:
@@ -73,9 +74,14 @@ class OwnerMap:
 
 def cuts(distribution: AnyDistribution, axis: int) -> npt.NDArray[np.int64]:
     """Return the first indices of blocks along one dimension; of very many, evenly spread indices."""
-    if distribution.core.block_count(axis) <= _MAX_CUTS:
-        return np.array(distribution.core.block_begins(axis), np.int64)
     extent = distribution.shape[axis]
+    if isinstance(distribution, BoxDistribution):
+        ends = distribution.boxes[..., axis].cumsum(axis=1)  # first indices and ends
+        found = np.union1d(ends, 0)
+        if len(found) <= _MAX_CUTS:
+            return found[found < extent]
+    elif distribution.core.block_count(axis) <= _MAX_CUTS:
+        return np.array(distribution.core.block_begins(axis), np.int64)
     return np.unique(np.linspace(0, extent, min(extent, _MAX_CUTS), endpoint=False).astype(np.int64))
 
 
@@ -105,14 +111,14 @@ def owner_map(distribution: AnyDistribution, shown: tuple[int, ...]) -> OwnerMap
     if 0 in distribution.shape:
         return OwnerMap(np.zeros(1, np.int64), np.zeros(1, np.int64), np.empty((0, 0), np.int64))
     if not shown:
-        return OwnerMap(np.arange(2), np.arange(2), np.array([[distribution.owner(())]]))
+        return OwnerMap(np.arange(2), np.arange(2), np.array([[distribution.core.owner([])]]))
     columns = cuts(distribution, shown[-1])
     rows = cuts(distribution, shown[0]) if len(shown) == 2 else np.zeros(1, np.int64)
     owners, index = np.empty((len(rows), len(columns)), np.int64), [0] * len(distribution.shape)
     for i, row in enumerate(rows.tolist()):
         for j, column in enumerate(columns.tolist()):
             index[shown[0]], index[shown[-1]] = row, column
-            owners[i, j] = distribution.owner(index)
+            owners[i, j] = distribution.core.owner(index)  # -1 if no box holds it
     end_of_rows = distribution.shape[shown[0]] if len(shown) == 2 else 1
     return OwnerMap(np.append(rows, end_of_rows), np.append(columns, distribution.shape[shown[-1]]), owners)
 
@@ -155,6 +161,8 @@ def _outline_region(panels: list[Any], schedule: Schedule, shown: tuple[tuple[in
 
 def _short(distribution: AnyDistribution) -> str:
     """A distribution as it fits above a panel."""
+    if isinstance(distribution, BoxDistribution):
+        return describe_boxes(distribution)
     tiled = isinstance(distribution, TiledDistribution)
     name, sizes = ("tiles of", distribution.tile) if tiled else ("grid", distribution.grid)  # type: ignore[union-attr]
     line = f"{name} {' x '.join(map(str, sizes)) or '()'}"
@@ -180,13 +188,14 @@ def _draw_owners(axes: Any, owners: OwnerMap, colours: dict[str, Any]) -> Any:
     cells = max(owners.owners.shape)
     width = 0.6 if cells <= 24 else 0.25
     lines = {"edgecolors": "white", "linewidth": width} if cells <= 80 else {"rasterized": True}
-    mesh = axes.pcolormesh(owners.column_edges, owners.row_edges, owners.owners, **colours, **lines)
+    shown = np.ma.masked_less(owners.owners, 0)
+    mesh = axes.pcolormesh(owners.column_edges, owners.row_edges, shown, **colours, **lines)
     axes.invert_yaxis()
     axes.locator_params(integer=True)
     if cells <= _MAX_NUMBERED:
         columns, rows = ((edges[:-1] + edges[1:]) / 2 for edges in (owners.column_edges, owners.row_edges))
         for (i, j), owner in np.ndenumerate(owners.owners):
-            axes.text(columns[j], rows[i], str(owner), **_NUMBER)
+            axes.text(columns[j], rows[i], str(owner) if owner >= 0 else "", **_NUMBER)
     return mesh
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
+from dace_redist.distribution import AnyDistribution, BoxDistribution, Distribution, TiledDistribution
 from dace_redist.messages import Message, Quantiles
 from dace_redist.report.units import count, format_bytes, share, table
 from dace_redist.strategies import DEFAULT_STRATEGY
@@ -43,12 +43,19 @@ def _joined(values: Any) -> str:
     return " x ".join(str(value) for value in values)
 
 
+def describe_boxes(distribution: BoxDistribution) -> str:
+    """Return the number of boxes in words."""
+    return f"{len(distribution.owners):,} box{'' if len(distribution.owners) == 1 else 'es'}"
+
+
 def describe(distribution: AnyDistribution) -> str:
     """Return a distribution in one line."""
     if isinstance(distribution, TiledDistribution):
         owners = len(set(distribution.owner_of_tile.ravel().tolist()))
         tiles = count(distribution.owner_of_tile.size, "tile")
         return f"{tiles} of {_joined(distribution.tile) or 'one element'} on {count(owners, 'rank')}"
+    if isinstance(distribution, BoxDistribution):
+        return f"{describe_boxes(distribution)} on {count(len(np.unique(distribution.owners)), 'rank')}"
     blocks = f"blocks of {_joined(block_shape(distribution))}" if distribution.shape else "one element"
     parts = [f"grid {_joined(distribution.grid) or '()'}, {blocks}"]
     default = tuple(i if i < len(distribution.grid) else None for i in range(len(distribution.shape)))
@@ -162,6 +169,9 @@ def distribution_json(distribution: AnyDistribution) -> dict[str, Any]:
     if isinstance(distribution, TiledDistribution):
         owner = distribution.owner_of_tile.tolist()
         return {"kind": "tiled", "shape": list(distribution.shape), "tile": list(distribution.tile), "owner": owner}
+    if isinstance(distribution, BoxDistribution):
+        boxes, owners = distribution.boxes.tolist(), distribution.owners.tolist()
+        return {"kind": "boxed", "shape": list(distribution.shape), "boxes": boxes, "owners": owners}
     fields = ("shape", "grid", "dims", "block", "ranks", "pins")
     values = [(name, getattr(distribution, name)) for name in fields]
     return {"kind": "blocked"} | {name: None if value is None else list(value) for name, value in values}

@@ -82,7 +82,7 @@ def schedule_key(schedule: Schedule) -> str:
     """
     digest = hashlib.blake2b(str(schedule.itemsize).encode(), digest_size=16)
     for distribution in (schedule.source, schedule.target):
-        digest.update(b"|" + np.asarray(canonical(distribution).encoded, dtype="<i8").tobytes())
+        digest.update(b"|" + np.asarray(canonical(distribution).encoded_array, dtype="<i8").tobytes())
     if schedule.transform.encoded:
         digest.update(b"|" + np.asarray(schedule.transform.encoded, dtype="<i8").tobytes())
     return digest.hexdigest()

@@ -78,6 +78,12 @@ def tiles_built_inside(A: dace.float64[4, 6]):
     return dace_redist.redistribute(A, ROWS, tiles)
 
 
+@dace.program
+def boxes_built_inside(A: dace.float64[4, 6]):
+    boxes = dace_redist.BoxDistribution((8, 6), [((0, 0), (8, 2)), ((0, 2), (8, 4))], [1, 0])
+    return dace_redist.redistribute(A, ROWS, boxes)
+
+
 @pytest.mark.parametrize("simplify", [False, True])
 def test_distributions_built_in_a_program(simplify):
     sdfg = built_inside.to_sdfg(simplify=simplify)
@@ -87,3 +93,7 @@ def test_distributions_built_in_a_program(simplify):
     assert not [name for name in sdfg.arrays if "distribution" in name]
     node, _ = node_of(tiles_built_inside.to_sdfg(simplify=simplify))
     assert node.distributions()[1] == dace_redist.TiledDistribution((8, 6), (4, 6), [[1], [0]])
+    node, state = node_of(boxes_built_inside.to_sdfg(simplify=simplify))
+    assert node.distributions()[1] == dace_redist.BoxDistribution((8, 6), [((0, 0), (8, 2)), ((0, 2), (8, 4))], [1, 0])
+    (_, _), (out, _) = node.arrays(state.sdfg, state)
+    assert tuple(out.shape) == (8, 4)

@@ -47,11 +47,25 @@ static void misuse_distributions(void) {
   EXPECT(dr_distribution_create_tiles(2, shape, single, NULL, &d), DR_ERROR_ARGUMENT, "owner is null");
   EXPECT(dr_distribution_create_tiles(2, empty, single, NULL, &d), DR_SUCCESS, "");
   EXPECT(dr_distribution_free(&d), DR_SUCCESS, "");
+  const int64_t offset[] = {0, 0, 4, 0}, extent[] = {4, 4, 2, 4}, long_extent[] = {4, 4, 3, 4}, owners[] = {0, 1};
+  EXPECT(dr_distribution_create_boxes(2, shape, -1, offset, extent, owners, &d), DR_ERROR_ARGUMENT,
+         "at least 0, got -1");
+  EXPECT(dr_distribution_create_boxes(2, shape, 2, NULL, extent, owners, &d), DR_ERROR_ARGUMENT, "offset is null");
+  EXPECT(dr_distribution_create_boxes(2, shape, 2, offset, NULL, owners, &d), DR_ERROR_ARGUMENT, "extent is null");
+  EXPECT(dr_distribution_create_boxes(2, shape, 2, offset, extent, NULL, &d), DR_ERROR_ARGUMENT, "owner is null");
+  EXPECT(dr_distribution_create_boxes(2, shape, 2, offset, long_extent, owners, &d), DR_ERROR_ARGUMENT,
+         "box 1: 3 indices from 4 on are not inside dimension 0");
+  EXPECT(dr_distribution_create_boxes(2, shape, 2, offset, extent, owners, &d), DR_SUCCESS, "");
+  EXPECT(dr_distribution_local_ndim(d, 1, &ndim), DR_SUCCESS, "");
+  EXPECT(dr_distribution_local_count(d, 1, &count), DR_SUCCESS, "");
+  EXPECT(dr_distribution_owner(d, offset + 2, &rank), DR_SUCCESS, "");
+  if (ndim != 2 || count != 8 || rank != 1) fprintf(stderr, "boxes: %d, %ld\n", ndim, (long)count), ++failures;
+  EXPECT(dr_distribution_free(&d), DR_SUCCESS, "");
   EXPECT(dr_distribution_local_count(NULL, 0, &count), DR_ERROR_ARGUMENT, "distribution is null");
   EXPECT(dr_distribution_create_blocks(2, shape, 1, grid, NULL, NULL, NULL, &d), DR_SUCCESS, "");
   EXPECT(dr_distribution_local_shape(d, 0, NULL), DR_ERROR_ARGUMENT, "shape is null");
   EXPECT(dr_distribution_owner(d, outside, &rank), DR_ERROR_ARGUMENT, "");
-  EXPECT(dr_distribution_local_ndim(d, &ndim), DR_SUCCESS, "");
+  EXPECT(dr_distribution_local_ndim(d, 0, &ndim), DR_SUCCESS, "");
   EXPECT(dr_distribution_local_count(d, 1, &count), DR_SUCCESS, "");
   if (ndim != 2 || count != 12) fprintf(stderr, "%d dimensions, %ld elements\n", ndim, (long)count), ++failures;
   dr_distribution* copy = d;

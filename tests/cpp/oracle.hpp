@@ -41,12 +41,14 @@ void for_each_index(const Indices& shape, const Visit& visit) {
 
 /// A distribution as the test sees it.
 struct Spec {
-  bool tiled = false;
+  bool tiled = false, boxed = false;
   Indices shape;
   Indices grid, dims, block, pins, ranks;  // of blocks, as in Encoding
-  Indices tile, owners;                    // tiled
+  Indices tile, owners;                    // tiled; owners also of boxes
+  Indices offsets, extents;                // of boxes, one after another
 
   Encoding encoding() const {
+    if (boxed) return boxes_encoding();
     Encoding list{tiled ? tiled_kind : blocked_kind, static_cast<Index>(shape.size())};
     const auto append = [&](const Indices& part) { list.insert(list.end(), part.begin(), part.end()); };
     if (!tiled) list.push_back(static_cast<Index>(grid.size()));
@@ -56,6 +58,21 @@ struct Spec {
     if (!tiled) list.push_back(static_cast<Index>(ranks.size()));
     append(tiled ? tile : ranks);
     append(owners);
+    return list;
+  }
+
+  Encoding boxes_encoding() const {
+    const auto ndim = static_cast<std::ptrdiff_t>(shape.size());
+    Encoding list{boxed_kind, ndim};
+    list.insert(list.end(), shape.begin(), shape.end());
+    list.push_back(static_cast<Index>(owners.size()));
+    for (std::size_t box = 0; box < owners.size(); ++box) {
+      list.push_back(owners[box]);
+      for (const Indices* part : {&offsets, &extents}) {
+        const auto begin = part->begin() + static_cast<std::ptrdiff_t>(box) * ndim;
+        list.insert(list.end(), begin, begin + ndim);
+      }
+    }
     return list;
   }
 };
@@ -117,6 +134,25 @@ Part tiled_part(const Spec& spec, Index rank) {
   return part;
 }
 
-Part part_of(const Spec& spec, Index rank) { return spec.tiled ? tiled_part(spec, rank) : blocked_part(spec, rank); }
+Part boxed_part(const Spec& spec, Index rank) {
+  Part part;
+  const std::size_t ndim = spec.shape.size();
+  for (std::size_t box = 0; box < spec.owners.size(); ++box) {
+    if (spec.owners[box] != rank) continue;
+    const auto begin = spec.extents.begin() + static_cast<std::ptrdiff_t>(box * ndim);
+    part.shape.assign(begin, begin + static_cast<std::ptrdiff_t>(ndim));
+    for_each_index(Indices(part.shape), [&](Indices index) {
+      for (std::size_t i = 0; i < ndim; ++i) index[i] += spec.offsets[box * ndim + i];
+      part.globals.push_back(row_major(index, spec.shape));
+    });
+  }
+  if (std::count(spec.owners.begin(), spec.owners.end(), rank) != 1)
+    part.shape = {static_cast<Index>(part.globals.size())};
+  return part;
+}
+
+Part part_of(const Spec& spec, Index rank) {
+  return spec.boxed ? boxed_part(spec, rank) : spec.tiled ? tiled_part(spec, rank) : blocked_part(spec, rank);
+}
 
 }  // namespace

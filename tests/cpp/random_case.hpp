@@ -13,9 +13,49 @@
 
 namespace {
 
-Spec random_spec(Random& random, const Indices& shape, Index ranks) {
+/// Cuts a box at random, and appends the boxes in random order.
+void cut_box(Random& random, Spec& spec, Indices offset, Indices extent, int depth) {
+  const std::size_t axis = extent.empty() ? 0 : static_cast<std::size_t>(random.between(0, Index(extent.size()) - 1));
+  if (depth > 0 && !extent.empty() && extent[axis] > 1) {
+    Indices first = extent;
+    first[axis] = random.between(1, extent[axis] - 1);
+    extent[axis] -= first[axis];
+    Indices second = offset;
+    second[axis] += first[axis];
+    const bool swapped = random.one_in(2);
+    cut_box(random, spec, swapped ? second : offset, swapped ? extent : first, depth - 1);
+    return cut_box(random, spec, swapped ? offset : second, swapped ? first : extent, depth - 1);
+  }
+  spec.offsets.insert(spec.offsets.end(), offset.begin(), offset.end());
+  spec.extents.insert(spec.extents.end(), extent.begin(), extent.end());
+}
+
+/// Boxes that overlap anyhow.
+/// \param covers  they hold each element.
+void add_boxes(Random& random, Spec& spec, Index ranks, bool covers) {
+  spec.boxed = true;
+  if (covers) cut_box(random, spec, Indices(spec.shape.size(), 0), spec.shape, static_cast<int>(random.between(0, 4)));
+  for (Index more = random.between(0, 3); more > 0; --more) {
+    Indices offset, extent;
+    for (const Index n : spec.shape) {
+      offset.push_back(random.between(0, n));
+      extent.push_back(random.between(0, n - offset.back()));
+    }
+    cut_box(random, spec, offset, extent, 1);
+  }
+  const Index ndim = static_cast<Index>(spec.shape.size());
+  const Index count = ndim > 0 ? static_cast<Index>(spec.offsets.size()) / ndim : covers ? 1 + random.between(0, 2) : 1;
+  for (Index box = 0; box < count; ++box) spec.owners.push_back(random.between(0, ranks - 1));
+}
+
+/// \param covers  some rank holds each element.
+Spec random_spec(Random& random, const Indices& shape, Index ranks, bool covers) {
   Spec spec;
   spec.shape = shape;
+  if (random.one_in(4)) {
+    add_boxes(random, spec, ranks, covers);
+    return spec;
+  }
   spec.tiled = random.one_in(4);
   if (spec.tiled) {
     Index tiles = 1;
@@ -138,9 +178,10 @@ Move random_move(Random& random, const Indices& shape, Index ranks) {
   Move move;
   Indices target_shape;
   move.index_map = random_map(random, shape, target_shape);
-  move.source = random_spec(random, shape, ranks);
-  move.target = random_spec(random, target_shape, ranks);
+  move.source = random_spec(random, shape, ranks, true);
+  move.target = random_spec(random, target_shape, ranks, false);
   move.operation = random_operation(random);
+  if (move.source.boxed) move.operation.reduction = Reduction::none;
   move.element_bytes = move.target_bytes = random.one_of<Index>({1, 2, 4, 8, 16});
   if (move.operation.is_copy()) return move;
   move.element_bytes = element_bytes_of(move.operation.source);

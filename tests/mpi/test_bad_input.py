@@ -117,7 +117,7 @@ WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
         ValueError,
         "names ranks up to 9, but the communicator has",
     ),
-    (setting(source=None), TypeError, "source must be a Distribution or TiledDistribution, got None"),
+    (setting(source=None), TypeError, "source must be a Distribution, TiledDistribution or BoxDistribution, got None"),
     (
         setting(target=lambda call: Distribution((6, 9), [call.comm.size])),
         ValueError,
@@ -173,6 +173,10 @@ DIFFERENCES: list[tuple[Callable[[Call], Any], str]] = [
         "source is Distribution.* on rank 0 and Distribution.*ceil.* on rank",
     ),
     (
+        setting(target=lambda call: dace_redist.BoxDistribution(SHAPE, [((0, 0), SHAPE)], [0]), out=None),
+        "target is Distribution.* on rank 0 and BoxDistribution.* on rank",
+    ),
+    (
         setting(target=lambda call: TiledDistribution(SHAPE, SHAPE, [[0]]), out=None),
         "target is Distribution.* on rank 0 and TiledDistribution.* on rank",
     ),
@@ -186,6 +190,23 @@ def test_wrong_calls(comm):
     for change, kind, text in WRONG_CALLS:
         check_raises(comm, kind, text, change)
         check_raises(comm, kind, text, change, on="last")
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[3], full=[2], timeout=240)
+def test_elements_that_no_box_holds(comm):
+    """Only rank 0 sees that an element has no source; all ranks get the error, and may go on."""
+    boxes = dace_redist.BoxDistribution((6,), [((1,), (2,)), ((3,), (3,))], [1, 0])
+    rows, missing = Distribution((6,), [comm.size]), r"no box holds element \(0,\), which rank 0 of the target needs"
+    with pytest.raises(dace_redist.RedistributionError, match=missing):
+        dace_redist.plan(boxes, rows, "f8", comm=comm)
+    part, whole = boxes.local(np.arange(6.0), comm.rank), np.arange(6.0)
+    with pytest.raises(dace_redist.RedistributionError, match=missing):
+        dace_redist.redistribute(part, boxes, rows, comm=comm)
+    whole[0] = -1
+    out = np.full(rows.local_shape(comm.rank), -1.0)
+    dace_redist.redistribute(part, boxes, rows, comm=comm, out=out, region=((1,), (1,), (5,)))
+    assert np.array_equal(out, rows.local(whole, comm.rank))
 
 
 @pytest.mark.compile

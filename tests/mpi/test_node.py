@@ -11,7 +11,7 @@ from cases import DTYPES
 from distributions import moved
 from results import put, raise_anywhere
 
-from dace_redist import Distribution, RedistributionError, TiledDistribution
+from dace_redist import BoxDistribution, Distribution, RedistributionError, TiledDistribution
 from dace_redist.strategies import host_strategies
 
 OURS = host_strategies()
@@ -22,6 +22,14 @@ PAIRS = {
     "cyclic": (Distribution(SHAPE, (3,), block=[1, None]), Distribution(SHAPE, (1, 3), block=[None, 2])),
     "balanced": (Distribution(SHAPE, (3, 1), block="balanced"), Distribution(SHAPE, (1, 3), block="balanced")),
     "tiled": (TiledDistribution(SHAPE, (3, 4), [[0, 1, 2], [2, 2, 0], [1, 0, 1]]), COLUMNS),
+    "boxes": (
+        BoxDistribution(SHAPE, [((2, 0), (5, 10)), ((0, 0), (3, 6)), ((0, 5), (2, 5))], [1, 0, 2]),
+        BoxDistribution(SHAPE, [((0, 0), (4, 4)), ((3, 2), (3, 8))], [2, 0]),
+    ),
+    "lists of boxes": (  # rank 0 has one box, rank 1 two of each
+        BoxDistribution(SHAPE, [((0, 0), (7, 4)), ((0, 4), (4, 6)), ((2, 3), (5, 7))], [0, 1, 1]),
+        BoxDistribution(SHAPE, [((0, 0), (7, 7)), ((0, 7), (7, 3)), ((1, 1), (5, 2))], [1, 0, 1]),
+    ),
     "ranks": (Distribution(SHAPE, (3,), ranks=[2, 0, 1]), Distribution(SHAPE, (1, 2), ranks=[1, 2])),
     "replicas": (Distribution(SHAPE, (3,), dims=[None, None]), Distribution(SHAPE, (3, 1), dims=[0, None])),
 }
@@ -41,7 +49,10 @@ COMPUTED = {
 
 def largest(distribution: Any) -> tuple[int, ...]:
     """Shape that holds what any rank owns."""
-    return tuple(np.max([distribution.local_shape(rank) for rank in range(3)], axis=0).tolist())
+    shapes = [distribution.local_shape(rank) for rank in range(3)]
+    if len(set(map(len, shapes))) > 1:  # of boxes, also arrays of one dimension
+        return (max(map(math.prod, shapes)),)
+    return tuple(np.max(shapes, axis=0).tolist())
 
 
 def distributions_sdfg() -> Any:
@@ -112,6 +123,7 @@ def test_distributions_types_and_layouts(comm):
         for end, distribution, shape in zip(("from", "to"), pair, shapes, strict=True):
             owned = distribution.local(whole(dtype) if end == "from" or after is None else after, comm.rank)
             array = np.full(shape, 99, dtype, order=order)
+            owned = owned.ravel() if array.ndim == 1 else owned
             if end == "from":
                 put(cut(end, array), owned)
             else:

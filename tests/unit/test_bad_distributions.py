@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dace_redist import _core
-from dace_redist.distribution import Distribution, TiledDistribution, decode_distribution
+from dace_redist.distribution import BoxDistribution, Distribution, TiledDistribution, decode_distribution
 
 NAN, INF = float("nan"), float("inf")
 
@@ -104,7 +104,37 @@ def test_tiles_refused(arguments, kind, said):
         TiledDistribution(*arguments)
 
 
-@pytest.mark.parametrize("made", [Distribution((8, 9), (2, 2)), TiledDistribution((8, 9), (8, 9), [[3]])], ids=str)
+WHOLE = ((0, 0), (8, 9))
+BOXES_REFUSED = [
+    (((8, 9), [WHOLE], [0, 1]), ValueError, r"boxes must have offset and extent .* shape \(2, 2, 2\), got \(1, 2, 2\)"),
+    (((8, 9), [(0, 8), (0, 9)], [0]), ValueError, r"shape \(1, 2, 2\), got \(2, 2\)"),
+    (((8, 9), [WHOLE], 0), ValueError, r"owners must be a list of one rank per box, got shape \(\)"),
+    (((8, 9), [WHOLE], [0.0]), TypeError, "owners must hold integers, got float64"),
+    (((8, 9), [((0, 0.5), (8, 8))], [0]), TypeError, "boxes must hold integers, got float64"),
+    (((8, 9), [WHOLE, WHOLE], [0, -1]), ValueError, "the owner of box 1 must be a rank, at least 0, got -1"),
+    (((8, 9), [((0, 0), (8, -1))], [0]), ValueError, "box 0: its extent in dimension 1 must be at least 0, got -1"),
+    (((8, 9), [((0, -1), (8, 9))], [0]), ValueError, "box 0: 9 indices from -1 on are not inside dimension 1 .* has 9"),
+    (((8, 9), [((1, 0), (8, 9))], [0]), ValueError, "box 0: 8 indices from 1 on are not inside dimension 0 .* has 8"),
+    (((8, 9), [((2**63 - 1, 0), (8, 9))], [0]), ValueError, "box 0: 8 indices from 9223372036854775807 on"),
+    (((2**62,), [((0,), (2**62,))] * 2, [3, 3]), ValueError, "the boxes of rank 3 hold more elements than 64 bits"),
+    (((8, -9), [], []), ValueError, r"shape\[1\] must be at least 0, got -9"),
+]
+
+
+@pytest.mark.parametrize("arguments, kind, said", BOXES_REFUSED, ids=lambda value: "")
+def test_boxes_refused(arguments, kind, said):
+    with pytest.raises(kind, match=f"BoxDistribution: .*({said})"):
+        BoxDistribution(*arguments)
+
+
+MADE = [
+    Distribution((8, 9), (2, 2)),
+    TiledDistribution((8, 9), (8, 9), [[3]]),
+    BoxDistribution((8, 9), [((0, 0), (4, 9))], [1]),
+]
+
+
+@pytest.mark.parametrize("made", MADE, ids=lambda made: type(made).__name__)
 def test_questions_that_make_no_sense(made):
     name = type(made).__name__
     with pytest.raises(ValueError, match=rf"{name}: the whole tensor has shape \(8, 9\), got \(9, 8\)"):
@@ -128,6 +158,9 @@ ENCODED_REFUSED = [
     ([1, 1, -1, 1], r"shape\[0\] must be at least 0, got -1"),
     ([1, 1, 8, 0], r"tile\[0\] must be at least 1 element, got 0"),
     ([1, 1, 8, 4, 0], r"tile grid \(2,\) needs 2 owners, got 1"),
+    ([2, 1, 8], "incomplete description"),
+    ([2, 1, 8, 2, 0, 0, 8], "2 boxes of 1 dimensions take 3 numbers each, got 3"),
+    ([2, 1, 8, 1, 0, 0, 8, 1], "1 boxes of 1 dimensions take 3 numbers each, got 4"),
     ([1, 2, 2**40, 2**40, 1, 1], "tile grid .* is larger than 64 bits hold"),
 ]
 
@@ -138,7 +171,7 @@ def test_encoded_refused(encoded, said):
         _core.Distribution(encoded, "source")
 
 
-@pytest.mark.parametrize("encoded", [[], [1], [7, 1, 2], [0, 0, 1]], ids=str)
+@pytest.mark.parametrize("encoded", [[], [1], [7, 1, 2], [0, 0, 1], [2, 1, 8], [2, 1, 8, 1, 0], [2, -1, 8]], ids=str)
 def test_decoding_refuses_what_is_no_distribution(encoded):
     with pytest.raises(ValueError, match="not an encoded distribution"):
         decode_distribution(encoded)

@@ -11,7 +11,7 @@ from distributions import blocked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dace_redist import Distribution, TiledDistribution, schedule
+from dace_redist import BoxDistribution, Distribution, TiledDistribution, schedule
 from dace_redist.tuning.problem import (
     canonical,
     schedule_key,
@@ -63,6 +63,7 @@ def test_ways_to_write_the_same(other: Distribution):
         lambda: key(Distribution(SHAPE, [4], ranks=[1, 0, 2, 3])),
         lambda: key(Distribution(SHAPE, [4, 2], dims=[0, None], pins=[None, 1])),
         lambda: key(TiledDistribution(SHAPE, (3, 10), [[0], [1], [2], [3]])),
+        lambda: key(BoxDistribution(SHAPE, [((0, 0), SHAPE)], [0])),
     ],
 )
 def test_different_ones(other):

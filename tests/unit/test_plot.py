@@ -7,13 +7,14 @@ from functools import cache
 import numpy as np
 import pytest
 
-from dace_redist.distribution import Distribution, TiledDistribution
+from dace_redist.distribution import BoxDistribution, Distribution, TiledDistribution
 from dace_redist.report import figure as plot
 from dace_redist.schedule import schedule
 
 D = Distribution
 SEED = (48, 24, 24, 72, 288)
 TILES = TiledDistribution((40, 60), (7, 11), np.arange(36).reshape(6, 6) * 5 % 7)
+BOXES = BoxDistribution((40, 60), [((0, 0), (25, 60)), ((20, 0), (20, 30)), ((25, 30), (15, 30))], [3, 1, 0])
 CASES = {
     "seed": (D(SEED, (2, 1, 1, 3, 2)), D(SEED, (1, 1, 1, 1, 12))),
     "cyclic": (D((16, 16), (2, 2), block=(2, 2)), D((16, 16), (1, 4), block=(2, 2))),
@@ -22,6 +23,8 @@ CASES = {
     "1d": (D((1000,), (7,), block=(3,)), D((1000,), (12,))),
     "one rank": (D((5,), (1,)), D((5,), (1,))),
     "replicas": (D((8, 8, 8), (2, 3), dims=(0, None, None)), D((8, 8, 8), (1, 2, 3))),
+    "boxes": (BOXES, D((40, 60), (3, 2))),
+    "to boxes": (D((40, 60), (3, 2)), BoxDistribution((40, 60), [((5, 0), (10, 60)), ((30, 20), (10, 10))], [0, 2])),
     "no elements": (D((4, 0), (2, 2)), TiledDistribution((4, 0), (2, 2), np.empty((2, 0)))),
 }
 
@@ -59,7 +62,7 @@ def test_the_two_dimensions_that_differ_most_are_shown():
     assert shown(D((8, 8, 8), (2, 2)), D((8, 8, 8), (1, 1, 4)), axes=(1, 2, 0)) == ((0, 1), (0, 2))
 
 
-@pytest.mark.parametrize("name", ["cyclic", "tiles", "64 ranks"])
+@pytest.mark.parametrize("name", ["cyclic", "tiles", "64 ranks", "boxes"])
 def test_owners_of_the_picture_are_those_of_the_elements(name):
     for side in CASES[name]:
         owners = plot.owner_map(side, (0, 1))

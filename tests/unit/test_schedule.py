@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from collections import Counter
 
 import numpy as np
 import pytest
 
-from dace_redist.distribution import Distribution, TiledDistribution
+from dace_redist.distribution import BoxDistribution, Distribution, TiledDistribution
 from dace_redist.messages import Quantiles, count_runs
 from dace_redist.schedule import schedule
 
@@ -34,6 +35,18 @@ CASES = {
     "no tiles": (TiledDistribution((0, 3), (2, 2), np.empty((0, 2))), Distribution((0, 3), (1, 3))),
     "one element": (Distribution((), (), ranks=(1,)), Distribution((), (3,))),
     "one tile": (Distribution((), (2, 2), pins=(None, 1)), TiledDistribution((), (), 2)),
+    "boxes": (
+        BoxDistribution((9, 8), [((0, 0), (5, 8)), ((4, 0), (5, 4)), ((3, 3), (6, 5)), ((0, 0), (5, 8))], [3, 1, 1, 0]),
+        BoxDistribution((9, 8), [((0, 0), (9, 3)), ((0, 3), (9, 5)), ((0, 0), (0, 8))], [2, 0, 1]),
+    ),
+    "boxes to blocks": (
+        BoxDistribution((9, 8), [((0, 0), (5, 8)), ((4, 0), (5, 8))], [2, 2]),
+        Distribution((9, 8), (2, 2), dims=(0, None)),
+    ),
+    "cyclic to boxes": (
+        Distribution((9, 8), (2, 2), block=(2, 1)),
+        BoxDistribution((9, 8), [((0, 0), (9, 5)), ((0, 5), (9, 3))], [1, 1]),
+    ),
     "no grid": (Distribution((4, 3), ()), Distribution((4, 3), (2,))),
     "3d": (Distribution((4, 6, 5), (1, 3, 2)), Distribution((4, 6, 5), (2, 1, 2), block=(1, None, 2))),
 }
@@ -165,7 +178,7 @@ def test_json_survives_and_matches(case):
         matrix[source, target] = nbytes
     np.testing.assert_array_equal(matrix, case.volume_matrix())
     np.testing.assert_array_equal(plain["per_rank"]["bytes_kept"], np.diag(matrix))
-    assert plain["source"]["kind"] in ("blocked", "tiled")
+    assert plain["source"]["kind"] in ("blocked", "tiled", "boxed")
 
 
 def test_replicas_share_what_is_sent():
@@ -174,6 +187,39 @@ def test_replicas_share_what_is_sent():
     assert elsewhere[:3].sum(axis=1).tolist() == [2 * 8] * 3
     with_one = schedule(replicas, Distribution((6,), (2,), ranks=(1, 4))).volume_matrix()
     assert with_one[1, 1] == 3 * 8  # a rank takes from itself what it has
+
+
+def test_equal_boxes_share_what_is_sent():
+    whole = ((0,), (6,))
+    boxes = BoxDistribution((6,), [whole] * 3, range(3))
+    elsewhere = schedule(boxes, Distribution((6,), (3,), ranks=(3, 4, 5))).volume_matrix()
+    assert elsewhere[:3].sum(axis=1).tolist() == [2 * 8] * 3
+    with_one = schedule(boxes, Distribution((6,), (2,), ranks=(1, 4))).volume_matrix()
+    assert with_one[1, 1] == 3 * 8  # a rank takes from itself what it has
+
+
+@pytest.mark.parametrize("holes", [[(3, 3)], [(8, 7)], [(0, 0), (4, 5)]])
+@pytest.mark.parametrize(
+    "target", [Distribution((9, 8), (2, 2)), BoxDistribution((9, 8), [((0, 0), (9, 8))], [1])], ids=["blocks", "box"]
+)
+def test_elements_that_no_box_holds(holes, target):
+    boxes = [((i, j), (1, 1)) for i in range(9) for j in range(8) if (i, j) not in holes]
+    move = schedule(BoxDistribution((9, 8), boxes, np.arange(len(boxes)) % 3), target)
+    lacking = {target.owner(hole) for hole in holes}
+    for rank in range(move.ranks):
+        if rank not in lacking:
+            move.messages(rank)
+            continue
+        expected = "|".join(re.escape(str(hole)) for hole in holes if target.owner(hole) == rank)
+        with pytest.raises(ValueError, match=f"no box holds element ({expected}), which rank {rank} of the target"):
+            move.messages(rank)
+
+
+def test_boxes_are_not_partial_results():
+    boxes = BoxDistribution((4,), [((0,), (4,))] * 2, [0, 1])
+    with pytest.raises(ValueError, match="op reduces replicas of a Distribution; overlapping boxes"):
+        schedule(boxes, Distribution((4,), (2,)), op="sum")
+    assert schedule(Distribution((4,), (2,), dims=(None,)), boxes, op="sum").exchanges == 2
 
 
 def test_rank_that_takes_no_part():
@@ -203,7 +249,7 @@ def test_element_types():
 
 def test_bad_input_is_refused():
     a, b = CASES["2d"]
-    with pytest.raises(TypeError, match=r"target must be a Distribution or TiledDistribution, got \(8, 9\)"):
+    with pytest.raises(TypeError, match=r"target must be a Distribution, .* or BoxDistribution, got \(8, 9\)"):
         schedule(a, (8, 9))
     with pytest.raises(ValueError, match=r"one global shape, got \(8, 9\) and \(9, 8\)"):
         schedule(a, Distribution((9, 8), (2, 2)))

@@ -102,10 +102,24 @@ DR_API int dr_distribution_create_blocks(int ndim, const int64_t *shape, int gri
 DR_API int dr_distribution_create_tiles(int ndim, const int64_t *shape, const int64_t *tile, const int64_t *owner,
                                         dr_distribution **distribution);
 
+/**
+ * Any set of boxes of a tensor, each with an owner. A rank that owns one box has a local array of its shape; a rank that
+ * owns several has a one-dimensional array: its boxes in the order of the list, each in C order. Elements that several
+ * boxes hold are replicas; as a target each box gets all its elements. Elements in no box are left out: a source must
+ * hold all that the target needs.
+ *
+ * \param count  number of boxes, at least 0.
+ * \param offset  [count * ndim] first index of each box, box after box.
+ * \param extent  [count * ndim] extents of each box; may be 0.
+ * \param owner  [count] rank of each box.
+ */
+DR_API int dr_distribution_create_boxes(int ndim, const int64_t *shape, int64_t count, const int64_t *offset,
+                                        const int64_t *extent, const int64_t *owner, dr_distribution **distribution);
+
 DR_API int dr_distribution_free(dr_distribution **distribution);
 
-/** Dimensions of a rank's local array: those of the tensor; 1 for tiles. */
-DR_API int dr_distribution_local_ndim(const dr_distribution *distribution, int *ndim);
+/** Dimensions of a rank's local array: those of the tensor; 1 for tiles, and for boxes unless the rank owns one. */
+DR_API int dr_distribution_local_ndim(const dr_distribution *distribution, int rank, int *ndim);
 
 /** Shape of a rank's local array; `shape` has dr_distribution_local_ndim() entries. */
 DR_API int dr_distribution_local_shape(const dr_distribution *distribution, int rank, int64_t *shape);
@@ -113,7 +127,8 @@ DR_API int dr_distribution_local_shape(const dr_distribution *distribution, int 
 /** Elements that a rank owns. */
 DR_API int dr_distribution_local_count(const dr_distribution *distribution, int rank, int64_t *count);
 
-/** The rank that owns an element; of several replicas the first. `index` has an entry per dimension of the tensor. */
+/** The rank that owns an element; of several replicas the first; -1 if no box holds it. `index` has an entry per dimension
+ * of the tensor. */
 DR_API int dr_distribution_owner(const dr_distribution *distribution, const int64_t *index, int64_t *rank);
 
 /** Defaults of all options. */

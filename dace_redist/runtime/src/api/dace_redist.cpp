@@ -29,8 +29,8 @@ Plan& plan_of(dr_plan* handle) {
   return *handle->plan;
 }
 
-dr_distribution* make_distribution(const Encoding& encoding) {
-  return make_handle(dr_distribution{Distribution(encoding)}).release();
+dr_distribution* make_distribution(Encoding encoding) {
+  return make_handle(dr_distribution{Distribution(std::move(encoding))}).release();
 }
 
 /// Axes and region of a problem, as an IndexMap takes them.
@@ -141,7 +141,7 @@ int dr_distribution_create_blocks(int ndim, const int64_t* shape, int grid_ndim,
     const Index positions = checked_product({grid, grid + grid_ndim}, "process grid");
     encoding.push_back(ranks ? positions : 0);
     if (ranks) append(ranks, positions);
-    *distribution = make_distribution(encoding);
+    *distribution = make_distribution(std::move(encoding));
   });
 }
 
@@ -159,7 +159,29 @@ int dr_distribution_create_tiles(int ndim, const int64_t* shape, const int64_t* 
     encoding.insert(encoding.end(), shape, shape + ndim);
     encoding.insert(encoding.end(), tile, tile + ndim);
     encoding.insert(encoding.end(), owner, owner + tiles);
-    *distribution = make_distribution(encoding);
+    *distribution = make_distribution(std::move(encoding));
+  });
+}
+
+int dr_distribution_create_boxes(int ndim, const int64_t* shape, int64_t count, const int64_t* offset,
+                                 const int64_t* extent, const int64_t* owner, dr_distribution** distribution) {
+  return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
+    check_ndim(ndim, "ndim");
+    if (ndim > 0) check_pointer(shape, "shape");
+    if (count < 0) throw ArgumentError(text("count must be at least 0, got ", count));
+    if (count > 0 && ndim > 0) check_pointer(offset, "offset");
+    if (count > 0 && ndim > 0) check_pointer(extent, "extent");
+    if (count > 0) check_pointer(owner, "owner");
+    check_pointer(distribution, "distribution");
+    Encoding encoding{boxed_kind, ndim};
+    encoding.insert(encoding.end(), shape, shape + ndim);
+    encoding.push_back(count);
+    for (Index box = 0; box < count; ++box) {
+      encoding.push_back(owner[box]);
+      for (const int64_t* const part : {offset, extent})
+        encoding.insert(encoding.end(), part + box * ndim, part + (box + 1) * ndim);
+    }
+    *distribution = make_distribution(std::move(encoding));
   });
 }
 
@@ -167,11 +189,11 @@ int dr_distribution_free(dr_distribution** distribution) {
   return guarded(DR_ERROR_ARGUMENT, __func__, [&] { take_handle(distribution, "distribution"); });
 }
 
-int dr_distribution_local_ndim(const dr_distribution* distribution, int* ndim) {
+int dr_distribution_local_ndim(const dr_distribution* distribution, int rank, int* ndim) {
   return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
     const Distribution& checked = distribution_of(distribution);
     check_pointer(ndim, "ndim");
-    *ndim = checked.tiled() ? 1 : checked.ndim();
+    *ndim = checked.blocked() ? checked.ndim() : static_cast<int>(checked.local_shape(rank).size());
   });
 }
 

@@ -2,17 +2,21 @@
 #include "layout/distribution.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <unordered_map>
 
 namespace dace_redist {
 
-Distribution::Data::Data(const Encoding& numbers, const std::string& owner) : encoding(numbers), name(owner) {
+Distribution::Data::Data(Encoding numbers, const std::string& owner) : encoding(std::move(numbers)), name(owner) {
   if (encoding.size() < 2) fail("incomplete description");
-  if (encoding[0] != blocked_kind && encoding[0] != tiled_kind) fail(text("unknown kind ", encoding[0]));
+  kind = encoding[0];
+  if (kind != blocked_kind && kind != tiled_kind && kind != boxed_kind) fail(text("unknown kind ", encoding[0]));
   if (encoding[1] < 0 || encoding[1] > max_dims)
     fail(text("tensors of 0 to ", max_dims, " dimensions are supported, got ", encoding[1]));
-  tiled = encoding[0] == tiled_kind;
-  tiled ? read_tiled(static_cast<std::size_t>(encoding[1])) : read_blocked(static_cast<std::size_t>(encoding[1]));
+  const auto read = kind == tiled_kind   ? &Data::read_tiled
+                    : kind == boxed_kind ? &Data::read_boxed
+                                         : &Data::read_blocked;
+  (this->*read)(static_cast<std::size_t>(encoding[1]));
 }
 
 void Distribution::Data::fail(const std::string& reason) const { throw Error(text(name, ": ", reason)); }
@@ -121,14 +125,60 @@ void Distribution::Data::read_tiled(std::size_t ndim) {
     if (rank < 0) fail(text("the owner of tile ", tuple_text(at), " is rank ", rank));
     Index elements = 1;
     for (std::size_t i = 0; i < ndim; ++i) elements *= axes[i].intervals(at[i]).size();
-    tile_offsets.push_back(std::exchange(used[rank], used[rank] + elements));
+    cell_offsets.push_back(std::exchange(used[rank], used[rank] + elements));
     ranks_needed = std::max(ranks_needed, rank + 1);
     for (std::size_t i = ndim; i-- > 0 && ++at[i] == tile_counts[i];) at[i] = 0;
   }
 }
 
-Distribution::Distribution(const Encoding& encoding, const std::string& name)
-    : data_(std::make_shared<const Data>(encoding, name)) {}
+void Distribution::Data::read_boxed(std::size_t ndim) {
+  const std::size_t boxes_at = 3 + ndim, step = 2 * ndim + 1;
+  if (encoding.size() < boxes_at) fail("incomplete description");
+  const std::vector<Index> shape = numbers(2, 2 + ndim);
+  for (std::size_t i = 0; i < ndim; ++i) {
+    if (shape[i] < 0) fail(text("shape[", i, "] must be at least 0, got ", shape[i]));
+    axes.push_back({shape[i], 1, std::max<Index>(shape[i], 1), false});
+  }
+  checked_product(shape, "shape", name);
+  const std::size_t given = encoding.size() - boxes_at, count = given / step;
+  if (given % step != 0 || encoding[boxes_at - 1] != static_cast<Index>(count))
+    fail(text(encoding[boxes_at - 1], " boxes of ", ndim, " dimensions take ", step, " numbers each, got ", given));
+  if (encoding[boxes_at - 1] > Boxes::max_count) fail(text("more than ", Boxes::max_count, " boxes"));
+  boxes = Boxes(encoding.data() + boxes_at, static_cast<Index>(count), ndim);
+  positions.reserve(count);
+  for (Index box = 0; box < boxes.count(); ++box) read_box(box);
+  if (!std::is_sorted(positions.begin(), positions.end())) std::sort(positions.begin(), positions.end());
+  cell_offsets.resize(count);
+  Index used = 0, rank = -1;
+  for (const auto& [owner, box] : positions) {
+    if (owner != rank) used = 0;
+    rank = owner;
+    cell_offsets[static_cast<std::size_t>(box)] = used;
+    Index elements = 1;
+    for (std::size_t i = 0; i < ndim; ++i) elements *= boxes.intervals(box, i).size();
+    if (elements > std::numeric_limits<Index>::max() - used)
+      fail(text("the boxes of rank ", rank, " hold more elements than 64 bits count"));
+    used += elements;
+  }
+}
+
+void Distribution::Data::read_box(Index box) {
+  const Index rank = boxes.owner(box);
+  if (rank < 0) fail(text("the owner of box ", box, " must be a rank, at least 0, got ", rank));
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const Intervals indices = boxes.intervals(box, i);
+    if (indices.length < 0)
+      fail(text("box ", box, ": its extent in dimension ", i, " must be at least 0, got ", indices.length));
+    if (indices.start < 0 || indices.start > axes[i].extent || indices.length > axes[i].extent - indices.start)
+      fail(text("box ", box, ": ", indices.length, " indices from ", indices.start, " on are not inside dimension ", i,
+                " of the tensor, which has ", axes[i].extent));
+  }
+  ranks_needed = std::max(ranks_needed, rank + 1);
+  positions.emplace_back(rank, box);
+}
+
+Distribution::Distribution(Encoding encoding, const std::string& name)
+    : data_(std::make_shared<const Data>(std::move(encoding), name)) {}
 
 AxisArray Distribution::coordinates_at(Index position) const {
   AxisArray coordinates{};
@@ -152,12 +202,19 @@ Index Distribution::position_of(Index rank) const {
 }
 
 std::vector<Cell> Distribution::cells(Index rank) const {
-  if (!tiled()) {
+  if (blocked()) {
     const Index position = position_of(rank);
     if (position < 0) return {};
     return {{coordinates_at(position), 0}};
   }
   std::vector<Cell> tiles;
+  if (boxed()) {
+    const auto& owners = data_->positions;
+    for (auto entry = std::lower_bound(owners.begin(), owners.end(), std::pair(rank, Index{0}));
+         entry != owners.end() && entry->first == rank; ++entry)
+      tiles.push_back({{entry->second}, entry->second});
+    return tiles;
+  }
   for (std::size_t tile = 0; tile < data_->ranks.size(); ++tile)
     if (data_->ranks[tile] == rank)
       tiles.push_back({coordinates_at(static_cast<Index>(tile)), static_cast<Index>(tile)});
@@ -174,6 +231,7 @@ Index Distribution::replica_of(Index rank) const {
 }
 
 Index Distribution::grid_position(const AxisArray& coordinates, Index replica) const {
+  if (boxed()) return coordinates[0];
   Index position = data_->pinned;
   for (std::size_t i = 0; i < axes().size(); ++i)
     if (data_->grid_axes[i] >= 0)
@@ -189,6 +247,7 @@ Index Distribution::grid_position(const AxisArray& coordinates, Index replica) c
 
 Index Distribution::rank_of(const AxisArray& coordinates, Index replica) const {
   const Index position = grid_position(coordinates, replica);
+  if (boxed()) return boxes().owner(position);
   return data_->ranks.empty() ? position : data_->ranks[static_cast<std::size_t>(position)];
 }
 
@@ -207,11 +266,10 @@ std::vector<Index> Distribution::cell_shape(const Cell& cell) const {
 
 std::vector<Index> Distribution::local_shape(Index rank) const {
   const std::vector<Cell> own = cells(rank);
-  if (!tiled())
-    return own.empty() ? std::vector<Index>(std::max<std::size_t>(axes().size(), 1), 0) : cell_shape(own[0]);
-  Index elements = 0;
-  for (const Cell& cell : own) elements += checked_product(cell_shape(cell), "tile");
-  return {elements};
+  if (blocked() && own.empty()) return std::vector<Index>(std::max<std::size_t>(axes().size(), 1), 0);
+  if (blocked() || (boxed() && own.size() == 1)) return cell_shape(own[0]);
+  if (own.empty()) return {0};
+  return {cell_offset(own.back()) + checked_product(cell_shape(own.back()), "tile")};
 }
 
 Index Distribution::owner(const std::vector<Index>& index) const {
@@ -222,6 +280,12 @@ Index Distribution::owner(const std::vector<Index>& index) const {
     if (index[i] < 0 || index[i] >= axes()[i].extent)
       data_->fail(text("index ", tuple_text(index), " is outside the tensor in dimension ", i));
     coordinates[i] = axes()[i].owner(index[i]);
+  }
+  if (boxed()) {
+    IndexBox one;
+    for (std::size_t i = 0; i < index.size(); ++i) one.hi[i] = (one.lo[i] = index[i]) + 1;
+    const std::vector<Index> holders = boxes().overlapping(one);
+    return holders.empty() ? -1 : boxes().owner(*std::min_element(holders.begin(), holders.end()));
   }
   return rank_of(coordinates, 0);
 }

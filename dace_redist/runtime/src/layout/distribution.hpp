@@ -14,6 +14,7 @@
 
 #include "core/error.hpp"
 #include "core/export.hpp"
+#include "layout/boxes.hpp"
 #include "layout/grid.hpp"
 #include "layout/intervals.hpp"
 
@@ -27,13 +28,15 @@ namespace dace_redist {
 /// (an axis that is neither named by dims nor pinned holds replicas). nranks: 0 for ranks 0, 1, 2, ...
 ///
 /// Tiled: 1, ndim, shape[ndim], tile[ndim], owner of each tile in row-major order.
+///
+/// Boxed: 2, ndim, shape[ndim], number of boxes, then of each box its owner, offset[ndim], extent[ndim].
 using Encoding = std::vector<Index>;
 
-inline constexpr Index blocked_kind = 0, tiled_kind = 1;
+inline constexpr Index blocked_kind = 0, tiled_kind = 1, boxed_kind = 2;
 
 /// One cell of a distribution: the product of one interval sequence per dimension.
 struct Cell {
-  AxisArray coordinates{};  // [ndim] along each tensor axis
+  AxisArray coordinates{};  // [ndim] along each tensor axis; of a box its number
   Index number = 0;         // row-major among the cells: the order of cells within a message
 };
 
@@ -41,7 +44,7 @@ struct Cell {
 class DR_API Distribution {
  public:
   /// \throws Error if the numbers do not describe a distribution; the message begins with `name`.
-  explicit Distribution(const Encoding& encoding, const std::string& name = "distribution");
+  explicit Distribution(Encoding encoding, const std::string& name = "distribution");
 
   /// The numbers that the distribution was made from. Distributions with equal numbers are equal, whatever their names.
   const Encoding& encoding() const { return data_->encoding; }
@@ -51,7 +54,10 @@ class DR_API Distribution {
   int ndim() const { return static_cast<int>(data_->axes.size()); }
   const std::vector<AxisSplit>& axes() const { return data_->axes; }
   const std::string& name() const { return data_->name; }
-  bool tiled() const { return data_->tiled; }
+  /// False: a rank's local array holds its cells, tiles or boxes, one after another.
+  bool blocked() const { return data_->kind == blocked_kind; }
+  bool boxed() const { return data_->kind == boxed_kind; }
+  const Boxes& boxes() const { return data_->boxes; }
   /// The largest rank named, plus one; at least 1, since a communicator has at least one rank.
   Index ranks_needed() const { return data_->ranks_needed; }
 
@@ -69,22 +75,24 @@ class DR_API Distribution {
 
   /// Indices of the cell along one axis.
   Intervals intervals(const Cell& cell, int axis) const {
-    return axes()[static_cast<std::size_t>(axis)].intervals(cell.coordinates[static_cast<std::size_t>(axis)]);
+    const std::size_t at = static_cast<std::size_t>(axis);
+    return boxed() ? boxes().intervals(cell.number, at) : axes()[at].intervals(cell.coordinates[at]);
   }
-  /// Number of the cell at these coordinates: its tile; 0 under blocks, where a rank holds at most one cell.
-  Index cell_number(const AxisArray& coordinates) const { return tiled() ? grid_position(coordinates, 0) : 0; }
+  /// Number of the cell at these coordinates: its tile or box; 0 under blocks, where a rank holds at most one cell.
+  Index cell_number(const AxisArray& coordinates) const { return blocked() ? 0 : grid_position(coordinates, 0); }
   /// Begin of a cell in the rank's local array, in elements.
   Index cell_offset(const Cell& cell) const {
-    return tiled() ? data_->tile_offsets[static_cast<std::size_t>(cell.number)] : 0;
+    return blocked() ? 0 : data_->cell_offsets[static_cast<std::size_t>(cell.number)];
   }
   /// Elements of the cell per dimension.
   std::vector<Index> cell_shape(const Cell& cell) const;
-  /// Rank of grid position 0, which owns a largest block; 0 if the tensor has no tiles.
-  Index first_rank() const { return tiled() && data_->ranks.empty() ? 0 : rank_of({}, 0); }
-  /// Shape of a rank's local array: the elements owned per dimension; one-dimensional for tiles. Ranks outside the
-  /// grid have zeros; for a tensor of 0 dimensions they have (0,), since () is the shape of one element.
+  /// Rank of grid position 0, which owns a largest block; 0 if the tensor has no tiles or boxes.
+  Index first_rank() const { return !blocked() && data_->cell_offsets.empty() ? 0 : rank_of({}, 0); }
+  /// Shape of a rank's local array: the elements owned per dimension; one-dimensional for tiles, and for boxes unless
+  /// the rank owns one. Ranks outside the grid have zeros; for a tensor of 0 dimensions they have (0,), since () is the
+  /// shape of one element.
   std::vector<Index> local_shape(Index rank) const;
-  /// The rank that owns an element; the first one of several replicas.
+  /// The rank that owns an element; the first one of several replicas; -1 if no box holds it.
   Index owner(const std::vector<Index>& index) const;
 
  private:
@@ -95,27 +103,30 @@ class DR_API Distribution {
   };
 
   struct Data {
-    Data(const Encoding& numbers, const std::string& owner);
+    Data(Encoding numbers, const std::string& owner);
     void read_blocked(std::size_t ndim);
     void read_axis(std::size_t axis, Index extent, Index grid_axis, Index block);
     void pin_or_replicate(std::size_t grid_axis, Index pin);
     void read_ranks(std::size_t at);
     void read_tiled(std::size_t ndim);
+    void read_boxed(std::size_t ndim);
+    void read_box(Index box);
     Index set_grid(const std::vector<Index>& sizes, const char* what);
     std::vector<Index> numbers(std::size_t begin, std::size_t end) const;
     [[noreturn]] void fail(const std::string& reason) const;
 
     Encoding encoding;
     std::string name;
-    bool tiled = false;
+    Index kind = blocked_kind;
     std::vector<AxisSplit> axes;            // [ndim]
     std::vector<GridAxis> grid;             // of processes, or of tiles
     std::array<int, max_dims> grid_axes{};  // [ndim] grid axis of each tensor axis, -1: not split
     Index pinned = 0;                       // position in the grid of the pinned coordinates
     Index replicas = 1, ranks_needed = 1;
-    std::vector<Index> ranks;                        // [grid size] by position; empty: 0, 1, 2, ...
-    std::vector<std::pair<Index, Index>> positions;  // of blocks: (rank, position), ascending; empty if `ranks` is
-    std::vector<Index> tile_offsets;                 // [tiles] in the local array
+    std::vector<Index> ranks;                        // [grid size] by position; empty: 0, 1, 2, ...; not of boxes
+    std::vector<std::pair<Index, Index>> positions;  // of blocks in `ranks`, of boxes: (rank, position), ascending
+    std::vector<Index> cell_offsets;                 // [tiles or boxes] in the local array
+    Boxes boxes;
   };
 
   AxisArray coordinates_at(Index position) const;

@@ -30,6 +30,16 @@ struct Intervals {
   }
   /// Number of indices owned.
   constexpr Index size() const { return count < 2 ? end - start : local_index(end - 1) + 1; }
+  /// Number of indices owned below a global index.
+  constexpr Index count_below(Index global) const {
+    if (global <= start || global >= end) return global >= end ? size() : 0;
+    return (global - start) / period * length + std::min((global - start) % period, length);
+  }
+  /// The first index owned from a global index on; not below `end` if there is none.
+  constexpr Index next(Index global) const {
+    const Index past = global > start ? (global - start) % period : 0;
+    return global < start ? start : past < length ? global : global - past + period;
+  }
   /// These intervals with `by` added to all global indices; local indices do not change.
   constexpr Intervals shifted(Index by) const { return {start + by, length, period, count, end + by}; }
 };

@@ -86,7 +86,7 @@ CellLayout cell_layout(const Distribution& distribution, const Cell& cell, const
                        const LocalLayout* local) {
   const std::size_t ndim = distribution.axes().size();
   CellLayout layout;
-  if (local && !local->strides.empty() && !distribution.tiled()) {
+  if (local && local->strides.size() > 1) {  // of one cell
     std::copy_n(local->strides.begin(), ndim, layout.strides.begin());
     return layout;
   }

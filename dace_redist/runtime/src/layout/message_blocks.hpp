@@ -34,6 +34,12 @@ struct Overlap {
   Index coordinate = 0, extent = 0;  // of the other distribution: the coordinate, and its number of indices
   Index count = 0;                   // of shared indices
   std::vector<Piece> pieces{};
+
+  Index set_count() {
+    count = 0;
+    for (const Piece& piece : pieces) count += piece.count();
+    return count;
+  }
 };
 using SharedBox = std::array<const Overlap*, max_dims>;  // [ndim] by source axis
 

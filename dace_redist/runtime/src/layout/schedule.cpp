@@ -98,8 +98,8 @@ class ReplicaRoutes {
   /// so that all replicas send at a time.
   Index first_sender(const Cell& target, Index slice) const {
     if (source_.replicas() == 1) return 0;
-    Index position = target_.tiled() ? target_.rank_of(target.coordinates, 0) : 0;
-    for (std::size_t axis = 0; axis < target_.axes().size() && !target_.tiled(); ++axis)
+    Index position = target_.blocked() ? 0 : target_.rank_of(target.coordinates, 0);
+    for (std::size_t axis = 0; axis < target_.axes().size() && target_.blocked(); ++axis)
       position = position * target_.axes()[axis].parts + target.coordinates[axis];
     return (position + std::max<Index>(slice, 0)) % source_.replicas();
   }
@@ -148,6 +148,10 @@ class Collector {
     Index slice;
     CellLayout layout{};
     std::vector<std::vector<Overlap>> overlaps{};  // [ndim] by source axis, with each coordinate of the other
+
+    const Overlap& overlap(int axis, const AxisArray& choice) const {
+      return overlaps[at(axis)][static_cast<std::size_t>(choice[at(axis)])];
+    }
   };
 
   static std::size_t at(int axis) { return static_cast<std::size_t>(axis); }
@@ -166,16 +170,93 @@ class Collector {
     const int ndim = arguments_.map.ndim();
     OwnCell own{cell, slice};
     AxisArray extents{}, overlap_counts{};
+    for (int axis = 0; axis < ndim; ++axis) extents[at(axis)] = own_.intervals(cell, axis).size();
+    own.layout = cell_layout(own_, cell, extents, find(own_layouts_, arguments_.rank));
+    if (other_.boxed()) return add_boxes(own);
     own.overlaps.reserve(at(ndim));
     for (int axis = 0; axis < ndim; ++axis) {
-      const Intervals indices = own_.intervals(cell, own_axis(axis));
-      extents[at(own_axis(axis))] = indices.size();
-      own.overlaps.push_back(find_overlaps(indices, axis, slice));
+      own.overlaps.push_back(find_overlaps(own_.intervals(cell, own_axis(axis)), axis, slice));
       overlap_counts[at(axis)] = static_cast<Index>(own.overlaps.back().size());
     }
-    own.layout = cell_layout(own_, cell, extents, find(own_layouts_, arguments_.rank));
-    std::vector<ReplicaPeer> peers;
-    for_each_coordinates(overlap_counts, ndim, [&](const AxisArray& choice) { add_pair(own, choice, peers); });
+    OwnCell parts{cell, slice, own.layout, std::vector<std::vector<Overlap>>(at(ndim), std::vector<Overlap>(1))};
+    for_each_coordinates(overlap_counts, ndim, [&](const AxisArray& choice) {
+      Cell other;
+      for (int axis = 0; axis < ndim; ++axis)
+        other.coordinates[at(other_axis(axis))] = own.overlap(axis, choice).coordinate;
+      other.number = other_.cell_number(other.coordinates);
+      if (arguments_.source.boxed()) return void(add_parts(parts, other));
+      find_peers(own, other);
+      for (const ReplicaPeer& peer : peers_) add_pair(own, choice, other, peer);
+    });
+  }
+
+  void find_peers(const OwnCell& own, const Cell& other) {
+    routes_.find_peers(sends_ ? own.cell : other, sends_ ? other : own.cell, own.slice, peers_);
+  }
+
+  /// Adds the pairs of a cell with the boxes of the other distribution.
+  /// \throws Error if the cell needs an element that no box of the source holds.
+  void add_boxes(OwnCell& own) {
+    const IndexMap& map = arguments_.map;
+    IndexBox moved, others;  // indices of the cell that move: of the source, and of the other distribution
+    std::array<Intervals, max_dims> needed{};
+    Index missing = 1;
+    for (int axis = 0; axis < map.ndim(); ++axis) {
+      const auto [lo, hi, shift] = map.window(axis);
+      const std::size_t there = at(other_axis(axis));
+      const Intervals held = needed[at(axis)] = own_.intervals(own.cell, own_axis(axis)).shifted(sends_ ? 0 : -shift);
+      moved.lo[at(axis)] = std::max(lo, held.start);
+      moved.hi[at(axis)] = std::min(hi, held.end);
+      others.lo[there] = moved.lo[at(axis)] + (sends_ ? shift : 0);
+      others.hi[there] = moved.hi[at(axis)] + (sends_ ? shift : 0);
+      missing *= std::max<Index>(0, held.count_below(hi) - held.count_below(lo));
+    }
+    own.overlaps.assign(at(map.ndim()), std::vector<Overlap>(1));
+    for (const Index box : other_.boxes().overlapping(others)) missing -= add_parts(own, {{box}, box});
+    AxisArray hole{};
+    if (sends_ || missing <= 0 || !other_.boxes().find_hole(moved, needed, hole)) return;
+    throw Error(text(other_.name(), ": no box holds element ",
+                     tuple_text(std::vector<Index>(hole.begin(), hole.begin() + map.ndim())), ", which rank ",
+                     arguments_.rank, " of the target needs: add a box, or move a region that boxes cover"));
+  }
+
+  /// Adds the pairs with another cell where source or target are in boxes. Each peer has its own parts.
+  /// \param own  gets the overlaps of each part.
+  /// \return the number of elements that the last peer sends or receives.
+  Index add_parts(OwnCell& own, const Cell& other) {
+    const IndexMap& map = arguments_.map;
+    const Cell &source = sends_ ? own.cell : other, &target = sends_ ? other : own.cell;
+    std::array<Intervals, max_dims> sources, targets;  // by source axis, of source indices
+    IndexBox wanted;
+    for (int axis = 0; axis < map.ndim(); ++axis) {
+      const Intervals there = arguments_.target.intervals(target, map.target_axis(axis));
+      const IndexMap::Window window = routes_.window(map.window(axis), there, map.target_axis(axis), own.slice);
+      sources[at(axis)] = arguments_.source.intervals(source, axis);
+      targets[at(axis)] = there.shifted(-window.shift);
+      wanted.lo[at(axis)] = std::max(window.lo, targets[at(axis)].start);
+      wanted.hi[at(axis)] = std::min(window.hi, targets[at(axis)].end);
+      own.overlaps[at(axis)][0].extent = (sends_ ? there : sources[at(axis)]).size();
+    }
+    Index sum = 0;
+    find_peers(own, other);
+    for (const ReplicaPeer& peer : peers_) {
+      sum = 0;
+      std::vector<IndexBox> parts{wanted};
+      if (arguments_.source.boxed())
+        parts = arguments_.source.boxes().parts_sent(source.number, wanted, sends_ ? peer.rank : arguments_.rank);
+      for (const IndexBox& part : parts) {
+        Index count = 1;
+        for (int axis = 0; axis < map.ndim(); ++axis) {
+          Overlap& overlap = own.overlaps[at(axis)][0];
+          overlap.pieces.clear();
+          append_overlap(sources[at(axis)], targets[at(axis)], part.lo[at(axis)], part.hi[at(axis)], overlap.pieces);
+          count *= overlap.set_count();
+        }
+        if (count > 0) add_pair(own, {}, other, peer);
+        sum += count;
+      }
+    }
+    return sum;
   }
 
   /// The overlaps of `own` indices with each coordinate of the other distribution along a source axis.
@@ -195,42 +276,31 @@ class Collector {
       Overlap overlap{coordinate, other.size()};
       append_overlap(sends_ ? own : other, (sends_ ? other : own).shifted(-moved.shift), window.lo, window.hi,
                      overlap.pieces);
-      for (const Piece& piece : overlap.pieces) overlap.count += piece.count();
-      if (overlap.count > 0) overlaps.push_back(std::move(overlap));  // else of another slice
+      if (overlap.set_count() > 0) overlaps.push_back(std::move(overlap));  // else of another slice
     }
     return overlaps;
   }
 
-  /// Adds the pair with the cell at one coordinate per axis, once for each peer.
+  /// Adds the pair with another cell for one peer.
   /// \param choice  number of the overlap per source axis.
-  /// \param peers   scratch memory.
-  void add_pair(const OwnCell& own, const AxisArray& choice, std::vector<ReplicaPeer>& peers) {
-    Cell other;
+  void add_pair(const OwnCell& own, const AxisArray& choice, const Cell& other, const ReplicaPeer& peer) {
+    if (peer.rank == arguments_.rank && !with_self_) return;
     AxisArray extents{};
     SharedBox box{};
-    Index count = 1;
+    CellPair& pair = pairs_.emplace_back();
+    pair.message.count = 1;
     for (int axis = 0; axis < arguments_.map.ndim(); ++axis) {
-      const Overlap& overlap = own.overlaps[at(axis)][static_cast<std::size_t>(choice[at(axis)])];
-      other.coordinates[at(other_axis(axis))] = overlap.coordinate;
-      extents[at(other_axis(axis))] = overlap.extent;
-      box[at(axis)] = &overlap;
-      count *= overlap.count;
+      box[at(axis)] = &own.overlap(axis, choice);
+      extents[at(other_axis(axis))] = box[at(axis)]->extent;
+      pair.message.count *= box[at(axis)]->count;
     }
-    other.number = other_.cell_number(other.coordinates);
-    routes_.find_peers(sends_ ? own.cell : other, sends_ ? other : own.cell, own.slice, peers);
-    for (const ReplicaPeer& peer : peers) {
-      if (peer.rank == arguments_.rank && !with_self_) continue;
-      CellPair& pair = pairs_.emplace_back();
-      pair.message.peer = peer.rank;
-      pair.message.count = count;
-      pair.message.turn = peer.turn;
-      pair.source_cell = sends_ ? own.cell.number : other.number;
-      pair.target_cell = sends_ ? other.number : own.cell.number;
-      if (!arguments_.with_blocks) continue;
-      const CellLayout layout = cell_layout(other_, other, extents, find(other_layouts_, peer.rank));
-      append_blocks(box, arguments_.map, sends_ ? own.layout : layout, sends_ ? layout : own.layout,
-                    pair.message.blocks);
-    }
+    pair.message.peer = peer.rank;
+    pair.message.turn = peer.turn;
+    pair.source_cell = sends_ ? own.cell.number : other.number;
+    pair.target_cell = sends_ ? other.number : own.cell.number;
+    if (!arguments_.with_blocks) return;
+    const CellLayout layout = cell_layout(other_, other, extents, find(other_layouts_, peer.rank));
+    append_blocks(box, arguments_.map, sends_ ? own.layout : layout, sends_ ? layout : own.layout, pair.message.blocks);
   }
 
   /// Joins the pairs of each peer to one message, in an order that is equal on both sides.
@@ -239,7 +309,8 @@ class Collector {
       return std::tie(a.message.peer, a.source_cell, a.target_cell) <
              std::tie(b.message.peer, b.source_cell, b.target_cell);
     };
-    if (!std::is_sorted(pairs_.begin(), pairs_.end(), before)) std::sort(pairs_.begin(), pairs_.end(), before);
+    if (!std::is_sorted(pairs_.begin(), pairs_.end(), before))
+      std::stable_sort(pairs_.begin(), pairs_.end(), before);  // parts of a pair stay in order
     std::vector<Message> messages;
     for (CellPair& pair : pairs_) {
       if (messages.empty() || messages.back().peer != pair.message.peer) {
@@ -259,6 +330,7 @@ class Collector {
   const Layouts *own_layouts_, *other_layouts_;
   const ReplicaRoutes routes_;
   std::vector<CellPair> pairs_;
+  std::vector<ReplicaPeer> peers_;  // of the pair that is added
 };
 
 }  // namespace

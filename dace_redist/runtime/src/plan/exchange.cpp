@@ -159,7 +159,7 @@ void Exchange::make(bool node_memory) {
   }
   const TensorProblem& first = problems_.front();
   if (policy_.kind == ReplicaPolicy::all)  // one transport reduces partial results, in order
-    node_memory = node_memory && link_.topology.one_node() && !first.source.tiled() && !first.target.tiled() &&
+    node_memory = node_memory && link_.topology.one_node() && first.source.blocked() && first.target.blocked() &&
                   !(strategy_.sums && is_small_sum(first));
   routes_ = make_routes(strategy_, link_, messages, node_memory);
 }

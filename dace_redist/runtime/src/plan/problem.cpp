@@ -43,6 +43,8 @@ std::vector<NamedList> lists_of(const Encoding& encoding) {
   const NamedList kind{"kind", 1}, dimensions{"number of dimensions", 1}, shape{"shape[", ndim};
   if (encoding[0] == tiled_kind)
     return {kind, dimensions, shape, {"tile[", ndim}, {"owner of tile[", size - 2 - 2 * ndim}};
+  if (encoding[0] == boxed_kind)
+    return {kind, dimensions, shape, {"number of boxes", 1}, {"number of the list of boxes[", size - 3 - ndim}};
   const Index axes = encoding[2];
   return {kind,
           dimensions,
@@ -123,6 +125,9 @@ void check_problem(const Problem& problem, int ranks) {
     const ElementOperation& operation = tensor.operation;
     if (operation.reduction != Reduction::none && operation.reduction != Reduction::sum && operation.beta != 0.0)
       throw Error("beta other than 0 requires op=\"sum\"");
+    if (operation.reduction != Reduction::none && tensor.source.boxed())
+      throw Error(
+          "op reduces the replicas of blocks, but the source is in boxes: these are replicas where they overlap");
     for (const Distribution* distribution : {&tensor.source, &tensor.target})
       if (distribution->ranks_needed() > ranks)
         throw Error(text("the ", distribution->name(), " distribution names ranks up to ",
@@ -133,7 +138,9 @@ void check_problem(const Problem& problem, int ranks) {
 }
 
 LocalLayout local_layout(const Distribution& distribution, const LocalArray& array, Index rank, const char* side) {
-  const std::vector<Index> needed = distribution.local_shape(rank);
+  std::vector<Index> needed = distribution.local_shape(rank);
+  if (distribution.boxed() && array.shape.size() == 1)  // one box may lie in an array of one dimension, too
+    needed = {checked_product(needed, "box")};
   if (array.shape.empty() && array.strides.empty()) return {};
   if (std::count(needed.begin(), needed.end(), 0) > 0) return {};
   LocalLayout layout{array.strides};

@@ -1,0 +1,138 @@
+"""Distributions in boxes: :class:`BoxDistribution`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dace_redist.planned_distribution import PlannedDistribution, integers
+
+_BOXED = 2
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BoxDistribution(PlannedDistribution):
+    """
+    Any set of boxes of a tensor, each with an owner.
+
+    The local array of a rank that owns one box has the shape of the box. Of a rank that owns several, it is
+    one-dimensional: its boxes in the order of the list, each in C order. Elements that several boxes hold are replicas:
+    of a source any of them is read, of a target all are written. Elements in no box are left out; a source must hold
+    all elements that the target needs.
+
+    :param shape: Global shape, in elements, each at least 0.
+    :param boxes: Offset and extent of each box: an array of shape ``(n, 2, len(shape))``, or a list of pairs. Extents
+        may be 0.
+    :param owners: Rank of each box.
+    :raises ValueError: If a box lies outside the tensor, an extent or owner is negative, or counts differ.
+    :raises TypeError: If something is no integer.
+    """
+
+    shape: tuple[int, ...]
+    boxes: npt.NDArray[np.int64]
+    owners: npt.NDArray[np.int64]
+
+    def __init__(self, shape: Sequence[int], boxes: npt.ArrayLike, owners: npt.ArrayLike) -> None:
+        shape = integers("shape", shape)
+        if not all(isinstance(extent, int) for extent in shape):
+            raise TypeError(f"BoxDistribution: shape must be numbers, got {shape}")
+        ndim, ranks = len(shape), _whole_numbers("owners", owners)
+        if ranks.ndim != 1:
+            raise ValueError(f"BoxDistribution: owners must be a list of one rank per box, got shape {ranks.shape}")
+        given = _whole_numbers("boxes", boxes)
+        if given.shape != (len(ranks), 2, ndim) and (given.size or len(ranks) * ndim):
+            raise ValueError(
+                "BoxDistribution: boxes must have offset and extent of one box per owner, shape "
+                f"{(len(ranks), 2, ndim)}, got {given.shape}"
+            )
+        encoded = np.empty(3 + ndim + len(ranks) * (2 * ndim + 1), np.int64)
+        encoded[: 3 + ndim] = _BOXED, ndim, *shape, len(ranks)
+        rows = encoded[3 + ndim :].reshape(len(ranks), 2 * ndim + 1)
+        rows[:, 0], rows[:, 1:] = ranks, given.reshape(len(ranks), 2 * ndim)
+        self._set(encoded)
+
+    def _set(self, encoded: npt.NDArray[np.int64]) -> None:
+        """Set all fields; the boxes are views of the encoding, of which there may be many."""
+        encoded.setflags(write=False)
+        ndim, count = int(encoded[1]), int(encoded[2 + encoded[1]])
+        rows = encoded[3 + ndim :].reshape(count, 2 * ndim + 1)
+        fields = {"shape": tuple(encoded[2 : 2 + ndim].tolist()), "owners": rows[:, 0], "encoded_array": encoded}
+        for name, value in {**fields, "boxes": rows[:, 1:].reshape(count, 2, ndim)}.items():
+            object.__setattr__(self, name, value)  # the class is frozen
+        _ = self.core
+
+    @classmethod
+    def decoded(cls, encoded: Any) -> BoxDistribution:
+        """Return the distribution of an encoding, see ``distribution.hpp``; a ValueError if its length is wrong."""
+        numbers, made = np.array(encoded, np.int64), cls.__new__(cls)
+        ndim = int(numbers[1])
+        if not 0 <= ndim < len(numbers) - 2 or len(numbers) != 3 + ndim + numbers[2 + ndim] * (2 * ndim + 1):
+            raise ValueError(f"not an encoded distribution: {tuple(encoded[:8])}...")
+        made._set(numbers)
+        return made
+
+    @cached_property
+    def encoded(self) -> tuple[int, ...]:
+        """Numbers that describe the distribution, as C++ takes them (``distribution.hpp``)."""
+        return tuple(self.encoded_array.tolist())
+
+    @property
+    def is_symbolic(self) -> bool:
+        """False: boxes are numbers."""
+        return False
+
+    @cached_property
+    def in_lists(self) -> bool:
+        """True if a rank owns several boxes, so that its local array is one-dimensional."""
+        return len(np.unique(self.owners)) < len(self.owners)
+
+    @property
+    def largest_local_shape(self) -> tuple[int, ...]:
+        """Shape of an array that can hold any rank's part in a DaCe program, which has no arrays of 0 dimensions."""
+        extents = self.boxes[:, 1]
+        if self.in_lists or not len(self.owners):
+            return (int(np.bincount(self.owners, np.prod(extents, axis=1)).max(initial=0)),)
+        return tuple(extents.max(axis=0).tolist()) or (1,)
+
+    def boxes_of(self, rank: int) -> npt.NDArray[np.int64]:
+        """Return offset and extent of a rank's boxes, in the order of its local array: shape (n, 2, dimensions)."""
+        boxes: npt.NDArray[np.int64] = self.boxes[self.owners == rank]
+        return boxes
+
+    def local(self, array: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
+        """
+        Return a rank's part of the whole tensor, as a new C-order array of shape ``local_shape(rank)``.
+
+        :raises ValueError: If ``array`` has another shape.
+        """
+        self._check_global(array)
+        slices = [tuple(map(slice, offset, offset + extent)) for offset, extent in self.boxes_of(rank)]
+        if len(slices) == 1:
+            return np.array(array[slices[0]], order="C")
+        return np.concatenate([array[box].ravel() for box in slices]) if slices else np.empty(0, array.dtype)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BoxDistribution.decoded, (self.encoded_array,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BoxDistribution) and np.array_equal(self.encoded_array, other.encoded_array)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.encoded_array.tobytes())
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+def _whole_numbers(name: str, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Return integers as an array of 64 bits."""
+    numbers = np.asarray(values)
+    if numbers.size and not np.issubdtype(numbers.dtype, np.integer):  # of nothing, NumPy makes floats
+        raise TypeError(f"BoxDistribution: {name} must hold integers, got {numbers.dtype}")
+    return numbers.astype(np.int64, copy=False)
