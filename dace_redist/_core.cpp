@@ -126,7 +126,7 @@ Numbers block_begins(const dr::Distribution& distribution, int axis) {
   const dr::AxisSplit& split = axis_of(distribution, axis);
   Numbers begins;
   for (dr::Index j = 0; j < split.block_count() && split.block_begin(j) < split.extent; ++j)
-    begins.push_back(split.block_begin(j));
+    if (split.block_begin(j) < split.block_begin(j + 1)) begins.push_back(split.block_begin(j));
   return begins;
 }
 
@@ -338,6 +338,7 @@ PYBIND11_MODULE(_core, module) {
       .def("block_bounds", &block_bounds)
       .def("uniform_block", [](const dr::Distribution& self, int axis) { return axis_of(self, axis).uniform_block(); })
       .def("local_shape", &dr::Distribution::local_shape)
+      .def("largest_block", &dr::Distribution::largest_block)
       .def("owner", &dr::Distribution::owner)
       .def("global_index", &global_index)
       .def("tile_ranges", &cell_ranges);

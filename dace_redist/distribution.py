@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from dace_redist.planned_distribution import PlannedDistribution, Size, integers
 
 _BLOCKED, _TILED, _BOXED = 0, 1, 2
 _BLOCK_CODES = {"ceil": 0, "balanced": -1}
+_LENGTHS = -2
 _NONE = -1
 
 
@@ -36,6 +38,7 @@ class Distribution(PlannedDistribution):
         for each part, the first ``extent mod parts`` with one element more, as NumPy's ``array_split`` makes.
         ``"ceil"``: one block of ceil(extent / parts) elements for each part, the last may be short or empty, as DaCe
         and PyTorch have. An integer: elements per block; block-cyclic if it is less than ceil(extent / parts).
+        A sequence: the length of each part, at least 0, as dask's chunks.
     :param ranks: Communicator rank of each grid position in row-major order, each once (default 0, 1, 2, ...).
     :param pins: Per grid axis the only coordinate that takes part, or None for all: a sub-grid of a larger grid.
     :raises ValueError: If the numbers describe no distribution; says which one is wrong.
@@ -45,7 +48,7 @@ class Distribution(PlannedDistribution):
     shape: tuple[Size, ...]
     grid: tuple[Size, ...]
     dims: tuple[int | None, ...]
-    block: tuple[Size | str, ...]
+    block: tuple[Size | str | tuple[Size, ...], ...]
     ranks: tuple[int, ...] | None
     pins: tuple[Size | None, ...]
 
@@ -55,7 +58,7 @@ class Distribution(PlannedDistribution):
         grid: Sequence[Size],
         *,
         dims: Sequence[int | None] | None = None,
-        block: Sequence[Size | str | None] | str = "balanced",
+        block: Sequence[Size | str | Sequence[Size] | None] | str = "balanced",
         ranks: Sequence[int] | None = None,
         pins: Sequence[Size | None] | None = None,
     ) -> None:
@@ -72,8 +75,7 @@ class Distribution(PlannedDistribution):
         set_field("shape", shape)
         set_field("grid", grid)
         set_field("dims", integers("dims", dims, optional=True))
-        blocks = ("balanced" if b is None else b for b in block)
-        set_field("block", tuple(b if isinstance(b, str) else size("block", b) for b in blocks))
+        set_field("block", tuple(_block(f"block[{i}]", b) for i, b in enumerate(block)))
         set_field("ranks", None if ranks is None else integers("ranks", ranks))
         set_field("pins", integers("pins", [None] * len(grid) if pins is None else pins, optional=True))
         self._check()
@@ -83,27 +85,39 @@ class Distribution(PlannedDistribution):
             count, expected = len(getattr(self, name)), len(getattr(self, of))
             if count != expected:
                 raise ValueError(f"Distribution: {name} needs one entry per entry of {of} ({expected}), got {count}")
-        for i, block in enumerate(self.block):
-            if isinstance(block, str) and block not in _BLOCK_CODES:
-                raise ValueError(f'Distribution: block[{i}] must be "balanced", "ceil" or a number, got {block!r}')
-            if isinstance(block, int) and block < 1:
-                raise ValueError(f"Distribution: block[{i}] must be at least 1 element, got {block}")
         for i, dim in enumerate(self.dims):
             if dim is not None and not 0 <= dim < len(self.grid):
                 axes = f"axes 0 to {len(self.grid) - 1}" if self.grid else "no axes"
                 raise ValueError(f"Distribution: dims[{i}] is {dim}, but the process grid has {axes} (None: not split)")
+        self._check_blocks()
         if self.ranks == ():
             raise ValueError("Distribution: ranks is empty; leave it out for ranks 0, 1, 2, ...")
         if not self.is_symbolic:
             _ = self.core
 
+    def _check_blocks(self) -> None:
+        for i, (block, dim) in enumerate(zip(self.block, self.dims, strict=True)):
+            name = f"Distribution: block[{i}]"
+            if isinstance(block, str) and block not in _BLOCK_CODES:
+                raise ValueError(
+                    f'{name} must be "balanced", "ceil", a number or the length of each part, got {block!r}'
+                )
+            if isinstance(block, int) and block < 1:
+                raise ValueError(f"{name} must be at least 1 element, got {block}")
+            parts = 1 if dim is None else self.grid[dim]
+            if isinstance(block, tuple) and (not isinstance(parts, int) or len(block) != parts):
+                raise ValueError(f"{name} must have the lengths of {parts} parts, got {len(block)}: {block}")
+
     @cached_property
     def encoded(self) -> tuple[Size, ...]:
         """Numbers that describe the distribution, as C++ takes them (``distribution.hpp``)."""
-        block = tuple(_BLOCK_CODES[b] if isinstance(b, str) else b for b in self.block)
+        block = tuple(
+            _BLOCK_CODES[b] if isinstance(b, str) else _LENGTHS if isinstance(b, tuple) else b for b in self.block
+        )
+        lengths = (length for b in self.block if isinstance(b, tuple) for length in b)
         dims, pins = (tuple(_NONE if v is None else v for v in values) for values in (self.dims, self.pins))
         head, ranks = (_BLOCKED, len(self.shape), len(self.grid)), self.ranks or ()
-        return (*head, *self.shape, *self.grid, *dims, *block, *pins, len(ranks), *ranks)
+        return (*head, *self.shape, *self.grid, *dims, *block, *pins, len(ranks), *ranks, *lengths)
 
     @classmethod
     def split(cls, shape: Sequence[Size], axis: int, ranks: int | Sequence[int]) -> Distribution:
@@ -196,6 +210,14 @@ class Distribution(PlannedDistribution):
         return np.ascontiguousarray(array[np.ix_(*self.global_index(rank))])
 
 
+def _block(name: str, block: Any) -> Size | str | tuple[Size, ...]:
+    """Return the blocks of an axis: a word, a number or the lengths of all parts."""
+    if block is None or isinstance(block, str):
+        return block or "balanced"
+    listed = isinstance(block, Sequence | np.ndarray) and not isinstance(block, bytes)
+    return integers(name, block) if listed else size(name, block)
+
+
 def _grid_of(ranks: int | Sequence[int]) -> tuple[tuple[int, ...], Sequence[int] | None]:
     """Return the grid of one axis over ranks, and the ranks if they are named."""
     return ((len(ranks),), ranks) if isinstance(ranks, Sequence | np.ndarray) else ((ranks,), None)
@@ -283,11 +305,16 @@ def decode_distribution(encoded: Sequence[Size]) -> AnyDistribution:
         if len(items) <= cuts[-1]:
             raise ValueError(f"not an encoded distribution, which takes more than {cuts[-1]} numbers: {tuple(items)}")
         shape, grid, dims, block, pins = (items[a:b] for a, b in zip(cuts, cuts[1:], strict=False))
-        names = {code: name for name, code in _BLOCK_CODES.items()}
-        blocks = [names.get(b, b) if isinstance(b, int) else b for b in block]
+        after_ranks = cuts[-1] + 1 + items[cuts[-1]]
+        ranks, lengths = items[cuts[-1] + 1 : after_ranks], iter(items[after_ranks:])
+        names: dict[Any, Any] = {code: name for name, code in _BLOCK_CODES.items()}
         dims, pins = ([None if v == _NONE else v for v in values] for values in (dims, pins))
-        ranks = items[cuts[-1] + 1 :] or None
-        return Distribution(shape, grid, dims=dims, block=blocks, pins=pins, ranks=ranks)
+        for i, dim in enumerate(dims):
+            if block[i] == _LENGTHS:
+                block[i] = list(islice(lengths, 1 if dim is None else grid[dim]))
+            elif isinstance(block[i], int):
+                block[i] = names.get(block[i], block[i])
+        return Distribution(shape, grid, dims=dims, block=block, pins=pins, ranks=ranks or None)
     if len(items) > 1 and items[0] == _TILED:
         ndim = items[1]
         shape, tile, owners = items[2 : 2 + ndim], items[2 + ndim : 2 + 2 * ndim], items[2 + 2 * ndim :]

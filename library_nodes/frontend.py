@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import repeat
 from typing import Any
 
+import sympy
 from dace import dtypes, serialize, symbolic
 from dace.data.distributed import DistributedDescriptor, ProcessGrid
 from dace.frontend.common import op_repository
@@ -178,7 +179,7 @@ def largest_local_shape(distribution: AnyDistribution) -> tuple[Any, ...]:
     if isinstance(distribution, BoxDistribution):
         return distribution.largest_local_shape
     if not distribution.is_symbolic:
-        return distribution.local_shape(distribution.core.first_rank) or (1,)
+        return tuple(distribution.core.largest_block()) or (1,)
     return tuple(
         map(_largest_extent, distribution.shape, distribution.dims, distribution.block, repeat(distribution.grid))
     )
@@ -187,6 +188,8 @@ def largest_local_shape(distribution: AnyDistribution) -> tuple[Any, ...]:
 def _largest_extent(extent: Any, dim: int | None, block: Any, grid: tuple[Any, ...]) -> Any:
     if dim is None:
         return extent
+    if isinstance(block, tuple):
+        return sympy.Max(*block)
     if isinstance(block, str):
         return symbolic.int_ceil(extent, grid[dim])
     return symbolic.int_ceil(symbolic.int_ceil(extent, block), grid[dim]) * block

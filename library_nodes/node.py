@@ -214,7 +214,7 @@ class DistributedNode(RedistNode, CommNode):
             )
 
     def _validate_local(self, side: str, distribution: AnyDistribution, subset: Any) -> None:
-        """Check that the array holds the part of the first rank, which is the largest."""
+        """Check that the array holds the part of any rank."""
         ndim = local_ndim(distribution)
         extents = [extent for extent, _ in dimensions_of(subset, [1] * subset.dims(), ndim)]
         if len(extents) != ndim:
@@ -224,11 +224,10 @@ class DistributedNode(RedistNode, CommNode):
             )
         if distribution.is_symbolic or not isinstance(distribution, Distribution):
             return
-        first = distribution.core.first_rank
-        needed = distribution.local_shape(first) or (1,)  # DaCe has no arrays of 0 dimensions
+        needed = tuple(distribution.core.largest_block()) or (1,)  # DaCe has no arrays of 0 dimensions
         if any(simplified(have - need).is_negative for have, need in zip(extents, needed, strict=True)):
             raise ValueError(
-                f"{self.title}: the local {side} has shape {tuple(extents)}, but rank {first} owns {needed} of it"
+                f"{self.title}: the local {side} has shape {tuple(extents)}, but the largest part of a rank is {needed}"
             )
 
 

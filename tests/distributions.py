@@ -44,6 +44,13 @@ shapes = st.one_of(
 )
 
 
+def blocks(extent: int, parts: int) -> st.SearchStrategy[Any]:
+    """Blocks of one axis: balanced, as large as possible, of some size, or parts of any length, also of 0."""
+    cuts = st.lists(st.integers(0, extent), min_size=parts - 1, max_size=parts - 1).map(sorted)
+    lengths = cuts.map(lambda cuts: tuple(np.diff([0, *cuts, extent]).tolist()))
+    return st.one_of(st.none(), st.just("ceil"), st.integers(1, extent or 2), lengths)
+
+
 @st.composite
 def blocked(draw: st.DrawFn, shape: tuple[int, ...], ranks: int = 16) -> Distribution:
     """Draw blocks of any kind over any of the ranks, with dimensions that are not split, replicas and pins."""
@@ -52,7 +59,7 @@ def blocked(draw: st.DrawFn, shape: tuple[int, ...], ranks: int = 16) -> Distrib
         grid.append(draw(st.integers(1, min(7, ranks // math.prod(grid)))))
     padded = [*draw(st.permutations(range(len(grid)))), *[None] * len(shape)][: len(shape)]
     dims = [axis if axis is None or draw(st.booleans()) else None for axis in draw(st.permutations(padded))]
-    block = [draw(st.one_of(st.none(), st.just("ceil"), st.integers(1, extent or 2))) for extent in shape]
+    block = [draw(blocks(n, 1 if axis is None else grid[axis])) for n, axis in zip(shape, dims, strict=True)]
     pins = [None if g in dims or draw(st.booleans()) else draw(st.integers(0, p - 1)) for g, p in enumerate(grid)]
     size = math.prod(grid)
     chosen = draw(st.one_of(st.none(), st.permutations(range(ranks)).map(lambda order: order[:size])))
@@ -145,8 +152,9 @@ def coordinate(distribution, axis, index):
     extent, parts = distribution.shape[axis], 1 if dim is None else distribution.grid[dim]
     if block == "balanced":
         quotient, longer = divmod(extent, parts)
-        lengths = [quotient + 1] * longer + [quotient] * (parts - longer)
-        return next(part for part in range(parts) if index < sum(lengths[: part + 1]))
+        block = (quotient + 1,) * longer + (quotient,) * (parts - longer)
+    if isinstance(block, tuple):
+        return next(part for part in range(parts) if index < sum(block[: part + 1]))
     return index // (-(-extent // parts) if block == "ceil" else block) % parts
 
 

@@ -36,7 +36,10 @@ def spread(lengths: Quantiles, itemsize: int) -> str:
 def block_shape(distribution: Distribution) -> tuple[int | str, ...]:
     """Return the elements per block and dimension; where nothing is split the whole extent."""
     lengths = map(distribution.core.uniform_block, range(len(distribution.shape)))
-    return tuple("balanced" if length < 0 else length for length in lengths)
+    return tuple(
+        length if length >= 0 else f"{min(block)} to {max(block)}" if isinstance(block, tuple) else "balanced"
+        for length, block in zip(lengths, distribution.block, strict=True)
+    )
 
 
 def _joined(values: Any) -> str:

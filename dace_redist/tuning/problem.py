@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -92,12 +93,12 @@ def canonical(distribution: AnyDistribution) -> AnyDistribution:
     """
     Return the one form of all distributions in which every rank holds the same elements in the same order.
 
-    Grid axes of one coordinate are left out, blocks are numbers where they are of one size, and ranks are left out
-    where they count up from 0. Tiles stay as they are.
+    Grid axes of one coordinate are left out, blocks are numbers where they are of one size, lengths of parts are left
+    out where they are balanced, and ranks where they count up from 0. Tiles stay as they are.
     """
     if not isinstance(distribution, Distribution):
         return distribution
-    lengths = map(distribution.core.uniform_block, range(len(distribution.shape)))  # a symbol is an error here
+    blocks = map(_canonical_block, repeat(distribution), range(len(distribution.shape)))
     kept = [axis for axis, extent in enumerate(distribution.grid) if extent > 1]
     number = {axis: position for position, axis in enumerate(kept)}
     size = math.prod(distribution.grid)
@@ -105,7 +106,20 @@ def canonical(distribution: AnyDistribution) -> AnyDistribution:
         distribution.shape,
         [distribution.grid[axis] for axis in kept] or [1],
         dims=[None if dim is None else number.get(dim) for dim in distribution.dims],
-        block=["balanced" if length < 0 else length or "ceil" for length in lengths],
+        block=list(blocks),
         ranks=None if distribution.ranks == tuple(range(size)) else distribution.ranks,
         pins=[distribution.pins[axis] for axis in kept] or [None],
     )
+
+
+def _canonical_block(distribution: Distribution, axis: int) -> Any:
+    """Return elements per block, ``"balanced"``, or the lengths of parts."""
+    length, block = distribution.core.uniform_block(axis), distribution.block[axis]  # a symbol is an error here
+    if length >= 0:
+        return length or "ceil"
+    return "balanced" if not isinstance(block, tuple) or _is_balanced(block) else block
+
+
+def _is_balanced(lengths: tuple[int, ...]) -> bool:
+    quotient, longer = divmod(sum(lengths), len(lengths))
+    return all(length == quotient + (part < longer) for part, length in enumerate(lengths))

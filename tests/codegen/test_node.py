@@ -51,7 +51,7 @@ WRONG = {
     ),
     "input too small": (
         lambda: connected(Redistribute("wrong", ROWS, COLUMNS), (1, 8)),
-        "the local input has shape (1, 8), but rank 0 owns (2, 8) of it",
+        "the local input has shape (1, 8), but the largest part of a rank is (2, 8)",
     ),
     "dimensions of a local array": (
         lambda: connected(Redistribute("wrong", ROWS, COLUMNS), (16,)),

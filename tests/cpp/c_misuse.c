@@ -68,6 +68,18 @@ static void misuse_distributions(void) {
   EXPECT(dr_distribution_local_ndim(d, 0, &ndim), DR_SUCCESS, "");
   EXPECT(dr_distribution_local_count(d, 1, &count), DR_SUCCESS, "");
   if (ndim != 2 || count != 12) fprintf(stderr, "%d dimensions, %ld elements\n", ndim, (long)count), ++failures;
+  EXPECT(dr_distribution_free(&d), DR_SUCCESS, "");
+  const int64_t rows[] = {3, 1}, lengths[] = {DR_BLOCK_LENGTHS, DR_BLOCK_LENGTHS, 1, 0, 5, 4}, last[] = {5, 3};
+  const int64_t too_long[] = {DR_BLOCK_LENGTHS, 2, 1, 0, 6}, negative[] = {DR_BLOCK_LENGTHS, 2, 7, -1, 0};
+  EXPECT(dr_distribution_create_blocks(2, shape, 2, rows, NULL, too_long, NULL, &d), DR_ERROR_ARGUMENT,
+         "block[0]: the lengths of the parts must add up to shape[0], 6, got (1, 0, 6)");
+  EXPECT(dr_distribution_create_blocks(2, shape, 2, rows, NULL, negative, NULL, &d), DR_ERROR_ARGUMENT,
+         "block[0]: lengths of parts must be at least 0, got -1");
+  EXPECT(dr_distribution_create_blocks(2, shape, 2, rows, NULL, lengths, NULL, &d), DR_SUCCESS, "");
+  EXPECT(dr_distribution_local_count(d, 2, &count), DR_SUCCESS, "");
+  EXPECT(dr_distribution_owner(d, last, &rank), DR_SUCCESS, "");
+  if (count != 20 || rank != 2)
+    fprintf(stderr, "lengths: %ld elements, rank %ld\n", (long)count, (long)rank), ++failures;
   dr_distribution* copy = d;
   EXPECT(dr_distribution_free(&d), DR_SUCCESS, "");
   EXPECT(dr_distribution_free(&d), DR_ERROR_ARGUMENT, "is null");

@@ -44,6 +44,7 @@ struct Spec {
   bool tiled = false, boxed = false;
   Indices shape;
   Indices grid, dims, block, pins, ranks;  // of blocks, as in Encoding
+  std::vector<Indices> lengths;            // of parts, of axes with block -2
   Indices tile, owners;                    // tiled; owners also of boxes
   Indices offsets, extents;                // of boxes, one after another
 
@@ -58,6 +59,7 @@ struct Spec {
     if (!tiled) list.push_back(static_cast<Index>(ranks.size()));
     append(tiled ? tile : ranks);
     append(owners);
+    for (const Indices& part : lengths) append(part);
     return list;
   }
 
@@ -88,6 +90,12 @@ Index owner_along(const Spec& spec, std::size_t axis, Index g) {
               parts = spec.dims[axis] < 0 ? 1 : spec.grid[static_cast<std::size_t>(spec.dims[axis])];
   if (spec.block[axis] >= 0) return g / (spec.block[axis] > 0 ? spec.block[axis] : (n + parts - 1) / parts) % parts;
   Index coordinate = 0;
+  if (spec.block[axis] == block_lengths) {
+    const auto before = std::count(spec.block.begin(), spec.block.begin() + static_cast<std::ptrdiff_t>(axis), -2);
+    const Indices& lengths = spec.lengths[static_cast<std::size_t>(before)];
+    for (Index end = 0; (end += lengths[static_cast<std::size_t>(coordinate)]) <= g;) ++coordinate;
+    return coordinate;
+  }
   for (Index end = 0; (end += n / parts + (coordinate < n % parts ? 1 : 0)) <= g;) ++coordinate;
   return coordinate;
 }

@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "core/options.hpp"
@@ -72,7 +73,14 @@ Spec random_spec(Random& random, const Indices& shape, Index ranks, bool covers)
   const Indices chosen = random.permutation(axes + ndim);
   for (std::size_t i = 0; i < shape.size(); ++i) {
     spec.dims.push_back(chosen[i] < axes ? chosen[i] : -1);
-    spec.block.push_back(random.one_of<Index>({0, 0, -1, -1, 1, 2, 3, shape[i], Index{1} << 62}));
+    spec.block.push_back(random.one_of<Index>({0, 0, -1, -1, block_lengths, 1, 2, 3, shape[i], Index{1} << 62}));
+    if (spec.block.back() != block_lengths) continue;
+    Indices cuts(static_cast<std::size_t>(spec.dims[i] < 0 ? 1 : spec.grid[static_cast<std::size_t>(spec.dims[i])]));
+    for (Index& cut : cuts) cut = random.between(0, shape[i]);
+    cuts.back() = shape[i];
+    std::sort(cuts.begin(), cuts.end());
+    std::adjacent_difference(cuts.begin(), cuts.end(), cuts.begin());
+    spec.lengths.push_back(cuts);
   }
   for (Index g = 0; g < axes; ++g) {
     const bool named = std::find(spec.dims.begin(), spec.dims.end(), g) != spec.dims.end();

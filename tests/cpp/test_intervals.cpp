@@ -5,6 +5,7 @@
 /// not fit 64 bits. An overflow in a constant expression is an error of the compiler.
 
 #include <cstdio>
+#include <vector>
 
 #include "layout/intervals.hpp"
 
@@ -50,7 +51,27 @@ bool agrees(const AxisSplit& split) {
   return owned == split.extent;
 }
 
+/// All ways to cut an extent into parts of any length, also of 0.
+bool all_lengths_agree(Index extent, std::vector<Index> begins, Index parts) {
+  if (static_cast<Index>(begins.size()) == parts) {
+    begins.push_back(extent);
+    return agrees({extent, parts, 1, false, begins.data()});
+  }
+  for (Index begin = begins.back(); begin <= extent; ++begin) {
+    begins.push_back(begin);
+    if (!all_lengths_agree(extent, begins, parts)) return false;
+    begins.pop_back();
+  }
+  return true;
+}
+
 int main() {
+  for (Index extent = 0; extent < 6; ++extent)
+    for (Index parts = 1; parts < 5; ++parts)
+      if (!all_lengths_agree(extent, {0}, parts)) {
+        std::printf("lengths: extent %ld, %ld parts\n", long(extent), long(parts));
+        return 1;
+      }
   for (Index extent = 0; extent < 20; ++extent)
     for (Index parts = 1; parts < 8; ++parts)
       for (Index block = 0; block < 9; ++block) {

@@ -21,8 +21,14 @@ REFUSED = [
     ({"block": (1, 2, 3)}, r"block needs one entry per entry of shape \(2\), got 3"),
     ({"block": (0, 2)}, r"block\[0\] must be at least 1 element, got 0"),
     ({"block": (1, -1)}, r"block\[1\] must be at least 1 element, got -1"),
-    ({"block": ("equal", 2)}, r"block\[0\] must be \"balanced\", \"ceil\" or a number, got 'equal'"),
-    ({"block": "equal"}, r"block\[0\] must be \"balanced\", \"ceil\" or a number, got 'equal'"),
+    ({"block": ("equal", 2)}, r"block\[0\] must be \"balanced\", .* or the length of each part, got 'equal'"),
+    ({"block": "equal"}, r"block\[0\] must be \"balanced\", \"ceil\", a number or .*, got 'equal'"),
+    ({"block": ((4, 4, 0), 2)}, r"block\[0\] must have the lengths of 2 parts, got 3: \(4, 4, 0\)"),
+    ({"block": (2, (4, 5)), "dims": (0, None)}, r"block\[1\] must have the lengths of 1 parts, got 2"),
+    ({"block": ((4, 5), 2)}, r"block\[0\]: the lengths of the parts must add up to shape\[0\], 8, got \(4, 5\)"),
+    ({"block": ((4, 3), 2)}, r"must add up to shape\[0\], 8, got \(4, 3\)"),
+    ({"block": (2, (2**62, 2**63 - 1))}, r"must add up to shape\[1\], 9, got"),
+    ({"block": (2, (-1, 10))}, r"block\[1\]: lengths of parts must be at least 0, got -1"),
     ({"ranks": (0, 1, 2, 3, 4)}, r"process grid \(2, 2\) needs 4 ranks, got a list of 5"),
     ({"ranks": (0, 1, 2, 1)}, "rank 1 stands twice in the list of ranks"),
     ({"ranks": (0, 1, -2, 3)}, r"ranks\[2\] must not be negative, got -2"),
@@ -55,7 +61,7 @@ def test_sizes_are_integers(name, value):
             TiledDistribution((8,), (value,), [0])
 
 
-@pytest.mark.parametrize("value", [2.0, NAN, True, np.True_, b"2", [2]])
+@pytest.mark.parametrize("value", [2.0, NAN, True, np.True_, b"2", [2.0]])
 @pytest.mark.parametrize("name", ["dims", "block", "pins"])
 def test_other_numbers_are_integers(name, value):
     with pytest.raises(TypeError, match=rf"{name}.* must be an integer, got |{name} must be a sequence"):
@@ -153,7 +159,10 @@ ENCODED_REFUSED = [
     ([0, -1, 1], "0 to 16 dimensions"),
     ([0, 0, 0], "incomplete description"),
     ([0, 1, 5000], "0 to 1024 axes, got 5000"),
-    ([0, 1, 1, 8, 2, 0, -2, -1, 0], r"block\[0\] must be at least 1 element, got -2"),
+    ([0, 1, 1, 8, 2, 0, -3, -1, 0], r"block\[0\] must be at least 1 element, got -3"),
+    ([0, 1, 1, 8, 2, 0, -2, -1, 0, 8], "incomplete description"),
+    ([0, 1, 1, 8, 2, 0, -2, -1, 0, 4, 4, 0], "incomplete description"),
+    ([0, 1, 1, 8, 2, 0, -2, -1, -5, 4, 4], "incomplete description"),
     ([1, 2, 8], "incomplete description"),
     ([1, 1, -1, 1], r"shape\[0\] must be at least 0, got -1"),
     ([1, 1, 8, 0], r"tile\[0\] must be at least 1 element, got 0"),
@@ -187,6 +196,11 @@ def test_different_shapes_are_refused():
 def test_symbols_wait_for_the_program():
     sympy = pytest.importorskip("sympy")
     n, p = sympy.symbols("N P", positive=True, integer=True)
+    for block in (n // p, None), (None, (n, 9 - n)), (None, (4, 5)):
+        made = Distribution((n, sympy.Integer(9)), (p, 2), block=block)
+        assert decode_distribution(made.encoded) == made
+    with pytest.raises(ValueError, match=r"block\[0\] must have the lengths of P parts, got 2"):
+        Distribution((n,), (p,), block=[(4, 5)])
     made = Distribution((n, sympy.Integer(9)), (p, 2), block=(n // p, None))
     assert made.is_symbolic
     assert made.shape[1] == 9

@@ -67,9 +67,11 @@ typedef struct dr_problem {
 
 /** Value for an axis in `axes` that is not split. */
 #define DR_NOT_SPLIT (-1)
-/** Values for an axis in `block`: one block of ceil(extent / parts) each; one block each, the first get one more. */
+/** Values for an axis in `block`: one block of ceil(extent / parts) each; one block each, the first get one more; parts
+ *  of given lengths. */
 #define DR_BLOCK_CEIL 0
 #define DR_BLOCK_BALANCED (-1)
+#define DR_BLOCK_LENGTHS (-2)
 
 /** Text of the last error of the calling thread, valid until its next call of this library; never null. */
 DR_API const char *dr_error(void);
@@ -78,14 +80,15 @@ DR_API const char *dr_error(void);
 DR_API const char *dr_version(void);
 
 /**
- * A tensor cut into blocks over a process grid: uniform, balanced or block-cyclic.
+ * A tensor cut into blocks over a process grid: uniform, balanced, block-cyclic or of any length.
  *
  * \param ndim, shape  global shape of the tensor.
  * \param grid_ndim, grid  shape of the process grid, whose ranks are row-major.
  * \param axes  [ndim] the grid axis over which each tensor axis is split, or DR_NOT_SPLIT; null: axis i over grid axis
  *     i. A grid axis that none names holds replicas.
  * \param block  [ndim] elements per block, DR_BLOCK_BALANCED or DR_BLOCK_CEIL; fewer than ceil(extent / parts):
- *     block-cyclic. Null: DR_BLOCK_BALANCED.
+ *     block-cyclic. Null: DR_BLOCK_BALANCED. After these entries follow, for each axis with DR_BLOCK_LENGTHS in turn,
+ *     the lengths of its parts, one for each coordinate of its grid axis: {DR_BLOCK_LENGTHS, DR_BLOCK_CEIL, 3, 4, 5}.
  * \param ranks  [product of grid] the rank of each grid position; null: 0, 1, 2, ...
  */
 DR_API int dr_distribution_create_blocks(int ndim, const int64_t *shape, int grid_ndim, const int64_t *grid,

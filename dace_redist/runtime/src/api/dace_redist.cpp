@@ -141,6 +141,14 @@ int dr_distribution_create_blocks(int ndim, const int64_t* shape, int grid_ndim,
     const Index positions = checked_product({grid, grid + grid_ndim}, "process grid");
     encoding.push_back(ranks ? positions : 0);
     if (ranks) append(ranks, positions);
+    const std::int64_t* lengths = block + ndim;
+    for (int i = 0; block && i < ndim; ++i) {
+      if (block[i] != block_lengths) continue;
+      const int axis = axes ? axes[i] : i < grid_ndim ? i : DR_NOT_SPLIT;
+      const Index parts = axis >= 0 && axis < grid_ndim ? grid[axis] : 1;
+      append(lengths, parts);
+      lengths += parts;
+    }
     *distribution = make_distribution(std::move(encoding));
   });
 }

@@ -52,12 +52,20 @@ void Distribution::Data::read_blocked(std::size_t ndim) {
       fail(text("grid axis ", g, " is pinned to coordinate ", pins[g], " but has ", sizes[g], " coordinates"));
   }
   ranks_needed = set_grid(sizes, "process grid");
+  const std::size_t ranks_at = pins_at + grid_ndim, after_ranks = encoding.size() - ranks_at - 1;
+  if (encoding[ranks_at] < 0 || encoding[ranks_at] > static_cast<Index>(after_ranks)) fail("incomplete description");
+  std::size_t lengths_at = ranks_at + 1 + static_cast<std::size_t>(encoding[ranks_at]);
   axes.reserve(ndim);
-  for (std::size_t i = 0; i < ndim; ++i)
+  for (std::size_t i = 0; i < ndim; ++i) {
     read_axis(i, encoding[shape_at + i], encoding[dims_at + i], encoding[block_at + i]);
+    if (encoding[block_at + i] != block_lengths) continue;
+    axes[i].begins = read_lengths(i, lengths_at);
+    lengths_at += static_cast<std::size_t>(axes[i].parts);
+  }
+  if (lengths_at != encoding.size()) fail("incomplete description");
   checked_product(numbers(shape_at, grid_at), "shape", name);
   for (std::size_t g = 0; g < grid_ndim; ++g) pin_or_replicate(g, pins[g]);
-  read_ranks(pins_at + grid_ndim);
+  read_ranks(ranks_at);
 }
 
 void Distribution::Data::read_axis(std::size_t axis, Index extent, Index grid_axis, Index block) {
@@ -68,11 +76,29 @@ void Distribution::Data::read_axis(std::size_t axis, Index extent, Index grid_ax
   for (std::size_t other = 0; other < axis; ++other)
     if (grid_axis >= 0 && grid_axes[other] == grid_axis)
       fail(text("grid axis ", grid_axis, " is used twice: by tensor axes ", other, " and ", axis));
-  if (block < -1) fail(text("block[", axis, "] must be at least 1 element, got ", block));
+  if (block < block_lengths) fail(text("block[", axis, "] must be at least 1 element, got ", block));
   grid_axes[axis] = static_cast<int>(grid_axis);
   const Index parts = grid_axis < 0 ? 1 : grid[static_cast<std::size_t>(grid_axis)].size;
   const Index elements = block > 0 ? std::min(block, extent) : ceil_div(extent, parts);
   axes.push_back({extent, parts, std::max<Index>(elements, 1), block == -1});
+}
+
+/// The begins of the parts of an axis, whose lengths stand at a position of the encoding.
+const Index* Distribution::Data::read_lengths(std::size_t axis, std::size_t at) {
+  const Index extent = axes[axis].extent, parts = axes[axis].parts;
+  if (parts > static_cast<Index>(encoding.size() - at)) fail("incomplete description");
+  const std::vector<Index> lengths = numbers(at, at + static_cast<std::size_t>(parts));
+  std::vector<Index>& sums = begins.emplace_back(1, 0);
+  bool fits = true;
+  for (const Index length : lengths) {
+    if (length < 0) fail(text("block[", axis, "]: lengths of parts must be at least 0, got ", length));
+    fits = fits && length <= extent - sums.back();
+    if (fits) sums.push_back(sums.back() + length);
+  }
+  if (!fits || sums.back() != extent)
+    fail(text("block[", axis, "]: the lengths of the parts must add up to shape[", axis, "], ", extent, ", got ",
+              tuple_text(lengths)));
+  return sums.data();
 }
 
 void Distribution::Data::pin_or_replicate(std::size_t grid_axis, Index pin) {
@@ -88,9 +114,8 @@ void Distribution::Data::pin_or_replicate(std::size_t grid_axis, Index pin) {
 
 void Distribution::Data::read_ranks(std::size_t at) {
   const Index count = encoding[at];
-  if (encoding.size() != at + 1 + static_cast<std::size_t>(count)) fail("incomplete description");
   if (count == 0) return;
-  ranks = numbers(at + 1, encoding.size());
+  ranks = numbers(at + 1, at + 1 + static_cast<std::size_t>(count));
   if (count != ranks_needed)
     fail(text("process grid ", tuple_text(numbers(3 + axes.size(), 3 + axes.size() + grid.size())), " needs ",
               ranks_needed, " ranks, got a list of ", count));
@@ -270,6 +295,12 @@ std::vector<Index> Distribution::local_shape(Index rank) const {
   if (blocked() || (boxed() && own.size() == 1)) return cell_shape(own[0]);
   if (own.empty()) return {0};
   return {cell_offset(own.back()) + checked_product(cell_shape(own.back()), "tile")};
+}
+
+std::vector<Index> Distribution::largest_block() const {
+  std::vector<Index> extents;
+  for (const AxisSplit& axis : axes()) extents.push_back(axis.longest());
+  return extents;
 }
 
 Index Distribution::owner(const std::vector<Index>& index) const {

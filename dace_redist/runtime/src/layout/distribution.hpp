@@ -23,9 +23,10 @@ namespace dace_redist {
 /// A distribution as plain numbers: how Python, generated code and other ranks hand it over.
 ///
 /// Blocked: 0, ndim, grid_ndim, shape[ndim], grid[grid_ndim], dims[ndim], block[ndim], pins[grid_ndim], nranks,
-/// ranks[nranks]. dims: grid axis of each tensor axis, -1 if not split. block: elements per block, 0 for
-/// ceil(extent / parts), -1 for balanced. pins: the one coordinate of a grid axis that takes part, -1 for all
-/// (an axis that is neither named by dims nor pinned holds replicas). nranks: 0 for ranks 0, 1, 2, ...
+/// ranks[nranks], lengths. dims: grid axis of each tensor axis, -1 if not split. block: elements per block, 0 for
+/// ceil(extent / parts), -1 for balanced, -2 for parts whose lengths stand at the end, axis after axis. pins: the one
+/// coordinate of a grid axis that takes part, -1 for all (an axis that is neither named by dims nor pinned holds
+/// replicas). nranks: 0 for ranks 0, 1, 2, ...
 ///
 /// Tiled: 1, ndim, shape[ndim], tile[ndim], owner of each tile in row-major order.
 ///
@@ -33,6 +34,8 @@ namespace dace_redist {
 using Encoding = std::vector<Index>;
 
 inline constexpr Index blocked_kind = 0, tiled_kind = 1, boxed_kind = 2;
+/// Code of a block whose parts have lengths of their own.
+inline constexpr Index block_lengths = -2;
 
 /// One cell of a distribution: the product of one interval sequence per dimension.
 struct Cell {
@@ -92,6 +95,8 @@ class DR_API Distribution {
   /// the rank owns one. Ranks outside the grid have zeros; for a tensor of 0 dimensions they have (0,), since () is the
   /// shape of one element.
   std::vector<Index> local_shape(Index rank) const;
+  /// Extents that hold the block of any rank, per dimension of the tensor.
+  std::vector<Index> largest_block() const;
   /// The rank that owns an element; the first one of several replicas; -1 if no box holds it.
   Index owner(const std::vector<Index>& index) const;
 
@@ -106,6 +111,7 @@ class DR_API Distribution {
     Data(Encoding numbers, const std::string& owner);
     void read_blocked(std::size_t ndim);
     void read_axis(std::size_t axis, Index extent, Index grid_axis, Index block);
+    const Index* read_lengths(std::size_t axis, std::size_t at);
     void pin_or_replicate(std::size_t grid_axis, Index pin);
     void read_ranks(std::size_t at);
     void read_tiled(std::size_t ndim);
@@ -118,10 +124,11 @@ class DR_API Distribution {
     Encoding encoding;
     std::string name;
     Index kind = blocked_kind;
-    std::vector<AxisSplit> axes;            // [ndim]
-    std::vector<GridAxis> grid;             // of processes, or of tiles
-    std::array<int, max_dims> grid_axes{};  // [ndim] grid axis of each tensor axis, -1: not split
-    Index pinned = 0;                       // position in the grid of the pinned coordinates
+    std::vector<AxisSplit> axes;             // [ndim]
+    std::vector<std::vector<Index>> begins;  // of axes whose parts have lengths
+    std::vector<GridAxis> grid;              // of processes, or of tiles
+    std::array<int, max_dims> grid_axes{};   // [ndim] grid axis of each tensor axis, -1: not split
+    Index pinned = 0;                        // position in the grid of the pinned coordinates
     Index replicas = 1, ranks_needed = 1;
     std::vector<Index> ranks;                        // [grid size] by position; empty: 0, 1, 2, ...; not of boxes
     std::vector<std::pair<Index, Index>> positions;  // of blocks in `ranks`, of boxes: (rank, position), ascending

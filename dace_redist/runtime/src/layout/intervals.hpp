@@ -46,21 +46,24 @@ struct Intervals {
 
 /// One dimension of `extent` indices, split over `parts` coordinates in blocks of `block` indices: block j belongs to
 /// coordinate j mod parts. `balanced`: one block per coordinate; the first `extent mod parts` blocks hold one index
-/// more. `block` is at least 1, also if the extent is 0.
+/// more. `begins`: one block per coordinate, of any length. `block` is at least 1, also if the extent is 0.
 ///
 /// No product overflows, for all extents, parts and blocks of 64 bits.
 struct AxisSplit {
   Index extent = 0, parts = 1, block = 1;
   bool balanced = false;
+  const Index* begins = nullptr;  // [parts + 1] ascending from 0 to the extent; must outlive the split
 
-  constexpr Index block_count() const { return balanced ? parts : ceil_div(extent, block); }
+  constexpr Index block_count() const { return balanced || begins ? parts : ceil_div(extent, block); }
   /// Begin of block j; `extent` for blocks past the last one.
   constexpr Index block_begin(Index j) const {
+    if (begins) return begins[std::min(j, parts)];
     if (!balanced) return j > extent / block ? extent : j * block;
     return j * (extent / parts) + std::min(j, extent % parts);
   }
   /// The block that holds a global index.
   constexpr Index block_of(Index global) const {
+    if (begins) return std::upper_bound(begins, begins + parts, global) - begins - 1;
     if (!balanced) return global / block;
     const Index quotient = extent / parts, longer = extent % parts, edge = longer * (quotient + 1);
     return global < edge ? global / (quotient + 1) : longer + (global - edge) / quotient;
@@ -69,9 +72,16 @@ struct AxisSplit {
   /// Elements per block if all blocks but the last have equal lengths (0 for an extent of 0); else -1.
   constexpr Index uniform_block() const {
     if (parts == 1) return extent;
+    if (begins) return uniform_length();
     if (!balanced) return std::min(block, extent);
     const Index longer = extent % parts;
     return longer == 0 || longer == parts - 1 || extent < parts ? ceil_div(extent, parts) : -1;
+  }
+  /// Most indices of a coordinate.
+  constexpr Index longest() const {
+    Index most = intervals(0).size();
+    for (Index j = 1; begins && j < parts; ++j) most = std::max(most, begins[j + 1] - begins[j]);
+    return most;
   }
   /// The indices of a coordinate.
   constexpr Intervals intervals(Index coordinate) const {
@@ -85,6 +95,14 @@ struct AxisSplit {
     }
     const Index count = (blocks - 1 - coordinate) / parts + 1, last = coordinate + (count - 1) * parts;
     return {begin, block, block * parts, count, block_begin(last + 1)};
+  }
+
+ private:
+  constexpr Index uniform_length() const {
+    const AxisSplit uniform{extent, parts, std::max<Index>(begins[1], 1)};
+    for (Index j = 1; j <= parts; ++j)
+      if (begins[j] != uniform.block_begin(j)) return -1;
+    return begins[1];
   }
 };
 

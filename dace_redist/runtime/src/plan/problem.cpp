@@ -45,7 +45,7 @@ std::vector<NamedList> lists_of(const Encoding& encoding) {
     return {kind, dimensions, shape, {"tile[", ndim}, {"owner of tile[", size - 2 - 2 * ndim}};
   if (encoding[0] == boxed_kind)
     return {kind, dimensions, shape, {"number of boxes", 1}, {"number of the list of boxes[", size - 3 - ndim}};
-  const Index axes = encoding[2];
+  const Index axes = encoding[2], ranks = encoding[static_cast<std::size_t>(3 + 3 * ndim + 2 * axes)];
   return {kind,
           dimensions,
           {"number of grid axes", 1},
@@ -55,7 +55,8 @@ std::vector<NamedList> lists_of(const Encoding& encoding) {
           {"block[", ndim},
           {"pins[", axes},
           {"number of ranks", 1},
-          {"ranks[", size - 4 - 3 * ndim - 2 * axes}};
+          {"ranks[", ranks},
+          {"lengths of parts[", size - 4 - 3 * ndim - 2 * axes - ranks}};
 }
 
 /// The lists of an encoded IndexMap, which may be wrong: axes only, or axes and region.
