@@ -183,7 +183,9 @@ class Message:
 @dataclasses.dataclass(frozen=True, eq=False)
 class MessageArrays:
     """
-    Messages of one rank as NumPy arrays of 64-bit integers; offsets and strides in elements, of local arrays in C order.
+    Messages of one rank as NumPy arrays of 64-bit integers.
+
+    Offsets and strides are in elements, of local arrays in C order.
 
     Message ``m`` is made of the blocks ``first_block[m]`` to ``first_block[m + 1] - 1``, one after another, each in
     row-major order of its counts. Both ranks of a message have its blocks in one order. Blocks with fewer dimensions

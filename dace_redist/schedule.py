@@ -118,12 +118,10 @@ class Schedule:
 
     def arrays(self, rank: int, with_blocks: bool = True) -> RankArrays:
         """
-        Return the messages of a rank as NumPy arrays, for a transport of your own; needs no MPI.
+        Return the messages of a rank as NumPy arrays, for a transport other than MPI.
 
-        :param rank: Rank that sends, receives and keeps them.
         :param with_blocks: False to plan peers and elements only.
-        :raises TypeError: If the rank is not an integer.
-        :raises ValueError: If the rank is negative.
+        :raises ValueError: If the rank is negative; a TypeError if it is not an integer.
         """
         if isinstance(rank, (bool, np.bool_)) or not isinstance(rank, (int, np.integer)):
             raise TypeError(f"Schedule: a rank is an integer, got {rank!r}")
@@ -132,6 +130,16 @@ class Schedule:
         where = self.source.core, self.target.core, operator.index(rank), with_blocks, self.transform.encoded
         parts = _core.rank_schedule(*where, self.reduces, self._shared_bytes)
         return RankArrays(*(MessageArrays(*part) for part in parts))
+
+    def inverse(self) -> Schedule:
+        """Return the schedule of the way back, see :meth:`Plan.inverse`."""
+        return schedule(self.target, self.source, **self.transform.inverse())
+
+    def adjoint(self, *, source_partial: bool = True, target_partial: bool = True) -> Schedule:
+        """Return the schedule of the adjoint, see :meth:`Plan.adjoint`."""
+        shares = self.source.core.replicas if source_partial and not self.reduces else 1
+        reduces = target_partial and self.target.core.replicas > 1
+        return schedule(self.target, self.source, **self.transform.adjoint(shares, reduces))
 
     @cached_property
     def totals(self) -> Totals:

@@ -174,12 +174,32 @@ class Transform:
         """
         if (self.alpha, self.beta, self.op) != (1, 0, None):
             raise ValueError(f"inverse: elements are not only moved and converted, but computed: {self.operation_text}")
+        return {**self._way_back(), "conj": self.conj}
+
+    def adjoint(self, shares: int, reduces: bool) -> dict[str, Any]:
+        """
+        Return the arguments of the conjugate transpose, with respect to the real part of the inner product.
+
+        :param shares: Replicas of the source that get an equal share each; 1: each gets all.
+        :param reduces: True if the replicas of the target are partial sums.
+        :raises ValueError: If the redistribution is not linear.
+        """
+        if self.op not in (None, "sum") or self.beta != 0:
+            raise ValueError(
+                f"adjoint: the redistribution must be linear in its source, got {self.operation_text}; plan it without "
+                'beta, and with no op but "sum"'
+            )
+        alpha = self.alpha if self.conj else self.alpha.conjugate()
+        return {**self._way_back(), "conj": self.conj, "alpha": alpha / shares, "op": "sum" if reduces else None}
+
+    def _way_back(self) -> dict[str, Any]:
+        """Return the arguments axes, region, dtype and target_dtype of the way back."""
         region = None
         if self.region is not None:
             source, target, shape = self.region
             region = target, source, tuple(shape[axis] for axis in self.source_axes)
         types = {"dtype": self.target_dtype, "target_dtype": self.dtype}
-        return {**types, "axes": self.axes and self.target_axes, "region": region, "conj": self.conj}
+        return {**types, "axes": self.axes and self.target_axes, "region": region}
 
     def check_on_gpu(self, source_on_gpu: bool, target_on_gpu: bool) -> None:
         """
