@@ -70,6 +70,11 @@ class PlannedDistribution:
         """Smallest size of a communicator that holds every rank named."""
         return int(self.core.ranks_needed)
 
+    @property
+    def replicas(self) -> Size:
+        """Number of ranks that hold each element; a ValueError if it differs between elements."""
+        return 1
+
     def local_shape(self, rank: int) -> tuple[int, ...]:
         """
         Return the shape of a rank's local array, in elements; one-dimensional for tiles and several boxes.

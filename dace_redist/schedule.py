@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from dace_redist import _core
 from dace_redist.distribution import AnyDistribution, BoxDistribution, check_distribution
 from dace_redist.messages import Message, MessageArrays, Quantiles, RankArrays, RunLengths, Totals
+from dace_redist.planned_distribution import size
 from dace_redist.transform import Transform
 
 #: Largest number of ranks for which :meth:`Schedule.volume_matrix` is made: 128 MiB.
@@ -63,11 +63,10 @@ class Schedule:
     @property
     def exchanges(self) -> int:
         """
-        Number of exchanges, one after another.
+        Number of exchanges, one after another: 1 but for a reduction, which has one for each partial result.
 
-        Where partial results are reduced, it is the number of them, and one more if replicas of the target each reduce
-        a share, which they then send each other. Ranks of one node reduce all partial results in one exchange where
-        their strategy goes through the memory of the node. Else it is one.
+        One more follows if replicas of the target reduce a share each, which they then send each other. Ranks of a node
+        whose strategy uses shared memory reduce all partial results in one exchange.
         """
         if not self.reduces:
             return 1
@@ -123,11 +122,9 @@ class Schedule:
         :param with_blocks: False to plan peers and elements only.
         :raises ValueError: If the rank is negative; a TypeError if it is not an integer.
         """
-        if isinstance(rank, (bool, np.bool_)) or not isinstance(rank, (int, np.integer)):
-            raise TypeError(f"Schedule: a rank is an integer, got {rank!r}")
-        if rank < 0:
-            raise ValueError(f"Schedule: a rank is at least 0, got {rank}")
-        where = self.source.core, self.target.core, operator.index(rank), with_blocks, self.transform.encoded
+        if size("rank", rank) < 0:
+            raise ValueError(f"rank must be at least 0, got {rank}")
+        where = self.source.core, self.target.core, int(rank), with_blocks, self.transform.encoded
         parts = _core.rank_schedule(*where, self.reduces, self._shared_bytes)
         return RankArrays(*(MessageArrays(*part) for part in parts))
 
@@ -137,8 +134,8 @@ class Schedule:
 
     def adjoint(self, *, source_partial: bool = True, target_partial: bool = True) -> Schedule:
         """Return the schedule of the adjoint, see :meth:`Plan.adjoint`."""
-        shares = self.source.core.replicas if source_partial and not self.reduces else 1
-        reduces = target_partial and self.target.core.replicas > 1
+        shares = self.source.replicas if source_partial and not self.reduces else 1
+        reduces = target_partial and self.target.replicas > 1
         return schedule(self.target, self.source, **self.transform.adjoint(shares, reduces))
 
     @cached_property

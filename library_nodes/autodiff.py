@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from dace.autodiff import AutoDiffException, BackwardContext, BackwardImplementation, BackwardResult
 from dace.registry import autoregister_params
 
-from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.library_nodes.node import COMMUNICATORS, INPUT, OUTPUT
 from dace_redist.library_nodes.redistribute import Redistribute
 
@@ -50,17 +48,9 @@ def adjoint_node(forward: Redistribute) -> Redistribute:
         forward.strategy,
         axes=back["axes"],
         region=back["region"],
-        alpha=forward.alpha if forward.op else forward.alpha * (1.0 / _replicas(source)),
+        alpha=forward.alpha if forward.op else forward.alpha * (1.0 / source.replicas),
         beta=1,
         conj=forward.conj,
-        op=None if _replicas(target) == 1 else "sum",
+        op=None if target.replicas == 1 else "sum",
         **forward.options,
     )
-
-
-def _replicas(distribution: AnyDistribution) -> Any:
-    """Return the number of replicas, which may be an expression of symbols."""
-    if not isinstance(distribution, Distribution):
-        return 1
-    axes = zip(distribution.grid, distribution.pins, strict=True)
-    return math.prod(parts for axis, (parts, pin) in enumerate(axes) if pin is None and axis not in distribution.dims)
