@@ -258,3 +258,14 @@ class RankArrays(NamedTuple):
     sends: MessageArrays
     receives: MessageArrays
     kept: MessageArrays
+
+    def messages(self, rank: int) -> tuple[list[Message], list[Message], Message]:
+        """Return the messages that the rank sends, receives and keeps."""
+        sends, receives, kept = (
+            zip(side.peers.tolist(), side.elements.tolist(), side.blocks(), strict=True) for side in self
+        )
+        return (
+            [Message(rank, *row) for row in sends],
+            [Message(peer, rank, *row) for peer, *row in receives],
+            next((Message(rank, *row) for row in kept), Message(rank, rank, 0, ())),
+        )

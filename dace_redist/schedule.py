@@ -106,14 +106,7 @@ class Schedule:
 
     def of_rank(self, rank: int) -> tuple[list[Message], list[Message], Message]:
         """Return the messages that a rank sends, receives and keeps; each method above plans all of them."""
-        sends, receives, kept = (
-            zip(side.peers.tolist(), side.elements.tolist(), side.blocks(), strict=True) for side in self.arrays(rank)
-        )
-        return (
-            [Message(rank, *row) for row in sends],
-            [Message(peer, rank, *row) for peer, *row in receives],
-            next((Message(rank, *row) for row in kept), Message(rank, rank, 0, ())),
-        )
+        return self.arrays(rank).messages(rank)
 
     def arrays(self, rank: int, with_blocks: bool = True) -> RankArrays:
         """
@@ -129,14 +122,16 @@ class Schedule:
         return RankArrays(*(MessageArrays(*part) for part in parts))
 
     def inverse(self) -> Schedule:
-        """Return the schedule of the way back, see :meth:`Plan.inverse`."""
-        return schedule(self.target, self.source, **self.transform.inverse())
+        """Return the schedule of the way back; errors as of :meth:`dace_redist.Plan.inverse`."""
+        return Schedule(self.target, self.source, self.transform.inverse(self.source.shape))
 
     def adjoint(self, *, source_partial: bool = True, target_partial: bool = True) -> Schedule:
-        """Return the schedule of the adjoint, see :meth:`Plan.adjoint`."""
+        """Return the schedule of the adjoint; see :meth:`dace_redist.Plan.adjoint`."""
+        if any(any(getattr(side, "halo", ())) for side in (self.source, self.target)):
+            raise ValueError("adjoint: gradients in a halo are not added: take distributions without halo")
         shares = self.source.replicas if source_partial and not self.reduces else 1
-        reduces = target_partial and self.target.replicas > 1
-        return schedule(self.target, self.source, **self.transform.adjoint(shares, reduces))
+        change = self.transform.adjoint(self.source.shape, shares, target_partial and self.target.replicas > 1)
+        return Schedule(self.target, self.source, change)
 
     @cached_property
     def totals(self) -> Totals:

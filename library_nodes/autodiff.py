@@ -35,19 +35,20 @@ def adjoint_node(forward: Redistribute) -> Redistribute:
     """
     source, target = forward.distributions()
     index_map = forward.index_map
-    if forward.nonblocking or forward.op not in ("", "sum") or forward.beta != 0 or not index_map.covers(target.shape):
+    linear = forward.beta == 0 and forward.op in ("", "sum")
+    if forward.nonblocking or not linear or getattr(forward, "reshape", ()) or not index_map.covers(target.shape):
         raise AutoDiffException(
-            f'{forward.title}: only a blocking node with beta=0, no op but "sum", and a region that covers the output '
-            "can be differentiated"
+            f'{forward.title}: only a blocking node with beta=0, no op but "sum", no reshape, and a region that covers '
+            "the output can be differentiated"
         )
-    back = index_map.inverse()
+    back = index_map.inverse(source.shape)
     return Redistribute(
         f"{forward.label}_backward",
         target,
         source,
         forward.strategy,
-        axes=back["axes"],
-        region=back["region"],
+        axes=back.axes,
+        region=back.region,
         alpha=forward.alpha if forward.op else forward.alpha * (1.0 / source.replicas),
         beta=1,
         conj=forward.conj,
