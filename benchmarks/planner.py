@@ -26,6 +26,7 @@ import numpy as np
 
 from dace_redist import _core
 from dace_redist.distribution import Distribution, TiledDistribution
+from dace_redist.messages import MessageArrays
 from dace_redist.relabelling import relabel
 
 GRIDS = {
@@ -73,8 +74,9 @@ def measure(kind: str, ranks: int, repetitions: int) -> dict[str, Any]:
     (source, target), parts = kept[0]
     plan = functools.partial(_core.rank_schedule, source.core, target.core, rank)
     seconds = statistics.median(timeit.repeat(plan, number=1, repeat=repetitions))
-    messages = [message for part in parts for message in part if message[1]]
-    found = {"kind": kind, "ranks": ranks, "messages": len(messages), "blocks": sum(len(m[2]) for m in messages)}
+    sides = [MessageArrays(*part) for part in parts]
+    blocks = sum(len(side.counts) for side in sides)
+    found = {"kind": kind, "ranks": ranks, "messages": sum(map(len, sides)), "blocks": blocks}
     return found | {"seconds": seconds, "peak_bytes": peak}
 
 

@@ -1,6 +1,7 @@
 """Public names and their modules, for type checkers and for the package itself."""
 
 from dace_redist._version import __version__ as __version__
+from dace_redist.balancing import balanced_by as balanced_by
 from dace_redist.box_distribution import BoxDistribution as BoxDistribution
 from dace_redist.distribution import Distribution as Distribution
 from dace_redist.distribution import TiledDistribution as TiledDistribution

@@ -33,34 +33,72 @@ namespace {
 
 using Numbers = std::vector<dr::Index>;
 
-py::list block_list(const dr::Message& message) {
-  py::list blocks;
-  for (const dr::StridedBlock& raw : message.blocks) {
-    const dr::StridedBlock block = dr::merged(raw);
-    const auto head = [&](const auto& values) { return Numbers(values.begin(), values.begin() + block.ndim); };
-    blocks.append(py::make_tuple(block.source_offset, block.target_offset, head(block.counts),
-                                 head(block.source_strides), head(block.target_strides)));
+/// Messages as arrays: peers, elements and exchanges [messages], the first block of each [messages + 1], source and
+/// target offsets [blocks], counts, source and target strides [blocks, dimensions]. Blocks are merged, and those of
+/// fewer dimensions begin with dimensions of one element.
+py::tuple message_arrays(std::vector<dr::Message> messages) {
+  dr::Index block_count = 0;
+  int ndim = 0;
+  for (dr::Message& message : messages)
+    for (dr::StridedBlock& block : message.blocks) {
+      dr::detail::merge_dimensions(block);
+      ndim = std::max(ndim, block.ndim);
+      ++block_count;
+    }
+  const auto message_count = static_cast<dr::Index>(messages.size());
+  using Array = py::array_t<dr::Index>;
+  Array peers(message_count), elements(message_count), exchanges(message_count), first_block(message_count + 1);
+  Array offsets[2] = {Array(block_count), Array(block_count)};
+  const auto matrix = [&] { return Array({block_count, dr::Index{ndim}}); };
+  Array counts = matrix(), strides[2] = {matrix(), matrix()};
+  dr::Index m = 0, b = 0;
+  first_block.mutable_at(0) = 0;
+  for (const dr::Message& message : messages) {
+    peers.mutable_at(m) = message.peer;
+    elements.mutable_at(m) = message.count;
+    exchanges.mutable_at(m) = message.turn;
+    for (const dr::StridedBlock& block : message.blocks) {
+      offsets[0].mutable_at(b) = block.source_offset;
+      offsets[1].mutable_at(b) = block.target_offset;
+      const auto fill = [&](Array& array, const auto& values, dr::Index padding) {
+        dr::Index* const row = array.mutable_data() + b * ndim;
+        std::copy_n(values.begin(), block.ndim, std::fill_n(row, ndim - block.ndim, padding));
+      };
+      fill(counts, block.counts, 1);
+      fill(strides[0], block.source_strides, 0);
+      fill(strides[1], block.target_strides, 0);
+      ++b;
+    }
+    first_block.mutable_at(++m) = b;
   }
-  return blocks;
+  return py::make_tuple(peers, elements, exchanges, first_block, offsets[0], offsets[1], counts, strides[0],
+                        strides[1]);
 }
 
-/// [(peer, count, [(source_offset, target_offset, counts, source_strides, target_strides), ...]), ...]
-py::list message_list(const std::vector<dr::Message>& messages) {
-  py::list list;
-  for (const dr::Message& message : messages)
-    list.append(py::make_tuple(message.peer, message.count, block_list(message)));
-  return list;
-}
-
-/// Drops the messages of all turns of a reduction but one.
-void keep_turn(dr::RankSchedule& schedule, dr::Index turn) {
-  const auto other = [turn](const dr::Message& message) { return message.turn != turn; };
+/// The messages of one rank: sent, received and kept; those of a reduction exchange after exchange.
+py::tuple rank_schedule(const dr::Distribution& source, const dr::Distribution& target, dr::Index rank,
+                        bool with_blocks, const Numbers& map, bool reduces, dr::Index element_bytes) {
+  const dr::IndexMap index_map(map, source, target);
+  const bool shares = reduces && dr::scatters_target(source, target, element_bytes);
+  const dr::ReplicaPolicy policy{reduces ? dr::ReplicaPolicy::all : dr::ReplicaPolicy::any, shares};
+  dr::RankSchedule schedule = dr::make_schedule({source, target, index_map, rank, policy, with_blocks});
+  std::vector<dr::Message> kept;
+  if (schedule.self.count > 0) kept.push_back(std::move(schedule.self));
   for (std::vector<dr::Message>* messages : {&schedule.sends, &schedule.receives})
-    messages->erase(std::remove_if(messages->begin(), messages->end(), other), messages->end());
-  if (other(schedule.self)) {
-    schedule.self.count = 0;
-    schedule.self.blocks.clear();
+    std::stable_sort(messages->begin(), messages->end(),
+                     [](const dr::Message& a, const dr::Message& b) { return a.turn < b.turn; });
+  if (shares) {  // the last exchange: replicas of the target send each other their shares
+    const dr::IndexMap within(index_map.within_target(), target, target);
+    dr::RankSchedule last =
+        dr::make_schedule({target, target, within, rank, {dr::ReplicaPolicy::allgather}, with_blocks});
+    const auto append = [&](std::vector<dr::Message>& messages, std::vector<dr::Message>& more) {
+      for (dr::Message& message : more) messages.emplace_back(std::move(message)).turn = source.replicas();
+    };
+    append(schedule.sends, last.sends);
+    append(schedule.receives, last.receives);
   }
+  return py::make_tuple(message_arrays(std::move(schedule.sends)), message_arrays(std::move(schedule.receives)),
+                        message_arrays(std::move(kept)));
 }
 
 /// Global indices a rank holds along one axis, in local order; of the rank's first cell.
@@ -343,27 +381,9 @@ PYBIND11_MODULE(_core, module) {
       .def("global_index", &global_index)
       .def("tile_ranges", &cell_ranges);
 
-  module.def(
-      "rank_schedule",
-      [](const dr::Distribution& source, const dr::Distribution& target, dr::Index rank, bool with_blocks,
-         const Numbers& map, dr::Index exchange, dr::Index element_bytes) {
-        dr::IndexMap index_map(map, source, target);
-        const bool within_target = exchange == source.replicas();
-        if (within_target) index_map = {index_map.within_target(), target, target};
-        dr::ReplicaPolicy policy;
-        if (within_target)
-          policy.kind = dr::ReplicaPolicy::allgather;
-        else if (exchange >= 0)
-          policy = {dr::ReplicaPolicy::all, dr::scatters_target(source, target, element_bytes)};
-        dr::RankSchedule schedule =
-            dr::make_schedule({within_target ? target : source, target, index_map, rank, policy, with_blocks});
-        if (policy.kind == dr::ReplicaPolicy::all) keep_turn(schedule, exchange);
-        return py::make_tuple(message_list(schedule.sends), message_list(schedule.receives),
-                              message_list({schedule.self}));
-      },
-      py::arg("source"), py::arg("target"), py::arg("rank"), py::arg("with_blocks") = true,
-      py::arg("index_map") = Numbers{}, py::arg("exchange") = -1, py::arg("element_bytes") = 0,
-      "Messages of one rank: (sends, receives, self), of one exchange of a reduction if that is given.");
+  module.def("rank_schedule", &rank_schedule, py::arg("source"), py::arg("target"), py::arg("rank"),
+             py::arg("with_blocks") = true, py::arg("index_map") = Numbers{}, py::arg("reduces") = false,
+             py::arg("element_bytes") = 0, "Messages of one rank as arrays: sent, received and kept.");
   module.def(
       "reduction_exchanges",
       [](const dr::Distribution& source, const dr::Distribution& target, dr::Index element_bytes) {

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-#: Peer, elements, blocks: (source_offset, target_offset, counts, source_strides, target_strides).
-_Blocks = list[tuple[int, int, list[int], list[int], list[int]]]
-_Messages = list[tuple[int, int, _Blocks]]
+#: Fields of ``MessageArrays``, see ``messages.py``.
+_Arrays = tuple[npt.NDArray[np.int64], ...]
 
 #: Longest message within a node that needs no handshake.
 max_eager_bytes: int
@@ -48,9 +47,9 @@ def rank_schedule(
     rank: int,
     with_blocks: bool = True,
     index_map: Sequence[int] = (),
-    exchange: int = -1,
+    reduces: bool = False,
     element_bytes: int = 0,
-) -> tuple[_Messages, _Messages, _Messages]: ...
+) -> tuple[_Arrays, _Arrays, _Arrays]: ...
 def reduction_exchanges(source: Distribution, target: Distribution, element_bytes: int) -> int: ...
 def messages(
     source: Distribution, target: Distribution, index_map: Sequence[int] = (), all_replicas: bool = False

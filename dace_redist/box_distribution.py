@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -90,6 +91,14 @@ class BoxDistribution(PlannedDistribution):
     def in_lists(self) -> bool:
         """True if a rank owns several boxes, so that its local array is one-dimensional."""
         return len(np.unique(self.owners)) < len(self.owners)
+
+    @property
+    def replicas(self) -> int:
+        """1; a ValueError unless the boxes hold as many elements as the tensor has."""
+        held, size = int(self.boxes[:, 1].prod(axis=1).sum()), math.prod(self.shape)
+        if held != size:
+            raise ValueError(f"BoxDistribution: boxes must hold every element once here, got {held} elements of {size}")
+        return 1
 
     @property
     def largest_local_shape(self) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import islice
@@ -171,6 +172,12 @@ class Distribution(PlannedDistribution):
         :param rank: Rank that holds the tensor.
         """
         return cls.replicated(shape, [rank])
+
+    @property
+    def replicas(self) -> Size:
+        """Number of ranks that hold each element."""
+        axes = enumerate(zip(self.grid, self.pins, strict=True))
+        return math.prod(parts for axis, (parts, pin) in axes if pin is None and axis not in self.dims)
 
     def slices(self, rank: int) -> tuple[slice, ...]:
         """

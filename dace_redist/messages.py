@@ -9,10 +9,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,6 +180,92 @@ class Message:
         return count_runs((block.target_offset, block.counts, block.target_strides) for block in self.blocks)
 
 
-def blocks_of(raw: Iterable[Any]) -> tuple[Block, ...]:
-    """Return blocks from the tuples of the planner."""
-    return tuple(Block(source, target, *map(tuple, rest)) for source, target, *rest in raw)
+@dataclasses.dataclass(frozen=True, eq=False)
+class MessageArrays:
+    """
+    Messages of one rank as NumPy arrays of 64-bit integers.
+
+    Offsets and strides are in elements, of local arrays in C order.
+
+    Message ``m`` is made of the blocks ``first_block[m]`` to ``first_block[m + 1] - 1``, one after another, each in
+    row-major order of its counts. Both ranks of a message have its blocks in one order. Blocks with fewer dimensions
+    than others begin with dimensions of one element.
+
+    :param peers: Rank on the other side, [messages].
+    :param elements: Number of elements, [messages].
+    :param exchanges: Number of the exchange, see :attr:`Schedule.exchanges`, [messages].
+    :param first_block: Number of the first block, [messages + 1].
+    :param source_offsets: First element of a block in the sender's array, [blocks].
+    :param target_offsets: First element of a block in the receiver's array, [blocks].
+    :param counts: Elements of a block along each dimension, outermost first, [blocks, dimensions].
+    :param source_strides: Strides of a block in the sender's array, [blocks, dimensions].
+    :param target_strides: Strides of a block in the receiver's array, [blocks, dimensions].
+    """
+
+    peers: npt.NDArray[np.int64]
+    elements: npt.NDArray[np.int64]
+    exchanges: npt.NDArray[np.int64]
+    first_block: npt.NDArray[np.int64]
+    source_offsets: npt.NDArray[np.int64]
+    target_offsets: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+    source_strides: npt.NDArray[np.int64]
+    target_strides: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Return the number of messages."""
+        return len(self.peers)
+
+    def source_views(self, array: npt.NDArray[Any], message: int) -> list[npt.NDArray[Any]]:
+        """
+        Return the blocks of a message as views of the sender's array, in order.
+
+        :param array: Local array of the source, in C order.
+        :param message: Number of the message, from 0.
+        :raises ValueError: If the array is not in C order, or too small for a block.
+        """
+        return self._views(array, message, self.source_offsets, self.source_strides)
+
+    def target_views(self, array: npt.NDArray[Any], message: int) -> list[npt.NDArray[Any]]:
+        """Return the blocks of a message as views of the receiver's array, see :meth:`source_views`."""
+        return self._views(array, message, self.target_offsets, self.target_strides)
+
+    def _views(self, array: npt.NDArray[Any], message: int, offsets: Any, strides: Any) -> list[npt.NDArray[Any]]:
+        if not array.flags.c_contiguous:
+            raise ValueError(
+                f"array must be in C order, got strides {array.strides}: numpy.ascontiguousarray copies it"
+            )
+        blocks = slice(*self.first_block[message : message + 2].tolist())
+        ends = offsets[blocks] + ((self.counts[blocks] - 1) * strides[blocks]).sum(axis=1)
+        if ends.max(initial=-1) >= array.size:
+            raise ValueError(f"array must have at least {ends.max() + 1} elements, got shape {array.shape}")
+        flat, rows = array.reshape(-1), zip(offsets[blocks], self.counts[blocks], strides[blocks], strict=True)
+        return [as_strided(flat[start:], counts, steps * array.itemsize) for start, counts, steps in rows]
+
+    def blocks(self) -> list[tuple[Block, ...]]:
+        """Return the blocks of each message, without dimensions of one element."""
+        columns = (self.source_offsets, self.target_offsets, self.counts, self.source_strides, self.target_strides)
+        blocks = [
+            Block(source, target, *(tuple(row[counts.count(1) :]) for row in (counts, *strides)))
+            for source, target, counts, *strides in zip(*(column.tolist() for column in columns), strict=True)
+        ]
+        return [tuple(blocks[start:end]) for start, end in itertools.pairwise(self.first_block.tolist())]
+
+
+class RankArrays(NamedTuple):
+    """Messages that a rank sends to others, receives from others, and keeps; by exchange and ascending peer."""
+
+    sends: MessageArrays
+    receives: MessageArrays
+    kept: MessageArrays
+
+    def messages(self, rank: int) -> tuple[list[Message], list[Message], Message]:
+        """Return the messages that the rank sends, receives and keeps."""
+        sends, receives, kept = (
+            zip(side.peers.tolist(), side.elements.tolist(), side.blocks(), strict=True) for side in self
+        )
+        return (
+            [Message(rank, *row) for row in sends],
+            [Message(peer, rank, *row) for peer, *row in receives],
+            next((Message(rank, *row) for row in kept), Message(rank, rank, 0, ())),
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -71,6 +70,11 @@ class PlannedDistribution:
         """Smallest size of a communicator that holds every rank named."""
         return int(self.core.ranks_needed)
 
+    @property
+    def replicas(self) -> Size:
+        """Number of ranks that hold each element; a ValueError if it differs between elements."""
+        return 1
+
     def local_shape(self, rank: int) -> tuple[int, ...]:
         """
         Return the shape of a rank's local array, in elements; one-dimensional for tiles and several boxes.
@@ -116,11 +120,8 @@ def _is_held_alike(one: PlannedDistribution, other: PlannedDistribution, rank: i
     if one.local_shape(rank) != other.local_shape(rank):
         return False
     try:
-        _, received, kept = _core.rank_schedule(one.core, other.core, rank)
+        _, (received, *_), kept = _core.rank_schedule(one.core, other.core, rank)
     except _core.Error:  # boxes that do not hold all elements of the other
         return False
-    blocks = [block for *_, blocks in kept for block in blocks]
-    return not received and all(
-        source == target and (before == after or math.prod(counts) == 1)
-        for source, target, counts, before, after in blocks
-    )
+    *_, sources, targets, _, before, after = kept
+    return not len(received) and np.array_equal(sources, targets) and np.array_equal(before, after)

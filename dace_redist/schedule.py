@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -15,7 +14,8 @@ import numpy.typing as npt
 
 from dace_redist import _core
 from dace_redist.distribution import AnyDistribution, BoxDistribution, check_distribution
-from dace_redist.messages import Message, Quantiles, RunLengths, Totals, blocks_of
+from dace_redist.messages import Message, MessageArrays, Quantiles, RankArrays, RunLengths, Totals
+from dace_redist.planned_distribution import size
 from dace_redist.transform import Transform
 
 #: Largest number of ranks for which :meth:`Schedule.volume_matrix` is made: 128 MiB.
@@ -63,11 +63,10 @@ class Schedule:
     @property
     def exchanges(self) -> int:
         """
-        Number of exchanges, one after another.
+        Number of exchanges, one after another: 1 but for a reduction, which has one for each partial result.
 
-        Where partial results are reduced, it is the number of them, and one more if replicas of the target each reduce
-        a share, which they then send each other. Ranks of one node reduce all partial results in one exchange where
-        their strategy goes through the memory of the node. Else it is one.
+        One more follows if replicas of the target reduce a share each, which they then send each other. Ranks of a node
+        whose strategy uses shared memory reduce all partial results in one exchange.
         """
         if not self.reduces:
             return 1
@@ -107,25 +106,32 @@ class Schedule:
 
     def of_rank(self, rank: int) -> tuple[list[Message], list[Message], Message]:
         """Return the messages that a rank sends, receives and keeps; each method above plans all of them."""
-        sends, receives, kept = self._planned(rank)
-        blocks = tuple(block for _, _, raw in kept for block in blocks_of(raw))
-        return (
-            [Message(rank, peer, count, blocks_of(raw)) for peer, count, raw in sends],
-            [Message(peer, rank, count, blocks_of(raw)) for peer, count, raw in receives],
-            Message(rank, rank, _count_of(kept), blocks),
-        )
+        return self.arrays(rank).messages(rank)
 
-    def _planned(self, rank: int, with_blocks: bool = True) -> tuple[list[Any], list[Any], list[Any]]:
-        """Return (peer, count, blocks) of the messages a rank sends, receives and keeps, exchange after exchange."""
-        if isinstance(rank, (bool, np.bool_)) or not isinstance(rank, (int, np.integer)):
-            raise TypeError(f"Schedule: a rank is an integer, got {rank!r}")
-        if rank < 0:
-            raise ValueError(f"Schedule: a rank is at least 0, got {rank}")
-        given = (self.source.core, self.target.core, operator.index(rank), with_blocks, self.transform.encoded)
-        numbers = range(self.exchanges) if self.reduces else (-1,)
-        exchanges = [_core.rank_schedule(*given, number, self._shared_bytes) for number in numbers]
-        sends, receives, kept = ([entry for one in exchanges for entry in one[part]] for part in range(3))
-        return sends, receives, kept
+    def arrays(self, rank: int, with_blocks: bool = True) -> RankArrays:
+        """
+        Return the messages of a rank as NumPy arrays, for a transport other than MPI.
+
+        :param with_blocks: False to plan peers and elements only.
+        :raises ValueError: If the rank is negative; a TypeError if it is not an integer.
+        """
+        if size("rank", rank) < 0:
+            raise ValueError(f"rank must be at least 0, got {rank}")
+        where = self.source.core, self.target.core, int(rank), with_blocks, self.transform.encoded
+        parts = _core.rank_schedule(*where, self.reduces, self._shared_bytes)
+        return RankArrays(*(MessageArrays(*part) for part in parts))
+
+    def inverse(self) -> Schedule:
+        """Return the schedule of the way back; errors as of :meth:`dace_redist.Plan.inverse`."""
+        return Schedule(self.target, self.source, self.transform.inverse(self.source.shape))
+
+    def adjoint(self, *, source_partial: bool = True, target_partial: bool = True) -> Schedule:
+        """Return the schedule of the adjoint; see :meth:`dace_redist.Plan.adjoint`."""
+        if any(any(getattr(side, "halo", ())) for side in (self.source, self.target)):
+            raise ValueError("adjoint: gradients in a halo are not added: take distributions without halo")
+        shares = self.source.replicas if source_partial and not self.reduces else 1
+        change = self.transform.adjoint(self.source.shape, shares, target_partial and self.target.replicas > 1)
+        return Schedule(self.target, self.source, change)
 
     @cached_property
     def totals(self) -> Totals:
@@ -137,9 +143,9 @@ class Schedule:
             )
         rows, sizes = np.zeros((5, self.ranks), np.int64), Counter[int]()
         for rank in range(self.ranks):
-            parts = sends, receives, _ = self._planned(rank, with_blocks=False)
-            sizes.update(count for _, count, _ in sends)
-            rows[:, rank] = *map(_count_of, parts), len(sends), len(receives)
+            parts = sends, receives, _ = self.arrays(rank, with_blocks=False)
+            sizes.update(sends.elements.tolist())
+            rows[:, rank] = *(part.elements.sum() for part in parts), len(sends), len(receives)
         sent, received, kept, send_counts, receive_counts = rows
         return Totals(sent, received, kept, send_counts, receive_counts, sizes)
 
@@ -149,12 +155,14 @@ class Schedule:
 
         That is a row of the volume matrix without its zeros.
         """
-        sends, _, kept = self._planned(rank, with_blocks=False)
-        counts: Counter[int] = Counter()
-        for peer, count, _ in (*sends, *kept):
-            counts[peer] += count
-        row = np.array([entry for entry in counts.items() if entry[1]], np.int64).reshape(-1, 2)
-        return row[:, 0], row[:, 1] * self.itemsize
+        sends, _, kept = self.arrays(rank, with_blocks=False)
+        peers, elements = (
+            np.concatenate(pair) for pair in ((sends.peers, kept.peers), (sends.elements, kept.elements))
+        )
+        targets, rows = np.unique(peers[elements > 0], return_inverse=True)
+        nbytes = np.zeros(len(targets), np.int64)
+        np.add.at(nbytes, rows, elements[elements > 0] * self.itemsize)
+        return targets, nbytes
 
     def volume_matrix(self) -> npt.NDArray[np.int64]:
         """
@@ -235,10 +243,6 @@ class Schedule:
         from dace_redist.report import figure as plot
 
         plot.plot_schedule(self, path)
-
-
-def _count_of(entries: Iterable[tuple[int, int, Any]]) -> int:
-    return sum(count for _, count, _ in entries)
 
 
 def schedule(

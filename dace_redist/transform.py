@@ -166,20 +166,41 @@ class Transform:
         extents = [self.region.shape[axis] for axis in self.source_axes]
         return 0 in target_shape or list(target_shape) == extents
 
-    def inverse(self) -> dict[str, Any]:
+    def inverse(self, shape: Sequence[int]) -> Transform:
         """
-        Return the arguments axes, region, dtype, target_dtype and conj of the way back.
+        Return the way back.
 
+        :param shape: Shape of the source.
         :raises ValueError: If elements are scaled, added or reduced.
+        :raises TypeError: If the conversion of elements has no inverse by NumPy's rule "same_kind".
         """
         if (self.alpha, self.beta, self.op) != (1, 0, None):
             raise ValueError(f"inverse: elements are not only moved and converted, but computed: {self.operation_text}")
         region = None
         if self.region is not None:
-            source, target, shape = self.region
-            region = target, source, tuple(shape[axis] for axis in self.source_axes)
-        types = {"dtype": self.target_dtype, "target_dtype": self.dtype}
-        return {**types, "axes": self.axes and self.target_axes, "region": region, "conj": self.conj}
+            source, target, extents = self.region
+            region = Region(target, source, tuple(extents[axis] for axis in self.source_axes))
+        types = self.target_dtype, self.dtype
+        return Transform(self.ndim, *types, self.axes and self.target_axes, region, conj=self.conj)
+
+    def adjoint(self, shape: Sequence[int], shares: int, reduces: bool) -> Transform:
+        """
+        Return the conjugate transpose, with respect to the real part of the inner product.
+
+        :param shape: Shape of the source.
+        :param shares: Replicas of the source that get an equal share each; 1: each gets all.
+        :param reduces: True if the replicas of the target are partial sums.
+        :raises ValueError: If the redistribution is not linear.
+        :raises TypeError: If the conversion of elements has no inverse by NumPy's rule "same_kind".
+        """
+        if self.op not in (None, "sum") or self.beta != 0:
+            raise ValueError(
+                f"adjoint: the redistribution must be linear in its source, got {self.operation_text}; plan it without "
+                'beta, and with no op but "sum"'
+            )
+        back = dataclasses.replace(self, alpha=1, op=None).inverse(shape)
+        alpha = self.alpha if self.conj else self.alpha.conjugate()
+        return dataclasses.replace(back, alpha=alpha / shares, op="sum" if reduces else None)
 
     def check_on_gpu(self, source_on_gpu: bool, target_on_gpu: bool) -> None:
         """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -231,6 +233,8 @@ class Redistribute(DistributedNode, NonblockingCommNode):
 
         :raises ValueError: If a check fails; names the node, the expected and the given value.
         """
+        if "dace.autodiff" in sys.modules:  # which validates programs before it differentiates them
+            importlib.import_module("dace_redist.library_nodes.autodiff")
         self._checked(self.strategy, self.options)
         super().validate(sdfg, state)
         if self.nonblocking != (REQUEST in self.out_connectors):

@@ -12,7 +12,7 @@ from dace_redist import _core
 from dace_redist.joint_schedule import JointSchedule
 from dace_redist.native.interface import EncodedProblem, Layout, NativePlan, check, function_address
 from dace_redist.redistribution.arrays import DEVICES, ArrayView, Views
-from dace_redist.redistribution.problem import Arguments, Problem, check_arrays, check_covered, check_devices
+from dace_redist.redistribution.problem import Problem, check_arrays, check_covered, check_devices
 from dace_redist.redistribution.request import Request, progress_number, write_back
 from dace_redist.redistribution.shared_memory import new_array
 from dace_redist.schedule import Schedule
@@ -76,6 +76,7 @@ class Plan:
         self._layouts: list[Layout] = [None] * (2 * len(tensors))
         self._stream, self._started = 0, False
         self._covers = all(one.transform.covers(one.target.shape) and one.transform.beta == 0 for one in tensors)
+        self._zeros = False  # in new targets
         self._results_are_shared = find_strategy(self.strategy).node_aware
 
     def _each(self, values: list[Any]) -> Any:
@@ -162,11 +163,11 @@ class Plan:
         :param array: This rank's part of the source, whose library and device the new array has.
         :raises ValueError: If the redistribution does not define all elements.
         """
-        if not self._covers:
+        if not self._covers and not self._zeros:
             for tensor in self._problem.tensors:
                 check_covered(tensor)
         samples = array if isinstance(array, list | tuple) else [array] * len(self._parts)
-        how = self.device[1], self._results_are_shared
+        how = self.device[1], self._results_are_shared, self._zeros
         parts = zip(samples, self._parts, strict=False)  # another number of arrays is an error of the call
         return self._each([new_array(sample, shape, dtype, *how) for sample, (_, dtype, _, shape) in parts])
 
@@ -177,11 +178,29 @@ class Plan:
         :raises ValueError: If elements are scaled, added or reduced.
         :raises TypeError: If the conversion of elements has no inverse by NumPy's rule "same_kind".
         """
-        changes = [tensor.transform.inverse() for tensor in self._problem.tensors]
-        columns = {name: self._each([change[name] for change in changes]) for name in changes[0]}
-        dtype = columns.pop("dtype")
-        back = Arguments(self.target, self.source, columns, self.strategy, self.options, None)
-        return Plan(self._comm, back.checked(dtype, self._comm.size).placed((self.device[1], self.device[0])))
+        return self._way_back([tensor.inverse() for tensor in self._problem.tensors])
+
+    def adjoint(self, *, source_partial: bool = True, target_partial: bool = True) -> Plan:
+        """
+        Return the plan of the adjoint, from target to source, with the same strategy and options. Collective.
+
+        It moves gradients. As in PyTorch it is the conjugate transpose. Source elements outside the ``region`` have
+        gradient 0: new arrays hold zeros there, and ``out`` is unchanged. Replicas and partial sums change places.
+
+        :param source_partial: True if the gradient is the sum of the source's replicas, which get an equal share each;
+            False if each gets the whole gradient, as always with ``op="sum"``.
+        :param target_partial: True if the gradients of the target's replicas are added; False if they are equal.
+        :raises ValueError: If the redistribution is not linear: with ``beta``, or an ``op`` other than ``"sum"``.
+        :raises TypeError: If the conversion of elements has no inverse by NumPy's rule "same_kind".
+        """
+        partial = {"source_partial": source_partial, "target_partial": target_partial}
+        adjoint = self._way_back([tensor.adjoint(**partial) for tensor in self._problem.tensors])
+        adjoint._zeros = not adjoint._covers
+        return adjoint
+
+    def _way_back(self, tensors: list[Schedule]) -> Plan:
+        problem = Problem(tuple(tensors), self._problem.lists, self.strategy, tuple(sorted(self.options.items())))
+        return Plan(self._comm, problem.placed((self.device[1], self.device[0])))
 
     def free(self) -> None:
         """
@@ -208,11 +227,7 @@ class Plan:
 
     @property
     def schedule(self) -> Schedule | JointSchedule:
-        """
-        Messages of the redistribution; of several tensors, as if the messages between two ranks were joined.
-
-        :raises ValueError: If one of several tensors has an ``op``: it moves in separate exchanges.
-        """
+        """Messages of the redistribution; of several tensors joined, a ValueError if one of them has an ``op``."""
         tensors = self._problem.tensors
         return JointSchedule(tensors) if self._problem.lists else tensors[0]
 

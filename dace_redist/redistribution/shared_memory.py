@@ -79,24 +79,28 @@ def _node_shared_memory() -> Iterator[None]:
 MIN_SHARED_BYTES = 64 << 10
 
 
-def new_array(sample: Any, shape: tuple[int, ...], dtype: np.dtype[Any], device: str, shared: bool = False) -> Any:
+def new_array(
+    sample: Any, shape: tuple[int, ...], dtype: np.dtype[Any], device: str, shared: bool = False, zeros: bool = False
+) -> Any:
     """
     Return a new array on a device: of the library of ``sample`` if that is PyTorch or CuPy and lies there, else a
     :class:`DeviceArray`, or an array of NumPy.
 
     :param shared: True for node-shared memory, if the array is of NumPy and large enough, and that is not exhausted.
+    :param zeros: True for an array of zeros; else its elements are undefined.
     """
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    name = "zeros" if zeros else "empty"
     if torch is not None and isinstance(sample, torch.Tensor) and array_view("array", sample).device == device:
-        return torch.empty(shape, dtype=getattr(torch, dtype.name), device=sample.device)
+        return getattr(torch, name)(shape, dtype=getattr(torch, dtype.name), device=sample.device)
     if cupy is not None and isinstance(sample, cupy.ndarray) and device == "gpu":
-        return cupy.empty(shape, dtype)
+        return getattr(cupy, name)(shape, dtype)
     if device == "gpu":
-        return DeviceArray(shape, dtype)
-    if shared and math.prod(shape) * dtype.itemsize >= MIN_SHARED_BYTES:
+        return DeviceArray.from_numpy(np.zeros(shape, dtype)) if zeros else DeviceArray(shape, dtype)
+    if shared and not zeros and math.prod(shape) * dtype.itemsize >= MIN_SHARED_BYTES:
         with contextlib.suppress(_core.Error):
             return _shared(shape, dtype)
-    return np.empty(shape, dtype)
+    return getattr(np, name)(shape, dtype)
 
 
 def _shared(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:

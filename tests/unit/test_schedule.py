@@ -253,8 +253,8 @@ def test_bad_input_is_refused():
         schedule(a, (8, 9))
     with pytest.raises(ValueError, match=r"one global shape, got \(8, 9\) and \(9, 8\)"):
         schedule(a, Distribution((9, 8), (2, 2)))
-    with pytest.raises(ValueError, match="a rank is at least 0, got -1"):
+    with pytest.raises(ValueError, match="rank must be at least 0, got -1"):
         schedule(a, b).messages(-1)
     for rank in (1.0, True, "0", None):
-        with pytest.raises(TypeError, match="a rank is an integer"):
+        with pytest.raises(TypeError, match="rank must be an integer"):
             schedule(a, b).messages(rank)

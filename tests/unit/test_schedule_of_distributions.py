@@ -9,11 +9,8 @@ import pytest
 from distributions import CALM, distributions, mapped_pairs, moved, pairs, parts, whole
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.lib.stride_tricks import as_strided
 
-from dace_redist import _core
-from dace_redist.distribution import Distribution
-from dace_redist.transform import Transform
+from dace_redist import Distribution, schedule
 
 
 def as_bytes(array, itemsize):
@@ -27,25 +24,22 @@ def as_elements(array):
     return array.view(np.uint8).reshape(*array.shape, array.itemsize) if array.ndim else array.reshape(1).view(np.uint8)
 
 
-def apply(source, target, sources, targets, index_map=()):
+def apply(moved, sources, targets):
     """Copy the blocks of all messages; the last axis of the arrays has the bytes of an element."""
-
-    def blocks_of(array, offset, counts, strides):
-        elements = array.reshape(-1, array.shape[-1])[offset:]
-        step = elements.strides[0]
-        return as_strided(elements, (*counts, array.shape[-1]), (*(n * step for n in strides), 1))
-
+    sources, targets = ([array.view(f"V{array.shape[-1]}")[..., 0] for array in side] for side in (sources, targets))
     for rank, array in enumerate(sources):
-        sends, _, ((_, _, own),) = _core.rank_schedule(source.core, target.core, rank, True, index_map)
-        for peer, _, blocks in [*sends, (rank, 0, own)]:
-            for source_offset, target_offset, counts, source_strides, target_strides in blocks:
-                into = blocks_of(targets[peer], target_offset, counts, target_strides)
-                into[...] = blocks_of(array, source_offset, counts, source_strides)
+        sends, _, kept = moved.arrays(rank)
+        for side in (sends, kept):
+            for m, peer in enumerate(side.peers):
+                views = side.source_views(array, m), side.target_views(targets[peer], m)
+                assert sum(view.size for view in views[0]) == side.elements[m]
+                for before, after in zip(*views, strict=True):
+                    after[...] = before
 
 
 def move(source, target, itemsize, sources, ranks):
     targets = [np.full((*target.local_shape(rank), itemsize), 255, np.uint8) for rank in range(ranks)]
-    apply(source, target, sources, targets)
+    apply(schedule(source, target), sources, targets)
     return targets
 
 
@@ -80,18 +74,20 @@ def test_moving_runs_of_each_length(run, itemsize):
 def test_sends_are_the_receives_of_the_other_side(pair):
     source, target = pair
     ranks = max(source.ranks_needed, target.ranks_needed)
-    sends, receives = {}, {}
+    moved, sends, receives = schedule(source, target), {}, {}
     for rank in range(ranks):
-        out, into, _ = _core.rank_schedule(source.core, target.core, rank, True)
-        assert [peer for peer, *_ in out] == sorted({peer for peer, *_ in out} - {rank})
-        assert [peer for peer, *_ in into] == sorted({peer for peer, *_ in into} - {rank})
-        sends.update({(rank, peer): rest for peer, *rest in out})
-        receives.update({(peer, rank): rest for peer, *rest in into})
-        counts = [[message[:2] for message in messages] for messages in (out, into)]
-        plain = _core.rank_schedule(source.core, target.core, rank, False)[:2]
-        assert [[message[:2] for message in messages] for messages in plain] == counts
+        out, into, _ = moved.arrays(rank)
+        plain = moved.arrays(rank, with_blocks=False)
+        for side, without in zip((out, into), plain, strict=False):
+            assert side.peers.tolist() == sorted({*side.peers.tolist()} - {rank})
+            assert not side.exchanges.any()
+            for name in ("peers", "elements", "exchanges"):
+                np.testing.assert_array_equal(getattr(side, name), getattr(without, name))
+            assert not without.first_block.any() and not without.counts.size
+        sends.update({(rank, m.target): m for m in moved.sends(rank)})
+        receives.update({(m.source, rank): m for m in moved.receives(rank)})
     assert sends == receives
-    assert all(count == sum(math.prod(block[2]) for block in blocks) for count, blocks in sends.values())
+    assert all(m.count == sum(block.count for block in m.blocks) for m in sends.values())
 
 
 @pytest.mark.slow
@@ -102,9 +98,9 @@ def test_what_a_rank_has_it_never_receives(pair):
     array = whole(source.shape)
     for rank in range(max(source.ranks_needed, target.ranks_needed)):
         has, needs = (side.local(array, rank).ravel() for side in pair)  # boxes may hold an element several times
-        _, into, ((_, kept, _),) = _core.rank_schedule(source.core, target.core, rank, False)
-        assert kept == np.isin(needs, has).sum()
-        assert sum(count for _, count, _ in into) == needs.size - kept
+        _, into, kept = schedule(source, target).arrays(rank, with_blocks=False)
+        assert kept.elements.sum() == np.isin(needs, has).sum()
+        assert into.elements.sum() == needs.size - kept.elements.sum()
 
 
 def check_mapped(source, target, axes, region):
@@ -112,9 +108,8 @@ def check_mapped(source, target, axes, region):
     before = np.full(target.shape, -1, np.int64)
     after = moved(whole(source.shape), before, axes, region)
     targets = [np.array(part) for part in parts(target, before, ranks)]
-    encoded = Transform(len(source.shape), "f8", axes=axes, region=region).encoded
     given = [as_elements(np.ascontiguousarray(part)) for part in parts(source, whole(source.shape), ranks)]
-    apply(source, target, given, [as_elements(part) for part in targets], encoded)
+    apply(schedule(source, target, axes=axes, region=region), given, [as_elements(part) for part in targets])
     for got, wanted in zip(targets, parts(target, after, ranks), strict=True):
         np.testing.assert_array_equal(got, wanted)
 

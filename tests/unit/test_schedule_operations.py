@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dace_redist import Distribution, TiledDistribution, _core, schedule
+from dace_redist import Distribution, TiledDistribution, schedule
 from dace_redist.joint_schedule import JointSchedule
 from dace_redist.report import figure
 
@@ -84,14 +84,14 @@ def test_replicas_of_the_target_share_what_is_reduced(case):
         last = exchange == found.exchanges - 1
         before = [result.copy() for result in results] if last else partial
         for rank in range(found.ranks):
-            given_ = (source.core, target.core, rank, True, found.transform.encoded, exchange, 8)
-            sends, _, kept = _core.rank_schedule(*given_)
-            assert not (last and kept[0][1]), "a rank sends its own share to itself"
-            for peer, _, blocks in (*sends, *kept):
-                for begin, end, counts, strides, target_strides in blocks:
-                    there = elements(end, counts, target_strides)
-                    values = before[rank].ravel()[elements(begin, counts, strides)]
-                    results[peer].ravel()[there] = values + (0 if last else results[peer].ravel()[there])
+            sends, _, kept = found.arrays(rank)
+            assert not (last and (kept.exchanges == exchange).any()), "a rank sends its own share to itself"
+            assert (np.diff(sends.exchanges) >= 0).all()
+            for side in (sends, kept):
+                for m in np.flatnonzero(side.exchanges == exchange):
+                    blocks = side.source_views(before[rank], m), side.target_views(results[side.peers[m]], m)
+                    for here, there in zip(*blocks, strict=True):
+                        there[...] = here + (0 if last else there)
     whole = np.zeros(source.shape, np.int64)
     for rank in range(found.ranks):
         if partial[rank].size:
