@@ -9,6 +9,7 @@ from dace_redist.errors import BuildError as BuildError
 from dace_redist.errors import RedistributionError as RedistributionError
 from dace_redist.redistribution.plan import Plan as Plan
 from dace_redist.redistribution.planning import plan as plan
+from dace_redist.redistribution.redistribute import DistributedArray as DistributedArray
 from dace_redist.redistribution.redistribute import redistribute as redistribute
 from dace_redist.redistribution.request import Request as Request
 from dace_redist.redistribution.shared_memory import node_shared_memory as node_shared_memory

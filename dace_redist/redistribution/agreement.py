@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from mpi4py import MPI
 
-from dace_redist.mpi.collective import encoded_failure, raise_first
+from dace_redist.distribution import AnyDistribution, Distribution, check_distribution
+from dace_redist.mpi.collective import encoded_failure, raise_first, together
 from dace_redist.native.device import ensure_device_library
-from dace_redist.native.interface import prepare
+from dace_redist.native.interface import agree, prepare
 from dace_redist.redistribution.arrays import Views
 from dace_redist.redistribution.problem import Arguments, Problem, check_arrays, listed
 from dace_redist.strategies import AUTO
@@ -154,3 +155,23 @@ def _placed(problem: Problem, facts: Sequence[bool]) -> Problem:
     # A result allocated by redistribute() may lie in node-shared or in ordinary memory.
     kinds = (not target_private,) if given_target else (True, False)
     return dataclasses.replace(problem, memories=tuple(memory_name(not source_private, kind) for kind in kinds))
+
+
+def fail_together(comm: MPI.Intracomm, failure: Exception) -> NoReturn:
+    """Raise a failure that kept this rank from a problem, and have :func:`agreed_problem` raise it on all others."""
+    prepare(comm)
+    agree(MPI._handleof(comm), 0)
+    agreed(comm, None, failure, [False] * 11)
+    raise AssertionError  # for type checkers
+
+
+def agreed_root(name: str, distribution: AnyDistribution, comm: MPI.Intracomm, root: int) -> Distribution:
+    """Return the distribution of a whole tensor on one rank; an error on one rank is raised on all. Collective."""
+    with together(comm, "root", root):
+        check_distribution(name, distribution)
+        if isinstance(root, bool) or not isinstance(root, int | np.integer):
+            raise TypeError(f"root must be a rank, got {root!r}")
+        if not 0 <= root < comm.size:
+            raise ValueError(f"root must be from 0 to {comm.size - 1}, got {root}")
+        return Distribution.on_rank(distribution.shape, int(root))
+    raise AssertionError  # for type checkers: together() raises only what the block raises

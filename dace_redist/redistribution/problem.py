@@ -229,7 +229,7 @@ def check_arrays(problem: Problem, views: Views, rank: int, new: bool = False) -
         )
         for side, view, distribution, dtype in sides[: 1 if new else 2]:
             name = views.name(side, number, problem.lists)
-            _check_part(name, view, distribution.local_shape(rank), dtype, rank)
+            check_part(name, view, distribution.local_shape(rank), dtype, rank)
         if new:
             check_covered(tensor)
     _check_apart(views, problem.lists)
@@ -268,7 +268,8 @@ def _check_apart(views: Views, lists: bool) -> None:
                     )
 
 
-def _check_part(name: str, view: ArrayView | None, shape: tuple[int, ...], dtype: np.dtype[Any], rank: int) -> None:
+def check_part(name: str, view: ArrayView | None, shape: tuple[int, ...], dtype: np.dtype[Any], rank: int) -> None:
+    """Check shape and element type of this rank's part of a tensor."""
     empty = 0 in shape and (view is None or view.size == 0)
     if not empty and (view is None or view.shape != shape):
         given = "None" if view is None else f"shape {view.shape}"

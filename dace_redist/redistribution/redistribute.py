@@ -1,4 +1,4 @@
-"""Redistribution of arrays in one call, for mpi4py programs without DaCe."""
+"""Redistribution of arrays in one call, for mpi4py programs without DaCe; and arrays that know their distribution."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from dace_redist import _core
+from dace_redist import _core, interop
+from dace_redist.distribution import AnyDistribution, check_distribution
+from dace_redist.mpi.collective import checked_communicator, together
 from dace_redist.native.interface import agree, prepare
-from dace_redist.redistribution.agreement import agreed_problem
+from dace_redist.redistribution.agreement import agreed_problem, agreed_root, fail_together
+from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.cache import Found, PlanCache, plan_cache
 from dace_redist.redistribution.planning import Distributions, Types
-from dace_redist.redistribution.problem import Arguments
+from dace_redist.redistribution.problem import Arguments, check_part
 
 
 def redistribute(
     array: Any,
-    source: Distributions,
-    target: Distributions,
+    source: Distributions | None = None,
+    target: Distributions | None = None,
     *,
     comm: MPI.Intracomm | None = None,
     out: Any = None,
@@ -41,6 +44,9 @@ def redistribute(
     :func:`dace_redist.plan` does. The first call with a pair of distributions makes a plan, which later calls reuse.
     The first call on a machine builds the package's library, which is kept on disk for later processes.
 
+    ``redistribute(array, target)`` takes an array that knows its distribution: a :class:`DistributedArray`, or one of
+    another library, see :mod:`dace_redist.interop`. It returns a :class:`DistributedArray`; of lists, a list.
+
     Parameters that are not listed here, and errors, are those of :func:`dace_redist.plan`.
 
     :param array: This rank's part of the source, of shape ``source.local_shape(rank)`` and any strides. A rank that
@@ -51,9 +57,13 @@ def redistribute(
         the library and on the device of ``array``; in main memory it is node-shared if the strategy copies directly
         into it.
     :param target_dtype: Element type of the target; default: that of ``array``.
-    :return: This rank's part of the target: ``out`` if given.
+    :return: This rank's part of the target: ``out`` if given. Without ``source`` a :class:`DistributedArray`.
     :raises RedistributionError: If MPI or a GPU fails.
     """
+    if target is None or source is None:
+        known: dict[str, Any] = {"axes": axes, "region": region, "target_dtype": target_dtype, **options}
+        known |= {"alpha": alpha, "beta": beta, "conj": conj, "strategy": strategy, "memory_bytes": memory_bytes}
+        return _redistribute_known(array, target if source is None else source, comm, out, op, known)
     comm = MPI.COMM_WORLD if comm is None else comm
     cache = plan_cache(comm)
     # Up to the first return every statement counts: they take longer than moving a small tensor.
@@ -115,3 +125,121 @@ def _redistribute_checked(
     except Exception:
         cache.forget(plan)
         raise
+
+
+class DistributedArray:
+    """
+    Array and its distribution over the ranks of a communicator. It has no arithmetic.
+
+    :param local: This rank's part, of shape ``distribution.local_shape(rank)`` and any strides: an array of any library
+        that :func:`redistribute` takes. It is not copied.
+    :param distribution: Distribution of the tensor.
+    :param comm: mpi4py communicator; default: the world.
+    :param op: ``"sum"``, ``"prod"``, ``"min"`` or ``"max"`` if replicas are partial results, which
+        :meth:`redistribute` and :meth:`gather` reduce. Default: replicas are equal.
+    :raises ValueError: On this rank, if ``local`` has another shape, or the communicator is too small.
+    :raises TypeError: On this rank, if an argument has the wrong type.
+    """
+
+    def __init__(
+        self, local: Any, distribution: AnyDistribution, comm: MPI.Intracomm | None = None, *, op: str | None = None
+    ) -> None:
+        self.comm: MPI.Intracomm = checked_communicator(comm)
+        check_distribution("distribution", distribution)
+        if distribution.ranks_needed > self.comm.size:
+            raise ValueError(
+                f"distribution names ranks up to {distribution.ranks_needed - 1}, but the communicator has "
+                f"{self.comm.size} ranks"
+            )
+        view = array_view("local", local)
+        check_part("local", view, distribution.local_shape(self.comm.rank), view.dtype, self.comm.rank)
+        self.local, self.distribution, self.op = local, distribution, op
+        #: Element type, as NumPy has it.
+        self.dtype: np.dtype[Any] = view.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Global shape, in elements."""
+        return tuple(self.distribution.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions of the tensor."""
+        return len(self.distribution.shape)
+
+    def redistribute(self, target: AnyDistribution, **options: Any) -> DistributedArray:
+        """
+        Move the tensor to another distribution. Collective over :attr:`comm`.
+
+        :param options: Arguments of :func:`dace_redist.redistribute`, such as ``axes`` and ``target_dtype``.
+        """
+        moved: DistributedArray = redistribute(self, target, **options)
+        return moved
+
+    def gather(self, root: int = 0) -> Any:
+        """
+        Collect the tensor on one rank. Collective over :attr:`comm`.
+
+        :return: The whole tensor on rank ``root``; None on all others.
+        """
+        whole = self.redistribute(agreed_root("distribution", self.distribution, self.comm, root)).local
+        return whole if self.comm.rank == root else None
+
+    def to(self, library: str, **how: Any) -> Any:
+        """
+        Return the array as one of another library, without a copy where the library allows it. Collective.
+
+        :param library: Name of the library, see :mod:`dace_redist.interop`.
+        :param how: Arguments of ``make`` in the module of that library.
+        :raises ValueError: On every rank, if the library does not have the distribution; names one that it has.
+        :raises ImportError: On every rank, if the library cannot be imported on one of them.
+        """
+        with together(self.comm, "library", library):
+            module = interop.module_named(library)
+        return module.make(interop.Part(self.local, self.distribution, self.comm, self.op), **how)
+
+    def __repr__(self) -> str:
+        op = "" if self.op is None else f", op={self.op!r}"
+        return f"DistributedArray(shape={self.shape}, dtype={self.dtype}, ranks={self.comm.size}{op})"
+
+
+def _redistribute_known(array: Any, target: Any, comm: Any, out: Any, op: Any, how: dict[str, Any]) -> Any:
+    """Redistribute arrays that know their distributions; arguments as of :func:`redistribute`."""
+    lists = isinstance(array, list)
+    given = array if lists else [array]
+    comm = next(filter(None, (comm, *map(_communicator, given))), MPI.COMM_WORLD)
+    try:
+        if target is None:
+            check_distribution("target", target)
+        parts = [one if isinstance(one, DistributedArray) else _read(one, comm) for one in given]
+        for part in parts:
+            _check_congruent(part.comm, comm)
+    except Exception as error:
+        fail_together(comm, error)
+    arrays, sources, ops = ([getattr(part, name) for part in parts] for name in ("local", "distribution", "op"))
+    if not lists:
+        arrays, sources, ops = arrays[0], sources[0], ops[0]
+    results = redistribute(arrays, sources, target, comm=comm, out=out, op=ops if op is None else op, **how)
+    if not lists:
+        return DistributedArray(results, target, comm)
+    return [DistributedArray(result, side, comm) for result, side in zip(results, target, strict=True)]
+
+
+def _read(array: Any, comm: MPI.Intracomm) -> interop.Part:
+    """Return the part of an array of another library: one of NumPy, unless it lies on a GPU."""
+    part = interop.read(array, comm)
+    view = array_view("array", part.local)
+    return part._replace(local=view.as_numpy()) if view.device == "cpu" else part
+
+
+def _communicator(array: Any) -> MPI.Intracomm | None:
+    return array.comm if isinstance(array, DistributedArray) else interop.communicator(array)
+
+
+def _check_congruent(comm: MPI.Intracomm, other: MPI.Intracomm) -> None:
+    """Check that two communicators have the same ranks in the same order."""
+    if comm is not other and MPI.Comm.Compare(comm, other) not in (MPI.IDENT, MPI.CONGRUENT):
+        raise ValueError(
+            f"comm must have the ranks of the array's communicator in its order: these are {comm.size} ranks, comm has "
+            f"{other.size}; redistribute() takes one communicator"
+        )

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from dace_redist.distribution import AnyDistribution, Distribution, check_distribution
+from dace_redist.distribution import AnyDistribution
 from dace_redist.mpi.collective import checked_communicator, together
+from dace_redist.redistribution.agreement import agreed_root
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.redistribute import redistribute
 
@@ -29,7 +30,7 @@ def scatter(whole: Any, target: AnyDistribution, comm: MPI.Intracomm | None = No
     :raises TypeError: On every rank, if something is of the wrong type.
     """
     comm = checked_communicator(comm)
-    source, element = _on_one_rank("target", target, comm, root), None
+    source, element = agreed_root("target", target, comm, root), None
     with together(comm):
         if comm.rank == root:
             view = array_view("whole", whole)
@@ -57,17 +58,5 @@ def gather(part: Any, source: AnyDistribution, comm: MPI.Intracomm | None = None
     :raises TypeError: On every rank, if something is of the wrong type.
     """
     comm = checked_communicator(comm)
-    whole = redistribute(part, source, _on_one_rank("source", source, comm, root), comm=comm)
+    whole = redistribute(part, source, agreed_root("source", source, comm, root), comm=comm)
     return whole if comm.rank == root else None
-
-
-def _on_one_rank(name: str, distribution: AnyDistribution, comm: MPI.Intracomm, root: int) -> Distribution:
-    """Return the distribution of a whole tensor on one rank; an error on one rank is raised on all. Collective."""
-    with together(comm, "root", root):
-        check_distribution(name, distribution)
-        if isinstance(root, bool) or not isinstance(root, int | np.integer):
-            raise TypeError(f"root must be a rank, got {root!r}")
-        if not 0 <= root < comm.size:
-            raise ValueError(f"root must be from 0 to {comm.size - 1}, got {root}")
-        return Distribution.on_rank(distribution.shape, int(root))
-    raise AssertionError  # for type checkers: together() raises only what the block raises

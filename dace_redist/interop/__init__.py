@@ -1,0 +1,99 @@
+"""
+Distributed arrays of other libraries: read as a source, and made from a target, without copies where they allow it.
+
+A module for each library has ``read(array, comm) -> Part`` and ``make(part, **how)``, and ``communicator(array)`` where
+its arrays carry one. It is imported when an array of its library is met.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from dace_redist.distribution import AnyDistribution
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+class Part(NamedTuple):
+    """
+    Part of a distributed array that this rank has.
+
+    :param local: Local array, of shape ``distribution.local_shape(rank)``.
+    :param op: Reduction of the replicas if these are partial results.
+    """
+
+    local: Any
+    distribution: AnyDistribution
+    comm: MPI.Intracomm
+    op: str | None = None
+
+
+class Library(Protocol):
+    """A module of this package."""
+
+    def communicator(self, array: Any) -> MPI.Intracomm | None:
+        """Return the communicator that an array carries; None if it carries none."""
+
+    def read(self, array: Any, comm: MPI.Intracomm) -> Part:
+        """Return this rank's part of an array. Local."""
+
+    def make(self, part: Part, **how: Any) -> Any:
+        """Return an array of the library. Collective."""
+
+
+#: Modules by the package and the class of their arrays.
+_CLASSES: dict[tuple[str, str], str] = {}
+#: Modules by names of libraries.
+_LIBRARIES: dict[str, str] = {}
+
+
+def module_of(array: Any) -> Library | None:
+    """Return the module for an array by the names of its class; None if there is none."""
+    for kind in type(array).__mro__:
+        name = _CLASSES.get((kind.__module__.partition(".")[0], kind.__name__))
+        if name is not None:
+            return _imported(name)
+    return _imported("partitioned") if hasattr(type(array), "__partitioned__") else None
+
+
+def module_named(library: str) -> Library:
+    """
+    Return the module for a library.
+
+    :raises ValueError: If the library is unknown.
+    :raises ImportError: If it cannot be imported.
+    """
+    name = _LIBRARIES.get(str(library).replace("-", "_"))
+    if name is None:
+        raise ValueError(f"library must be one of {', '.join(_LIBRARIES)}, got {library!r}")
+    return _imported(name)
+
+
+def _imported(name: str) -> Library:
+    module: Any = importlib.import_module(f"dace_redist.interop.{name}")
+    return module  # type: ignore[no-any-return]
+
+
+def communicator(array: Any) -> MPI.Intracomm | None:
+    """Return the communicator that an array of another library carries; None if there is none."""
+    module = module_of(array)
+    found = None if module is None else getattr(module, "communicator", None)
+    return None if found is None else found(array)
+
+
+def read(array: Any, comm: MPI.Intracomm) -> Part:
+    """
+    Return this rank's part of an array of another library. Local.
+
+    :raises TypeError: If the library is unknown.
+    """
+    module = module_of(array)
+    if module is None:
+        known = ", ".join(f"{package}.{kind}" for package, kind in _CLASSES)
+        raise TypeError(
+            "array must be a DistributedArray or one of another library if source is left out: "
+            f"{known}, or have __partitioned__; got {type(array).__module__}.{type(array).__qualname__}"
+        )
+    return module.read(array, comm)
