@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from dace_redist import _core
 from dace_redist.box_distribution import BoxDistribution as BoxDistribution
+from dace_redist.grid_distribution import GridDistribution
 from dace_redist.planned_distribution import PlannedDistribution, Size, integers, size
 
 _BLOCKED, _TILED, _BOXED = 0, 1, 2
@@ -23,7 +24,7 @@ _NONE = -1
 
 
 @dataclasses.dataclass(frozen=True, eq=True)
-class Distribution(PlannedDistribution):
+class Distribution(GridDistribution):
     """
     Tensor split over a process grid in blocks, balanced, uniform or block-cyclic.
 

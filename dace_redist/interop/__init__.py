@@ -10,8 +10,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from dace_redist.distribution import AnyDistribution
-
 if TYPE_CHECKING:
     from mpi4py import MPI
 
@@ -21,11 +19,13 @@ class Part(NamedTuple):
     Part of a distributed array that this rank has.
 
     :param local: Local array, of shape ``distribution.local_shape(rank)``.
+    :param distribution: Distribution of the array; or a function of the shapes of the local arrays of all ranks that
+        returns it, if this rank cannot tell.
     :param op: Reduction of the replicas if these are partial results.
     """
 
     local: Any
-    distribution: AnyDistribution
+    distribution: Any
     comm: MPI.Intracomm
     op: str | None = None
 
@@ -44,9 +44,17 @@ class Library(Protocol):
 
 
 #: Modules by the package and the class of their arrays.
-_CLASSES: dict[tuple[str, str], str] = {}
-#: Modules by names of libraries.
-_LIBRARIES: dict[str, str] = {}
+_CLASSES = {
+    ("heat", "DNDarray"): "heat",
+    ("torch", "DTensor"): "torch",
+    ("jaxlib", "ArrayImpl"): "jax",
+    ("mpi4py_fft", "DistArray"): "mpi4py_fft",
+    ("mpiarray", "DistributedArray"): "mpiarray",
+    ("pylops_mpi", "DistributedArray"): "pylops_mpi",
+    ("scalapack4py", "NPScal"): "scalapack",
+}
+#: Names of libraries, which are those of the modules.
+_LIBRARIES = (*_CLASSES.values(), "partitioned")
 
 
 def module_of(array: Any) -> Library | None:
@@ -65,8 +73,8 @@ def module_named(library: str) -> Library:
     :raises ValueError: If the library is unknown.
     :raises ImportError: If it cannot be imported.
     """
-    name = _LIBRARIES.get(str(library).replace("-", "_"))
-    if name is None:
+    name = str(library).replace("-", "_")
+    if name not in _LIBRARIES:
         raise ValueError(f"library must be one of {', '.join(_LIBRARIES)}, got {library!r}")
     return _imported(name)
 

@@ -165,6 +165,22 @@ def fail_together(comm: MPI.Intracomm, failure: Exception) -> NoReturn:
     raise AssertionError  # for type checkers
 
 
+class _Shapes(tuple[Any, ...]):
+    """Shapes of local arrays, which tell this exchange from that of element types in :func:`agreed_problem`."""
+
+
+def shapes_of_all(comm: MPI.Intracomm, shapes: list[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
+    """Return for each array the shapes of its parts on all ranks. An error on every rank if one has a problem."""
+    prepare(comm)
+    agree(MPI._handleof(comm), 0)
+    agreed(comm, None, None, [True] + [False] * 10)
+    rows = comm.allgather(_Shapes(shapes))
+    if any(not isinstance(row, _Shapes) or len(row) != len(shapes) for row in rows):
+        kinds = [f"{len(row)} of another library" if isinstance(row, _Shapes) else "others" for row in rows]
+        agreed(comm, None, ValueError(f"the ranks pass different arrays, by rank: {', '.join(kinds)}"), [False] * 11)
+    return [list(of_array) for of_array in zip(*rows, strict=True)]
+
+
 def agreed_root(name: str, distribution: AnyDistribution, comm: MPI.Intracomm, root: int) -> Distribution:
     """Return the distribution of a whole tensor on one rank; an error on one rank is raised on all. Collective."""
     with together(comm, "root", root):

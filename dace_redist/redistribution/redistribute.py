@@ -12,7 +12,7 @@ from dace_redist import _core, interop
 from dace_redist.distribution import AnyDistribution, check_distribution
 from dace_redist.mpi.collective import checked_communicator, together
 from dace_redist.native.interface import agree, prepare
-from dace_redist.redistribution.agreement import agreed_problem, agreed_root, fail_together
+from dace_redist.redistribution.agreement import agreed_problem, agreed_root, fail_together, shapes_of_all
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.cache import Found, PlanCache, plan_cache
 from dace_redist.redistribution.planning import Distributions, Types
@@ -196,7 +196,7 @@ class DistributedArray:
         """
         with together(self.comm, "library", library):
             module = interop.module_named(library)
-        return module.make(interop.Part(self.local, self.distribution, self.comm, self.op), **how)
+        return module.make(_part(self, self.comm), **how)
 
     def __repr__(self) -> str:
         op = "" if self.op is None else f", op={self.op!r}"
@@ -210,12 +210,23 @@ def _redistribute_known(array: Any, target: Any, comm: Any, out: Any, op: Any, h
     comm = next(filter(None, (comm, *map(_communicator, given))), MPI.COMM_WORLD)
     try:
         if target is None:
+<<<<<<< HEAD
             check_distribution("target", target)
         parts = [one if isinstance(one, DistributedArray) else _read(one, comm) for one in given]
+=======
+            raise TypeError("target must be a Distribution, got None")
+        parts = [_part(one, comm) for one in given]
+>>>>>>> db6a682 (interop: Read and make arrays of other libraries)
         for part in parts:
             _check_congruent(part.comm, comm)
     except Exception as error:
         fail_together(comm, error)
+    if any(callable(part.distribution) for part in parts):
+        shapes = shapes_of_all(comm, [part.local.shape for part in parts])
+        parts = [
+            part._replace(distribution=part.distribution(of_all)) if callable(part.distribution) else part
+            for part, of_all in zip(parts, shapes, strict=True)
+        ]
     arrays, sources, ops = ([getattr(part, name) for part in parts] for name in ("local", "distribution", "op"))
     if not lists:
         arrays, sources, ops = arrays[0], sources[0], ops[0]
@@ -225,8 +236,10 @@ def _redistribute_known(array: Any, target: Any, comm: Any, out: Any, op: Any, h
     return [DistributedArray(result, side, comm) for result, side in zip(results, target, strict=True)]
 
 
-def _read(array: Any, comm: MPI.Intracomm) -> interop.Part:
-    """Return the part of an array of another library: one of NumPy, unless it lies on a GPU."""
+def _part(array: Any, comm: MPI.Intracomm) -> interop.Part:
+    """Return this rank's part of an array; of another library as one of NumPy, unless it lies on a GPU."""
+    if isinstance(array, DistributedArray):
+        return interop.Part(array.local, array.distribution, array.comm, array.op)
     part = interop.read(array, comm)
     view = array_view("array", part.local)
     return part._replace(local=view.as_numpy()) if view.device == "cpu" else part

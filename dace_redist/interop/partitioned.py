@@ -1,0 +1,72 @@
+"""Arrays with ``__partitioned__``, the partition interface of Heat, Intel's DPPY and others."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from dace_redist.interop import Part, blocks
+
+
+class Partitioned(NamedTuple):
+    """Object that has the partition interface."""
+
+    partitions: dict[str, Any]
+
+    @property
+    def __partitioned__(self) -> dict[str, Any]:  # noqa: PLW3201
+        """Partitions of the array."""
+        return self.partitions
+
+
+def read(array: Any, comm: MPI.Intracomm) -> Part:
+    """
+    Return this rank's part of an array; a copy if a rank has several partitions. Local.
+
+    :raises ValueError: If a partition lies on another process than a rank of ``comm``.
+    """
+    interface = array.__partitioned__
+    partitions = list(interface["partitions"].values())
+    owners = []
+    for partition in partitions:
+        place = list(partition["location"])
+        if len(place) != 1 or not isinstance(place[0], int | np.integer) or not 0 <= place[0] < comm.size:
+            raise ValueError(f"location of a partition must be one rank of comm, 0 to {comm.size - 1}, got {place}")
+        owners.append(int(place[0]))
+    boxes = [(tuple(map(int, one["start"])), tuple(map(int, one["shape"]))) for one in partitions]
+    get = interface.get("get", lambda data: data)
+    held = [get(one["data"]) for one, owner in zip(partitions, owners, strict=True) if owner == comm.rank]
+    where = blocks.of_boxes(interface["shape"], boxes, owners)
+    if len(held) > 1:
+        return Part(np.concatenate([np.ravel(one) for one in held]), where, comm)
+    return Part(held[0] if held else np.empty(0, partitions[0]["dtype"]), where, comm)
+
+
+def make(part: Part) -> Any:
+    """Return an object with ``__partitioned__`` whose partitions are the parts of the ranks, without a copy."""
+    of = blocks.Blocks.of(part.distribution)
+    starts = [np.cumsum([0, *lengths])[:-1].tolist() for lengths in of.lengths]
+    partitions, own = {}, []
+    for cell in np.ndindex(of.ranks.shape[:-1]):
+        rank = int(of.ranks[cell][0])
+        rank = part.comm.rank if part.comm.rank in of.ranks[cell] else rank
+        own += [cell] if rank == part.comm.rank else []
+        partitions[cell] = {
+            "start": tuple(first[i] for first, i in zip(starts, cell, strict=True)),
+            "shape": tuple(lengths[i] for lengths, i in zip(of.lengths, cell, strict=True)),
+            "data": part.local if rank == part.comm.rank else None,
+            "location": [rank],
+            "dtype": part.local.dtype,
+            "device": "cpu",
+        }
+    return Partitioned(
+        {
+            "shape": of.shape,
+            "partition_tiling": of.ranks.shape[:-1],
+            "partitions": partitions,
+            "locals": own,
+            "get": lambda data: data,
+        }
+    )
