@@ -85,7 +85,7 @@ def make(part: Part, device_mesh: Any = None, placements: Sequence[Any] | None =
         raise ValueError(
             f"placements {placements} need {expected}, got {part.distribution}: redistribute() to it first"
         )
-    strides = [int(np.prod(of.shape[axis + 1 :])) for axis in range(len(of.shape))]
+    strides = tuple(int(np.prod(of.shape[axis + 1 :])) for axis in range(len(of.shape)))
     return tensor.DTensor.from_local(
         local, device_mesh, placements, run_check=False, shape=torch.Size(of.shape), stride=strides
     )

@@ -1,0 +1,331 @@
+"""Other libraries as tests use them: how each makes arrays of its own, and collects one."""
+
+from __future__ import annotations
+
+import importlib
+import socket
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dace_redist import Distribution
+
+Cases = Iterator[tuple[Any, np.ndarray]]
+
+
+def numbers(shape: tuple[int, ...], dtype: str = "f8") -> np.ndarray:
+    return (1 + np.arange(np.prod(shape, dtype=int))).reshape(shape).astype(dtype)
+
+
+def imported(name: str) -> Any:
+    """Import a library, or skip the test."""
+    if name == "heat":
+        stand_in_for_torchvision()
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        pytest.skip(f"{name} is not installed (pip install dace-redist[interop]): {error}")
+
+
+def stand_in_for_torchvision() -> None:
+    """Heat's data sets import it, and its wheels on PyPI need a PyTorch for GPUs; Heat's arrays do not use it."""
+    if "torchvision" not in sys.modules:
+        package = sys.modules["torchvision"] = types.ModuleType("torchvision")
+        for name, kind in (("datasets", "MNIST"), ("transforms", "Compose")):
+            module = sys.modules[f"torchvision.{name}"] = types.ModuleType(name)
+            setattr(module, kind, object)
+            setattr(package, name, module)
+
+
+def free_port(comm: Any) -> int:
+    """Number of a free port of this machine, equal on all ranks."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(comm.bcast(probe.getsockname()[1]))
+
+
+class Heat:
+    """Arrays of Heat."""
+
+    shapes = ((7, 5), (6, 4, 3), (9,))
+
+    def __init__(self, comm: Any) -> None:
+        self.ht = imported("heat")
+        self.comm, self.own = comm, self.ht.communication.MPICommunication(comm)
+
+    def arrays(self) -> Cases:
+        for shape in self.shapes:
+            for split in (None, *range(len(shape))):
+                yield self.ht.array(numbers(shape), split=split, comm=self.own), numbers(shape)
+        whole, rank = numbers((10, 3), "i4"), self.comm.rank
+        first = rank * (rank + 1) // 2  # parts of 1, 2, 3, ... rows
+        last = 10 if rank == self.comm.size - 1 else first + rank + 1
+        yield self.ht.array(whole[first:last], is_split=0, comm=self.own), whole
+
+    def targets(self) -> Iterator[tuple[Distribution, dict[str, Any]]]:
+        for shape in self.shapes:
+            for axis in range(len(shape)):
+                yield Distribution.split(shape, axis, self.comm.size), {}
+            yield Distribution.replicated(shape, self.comm.size), {}
+        yield Distribution((10, 3), (self.comm.size,), block="ceil"), {}
+
+    def whole(self, array: Any) -> np.ndarray:
+        return array.numpy()
+
+    def local(self, array: Any) -> np.ndarray:
+        return array.larray.numpy()
+
+
+class PylopsMpi(Heat):
+    """Arrays of PyLops-MPI."""
+
+    def __init__(self, comm: Any) -> None:
+        self.module, self.comm = imported("pylops_mpi"), comm
+
+    def arrays(self) -> Cases:
+        kind = self.module.DistributedArray
+        for shape in self.shapes:
+            for axis in range(len(shape)):
+                yield kind.to_dist(numbers(shape), base_comm=self.comm, axis=axis), numbers(shape)
+            yield kind.to_dist(numbers(shape), self.comm, partition=self.module.Partition.BROADCAST), numbers(shape)
+        lengths = [*range(1, self.comm.size), 10 - sum(range(self.comm.size))]
+        shapes = [(length, 3) for length in lengths]
+        yield kind.to_dist(numbers((10, 3), "f4"), self.comm, local_shapes=shapes), numbers((10, 3), "f4")
+
+    def whole(self, array: Any) -> np.ndarray:
+        return array.asarray()
+
+    def local(self, array: Any) -> np.ndarray:
+        return array.local_array
+
+
+class Mpiarray(Heat):
+    """Arrays of mpiarray."""
+
+    shapes = ((7, 5), (6, 4, 8), (9,))
+
+    def __init__(self, comm: Any) -> None:
+        self.module, self.comm = imported("mpiarray"), comm
+
+    def arrays(self) -> Cases:
+        for shape in self.shapes:
+            for split in (None, 0, -1, tuple(range(len(shape)))):
+                for halo in (0, 1):
+                    yield self.module.array(numbers(shape), split=split, halo=halo, comm=self.comm), numbers(shape)
+        cuts = [[0, *range(1, self.comm.size), 10], None]
+        yield self.module.array(numbers((10, 3)), bounds=cuts, comm=self.comm), numbers((10, 3))
+
+    def targets(self) -> Iterator[tuple[Distribution, dict[str, Any]]]:
+        for shape in self.shapes:
+            yield Distribution.split(shape, len(shape) - 1, self.comm.size), {}
+            yield Distribution.replicated(shape, self.comm.size), {}
+        yield Distribution((8, 8), (2, 2) if self.comm.size == 4 else (1, self.comm.size)), {}
+        yield Distribution((8, 8), (self.comm.size,), dims=(None, 0)), {}
+
+    def whole(self, array: Any) -> np.ndarray:
+        return array.gather()
+
+    def local(self, array: Any) -> np.ndarray:
+        return array.local
+
+
+class Mpi4pyFft(Heat):
+    """Arrays of mpi4py-fft."""
+
+    shapes = ((7, 5), (6, 4, 8))
+
+    def __init__(self, comm: Any) -> None:
+        self.module, self.comm = imported("mpi4py_fft"), comm
+
+    def arrays(self) -> Cases:
+        pencil = imported("mpi4py_fft.pencil")
+        for shape in self.shapes:
+            for dims in ([0] * (len(shape) - 1) + [1], [1] + [0] * (len(shape) - 1)):
+                subcomm = pencil.Subcomm(self.comm, dims)
+                array = self.module.DistArray(shape, subcomm, dtype="c16")
+                array[...] = numbers(shape, "c16")[array.local_slice()]
+                yield array, numbers(shape, "c16")
+            array = self.module.DistArray((3, *shape), subcomm, rank=1)
+            array[...] = numbers((3, *shape))[array.local_slice()]
+            yield array, numbers((3, *shape))
+
+    def targets(self) -> Iterator[tuple[Distribution, dict[str, Any]]]:
+        for shape in self.shapes:
+            for axis in range(len(shape)):
+                yield Distribution.split(shape, axis, self.comm.size), {}
+        yield (
+            Distribution((5, 8, 6), (self.comm.size // 2 or 1, min(2, self.comm.size)))
+            if self.comm.size != 3
+            else (Distribution((5, 8, 6), (1, 3))),
+            {},
+        )
+        yield Distribution((3, 5, 8), (self.comm.size,), dims=(None, 0, None)), {"rank": 1}
+
+    def whole(self, array: Any) -> np.ndarray:
+        whole = np.zeros(array.global_shape, array.dtype)
+        whole[array.local_slice()] = array
+        self.comm.Allreduce(np.copy(whole), whole)
+        return whole
+
+    def local(self, array: Any) -> np.ndarray:
+        return array.view(np.ndarray)
+
+
+class Torch(Heat):
+    """``DTensor`` of PyTorch."""
+
+    shapes = ((7, 5), (6, 4, 8), (9,))
+
+    def __init__(self, comm: Any) -> None:
+        self.torch, self.comm = imported("torch"), comm
+        self.tensor = imported("torch.distributed.tensor")
+        if not self.torch.distributed.is_initialized():
+            where = f"tcp://127.0.0.1:{free_port(comm)}"
+            self.torch.distributed.init_process_group("gloo", init_method=where, rank=comm.rank, world_size=comm.size)
+        ranks = self.torch.arange(comm.size)
+        self.line = self.tensor.DeviceMesh("cpu", ranks)
+        rows = 2 if comm.size == 4 else 1
+        self.grid = self.tensor.DeviceMesh("cpu", ranks.reshape(rows, -1))
+        self.turned = self.tensor.DeviceMesh("cpu", ranks.reshape(rows, -1).T.contiguous())
+
+    def placements(self, ndim: int) -> Iterator[tuple[Any, list[Any]]]:
+        shard, replicate = self.tensor.Shard, self.tensor.Replicate()
+        yield self.line, [replicate]
+        yield self.line, [shard(ndim - 1)]
+        for mesh in (self.grid, self.turned):
+            yield mesh, [shard(0), shard(ndim - 1)]  # of one axis twice for a vector
+            yield mesh, [shard(0), replicate]
+            yield mesh, [replicate, shard(0)]
+            yield mesh, [shard(ndim - 1), shard(0)]
+
+    def arrays(self) -> Cases:
+        for shape in self.shapes:
+            for mesh, placements in self.placements(len(shape)):
+                for dtype in ("f8", "i4"):
+                    whole = numbers(shape, dtype)
+                    yield self.tensor.distribute_tensor(self.torch.from_numpy(whole), mesh, placements), whole
+        whole = numbers((4, 6))
+        for ops in (["sum"], ["sum", "sum"], ["max"]):
+            local = self.torch.from_numpy(whole * (self.comm.rank + 1))
+            mesh = self.line if len(ops) == 1 else self.grid
+            factor = {"sum": sum(range(1, self.comm.size + 1)), "max": self.comm.size}[ops[0]]
+            yield self.tensor.DTensor.from_local(local, mesh, [*map(self.tensor.Partial, ops)]), factor * whole
+
+    def targets(self) -> Iterator[tuple[Distribution, dict[str, Any]]]:
+        from dace_redist.interop.torch import distribution
+
+        for shape in self.shapes:
+            for mesh, placements in self.placements(len(shape)):
+                where = distribution(shape, mesh, placements)
+                yield where, {"device_mesh": mesh, "placements": placements}
+        yield Distribution((8, 4), (self.comm.size,)), {}
+        yield Distribution.replicated((8, 4), self.comm.size), {}
+        if self.comm.size == 4:
+            yield Distribution((8, 4), (2, 2), dims=(1, 0)), {}
+            yield Distribution((8, 4), (2, 2), dims=(None, 0)), {}
+
+    def whole(self, array: Any) -> np.ndarray:
+        return array.full_tensor().numpy()
+
+    def local(self, array: Any) -> np.ndarray:
+        return array.to_local().numpy()
+
+
+class Jax(Heat):
+    """Arrays of JAX, of a process for each rank."""
+
+    shapes = ((12, 24), (12, 3, 24), (36,))
+
+    def __init__(self, comm: Any) -> None:
+        self.jax, self.comm = imported("jax"), comm
+        self.jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        self.jax.config.update("jax_platforms", "cpu")
+        self.jax.config.update("jax_enable_x64", True)
+        if not self.jax.distributed.is_initialized():
+            self.jax.distributed.initialize(f"127.0.0.1:{free_port(comm)}", comm.size, comm.rank)
+
+    def shardings(self, shape: tuple[int, ...]) -> Iterator[Any]:
+        sharding, devices = self.jax.sharding, np.array(self.jax.devices())
+        spec = sharding.PartitionSpec
+        line = sharding.Mesh(devices, "x")
+        grid = sharding.Mesh(devices.reshape(2 if self.comm.size == 4 else 1, -1), ("x", "y"))
+        yield sharding.NamedSharding(line, spec())
+        yield sharding.NamedSharding(line, spec("x"))
+        yield sharding.NamedSharding(grid, spec(("x", "y")))
+        yield sharding.NamedSharding(grid, spec(("y", "x")))
+        yield sharding.NamedSharding(grid, spec("y"))
+        if len(shape) > 1:
+            yield sharding.NamedSharding(grid, spec("x", *[None] * (len(shape) - 2), "y"))
+            yield sharding.NamedSharding(grid, spec("y", *[None] * (len(shape) - 2), "x"))
+
+    def arrays(self) -> Cases:
+        for shape in self.shapes:
+            for sharding in self.shardings(shape):
+                whole = numbers(shape)
+                yield self.jax.make_array_from_callback(shape, sharding, lambda index, of=whole: of[index]), whole
+
+    def targets(self) -> Iterator[tuple[Distribution, dict[str, Any]]]:
+        from dace_redist.interop.jax import distribution
+
+        for shape in self.shapes:
+            for sharding in self.shardings(shape):
+                yield distribution(shape, sharding), {"sharding": sharding}
+        yield Distribution((12, 8), (self.comm.size,)), {}
+        yield Distribution.replicated((12, 8), self.comm.size), {}
+        if self.comm.size == 4:
+            yield Distribution((8, 4), (2, 2), dims=(1, 0)), {}
+
+    def whole(self, array: Any) -> np.ndarray:
+        from jax.experimental import multihost_utils
+
+        return multihost_utils.process_allgather(array, tiled=True)
+
+    def local(self, array: Any) -> np.ndarray:
+        return np.asarray(array.addressable_shards[0].data)
+
+
+class WithPartitions(Heat):
+    """Arrays of Heat, by their partition interface."""
+
+    def arrays(self) -> Cases:
+        for array, whole in super().arrays():
+            if array.split is not None:
+                yield (
+                    types.new_class(
+                        "Other", exec_body=lambda body, a=array: body.update(__partitioned__=a.__partitioned__)
+                    )(),
+                    whole,
+                )
+
+    def targets(self) -> Iterator[tuple[Distribution, dict[str, Any]]]:
+        yield from super().targets()
+        yield Distribution((8, 4), (2, 2) if self.comm.size == 4 else (1, self.comm.size)), {}
+
+    def whole(self, array: Any) -> np.ndarray:
+        interface = array.__partitioned__
+        mine = {key: interface["get"](interface["partitions"][key]["data"]) for key in interface["locals"]}
+        whole = np.zeros(interface["shape"])
+        for found in self.comm.allgather(mine):
+            for key, data in found.items():
+                part = interface["partitions"][key]
+                assert data.shape == part["shape"]
+                whole[tuple(slice(a, a + n) for a, n in zip(part["start"], part["shape"], strict=True))] = data
+        return whole
+
+    def local(self, array: Any) -> np.ndarray:
+        return next(part["data"] for part in array.__partitioned__["partitions"].values() if part["data"] is not None)
+
+
+LIBRARIES = {
+    "heat": Heat,
+    "pylops_mpi": PylopsMpi,
+    "mpiarray": Mpiarray,
+    "mpi4py_fft": Mpi4pyFft,
+    "torch": Torch,
+    "jax": Jax,
+    "partitioned": WithPartitions,
+}
