@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-from comparisons import cholesky, fused, overlap, sparse_stacks
+from comparisons import cholesky, fused, libraries, overlap, sparse_stacks
 from comparisons.comparison import Comparison, UnsuitableError
 from mpi4py import MPI
 from redistribution.run import environment
@@ -51,6 +51,9 @@ ENTRIES = {
         "a system that lies in rows, solved by ScaLAPACK in blocks or in rows",
         ((500,), (1000,), (2000,), (4000,)),
         cholesky.solved,
+    ),
+    "libraries": Entry(
+        "arrays of other libraries, from axis 0 split to axis 1 split", ((4096, 4096),), libraries.resplit
     ),
     "overlap": Entry("a transfer hidden behind a computation of equal duration", ((512, 1 << 14),), overlap.hidden),
 }

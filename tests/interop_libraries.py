@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
+import ctypes.util
 import importlib
 import socket
-import sys
 import types
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from comparisons.libraries import import_heat
+from redistribution import scalapack
 
 from dace_redist import Distribution
 
+LIBRARY = ctypes.util.find_library("scalapack-openmpi")
 Cases = Iterator[tuple[Any, np.ndarray]]
 
 
@@ -23,22 +27,10 @@ def numbers(shape: tuple[int, ...], dtype: str = "f8") -> np.ndarray:
 
 def imported(name: str) -> Any:
     """Import a library, or skip the test."""
-    if name == "heat":
-        stand_in_for_torchvision()
     try:
-        return importlib.import_module(name)
+        return import_heat() if name == "heat" else importlib.import_module(name)
     except ImportError as error:
         pytest.skip(f"{name} is not installed (pip install dace-redist[interop]): {error}")
-
-
-def stand_in_for_torchvision() -> None:
-    """Heat's data sets import it, and its wheels on PyPI need a PyTorch for GPUs; Heat's arrays do not use it."""
-    if "torchvision" not in sys.modules:
-        package = sys.modules["torchvision"] = types.ModuleType("torchvision")
-        for name, kind in (("datasets", "MNIST"), ("transforms", "Compose")):
-            module = sys.modules[f"torchvision.{name}"] = types.ModuleType(name)
-            setattr(module, kind, object)
-            setattr(package, name, module)
 
 
 def free_port(comm: Any) -> int:
@@ -320,7 +312,47 @@ class WithPartitions(Heat):
         return next(part["data"] for part in array.__partitioned__["partitions"].values() if part["data"] is not None)
 
 
+class Scalapack(Heat):
+    """``NPScal`` of scalapack4py."""
+
+    shapes = ((7, 5), (12, 9))
+
+    def __init__(self, comm: Any) -> None:
+        reason = scalapack.library_missing()
+        if reason is not None:
+            pytest.skip(reason)
+        from mpi4py import MPI
+
+        self.module, self.comm = imported("scalapack4py.npscal"), comm
+        library = imported("scalapack4py").ScaLAPACK4py(ctypes.CDLL(LIBRARY, mode=ctypes.RTLD_GLOBAL))
+        grids = {(1, comm.size), (comm.size, 1), (2, comm.size // 2 or 1)} if comm.size != 3 else {(1, 3), (3, 1)}
+        self.grids = [
+            self.module.BLACSGrid(library, comm=MPI.COMM_WORLD, nprow=rows, npcol=columns)
+            for rows, columns in sorted(grids)
+            if rows * columns == comm.size
+        ]
+
+    def arrays(self) -> Cases:
+        for shape in self.shapes:
+            for number, grid in enumerate(self.grids):
+                first = {"drsrc": grid.nprow - 1, "dcsrc": grid.npcol - 1} if number else {}
+                yield self.module.asarray(numbers(shape), grid=grid, dmb=2, dnb=3, **first), numbers(shape)
+
+    def targets(self) -> Iterator[tuple[Distribution, dict[str, Any]]]:
+        for shape in self.shapes:
+            for grid in self.grids:
+                yield Distribution.block_cyclic(shape, (grid.nprow, grid.npcol), (3, 2)), {"grid": grid}
+                yield Distribution(shape, (grid.nprow, grid.npcol), block="ceil"), {"grid": grid}
+
+    def whole(self, array: Any) -> np.ndarray:
+        return np.asarray(array)
+
+    def local(self, array: Any) -> np.ndarray:
+        return array.loc_array
+
+
 LIBRARIES = {
+    "scalapack": Scalapack,
     "heat": Heat,
     "pylops_mpi": PylopsMpi,
     "mpiarray": Mpiarray,

@@ -53,8 +53,8 @@ _CLASSES = {
     ("pylops_mpi", "DistributedArray"): "pylops_mpi",
     ("scalapack4py", "NPScal"): "scalapack",
 }
-#: Names of libraries, which are those of the modules.
-_LIBRARIES = (*_CLASSES.values(), "partitioned")
+#: Names of libraries, which are those of the modules, and their packages.
+_LIBRARIES = {name: package for (package, _), name in _CLASSES.items()} | {"partitioned": "numpy"}
 
 
 def module_of(array: Any) -> Library | None:
@@ -76,6 +76,12 @@ def module_named(library: str) -> Library:
     name = str(library).replace("-", "_")
     if name not in _LIBRARIES:
         raise ValueError(f"library must be one of {', '.join(_LIBRARIES)}, got {library!r}")
+    try:
+        importlib.import_module(_LIBRARIES[name])
+    except ImportError as error:
+        raise ImportError(
+            f"{_LIBRARIES[name]} cannot be imported: {error}; pip install dace-redist[interop]"
+        ) from error
     return _imported(name)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.distribution import AnyDistribution, Distribution
+from dace_redist.distribution import AnyDistribution, BoxDistribution, Distribution
 
 
 class Blocks(NamedTuple):
@@ -121,9 +121,7 @@ def of_boxes(shape: Sequence[int], boxes: Sequence[Box], owners: Sequence[int]) 
     """
     Return the distribution that gives each owner a box (first index, extents); an owner may have several.
 
-    The local array of an owner of several is one-dimensional, box after box, if the boxes are no grid.
-
-    :raises ValueError: If the boxes do not cover the tensor.
+    The local array of an owner of several boxes is one-dimensional: box after box.
     """
     held = [(box, owner) for box, owner in zip(boxes, owners, strict=True) if 0 not in box[1]]
     cuts = [sorted({(box[0][axis], box[1][axis]) for box, _ in held}) for axis in range(len(shape))]
@@ -137,6 +135,6 @@ def of_boxes(shape: Sequence[int], boxes: Sequence[Box], owners: Sequence[int]) 
     counts = {len(of_cell) for of_cell in cells.values()}
     once = len({owner for _, owner in held}) == len(held)
     if not (regular and once and len(counts) == 1 and len(cells) == np.prod([len(of_axis) for of_axis in cuts])):
-        raise ValueError(f"array must have one part per rank, on a grid; got {len(held)} parts {boxes}")
+        return BoxDistribution(shape, [box for box, _ in held], [owner for _, owner in held])
     ranks = np.array([cells[cell] for cell in sorted(cells)]).reshape(*map(len, cuts), -1)
     return Blocks(lengths, ranks).distribution()

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 Fact = TypeVar("Fact")
 
 _KINDS: dict[str, type[Exception]] = {
-    kind.__name__: kind for kind in (RedistributionError, BuildError, ValueError, TypeError, OSError, RuntimeError)
+    kind.__name__: kind
+    for kind in (RedistributionError, BuildError, ValueError, TypeError, OSError, ImportError, RuntimeError)
 }  # BuildError before RuntimeError, of which it is one
 
 
@@ -43,7 +44,8 @@ def together(comm: Any, what: str = "", value: object = None) -> Iterator[None]:
     :param value: Object that all ranks must have alike; compared by its ``repr``.
     :raises ValueError: On every rank, if a rank has another value than rank 0.
     :raises Exception: The rank's own failure; on a rank without one that of the first rank that failed, as
-        RedistributionError, BuildError, ValueError, TypeError, OSError or RuntimeError, with the number of that rank.
+        RedistributionError, BuildError, ValueError, TypeError, OSError, ImportError or RuntimeError, with the number of
+        that rank.
     """
     failure: Exception | None = None
     try:

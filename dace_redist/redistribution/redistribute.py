@@ -210,13 +210,8 @@ def _redistribute_known(array: Any, target: Any, comm: Any, out: Any, op: Any, h
     comm = next(filter(None, (comm, *map(_communicator, given))), MPI.COMM_WORLD)
     try:
         if target is None:
-<<<<<<< HEAD
             check_distribution("target", target)
-        parts = [one if isinstance(one, DistributedArray) else _read(one, comm) for one in given]
-=======
-            raise TypeError("target must be a Distribution, got None")
         parts = [_part(one, comm) for one in given]
->>>>>>> db6a682 (interop: Read and make arrays of other libraries)
         for part in parts:
             _check_congruent(part.comm, comm)
     except Exception as error:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from distributions import distributions
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from interop_libraries import LIBRARIES, numbers
+from mpi4py import MPI
 
-from dace_redist import DistributedArray, redistribute
+from dace_redist import DistributedArray, Distribution, redistribute
 
 
 def some_distribution(shape: tuple[int, ...], ranks: int, number: int):
@@ -51,3 +54,94 @@ def test_array_is_made(comm, library):
         assert library == "jax" or not result.size or np.shares_memory(own.local(array), result)
         back = redistribute(array, source, comm=comm)
         assert np.array_equal(back.local, source.local(whole, comm.rank))
+
+
+@pytest.mark.mpi(ranks=[4])
+def test_scalapack_descriptor(comm):
+    ranks = np.array([[3, 1], [0, 2]])
+    where = Distribution.from_scalapack([1, 7, 9, 8, 2, 3, 1, 0, 6], ranks)
+    index = np.indices((9, 8))
+    owner = ranks[(1 + index[0] // 2) % 2, index[1] // 3 % 2]
+    assert all(where.owner(at) == owner[at] for at in np.ndindex(9, 8))
+    descriptor = where.scalapack_descriptor(comm.rank, 7)
+    assert descriptor.tolist() == [1, 7, 9, 8, 2, 3, 0, 0, where.local_shape(comm.rank)[0]]
+    assert Distribution.from_scalapack(descriptor, where.rank_grid()[..., 0]) == where
+    assert where.scalapack_descriptor(4, 7)[1] == -1
+    for numbers_, grid, text in (
+        ([1, 0, 9, 8, 2, 3, 2, 0, 6], (2, 2), "rsrc must be from 0 to 1"),
+        ([502, 0, 9, 8, 2, 3, 0, 0, 6], (2, 2), "dtype must be 1"),
+        ([1, 0, 9, 8, 2, 3], (2, 2), "must be the nine integers"),
+        ([1, 0, 9, 8, 0, 3, 0, 0, 6], (2, 2), r"block\[0\] must be at least 1"),
+        ([1, 0, 9, 8, 2, 3, 0, 0, 6], 4, "grid must be"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            Distribution.from_scalapack(numbers_, grid)
+    for wrong in (Distribution((9, 8), (2, 2)), Distribution.replicated((9, 8), 4), Distribution((9,), (4,))):
+        with pytest.raises(ValueError, match="ScaLAPACK has"):
+            wrong.scalapack_descriptor(0)
+
+
+class Partitioned:
+    """An array in two boxes on rank 0, and one on rank 1."""
+
+    def __init__(self, rank: int, place: int = 1) -> None:
+        boxes = {(0, 0): ((0, 0), (2, 4), 0), (1, 0): ((2, 0), (2, 3), 0), (1, 1): ((2, 3), (2, 1), place)}
+        whole = numbers((4, 4))
+        self.__partitioned__ = {
+            "shape": (4, 4),
+            "partition_tiling": (2, 2),
+            "partitions": {
+                key: {
+                    "start": start,
+                    "shape": shape,
+                    "location": [owner],
+                    "dtype": whole.dtype,
+                    "data": whole[tuple(map(slice, start, np.add(start, shape)))] if owner == rank else None,
+                }
+                for key, (start, shape, owner) in boxes.items()
+            },
+            "get": lambda data: data,
+        }
+
+
+@pytest.mark.mpi(ranks=[2, 3])
+def test_irregular_partitions(comm):
+    target = Distribution.split((4, 4), 1, comm.size)
+    result = redistribute(Partitioned(comm.rank), target, comm=comm)
+    assert np.array_equal(result.local, target.local(numbers((4, 4)), comm.rank))
+    with pytest.raises(ValueError, match=r"location of a partition must be one rank of comm, 0 to \d, got \[9\]"):
+        redistribute(Partitioned(comm.rank, 9 if comm.rank == 0 else 1), target, comm=comm)
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_wrong_arrays(comm):
+    module = LIBRARIES["pylops_mpi"](comm).module
+    array = module.DistributedArray.to_dist(numbers((4, 4)), comm)
+    target, first = Distribution.split((4, 4), 1, 2), comm.rank == 0
+    x = redistribute(array, target)
+    for call, kind, text in (
+        (lambda: redistribute(array if first else object(), target, comm=comm), TypeError, "heat.DNDarray, .*object"),
+        (lambda: redistribute(array if first else x, target, comm=comm), ValueError, "the ranks pass different arrays"),
+        (lambda: redistribute(array, target, comm=MPI.COMM_SELF), ValueError, "comm must have the ranks"),
+        (
+            lambda: redistribute([array, x] if first else [array], [target] * 2, comm=comm),
+            ValueError,
+            "different arrays",
+        ),
+        (lambda: x.to("heat") if first else x.to("jax"), ValueError, "the ranks differ in library"),
+    ):
+        with pytest.raises(kind, match=text):
+            call()
+    tiles = DistributedArray(np.zeros((2, 4)), Distribution((4, 4), (2,), block=[1, 4]), comm)
+    with pytest.raises(ValueError, match="axis 0 of .* is block-cyclic"):
+        tiles.to("pylops-mpi")
+    with pytest.raises(ValueError, match=r"splits one axis over ranks 0 to 1.*Distribution.split\(shape, axis, 2\)"):
+        DistributedArray(np.zeros((2, 4)), Distribution((4, 4), (2,), ranks=[1, 0]), comm).to("pylops-mpi")
+
+
+@pytest.mark.mpi(ranks=[2], alone=True)
+def test_library_that_is_missing(comm, monkeypatch):
+    x = DistributedArray(np.zeros((2, 4)), Distribution((4, 4), (2,)), comm)
+    monkeypatch.setitem(sys.modules, "mpiarray", None)
+    with pytest.raises(ImportError, match="mpiarray"):
+        x.to("mpiarray")

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from interop_libraries import LIBRARIES, imported
 
 from dace_redist import cli
 from dace_redist.mpi.launch import mpi_environment
@@ -87,8 +88,8 @@ def with_dace_if_used(name: str) -> Any:
 @pytest.mark.mpi(ranks=[4], timeout=240)
 @pytest.mark.parametrize("name", [with_dace_if_used(name) for name in blocks("python", "ranks")])
 def test_program_on_ranks(name: str, tmp_path: Path, comm, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "import torch\n" in code_of(name):
-        pytest.importorskip("torch")
+    for library in re.findall(rf"^import ({'|'.join(LIBRARIES)})$", code_of(name), re.MULTILINE):
+        imported(library)
     path = write(code_of(name), tmp_path) if comm.rank == 0 else None
     path = comm.bcast(path)  # one file: DaCe takes programs of two files for two programs
     monkeypatch.chdir(Path(path).parent)
