@@ -43,11 +43,11 @@ class BuildExtension(build_ext):
         super().run()
         if self.inplace or self.editable_mode:
             return
-        folder = Path(self.build_lib, VARIANTS["FOLDER"].relative_to(Path.cwd()))
+        folder = Path(self.build_lib, "dace_redist", VARIANTS["FOLDER"].name)
         if mpis := os.environ.get(MPIS_VARIABLE):
             for mpi in mpis.split(os.pathsep):
                 build_libraries(folder, mpi, list(VARIANTS["LEVELS"]))
-            openmp = subprocess.check_output(["g++", "-print-file-name=libgomp.so.1"], text=True).strip()
+            openmp = subprocess.check_output(["g++", f"-print-file-name={VARIANTS['OPENMP']}"], text=True).strip()
             shutil.copy(openmp, folder)  # systems without a compiler may have none
         else:
             build_for_this_machine(folder)

@@ -15,6 +15,7 @@ MPI_LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12", "mpiabi": "
 #: finds them for C programs. ``setup.py`` fills it.
 FOLDER = Path(__file__).parents[1] / "libraries"
 HIGHER_LEVELS = "glibc-hwcaps"
+OPENMP = "libgomp.so.1"
 
 #: Levels of x86-64 as compilers and the dynamic linker name them, lowest first, with the flags in ``/proc/cpuinfo``
 #: that each adds.
@@ -60,8 +61,7 @@ def load(library: Path, flags: str) -> Any:
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:
-        openmp = FOLDER / "libgomp.so.1"
-        if openmp.name not in str(error) or not openmp.exists():
+        if OPENMP not in str(error) or not (FOLDER / OPENMP).exists():
             raise
-        ctypes.CDLL(str(openmp))
+        ctypes.CDLL(str(FOLDER / OPENMP))
         return ctypes.CDLL(str(path))

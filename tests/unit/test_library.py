@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +18,7 @@ import pytest
 
 from dace_redist.errors import BuildError
 from dace_redist.mpi import launch
-from dace_redist.native import cmake_build, interface, loaded_mpi, toolchain
+from dace_redist.native import cmake_build, interface, loaded_mpi, toolchain, variants
 from dace_redist.native.loaded_mpi import LoadedMpi
 
 
@@ -192,3 +194,72 @@ def test_mpi_that_mpiexec_makes_programs_load(tmp_path: Path, monkeypatch: pytes
     assert asked.version.startswith("Other ") and asked.path in alone.stdout
     mpiexec.write_text("#!/bin/sh\nexit 1\n")  # as on a login node, where none may start
     assert loaded_mpi._asked.__wrapped__().version.split(",")[0] in alone.stdout
+
+
+def library_for(folder: Path, interface: str, level: str) -> Path:
+    path = folder / interface / level / "libdace_redist.so"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    return path
+
+
+def flags(level: str) -> str:
+    """Features of a processor that has a level, and no higher one."""
+    below = list(variants.LEVELS)[: list(variants.LEVELS).index(level) + 1]
+    return " ".join(variants.LEVELS[name] for name in below)
+
+
+def test_library_that_comes_with_the_package(tmp_path: Path):
+    choose = variants.packaged_library
+    assert choose("openmpi", flags("x86-64-v3"), tmp_path) == "this installation brings none"
+    made = {name: library_for(tmp_path, name, "x86-64-v2") for name in ("openmpi", "mpiabi")}
+    for name, path in made.items():
+        assert choose(name, flags("x86-64-v2"), tmp_path) == choose(name, flags("x86-64-v4"), tmp_path) == path
+    for other in ("mpich", ""):
+        said = choose(other, flags("x86-64-v4"), tmp_path)
+        assert said == "those that this installation brings, for mpiabi, openmpi, are for other MPIs"
+    said = choose("openmpi", "sse4_2 avx", tmp_path)  # avx alone makes no level
+    assert said == "this processor is below x86-64-v2, which the one here needs"
+
+
+def test_levels():
+    assert [variants.levels(flags(level))[-1] for level in variants.LEVELS] == list(variants.LEVELS)
+    assert variants.levels("") == variants.levels(variants.LEVELS["x86-64-v3"]) == []
+
+
+@pytest.mark.compile
+def test_levels_are_those_of_the_compiler():
+    """The compiler's run-time library finds as many levels."""
+    compiler = shutil.which("g++", path=toolchain.path_from_here())
+    source = (
+        '#include <cstdio>\nint main() { std::printf("%d%d%d", '
+        + ", ".join(f'__builtin_cpu_supports("{level}") != 0' for level in variants.LEVELS)
+        + "); }"
+    )
+    if compiler is None or platform.machine() != "x86_64":
+        pytest.skip("needs g++ on x86-64")
+    with tempfile.TemporaryDirectory() as folder:
+        made = subprocess.run([compiler, "-x", "c++", "-", "-o", f"{folder}/levels"], input=source, text=True)
+        if made.returncode != 0:
+            pytest.skip("this g++ does not know the levels")
+        told = subprocess.check_output([f"{folder}/levels"], text=True)
+    assert told.count("1") == len(variants.levels(toolchain.processor_flags()))
+
+
+@pytest.mark.compile
+def test_openmp_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A system without the OpenMP that the library is linked to: the package has one."""
+    monkeypatch.setattr(variants, "FOLDER", tmp_path)
+    monkeypatch.setattr(variants, "OPENMP", "libgomp_of_test.so.1")
+    openmp, library = tmp_path / variants.OPENMP, tmp_path / "libdace_redist.so"
+    compiler = toolchain.mpi_compiler()
+    for made, text, linked in (
+        (openmp, 'extern "C" int threads() { return 3; }', []),
+        (library, 'extern "C" int threads(); extern "C" int twice() { return 2 * threads(); }', [str(openmp)]),
+    ):
+        command = [compiler, "-x", "c++", "-", "-x", "none", "-shared", "-fPIC", f"-Wl,-soname,{made.name}", *linked]
+        subprocess.run([*command, "-o", str(made)], input=text, text=True, check=True)
+    assert variants.load(library, "").twice() == 6
+    library.with_name("libother.so").write_bytes(openmp.read_bytes()[:100])
+    with pytest.raises(OSError, match="libother.so"):
+        variants.load(library.with_name("libother.so"), "")

@@ -1,0 +1,117 @@
+"""Libraries that come with the package: nothing is compiled, and no compiler is there."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from dace_redist.mpi.launch import mpi_environment, mpiexec_command
+from dace_redist.native import cmake_build, toolchain, variants
+
+ROOT = Path(__file__).parents[2]
+#: Redistributes, plans and tunes; the whole tensor of NumPy is the oracle.
+PROGRAM = """
+import sys
+import numpy as np
+from mpi4py import MPI
+import dace_redist
+comm = MPI.COMM_WORLD
+source, target = (dace_redist.Distribution.split((6, 8), axis=axis, ranks=comm.size) for axis in (0, 1))
+whole = np.arange(48.0).reshape(6, 8)
+mine, wanted = np.array_split(whole, comm.size)[comm.rank].copy(), np.array_split(whole, comm.size, 1)[comm.rank]
+assert np.array_equal(dace_redist.redistribute(mine, source, target), wanted)
+with dace_redist.plan(source, target, "float64", strategy="Pack") as plan:
+    assert np.array_equal(plan(mine), wanted)
+if "tune" in sys.argv:
+    dace_redist.tune(dace_redist.schedule(source, target), strategies=["Pack", "Shared"], limit_seconds=0.5)
+assert "dace" not in sys.modules
+libraries = {line.split()[-1] for line in open("/proc/self/maps") if "libdace_redist.so" in line}
+comm.rank or print("right with", *libraries)
+"""
+#: A DaCe program.
+DACE_PROGRAM = """
+import dace
+import dace_redist
+from dace_redist import Distribution
+rows, columns = (Distribution.split((6, 8), axis=axis, ranks=1) for axis in (0, 1))
+@dace.program
+def move(A: dace.float64[6, 8], B: dace.float64[6, 8]):
+    B[:] = dace_redist.redistribute(A, rows, columns)
+move.to_sdfg().compile()
+"""
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def with_library(site: Path, level: str) -> Path:
+    """An installation in ``site`` of the package with the library of this MPI, said to be for a level of processors."""
+    package = site / "dace_redist"
+    package.mkdir(parents=True)
+    for path in (*(ROOT / "dace_redist").iterdir(), ROOT / "library_nodes", ROOT / "transformations"):
+        (package / path.name).symlink_to(path)
+    folder = package / variants.FOLDER.name / toolchain.mpi_in_use().interface / level
+    folder.mkdir(parents=True)
+    shutil.copy(cmake_build.ensure_library(), folder)
+    return folder
+
+
+def in_installation(site: Path, home: Path) -> Run:
+    """Return a function that runs Python there: no folder of a compiler is on ``PATH``, and ``home`` is empty."""
+    home.mkdir(exist_ok=True)
+    tools = home.parent / "tools"
+    tools.mkdir(exist_ok=True)
+    for name in ("timeout", "sh"):
+        (tools / name).unlink(missing_ok=True)
+        (tools / name).symlink_to(shutil.which(name) or "")
+    mpiexec, *_ = mpiexec_command(1, [])
+    (tools / "mpiexec").unlink(missing_ok=True)
+    (tools / "mpiexec").symlink_to(mpiexec)
+
+    def run(ranks: int, *words: str, changed: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        variables = mpi_environment(ranks) | {"PATH": str(tools), "HOME": str(home), "PYTHONPATH": str(site)}
+        start = [mpiexec, "-n", str(ranks)] if ranks else []
+        return subprocess.run(
+            [*start, sys.executable, *words],
+            env=variables | dict(changed or {}),
+            cwd=home,
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+
+    return run
+
+
+@pytest.mark.mpi_matrix
+@pytest.mark.compile  # its library, unless another test has
+def test_nothing_is_compiled(tmp_path: Path):
+    folder = with_library(tmp_path / "site", "x86-64-v2")
+    run = in_installation(tmp_path / "site", tmp_path / "home")
+    done = run(2, "-c", PROGRAM, "tune")
+    assert done.returncode == 0 and f"right with {folder}/libdace_redist.so" in done.stdout, done.stdout + done.stderr
+    assert "building" not in done.stderr
+    done = run(0, "-m", "dace_redist.cli", "config", "--libs")
+    assert done.stdout == f"-L{folder} -Wl,-rpath,{folder} -ldace_redist\n", done.stderr
+    done = run(0, "-m", "dace_redist.cli", "info")
+    assert f"{folder}/libdace_redist.so (came with the package)" in done.stdout, done.stdout + done.stderr
+    done = run(0, "-c", DACE_PROGRAM)
+    assert done.returncode != 0 and "BuildError: no C++17 compiler: get one with" in done.stderr, done.stderr
+    assert not list((tmp_path / "home").rglob("*.so"))
+
+
+@pytest.mark.compile
+def test_highest_level_of_the_processor_is_loaded(tmp_path: Path):
+    levels = variants.levels(toolchain.processor_flags())
+    if len(levels) < 2:
+        pytest.skip("this processor has only the lowest level")
+    folder = with_library(tmp_path / "site", levels[0])
+    higher = folder / variants.HIGHER_LEVELS / levels[1]
+    higher.mkdir(parents=True)
+    shutil.copy(folder / "libdace_redist.so", higher)
+    done = in_installation(tmp_path / "site", tmp_path / "home")(2, "-c", PROGRAM)
+    assert f"right with {higher}/libdace_redist.so\n" in done.stdout, done.stdout + done.stderr
