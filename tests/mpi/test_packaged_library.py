@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -27,22 +28,27 @@ mine, wanted = np.array_split(whole, comm.size)[comm.rank].copy(), np.array_spli
 assert np.array_equal(dace_redist.redistribute(mine, source, target), wanted)
 with dace_redist.plan(source, target, "float64", strategy="Pack") as plan:
     assert np.array_equal(plan(mine), wanted)
+assert "dace" not in sys.modules
 if "tune" in sys.argv:
     dace_redist.tune(dace_redist.schedule(source, target), strategies=["Pack", "Shared"], limit_seconds=0.5)
-assert "dace" not in sys.modules
 libraries = {line.split()[-1] for line in open("/proc/self/maps") if "libdace_redist.so" in line}
 comm.rank or print("right with", *libraries)
 """
-#: A DaCe program.
+#: Compiles a DaCe program and runs it.
 DACE_PROGRAM = """
 import dace
+import numpy as np
 import dace_redist
 from dace_redist import Distribution
 rows, columns = (Distribution.split((6, 8), axis=axis, ranks=1) for axis in (0, 1))
 @dace.program
 def move(A: dace.float64[6, 8], B: dace.float64[6, 8]):
     B[:] = dace_redist.redistribute(A, rows, columns)
-move.to_sdfg().compile()
+A, B = np.arange(48.0).reshape(6, 8), np.zeros((6, 8))
+move(A, B)
+assert np.array_equal(A, B)
+libraries = {line.split(maxsplit=5)[-1].strip() for line in open("/proc/self/maps") if "libdace_redist.so" in line}
+print("moved with", *libraries)
 """
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -63,6 +69,7 @@ def with_library(site: Path, level: str) -> Path:
 def in_installation(site: Path, home: Path) -> Run:
     """Return a function that runs Python there: no folder of a compiler is on ``PATH``, and ``home`` is empty."""
     home.mkdir(exist_ok=True)
+    (home / "move.py").write_text(DACE_PROGRAM)  # DaCe reads its programs from files
     tools = home.parent / "tools"
     tools.mkdir(exist_ok=True)
     for name in ("timeout", "sh"):
@@ -73,11 +80,12 @@ def in_installation(site: Path, home: Path) -> Run:
     (tools / "mpiexec").symlink_to(mpiexec)
 
     def run(ranks: int, *words: str, changed: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        variables = mpi_environment(ranks) | {"PATH": str(tools), "HOME": str(home), "PYTHONPATH": str(site)}
+        of_mpi = {name: value for name, value in os.environ.items() if name.startswith(("OMPI_", "PRTE_", "MPIR_"))}
+        here = {"PATH": str(tools), "HOME": str(home), "PYTHONPATH": str(site), "OMPI_MCA_plm_rsh_agent": "/bin/false"}
         start = [mpiexec, "-n", str(ranks)] if ranks else []
         return subprocess.run(
             [*start, sys.executable, *words],
-            env=variables | dict(changed or {}),
+            env=of_mpi | mpi_environment(ranks) | here | dict(changed or {}),
             cwd=home,
             capture_output=True,
             text=True,
@@ -99,7 +107,7 @@ def test_nothing_is_compiled(tmp_path: Path):
     assert done.stdout == f"-L{folder} -Wl,-rpath,{folder} -ldace_redist\n", done.stderr
     done = run(0, "-m", "dace_redist.cli", "info")
     assert f"{folder}/libdace_redist.so (came with the package)" in done.stdout, done.stdout + done.stderr
-    done = run(0, "-c", DACE_PROGRAM)
+    done = run(0, "move.py")
     assert done.returncode != 0 and "BuildError: no C++17 compiler: get one with" in done.stderr, done.stderr
     assert not list((tmp_path / "home").rglob("*.so"))
 
@@ -115,3 +123,17 @@ def test_highest_level_of_the_processor_is_loaded(tmp_path: Path):
     shutil.copy(folder / "libdace_redist.so", higher)
     done = in_installation(tmp_path / "site", tmp_path / "home")(2, "-c", PROGRAM)
     assert f"right with {higher}/libdace_redist.so\n" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("packaged", [True, False], ids=["packaged", "cached"])
+def test_dace_program_in_folders_with_spaces(packaged: bool, tmp_path: Path):
+    home, cache = tmp_path / "the home", tmp_path / "the cache"
+    site = tmp_path / "the site"
+    folder = with_library(site, "x86-64-v2")
+    if not packaged:
+        shutil.move(folder, cache / toolchain.build_key())
+        folder = cache / toolchain.build_key()
+    changed = {"PATH": os.environ["PATH"], "DACE_REDIST_CACHE": str(cache)}
+    done = in_installation(site, home)(0, "move.py", changed=changed)
+    assert f"moved with {folder}/libdace_redist.so\n" in done.stdout, done.stdout + done.stderr
