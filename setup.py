@@ -26,6 +26,8 @@ VERSION = runpy.run_path("dace_redist/_version.py")["__version__"]
 VARIANTS = runpy.run_path("dace_redist/native/variants.py")
 #: Environment variable: paths of the ``mpicxx`` of the MPIs that the package brings libraries for, for all processors.
 MPIS_VARIABLE = "DACE_REDIST_WHEEL_MPIS"
+#: Environment variable: levels of processors, for tests; default: all.
+LEVELS = os.environ.get("DACE_REDIST_WHEEL_LEVELS", " ".join(VARIANTS["LEVELS"])).split()
 
 
 class Build(build):
@@ -46,7 +48,7 @@ class BuildExtension(build_ext):
         folder = Path(self.build_lib, "dace_redist", VARIANTS["FOLDER"].name)
         if mpis := os.environ.get(MPIS_VARIABLE):
             for mpi in mpis.split(os.pathsep):
-                build_libraries(folder, mpi, list(VARIANTS["LEVELS"]))
+                build_libraries(folder, mpi, LEVELS)
             openmp = subprocess.check_output(["g++", f"-print-file-name={VARIANTS['OPENMP']}"], text=True).strip()
             shutil.copy(openmp, folder)  # systems without a compiler may have none
         else:
