@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 #: Redistributes, plans and tunes; the whole tensor of NumPy is the oracle.
 PROGRAM = """
 import sys
+import sysconfig
 import numpy as np
 from mpi4py import MPI
 import dace_redist
@@ -137,3 +139,33 @@ def test_dace_program_in_folders_with_spaces(packaged: bool, tmp_path: Path):
     changed = {"PATH": os.environ["PATH"], "DACE_REDIST_CACHE": str(cache)}
     done = in_installation(site, home)(0, "move.py", changed=changed)
     assert f"moved with {folder}/libdace_redist.so\n" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.full
+@pytest.mark.compile
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("for_all", [True, False], ids=["wheel", "checkout"])
+def test_installed_package(for_all: bool, tmp_path: Path):
+    """A wheel for all processors, and `pip install .` for this one, in a checkout where an earlier build left a file."""
+    checkout, site = tmp_path / "checkout", tmp_path / "site"
+    listed = subprocess.check_output(["git", "ls-files", "-z", "--cached"], cwd=ROOT, text=True).split("\0")
+    for name in filter(None, listed):
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, checkout / name)
+    platform = f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+    left = checkout / "build" / f"lib.{platform}" / "dace_redist" / "left.py"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    mpi = toolchain.mpi_in_use()
+    level = "x86-64-v2" if for_all else variants.levels(toolchain.processor_flags())[-1]
+    chosen = {"DACE_REDIST_WHEEL_MPIS": mpi.compiler or "", "DACE_REDIST_WHEEL_LEVELS": level} if for_all else {}
+    command = [sys.executable, "-m", "pip", "-q", "install", "--no-deps", "--no-build-isolation", "--target", str(site)]
+    environment = {"PATH": toolchain.path_from_here(), "PIP_ROOT_USER_ACTION": "ignore"} | chosen
+    subprocess.run([*command, str(checkout)], env=os.environ | environment, check=True)
+    package = site / "dace_redist"
+    library = package / variants.FOLDER.name / mpi.interface / level / "libdace_redist.so"
+    assert library.exists() and not (package / left.name).exists()
+    assert (package / variants.FOLDER.name / variants.OPENMP).exists() == for_all
+    assert str(Path(mpi.path).parent).encode() not in library.read_bytes()  # where this MPI lies
+    done = in_installation(site, tmp_path / "home")(2, "-c", PROGRAM)
+    assert f"right with {library}\n" in done.stdout, done.stdout + done.stderr
