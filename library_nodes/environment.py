@@ -155,22 +155,16 @@ def _cmake_variables() -> dict[str, str]:
     return {} if "MPI_CXX_COMPILER" in str(Config.get("compiler", "extra_cmake_args")) else mpi_settings()
 
 
-def _include_directories() -> list[str]:
-    from dace_redist.native.toolchain import INCLUDE_DIRECTORY
+def _cmake_files() -> list[str]:
+    from dace_redist.native.cmake_build import cmake_package
 
-    return [str(INCLUDE_DIRECTORY)]
+    return [str(cmake_package())]
 
 
-def _libraries() -> list[str]:
+def _einsum_cmake_files() -> list[str]:
     from dace_redist.native import cmake_build, toolchain
 
-    return [str(cmake_build.ensure_library(toolchain.REDISTRIBUTION))]
-
-
-def _einsum_libraries() -> list[str]:
-    from dace_redist.native import cmake_build, toolchain
-
-    return [str(cmake_build.ensure_library(toolchain.EINSUM))]
+    return [str(cmake_build.cmake_package(toolchain.EINSUM))]
 
 
 def _device_libraries() -> list[str]:
@@ -211,8 +205,8 @@ class RuntimeEnvironment(_Plain):
     """
 
     cmake_variables = staticmethod(_cmake_variables)
-    cmake_includes = staticmethod(_include_directories)
-    cmake_libraries = staticmethod(_libraries)
+    cmake_files = staticmethod(_cmake_files)
+    cmake_libraries = ["dace_redist::dace_redist"]  # a target: DaCe splits paths at spaces
     headers = {"frame": ["dace_redist_program.hpp"], "cuda": [_NAMES]}
     init_code = staticmethod(_allocate_arrays)
     finalize_code = staticmethod(_free_arrays)
@@ -246,7 +240,8 @@ class BlasEnvironment(_Plain):
     The number of threads is ``OMP_NUM_THREADS``, by default 1: ranks share the cores of their node.
     """
 
-    cmake_libraries = staticmethod(_einsum_libraries)
+    cmake_files = staticmethod(_einsum_cmake_files)
+    cmake_libraries = ["dace_redist_einsum::dace_redist_einsum"]
     headers = {"frame": ["dace_redist_einsum.hpp"], "cuda": [_NAMES]}
     init_code = "dace_redist::program::limit_blas_threads();\n"
     dependencies = [RuntimeEnvironment]

@@ -1,4 +1,4 @@
-"""Compiled libraries of the package: built once per MPI, compiler and processor, and kept in the cache folder."""
+"""Compiled libraries of the package: those that came with it, others built once and kept in the cache folder."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from pathlib import Path
 
 from dace_redist._version import __version__
 from dace_redist.errors import BuildError
-from dace_redist.mpi.launch import launched_rank
+from dace_redist.mpi.launch import launched_rank, mpi_name
+from dace_redist.native.loaded_mpi import mpi_in_use
 from dace_redist.native.toolchain import (
     CACHE_VARIABLE,
     CUDA,
     HOST_DEVICE,
+    INCLUDE_DIRECTORY,
+    NO_COMPILER,
     REDISTRIBUTION,
     RUNTIME_DIRECTORY,
+    build_directory,
     build_environment,
     cuda_compiler,
     cuda_key,
@@ -25,6 +29,7 @@ from dace_redist.native.toolchain import (
     library_path,
     mpi_compiler,
     mpi_settings,
+    packaged,
 )
 
 #: Seconds after which a process says that it waits.
@@ -55,6 +60,30 @@ def ensure_library(name: str = REDISTRIBUTION) -> Path:
     return path
 
 
+_CMAKE_PACKAGE = """\
+if(NOT TARGET {name}::{name})
+  add_library({name}::{name} SHARED IMPORTED)
+  set_target_properties({name}::{name} PROPERTIES IMPORTED_LOCATION "{library}"
+    INTERFACE_INCLUDE_DIRECTORIES "{include}")
+endif()
+"""
+
+
+def cmake_package(name: str = REDISTRIBUTION) -> Path:
+    """
+    Return a CMake file with the target ``NAME::NAME`` of a library, built if need be.
+
+    Projects find and link MPI themselves.
+    """
+    library = ensure_library(name)
+    folder = (build_directory() if library == packaged() else library.parent) / "cmake"
+    folder.mkdir(parents=True, exist_ok=True)
+    file, part = folder / f"{name}Config.cmake", folder / f"{name}.{os.getpid()}.part"
+    part.write_text(_CMAKE_PACKAGE.format(name=name, library=library, include=INCLUDE_DIRECTORY))
+    part.replace(file)
+    return file
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock of a file that is built; a process that waits for it says so."""
@@ -79,8 +108,10 @@ def _build(name: str, path: Path) -> None:
     names = {REDISTRIBUTION: "redistribution", CUDA: "copies on GPUs", HOST_DEVICE: "main memory in the place of a GPU"}
     what = names.get(name, "contractions")
     settings = _settings(name)
+    why = f": {packaged()}" if name == REDISTRIBUTION else ""
     print(
-        f"dace-redist: building the library of {what}, once for this MPI and processor (about a minute)",
+        f"dace-redist: building the library of {what} for {mpi_name(mpi_in_use().version)}, once for this MPI and "
+        f"processor (about a minute){why}",
         file=sys.stderr,
     )
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as folder:
@@ -132,12 +163,14 @@ def first_error(output: str) -> str:
     lines = output.splitlines()
     if "No space left on device" in output:
         return f"the disk of the cache folder is full; free some space, or set {CACHE_VARIABLE} to another folder"
-    missing = re.search(
-        r"No CMAKE_(?:C|CXX)_COMPILER could be found|The CMAKE_(?:C|CXX)_COMPILER:\s+\S+\s+is not a full path", output
-    )
-    if missing:
-        return "no C++17 compiler: get one with apt-get install g++, or name one by the variables CC and CXX"
-    if "Could NOT find MPI" in output:
-        return f"CMake cannot compile with {mpi_compiler()}; check it with `{mpi_compiler()} --version`"
+    if re.search(r"No CMAKE_\w+_COMPILER could be found|The CMAKE_\w+_COMPILER:\s+\S+\s+is not a full path", output):
+        return NO_COMPILER
+    gone = re.search(r'includes non-existent path\s+"([^"]+)"|(mpi\.h): No such file', output)
+    if gone or "Could NOT find MPI" in output:
+        what = f"{gone[1] or gone[2]} is missing" if gone else "CMake cannot compile with it"
+        return (
+            f"{mpi_compiler()} is broken: {what}; install the MPI's headers (apt-get install libopenmpi-dev, or "
+            f"libmpich-dev), or that MPI again; check it with `{mpi_compiler()} -show`"
+        )
     wrong = [i for i, line in enumerate(lines) if re.search(r"\berror\b|CMake Error", line, re.IGNORECASE)]
     return " ".join(" ".join(lines[wrong[0] : wrong[0] + 3]).split()) if wrong else " ".join(output[-500:].split())

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from dace_redist._version import __version__
 from dace_redist.mpi.launch import describe_mpi
-from dace_redist.native.cmake_build import ensure_library
+from dace_redist.native.cmake_build import cmake_package, ensure_library
 from dace_redist.native.device import host_device_is_chosen
+from dace_redist.native.loaded_mpi import mpi_in_use
 from dace_redist.native.toolchain import (
     CUDA,
     EINSUM,
@@ -18,7 +17,7 @@ from dace_redist.native.toolchain import (
     REDISTRIBUTION,
     cuda_compiler,
     library_path,
-    mpi_compiler,
+    packaged,
 )
 
 
@@ -26,10 +25,11 @@ from dace_redist.native.toolchain import (
 @click.option("--gpu/--no-gpu", default=None, help="build the library for GPUs, or not; default: if nvcc is found")
 def build(gpu: bool | None) -> None:
     """
-    Compile the libraries ahead of their first use.
+    Compile the libraries that did not come with the package ahead of their first use.
 
-    They are kept for this MPI, compiler and processor; without this command the first program that needs one builds it.
-    On a cluster, run it once on a compute node. The compiler for GPUs, nvcc, is looked for on PATH and below CUDA_HOME.
+    They are kept for this MPI and processor; without this command the first program that needs one builds it. On a
+    cluster, run it once where there is a compiler. The compiler for GPUs, nvcc, is looked for on PATH and below
+    CUDA_HOME.
     """
     for name in (REDISTRIBUTION, EINSUM):
         click.echo(ensure_library(name))
@@ -39,29 +39,12 @@ def build(gpu: bool | None) -> None:
         click.echo(ensure_library(HOST_DEVICE))
 
 
-_CMAKE_PACKAGE = """\
-if(NOT TARGET dace_redist::dace_redist)
-  add_library(dace_redist::dace_redist SHARED IMPORTED)
-  set_target_properties(dace_redist::dace_redist PROPERTIES IMPORTED_LOCATION "{library}"
-    INTERFACE_INCLUDE_DIRECTORIES "{include}")
-endif()
-"""
-
-
-def _cmake_directory() -> Path:
-    """Folder of a CMake package with the target ``dace_redist::dace_redist``; projects find and link MPI themselves."""
-    library = ensure_library()
-    folder = library.parent / "cmake"
-    folder.mkdir(exist_ok=True)
-    package = _CMAKE_PACKAGE.format(library=library, include=INCLUDE_DIRECTORY)
-    (folder / "dace_redistConfig.cmake").write_text(package)
-    return folder
-
-
 def installation() -> list[str]:
     """Return lines of the version, compiler, MPI and library in use; starts two ranks, whose failure is an error."""
-    built = "" if library_path().exists() else " (not built yet)"
-    lines = [f"version   {__version__}", f"compiler  {mpi_compiler()}", f"MPI       {describe_mpi()}"]
+    said = " (came with the package)" if library_path() == packaged() else ""
+    built = said if library_path().exists() else " (not built yet)"
+    compiler = mpi_in_use().compiler or "none: only DaCe programs need one"
+    lines = [f"version   {__version__}", f"compiler  {compiler}", f"MPI       {describe_mpi()}"]
     return [*lines, f"library   {library_path()}{built}"]
 
 
@@ -86,5 +69,5 @@ def config(cflags: bool, libs: bool, cmakedir: bool) -> None:
         folder = ensure_library().parent
         words += [f"-L{folder}", f"-Wl,-rpath,{folder}", f"-l{REDISTRIBUTION}"]
     if cmakedir:
-        words.append(str(_cmake_directory()))
+        words.append(str(cmake_package().parent))
     click.echo(" ".join(words))

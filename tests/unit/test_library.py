@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import platform
 import re
+import shutil
 import subprocess
+import sys
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +17,9 @@ from pathlib import Path
 import pytest
 
 from dace_redist.errors import BuildError
-from dace_redist.native import cmake_build, interface, toolchain
+from dace_redist.mpi import launch
+from dace_redist.native import cmake_build, interface, loaded_mpi, toolchain, variants
+from dace_redist.native.loaded_mpi import LoadedMpi
 
 
 @pytest.fixture(autouse=True)
@@ -29,12 +37,17 @@ def key() -> str:
         toolchain.build_key.cache_clear()
 
 
-@pytest.mark.parametrize("fact", ["_mpi_library", "_processor", "_compiler"])
-def test_another_machine_has_another_key(fact: str, monkeypatch: pytest.MonkeyPatch):
+def test_another_machine_has_another_key(monkeypatch: pytest.MonkeyPatch):
     before = key()
     assert key() == before
-    monkeypatch.setattr(toolchain, fact, lambda: "another one")
-    assert key() != before
+    with monkeypatch.context() as changed:
+        changed.setattr(toolchain, "_processor", lambda: "another one")
+        assert key() != before
+    for difference in ({"version": "Another MPI"}, {"interface": "mpiabi"}):
+        mpi = dataclasses.replace(toolchain.mpi_in_use(), **difference)
+        with monkeypatch.context() as changed:
+            changed.setattr(toolchain, "mpi_in_use", lambda mpi=mpi: mpi)
+            assert key() != before
 
 
 def test_key_changes_with_settings_and_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -92,8 +105,10 @@ def test_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monkey
     [
         ("a.cpp:3: error: expected ';'\n  int x\n       ^", r"a\.cpp:3: error: expected ';' int x"),
         ("write failed: No space left on device", "disk of the cache folder is full.*DACE_REDIST_CACHE"),
-        ("CMake Error: No CMAKE_CXX_COMPILER could be found.", r"apt-get install g\+\+.*CC and CXX"),
-        ("CMake Error: Could NOT find MPI (missing: MPI_CXX_FOUND)", "CMake cannot compile with .*mpicxx"),
+        ("CMake Error: No CMAKE_CXX_COMPILER could be found.", r"apt-get install g\+\+.*variable CXX"),
+        ("CMake Error: Could NOT find MPI (missing: MPI_CXX_FOUND)", "mpicxx is broken: CMake cannot compile with it"),
+        ('target "MPI::MPI_CXX" includes non-existent path\n\n  "/gone/include"\n', "broken: /gone/include is missing"),
+        ("fatal error: mpi.h: No such file or directory", r"mpi\.h is missing; install .*libopenmpi-dev"),
     ],
 )
 def test_first_error(output: str, said: str):
@@ -112,3 +127,139 @@ def test_cmake_that_cannot_be_run(monkeypatch: pytest.MonkeyPatch):
 def test_library_of_another_mpi_is_refused():
     with pytest.raises(BuildError, match="compiles for Another MPI, but mpi4py loaded .*first on PATH"):
         interface._check_mpi("Another MPI")
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is all of ``PATH``: it has CMake, but no compiler."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    (folder / "cmake").symlink_to(shutil.which("cmake", path=toolchain.path_from_here()) or "")
+    for module in (toolchain, loaded_mpi):
+        monkeypatch.setattr(module, "path_from_here", lambda: str(folder))
+    monkeypatch.delenv("CXX", raising=False)
+    return folder
+
+
+@pytest.mark.usefixtures("tools")
+def test_no_compiler():
+    with pytest.raises(BuildError, match=r"no C\+\+17 compiler: get one with apt-get install g\+\+"):
+        cmake_build.ensure_library()
+
+
+@pytest.mark.usefixtures("tools")
+def test_library_built_elsewhere_needs_no_compiler():
+    path = toolchain.library_path()
+    path.parent.mkdir(parents=True)
+    path.write_text("a library")
+    assert cmake_build.ensure_library() == path
+
+
+@pytest.mark.compile
+def test_mpi_without_headers(tools: Path, monkeypatch: pytest.MonkeyPatch):
+    wrapper = tools / "mpicxx"
+    real = loaded_mpi.mpi_in_use().compiler or ""
+    flags = subprocess.run([real, "-show"], capture_output=True, text=True, check=True).stdout.strip()
+    gone = re.sub("-I[^ ]+", "-I/gone/include", flags)
+    wrapper.write_text(f'#!/bin/sh\ncase $1 in -*) echo "{gone}";; esac\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setattr(loaded_mpi.LoadedMpi, "compiler", str(wrapper))
+    monkeypatch.setattr(toolchain, "path_from_here", launch.path_from_here)
+    with pytest.raises(BuildError, match=rf"{wrapper} is broken: .*; install the MPI's headers"):
+        cmake_build.ensure_library()
+
+
+def test_compiler_is_that_of_the_loaded_mpi(tools: Path, tmp_path: Path):
+    for folder in (tools, tmp_path / "mpi" / "bin"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("mpicxx", "mpicxx_abi"):
+            (folder / name).touch(0o755)
+    near = str(tmp_path / "mpi" / "lib" / "libmpi.so.40")
+    for kind, name in (("openmpi", "mpicxx"), ("mpiabi", "mpicxx_abi")):
+        assert LoadedMpi("", kind, near).compiler == str(tmp_path / "mpi" / "bin" / name)
+        assert LoadedMpi("", kind, "").compiler == str(tools / name)
+
+
+def test_mpi_that_mpiexec_makes_programs_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """An mpiexec that, as Open MPI's, changes what mpi4py finds: here to another version's name."""
+    mpiexec = tmp_path / "mpiexec"
+    changed = """sed 's/"version": "/&Other /'"""
+    mpiexec.write_text(f'#!/bin/sh\nshift 2\necho noise\nexec "$@" | {changed}\n')
+    mpiexec.chmod(0o755)
+    monkeypatch.setattr(launch, "path_from_here", lambda: f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(loaded_mpi, "path_from_here", lambda: f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(loaded_mpi, "launched_rank", lambda: None)
+    asked = loaded_mpi._asked.__wrapped__()
+    alone = subprocess.run([sys.executable, "-c", loaded_mpi._PRINT_LOADED], capture_output=True, text=True, check=True)
+    assert asked.version.startswith("Other ") and asked.path in alone.stdout
+    mpiexec.write_text("#!/bin/sh\nexit 1\n")  # as on a login node, where none may start
+    assert loaded_mpi._asked.__wrapped__().version.split(",")[0] in alone.stdout
+
+
+def library_for(folder: Path, interface: str, level: str) -> Path:
+    path = folder / interface / level / "libdace_redist.so"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    return path
+
+
+def flags(level: str) -> str:
+    """Features of a processor that has a level, and no higher one."""
+    below = list(variants.LEVELS)[: list(variants.LEVELS).index(level) + 1]
+    return " ".join(variants.LEVELS[name] for name in below)
+
+
+def test_library_that_comes_with_the_package(tmp_path: Path):
+    choose = variants.packaged_library
+    assert choose("openmpi", flags("x86-64-v3"), tmp_path) == "this installation brings none"
+    made = {name: library_for(tmp_path, name, "x86-64-v2") for name in ("openmpi", "mpiabi")}
+    for name, path in made.items():
+        assert choose(name, flags("x86-64-v2"), tmp_path) == choose(name, flags("x86-64-v4"), tmp_path) == path
+    for other in ("mpich", ""):
+        said = choose(other, flags("x86-64-v4"), tmp_path)
+        assert said == "those that this installation brings, for mpiabi, openmpi, are for other MPIs"
+    said = choose("openmpi", "sse4_2 avx", tmp_path)  # avx alone makes no level
+    assert said == "this processor is below x86-64-v2, which the one here needs"
+
+
+def test_levels():
+    assert [variants.levels(flags(level))[-1] for level in variants.LEVELS] == list(variants.LEVELS)
+    assert variants.levels("") == variants.levels(variants.LEVELS["x86-64-v3"]) == []
+
+
+@pytest.mark.compile
+def test_levels_are_those_of_the_compiler():
+    """The compiler's run-time library finds as many levels."""
+    compiler = shutil.which("g++", path=toolchain.path_from_here())
+    source = (
+        '#include <cstdio>\nint main() { std::printf("%d%d%d", '
+        + ", ".join(f'__builtin_cpu_supports("{level}") != 0' for level in variants.LEVELS)
+        + "); }"
+    )
+    if compiler is None or platform.machine() != "x86_64":
+        pytest.skip("needs g++ on x86-64")
+    with tempfile.TemporaryDirectory() as folder:
+        made = subprocess.run([compiler, "-x", "c++", "-", "-o", f"{folder}/levels"], input=source, text=True)
+        if made.returncode != 0:
+            pytest.skip("this g++ does not know the levels")
+        told = subprocess.check_output([f"{folder}/levels"], text=True)
+    assert told.count("1") == len(variants.levels(toolchain.processor_flags()))
+
+
+@pytest.mark.compile
+def test_openmp_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A system without the OpenMP that the library is linked to: the package has one."""
+    monkeypatch.setattr(variants, "FOLDER", tmp_path)
+    monkeypatch.setattr(variants, "OPENMP", "libgomp_of_test.so.1")
+    openmp, library = tmp_path / variants.OPENMP, tmp_path / "libdace_redist.so"
+    compiler = toolchain.mpi_compiler()
+    for made, text, linked in (
+        (openmp, 'extern "C" int threads() { return 3; }', []),
+        (library, 'extern "C" int threads(); extern "C" int twice() { return 2 * threads(); }', [str(openmp)]),
+    ):
+        command = [compiler, "-x", "c++", "-", "-x", "none", "-shared", "-fPIC", f"-Wl,-soname,{made.name}", *linked]
+        subprocess.run([*command, "-o", str(made)], input=text, text=True, check=True)
+    assert variants.load(library, "").twice() == 6
+    library.with_name("libother.so").write_bytes(openmp.read_bytes()[:100])
+    with pytest.raises(OSError, match="libother.so"):
+        variants.load(library.with_name("libother.so"), "")

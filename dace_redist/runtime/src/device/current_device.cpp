@@ -33,9 +33,14 @@ bool mpi_knows_cuda() {
   return known;
 }
 
+/// Environment variable: the folder of the libraries for devices, if they are not beside this one.
+constexpr const char* folder_variable = "DACE_REDIST_DEVICE_FOLDER";
+
 /// \param need  the need for the library, and how to get it. \throws Error if it cannot be loaded.
 DeviceOfThread* load(const std::string& name, const char* need) {
-  const std::string own = own_path(), path = own.substr(0, own.rfind('/') + 1) + name + ".so";
+  const char* const given = std::getenv(folder_variable);
+  const std::string own = own_path(), folder = given == nullptr ? own.substr(0, own.rfind('/')) : given;
+  const std::string path = folder + "/" + name + ".so";
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw Error(text(need, ": ", dlerror()));
   const auto function = reinterpret_cast<DeviceOfThread*>(dlsym(library, "dace_redist_device"));
