@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-from comparisons import cholesky, fused, overlap, sparse_stacks
+from comparisons import cholesky, fused, halo, overlap, sparse_stacks
 from comparisons.comparison import Comparison, UnsuitableError
 from mpi4py import MPI
 from redistribution.run import environment
@@ -52,6 +52,7 @@ ENTRIES = {
         ((500,), (1000,), (2000,), (4000,)),
         cholesky.solved,
     ),
+    "halo": Entry("halo exchange in 3 dimensions, or with mpi4py's subarrays", ((192, 192, 192),), halo.periodic),
     "overlap": Entry("a transfer hidden behind a computation of equal duration", ((512, 1 << 14),), overlap.hidden),
 }
 
