@@ -219,12 +219,14 @@ class BoundPlan {
 
   /// \param execute, agree, plan  addresses of `dr_plan_execute`, `dr_python_agree` and the plan; without a plan no
   ///     array fits.
-  /// \param lists  whether calls have lists of arrays; else parts has one element.
+  /// \param in_place  whether a tensor's source and target may be one array.
+  /// \param lists     whether calls have lists of arrays; else parts has one element.
   BoundPlan(std::uintptr_t execute, std::uintptr_t agree, std::uintptr_t plan, const std::vector<Part>& parts,
-            bool lists)
+            std::vector<bool> in_place, bool lists)
       : execute_(reinterpret_cast<Execute>(execute)),
         agree_(reinterpret_cast<Agree>(agree)),
         plan_(reinterpret_cast<void*>(plan)),
+        in_place_(std::move(in_place)),
         lists_(lists) {
     for (const auto& [source_type, target_type, source_shape, target_shape] : parts) {
       sources_.emplace_back(source_type, source_shape);
@@ -326,7 +328,8 @@ class BoundPlan {
     arrays.sources.push_back(py::reinterpret_borrow<py::array>(source).data());
     arrays.targets.push_back(written.mutable_data());
     for (std::size_t t = 0; t <= tensor; ++t) {
-      if (!are_apart(arrays.sources[t], sources_[t], arrays.targets[tensor], targets_[tensor])) return false;
+      const bool same = t == tensor && in_place_[t] && source.is(target);
+      if (!same && !are_apart(arrays.sources[t], sources_[t], arrays.targets[tensor], targets_[tensor])) return false;
       if (t == tensor) break;
       if (!are_apart(arrays.sources[tensor], sources_[tensor], arrays.targets[t], targets_[t])) return false;
       if (!are_apart(arrays.targets[t], targets_[t], arrays.targets[tensor], targets_[tensor])) return false;
@@ -343,6 +346,7 @@ class BoundPlan {
   Execute execute_;
   Agree agree_;
   void* plan_;
+  std::vector<bool> in_place_;  // [tensors]
   bool lists_;
   std::vector<Side> sources_, targets_;  // [tensors]
 };
@@ -412,7 +416,8 @@ PYBIND11_MODULE(_core, module) {
   module.def("set_allocator", &set_allocator, py::arg("allocator"),
              "From now on NumPy allocates by an allocator in this context; None: by its own. Returns the one before.");
   py::class_<BoundPlan>(module, "BoundPlan")
-      .def(py::init<std::uintptr_t, std::uintptr_t, std::uintptr_t, const std::vector<BoundPlan::Part>&, bool>())
+      .def(py::init<std::uintptr_t, std::uintptr_t, std::uintptr_t, const std::vector<BoundPlan::Part>&,
+                    std::vector<bool>, bool>())
       .def("set_strides", &BoundPlan::set_strides)
       .def("run", &BoundPlan::run)
       .def("run_if_agreed", &BoundPlan::run_if_agreed)

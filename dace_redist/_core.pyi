@@ -75,6 +75,7 @@ class BoundPlan:
         agree: int,
         plan: int,
         parts: Sequence[tuple[np.dtype[Any], np.dtype[Any], Sequence[int], Sequence[int]]],
+        in_place: Sequence[bool],
         lists: bool,
     ) -> None: ...
     def set_strides(self, strides: Sequence[tuple[Sequence[int], Sequence[int]]]) -> None: ...

@@ -30,6 +30,8 @@ class BoxDistribution(PlannedDistribution):
     :param boxes: Offset and extent of each box: an array of shape ``(n, 2, len(shape))``, or a list of pairs. Extents
         may be 0.
     :param owners: Rank of each box.
+    :param halo: Width of the margins of each box, see :class:`Distribution`.
+    :param periodic: True for axes whose margins wrap around, see :class:`Distribution`.
     :raises ValueError: If a box lies outside the tensor, an extent or owner is negative, or counts differ.
     :raises TypeError: If something is no integer.
     """
@@ -37,8 +39,18 @@ class BoxDistribution(PlannedDistribution):
     shape: tuple[int, ...]
     boxes: npt.NDArray[np.int64]
     owners: npt.NDArray[np.int64]
+    halo: tuple[int, ...]
+    periodic: tuple[bool, ...]
 
-    def __init__(self, shape: Sequence[int], boxes: npt.ArrayLike, owners: npt.ArrayLike) -> None:
+    def __init__(
+        self,
+        shape: Sequence[int],
+        boxes: npt.ArrayLike,
+        owners: npt.ArrayLike,
+        *,
+        halo: Sequence[int] | int = 0,
+        periodic: Sequence[bool] | bool = False,
+    ) -> None:
         shape = integers("shape", shape)
         if not all(isinstance(extent, int) for extent in shape):
             raise TypeError(f"BoxDistribution: shape must be numbers, got {shape}")
@@ -55,26 +67,29 @@ class BoxDistribution(PlannedDistribution):
         encoded[: 3 + ndim] = _BOXED, ndim, *shape, len(ranks)
         rows = encoded[3 + ndim :].reshape(len(ranks), 2 * ndim + 1)
         rows[:, 0], rows[:, 1:] = ranks, given.reshape(len(ranks), 2 * ndim)
-        self._set(encoded)
+        self._set(encoded, halo, periodic)
 
-    def _set(self, encoded: npt.NDArray[np.int64]) -> None:
+    def _set(self, encoded: npt.NDArray[np.int64], halo: Any, periodic: Any) -> None:
         """Set all fields; the boxes are views of the encoding, of which there may be many."""
         encoded.setflags(write=False)
         ndim, count = int(encoded[1]), int(encoded[2 + encoded[1]])
         rows = encoded[3 + ndim :].reshape(count, 2 * ndim + 1)
-        fields = {"shape": tuple(encoded[2 : 2 + ndim].tolist()), "owners": rows[:, 0], "encoded_array": encoded}
+        fields = {"shape": tuple(encoded[2 : 2 + ndim].tolist()), "owners": rows[:, 0]}
         for name, value in {**fields, "boxes": rows[:, 1:].reshape(count, 2, ndim)}.items():
             object.__setattr__(self, name, value)  # the class is frozen
+        self._set_margins(halo, periodic)
+        whole = np.concatenate([self._margins, encoded]) if any(self.halo) else encoded
+        object.__setattr__(self, "encoded_array", whole)
         _ = self.core
 
     @classmethod
-    def decoded(cls, encoded: Any) -> BoxDistribution:
+    def decoded(cls, encoded: Any, halo: Any = 0, periodic: Any = False) -> BoxDistribution:
         """Return the distribution of an encoding, see ``distribution.hpp``; a ValueError if its length is wrong."""
         numbers, made = np.array(encoded, np.int64), cls.__new__(cls)
         ndim = int(numbers[1])
         if not 0 <= ndim < len(numbers) - 2 or len(numbers) != 3 + ndim + numbers[2 + ndim] * (2 * ndim + 1):
             raise ValueError(f"not an encoded distribution: {tuple(encoded[:8])}...")
-        made._set(numbers)
+        made._set(numbers, halo, periodic)
         return made
 
     @cached_property
@@ -103,7 +118,7 @@ class BoxDistribution(PlannedDistribution):
     @property
     def largest_local_shape(self) -> tuple[int, ...]:
         """Shape of an array that can hold any rank's part in a DaCe program, which has no arrays of 0 dimensions."""
-        extents = self.boxes[:, 1]
+        extents = self.boxes[:, 1] + 2 * np.array(self.halo, np.int64)
         if self.in_lists or not len(self.owners):
             return (int(np.bincount(self.owners, np.prod(extents, axis=1)).max(initial=0)),)
         return tuple(extents.max(axis=0).tolist()) or (1,)
@@ -122,8 +137,10 @@ class BoxDistribution(PlannedDistribution):
         self._check_global(array)
         slices = [tuple(map(slice, offset, offset + extent)) for offset, extent in self.boxes_of(rank)]
         if len(slices) == 1:
-            return np.array(array[slices[0]], order="C")
-        return np.concatenate([array[box].ravel() for box in slices]) if slices else np.empty(0, array.dtype)
+            return self._part(array, slices[0])
+        return (
+            np.concatenate([self._part(array, box).ravel() for box in slices]) if slices else np.empty(0, array.dtype)
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return BoxDistribution.decoded, (self.encoded_array,)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from dace_redist import _core
 from dace_redist.box_distribution import BoxDistribution as BoxDistribution
 from dace_redist.grid_distribution import GridDistribution
-from dace_redist.planned_distribution import PlannedDistribution, Size, integers, size
+from dace_redist.planned_distribution import _MARGINS, PlannedDistribution, Size, integers, size
 
 _BLOCKED, _TILED, _BOXED = 0, 1, 2
 _BLOCK_CODES = {"ceil": 0, "balanced": -1}
@@ -43,6 +43,11 @@ class Distribution(GridDistribution):
         A sequence: the length of each part, at least 0, as dask's chunks.
     :param ranks: Communicator rank of each grid position in row-major order, each once (default 0, 1, 2, ...).
     :param pins: Per grid axis the only coordinate that takes part, or None for all: a sub-grid of a larger grid.
+    :param halo: Width of the margins of local arrays along each axis, or one for all: a local array has so many
+        elements more on both sides. Those of a source are ignored; those of a target become copies of the elements next
+        to the block, wherever these come from. No part may be narrower.
+    :param periodic: True for axes, or one value for all, whose margins wrap around at the ends of the tensor; else the
+        margins there are left as they are.
     :raises ValueError: If the numbers describe no distribution; says which one is wrong.
     :raises TypeError: If something is no integer (or symbol).
     """
@@ -53,6 +58,8 @@ class Distribution(GridDistribution):
     block: tuple[Size | str | tuple[Size, ...], ...]
     ranks: tuple[int, ...] | None
     pins: tuple[Size | None, ...]
+    halo: tuple[int, ...]
+    periodic: tuple[bool, ...]
 
     def __init__(
         self,
@@ -63,6 +70,8 @@ class Distribution(GridDistribution):
         block: Sequence[Size | str | Sequence[Size] | None] | str = "balanced",
         ranks: Sequence[int] | None = None,
         pins: Sequence[Size | None] | None = None,
+        halo: Sequence[int] | int = 0,
+        periodic: Sequence[bool] | bool = False,
     ) -> None:
         def set_field(name: str, value: Any) -> None:
             object.__setattr__(self, name, value)  # the class is frozen
@@ -80,6 +89,7 @@ class Distribution(GridDistribution):
         set_field("block", tuple(_block(f"block[{i}]", b) for i, b in enumerate(block)))
         set_field("ranks", None if ranks is None else integers("ranks", ranks))
         set_field("pins", integers("pins", [None] * len(grid) if pins is None else pins, optional=True))
+        self._set_margins(halo, periodic)
         self._check()
 
     def _check(self) -> None:
@@ -111,8 +121,7 @@ class Distribution(GridDistribution):
                 raise ValueError(f"{name} must have the lengths of {parts} parts, got {len(block)}: {block}")
 
     @cached_property
-    def encoded(self) -> tuple[Size, ...]:
-        """Numbers that describe the distribution, as C++ takes them (``distribution.hpp``)."""
+    def _encoded_owned(self) -> tuple[Size, ...]:
         block = tuple(
             _BLOCK_CODES[b] if isinstance(b, str) else _LENGTHS if isinstance(b, tuple) else b for b in self.block
         )
@@ -215,6 +224,8 @@ class Distribution(GridDistribution):
         shape = self.local_shape(rank)
         if not self.shape:  # NumPy makes a scalar, or one dimension, of what has none
             return np.full(shape, array)
+        if any(self.halo) and self.core.tile_ranges(rank):
+            return self._part(array, self.slices(rank))
         return np.ascontiguousarray(array[np.ix_(*self.global_index(rank))])
 
 
@@ -242,6 +253,8 @@ class TiledDistribution(PlannedDistribution):
     :param tile: Elements of a tile per dimension, at least 1; tiles at the end may be smaller.
     :param owner: Rank of each tile, an array with one entry per tile: shape ``ceil(shape / tile)``. That is no entry
         where an extent is 0, and ``np.array(rank)`` for the one tile of a tensor of shape ().
+    :param halo: Width of the margins of each tile, see :class:`Distribution`.
+    :param periodic: True for axes whose margins wrap around, see :class:`Distribution`.
     :raises ValueError: If the numbers describe no distribution; says which one is wrong.
     :raises TypeError: If something is no integer.
     """
@@ -249,8 +262,18 @@ class TiledDistribution(PlannedDistribution):
     shape: tuple[int, ...]
     tile: tuple[int, ...]
     owner_of_tile: npt.NDArray[np.int64]
+    halo: tuple[int, ...]
+    periodic: tuple[bool, ...]
 
-    def __init__(self, shape: Sequence[int], tile: Sequence[int], owner: npt.ArrayLike) -> None:
+    def __init__(
+        self,
+        shape: Sequence[int],
+        tile: Sequence[int],
+        owner: npt.ArrayLike,
+        *,
+        halo: Sequence[int] | int = 0,
+        periodic: Sequence[bool] | bool = False,
+    ) -> None:
         object.__setattr__(self, "shape", integers("shape", shape))
         object.__setattr__(self, "tile", integers("tile", tile))
         if not all(isinstance(n, int) for n in (*self.shape, *self.tile)):
@@ -264,11 +287,11 @@ class TiledDistribution(PlannedDistribution):
         owners = owners.astype(np.int64)
         owners.setflags(write=False)  # the decoded distribution would not follow
         object.__setattr__(self, "owner_of_tile", owners)
+        self._set_margins(halo, periodic)
         _ = self.core
 
     @cached_property
-    def encoded(self) -> tuple[int, ...]:
-        """Numbers that describe the distribution, as C++ takes them (``distribution.hpp``)."""
+    def _encoded_owned(self) -> tuple[int, ...]:
         return (_TILED, len(self.shape), *self.shape, *self.tile, *self.owner_of_tile.ravel().tolist())
 
     def local(self, array: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
@@ -279,7 +302,7 @@ class TiledDistribution(PlannedDistribution):
         """
         self._check_global(array)
         boxes = [tuple(map(slice, bounds[::2], bounds[1::2])) for bounds in self.core.tile_ranges(rank)]
-        parts = [array[box].ravel() for box in boxes]
+        parts = [self._part(array, box).ravel() for box in boxes]
         return np.concatenate(parts) if parts else np.empty(0, array.dtype)
 
     def __eq__(self, other: object) -> bool:
@@ -299,14 +322,19 @@ def check_distribution(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be a Distribution, TiledDistribution or BoxDistribution, got {value!r}")
 
 
-def decode_distribution(encoded: Sequence[Size]) -> AnyDistribution:
+def decode_distribution(encoded: Sequence[Size], **margins: Any) -> AnyDistribution:
     """
     Return the distribution that numbers or symbols describe, see :attr:`Distribution.encoded`.
 
+    :param margins: Its halo and periodic, of an encoding without margins.
     :raises ValueError: If the list is too short or of unknown kind.
     """
+    if len(encoded) > 2 and encoded[0] == _MARGINS:
+        ndim = int(encoded[1])
+        halo, periodic, owned = encoded[2 : 2 + ndim], encoded[2 + ndim : 2 + 2 * ndim], encoded[2 + 2 * ndim :]
+        return decode_distribution(owned, halo=tuple(halo), periodic=[bool(wraps) for wraps in periodic])
     if len(encoded) > 2 and encoded[0] == _BOXED:
-        return BoxDistribution.decoded(encoded)
+        return BoxDistribution.decoded(encoded, **margins)
     items = [size("encoded distribution", number) for number in encoded]
     if len(items) > 2 and items[0] == _BLOCKED:
         cuts = np.cumsum([3, items[1], items[2], items[1], items[1], items[2]]).tolist()
@@ -322,10 +350,10 @@ def decode_distribution(encoded: Sequence[Size]) -> AnyDistribution:
                 block[i] = list(islice(lengths, 1 if dim is None else grid[dim]))
             elif isinstance(block[i], int):
                 block[i] = names.get(block[i], block[i])
-        return Distribution(shape, grid, dims=dims, block=block, pins=pins, ranks=ranks or None)
+        return Distribution(shape, grid, dims=dims, block=block, pins=pins, ranks=ranks or None, **margins)
     if len(items) > 1 and items[0] == _TILED:
         ndim = items[1]
         shape, tile, owners = items[2 : 2 + ndim], items[2 + ndim : 2 + 2 * ndim], items[2 + 2 * ndim :]
         tiles = _core.tile_grid(shape, tile, "encoded distribution")
-        return TiledDistribution(shape, tile, np.array(owners, dtype=np.int64).reshape(tiles))
+        return TiledDistribution(shape, tile, np.array(owners, dtype=np.int64).reshape(tiles), **margins)
     raise ValueError(f"not an encoded distribution: {tuple(encoded)[:8]}...")

@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from dace_redist import _core
 
+_MARGINS = 3
+
 #: An extent or grid size: a number, or a symbol of a DaCe program (known when the program runs).
 Size = Any
 
@@ -41,11 +43,37 @@ class PlannedDistribution:
     """Part that all kinds of distribution have: what the planner in C++ answers from :attr:`encoded`."""
 
     shape: tuple[Size, ...]
+    halo: tuple[int, ...]
+    periodic: tuple[bool, ...]
+
+    def _set_margins(self, halo: Any, periodic: Any) -> None:
+        name, ndim = type(self).__name__, len(self.shape)
+        lists = isinstance(halo, Sequence | np.ndarray), isinstance(periodic, Sequence | np.ndarray)
+        widths = integers("halo", halo if lists[0] else [halo] * ndim)
+        wraps = tuple(periodic if lists[1] else [periodic] * ndim)
+        if not all(isinstance(width, int) for width in widths):
+            raise TypeError(f"{name}: halo must be numbers, got {halo!r}")
+        if not all(isinstance(wrap, bool | np.bool_) for wrap in wraps):
+            raise TypeError(f"{name}: periodic must be True or False, or one of them for each axis, got {periodic!r}")
+        for what, values in (("halo", widths), ("periodic", wraps)):
+            if len(values) != ndim:
+                raise ValueError(f"{name}: {what} needs one entry per entry of shape ({ndim}), got {len(values)}")
+        object.__setattr__(self, "halo", widths)
+        object.__setattr__(self, "periodic", tuple(map(bool, wraps)) if any(widths) else (False,) * ndim)
+
+    @property
+    def _margins(self) -> tuple[int, ...]:
+        """Beginning of the encoding of a distribution with margins; else empty."""
+        return (_MARGINS, len(self.shape), *self.halo, *map(int, self.periodic)) if any(self.halo) else ()
+
+    @cached_property
+    def _encoded_owned(self) -> tuple[Size, ...]:
+        raise NotImplementedError
 
     @cached_property
     def encoded(self) -> tuple[Size, ...]:
         """Numbers that describe the distribution, as C++ takes them (``distribution.hpp``)."""
-        raise NotImplementedError
+        return (*self._margins, *self._encoded_owned)
 
     @property
     def is_symbolic(self) -> bool:
@@ -77,12 +105,24 @@ class PlannedDistribution:
 
     def local_shape(self, rank: int) -> tuple[int, ...]:
         """
-        Return the shape of a rank's local array, in elements; one-dimensional for tiles and several boxes.
+        Return the shape of a rank's local array, in elements, with its margins; one-dimensional for tiles and several
+        boxes.
 
         It is all zeros for a rank outside the distribution, but ``(0,)`` of a tensor of 0 dimensions, as ``()`` is the
         shape of one element.
         """
         return tuple(self.core.local_shape(size("rank", rank)))
+
+    def interior(self, rank: int) -> tuple[slice, ...]:
+        """
+        Return the part of a rank's local array that the rank owns, without the margins, as one slice per axis.
+
+        :raises ValueError: If the local array holds several tiles or boxes one after another.
+        """
+        shape = self.local_shape(rank)
+        if len(shape) != len(self.shape) or len(self.core.tile_ranges(rank)) > 1:
+            raise ValueError(f"{type(self).__name__}: the local array of rank {rank} is a list of parts")
+        return tuple(slice(halo, max(halo, n - halo)) for n, halo in zip(shape, self.halo, strict=True))
 
     def owner(self, index: Sequence[int]) -> int:
         """
@@ -104,23 +144,45 @@ class PlannedDistribution:
         :param other: Distribution of a tensor, also one of another kind.
         """
         ranks = range(max(self.ranks_needed, other.ranks_needed))
-        return self == other or (self.shape == other.shape and all(_is_held_alike(self, other, rank) for rank in ranks))
+        if self == other:
+            return True
+        alike = (self.shape, self.halo, self.periodic) == (other.shape, other.halo, other.periodic)
+        cores = self._owned_core, other._owned_core
+        return alike and all(_is_held_alike(*cores, rank) for rank in ranks)
+
+    @property
+    def _owned_core(self) -> _core.Distribution:
+        return _core.Distribution(self.encoded_array[len(self._margins) :], type(self).__name__)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the planner's object, which another process makes again."""
         return {name: value for name, value in self.__dict__.items() if name != "core"}
+
+    def _part(self, array: npt.NDArray[Any], box: Sequence[slice]) -> npt.NDArray[Any]:
+        """Return a copy of a box of the whole tensor with its margins; zeros across ends that are not periodic."""
+        if not any(self.halo):
+            return np.array(array[tuple(box)], order="C")
+        indices = [np.arange(cut.start - halo, cut.stop + halo) for cut, halo in zip(box, self.halo, strict=True)]
+        inside = [
+            np.flatnonzero(wraps | ((index >= 0) & (index < extent)))
+            for index, wraps, extent in zip(indices, self.periodic, self.shape, strict=True)
+        ]
+        part = np.zeros([len(index) for index in indices], array.dtype)
+        mirrored = (index[held] % max(n, 1) for index, held, n in zip(indices, inside, self.shape, strict=True))
+        part[np.ix_(*inside)] = array[np.ix_(*mirrored)]
+        return part
 
     def _check_global(self, array: npt.NDArray[Any]) -> None:
         if array.shape != self.shape:
             raise ValueError(f"{type(self).__name__}: the whole tensor has shape {self.shape}, got {array.shape}")
 
 
-def _is_held_alike(one: PlannedDistribution, other: PlannedDistribution, rank: int) -> bool:
+def _is_held_alike(one: _core.Distribution, other: _core.Distribution, rank: int) -> bool:
     """Return True if moving the tensor between the distributions moves nothing on this rank."""
     if one.local_shape(rank) != other.local_shape(rank):
         return False
     try:
-        _, (received, *_), kept = _core.rank_schedule(one.core, other.core, rank)
+        _, (received, *_), kept = _core.rank_schedule(one, other, rank)
     except _core.Error:  # boxes that do not hold all elements of the other
         return False
     *_, sources, targets, _, before, after = kept

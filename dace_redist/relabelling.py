@@ -106,12 +106,13 @@ def node_weights(node_of: Sequence[int], off_node: float = 10.0, on_node: float 
 
 def with_labels(distribution: AnyDistribution, labels: Sequence[int]) -> AnyDistribution:
     """Return the distribution with its ranks permuted: ``labels`` has the new rank of each."""
+    margins: dict[str, Any] = {"halo": distribution.halo, "periodic": distribution.periodic}
     if isinstance(distribution, TiledDistribution):
         owners = np.asarray(labels, np.int64)[distribution.owner_of_tile]
-        return TiledDistribution(distribution.shape, distribution.tile, owners)
+        return TiledDistribution(distribution.shape, distribution.tile, owners, **margins)
     if isinstance(distribution, BoxDistribution):
         owners = np.asarray(labels, np.int64)[distribution.owners]
-        return BoxDistribution(distribution.shape, distribution.boxes, owners)
+        return BoxDistribution(distribution.shape, distribution.boxes, owners, **margins)
     ranks = distribution.ranks if distribution.ranks is not None else range(int(np.prod(distribution.grid)))
     return dataclasses.replace(distribution, ranks=tuple(int(labels[rank]) for rank in ranks))
 

@@ -61,6 +61,12 @@ class Schedule:
         return self.transform.op is not None
 
     @property
+    def exchanges_halo(self) -> bool:
+        """True if only margins change, so that source and target may be one array."""
+        moved = self.transform
+        return any(self.source.halo) and self.source == self.target and moved.is_copy and not moved.encoded
+
+    @property
     def exchanges(self) -> int:
         """
         Number of exchanges, one after another: 1 but for a reduction, which has one for each partial result.

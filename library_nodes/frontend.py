@@ -180,9 +180,8 @@ def largest_local_shape(distribution: AnyDistribution) -> tuple[Any, ...]:
         return distribution.largest_local_shape
     if not distribution.is_symbolic:
         return tuple(distribution.core.largest_block()) or (1,)
-    return tuple(
-        map(_largest_extent, distribution.shape, distribution.dims, distribution.block, repeat(distribution.grid))
-    )
+    owned = map(_largest_extent, distribution.shape, distribution.dims, distribution.block, repeat(distribution.grid))
+    return tuple(extent + 2 * halo for extent, halo in zip(owned, distribution.halo, strict=True))
 
 
 def _largest_extent(extent: Any, dim: int | None, block: Any, grid: tuple[Any, ...]) -> Any:

@@ -130,6 +130,12 @@ class Redistribute(DistributedNode, NonblockingCommNode):
         self.set_strategy(strategy or "Auto", **options)
 
     @property
+    def exchanges_halo(self) -> bool:
+        """True if input and output may be one array, of which only margins are written."""
+        plain = not (self.axes or self.region or self.op or self.conj) and self.alpha == 1 and self.beta == 0
+        return plain and tuple(self.source) == tuple(self.target) and any(self.distributions()[0].halo)
+
+    @property
     def index_map(self) -> Transform:
         """Elements that move, and their target indices; without types and factors."""
         ndim = len(self.axes) or len(self.region) // 3 or len(self.distributions()[0].shape)

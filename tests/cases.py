@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
-from distributions import distributions, moved, regions
+from distributions import distributions, moved, regions, with_margins
 from hypothesis import strategies as st
 
 from dace_redist import plan, redistribute, shared_empty
@@ -117,7 +117,8 @@ def cases(draw: st.DrawFn, ranks: int) -> dict[str, Any]:
     axes, region, target_shape = (
         draw(regions(shape)) if draw(st.sampled_from([True, True, False])) else (None, None, shape)
     )
-    source, target = draw(distributions(shape, ranks)), draw(distributions(target_shape, ranks, covering=False))
+    ends = distributions(shape, ranks), distributions(target_shape, ranks, covering=False)
+    source, target = (draw(with_margins(end)) for end in ends)
     how: dict[str, Any] = {"alpha": 1, "beta": 0, "conj": False, "op": None}
     computes = draw(st.booleans())
     before = draw(st.sampled_from(COMPUTED_TYPES if computes else DTYPES))
@@ -158,6 +159,10 @@ def arrays(comm: Any, case: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.
         wanted = wanted + np.dtype(after).type(how["beta"]) * there
     wanted = np.where(mask, wanted, there).astype(after)
     parts = source.local(seen[comm.rank], comm.rank), target.local(there, comm.rank)
+    if any(source.halo) and len(source.core.tile_ranges(comm.rank)) == 1 and parts[0].ndim == len(source.shape):
+        owned = parts[0][source.interior(comm.rank)].copy()
+        parts[0][...] = 1  # margins of a source are not read
+        parts[0][source.interior(comm.rank)] = owned
     array, out = (local_array(part, layout) for part, layout in zip(parts, case["layouts"], strict=True))
     return array, out, target.local(wanted, comm.rank)
 

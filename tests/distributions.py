@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from dace_redist.distribution import BoxDistribution, Distribution, TiledDistribution
+from dace_redist.distribution import BoxDistribution, Distribution, TiledDistribution, decode_distribution
 
 MOST = {1: 40, 2: 12, 3: 7, 4: 4, 5: 3, 6: 3, 7: 2, 8: 2}  # largest extent by number of dimensions
 CALM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
@@ -111,6 +111,21 @@ def distributions(shape: tuple[int, ...], ranks: int = 16, covering: bool = True
     return st.one_of(*[blocked(shape, ranks)] * 3, tiled(shape, few), boxed(shape, few, covering))
 
 
+@st.composite
+def with_margins(draw: st.DrawFn, drawn: st.SearchStrategy[Any]) -> Any:
+    """Draw a distribution, mostly with margins, as far as its parts are wide enough."""
+    distribution = draw(drawn)
+    ndim = len(distribution.shape)
+    halo = draw(st.lists(st.sampled_from([0, 1, 1, 2, 3]), min_size=ndim, max_size=ndim))
+    periodic = draw(st.lists(st.booleans(), min_size=ndim, max_size=ndim))
+    while any(halo):
+        try:
+            return decode_distribution(distribution.encoded, halo=halo, periodic=periodic)
+        except ValueError:  # parts are narrower
+            halo[int(np.argmax(halo))] -= 1
+    return distribution
+
+
 one = shapes.flatmap(distributions)
 pairs = shapes.flatmap(lambda shape: st.tuples(distributions(shape), distributions(shape)))
 
@@ -140,7 +155,8 @@ def mapped_pairs(draw):
     """Draw source, target, axes and region."""
     shape = draw(shapes)
     axes, region, target_shape = draw(regions(shape))
-    return draw(distributions(shape)), draw(distributions(target_shape, covering=False)), axes, region
+    source, target = distributions(shape), distributions(target_shape, covering=False)
+    return draw(with_margins(source)), draw(with_margins(target)), axes, region
 
 
 # Brute force ------------------------------------------------------------------------------------------------------

@@ -156,5 +156,5 @@ class FuseTranspose(OfRedistribute):
 def transposed(distribution: AnyDistribution) -> Distribution:
     """Return the distribution of the transposed matrix, which is not in tiles; its local arrays are transposed, too."""
     assert isinstance(distribution, Distribution)
-    turned = {name: getattr(distribution, name)[::-1] for name in ("shape", "dims", "block")}
+    turned = {name: getattr(distribution, name)[::-1] for name in ("shape", "dims", "block", "halo", "periodic")}
     return dataclasses.replace(distribution, **turned)

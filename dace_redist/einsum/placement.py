@@ -68,8 +68,8 @@ class Placement:
         :param distribution: One block per rank and axis, all of the default length.
         :raises ValueError: If it is block-cyclic, balanced, pinned or symbolic.
         """
-        if distribution.is_symbolic or any(pin is not None for pin in distribution.pins):
-            raise ValueError(f"a placement needs sizes in numbers and no pins, got {distribution}")
+        if distribution.is_symbolic or any(pin is not None for pin in distribution.pins) or any(distribution.halo):
+            raise ValueError(f"a placement needs sizes in numbers, no pins and no halo, got {distribution}")
         dims = tuple(distribution.dims)
         placement = cls(
             tuple(distribution.grid),

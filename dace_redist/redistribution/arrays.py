@@ -83,6 +83,10 @@ class ArrayView:
         """Return the view of a new C-order copy of an array in main memory."""
         return array_view("array", self.as_numpy().copy("C"))
 
+    def is_same_as(self, other: ArrayView) -> bool:
+        """True if both are all of the same elements in the same order."""
+        return (self.address, self.shape, self.strides) == (other.address, other.shape, other.strides)
+
     def overlaps(self, other: ArrayView) -> bool:
         """True if the address ranges of two arrays, from first to last element, intersect."""
         (lo, hi), (other_lo, other_hi) = self._bounds(), other._bounds()

@@ -69,10 +69,11 @@ class Plan:
             (one.dtype, one.target_dtype, one.source.local_shape(comm.rank), one.target.local_shape(comm.rank))
             for one in tensors
         ]
+        in_place = [one.exchanges_halo for one in tensors]
         # Fast path: runs without further Python if the strides equal those of the previous call, initially C order.
         execute, agreement = function_address("dr_plan_execute"), function_address("dr_python_agree")
         address = 0 if problem.on_gpu else native.address
-        self._bound = _core.BoundPlan(execute, agreement, address, self._parts, problem.lists)
+        self._bound = _core.BoundPlan(execute, agreement, address, self._parts, in_place, problem.lists)
         self._layouts: list[Layout] = [None] * (2 * len(tensors))
         self._stream, self._started = 0, False
         self._covers = all(one.transform.covers(one.target.shape) and one.transform.beta == 0 for one in tensors)
@@ -89,8 +90,9 @@ class Plan:
 
         :param array: This rank's part of the source, of shape ``source.local_shape(rank)`` and any strides, of any
             library that :func:`dace_redist.redistribute` takes; None on a rank that owns nothing of it.
-        :param out: This rank's part of the target; must not overlap ``array``. Default: a new array of the library of
-            ``array``, in main memory in node-shared memory if the strategy copies directly into it.
+        :param out: This rank's part of the target; must not overlap ``array``, but is ``array`` itself in a halo
+            exchange in place: to the same distribution. Default: a new array of the library of ``array``, in main
+            memory in node-shared memory if the strategy copies directly into it.
         :return: This rank's part of the target: ``out`` if given.
         :raises ValueError: On this rank only, if the plan was freed, or an array has a wrong shape or device, or a list
             a wrong length; the others may wait for this rank.
@@ -169,7 +171,11 @@ class Plan:
         samples = array if isinstance(array, list | tuple) else [array] * len(self._parts)
         how = self.device[1], self._results_are_shared, self._zeros
         parts = zip(samples, self._parts, strict=False)  # another number of arrays is an error of the call
-        return self._each([new_array(sample, shape, dtype, *how) for sample, (_, dtype, _, shape) in parts])
+        made = [new_array(sample, shape, dtype, *how) for sample, (_, dtype, _, shape) in parts]
+        for array, tensor in zip(made, self._problem.tensors, strict=False):
+            if any(tensor.target.halo):  # margins at the ends of the tensor stay as they are
+                array[...] = 0
+        return self._each(made)
 
     def inverse(self) -> Plan:
         """

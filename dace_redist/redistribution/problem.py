@@ -232,7 +232,7 @@ def check_arrays(problem: Problem, views: Views, rank: int, new: bool = False) -
             check_part(name, view, distribution.local_shape(rank), dtype, rank)
         if new:
             check_covered(tensor)
-    _check_apart(views, problem.lists)
+    _check_apart(views, problem)
 
 
 def check_devices(problem: Problem, views: Views) -> None:
@@ -252,7 +252,8 @@ def check_devices(problem: Problem, views: Views) -> None:
                 )
 
 
-def _check_apart(views: Views, lists: bool) -> None:
+def _check_apart(views: Views, problem: Problem) -> None:
+    lists = problem.lists
     for number, target in enumerate(views.targets):
         if target is None:
             continue
@@ -261,10 +262,11 @@ def _check_apart(views: Views, lists: bool) -> None:
             raise ValueError(f"{name} is read-only")
         for side, others in (("array", views.sources), ("out", views.targets[:number])):
             for other, view in enumerate(others):
-                if view is not None and view.overlaps(target):
+                in_place = side == "array" and other == number and problem.tensors[number].exchanges_halo
+                if view is not None and view.overlaps(target) and not (in_place and view.is_same_as(target)):
                     raise ValueError(
                         f"{views.name(side, other, lists)} and {name} overlap; a tensor cannot be redistributed in "
-                        "place"
+                        "place, except to its own distribution with a halo and in the same array"
                     )
 
 

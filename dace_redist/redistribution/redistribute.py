@@ -52,7 +52,8 @@ def redistribute(
     :param array: This rank's part of the source, of shape ``source.local_shape(rank)`` and any strides. A rank that
         owns nothing of the source may pass None if it passes ``out``, also in a list. An array of NumPy, or of CuPy,
         PyTorch or another library with ``__cuda_array_interface__`` or ``__dlpack__``, in main memory or on a GPU.
-    :param out: This rank's part of the target, of shape ``target.local_shape(rank)``; it must not overlap ``array``.
+    :param out: This rank's part of the target, of shape ``target.local_shape(rank)``; it must not overlap
+        ``array``, but may be ``array`` itself in a halo exchange.
         Required with ``beta``, and with a ``region`` that does not cover the target. Default: a new C-order array of
         the library and on the device of ``array``; in main memory it is node-shared if the strategy copies directly
         into it.

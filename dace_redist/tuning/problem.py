@@ -109,6 +109,8 @@ def canonical(distribution: AnyDistribution) -> AnyDistribution:
         block=list(blocks),
         ranks=None if distribution.ranks == tuple(range(size)) else distribution.ranks,
         pins=[distribution.pins[axis] for axis in kept] or [None],
+        halo=distribution.halo,
+        periodic=distribution.periodic,
     )
 
 

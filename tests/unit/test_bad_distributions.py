@@ -43,6 +43,16 @@ REFUSED = [
 ]
 
 
+REFUSED += [
+    ({"halo": (1, -1)}, r"halo\[1\] must be at least 0, got -1"),
+    ({"halo": (1,)}, r"halo needs one entry per entry of shape \(2\), got 1"),
+    ({"halo": 1, "periodic": (True,)}, r"periodic needs one entry per entry of shape \(2\), got 1"),
+    ({"halo": (0, 5)}, r"halo\[1\] must not be wider than a part, 4 elements along axis 1, got 5"),
+    ({"halo": 1, "block": ((8, 0), None)}, r"halo\[0\] must not be wider than a part, 0 elements along axis 0, got 1"),
+    ({"halo": (1, 0), "block": (2, None)}, r"halo\[0\] must be 0, got 1: .* \(block-cyclic\), halos need one"),
+]
+
+
 @pytest.mark.parametrize("changed, said", REFUSED, ids=lambda value: str(value) if isinstance(value, dict) else "")
 def test_refused(changed, said):
     with pytest.raises(ValueError, match=said) as refused:
@@ -153,7 +163,22 @@ def test_questions_that_make_no_sense(made):
     assert math.prod(made.local_shape(-1)) == math.prod(made.local_shape(10**6)) == 0
 
 
+def test_halos_refused():
+    for halo, periodic in ((1.5, False), (1, "all"), ((True, 1), False), (1, (1, 0))):
+        with pytest.raises(TypeError, match="halo|periodic"):
+            Distribution((8, 9), (2, 2), halo=halo, periodic=periodic)
+    with pytest.raises(ValueError, match=r"TiledDistribution: halo\[0\] must not be wider than a part, 2 elements"):
+        TiledDistribution((8, 9), (3, 9), [[0], [0], [1]], halo=(3, 0))
+    with pytest.raises(ValueError, match=r"BoxDistribution: halo\[1\] must not be wider than a part, 1 elements"):
+        BoxDistribution((8, 9), [((0, 0), (8, 8)), ((0, 8), (8, 1))], [0, 1], halo=2)
+
+
 ENCODED_REFUSED = [
+    ([3], "incomplete description"),
+    ([3, 1, 0, 0, 0], "incomplete description"),
+    ([3, 1, 1, 2, 0, 1, 1, 8, 2, 0, -1, -1, 0], r"periodic\[0\] must be 0 or 1"),
+    ([3, 1, 1, 0, 3, 1, 1, 0, 0, 1, 1, 8, 2, 0, -1, -1, 0], "unknown kind 3"),
+    ([3, 2, 1, 1, 0, 0, 0, 1, 1, 8, 2, 0, -1, -1, 0], "incomplete description"),
     ([], "incomplete description"),
     ([7, 1], "unknown kind 7"),
     ([0, -1, 1], "0 to 16 dimensions"),

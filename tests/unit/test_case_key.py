@@ -46,6 +46,7 @@ def test_canonical_form_owns_the_same(data, shape: tuple[int, ...]):
         Distribution(SHAPE, [1, 4], dims=[1, 0]),
         Distribution(SHAPE, [4], block=[3, 2]),
         Distribution(SHAPE, [4], block="ceil"),
+        Distribution(SHAPE, [4], block=[(3, 3, 3, 3), "balanced"]),
         Distribution(SHAPE, [4, 1], pins=[None, 0], dims=[0, None]),
     ],
 )
@@ -60,6 +61,8 @@ def test_ways_to_write_the_same(other: Distribution):
         lambda: key(dtype="float32"),
         lambda: key(ROWS, ROWS),
         lambda: key(Distribution(SHAPE, [3])),
+        lambda: key(Distribution(SHAPE, [4], block=[(2, 4, 3, 3), None])),
+        lambda: key(Distribution(SHAPE, [4], halo=1)),
         lambda: key(Distribution(SHAPE, [4], ranks=[1, 0, 2, 3])),
         lambda: key(Distribution(SHAPE, [4, 2], dims=[0, None], pins=[None, 1])),
         lambda: key(TiledDistribution(SHAPE, (3, 10), [[0], [1], [2], [3]])),

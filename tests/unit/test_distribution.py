@@ -186,6 +186,30 @@ def test_equivalent_distributions_hold_the_same_on_every_rank(pair):
     assert not one.is_equivalent_to(Distribution((*one.shape, 1), (1,)))
 
 
+def test_margins():
+    made = Distribution((6, 8), (2, 2), halo=(1, 2), periodic=(True, False))
+    assert made == decode_distribution(made.encoded)
+    assert made.local_shape(0) == (5, 8)
+    assert made.interior(3) == (slice(1, 4), slice(2, 6))
+    assert made.slices(3) == (slice(3, 6), slice(4, 8))
+    assert made.owner((3, 3)) == 2
+    array = np.arange(48).reshape(6, 8)
+    around = np.pad(np.pad(array, [(1, 1), (0, 0)], "wrap"), [(0, 0), (2, 2)])
+    for rank, (row, column) in enumerate(np.ndindex(2, 2)):
+        part = made.local(array, rank)
+        assert np.array_equal(part, around[3 * row : 3 * row + 5, 4 * column : 4 * column + 8])
+        assert np.array_equal(part[made.interior(rank)], array[made.slices(rank)])
+    assert made.local(array, 4).shape == (0, 0)
+    assert made.is_equivalent_to(Distribution((6, 8), (2, 2), block="ceil", halo=(1, 2), periodic=(True, False)))
+    for other in (Distribution((6, 8), (2, 2)), Distribution((6, 8), (2, 2), halo=(1, 2))):
+        assert not made.is_equivalent_to(other) and not other.is_equivalent_to(made)
+    assert Distribution((6, 8), (2, 2), halo=0, periodic=True) == Distribution((6, 8), (2, 2))
+    tiles = TiledDistribution((6, 8), (3, 8), [[1], [1]], halo=1)
+    assert tiles.local_shape(1) == (2 * 5 * 10,)
+    with pytest.raises(ValueError, match="the local array of rank 1 is a list of parts"):
+        tiles.interior(1)
+
+
 def test_constructors():
     columns = Distribution.split((6, 8), -1, 3)
     assert columns == Distribution((6, 8), (3,), dims=(None, 0)) == Distribution.split((6, 8), 1, ranks=3)

@@ -119,6 +119,19 @@ DR_API int dr_distribution_create_tiles(int ndim, const int64_t *shape, const in
 DR_API int dr_distribution_create_boxes(int ndim, const int64_t *shape, int64_t count, const int64_t *offset,
                                         const int64_t *extent, const int64_t *owner, dr_distribution **distribution);
 
+/**
+ * A distribution with margins: local arrays have `halo[i]` elements more on both sides of axis i, of each block, tile or
+ * box. Margins of a source are not read; margins of a target become copies of the elements next to what the rank owns. A
+ * redistribution to the distribution itself exchanges halos; source and target may then be one array.
+ *
+ * \param owned  without a halo; may be freed afterwards.
+ * \param halo  [ndim] at least 0, not wider than a part of that axis.
+ * \param periodic  [ndim] whether margins wrap around at the ends of the tensor, where they are else left as they are;
+ *     null: none.
+ */
+DR_API int dr_distribution_create_halo(const dr_distribution *owned, const int64_t *halo, const int *periodic,
+                                       dr_distribution **distribution);
+
 DR_API int dr_distribution_free(dr_distribution **distribution);
 
 /** Dimensions of a rank's local array: those of the tensor; 1 for tiles, and for boxes unless the rank owns one. */
@@ -127,7 +140,7 @@ DR_API int dr_distribution_local_ndim(const dr_distribution *distribution, int r
 /** Shape of a rank's local array; `shape` has dr_distribution_local_ndim() entries. */
 DR_API int dr_distribution_local_shape(const dr_distribution *distribution, int rank, int64_t *shape);
 
-/** Elements that a rank owns. */
+/** Elements of a rank's local array: those that it owns, and its margins. */
 DR_API int dr_distribution_local_count(const dr_distribution *distribution, int rank, int64_t *count);
 
 /** The rank that owns an element; of several replicas the first; -1 if no box holds it. `index` has an entry per dimension
@@ -159,8 +172,8 @@ DR_API int dr_plan_create_joint(int count, const dr_problem *problems, MPI_Comm 
 
 /**
  * Moves a tensor. Collective over the ranks that have a part in it: all of them execute, or all start it with one kind
- * of progress. The arrays must not overlap, which is not checked; an array of which nothing is moved may be null. What
- * this rank does not own of the target is left as it is.
+ * of progress. The arrays must not overlap, which is not checked; those of a halo exchange may be one array. An array of
+ * which nothing is moved may be null. What this rank does not own of the target is left as it is.
  *
  * After an error on one rank the other ranks get an error within seconds, in this transfer or in one of the next of the
  * plan. The plan can then only be freed.

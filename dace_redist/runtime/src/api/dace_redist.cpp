@@ -193,6 +193,22 @@ int dr_distribution_create_boxes(int ndim, const int64_t* shape, int64_t count, 
   });
 }
 
+int dr_distribution_create_halo(const dr_distribution* owned, const int64_t* halo, const int* periodic,
+                                dr_distribution** distribution) {
+  return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
+    const Encoding& inner = distribution_of(owned, "owned").encoding();
+    const int ndim = owned->checked.ndim();
+    if (ndim > 0) check_pointer(halo, "halo");
+    check_pointer(distribution, "distribution");
+    if (owned->checked.has_margins()) throw ArgumentError("owned must be a distribution without a halo");
+    Encoding encoding{margins_kind, ndim};
+    encoding.insert(encoding.end(), halo, halo + ndim);
+    for (int i = 0; i < ndim; ++i) encoding.push_back(periodic && periodic[i] ? 1 : 0);
+    encoding.insert(encoding.end(), inner.begin(), inner.end());
+    *distribution = make_distribution(std::move(encoding));
+  });
+}
+
 int dr_distribution_free(dr_distribution** distribution) {
   return guarded(DR_ERROR_ARGUMENT, __func__, [&] { take_handle(distribution, "distribution"); });
 }

@@ -280,6 +280,7 @@ void copy(const CopyBlock& block, const void* source, void* target, bool stream)
 
 void copy_batch(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count, bool stream) {
   if (block.nbytes() == 0) return;
+  if (count == 1 && endpoints->source == endpoints->target && block.source_strides == block.target_strides) return;
   const bool streamed = stream && detail::can_stream && detail::target_span(block) >= detail::min_streamed_span;
   const int row_dim = detail::transposed_dimension(block);
   if (block.ndim == 0)

@@ -15,7 +15,8 @@ namespace dace_redist {
 
 /// Copies a block.
 ///
-/// \param source, target  Starts of the two arrays, which do not overlap; any alignment.
+/// \param source, target  Starts of the two arrays, which do not overlap; any alignment. Nothing is done where every
+///     element would be copied to itself.
 /// \param stream  Use non-temporal stores where whole cache lines are written; see stream_threshold_bytes().
 DR_API void copy(const CopyBlock& block, const void* source, void* target, bool stream);
 

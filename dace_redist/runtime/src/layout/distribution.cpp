@@ -8,6 +8,7 @@
 namespace dace_redist {
 
 Distribution::Data::Data(Encoding numbers, const std::string& owner) : encoding(std::move(numbers)), name(owner) {
+  if (!encoding.empty() && encoding[0] == margins_kind) read_margins();
   if (encoding.size() < 2) fail("incomplete description");
   kind = encoding[0];
   if (kind != blocked_kind && kind != tiled_kind && kind != boxed_kind) fail(text("unknown kind ", encoding[0]));
@@ -17,6 +18,35 @@ Distribution::Data::Data(Encoding numbers, const std::string& owner) : encoding(
                     : kind == boxed_kind ? &Data::read_boxed
                                          : &Data::read_blocked;
   (this->*read)(static_cast<std::size_t>(encoding[1]));
+  for (std::size_t axis = 0; axis < axes.size(); ++axis)
+    if (halo[axis] > 0) check_margins(axis);
+}
+
+void Distribution::Data::read_margins() {
+  const Index ndim = encoding.size() > 1 ? encoding[1] : -1;
+  if (ndim < 0 || ndim > max_dims || encoding.size() < static_cast<std::size_t>(4 + 2 * ndim) ||
+      encoding[static_cast<std::size_t>(3 + 2 * ndim)] != ndim)
+    fail("incomplete description");
+  std::copy_n(encoding.begin() + 2, ndim, halo.begin());
+  std::copy_n(encoding.begin() + 2 + ndim, ndim, periodic.begin());
+  for (std::size_t axis = 0; axis < max_dims; ++axis) {
+    if (halo[axis] < 0) fail(text("halo[", axis, "] must be at least 0, got ", halo[axis]));
+    if (periodic[axis] < 0 || periodic[axis] > 1) fail(text("periodic[", axis, "] must be 0 or 1"));
+  }
+  with_margins = std::move(encoding);
+  encoding.assign(with_margins.begin() + 2 + 2 * ndim, with_margins.end());
+}
+
+void Distribution::Data::check_margins(std::size_t axis) const {
+  const AxisSplit& split = axes[axis];
+  if (kind == blocked_kind && split.block_count() > split.parts)
+    fail(text("halo[", axis, "] must be 0, got ", halo[axis], ": a rank holds several blocks of axis ", axis,
+              " (block-cyclic), halos need one"));
+  Index shortest = kind == boxed_kind || split.extent == 0 ? split.extent : split.shortest();
+  for (Index box = 0; box < boxes.count(); ++box) shortest = std::min(shortest, boxes.intervals(box, axis).size());
+  if (halo[axis] > shortest)
+    fail(text("halo[", axis, "] must not be wider than a part, ", shortest, " elements along axis ", axis, ", got ",
+              halo[axis]));
 }
 
 void Distribution::Data::fail(const std::string& reason) const { throw Error(text(name, ": ", reason)); }
@@ -149,7 +179,7 @@ void Distribution::Data::read_tiled(std::size_t ndim) {
   for (const Index rank : ranks) {
     if (rank < 0) fail(text("the owner of tile ", tuple_text(at), " is rank ", rank));
     Index elements = 1;
-    for (std::size_t i = 0; i < ndim; ++i) elements *= axes[i].intervals(at[i]).size();
+    for (std::size_t i = 0; i < ndim; ++i) elements *= axes[i].intervals(at[i]).size() + 2 * halo[i];
     cell_offsets.push_back(std::exchange(used[rank], used[rank] + elements));
     ranks_needed = std::max(ranks_needed, rank + 1);
     for (std::size_t i = ndim; i-- > 0 && ++at[i] == tile_counts[i];) at[i] = 0;
@@ -180,7 +210,7 @@ void Distribution::Data::read_boxed(std::size_t ndim) {
     rank = owner;
     cell_offsets[static_cast<std::size_t>(box)] = used;
     Index elements = 1;
-    for (std::size_t i = 0; i < ndim; ++i) elements *= boxes.intervals(box, i).size();
+    for (std::size_t i = 0; i < ndim; ++i) elements *= boxes.intervals(box, i).size() + 2 * halo[i];
     if (elements > std::numeric_limits<Index>::max() - used)
       fail(text("the boxes of rank ", rank, " hold more elements than 64 bits count"));
     used += elements;
@@ -285,7 +315,7 @@ Index Distribution::sender(const AxisArray& coordinates, Index receiver) const {
 
 std::vector<Index> Distribution::cell_shape(const Cell& cell) const {
   std::vector<Index> shape(axes().size());
-  for (int axis = 0; axis < ndim(); ++axis) shape[static_cast<std::size_t>(axis)] = intervals(cell, axis).size();
+  for (int axis = 0; axis < ndim(); ++axis) shape[static_cast<std::size_t>(axis)] = local_extent(cell, axis);
   return shape;
 }
 
@@ -299,7 +329,8 @@ std::vector<Index> Distribution::local_shape(Index rank) const {
 
 std::vector<Index> Distribution::largest_block() const {
   std::vector<Index> extents;
-  for (const AxisSplit& axis : axes()) extents.push_back(axis.longest());
+  for (int axis = 0; axis < ndim(); ++axis)
+    extents.push_back(axes()[static_cast<std::size_t>(axis)].longest() + 2 * halo(axis));
   return extents;
 }
 

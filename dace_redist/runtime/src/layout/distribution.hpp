@@ -31,9 +31,13 @@ namespace dace_redist {
 /// Tiled: 1, ndim, shape[ndim], tile[ndim], owner of each tile in row-major order.
 ///
 /// Boxed: 2, ndim, shape[ndim], number of boxes, then of each box its owner, offset[ndim], extent[ndim].
+///
+/// With margins: 3, ndim, halo[ndim], periodic[ndim], then one of the others. A local array has halo[i] elements more
+/// on both sides of axis i of each block, tile or box. They mirror the elements next to it, across the ends of the
+/// tensor only along periodic axes. periodic: 0 or 1.
 using Encoding = std::vector<Index>;
 
-inline constexpr Index blocked_kind = 0, tiled_kind = 1, boxed_kind = 2;
+inline constexpr Index blocked_kind = 0, tiled_kind = 1, boxed_kind = 2, margins_kind = 3;
 /// Code of a block whose parts have lengths of their own.
 inline constexpr Index block_lengths = -2;
 
@@ -50,7 +54,7 @@ class DR_API Distribution {
   explicit Distribution(Encoding encoding, const std::string& name = "distribution");
 
   /// The numbers that the distribution was made from. Distributions with equal numbers are equal, whatever their names.
-  const Encoding& encoding() const { return data_->encoding; }
+  const Encoding& encoding() const { return data_->with_margins.empty() ? data_->encoding : data_->with_margins; }
   bool operator==(const Distribution& other) const { return data_ == other.data_ || encoding() == other.encoding(); }
   bool operator!=(const Distribution& other) const { return !(*this == other); }
 
@@ -76,26 +80,36 @@ class DR_API Distribution {
   /// turns.
   Index sender(const AxisArray& coordinates, Index receiver) const;
 
+  bool has_margins() const { return !data_->with_margins.empty(); }
+  /// Width of the margins along one axis.
+  Index halo(int axis) const { return data_->halo[static_cast<std::size_t>(axis)]; }
+  /// Whether margins along one axis mirror elements across the ends of the tensor.
+  bool wraps(int axis) const { return halo(axis) > 0 && data_->periodic[static_cast<std::size_t>(axis)] != 0; }
+
   /// Indices of the cell along one axis.
   Intervals intervals(const Cell& cell, int axis) const {
     const std::size_t at = static_cast<std::size_t>(axis);
     return boxed() ? boxes().intervals(cell.number, at) : axes()[at].intervals(cell.coordinates[at]);
   }
+  /// Those, and the ones that its margins mirror; below 0 or past the extent where they lie across the ends.
+  Intervals with_margins(const Cell& cell, int axis) const { return intervals(cell, axis).widened(halo(axis)); }
+  /// Extent of the cell and its margins along one axis.
+  Index local_extent(const Cell& cell, int axis) const { return intervals(cell, axis).size() + 2 * halo(axis); }
   /// Number of the cell at these coordinates: its tile or box; 0 under blocks, where a rank holds at most one cell.
   Index cell_number(const AxisArray& coordinates) const { return blocked() ? 0 : grid_position(coordinates, 0); }
   /// Begin of a cell in the rank's local array, in elements.
   Index cell_offset(const Cell& cell) const {
     return blocked() ? 0 : data_->cell_offsets[static_cast<std::size_t>(cell.number)];
   }
-  /// Elements of the cell per dimension.
+  /// Elements of the cell and its margins per dimension.
   std::vector<Index> cell_shape(const Cell& cell) const;
   /// Rank of grid position 0, which owns a largest block; 0 if the tensor has no tiles or boxes.
   Index first_rank() const { return !blocked() && data_->cell_offsets.empty() ? 0 : rank_of({}, 0); }
-  /// Shape of a rank's local array: the elements owned per dimension; one-dimensional for tiles, and for boxes unless
-  /// the rank owns one. Ranks outside the grid have zeros; for a tensor of 0 dimensions they have (0,), since () is the
-  /// shape of one element.
+  /// Shape of a rank's local array: the elements owned per dimension, and margins; one-dimensional for tiles, and for
+  /// boxes unless the rank owns one. Ranks outside the grid have zeros; for a tensor of 0 dimensions they have (0,),
+  /// since () is the shape of one element.
   std::vector<Index> local_shape(Index rank) const;
-  /// Extents that hold the block of any rank, per dimension of the tensor.
+  /// Extents that hold the block of any rank and its margins, per dimension of the tensor.
   std::vector<Index> largest_block() const;
   /// The rank that owns an element; the first one of several replicas; -1 if no box holds it.
   Index owner(const std::vector<Index>& index) const;
@@ -109,6 +123,8 @@ class DR_API Distribution {
 
   struct Data {
     Data(Encoding numbers, const std::string& owner);
+    void read_margins();
+    void check_margins(std::size_t axis) const;
     void read_blocked(std::size_t ndim);
     void read_axis(std::size_t axis, Index extent, Index grid_axis, Index block);
     const Index* read_lengths(std::size_t axis, std::size_t at);
@@ -121,7 +137,9 @@ class DR_API Distribution {
     std::vector<Index> numbers(std::size_t begin, std::size_t end) const;
     [[noreturn]] void fail(const std::string& reason) const;
 
-    Encoding encoding;
+    Encoding encoding;      // without margins
+    Encoding with_margins;  // empty: there are none
+    AxisArray halo{}, periodic{};
     std::string name;
     Index kind = blocked_kind;
     std::vector<AxisSplit> axes;             // [ndim]

@@ -42,6 +42,13 @@ struct Intervals {
   }
   /// These intervals with `by` added to all global indices; local indices do not change.
   constexpr Intervals shifted(Index by) const { return {start + by, length, period, count, end + by}; }
+  /// These intervals with `by` indices more on both sides of each; one interval if they then meet.
+  constexpr Intervals widened(Index by) const {
+    if (by == 0 || empty()) return *this;
+    const Index whole = end - start + 2 * by;
+    if (count == 1 || length + 2 * by >= period) return {start - by, whole, whole, 1, end + by};
+    return {start - by, length + 2 * by, period, count, end + by};
+  }
 };
 
 /// One dimension of `extent` indices, split over `parts` coordinates in blocks of `block` indices: block j belongs to
@@ -77,11 +84,16 @@ struct AxisSplit {
     const Index longer = extent % parts;
     return longer == 0 || longer == parts - 1 || extent < parts ? ceil_div(extent, parts) : -1;
   }
-  /// Most indices of a coordinate.
+  /// Most and fewest indices of a coordinate.
   constexpr Index longest() const {
     Index most = intervals(0).size();
     for (Index j = 1; begins && j < parts; ++j) most = std::max(most, begins[j + 1] - begins[j]);
     return most;
+  }
+  constexpr Index shortest() const {
+    Index fewest = intervals(parts - 1).size();
+    for (Index j = 0; begins && j < parts; ++j) fewest = std::min(fewest, begins[j + 1] - begins[j]);
+    return fewest;
   }
   /// The indices of a coordinate.
   constexpr Intervals intervals(Index coordinate) const {

@@ -82,17 +82,18 @@ void set_block(StridedBlock& block, const std::array<const Piece*, max_dims>& pi
 
 }  // namespace
 
-CellLayout cell_layout(const Distribution& distribution, const Cell& cell, const AxisArray& extents,
-                       const LocalLayout* local) {
-  const std::size_t ndim = distribution.axes().size();
+CellLayout cell_layout(const Distribution& distribution, const Cell& cell, const LocalLayout* local, bool owned) {
+  const int ndim = distribution.ndim();
   CellLayout layout;
   if (local && local->strides.size() > 1) {  // of one cell
     std::copy_n(local->strides.begin(), ndim, layout.strides.begin());
-    return layout;
+  } else {
+    Index stride = local && !local->strides.empty() ? local->strides[0] : 1;
+    layout.offset = distribution.cell_offset(cell) * stride;
+    for (int axis = ndim; axis-- > 0; stride *= std::max<Index>(distribution.local_extent(cell, axis), 1))
+      layout.strides[at(axis)] = stride;
   }
-  Index stride = local && !local->strides.empty() ? local->strides[0] : 1;
-  layout.offset = distribution.cell_offset(cell) * stride;
-  for (std::size_t axis = ndim; axis-- > 0; stride *= std::max<Index>(extents[axis], 1)) layout.strides[axis] = stride;
+  for (int axis = 0; owned && axis < ndim; ++axis) layout.offset += distribution.halo(axis) * layout.strides[at(axis)];
   return layout;
 }
 

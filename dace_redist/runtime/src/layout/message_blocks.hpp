@@ -24,15 +24,14 @@ struct CellLayout {
   AxisArray strides{};  // [ndim]
 };
 
-/// \param extents  elements of the cell per dimension.
-/// \param local    layout of the local array; null: C order.
-CellLayout cell_layout(const Distribution& distribution, const Cell& cell, const AxisArray& extents,
-                       const LocalLayout* local);
+/// \param local  layout of the local array; null: C order.
+/// \param owned  begin at the first element owned, else at the first one of the margins.
+CellLayout cell_layout(const Distribution& distribution, const Cell& cell, const LocalLayout* local, bool owned);
 
 /// The indices that a cell shares, along one source axis, with a coordinate of the other distribution.
 struct Overlap {
-  Index coordinate = 0, extent = 0;  // of the other distribution: the coordinate, and its number of indices
-  Index count = 0;                   // of shared indices
+  Index coordinate = 0;  // of the other distribution
+  Index count = 0;       // of shared indices
   std::vector<Piece> pieces{};
 
   Index set_count() {

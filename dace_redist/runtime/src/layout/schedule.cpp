@@ -136,8 +136,15 @@ class Collector {
     const std::vector<Cell> cells = own_.cells(arguments_.rank);
     if (cells.empty()) return {};
     const std::vector<Index> slices = routes_.slices();
-    for (const Cell& cell : cells)
-      for (const Index slice : slices) add_cell(cell, slice);
+    const Distribution& target = arguments_.target;
+    AxisArray images{};  // of the target along its axes: next to it, too, where margins mirror across its ends
+    for (int axis = 0; axis < target.ndim(); ++axis) images[at(axis)] = target.wraps(axis) ? 3 : 1;
+    for_each_coordinates(images, target.ndim(), [&](const AxisArray& image) {
+      for (std::size_t axis = 0; axis < target.axes().size(); ++axis)
+        to_image_[axis] = (image[axis] - images[axis] / 2) * target.axes()[axis].extent;
+      for (const Cell& cell : cells)
+        for (const Index slice : slices) add_cell(cell, slice);
+    });
     return join();
   }
 
@@ -165,17 +172,32 @@ class Collector {
     return entry == layouts->end() ? nullptr : &entry->second;
   }
 
+  /// The indices of a source axis that move, and their shift to the present image of the target.
+  IndexMap::Window moved(int axis) const {
+    const auto [lo, hi, shift] = arguments_.map.window(axis);
+    return {lo, hi, shift + to_image_[at(arguments_.map.target_axis(axis))]};
+  }
+
+  /// The indices that a cell of this rank sends, or receives, along one of its axes.
+  Intervals own_indices(const Cell& cell, int axis) const {
+    return sends_ ? own_.intervals(cell, axis) : own_.with_margins(cell, axis);
+  }
+
+  /// Width of the margins that elements of this rank may go to.
+  Index margin(int source_axis) const {
+    return sends_ ? arguments_.target.halo(arguments_.map.target_axis(source_axis)) : 0;
+  }
+
   /// Adds the pairs of a cell with all cells of the other distribution.
   void add_cell(const Cell& cell, Index slice) {
     const int ndim = arguments_.map.ndim();
     OwnCell own{cell, slice};
-    AxisArray extents{}, overlap_counts{};
-    for (int axis = 0; axis < ndim; ++axis) extents[at(axis)] = own_.intervals(cell, axis).size();
-    own.layout = cell_layout(own_, cell, extents, find(own_layouts_, arguments_.rank));
+    AxisArray overlap_counts{};
+    own.layout = cell_layout(own_, cell, find(own_layouts_, arguments_.rank), sends_);
     if (other_.boxed()) return add_boxes(own);
     own.overlaps.reserve(at(ndim));
     for (int axis = 0; axis < ndim; ++axis) {
-      own.overlaps.push_back(find_overlaps(own_.intervals(cell, own_axis(axis)), axis, slice));
+      own.overlaps.push_back(find_overlaps(own_indices(cell, own_axis(axis)), axis, slice));
       overlap_counts[at(axis)] = static_cast<Index>(own.overlaps.back().size());
     }
     OwnCell parts{cell, slice, own.layout, std::vector<std::vector<Overlap>>(at(ndim), std::vector<Overlap>(1))};
@@ -198,23 +220,23 @@ class Collector {
   /// \throws Error if the cell needs an element that no box of the source holds.
   void add_boxes(OwnCell& own) {
     const IndexMap& map = arguments_.map;
-    IndexBox moved, others;  // indices of the cell that move: of the source, and of the other distribution
+    IndexBox moving, others;  // indices of the cell that move: of the source, and of the other distribution
     std::array<Intervals, max_dims> needed{};
     Index missing = 1;
     for (int axis = 0; axis < map.ndim(); ++axis) {
-      const auto [lo, hi, shift] = map.window(axis);
+      const auto [lo, hi, shift] = moved(axis);
       const std::size_t there = at(other_axis(axis));
-      const Intervals held = needed[at(axis)] = own_.intervals(own.cell, own_axis(axis)).shifted(sends_ ? 0 : -shift);
-      moved.lo[at(axis)] = std::max(lo, held.start);
-      moved.hi[at(axis)] = std::min(hi, held.end);
-      others.lo[there] = moved.lo[at(axis)] + (sends_ ? shift : 0);
-      others.hi[there] = moved.hi[at(axis)] + (sends_ ? shift : 0);
+      const Intervals held = needed[at(axis)] = own_indices(own.cell, own_axis(axis)).shifted(sends_ ? 0 : -shift);
+      moving.lo[at(axis)] = std::max(lo, held.start);
+      moving.hi[at(axis)] = std::min(hi, held.end);
+      others.lo[there] = moving.lo[at(axis)] + (sends_ ? shift : 0) - margin(axis);
+      others.hi[there] = moving.hi[at(axis)] + (sends_ ? shift : 0) + margin(axis);
       missing *= std::max<Index>(0, held.count_below(hi) - held.count_below(lo));
     }
     own.overlaps.assign(at(map.ndim()), std::vector<Overlap>(1));
     for (const Index box : other_.boxes().overlapping(others)) missing -= add_parts(own, {{box}, box});
     AxisArray hole{};
-    if (sends_ || missing <= 0 || !other_.boxes().find_hole(moved, needed, hole)) return;
+    if (sends_ || missing <= 0 || !other_.boxes().find_hole(moving, needed, hole)) return;
     throw Error(text(other_.name(), ": no box holds element ",
                      tuple_text(std::vector<Index>(hole.begin(), hole.begin() + map.ndim())), ", which rank ",
                      arguments_.rank, " of the target needs: add a box, or move a region that boxes cover"));
@@ -229,13 +251,12 @@ class Collector {
     std::array<Intervals, max_dims> sources, targets;  // by source axis, of source indices
     IndexBox wanted;
     for (int axis = 0; axis < map.ndim(); ++axis) {
-      const Intervals there = arguments_.target.intervals(target, map.target_axis(axis));
-      const IndexMap::Window window = routes_.window(map.window(axis), there, map.target_axis(axis), own.slice);
+      const Intervals there = arguments_.target.with_margins(target, map.target_axis(axis));
+      const IndexMap::Window window = routes_.window(moved(axis), there, map.target_axis(axis), own.slice);
       sources[at(axis)] = arguments_.source.intervals(source, axis);
       targets[at(axis)] = there.shifted(-window.shift);
       wanted.lo[at(axis)] = std::max(window.lo, targets[at(axis)].start);
       wanted.hi[at(axis)] = std::min(window.hi, targets[at(axis)].end);
-      own.overlaps[at(axis)][0].extent = (sends_ ? there : sources[at(axis)]).size();
     }
     Index sum = 0;
     find_peers(own, other);
@@ -262,19 +283,21 @@ class Collector {
   /// The overlaps of `own` indices with each coordinate of the other distribution along a source axis.
   std::vector<Overlap> find_overlaps(const Intervals& own, int axis, Index slice) const {
     const int target_axis = arguments_.map.target_axis(axis);
-    const IndexMap::Window moved = arguments_.map.window(axis);  // of source indices, as `window`
-    IndexMap::Window window = sends_ ? moved : routes_.window(moved, own, target_axis, slice);
-    const Index from_own = sends_ ? moved.shift : -moved.shift, from_source = sends_ ? moved.shift : 0;
+    const IndexMap::Window whole = moved(axis);  // of source indices, as `window`
+    IndexMap::Window window = sends_ ? whole : routes_.window(whole, own, target_axis, slice);
+    const Index from_own = sends_ ? whole.shift : -whole.shift, from_source = sends_ ? whole.shift : 0;
     const AxisSplit& split = other_.axes()[at(other_axis(axis))];
+    const Index lo = std::max<Index>(0, window.lo + from_source - margin(axis)),
+                hi = std::min(split.extent, window.hi + from_source + margin(axis));
     const std::vector<Index> coordinates =
-        overlapping_coordinates(own.shifted(from_own), split, window.lo + from_source, window.hi + from_source);
+        overlapping_coordinates(own.shifted(from_own).widened(margin(axis)), split, lo, hi);
     std::vector<Overlap> overlaps;
     overlaps.reserve(coordinates.size());
     for (const Index coordinate : coordinates) {
-      const Intervals other = split.intervals(coordinate);
-      if (sends_) window = routes_.window(moved, other, target_axis, slice);
-      Overlap overlap{coordinate, other.size()};
-      append_overlap(sends_ ? own : other, (sends_ ? other : own).shifted(-moved.shift), window.lo, window.hi,
+      const Intervals other = split.intervals(coordinate).widened(margin(axis));
+      if (sends_) window = routes_.window(whole, other, target_axis, slice);
+      Overlap overlap{coordinate};
+      append_overlap(sends_ ? own : other, (sends_ ? other : own).shifted(-whole.shift), window.lo, window.hi,
                      overlap.pieces);
       if (overlap.set_count() > 0) overlaps.push_back(std::move(overlap));  // else of another slice
     }
@@ -285,13 +308,11 @@ class Collector {
   /// \param choice  number of the overlap per source axis.
   void add_pair(const OwnCell& own, const AxisArray& choice, const Cell& other, const ReplicaPeer& peer) {
     if (peer.rank == arguments_.rank && !with_self_) return;
-    AxisArray extents{};
     SharedBox box{};
     CellPair& pair = pairs_.emplace_back();
     pair.message.count = 1;
     for (int axis = 0; axis < arguments_.map.ndim(); ++axis) {
       box[at(axis)] = &own.overlap(axis, choice);
-      extents[at(other_axis(axis))] = box[at(axis)]->extent;
       pair.message.count *= box[at(axis)]->count;
     }
     pair.message.peer = peer.rank;
@@ -299,7 +320,7 @@ class Collector {
     pair.source_cell = sends_ ? own.cell.number : other.number;
     pair.target_cell = sends_ ? other.number : own.cell.number;
     if (!arguments_.with_blocks) return;
-    const CellLayout layout = cell_layout(other_, other, extents, find(other_layouts_, peer.rank));
+    const CellLayout layout = cell_layout(other_, other, find(other_layouts_, peer.rank), !sends_);
     append_blocks(box, arguments_.map, sends_ ? own.layout : layout, sends_ ? layout : own.layout, pair.message.blocks);
   }
 
@@ -328,6 +349,7 @@ class Collector {
   const bool sends_, with_self_;
   const Distribution &own_, &other_;
   const Layouts *own_layouts_, *other_layouts_;
+  AxisArray to_image_{};  // [ndim] by target axis: shift of the image of the target whose pairs are added
   const ReplicaRoutes routes_;
   std::vector<CellPair> pairs_;
   std::vector<ReplicaPeer> peers_;  // of the pair that is added
@@ -337,6 +359,7 @@ class Collector {
 
 bool scatters_target(const Distribution& source, const Distribution& target, Index element_bytes) {
   constexpr Index min_saved_bytes = 32 << 10;  // fewer bytes received by a rank, against one exchange more
+  if (target.has_margins()) return false;      // replicas would not send each other their margins
   const std::vector<Index> shape = target.local_shape(target.first_rank());
   const Index bytes = std::accumulate(shape.begin(), shape.end(), element_bytes, std::multiplies<Index>());
   return bytes / target.replicas() * (target.replicas() - 1) * (source.replicas() - 1) >= min_saved_bytes;

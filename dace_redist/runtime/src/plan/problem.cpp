@@ -40,6 +40,11 @@ struct NamedList {
 /// The lists of an encoding, one after another. Those that determine the length of others come first.
 std::vector<NamedList> lists_of(const Encoding& encoding) {
   const auto size = static_cast<Index>(encoding.size()), ndim = encoding[1];
+  if (encoding[0] == margins_kind) {
+    std::vector<NamedList> lists{{"kind", 1}, {"number of dimensions", 1}, {"halo[", ndim}, {"periodic[", ndim}};
+    for (const NamedList& list : lists_of({encoding.begin() + 2 + 2 * ndim, encoding.end()})) lists.push_back(list);
+    return lists;
+  }
   const NamedList kind{"kind", 1}, dimensions{"number of dimensions", 1}, shape{"shape[", ndim};
   if (encoding[0] == tiled_kind)
     return {kind, dimensions, shape, {"tile[", ndim}, {"owner of tile[", size - 2 - 2 * ndim}};

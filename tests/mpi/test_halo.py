@@ -1,0 +1,180 @@
+"""Halo exchanges by every strategy, in place and out of place; margins of targets; halos that cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cases import OPTIONS
+from results import raise_anywhere
+
+from dace_redist import BoxDistribution, Distribution, TiledDistribution, plan, redistribute, shared_empty
+
+SHAPE = (8, 9)
+
+
+def padded(whole: np.ndarray, halo: tuple[int, ...], periodic: tuple[bool, ...], edge: float = 0) -> np.ndarray:
+    """Return the whole tensor with margins; along axes that are not periodic they hold ``edge``."""
+    for axis, (width, wraps) in enumerate(zip(halo, periodic, strict=True)):
+        around = [(width if i == axis else 0,) * 2 for i in range(whole.ndim)]
+        whole = np.pad(whole, around, "wrap") if wraps else np.pad(whole, around, constant_values=edge)
+    return whole
+
+
+def block_with_margins(distribution: Distribution, whole: np.ndarray, rank: int, edge: float = 0) -> np.ndarray:
+    """Return a rank's block and its margins, cut out of the padded tensor."""
+    cuts = (
+        slice(cut.start, cut.stop + 2 * width)
+        for cut, width in zip(distribution.slices(rank), distribution.halo, strict=True)
+    )
+    return padded(whole, distribution.halo, distribution.periodic, edge)[tuple(cuts)]
+
+
+def halos(ranks: int) -> list[Distribution]:
+    """Return distributions over grids of any shape, with parts of any length, replicas and another order of ranks."""
+    rows = (2, 3, *(1,) * (ranks - 3), 8 - 5 - (ranks - 3)) if ranks > 2 else (3, 8 - 3)[:ranks]
+    made = [
+        Distribution(SHAPE, (ranks, 1), halo=1),
+        Distribution(SHAPE, (1, ranks), halo=(1, 2), periodic=True),
+        Distribution(SHAPE, (ranks,), dims=(None, 0), halo=(2, 1), periodic=(True, False), ranks=range(ranks)[::-1]),
+        Distribution(SHAPE, (ranks,), dims=(None, None), halo=(0, 3), periodic=(False, True)),
+    ]
+    if ranks > 1:
+        made.append(Distribution(SHAPE, (ranks,), block=[rows, None], halo=(1, 0), periodic=True))
+    return made
+
+
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[1, 4], full=[2, 3], timeout=300)
+def test_exchange_by_every_strategy(comm):
+    whole = np.arange(72.0).reshape(SHAPE) + 1
+    wrong = []
+    for distribution in halos(comm.size):
+        expected = block_with_margins(distribution, whole, comm.rank, edge=-1)
+        for strategy in OPTIONS:
+            for allocate in (np.empty, shared_empty):
+                array = allocate(expected.shape)
+                with plan(distribution, distribution, "f8", comm=comm, strategy=strategy) as exchange:
+                    for how in ("in place", "again", "started", "new"):
+                        array[...] = -1
+                        array[distribution.interior(comm.rank)] = whole[distribution.slices(comm.rank)]
+                        out = np.full(array.shape, -1.0) if how == "new" else array
+                        if how == "started":
+                            exchange.start(array, out=out).wait()
+                        else:
+                            assert exchange(array, out=out) is out
+                        if not np.array_equal(out, expected):
+                            wrong.append(f"{strategy} {how} {distribution} on rank {comm.rank}: {out.tolist()}")
+    raise_anywhere(comm, wrong)
+
+
+@pytest.mark.mpi(ranks=[3], timeout=120)
+def test_calls_of_redistribute(comm):
+    whole = np.arange(72.0).reshape(SHAPE) + 1
+    rows = Distribution(SHAPE, (comm.size, 1))
+    halo = Distribution(SHAPE, (1, comm.size), halo=(1, 2), periodic=(True, False))
+    filled = redistribute(rows.local(whole, comm.rank), rows, halo, comm=comm)
+    assert np.array_equal(filled, block_with_margins(halo, whole, comm.rank))  # zeros past the ends
+    filled[0] = filled[-1] = -1
+    for _ in range(3):
+        assert redistribute(filled, halo, halo, comm=comm, out=filled) is filled
+        assert np.array_equal(filled, block_with_margins(halo, whole, comm.rank))
+        filled[0] = -1
+    back = redistribute(filled, halo, rows, comm=comm)  # margins are not read
+    assert np.array_equal(back, rows.local(whole, comm.rank))
+    turned = Distribution(SHAPE[::-1], (comm.size,), halo=(2, 1), periodic=True)
+    got = redistribute(filled, halo, turned, comm=comm, axes=(1, 0), target_dtype="complex128", alpha=2)
+    assert np.array_equal(got, block_with_margins(turned, 2 * whole.T, comm.rank))
+
+
+@pytest.mark.mpi(ranks=[4], timeout=120)
+def test_sums_and_regions_fill_margins(comm):
+    whole = np.arange(72.0).reshape(SHAPE)
+    partial = Distribution(SHAPE, (2, 2), dims=(0, None))
+    target = Distribution(SHAPE, (2, 2), dims=(None, 1), halo=(1, 2), periodic=(False, True))
+    part = (comm.rank % 2 + 1) * partial.local(whole, comm.rank)
+    for strategy in OPTIONS:
+        got = redistribute(part, partial, target, comm=comm, op="sum", strategy=strategy)
+        right = np.array_equal(got, block_with_margins(target, 3 * whole, comm.rank))
+        raise_anywhere(comm, [] if right else [f"{strategy}: {got.tolist()}"])
+    target = Distribution(SHAPE, (2, 2), halo=2, periodic=True)
+    before, after = np.full(SHAPE, -1.0), np.full(SHAPE, -1.0)
+    after[4:, :4] = whole[:4, 3:7]  # its margins lie on all four ranks
+    out = block_with_margins(target, before, comm.rank).copy()
+    region = ((0, 3), (4, 0), (4, 4))
+    redistribute(partial.local(whole, comm.rank), partial, target, comm=comm, region=region, out=out)
+    assert np.array_equal(out, block_with_margins(target, after, comm.rank))
+
+
+@pytest.mark.mpi(ranks=[3], timeout=120)
+def test_tiles_and_boxes(comm):
+    whole = np.arange(72.0).reshape(SHAPE) + 1
+    tiles = TiledDistribution(SHAPE, (4, 3), [[0, 1, 2], [2, 0, 1]], halo=(1, 2), periodic=(True, False))
+    corners = [((0, 0), (8, 4)), ((0, 4), (3, 5)), ((3, 4), (5, 5))]
+    for target in (tiles, BoxDistribution(SHAPE, corners, range(3), halo=(2, 1), periodic=True)):
+        rows = Distribution(SHAPE, (comm.size, 1))
+        got = redistribute(rows.local(whole, comm.rank), rows, target, comm=comm)
+        around = padded(whole, target.halo, target.periodic)
+        boxes = target.core.tile_ranges(comm.rank)
+        cuts = [
+            tuple(slice(lo, hi + 2 * h) for lo, hi, h in zip(box[::2], box[1::2], target.halo, strict=True))
+            for box in boxes
+        ]
+        expected = np.concatenate([around[cut].ravel() for cut in cuts])
+        assert np.array_equal(got.ravel(), expected)
+        got[...] = np.where(target.local(-np.ones(SHAPE), comm.rank) == 0, 0, got)
+        assert np.array_equal(redistribute(got, target, target, comm=comm, out=got).ravel(), expected)
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_one_array_is_only_for_exchanges(comm):
+    halo, other = (Distribution(SHAPE, (comm.size,), halo=1, periodic=wraps) for wraps in (False, True))
+    array = np.zeros(halo.local_shape(comm.rank))
+    for target, change in ((other, {}), (halo, {"alpha": 2}), (halo, {"region": ((0, 0), (0, 0), SHAPE)})):
+        with plan(halo, target, "f8", comm=comm, **change) as made:
+            for _ in range(2):
+                with pytest.raises(ValueError, match="array and out overlap; .* except to its own distribution"):
+                    made(array, out=array)
+    wide = np.zeros((array.shape[0] + 1, *array.shape[1:]))
+    with (
+        plan(halo, halo, "f8", comm=comm) as exchange,
+        pytest.raises(ValueError, match="array and out overlap"),
+    ):
+        exchange(wide[1:], out=wide[:-1])
+    with pytest.raises(ValueError, match=r"source is .*halo=\(1, 1\).* on rank 0 and .*halo=\(1, 0\)"):
+        mine = Distribution(SHAPE, (comm.size,), halo=(1, 1 - comm.rank))
+        plan(mine, halo, "f8", comm=comm)
+
+
+def exchange_program(distribution: Any) -> Any:
+    """Return a program that exchanges halos in place, and one that redistributes to margins."""
+    import dace
+
+    import dace_redist
+
+    rows = Distribution(SHAPE, (2,))
+
+    @dace.program
+    def exchange(A: dace.float64[6, 11], B: dace.float64[4, 9]):
+        dace_redist.redistribute(A, distribution, distribution, out=A, strategy="Pipelined")
+        B[:] = dace_redist.redistribute(A, distribution, rows)
+
+    return exchange
+
+
+@pytest.mark.compile
+@pytest.mark.dace
+@pytest.mark.mpi(ranks=[2], timeout=300)
+def test_dace_program(comm):
+    from dace.sdfg.utils import distributed_compile
+
+    whole = np.arange(72.0).reshape(SHAPE) + 1
+    distribution = Distribution(SHAPE, (2,), halo=1, periodic=(True, False))
+    program = distributed_compile(exchange_program(distribution).to_sdfg(), comm)
+    expected = block_with_margins(distribution, whole, comm.rank)
+    array, owned = np.zeros((6, 11)), np.zeros((4, 9))
+    array[1:-1, 1:-1] = whole[distribution.slices(comm.rank)]
+    program(A=array, B=owned)
+    assert np.array_equal(array, expected)
+    assert np.array_equal(owned, expected[1:-1, 1:-1])
