@@ -41,9 +41,9 @@ def node_of(stock: StockRedistribute, state: SDFGState, strategy: str) -> Redist
     return made
 
 
-def keeps_stock(stock: StockRedistribute) -> bool:
-    """True if the program names DaCe's own implementation for a stock node, or a foreign one."""
-    return stock.implementation is not None and stock.implementation not in (AUTO.name, *STRATEGIES)
+def keeps_stock(node: StockRedistribute | Redistribute) -> bool:
+    """True if the program names DaCe's own implementation, or a foreign one, for a stock node."""
+    return node.implementation not in (None, AUTO.name, *STRATEGIES)
 
 
 def strategy_of(stock: StockRedistribute) -> str:

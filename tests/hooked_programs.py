@@ -81,7 +81,9 @@ def main(how: str) -> None:
     folders = Path(".dacecache").iterdir() if COMM.rank == 0 else ()
     code = "".join(path.read_text() for folder in folders for path in folder.rglob("*.cpp"))
     if COMM.rank == 0:
-        print("redistributions by MPI:", code.count("MPI_Isend"), "plans:", code.count("new dace_redist::program::Plan"))
+        print(
+            "redistributions by MPI:", code.count("MPI_Isend"), "plans:", code.count("new dace_redist::program::Plan")
+        )
 
 
 if __name__ == "__main__":

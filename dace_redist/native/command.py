@@ -72,7 +72,7 @@ def installation() -> list[str]:
 @click.option("--cmakedir", is_flag=True, help="folder of the CMake package, for -Ddace_redist_DIR=")
 def config(cflags: bool, libs: bool, fortran: bool, cmakedir: bool) -> None:
     """
-    Print compiler and linker flags for C, C++ and Fortran programs.
+    Print flags for C, C++ and Fortran programs.
 
     \b
     mpicc program.c $(dace-redist config --cflags --libs)

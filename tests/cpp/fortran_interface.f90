@@ -1,4 +1,4 @@
-! The Fortran module: matrices between grids, permuted, in part, computed with, strided, started; errors. Prints "0 failures".
+! The Fortran module: matrices, permuted, in part, computed with, strided, started; errors. Prints "0 failures".
 program fortran_interface
   use dace_redist
   use mpi_f08
@@ -50,7 +50,7 @@ contains
   end subroutine
 
   subroutine free(source, target, plan)
-    type(c_ptr), intent(inout) :: source, target, plan
+    type(c_ptr), intent(in out) :: source, target, plan
     call dr_check(dr_plan_free(plan))
     call dr_check(dr_distribution_free(source))
     call dr_check(dr_distribution_free(target))
@@ -100,8 +100,8 @@ contains
     integer(c_int64_t), allocatable :: b(:, :)
     call split(shape, 1, source, mine)
     call split(shape(2:1:-1), 1, target, theirs)
-    call dr_check(dr_plan_create(source, target, MPI_COMM_WORLD, plan, type=DR_INT32, target_type=DR_INT64, axes=[2, 1], &
-                                 alpha=(2.0d0, 0.0d0)))
+    call dr_check(dr_plan_create(source, target, MPI_COMM_WORLD, plan, type=DR_INT32, target_type=DR_INT64, &
+                                 axes=[2, 1], alpha=(2.0d0, 0.0d0)))
     a = reshape([((int(100 * (before(shape(1), rank) + i) + j), i=1, mine(1)), j=1, mine(2))], mine)
     allocate (b(theirs(1), theirs(2)))
     call dr_check(dr_plan_execute(plan, a, b))

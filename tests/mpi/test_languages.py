@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from launching import launch
-from test_c_api import config
 
 from dace_redist.native.toolchain import INCLUDE_DIRECTORY, mpi_compiler
 
@@ -17,6 +18,12 @@ WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 HEADER = INCLUDE_DIRECTORY / "dace_redist.hpp"
 
 pytestmark = [pytest.mark.compile, pytest.mark.mpi_matrix]
+
+
+def config(*arguments: str) -> list[str]:
+    """Return the output of ``dace-redist config``, as words."""
+    command = [sys.executable, "-m", "dace_redist.cli", "config", *arguments]
+    return shlex.split(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def run(command: list[object], folder: Path) -> None:

@@ -1,9 +1,9 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-!> Fortran 2008 interface of dace-redist: the functions of dace_redist.h, with handles of type(c_ptr). Compile it with the
-!> program that uses it: `mpifort $(dace-redist config --fortran) program.f90 $(dace-redist config --libs)`.
+!> Fortran 2008 interface of dace-redist: the functions of dace_redist.h, with handles of type(c_ptr). Compile it with
+!> the program that uses it: `mpifort $(dace-redist config --fortran) program.f90 $(dace-redist config --libs)`.
 !>
-!> Lists have an entry per axis in the order of Fortran's arrays. Tensor axes, grid axes and indices are numbered from 1,
-!> ranks from 0, and on a grid as in MPI_Cart_create. Each function returns 0 or an error code, for dr_check.
+!> Lists have an entry per axis in the order of Fortran's arrays. Tensor axes, grid axes and indices are numbered from
+!> 1, ranks from 0, and on a grid as in MPI_Cart_create. Each function returns 0 or an error code, for dr_check.
 module dace_redist
   use, intrinsic :: iso_c_binding
   use, intrinsic :: iso_fortran_env, only: error_unit
@@ -67,12 +67,12 @@ module dace_redist
     !> Arrays may have any rank; of those that are not contiguous Fortran passes copies.
     integer(c_int) function dr_plan_execute(plan, source, target) bind(C)
       import c_int, c_ptr; type(c_ptr), value :: plan; type(*), intent(in) :: source(*)
-      type(*), intent(inout) :: target(*)
+      type(*), intent(in out) :: target(*)
     end function
     !> The arrays must be contiguous, and asynchronous in the caller.
     integer(c_int) function dr_plan_start(plan, source, target, progress, request) bind(C)
       import c_int, c_ptr; type(c_ptr), value :: plan; type(*), intent(in), asynchronous :: source(*)
-      type(*), intent(inout), asynchronous :: target(*); integer(c_int), value :: progress; type(c_ptr) :: request
+      type(*), intent(in out), asynchronous :: target(*); integer(c_int), value :: progress; type(c_ptr) :: request
     end function
     integer(c_int) function dr_request_test(request, done) bind(C)
       import c_int, c_ptr; type(c_ptr), value :: request; integer(c_int) :: done
