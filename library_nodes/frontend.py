@@ -108,7 +108,7 @@ def _plan_call(plan: Any, array: data.Data, out: data.Data | None) -> SDFG:
     how |= {name: getattr(transform, name) for name in ("axes", "region", "conj", "op")}
     for name in ("alpha", "beta"):
         factor = complex(getattr(transform, name))
-        how[name] = factor if factor.imag else factor.real
+        how[name] = factor if factor.imag else int(factor.real) if factor.real.is_integer() else factor.real
     moved = None if out is None else "out"
     ends = plan.source, plan.target, next(iter(closure), None), moved, plan.target_dtype
     made = _redistribute(None, sdfg, sdfg.add_state(), "array", *ends, **how)
