@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-from comparisons import cholesky, fused, libraries, overlap, sparse_stacks
+from comparisons import cholesky, files, fused, libraries, overlap, sparse_stacks
 from comparisons.comparison import Comparison, UnsuitableError
 from mpi4py import MPI
 from redistribution.run import environment
@@ -55,6 +55,7 @@ ENTRIES = {
     "libraries": Entry(
         "arrays of other libraries, from axis 0 split to axis 1 split", ((4096, 4096),), libraries.resplit
     ),
+    "files": Entry("a file of 1 GiB, by load() or by each rank's hyperslab", ((1 << 14, 1 << 14),), files.read),
     "overlap": Entry("a transfer hidden behind a computation of equal duration", ((512, 1 << 14),), overlap.hidden),
 }
 
