@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-from comparisons import cholesky, fused, halo, libraries, overlap, sparse_stacks
+from comparisons import cholesky, files, fused, halo, libraries, overlap, sparse_stacks
 from comparisons.comparison import Comparison, UnsuitableError
 from mpi4py import MPI
 from redistribution.run import environment
@@ -56,6 +56,7 @@ ENTRIES = {
         "arrays of other libraries, from axis 0 split to axis 1 split", ((4096, 4096),), libraries.resplit
     ),
     "halo": Entry("halo exchange in 3 dimensions, or with mpi4py's subarrays", ((192, 192, 192),), halo.periodic),
+    "files": Entry("a file of 1 GiB, by load() or by each rank's hyperslab", ((1 << 14, 1 << 14),), files.read),
     "overlap": Entry("a transfer hidden behind a computation of equal duration", ((512, 1 << 14),), overlap.hidden),
 }
 

@@ -7,6 +7,8 @@ from dace_redist.distribution import Distribution as Distribution
 from dace_redist.distribution import TiledDistribution as TiledDistribution
 from dace_redist.errors import BuildError as BuildError
 from dace_redist.errors import RedistributionError as RedistributionError
+from dace_redist.io.files import load as load
+from dace_redist.io.files import save as save
 from dace_redist.redistribution.plan import Plan as Plan
 from dace_redist.redistribution.planning import plan as plan
 from dace_redist.redistribution.redistribute import DistributedArray as DistributedArray

@@ -1,0 +1,144 @@
+"""Access of ranks to an array in a file. Start reading at: Access."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from dace_redist.distribution import AnyDistribution
+from dace_redist.io.pieces import Round, Selection, chosen_ranks, rounds
+from dace_redist.io.stored import Box, StoredArray
+from dace_redist.mpi.collective import together
+from dace_redist.redistribution.arrays import array_view
+from dace_redist.redistribution.planning import plan
+from dace_redist.redistribution.shared_memory import new_array
+
+#: Distribution, local array, and first index of a region.
+_Side = tuple[AnyDistribution, Any, tuple[int, ...]]
+
+
+@dataclasses.dataclass
+class Access:
+    """
+    Access of ranks to an array in a file, each to its own part, or to pieces that are exchanged.
+
+    :param selection: Part of the file's array.
+    :param distribution: Distribution of that part.
+    :param memory_bytes: Maximum bytes of buffers per rank; None: not bounded.
+    :param strategy: Strategy of the exchanges.
+    :param label: Label of the progress bar; ``""``: no bar.
+    :param op: Reduction of the array's replicas, which are partial results; None: they are equal.
+    :ivar ranks: Ranks that access the file.
+    :ivar box: This rank's own part; None: pieces are exchanged.
+    """
+
+    comm: MPI.Intracomm
+    selection: Selection
+    distribution: AnyDistribution
+    memory_bytes: int | None
+    strategy: str
+    label: str
+    op: str | None = None
+    ranks: tuple[int, ...] = ()
+    box: Box | None = None
+
+    def choose(self, named: int | tuple[int, ...] | None, own: bool) -> None:
+        """
+        Choose the ranks and their way of access. Collective.
+
+        :param named: Number of ranks, or ranks; None: any.
+        :param own: True if this rank can access its own part directly.
+        """
+        count, rank = math.prod(self.selection.selected.shape), self.comm.rank
+        box = self.selection.own_box(self.distribution, rank) if named is None and own else None
+        sizes = self.comm.allgather(None if box is None else math.prod(self.distribution.local_shape(rank)))
+        if None not in sizes and sum(sizes) == count:  # no element has replicas
+            self.box, self.ranks = box, tuple(rank for rank, size in enumerate(sizes) if size)
+        else:
+            self.ranks = chosen_ranks(self.comm.size, named, count * self.selection.layout.dtype.itemsize)
+
+    def run(self, open_array: Callable[[], StoredArray], local: Any, dtype: np.dtype[Any], reading: bool) -> None:
+        """
+        Move the array between the file and the local arrays, and close the file. Collective.
+
+        :param open_array: Opens the file; called on the ranks that access it.
+        :param local: This rank's local array.
+        :param dtype: Element type in the file.
+        :param reading: True to fill the local arrays, False to fill the file.
+        """
+        stored, order = None, self.selection.layout.order
+        with contextlib.ExitStack() as files:
+            with together(self.comm):
+                if self.comm.rank in self.ranks:
+                    stored = files.enter_context(contextlib.closing(self._opened(open_array)))
+            if self.box is not None:
+                self._transfer(stored, self.box, local)
+            for part, piece in self._rounds(dtype) if self.box is None else ():
+                extents, lower = part.distribution.shape, part.lower[order]
+                sides = ((part.distribution, piece, (0,) * len(lower)), (self.distribution, local, lower))
+                if reading:
+                    self._transfer(stored, part.box(self.comm.rank), piece)
+                    self._move(*sides, extents)
+                else:
+                    self._move(sides[1], sides[0], extents[order])
+                    self._transfer(stored, part.box(self.comm.rank), piece)
+            with together(self.comm):
+                if stored is not None:
+                    stored.close()
+
+    def _opened(self, open_array: Callable[[], StoredArray]) -> StoredArray:
+        try:
+            return open_array()
+        except OSError as error:
+            hint = "name ranks that see the file as readers, or as writers"
+            raise OSError(f"rank {self.comm.rank}, which accesses the file, cannot open it: {error}; {hint}") from error
+
+    def _transfer(self, stored: StoredArray | None, part: Box, array: npt.NDArray[Any]) -> None:
+        with together(self.comm):
+            if stored is not None:
+                self.selection.transfer(stored, part, array)
+
+    def _move(self, source: _Side, target: _Side, extents: tuple[int, ...]) -> None:
+        """Move a region of some extents."""
+        types = [array_view("array", array).dtype for _, array, _ in (source, target)]
+        backwards = tuple(reversed(range(len(extents)))) if self.selection.layout.reversed else None
+        with plan(
+            *(source[0], target[0], types[0]),
+            comm=self.comm,
+            target_dtype=types[1],
+            axes=backwards,
+            region=(source[2], target[2], extents),
+            op=self.op,
+            strategy=self.strategy,
+            memory_bytes=None if self.memory_bytes is None else self.memory_bytes // 2,
+        ) as move:
+            move(source[1], target[1])
+
+    def _rounds(self, dtype: np.dtype[Any]) -> Iterator[tuple[Round, npt.NDArray[Any]]]:
+        """Give each round, and a buffer for this rank's piece, half of which another copy of the piece may take."""
+        layout = dataclasses.replace(self.selection.selected, dtype=dtype)
+        parts = list(rounds(layout, self.selection.lead, self.ranks, self.memory_bytes))
+        shapes = [part.distribution.local_shape(self.comm.rank) for part in parts]
+        with together(self.comm):
+            buffer = new_array(None, (max(map(math.prod, shapes), default=0),), dtype, "cpu", shared=True)
+        with _bar(self.label if self.comm.rank == 0 else "", math.prod(layout.shape) * dtype.itemsize) as show:
+            done = 0
+            for part, shape in zip(parts, shapes, strict=True):
+                yield part, buffer[: math.prod(shape)].reshape(shape)
+                done += math.prod(part.distribution.shape) * dtype.itemsize
+                show(f"{done / 2**20:.0f} MiB", done)
+
+
+def _bar(label: str, nbytes: int) -> Any:
+    if not label:
+        return contextlib.nullcontext(lambda name, done: None)
+    from dace_redist.measuring.measure import progress_bar  # loads slowly
+
+    return progress_bar(True, label, nbytes)

@@ -1,0 +1,186 @@
+"""Functions :func:`load` and :func:`save`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from dace_redist.distribution import AnyDistribution
+from dace_redist.io.access import Access
+from dace_redist.io.pieces import Selection, checked_ranks
+from dace_redist.io.stored import Layout, StoredArray, format_of, remove
+from dace_redist.mpi.collective import check_same, checked_communicator, together
+from dace_redist.redistribution.arrays import array_view
+from dace_redist.redistribution.redistribute import DistributedArray
+from dace_redist.redistribution.shared_memory import new_array
+from dace_redist.transform import Transform
+
+
+def load(
+    path: str | os.PathLike[str],
+    target: AnyDistribution,
+    *,
+    comm: MPI.Intracomm | None = None,
+    name: str | None = None,
+    index: Any = None,
+    target_dtype: npt.DTypeLike | None = None,
+    readers: int | Sequence[int] | None = None,
+    memory_bytes: int | None = None,
+    strategy: str = "Auto",
+    progress: bool = False,
+) -> DistributedArray:
+    """
+    Read a distributed array from a file. Collective over ``comm``.
+
+    Some ranks read long contiguous pieces or whole chunks, and exchanges bring the elements where they belong. If every
+    rank's part consists of contiguous runs of at least 1 MiB, or of whole chunks, each rank reads its own.
+
+    :param path: File of NumPy (``.npy``) or HDF5 (``.h5``, ``.hdf5``, ``.hdf``), or folder of a Zarr store (``.zarr``).
+    :param target: Distribution of the result, over the ranks of ``comm``.
+    :param comm: mpi4py communicator; default: the world.
+    :param name: Dataset of an HDF5 file, default: its only one; path of an array in a Zarr store, default: its root.
+    :param index: Part of the file's array to read, as in ``numpy.s_[10:20, :, ::2]``: slices of positive step,
+        integers, and an Ellipsis. Default: all of it.
+    :param target_dtype: Element type of the result; default: that of the file, in the byte order of the machine.
+    :param readers: Number of ranks that read, or a list of them; the others need not see the file. Default: one rank
+        for each 4 MiB, at equal distances.
+    :param memory_bytes: Maximum bytes of buffers per rank, in addition to the result. Default: pieces of 64 MiB, and
+        the buffers of the strategy.
+    :param strategy: Strategy of the exchanges, as for :func:`dace_redist.plan`.
+    :param progress: True to show a progress bar on rank 0, if tqdm is installed.
+    :return: The array; its local arrays are of NumPy, in node-shared memory if that suffices.
+    :raises OSError: On every rank, if a rank that reads cannot open or read the file.
+    :raises ValueError: On every rank, if the file is damaged, its array and the target differ in shape, there is no
+        array of that name, the ending is unknown, the index does not fit, or ranks pass different arguments or see
+        different arrays.
+    :raises TypeError: On every rank, if elements of the file cannot be converted to ``target_dtype``.
+    :raises RuntimeError: On every rank, if h5py or zarr is missing, or fails.
+    """
+    comm = checked_communicator(comm)
+    with together(comm):
+        path, form = os.fspath(path), format_of(os.fspath(path))
+        named = _checked("readers", readers, target, memory_bytes, comm.size)
+    _check_same(comm, target, (path, name, index, target_dtype, named, memory_bytes, strategy))
+    leader, layout = named[0] if isinstance(named, tuple) else 0, None
+    with together(comm):
+        if comm.rank == leader:
+            with contextlib.closing(form.open_array(path, name)) as first:
+                layout = first.layout
+    layout = comm.bcast(layout, leader)
+    with together(comm):
+        selection = Selection.of(layout, index)
+        shape = selection.selected.shape[layout.order]
+        if shape != tuple(target.shape):
+            raise ValueError(f"load: target must have the shape {shape} of the array in {path!r}, got {target.shape}")
+        element = _converted(layout.dtype, target_dtype, len(shape))
+        out = new_array(None, target.local_shape(comm.rank), element, "cpu", shared=True)
+
+    def opened() -> StoredArray:
+        stored: StoredArray = form.open_array(path, name)
+        if stored.layout != layout:
+            stored.close()
+            raise ValueError(f"load: ranks see different arrays in {path!r}: {layout} and, on another, {stored.layout}")
+        return stored
+
+    access = Access(comm, selection, target, memory_bytes, strategy, f"load {path}" if progress else "")
+    access.choose(named, own=element == layout.dtype)
+    access.run(opened, out, layout.dtype, reading=True)
+    return DistributedArray(out, target, comm)
+
+
+def save(
+    path: str | os.PathLike[str],
+    array: DistributedArray,
+    *,
+    name: str | None = None,
+    target_dtype: npt.DTypeLike | None = None,
+    writers: int | Sequence[int] | None = None,
+    memory_bytes: int | None = None,
+    strategy: str = "Auto",
+    progress: bool = False,
+    **storage: Any,
+) -> None:
+    """
+    Write a distributed array to a file. Collective over the communicator of the array.
+
+    The array is written beside the old file, which it replaces when it is complete: if anything fails, the old file is
+    as it was. Other datasets of an HDF5 file and other arrays of a Zarr store stay; those of an HDF5 file are copied.
+    Data of ``.npy`` and HDF5 files is on the disk when the function returns.
+
+    :param path: File or folder, as for :func:`load`.
+    :param array: Array, with its distribution and communicator.
+    :param name: Dataset of an HDF5 file, default: ``data``; path of an array in a Zarr store, default: its root.
+    :param target_dtype: Element type in the file; default: that of the array.
+    :param writers: Number of ranks that write, or a list of them; the others need not see the folder. Default: as
+        ``readers`` of :func:`load`. An HDF5 dataset with any of ``storage`` is written by one rank.
+    :param memory_bytes: Maximum bytes of buffers per rank. Default: as for :func:`load`.
+    :param strategy: Strategy of the exchanges, as for :func:`dace_redist.plan`.
+    :param progress: True to show a progress bar on rank 0, if tqdm is installed.
+    :param storage: Arguments of ``h5py.Group.create_dataset`` or ``zarr.create_array``, such as ``chunks`` and
+        ``compression`` or ``compressors``; for ``.npy`` files ``fortran_order``.
+    :raises OSError: On every rank, if a rank that writes cannot, as on a full disk.
+    :raises ValueError: On every rank, if the ending is unknown, the name is taken by something that is not an array, or
+        ranks pass different arguments.
+    :raises TypeError: If ``array`` is not a DistributedArray; on every rank, if its elements cannot be converted to
+        ``target_dtype``, or the format has no such type.
+    :raises RuntimeError: On every rank, if h5py or zarr is missing, or fails.
+    """
+    if not isinstance(array, DistributedArray):
+        raise TypeError(f"array must be a DistributedArray, got {type(array).__name__}")
+    comm, source, new = checked_communicator(array.comm), array.distribution, None
+    with together(comm):
+        path, form = os.fspath(path), format_of(os.fspath(path))
+        named = _checked("writers", writers, source, memory_bytes, comm.size)
+        view = array_view("array", array.local)
+        if view.device == "gpu":
+            raise ValueError("save: array must lie in main memory, but lies on the GPU: copy it first")
+        element = _converted(view.dtype, target_dtype, len(source.shape))
+    _check_same(comm, source, (path, name, element, named, memory_bytes, strategy, array.op, storage))
+    leader = named[0] if isinstance(named, tuple) else 0
+    with together(comm):
+        if comm.rank == leader:
+            layout = Layout(tuple(source.shape), element, (1,) * len(source.shape))
+            new = form.create(os.path.realpath(path), name, layout, storage)
+    new = comm.bcast(new, leader)
+    try:
+        access = Access(
+            comm, Selection.of(new.layout), source, memory_bytes, strategy, f"save {path}" if progress else "", array.op
+        )
+        direct = element == view.dtype and view.in_c_order and isinstance(array.local, np.ndarray)
+        access.choose((leader,) if new.one_writer else named, own=direct)
+        access.run(lambda: form.open_new(new), array.local, element, reading=False)
+        with together(comm):
+            if comm.rank == leader:
+                form.commit(new)
+    except BaseException:
+        if comm.rank == leader:
+            remove(new.path)
+        raise
+
+
+def _checked(what: str, ranks: Any, distribution: Any, memory_bytes: Any, size: int) -> int | tuple[int, ...] | None:
+    """Check arguments that loading and saving share; return the ranks that access the file, if they are named."""
+    if not isinstance(distribution, AnyDistribution):
+        raise TypeError(f"target must be a Distribution, got {distribution!r}")
+    if distribution.ranks_needed > size:
+        needed = distribution.ranks_needed
+        raise ValueError(f"target names ranks up to {needed - 1}, but the communicator has {size} ranks")
+    if memory_bytes is not None and (isinstance(memory_bytes, bool) or not isinstance(memory_bytes, int)):
+        raise TypeError(f"memory_bytes must be a number of bytes, got {memory_bytes!r}")
+    return checked_ranks(what, ranks, size)
+
+
+def _check_same(comm: MPI.Intracomm, distribution: AnyDistribution, others: tuple[Any, ...]) -> None:
+    """Check that ranks have equal arguments, and distributions. Collective."""
+    check_same(comm, "their arguments", (*others, distribution.shape, hash(distribution.encoded)))
+
+
+def _converted(dtype: np.dtype[Any], target_dtype: Any, ndim: int) -> np.dtype[Any]:
+    """Return the type that elements are converted to; a TypeError if they cannot be."""
+    return Transform(ndim, dtype, target_dtype).target_dtype

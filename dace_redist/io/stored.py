@@ -1,0 +1,165 @@
+"""Arrays in files, whatever the format. Start reading at: StoredArray."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import math
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+#: Modules of the formats, by the ending of a file's name.
+FORMATS = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".hdf": "hdf5", ".zarr": "zarr"}
+
+Box = tuple[slice, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """
+    Layout of an array in a file.
+
+    :param shape: Extents in the order of storage, the axis of the longest stride first.
+    :param dtype: Element type.
+    :param unit: Extents of its chunks, which are read and written as a whole; ones if there are none.
+    :param reversed: True if the order of storage is the reverse of that of the array's axes (Fortran order).
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    unit: tuple[int, ...]
+    reversed: bool = False
+
+    @property
+    def order(self) -> slice:
+        """Index that turns a tuple with an entry per axis from the order of storage to that of the axes, or back."""
+        return slice(None, None, -1 if self.reversed else 1)
+
+
+@dataclasses.dataclass
+class StoredArray:
+    """
+    Array in an open file.
+
+    :param transfer: Reads a box, in the order of storage, into a C-order array of its shape; or writes it from one.
+    :param close: Closes the file; after writing, the data is on the disk. Further calls do nothing.
+    """
+
+    layout: Layout
+    transfer: Callable[[Box, npt.NDArray[Any]], None]
+    close: Callable[[], None] = lambda: None
+
+
+@dataclasses.dataclass(frozen=True)
+class NewFile:
+    """
+    File, or folder of a Zarr array, that replaces another when ranks have written its array.
+
+    :param path: Temporary file, beside the one that it replaces.
+    :param final: File that it replaces.
+    :param name: Name of the array in the file.
+    :param offset: Position of the first element, in bytes, if elements follow one another in the order of storage.
+    :param one_writer: True if only one rank can write.
+    """
+
+    path: str
+    final: str
+    name: str | None
+    layout: Layout
+    offset: int = 0
+    one_writer: bool = False
+
+    def replace(self) -> None:
+        """Put the complete file in the place of the old one."""
+        if os.path.isdir(self.final):  # cannot be replaced in one step
+            os.rename(self.final, f"{self.path}.old")
+            os.rename(self.path, self.final)
+            remove(f"{self.path}.old")
+        else:
+            with contextlib.suppress(OSError):
+                shutil.copymode(self.final, self.path)
+            os.replace(self.path, self.final)
+
+
+def format_of(path: str) -> Any:
+    """Return the module of a file's format; errors as of :func:`dace_redist.load`."""
+    ending = Path(path).suffix.lower()
+    if ending not in FORMATS:
+        raise ValueError(f"the name of the file must end in one of {', '.join(FORMATS)}, got {path!r}")
+    try:
+        return importlib.import_module(f"dace_redist.io.{FORMATS[ending]}")
+    except ModuleNotFoundError as error:
+        raise RuntimeError(f'{ending} files need {error.name}: pip install "dace-redist[files]"') from error
+
+
+@contextlib.contextmanager
+def temporary(path: str) -> Iterator[str]:
+    """Give the name of a new hidden file beside another; it is removed if the block fails."""
+    folder, name = os.path.split(path)
+    made = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        yield made
+    except BaseException:
+        remove(made)
+        raise
+
+
+def remove(path: str) -> None:
+    """Remove a file or folder, if it exists."""
+    with contextlib.suppress(OSError):
+        shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+
+
+def run_axis(shape: tuple[int, ...], box: Box) -> int:
+    """Return the axis from which on the elements of a box are contiguous in a C-order array."""
+    return next((i for i in reversed(range(len(shape))) if box[i].stop - box[i].start < shape[i]), 0)
+
+
+def transfer_runs(
+    layout: Layout, box: Box, array: npt.NDArray[Any], offset: int, call: Callable[[memoryview, int], int]
+) -> None:
+    """
+    Read or write the contiguous runs of a box.
+
+    :param array: C-order array of the box.
+    :param offset: Position of the first element of the file's array, in bytes.
+    :param call: Transfers bytes from or to a position in the file; returns their number.
+    """
+    bytes_of: Any = array.reshape(-1).view(np.uint8)
+    memory, axis = memoryview(bytes_of), run_axis(layout.shape, box)
+    strides = [layout.dtype.itemsize * math.prod(layout.shape[i + 1 :]) for i in range(len(box))]
+    offset += sum(stride * part.start for stride, part in zip(strides[axis:], box[axis:], strict=True))
+    outer = [stride * np.arange(part.start, part.stop) for stride, part in zip(strides, box[:axis], strict=False)]
+    starts = functools.reduce(np.add.outer, outer, np.array(offset)).ravel().tolist()
+    length = len(memory) // len(starts)
+    for number, position in enumerate(starts):
+        run = memory[number * length : (number + 1) * length]
+        while run:
+            count = call(run, position)
+            if not count:
+                raise OSError(f"the file ends at byte {position}, in the middle of its array")
+            run, position = run[count:], position + count
+
+
+def raw_file(new: NewFile) -> StoredArray:
+    """Return a file to be written whose elements follow one another."""
+    file = open(new.path, "r+b", buffering=0)
+
+    def write(box: Box, array: npt.NDArray[Any]) -> None:
+        transfer_runs(new.layout, box, array, new.offset, lambda run, at: os.pwrite(file.fileno(), run, at))
+
+    def close() -> None:
+        if not file.closed:
+            with file:
+                os.fsync(file.fileno())
+
+    return StoredArray(new.layout, write, close)

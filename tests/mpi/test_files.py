@@ -1,0 +1,381 @@
+"""Distributed arrays in files, against NumPy, h5py and zarr on the whole array."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributions import distributions, same_on_all_ranks
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dace_redist import DistributedArray, Distribution, TiledDistribution, load, save, shared_empty
+from dace_redist.io import pieces
+
+FORMATS = ("npy", "h5", "zarr")
+
+
+def needed(form: str) -> Any:
+    """Return the package of a format; skip the test if it is missing."""
+    names = {"npy": "numpy", "h5": "h5py", "zarr": "zarr"}
+    return pytest.importorskip(names[form], reason=f"needs {names[form]}")
+
+
+def folder(comm, tmp_path) -> Path:
+    return Path(comm.bcast(tmp_path))
+
+
+def written(path: Path, name: str | None = None) -> np.ndarray:
+    """Return the array of a file, read by the package of its format."""
+    if path.suffix == ".npy":
+        return np.asarray(np.load(path))
+    if path.suffix == ".h5":
+        with needed("h5").File(path) as file:
+            return np.asarray(file[name or "data"][()])
+    return np.asarray(needed("zarr").open_array(path / (name or ""), mode="r")[...])
+
+
+def write(path: Path, whole: np.ndarray, chunks: tuple[int, ...] | None = None, **how: Any) -> None:
+    """Write an array by the package of the format."""
+    if path.suffix == ".npy":
+        np.save(path, whole)
+    elif path.suffix == ".h5":
+        with needed("h5").File(path, "w") as file:
+            file.create_dataset("data", data=whole, chunks=chunks, **how)
+    else:
+        needed("zarr").create_array(path, data=whole, chunks=chunks or "auto", overwrite=True, **how)
+
+
+def numbers(shape: tuple[int, ...], dtype: Any = "f8") -> np.ndarray:
+    return np.asarray(np.arange(np.prod(shape, dtype=int)).reshape(shape) % 120).astype(dtype)
+
+
+def fails(comm, call: Any, kind: type[Exception] | tuple[type[Exception], ...], match: str) -> None:
+    """Check that a call fails on every rank."""
+    with pytest.raises(kind, match=match):
+        call()
+    comm.barrier()
+
+
+@st.composite
+def stored(draw, ranks):
+    """Draw a whole array with chunks or without, an index, distributions of both, and the ranks that access a file."""
+    shape = tuple(draw(st.lists(st.integers(0, 7), max_size=3)))
+    chunks = tuple(draw(st.integers(1, max(1, n))) for n in shape) if shape and draw(st.booleans()) else None
+    index: list[Any] = []
+    for extent in shape:
+        start, stop = sorted((draw(st.integers(0, extent)), draw(st.integers(0, extent))))
+        cut = slice(start, stop, draw(st.sampled_from([None, 1, 2, 3])))
+        integers = [st.integers(-extent, extent - 1)] if extent else []
+        index.append(draw(st.one_of(st.just(slice(None)), st.just(cut), *integers)))
+    rest = draw(st.integers(0, len(index)))
+    index = [*index[:rest], ...] if draw(st.booleans()) else index
+    named = st.one_of(
+        st.none(),
+        st.integers(1, ranks),
+        st.permutations(range(ranks)).flatmap(lambda order: st.integers(1, ranks).map(lambda n: tuple(order[:n]))),
+    )
+    return {
+        "whole": numbers(shape, draw(st.sampled_from(["f8", "i2", "c8", ">f4", "bool"]))),
+        "chunks": chunks,
+        "index": draw(st.sampled_from([None, tuple(index)])),
+        "named": (draw(named), draw(named)),
+        "memory": draw(st.sampled_from([None, None, None, 1 << 16])),
+        "source": draw(distributions(shape, ranks)),
+        "compressed": draw(st.booleans()),
+        "sizes": {
+            "PIECE_BYTES": draw(st.integers(1, 300)),
+            "_MIN_SHARE_BYTES": draw(st.integers(1, 300)),
+            "_MIN_RUN_BYTES": draw(st.sampled_from([8, 30, 1 << 20])),
+        },
+    }
+
+
+def storage(form: str, case: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments of ``save`` that say how a file stores its array."""
+    how: dict[str, Any] = {}
+    if case["chunks"] and form == "npy":
+        how["fortran_order"] = True
+    if case["chunks"] and form != "npy" and case["whole"].size:
+        how["chunks"] = case["chunks"]
+        if case["compressed"] and form == "h5":
+            how["compression"] = "gzip"
+        elif case["compressed"]:
+            how["shards"] = tuple(2 * n for n in case["chunks"])
+    return how
+
+
+@pytest.mark.fuzz
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[1, 2, 4], timeout=240)
+@pytest.mark.parametrize("form", FORMATS)
+def test_random_arrays(comm, tmp_path, form, monkeypatch):
+    """Small arrays are cut as large ones are: into many rounds, or into each rank's own part."""
+    needed(form)
+    path = folder(comm, tmp_path) / f"random.{form}"
+
+    @same_on_all_ranks(40)
+    @given(stored(comm.size), st.data())
+    def check(case, data):
+        whole, source, index = case["whole"], case["source"], case["index"]
+        for name, size in case["sizes"].items():
+            monkeypatch.setattr(pieces, name, size)
+        array = DistributedArray(source.local(whole, comm.rank), source, comm)
+        how = {"memory_bytes": case["memory"], "strategy": data.draw(st.sampled_from(["Auto", "Pipelined"]))}
+        save(path, array, writers=case["named"][0], **how, **storage(form, case))
+        found = written(path)
+        part = np.asarray(whole if index is None else whole[index])
+        target = data.draw(distributions(part.shape, comm.size))
+        kind = data.draw(st.sampled_from([None, "c16"]))
+        back = load(path, target, comm=comm, readers=case["named"][1], index=index, target_dtype=kind, **how)
+        expected = target.local(part.astype(kind or whole.dtype.newbyteorder("=")), comm.rank)
+        wrong = [] if np.array_equal(found, whole) and found.dtype.kind == whole.dtype.kind else ["the file"]
+        wrong += [] if np.array_equal(back.local, expected) and back.local.dtype == expected.dtype else ["the array"]
+        assert not [text for some in comm.allgather(wrong) for text in some]
+
+    check()
+
+
+@pytest.mark.mpi(ranks=[4])
+@pytest.mark.parametrize("form", FORMATS)
+def test_long_arrays_in_rounds(comm, tmp_path, form, monkeypatch):
+    """Pieces of a large array, each rank's own part, and parts that are exchanged, in rounds of some memory."""
+    needed(form)
+    path, shape = folder(comm, tmp_path) / f"long.{form}", (256, 96, 32)
+    whole = np.random.default_rng(1).random(shape)
+    chunks = {} if form == "npy" else {"chunks": (10, 96, 9)}
+    rows = Distribution(shape, (comm.size,))
+    for how in ({}, chunks):
+        save(path, DistributedArray(rows.local(whole, comm.rank), rows, comm), **how)
+        comm.barrier()
+        assert np.array_equal(written(path), whole)
+        for target in (rows, Distribution.block_cyclic(shape, (2, 2, 1), 3), Distribution.replicated(shape, comm.size)):
+            for memory_bytes in (None, 1 << 20):
+                back = load(path, target, comm=comm, memory_bytes=memory_bytes)
+                assert np.array_equal(back.local, target.local(whole, comm.rank))
+                save(path.with_name(f"copy.{form}"), back, memory_bytes=memory_bytes)
+                comm.barrier()
+                assert np.array_equal(written(path.with_name(f"copy.{form}")), whole)
+                comm.barrier()
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_few_elements_of_a_chunked_file_need_their_memory(comm, tmp_path):
+    needed("h5")
+    path, rows = folder(comm, tmp_path) / "a.h5", Distribution((64, 64), (2,))
+    if comm.rank == 0:
+        write(path, numbers((64, 64)), chunks=(64, 64))
+    comm.barrier()
+    fails(comm, lambda: load(path, rows, comm=comm, memory_bytes=1 << 16), ValueError, "at least 131072 for chunks of")
+
+
+@pytest.mark.mpi(ranks=[3])
+@pytest.mark.parametrize("form", ["h5", "zarr"])
+def test_several_arrays_of_a_file(comm, tmp_path, form):
+    needed(form)
+    path, rows = folder(comm, tmp_path) / f"several.{form}", Distribution((6, 4), (3,))
+    whole = numbers((6, 4))
+    arrays = {"x/a": whole, "x/b": -whole, "c": 2 * whole, "x/a ": None}
+    for name in ("x/a", "x/b", "c", "x/b"):
+        save(path, DistributedArray(rows.local(arrays[name], comm.rank), rows, comm), name=name)
+    for name in ("x/a", "x/b", "c"):
+        assert np.array_equal(load(path, rows, comm=comm, name=name).local, rows.local(arrays[name], comm.rank))
+    for name, got in ((None, "None"), ("x", "'x'"), ("d", "'d'")):
+        fails(comm, lambda name=name: load(path, rows, comm=comm, name=name), ValueError, f"c, x/a, x/b; got {got}")
+    array = DistributedArray(rows.local(whole, comm.rank), rows, comm)
+    fails(comm, lambda: save(path, array, name="x"), ValueError, "is a group|not a Zarr array")
+    assert os.listdir(path.parent) == [path.name]
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_partial_results_and_strides(comm, tmp_path):
+    """Partial sums are reduced; local arrays may have any strides and lie in any memory."""
+    path, whole = folder(comm, tmp_path) / "sum.npy", numbers((8, 6))
+    copies = Distribution.replicated((8, 6), 2)
+    save(path, DistributedArray(whole * (comm.rank + 1), copies, comm, op="sum"))
+    comm.barrier()
+    assert np.array_equal(written(path), 3 * whole)
+    comm.barrier()
+    rows = Distribution((8, 6), (2,))
+    backwards = rows.local(whole, comm.rank)[::-1].copy()[::-1]
+    save(path, DistributedArray(backwards, rows, comm))
+    comm.barrier()
+    assert np.array_equal(written(path), whole)
+    part = shared_empty(rows.local_shape(comm.rank))
+    part[...] = rows.local(-whole, comm.rank)
+    comm.barrier()
+    save(path, DistributedArray(part, rows, comm), target_dtype="f4")
+    comm.barrier()
+    assert np.array_equal(written(path), -whole) and written(path).dtype == "f4"
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_wrong_arguments(comm, tmp_path):
+    needed("h5")
+    path, rows = folder(comm, tmp_path) / "a.h5", Distribution((4, 6), (2,))
+    other, whole = path.with_name("b.npy"), numbers((4, 6))
+    if comm.rank == 0:
+        write(path, whole)
+        write(other, whole)
+        (path.with_name("folder.npy")).mkdir()
+    comm.barrier()
+    array = DistributedArray(rows.local(whole, comm.rank), rows, comm)
+    odd = ("one", "other")[comm.rank]
+    for call, kind, match in (
+        (lambda: load(other.with_suffix(".txt"), rows, comm=comm), ValueError, "must end in one of .npy, .h5"),
+        (lambda: load(path, "rows", comm=comm), TypeError, "target must be a Distribution, got 'rows'"),
+        (lambda: load(path, Distribution((6, 4), (2,)), comm=comm), ValueError, r"shape \(4, 6\) of .* got \(6, 4\)"),
+        (lambda: load(path, Distribution((4, 6), (5,)), comm=comm), ValueError, "ranks up to 4, but .* has 2"),
+        (lambda: load(path, rows, comm=comm, target_dtype="i4"), TypeError, "cannot convert elements of float64"),
+        (lambda: load(path, rows, comm=comm, readers=3), ValueError, "readers must be a number from 1 to 2"),
+        (lambda: load(path, rows, comm=comm, readers=[0, 0]), ValueError, "different ranks below 2"),
+        (lambda: load(path, rows, comm=comm, readers="all"), TypeError, "readers must be a number of ranks"),
+        (lambda: load(path, rows, comm=comm, index=np.s_[::-1]), ValueError, "steps of at least 1"),
+        (lambda: load(path, rows, comm=comm, index=9), ValueError, "index 9 is out of range"),
+        (lambda: load(path, rows, comm=comm, index=[0, 1]), TypeError, "slices, integers and an Ellipsis"),
+        (lambda: load(path, rows, comm=comm, index=np.s_[:, :, :]), ValueError, "at most one entry per axis"),
+        (lambda: load(path, rows, comm=comm, memory_bytes="1"), TypeError, "memory_bytes must be a number"),
+        (lambda: load(path, rows, comm=comm, name=odd), ValueError, "the ranks differ in their arguments"),
+        (lambda: load((path, other)[comm.rank], rows, comm=comm), ValueError, "the ranks differ in their arguments"),
+        (lambda: load(other, rows, comm=comm, name="x"), ValueError, "has no name, got name='x'"),
+        (lambda: load(None if comm.rank else path, rows, comm=comm), TypeError, "str, bytes or os.PathLike"),
+        (lambda: save(path, array.local), TypeError, "must be a DistributedArray, got ndarray"),
+        (lambda: save(other.with_suffix(".txt"), array), ValueError, "must end in one of"),
+        (lambda: save(other, array, chunks=(2, 2)), TypeError, "takes fortran_order and no other"),
+        (lambda: save(path, array, chunks=(9, 9)), ValueError, "(?i)chunk"),
+        (lambda: save(path.with_name("folder.npy"), array), ValueError, "is a folder"),
+        (lambda: save(path.with_name("none") / "a.npy", array), OSError, "No such file or directory"),
+        (lambda: save(path, array, writers=0), ValueError, "writers must be a number from 1"),
+        (lambda: save(path, array, target_dtype="i4"), TypeError, "cannot convert elements"),
+    ):
+        fails(comm, call, kind, match)
+    assert np.array_equal(written(path), whole) and np.array_equal(written(other), whole)
+    assert sorted(os.listdir(path.parent)) == ["a.h5", "b.npy", "folder.npy"]
+
+
+@pytest.mark.mpi(ranks=[3])
+@pytest.mark.parametrize("form", FORMATS)
+def test_damaged_and_missing_files(comm, tmp_path, form):
+    needed(form)
+    path, rows = folder(comm, tmp_path) / f"bad.{form}", Distribution((400, 6), (3,))
+    fails(comm, lambda: load(path, rows, comm=comm), OSError, "No such file|is no folder")
+    if comm.rank == 0:
+        write(path, np.random.default_rng(1).random((400, 6)))
+        file = path if path.is_file() else path / "c" / "0" / "0"
+        file.write_bytes(file.read_bytes()[:-700])
+    comm.barrier()
+    for readers in (None, 2, [2]):
+        with pytest.raises((OSError, ValueError, RuntimeError)):
+            load(path, rows, comm=comm, readers=readers)
+    if comm.rank == 0:
+        file = path if path.is_file() else path / "zarr.json"
+        file.write_bytes(b"{" * 900)
+    comm.barrier()
+    with pytest.raises((OSError, ValueError, RuntimeError)):
+        load(path, rows, comm=comm)
+
+
+@pytest.mark.mpi(ranks=[3])
+@pytest.mark.parametrize("form", FORMATS)
+def test_files_that_only_some_ranks_see(comm, tmp_path, form, monkeypatch):
+    """Each rank has a folder of its own, as on node-local disks."""
+    needed(form)
+    own = folder(comm, tmp_path) / str(comm.rank)
+    own.mkdir()
+    monkeypatch.chdir(own)
+    rows, whole = Distribution((30, 8), (3,)), numbers((30, 8))
+    path = Path(f"a.{form}")
+    array = DistributedArray(rows.local(whole, comm.rank), rows, comm)
+    if comm.rank == 1:
+        write(path, whole)
+    comm.barrier()
+    fails(comm, lambda: load(path, rows, comm=comm), OSError, "No such file|is no folder")
+    fails(comm, lambda: load(path, rows, comm=comm, readers=[1, 2]), OSError, "rank 2, .* cannot open it.*as readers")
+    assert np.array_equal(load(path, rows, comm=comm, readers=[1]).local, array.local)
+    if comm.rank == 0:
+        write(path, whole[1:])
+    comm.barrier()
+    fails(comm, lambda: load(path, rows, comm=comm, readers=[1, 0]), ValueError, "ranks see different arrays")
+    fails(comm, lambda: save(path, array, writers=[1, 2]), (OSError, ValueError), "")
+    save(path, DistributedArray(-array.local, rows, comm), writers=[2])
+    if comm.rank == 2:
+        assert np.array_equal(written(path), -whole)
+    assert os.listdir() == [path.name]
+
+
+@pytest.mark.mpi(ranks=[2], alone=True)
+@pytest.mark.parametrize("how", ["limit of file sizes", "full disk"])
+@pytest.mark.parametrize(
+    ("form", "storage"),
+    [("npy", {}), ("h5", {}), ("h5", {"chunks": (64, 64)}), ("zarr", {"chunks": (64, 64), "compressors": None})],
+)
+def test_disk_that_fills(comm, tmp_path, form, storage, how):
+    """The old file stays, and nothing is left beside it; then there is room again."""
+    needed(form)
+    place = folder(comm, tmp_path) / "disk"
+    if comm.rank == 0:
+        place.mkdir()
+        mounted = (
+            how != "full disk"
+            or not subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], capture_output=True
+            ).returncode
+        )
+    if not comm.bcast(mounted if comm.rank == 0 else None):
+        pytest.skip("needs the right to mount a tmpfs")
+    path, small, large = place / f"a.{form}", Distribution((8, 8), (2,)), Distribution((2048, 512), (2,))
+    try:
+        save(path, DistributedArray(small.local(numbers((8, 8)), comm.rank), small, comm))
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        rng = np.random.default_rng(comm.rank)
+        array = DistributedArray(rng.random(large.local_shape(comm.rank)), large, comm)
+        if how != "full disk":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (16384, limits[1]))
+        try:
+            with pytest.raises((OSError, RuntimeError)):
+                save(path, array, **storage)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        comm.barrier()
+        assert np.array_equal(written(path), numbers((8, 8))) and os.listdir(place) == [path.name]
+        save(path, DistributedArray(small.local(-numbers((8, 8)), comm.rank), small, comm))
+        comm.barrier()
+        assert np.array_equal(written(path), -numbers((8, 8)))
+    finally:
+        comm.barrier()
+        if comm.rank == 0 and how == "full disk":
+            subprocess.run(["umount", "-l", place], check=True)
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_progress_bar(comm, tmp_path, capsys):
+    pytest.importorskip("tqdm")
+    path, columns = folder(comm, tmp_path) / "bar.npy", Distribution((64, 64), (1, 2))
+    array = DistributedArray(columns.local(numbers((64, 64)), comm.rank), columns, comm)
+    save(path, array, progress=True, memory_bytes=1 << 14)
+    back = load(path, columns, comm=comm, progress=True)
+    assert np.array_equal(back.local, array.local)
+    shown = capsys.readouterr().err
+    assert (comm.rank == 0) == ("save" in shown and "load" in shown and "100%" in shown)
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_types_that_are_only_moved(comm, tmp_path):
+    whole = np.zeros(12, [("a", "f4"), ("b", "S3")])
+    whole["a"], whole["b"] = np.arange(12), b"xyz"
+    cyclic, tiles = Distribution((12,), (2,), block=(1,)), TiledDistribution((12,), (5,), [1, 0, 1])
+    for form in ("npy", "h5"):
+        needed(form)
+        path = folder(comm, tmp_path) / f"types.{form}"
+        save(path, DistributedArray(cyclic.local(whole, comm.rank), cyclic, comm))
+        assert np.array_equal(load(path, tiles, comm=comm).local, tiles.local(whole, comm.rank))
+    objects = folder(comm, tmp_path) / "objects.npy"
+    if comm.rank == 0:
+        np.save(objects, np.array([None] * 12))
+    comm.barrier()
+    fails(comm, lambda: load(objects, cyclic, comm=comm), (TypeError, ValueError), "(?i)object")
