@@ -1,0 +1,106 @@
+"""Adjoints of random schedules, carried out with NumPy for all ranks: inner products on both sides are equal."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from distributions import CALM, distributions, regions, shapes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dace_redist import BoxDistribution, Distribution, schedule
+
+
+def carried_out(moved, parts):
+    """Return the parts of the target; elements that nothing is moved to are 0."""
+    how, results = moved.transform, []
+    for rank in range(moved.ranks):
+        results.append(np.zeros(moved.target.local_shape(rank), moved.target_dtype))
+    for exchange in range(moved.exchanges):
+        shares = moved.reduces and exchange == moved.source.replicas  # copies within the target
+        before = [result.copy() for result in results] if shares else parts
+        for rank in range(moved.ranks):
+            sends, _, kept = moved.arrays(rank)
+            for side in (sends, kept):
+                for m in np.flatnonzero(side.exchanges == exchange):
+                    views = side.source_views(before[rank], m), side.target_views(results[side.peers[m]], m)
+                    for here, there in zip(*views, strict=True):
+                        scaled = here if shares else how.alpha * (here.conj() if how.conj else here)
+                        there[...] = scaled + there if moved.reduces and not shares else scaled
+    return results
+
+
+def random_parts(distribution, ranks, dtype, seed, differs):
+    """Return parts of random numbers, which differ between replicas or not."""
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(ranks):
+        if differs or not found:
+            whole = rng.standard_normal((2, *distribution.shape))
+        numbers = np.asarray(whole[0] + (1j * whole[1] if dtype[0] == "c" else 0), dtype)
+        found.append(distribution.local(numbers, len(found)))
+    return found
+
+
+@st.composite
+def linear_schedules(draw):
+    shape = draw(shapes)
+    axes, region, target_shape = draw(regions(shape))
+    source, target = draw(distributions(shape)), draw(distributions(target_shape))
+    dtype = draw(st.sampled_from(["f8", "c16"]))
+    alpha = draw(st.sampled_from([1, -2, *([1 - 2j] if dtype == "c16" else [])]))
+    op = draw(st.sampled_from([None, "sum"])) if isinstance(source, Distribution) else None
+    conj = dtype == "c16" and draw(st.booleans())
+    return schedule(source, target, dtype, axes=axes, region=region, alpha=alpha, conj=conj, op=op)
+
+
+def check(moved):
+    dtype, back = moved.dtype.str[1:], moved.adjoint()
+    x = random_parts(moved.source, moved.ranks, dtype, 1, moved.reduces)
+    y = random_parts(moved.target, moved.ranks, dtype, 2, True)
+    left = sum(np.vdot(a, b).real for a, b in zip(y, carried_out(moved, x), strict=True))
+    right = sum(np.vdot(a, b).real for a, b in zip(x, carried_out(back, y), strict=True))
+    assert abs(left - right) <= 1e-9 * (1 + sum(a.size for a in (*x, *y)))
+
+
+@pytest.mark.slow
+@settings(CALM, max_examples=200)
+@given(linear_schedules())
+def test_inner_products_are_equal(moved):
+    try:
+        check(moved)
+    except ValueError as error:
+        assert "every element once" in str(error)
+
+
+REPLICAS = Distribution((4, 6), (2, 3), dims=(0, None))
+
+
+@pytest.mark.parametrize("target", [Distribution((6, 4), (1, 3)), Distribution((6, 4), (3, 2), dims=(None, 1))])
+@pytest.mark.parametrize("op", [None, "sum"])
+@pytest.mark.parametrize("conj", [False, True])
+@pytest.mark.parametrize("region", [None, ((1, 2), (1, 0), (3, 4))])
+def test_replicas_and_complex_factors(target, op, conj, region):
+    check(schedule(REPLICAS, target, "c16", axes=(1, 0), region=region, alpha=1 - 2j, conj=conj, op=op))
+
+
+def test_boxes():
+    boxes = BoxDistribution((6, 4), [((0, 0), (6, 1)), ((0, 1), (6, 3))], [0, 2])
+    moved = schedule(Distribution((6, 4), (3, 1)), boxes)
+    assert moved.adjoint().source is boxes and moved.adjoint().transform == schedule(boxes, moved.source).transform
+    overlapping = BoxDistribution((6, 4), [((0, 0), (6, 2)), ((0, 1), (6, 3))], [0, 2])
+    for sides in ((moved.source, overlapping), (overlapping, moved.source)):
+        with pytest.raises(ValueError, match="every element once here, got 30 elements of 24"):
+            schedule(*sides).adjoint()
+    whole = schedule(overlapping, moved.source).adjoint(source_partial=False)
+    assert whole.transform.alpha == 1 and whole.bytes_total() == 8 * 30
+
+
+def test_large_parts_whose_replicas_share_the_sum():
+    partial, target = Distribution((400, 300), (2, 2), dims=(0, None)), Distribution((400, 300), (2, 2), dims=(None, 1))
+    moved = schedule(partial, target, op="sum")
+    assert moved.exchanges == moved.adjoint().exchanges == 3
+    x, y = (random_parts(side, 4, "f8", seed, True) for seed, side in enumerate((partial, target)))
+    left = sum(np.vdot(*pair) for pair in zip(y, carried_out(moved, x), strict=True))
+    np.testing.assert_allclose(
+        left, sum(np.vdot(*pair) for pair in zip(x, carried_out(moved.adjoint(), y), strict=True))
+    )
