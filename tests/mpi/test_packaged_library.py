@@ -146,7 +146,7 @@ def test_dace_program_in_folders_with_spaces(packaged: bool, tmp_path: Path):
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("for_all", [True, False], ids=["wheel", "checkout"])
 def test_installed_package(for_all: bool, tmp_path: Path):
-    """A wheel for all processors, and `pip install .` for this one, from a checkout in which a build left a file."""
+    """A wheel for all processors, and `pip install .` for this one, where an earlier build left a file."""
     checkout, site = tmp_path / "checkout", tmp_path / "site"
     listed = subprocess.check_output(["git", "ls-files", "-z", "--cached"], cwd=ROOT, text=True).split("\0")
     for name in filter(None, listed):
