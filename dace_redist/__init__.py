@@ -40,3 +40,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if hasattr(sys.modules.get("dace"), "program"):  # strategies are implementations of DaCe's own nodes from now on
+    importlib.import_module("dace_redist.library_nodes")

@@ -9,7 +9,7 @@ from dace_redist.library_nodes.indexed import Contraction, LinearSolve
 from dace_redist.library_nodes.joint import JointRedistribute, SumReplicas
 from dace_redist.library_nodes.redistribute import Redistribute, RedistributeWait
 
-from dace_redist.library_nodes import expansions, frontend  # isort: skip (register themselves)
+from dace_redist.library_nodes import expansions, frontend, stock  # isort: skip (register themselves)
 
 __all__ = [
     "BlasEnvironment",
@@ -22,6 +22,7 @@ __all__ = [
     "SumReplicas",
     "expansions",
     "frontend",
+    "stock",
 ]
 
 register_library(__name__, "redist")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import repeat
 from typing import Any
 
 import sympy
-from dace import dtypes, serialize, symbolic
+from dace import data, dtypes, serialize, symbolic
 from dace.data.distributed import DistributedDescriptor, ProcessGrid
 from dace.frontend.common import op_repository
 from dace.frontend.python.common import StringLiteral
@@ -24,6 +25,7 @@ from dace_redist.distribution import (
 )
 from dace_redist.library_nodes.node import INPUT, OUTPUT, lies_on_gpu
 from dace_redist.library_nodes.redistribute import Redistribute
+from dace_redist.redistribution.in_program import set_builder
 from dace_redist.transform import element_type
 
 
@@ -81,6 +83,47 @@ def _redistribute(
             if name not in sdfg.symbols:
                 sdfg.add_symbol(name, symbol.dtype)
     return out
+
+
+@set_builder
+def _plan_call(plan: Any, array: data.Data, out: data.Data | None) -> SDFG:
+    """
+    Return the SDFG of a call of a plan: a node with its strategy and options.
+
+    :param array: Descriptor of the source array, of any sizes.
+    :param out: Descriptor of the target array; None: a new one is returned, large enough for the part of any rank.
+    :raises TypeError: If the plan moves several tensors, or an array has another element type than the plan.
+    :raises ValueError: As of a call of ``dace_redist.redistribute`` in a program.
+    """
+    if isinstance(plan.source, list):
+        raise TypeError("a plan of several tensors cannot be called in a DaCe program: call redistribute for each")
+    sdfg = SDFG("redistribute_by_plan")
+    arrays = {"array": (array, plan.dtype)} | ({} if out is None else {"out": (out, plan.target_dtype)})
+    for name, (given, dtype) in arrays.items():
+        if not isinstance(given, data.Array) or given.dtype.as_numpy_dtype() != dtype:
+            raise TypeError(f"a plan: {name} must be an array of {dtype}, got {given}")
+        inner = copy.deepcopy(given)
+        inner.transient, inner.lifetime = False, dtypes.AllocationLifetime.Scope
+        sdfg.add_datadesc(name, inner)
+        for symbol in inner.free_symbols:
+            if symbol.name not in sdfg.symbols:
+                sdfg.add_symbol(symbol.name, symbol.dtype)
+    closure = plan.__sdfg_closure__()
+    for name, value in closure.items():
+        sdfg.add_array(name, value.shape, dtypes.int64)
+    transform, how = plan.schedule.transform, {"strategy": plan.strategy, **plan.options}
+    how |= {name: getattr(transform, name) for name in ("axes", "region", "conj", "op")}
+    for name in ("alpha", "beta"):
+        factor = complex(getattr(transform, name))
+        how[name] = factor if factor.imag else int(factor.real) if factor.real.is_integer() else factor.real
+    moved = None if out is None else "out"
+    ends = plan.source, plan.target, next(iter(closure), None), moved, plan.target_dtype
+    made = _redistribute(None, sdfg, sdfg.add_state(), "array", *ends, **how)
+    if out is None:
+        sdfg.arrays[made].transient = False
+        sdfg.replace(made, "__return")
+    sdfg.arg_names = list(arrays)
+    return sdfg
 
 
 def _new_target(node: Redistribute, sdfg: SDFG, array: str, target: AnyDistribution, dtype: dtypes.typeclass) -> str:

@@ -10,6 +10,7 @@ from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.errors import RedistributionError
 from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes.stock import keeps_stock
 from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.strategies import AUTO, OPTIONS, check_options, find_strategy, options_on_gpu
 from dace_redist.transformations.patterns import checked_sdfg
@@ -54,8 +55,8 @@ def choose_strategies(
 
     They come from the record of :func:`dace_redist.tune`, else from the cost model
     (:func:`dace_redist.chosen_strategy`), else they are the default. Arrays that are not in C order, or that lie on a
-    GPU when no GPU is available, also get the default. Stock nodes are replaced first; those that cannot be expressed
-    are unchanged.
+    GPU when no GPU is available, also get the default. Stock nodes are replaced first; those that cannot be expressed,
+    or that have the implementation ``"MPI"``, are unchanged.
 
     :param sdfg: Changed in place, nested SDFGs included.
     :param record: File of the tuning record; default: ``DACE_REDIST_RECORD``, else the user's file.
@@ -112,9 +113,11 @@ def _chosen(
 
 
 def _considered(sdfg: SDFG, where: Where, every: bool) -> list[tuple[Redistribute, SDFGState]]:
-    """Return the nodes to choose for, after replacing stock nodes; those that cannot be expressed are left out."""
+    """Return the nodes to choose for, after replacing stock nodes that can be and do not name DaCe's own code."""
     considered = []
     for found, state in chosen_nodes(sdfg, where):
+        if keeps_stock(found):
+            continue
         try:
             node = lower(found, state)
         except ValueError:

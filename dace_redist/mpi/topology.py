@@ -81,6 +81,18 @@ def topology_of(comm: Any) -> Topology:
     return Topology(machine, mpi_name(MPI.Get_library_version()), tuple(numbers[node] for node in nodes))
 
 
+@contextlib.contextmanager
+def alone_in(comm: Any) -> Iterator[Any]:
+    """Make a communicator of this rank with the topology of ``comm``, to choose for it on one rank. Collective."""
+    topology_of(comm)
+    alone = comm.Split(comm.rank)
+    remembered(alone, "places", lambda: remembered(comm, "places", list))
+    try:
+        yield alone
+    finally:
+        alone.Free()
+
+
 def _find_places(comm: Any) -> list[tuple[int, int, str]]:
     """Return the lowest rank of its node, the rank in the world, and the machine of each rank. Collective."""
     from mpi4py import MPI

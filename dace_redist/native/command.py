@@ -68,20 +68,25 @@ def installation() -> list[str]:
 @click.command()
 @click.option("--cflags", is_flag=True, help="options of the C or C++ compiler, besides those of mpicc")
 @click.option("--libs", is_flag=True, help="options of the linker")
+@click.option("--fortran", is_flag=True, help="source of the Fortran module, to compile before the program")
 @click.option("--cmakedir", is_flag=True, help="folder of the CMake package, for -Ddace_redist_DIR=")
-def config(cflags: bool, libs: bool, cmakedir: bool) -> None:
+def config(cflags: bool, libs: bool, fortran: bool, cmakedir: bool) -> None:
     """
-    Print compiler and linker flags for C programs.
+    Print flags for C, C++ and Fortran programs.
 
     \b
     mpicc program.c $(dace-redist config --cflags --libs)
+    mpicxx -std=c++17 program.cpp $(dace-redist config --cflags --libs)
+    mpifort $(dace-redist config --fortran) program.f90 $(dace-redist config --libs)
     cmake -Ddace_redist_DIR=$(dace-redist config --cmakedir) ...
     """  # noqa: D301 (click reads the backspace)
-    if not (cflags or libs or cmakedir):
+    if not (cflags or libs or fortran or cmakedir):
         raise click.UsageError(
-            "name --cflags, --libs or --cmakedir; dace-redist info prints the MPI and library in use"
+            "name --cflags, --libs, --fortran or --cmakedir; dace-redist info prints the MPI and library in use"
         )
     words = [f"-I{INCLUDE_DIRECTORY}"] if cflags else []
+    if fortran:
+        words.append(str(INCLUDE_DIRECTORY / "dace_redist.f90"))
     if libs:
         folder = ensure_library().parent
         words += [f"-L{folder}", f"-Wl,-rpath,{folder}", f"-l{REDISTRIBUTION}"]

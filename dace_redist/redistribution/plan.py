@@ -12,6 +12,7 @@ from dace_redist import _core
 from dace_redist.joint_schedule import JointSchedule
 from dace_redist.native.interface import EncodedProblem, Layout, NativePlan, check, function_address
 from dace_redist.redistribution.arrays import DEVICES, ArrayView, Views
+from dace_redist.redistribution.in_program import CallableInProgram
 from dace_redist.redistribution.problem import Problem, check_arrays, check_covered, check_devices
 from dace_redist.redistribution.request import Request, progress_number, write_back
 from dace_redist.redistribution.shared_memory import new_array
@@ -19,13 +20,14 @@ from dace_redist.schedule import Schedule
 from dace_redist.strategies import find_strategy
 
 
-class Plan:
+class Plan(CallableInProgram):
     """
     Reusable redistribution of one tensor or several, made by :func:`dace_redist.plan`.
 
     Calling it moves the tensors. All blocks from one rank to another, of all tensors, form one message; a tensor with
     an ``op``, or with an array on a GPU, has separate messages. It is a context manager that frees the plan at the end.
-    Of several tensors, arrays, distributions and types are lists.
+    Of several tensors, arrays, distributions and types are lists. A plan of one tensor may be called in a
+    ``@dace.program``.
 
     With an array on the GPU that was current when the plan was made, the transfer is ordered on a stream, after work
     enqueued before and ahead of work enqueued afterwards: the current stream of CuPy or PyTorch, or the stream that the

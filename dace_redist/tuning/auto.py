@@ -150,6 +150,8 @@ def gpus_of(comm: Any) -> str:
 
 def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] | None) -> Choice:
     reason = "nothing was measured"
+    if problem.schedule.ranks > len(topology.node_of):
+        return default_choice("the communicator does not hold its ranks")
     if record_path(path).exists():
         from dace_redist.tuning.record import Record  # loads pydantic, which takes as long as NumPy
 

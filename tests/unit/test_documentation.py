@@ -60,6 +60,7 @@ def test_every_block_is_of_a_known_kind() -> None:
         ("bash", None),
         ("c", "file"),
         ("cmake", "file"),
+        ("cpp", "file"),
         ("fortran", "file"),
         ("yaml", None),
         ("bash", "file"),

@@ -50,8 +50,10 @@ def test_every_function_of_the_c_header_is_listed() -> None:
     assert set(members) <= set(re.findall(r"`(\w+)`", page))
 
 
-def test_the_example_of_the_c_page_is_the_one_in_examples() -> None:
-    assert (ROOT / "examples" / "redistribute.c").read_text() in (ROOT / "docs" / "howto" / "c.md").read_text()
+@pytest.mark.parametrize(("ending", "page"), [("c", "c"), ("cpp", "c"), ("f90", "fortran")])
+def test_the_example_of_a_page_is_the_one_in_examples(ending: str, page: str) -> None:
+    example = (ROOT / "examples" / f"redistribute.{ending}").read_text()
+    assert example in (ROOT / "docs" / "howto" / f"{page}.md").read_text()
 
 
 def test_the_speed_up_in_the_readme_is_that_of_the_performance_page() -> None:

@@ -1,0 +1,187 @@
+! SPDX-License-Identifier: BSD-3-Clause
+!> Fortran 2008 interface of dace-redist: the functions of dace_redist.h, with handles of type(c_ptr). Compile it with
+!> the program that uses it: `mpifort $(dace-redist config --fortran) program.f90 $(dace-redist config --libs)`.
+!>
+!> Lists have an entry per axis in the order of Fortran's arrays. Tensor axes, grid axes and indices are numbered from
+!> 1, ranks from 0, and on a grid as in MPI_Cart_create. Each function returns 0 or an error code, for dr_check.
+module dace_redist
+  use, intrinsic :: iso_c_binding
+  use, intrinsic :: iso_fortran_env, only: error_unit
+  use mpi_f08, only: MPI_Comm, MPI_Abort, MPI_COMM_WORLD
+  implicit none
+  private :: c_error, strlen, c_problem, c_blocks, c_local_shape, c_plan, long, type_bytes
+  private :: MPI_Comm, MPI_Abort, MPI_COMM_WORLD, error_unit
+  integer, parameter :: DR_BOOL = 1, DR_INT8 = 2, DR_INT16 = 3, DR_INT32 = 4, DR_INT64 = 5, DR_FLOAT32 = 10, &
+    DR_FLOAT64 = 11, DR_COMPLEX64 = 12, DR_COMPLEX128 = 13
+  integer, parameter :: DR_SUM = 1, DR_PROD = 2, DR_MIN = 3, DR_MAX = 4
+  integer, parameter :: DR_NOT_SPLIT = 0, DR_BLOCK_CEIL = 0, DR_BLOCK_BALANCED = -1
+  integer(c_int), parameter :: DR_PROGRESS_CALLS = 0, DR_PROGRESS_THREAD = 1
+  integer, parameter :: long = c_int64_t, type_bytes(13) = [1, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 8, 16]
+
+  type, bind(C) :: dr_options
+    integer(long) :: chunk_bytes, depth
+    real(c_double) :: growth
+    integer(long) :: threads, slot_bytes, max_message_bytes
+  end type
+  type, bind(C) :: c_problem ! dr_problem; the reserve is for members that later versions append
+    type(c_ptr) :: source, target
+    integer(long) :: element_bytes
+    type(c_ptr) :: strategy
+    type(dr_options) :: options
+    type(c_ptr) :: source_shape, source_strides, target_shape, target_strides, label, axes, region(3)
+    integer(c_int) :: source_type, target_type
+    real(c_double) :: alpha(2), beta(2)
+    integer(c_int) :: conjugate, op, source_memory, target_memory
+    integer(long) :: reserve(32)
+  end type
+
+  interface
+    type(c_ptr) function c_error() bind(C, name="dr_error")
+      import c_ptr
+    end function
+    integer(c_size_t) function strlen(text) bind(C)
+      import c_ptr, c_size_t; type(c_ptr), value :: text
+    end function
+    integer(c_int) function dr_options_init(options) bind(C)
+      import c_int, dr_options; type(dr_options) :: options
+    end function
+    integer(c_int) function c_problem_init(problem) bind(C, name="dr_problem_init")
+      import c_int, c_problem; type(c_problem) :: problem
+    end function
+    integer(c_int) function c_blocks(ndim, shape, grid_ndim, grid, axes, block, ranks, distribution) &
+      bind(C, name="dr_distribution_create_blocks")
+      import c_int, c_ptr, long; integer(c_int), value :: ndim, grid_ndim; integer(c_int), intent(in) :: axes(*)
+      integer(long), intent(in) :: shape(*), grid(*), block(*); type(c_ptr), value :: ranks; type(c_ptr) :: distribution
+    end function
+    integer(c_int) function c_local_shape(distribution, rank, shape) bind(C, name="dr_distribution_local_shape")
+      import c_int, c_ptr, long; type(c_ptr), value :: distribution; integer(c_int), value :: rank
+      integer(long) :: shape(*)
+    end function
+    integer(c_int) function dr_distribution_free(distribution) bind(C)
+      import c_int, c_ptr; type(c_ptr) :: distribution
+    end function
+    integer(c_int) function c_plan(problem, comm, plan) bind(C, name="dr_plan_create_f")
+      import c_int, c_ptr, c_problem; type(c_problem), intent(in) :: problem; integer(c_int), value :: comm
+      type(c_ptr) :: plan
+    end function
+    !> Arrays may have any rank; of those that are not contiguous Fortran passes copies.
+    integer(c_int) function dr_plan_execute(plan, source, target) bind(C)
+      import c_int, c_ptr; type(c_ptr), value :: plan; type(*), intent(in) :: source(*)
+      type(*), intent(in out) :: target(*)
+    end function
+    !> The arrays must be contiguous, and asynchronous in the caller.
+    integer(c_int) function dr_plan_start(plan, source, target, progress, request) bind(C)
+      import c_int, c_ptr; type(c_ptr), value :: plan; type(*), intent(in), asynchronous :: source(*)
+      type(*), intent(in out), asynchronous :: target(*); integer(c_int), value :: progress; type(c_ptr) :: request
+    end function
+    integer(c_int) function dr_request_test(request, done) bind(C)
+      import c_int, c_ptr; type(c_ptr), value :: request; integer(c_int) :: done
+    end function
+    integer(c_int) function dr_request_wait(request) bind(C)
+      import c_int, c_ptr; type(c_ptr) :: request
+    end function
+    integer(c_int) function dr_plan_free(plan) bind(C)
+      import c_int, c_ptr; type(c_ptr) :: plan
+    end function
+  end interface
+
+contains
+
+  !> Text of the last error of the calling thread.
+  function dr_error() result(text)
+    character(:), allocatable :: text
+    character(kind=c_char), pointer :: letters(:)
+    call c_f_pointer(c_error(), letters, [strlen(c_error())])
+    allocate (character(size(letters)) :: text)
+    text = transfer(letters, text)
+  end function
+
+  !> Ends the program with the text of an error, unless `code` is 0.
+  subroutine dr_check(code)
+    integer(c_int), intent(in) :: code
+    if (code == 0) return
+    write (error_unit, '(a)') dr_error()
+    call MPI_Abort(MPI_COMM_WORLD, code)
+  end subroutine
+
+  !> Blocks over a process grid. Without `axes`, axis i is split over grid axis i; without `block`, parts are balanced.
+  integer(c_int) function dr_distribution_create_blocks(shape, grid, distribution, axes, block, ranks) result(code)
+    integer(long), intent(in) :: shape(:), grid(:)
+    type(c_ptr), intent(out) :: distribution
+    integer, intent(in), optional :: axes(size(shape))
+    integer(long), intent(in), optional :: block(size(shape))
+    integer(long), intent(in), optional, target :: ranks(product(grid))
+    integer(c_int) :: split(size(shape))
+    integer(long) :: blocks(size(shape))
+    type(c_ptr) :: rank_list
+    integer :: i, ndim
+    ndim = size(shape)
+    split = [(merge(i, DR_NOT_SPLIT, i <= size(grid)), i=1, ndim)]
+    blocks = DR_BLOCK_BALANCED
+    rank_list = c_null_ptr
+    if (present(axes)) split = axes
+    if (present(block)) blocks = block
+    if (present(ranks)) rank_list = c_loc(ranks)
+    code = c_blocks(ndim, shape(ndim:1:-1), size(grid), grid, split(ndim:1:-1) - 1, blocks(ndim:1:-1), rank_list, &
+                    distribution)
+  end function
+
+  !> Shape of a rank's local array.
+  integer(c_int) function dr_distribution_local_shape(distribution, rank, shape) result(code)
+    type(c_ptr), intent(in) :: distribution
+    integer, intent(in) :: rank
+    integer(long), intent(out) :: shape(:)
+    integer(long) :: reversed(size(shape))
+    code = c_local_shape(distribution, rank, reversed)
+    shape = reversed(size(shape):1:-1)
+  end function
+
+  !> Plans to move elements of a `type` (DR_FLOAT64, ...), or any of `element_bytes`. Other arguments are the members of
+  !> dr_problem in C; `region` has columns first index in source, first index in target, and extents. Collective.
+  integer(c_int) function dr_plan_create(source, target, comm, plan, type, element_bytes, strategy, options, axes, &
+                                         region, target_type, alpha, beta, conjugate, op) result(code)
+    type(c_ptr), intent(in) :: source, target
+    type(MPI_Comm), intent(in) :: comm
+    type(c_ptr), intent(out) :: plan
+    integer, intent(in), optional :: type, element_bytes, axes(:), target_type, op
+    character(*), intent(in), optional :: strategy
+    type(dr_options), intent(in), optional :: options
+    integer(long), intent(in), optional :: region(:, :)
+    complex(c_double), intent(in), optional :: alpha, beta
+    logical, intent(in), optional :: conjugate
+    type(c_problem) :: problem
+    character(len=:, kind=c_char), allocatable, target :: name
+    integer(c_int), allocatable, target :: c_axes(:)
+    integer(long), allocatable, target :: c_region(:, :)
+    integer :: i
+    code = c_problem_init(problem)
+    problem%source = source
+    problem%target = target
+    if (present(element_bytes)) problem%element_bytes = element_bytes
+    if (present(type)) then
+      problem%source_type = type
+      problem%element_bytes = type_bytes(max(1, min(type, 13))) ! the library refuses other types
+    end if
+    problem%target_type = problem%source_type
+    if (present(target_type)) problem%target_type = target_type
+    if (present(strategy)) then
+      name = trim(strategy)//c_null_char
+      problem%strategy = c_loc(name)
+    end if
+    if (present(options)) problem%options = options
+    if (present(axes)) then
+      c_axes = size(axes) - axes(size(axes):1:-1)
+      problem%axes = c_loc(c_axes)
+    end if
+    if (present(region)) then
+      c_region = region(size(region, 1):1:-1, :)
+      c_region(:, :2) = c_region(:, :2) - 1
+      problem%region = [(c_loc(c_region(1, i)), i=1, 3)]
+    end if
+    if (present(alpha)) problem%alpha = [real(alpha), aimag(alpha)]
+    if (present(beta)) problem%beta = [real(beta), aimag(beta)]
+    if (present(conjugate)) problem%conjugate = merge(1, 0, conjugate)
+    if (present(op)) problem%op = op
+    code = c_plan(problem, comm%MPI_VAL, plan)
+  end function
+end module

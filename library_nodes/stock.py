@@ -1,0 +1,228 @@
+"""DaCe's own ``Redistribute`` node: its distributions, and this package's strategies as its implementations."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from dace import Config, library, symbolic
+from dace.data.distributed import DistributedDescriptor, ProcessGrid, RedistrArray, SubArray
+from dace.libraries import comm
+from dace.libraries.comm.environments import MPI
+from dace.libraries.comm.nodes.redistribute import ExpandRedistribute
+from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
+from dace.sdfg import SDFG, SDFGState, nodes
+from dace.sdfg.graph import MultiConnectorEdge
+from dace.transformation.transformation import ExpandTransformation
+
+from dace_redist.distribution import Distribution
+from dace_redist.library_nodes.node import lies_on_gpu, simplified
+from dace_redist.library_nodes.redistribute import Redistribute
+from dace_redist.strategies import AUTO, STRATEGIES, check_places, find_strategy, host_strategies
+
+#: Placeholder for any size in a search for the code of a descriptor.
+ANY_SIZE = symbolic.symbol("__any_size")
+
+#: Implementation of the stock node in stock DaCe.
+_STOCK_IMPLEMENTATION = "MPI"
+
+
+# Nodes
+
+
+def node_of(stock: StockRedistribute, state: SDFGState, strategy: str) -> Redistribute:
+    """
+    Return this package's node for a stock node, without edges, labelled as the stock redistribution descriptor.
+
+    :raises ValueError: If the descriptors of the stock node cannot be expressed; names it.
+    """
+    made = Redistribute(label_of(stock, state), *distributions_of(stock, state), strategy=strategy)
+    made.debuginfo, made.instrument = copy.copy(stock.debuginfo), stock.instrument
+    return made
+
+
+def keeps_stock(node: StockRedistribute | Redistribute) -> bool:
+    """True if the program names DaCe's own implementation, or a foreign one, for a stock node."""
+    return node.implementation not in (None, AUTO.name, *STRATEGIES)
+
+
+def strategy_of(stock: StockRedistribute) -> str:
+    """Return the strategy that a program or DaCe's configuration names for a stock node, else ``"Auto"``."""
+    configured = str(Config.get("library", "comm", "default_implementation"))
+    wanted = stock.implementation or (configured if configured in host_strategies() else AUTO.name)
+    return wanted if wanted in STRATEGIES else AUTO.name
+
+
+def edges_of_descriptor(stock: StockRedistribute, state: SDFGState) -> list[MultiConnectorEdge[Any]]:
+    """Return the edges that order a stock node after the declaration of its redistribution descriptor."""
+    name = label_of(stock, state)
+    return [edge for edge in state.in_edges(stock) if edge.data.data == name]
+
+
+def _expanded(stock: StockRedistribute, state: SDFGState, sdfg: SDFG, name: str) -> nodes.CodeNode:
+    """
+    Return this package's node, to be expanded next, or DaCe's tasklet where an implementation that the node itself does
+    not name cannot redistribute its arrays.
+    """
+    try:
+        made = node_of(stock, state, strategy_of(stock) if name == AUTO.name else name)
+        check_places(find_strategy(made.strategy), *map(lies_on_gpu, stock.validate(sdfg, state)))
+    except ValueError:
+        if stock.implementation in STRATEGIES:
+            raise
+        return ExpandRedistribute.expansion(stock, state, sdfg)
+    for edge in edges_of_descriptor(stock, state):
+        state.remove_edge(edge)  # the stock code of the descriptor, which stays, runs when the program starts
+    return made
+
+
+def _register(name: str) -> None:
+    members = {
+        "__doc__": f"Expands stock DaCe's Redistribute by {name}.",
+        "__module__": __name__,
+        "environments": [MPI],
+        "expansion": staticmethod(lambda node, state, sdfg: _expanded(node, state, sdfg, name)),
+    }
+    made = type(f"ExpandStockRedistribute{name}", (ExpandTransformation,), members)
+    globals()[made.__name__] = library.register_expansion(StockRedistribute, name)(made)
+
+
+def _register_all() -> None:
+    """
+    Register the strategies on the stock node, and let DaCe's configuration choose between them.
+
+    The configured implementation holds for all nodes of DaCe's library; those that only redistribute by MPI keep it.
+    """
+    for name in (AUTO.name, *STRATEGIES):
+        _register(name)
+    hooked = "dace_redist.hook" in str(Config.get("call_hooks"))
+    StockRedistribute.default_implementation = AUTO.name if hooked else None
+    for node in comm._dace_library_nodes:
+        if node.default_implementation is None and node is not StockRedistribute:
+            stock = node.implementations[_STOCK_IMPLEMENTATION]
+            for name in (AUTO.name, *host_strategies()):
+                node.implementations.setdefault(name, stock)
+
+
+_register_all()
+
+
+# Descriptors
+
+
+def label_of(node: Redistribute | StockRedistribute, state: SDFGState) -> str:
+    """Return the label of a node; of a stock node the name of its descriptor, since all stock nodes share a label."""
+    if isinstance(node, Redistribute):
+        return str(node.label)
+    connected = [e.data.data for e in state.in_edges(node) if e.dst_conn == "_rdistrarray"]
+    return str(connected[0] if connected else node.redistr)  # renaming does not update the node's own property
+
+
+def distributions_of(stock: StockRedistribute, state: SDFGState) -> tuple[Distribution, Distribution]:
+    """Return source and target of a stock node; raise a ValueError if its descriptors cannot be expressed."""
+    name = label_of(stock, state)
+    redistribution = state.sdfg.arrays.get(name)
+    try:
+        if not isinstance(redistribution, RedistrArray):
+            raise ValueError("there is no descriptor of that name")
+        descriptors = StockDescriptors(state.sdfg)
+        for side in referenced(redistribution):
+            descriptors.content(side)
+        parts = [descriptors.subarrays[side] for side in (redistribution.array_a, redistribution.array_b)]
+        source, target = (_distribution_of(part, descriptors.process_grids) for part in parts)
+    except ValueError as error:
+        raise ValueError(f'Redistribute "{name}": {error}') from error
+    return source, target
+
+
+def _distribution_of(subarray: SubArray, grids: dict[str, ProcessGrid]) -> Distribution:
+    """
+    Return the distribution of a stock sub-array descriptor, over the ranks of the world.
+
+    Tensor axis i is cut into blocks of ``subshape[i]`` along grid axis ``correspondence[i]``. The axes that
+    a sub-grid drops are pinned to the coordinate of rank ``exact_grid`` if that is given, else they hold replicas.
+    """
+    if not subarray.pgrid or subarray.pgrid not in grids:
+        raise ValueError(f'Subarray "{subarray.name}" is on no process grid: it cannot be redistributed')
+    grid = grids[subarray.pgrid]
+    if not grid.is_subgrid:
+        return Distribution(subarray.shape, grid.shape, dims=subarray.correspondence, block=subarray.subshape)
+    parent = grids[grid.parent_grid]
+    if parent.is_subgrid:
+        raise ValueError(f'Subarray "{subarray.name}" is on the sub-grid of a sub-grid, which is not supported')
+    pins: list[Any] = [None] * len(parent.shape)
+    if grid.exact_grid is not None:
+        rest = symbolic.pystr_to_symbolic(str(grid.exact_grid))
+        for axis in reversed(range(len(pins))):
+            pins[axis] = None if grid.color[axis] else simplified(rest % parent.shape[axis])
+            rest = symbolic.int_floor(rest, parent.shape[axis])
+    kept = [axis for axis, keep in enumerate(grid.color) if keep]
+    dims = [kept[axis] for axis in subarray.correspondence]
+    return Distribution(subarray.shape, parent.shape, dims=dims, block=subarray.subshape, pins=pins)
+
+
+class StockDescriptors:
+    """
+    Descriptors of an SDFG by their original names.
+
+    Inlining an SDFG renames descriptors on name clashes and replaces their symbols. It changes neither the references
+    between descriptors nor the stock code generated from them.
+
+    :param sdfg: The SDFG.
+    """
+
+    def __init__(self, sdfg: SDFG) -> None:
+        self._all = [d for d in sdfg.arrays.values() if isinstance(d, DistributedDescriptor)]
+
+    @property
+    def subarrays(self) -> dict[str, SubArray]:
+        """Sub-arrays by name."""
+        return {d.name: d for d in self._all if isinstance(d, SubArray)}
+
+    @property
+    def process_grids(self) -> dict[str, ProcessGrid]:
+        """Process grids by name."""
+        return {d.name: d for d in self._all if isinstance(d, ProcessGrid)}
+
+    def content(self, name: str) -> tuple[Any, ...]:
+        """
+        Return the contents of the descriptor of this name, including the descriptors it refers to.
+
+        :raises ValueError: If it is missing, or if inlining left several different ones of that name.
+        """
+        contents = set()
+        parts = ("shape", "subshape", "color", "exact_grid", "correspondence")
+        for descriptor in (d for d in self._all if d.name == name):
+            own = (str(getattr(descriptor, part, None)) for part in parts)
+            contents.add((*own, *(self.content(other) for other in referenced(descriptor))))
+        if not contents:
+            raise ValueError(f'there is no descriptor "{name}"')
+        if len(contents) > 1:
+            raise ValueError(
+                f'inlining left different descriptors that are all called "{name}"; replace the stock nodes before '
+                "simplifying: to_sdfg(simplify=False), then lower_all or set_strategy, then simplify()"
+            )
+        return contents.pop()
+
+    def with_any_sizes(self) -> StockDescriptors:
+        """Return the descriptors with placeholders for sizes, to find code generated before symbols were replaced."""
+        other = copy.copy(self)
+        other._all = [with_any_sizes(descriptor) for descriptor in self._all]
+        return other
+
+
+def with_any_sizes(descriptor: DistributedDescriptor) -> DistributedDescriptor:
+    """Return a copy of a descriptor with placeholders for sizes."""
+    changed = copy.copy(descriptor)
+    changed.shape = [ANY_SIZE] * len(descriptor.shape)
+    if isinstance(changed, SubArray):
+        changed.subshape = [ANY_SIZE] * len(descriptor.subshape)
+    if isinstance(changed, ProcessGrid) and descriptor.exact_grid is not None:
+        changed.exact_grid = ANY_SIZE
+    return changed
+
+
+def referenced(descriptor: DistributedDescriptor) -> list[str]:
+    """Return the names of the descriptors that a descriptor refers to."""
+    names = (getattr(descriptor, part, None) for part in ("array_a", "array_b", "pgrid", "parent_grid"))
+    return [name for name in names if name]

@@ -1,0 +1,123 @@
+"""Strategies as implementations of DaCe's own nodes: named by the node, or by DaCe's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import dace
+import pytest
+from dace.config import set_temporary
+from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
+from sdfgs import OURS, redistributions
+from stock_programs import parse
+
+import dace_redist
+from dace_redist.transformations import lower_all
+
+DEFAULT = ("library", "comm", "default_implementation")
+
+
+@dace.program
+def broadcast(A: dace.float64[4]):
+    dace.comm.Bcast(A)
+
+
+@pytest.fixture
+def sdfg() -> dace.SDFG:
+    return parse("plain")
+
+
+def stock_nodes(sdfg: dace.SDFG) -> list[Any]:
+    return [node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, StockRedistribute)]
+
+
+def codes(sdfg: dace.SDFG) -> Iterator[str]:
+    """Return the code of the tasklets that communicate."""
+    sdfg.expand_library_nodes()
+    for node, _ in sdfg.all_nodes_recursive():
+        if isinstance(node, dace.nodes.Tasklet):
+            code = node.code_init.as_string + node.code.as_string
+            if "dace_redist" in code or "MPI_" in code:
+                yield code
+
+
+def is_ours(codes: Iterator[str], strategy: str) -> bool:
+    (code,) = codes
+    return f'"{strategy}")' in code and "dace_redist::program::redistribute" in code
+
+
+def is_stock(codes: Iterator[str]) -> bool:
+    (code,) = codes
+    return "MPI_Isend" in code and "dace_redist" not in code
+
+
+@pytest.mark.parametrize("strategy", OURS)
+def test_a_node_names_its_strategy(sdfg: dace.SDFG, strategy: str):
+    (node,) = stock_nodes(sdfg)
+    node.implementation = strategy
+    assert is_ours(codes(sdfg), strategy)
+
+
+@pytest.mark.parametrize("strategy", OURS)
+def test_the_configuration_names_the_strategy(sdfg: dace.SDFG, strategy: str):
+    with set_temporary(*DEFAULT, value=strategy):
+        assert is_ours(codes(sdfg), strategy)
+
+
+def test_by_default_the_node_is_stock(sdfg: dace.SDFG):
+    assert is_stock(codes(sdfg))
+
+
+def test_with_the_hook_the_default_is_the_configured_strategy_or_ours(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(StockRedistribute, "default_implementation", "Auto")
+    for configured, expected in (("MPI", "Hierarchical"), ("Pack", "Pack")):
+        with set_temporary(*DEFAULT, value=configured):
+            assert is_ours(codes(parse("plain")), expected)
+
+
+def test_nodes_without_the_configured_strategy_keep_mpi():
+    sdfg = broadcast.to_sdfg()
+    with set_temporary(*DEFAULT, value="Pipelined"):
+        (code,) = codes(sdfg)
+    assert "MPI_Bcast" in code
+
+
+def test_nccl_is_for_arrays_on_gpus(sdfg: dace.SDFG):
+    (node,) = stock_nodes(sdfg)
+    node.implementation = "NCCL"
+    with pytest.raises(ValueError, match="NCCL"):
+        sdfg.expand_library_nodes()
+    with set_temporary(*DEFAULT, value="NCCL"):
+        assert is_stock(codes(parse("plain")))
+
+
+def remove_grid(sdfg: dace.SDFG) -> None:
+    for part in sdfg.subarrays.values():
+        part.pgrid = None
+
+
+def test_a_descriptor_that_cannot_be_expressed():
+    sdfg = parse("plain")
+    (node,) = stock_nodes(sdfg)
+    node.implementation = "Pack"
+    remove_grid(sdfg)
+    with pytest.raises(ValueError, match='Subarray ".*" is on no process grid'):
+        sdfg.expand_library_nodes()
+
+
+def test_replacing_a_node_keeps_its_strategy(sdfg: dace.SDFG):
+    (node,) = stock_nodes(sdfg)
+    node.implementation = "RMA"
+    (ours,) = lower_all(sdfg)
+    assert ours.strategy == "RMA"
+    with set_temporary(*DEFAULT, value="Pack"):
+        assert [node.strategy for node in lower_all(parse("plain"))] == ["Pack"]
+
+
+def test_optimize_leaves_a_node_that_names_mpi(sdfg: dace.SDFG):
+    (node,) = stock_nodes(sdfg)
+    node.implementation = "MPI"
+    dace_redist.optimize(sdfg)
+    assert stock_nodes(sdfg) == [node] and not redistributions(sdfg)
+    assert is_stock(codes(sdfg))

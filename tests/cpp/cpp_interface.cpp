@@ -1,0 +1,137 @@
+// The C++ interface: random matrices between random grids, conversions, requests, errors. Prints "0 failures" on rank
+// 0.
+#include <array>
+#include <dace_redist.hpp>
+#include <iostream>
+#include <random>
+
+namespace {
+
+int failures = 0, rank = 0, size = 0;
+
+void expect(bool right, const std::string& what) {
+  if (right) return;
+  ++failures;
+  std::cerr << "rank " << rank << ": " << what << '\n';
+}
+
+/// Expects an error whose text has a part, and returns its status.
+template <class Call>
+int status_of(const char* part, Call call) {
+  try {
+    call();
+  } catch (const dr::Error& error) {
+    expect(std::string(error.what()).find(part) != std::string::npos, error.what());
+    return error.status;
+  }
+  expect(false, std::string("no error with ") + part);
+  return DR_SUCCESS;
+}
+
+using Matrix = std::array<std::int64_t, 2>;
+
+/// First index of a rank's part, and its extents, of balanced blocks: the oracle.
+void part_of(const Matrix& shape, const Matrix& grid, Matrix& first, Matrix& extents) {
+  const Matrix at = {rank / grid[1], rank % grid[1]};
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::int64_t least = shape[i] / grid[i], more = shape[i] % grid[i];
+    extents[i] = at[i] >= grid[i] ? 0 : least + (at[i] < more);
+    first[i] = at[i] * least + std::min(at[i], more);
+  }
+  if (extents[0] * extents[1] == 0) extents = {0, 0};
+}
+
+template <class Source, class Target>
+void move(std::mt19937& random, bool transposed, bool starts) {
+  const auto draw = [&random](int from, int to) { return from + static_cast<int>(random() % (to - from + 1)); };
+  const Matrix shape = {draw(1, 40), draw(1, 40)}, grid = {draw(1, size), 1}, other = {1, draw(1, size)};
+  const Matrix wanted = transposed ? Matrix{shape[1], shape[0]} : shape;
+  const dr::Distribution from({shape[0], shape[1]}, {grid[0], grid[1]}),
+      to({wanted[0], wanted[1]}, {other[0], other[1]});
+  Matrix first, extents;
+  part_of(shape, grid, first, extents);
+  std::vector<Source> a(static_cast<std::size_t>(from.local_count(rank)));
+  dr::Memory<Target> b(static_cast<std::size_t>(to.local_count(rank)));
+  expect(a.size() == static_cast<std::size_t>(extents[0] * extents[1]), "count of the source");
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(i);
+    a[i] = static_cast<Source>((first[0] + at / extents[1]) * shape[1] + first[1] + at % extents[1]);
+  }
+  dr_problem problem = dr::Plan<Source, Target>::problem(from, to);
+  const int axes[] = {1, 0};
+  if (transposed) problem.axes = axes;
+  problem.operation.alpha[0] = 2;
+  problem.strategy = random() % 2 ? "Pack" : "Hierarchical";
+  dr::Plan<Source, Target> made(problem, MPI_COMM_WORLD), plan = std::move(made);
+  if (starts) {
+    dr::Request request = plan.start(a, b);
+    while (!request.test()) continue;
+    request.wait();
+  } else {
+    plan.execute(a, b);
+  }
+  part_of(wanted, other, first, extents);
+  bool right = b.size() == static_cast<std::size_t>(extents[0] * extents[1]);
+  for (std::size_t i = 0; right && i < b.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(i);
+    const std::int64_t row = first[0] + at / extents[1], column = first[1] + at % extents[1];
+    right = b[i] == static_cast<Target>(2 * (transposed ? column * shape[1] + row : row * shape[1] + column));
+  }
+  expect(right, "result");
+}
+
+void misuse() {
+  const dr::Distribution rows({8, 6}, {size, 1}), columns({8, 6}, {1, size}), other({9, 6}, {1, size});
+  dr::Plan<double> plan(rows, columns, MPI_COMM_WORLD);
+  std::vector<double> a(static_cast<std::size_t>(rows.local_count(rank))), b(a.size() + 100);
+  expect(status_of("target must have", [&] { plan.execute(a, b); }) == DR_ERROR_ARGUMENT, "size of the target");
+  expect(status_of("axes must have 2", [] { dr::Distribution({4, 4}, {2}, {0}); }) == DR_ERROR_ARGUMENT, "axes");
+  expect(status_of("grid[0]", [] { dr::Distribution({4, 4}, {-2, 2}); }) == DR_ERROR_ARGUMENT, "grid");
+  expect(status_of("shape", [&] { dr::Plan<double>(rows, other, MPI_COMM_WORLD); }) == DR_ERROR_PLAN, "shapes");
+  dr_problem problem = dr::Plan<double>::problem(rows, columns);
+  if (rank == size - 1) problem.strategy = "Fastest";  // an error on every rank
+  expect(status_of("", [&] { dr::Plan<double>(problem, MPI_COMM_WORLD); }) == DR_ERROR_PLAN, "strategy");
+}
+
+void padded() {
+  const dr::Distribution rows({8, 6}, {size, 1}), columns({8, 6}, {1, size});
+  const dr::Extents mine = rows.local_shape(rank), theirs = columns.local_shape(rank);
+  const std::int64_t strides[] = {8, 1};
+  dr_problem problem = dr::Plan<int>::problem(rows, columns);
+  problem.source_shape = mine.data(), problem.source_strides = strides;
+  dr::Plan<int> plan(problem, MPI_COMM_WORLD);
+  std::vector<int> a(static_cast<std::size_t>(8 * mine[0]), rank + 1);
+  std::vector<int> b(static_cast<std::size_t>(columns.local_count(rank)));
+  plan.execute(a, b);
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    int owner = 0;
+    for (std::int64_t row = static_cast<std::int64_t>(i) / theirs[1]; row >= 0; ++owner)
+      row -= 8 / size + (owner < 8 % size);
+    expect(b[i] == owner, "padded source");
+  }
+}
+
+struct Particle {
+  char name[3];
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  static_assert(dr::type_of<long long>() == DR_INT64 && dr::type_of<unsigned char>() == DR_UINT8);
+  static_assert(dr::type_of<Particle>() == DR_OPAQUE && dr::type_of<std::complex<float>>() == DR_COMPLEX64);
+  std::mt19937 random(7);
+  for (int i = 0; i < 40; ++i) {
+    move<double, double>(random, i % 2, i % 3 == 0);
+    move<float, double>(random, i % 2, i % 3 == 1);
+    move<int, std::int64_t>(random, i % 2, i % 3 == 2);
+  }
+  misuse();
+  padded();
+  MPI_Allreduce(MPI_IN_PLACE, &failures, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  if (rank == 0) std::cout << failures << " failures\n";
+  return MPI_Finalize();
+}

@@ -1,0 +1,217 @@
+! The Fortran module: matrices, permuted, in part, computed with, strided, started; errors. Prints "0 failures".
+program fortran_interface
+  use dace_redist
+  use mpi_f08
+  implicit none
+  integer, parameter :: long = c_int64_t
+  integer :: rank, ranks, failures = 0
+
+  call MPI_Init()
+  call MPI_Comm_rank(MPI_COMM_WORLD, rank)
+  call MPI_Comm_size(MPI_COMM_WORLD, ranks)
+  call columns_to_rows()
+  call transposed()
+  call region_of_conjugates()
+  call partial_sums()
+  call blocks_of_ranks()
+  call errors()
+  call MPI_Allreduce(MPI_IN_PLACE, failures, 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD)
+  if (rank == 0) print '(i0, a)', failures, ' failures'
+  call MPI_Finalize()
+
+contains
+
+  subroutine expect(right, what)
+    logical, intent(in) :: right
+    character(*), intent(in) :: what
+    if (right) return
+    failures = failures + 1
+    print '(a, i0, 2a)', 'rank ', rank, ': ', what
+  end subroutine
+
+  !> First index minus 1 of a part of balanced blocks: the oracle.
+  integer(long) function before(extent, part)
+    integer(long), intent(in) :: extent
+    integer, intent(in) :: part
+    before = part * (extent / ranks) + min(int(part, long), mod(extent, int(ranks, long)))
+  end function
+
+  subroutine split(shape, axis, distribution, mine)
+    integer(long), intent(in) :: shape(2)
+    integer, intent(in) :: axis
+    type(c_ptr), intent(out) :: distribution
+    integer(long), intent(out) :: mine(2)
+    integer :: axes(2)
+    axes = DR_NOT_SPLIT
+    axes(axis) = 1
+    call dr_check(dr_distribution_create_blocks(shape, [int(ranks, long)], distribution, axes=axes))
+    call dr_check(dr_distribution_local_shape(distribution, rank, mine))
+    call expect(mine(axis) == before(shape(axis), rank + 1) - before(shape(axis), rank), 'local shape')
+  end subroutine
+
+  subroutine free(source, target, plan)
+    type(c_ptr), intent(in out) :: source, target, plan
+    call dr_check(dr_plan_free(plan))
+    call dr_check(dr_distribution_free(source))
+    call dr_check(dr_distribution_free(target))
+    call expect(.not. (c_associated(plan) .or. c_associated(source)), 'handles are null')
+  end subroutine
+
+  !> Element (i, j) is 100 i + j; the source is every other row of an array, the transfer is executed and started.
+  subroutine columns_to_rows()
+    integer(long), parameter :: shape(2) = [13, 11]
+    integer(long) :: mine(2), theirs(2), i, j
+    type(c_ptr) :: columns, rows, plan, request
+    type(dr_options) :: options
+    real(c_double), allocatable, asynchronous :: a(:, :), b(:, :)
+    real(c_double), allocatable :: wide(:, :), expected(:, :)
+    integer(c_int) :: done
+    call split(shape, 2, columns, mine)
+    call split(shape, 1, rows, theirs)
+    call dr_check(dr_options_init(options))
+    options%chunk_bytes = 64
+    call dr_check(dr_plan_create(columns, rows, MPI_COMM_WORLD, plan, type=DR_FLOAT64, strategy='Pipelined', &
+                                 options=options))
+    allocate (a(mine(1), mine(2)), wide(2 * mine(1), mine(2)), b(theirs(1), theirs(2)))
+    a = reshape([((100.0d0 * i + (before(shape(2), rank) + j), i=1, mine(1)), j=1, mine(2))], mine)
+    wide = -1
+    wide(::2, :) = a
+    expected = reshape([((100.0d0 * (before(shape(1), rank) + i) + j, i=1, theirs(1)), j=1, theirs(2))], theirs)
+    b = 0
+    call dr_check(dr_plan_execute(plan, wide(::2, :), b))
+    call expect(all(abs(b - expected) < 1d-12), 'columns to rows')
+    b = 0
+    call dr_check(dr_plan_start(plan, a, b, DR_PROGRESS_CALLS, request))
+    done = 0
+    do while (done == 0)
+      call dr_check(dr_request_test(request, done))
+    end do
+    call dr_check(dr_request_wait(request))
+    call expect(all(abs(b - expected) < 1d-12), 'started')
+    call free(columns, rows, plan)
+  end subroutine
+
+  !> Target axis 1 is source axis 2; converted from 4 to 8 bytes, and doubled.
+  subroutine transposed()
+    integer(long), parameter :: shape(2) = [7, 9]
+    integer(long) :: mine(2), theirs(2), i, j
+    type(c_ptr) :: source, target, plan
+    integer(c_int32_t), allocatable :: a(:, :)
+    integer(c_int64_t), allocatable :: b(:, :)
+    call split(shape, 1, source, mine)
+    call split(shape(2:1:-1), 1, target, theirs)
+    call dr_check(dr_plan_create(source, target, MPI_COMM_WORLD, plan, type=DR_INT32, target_type=DR_INT64, &
+                                 axes=[2, 1], alpha=(2.0d0, 0.0d0)))
+    a = reshape([((int(100 * (before(shape(1), rank) + i) + j), i=1, mine(1)), j=1, mine(2))], mine)
+    allocate (b(theirs(1), theirs(2)))
+    call dr_check(dr_plan_execute(plan, a, b))
+    do j = 1, theirs(2)
+      do i = 1, theirs(1)
+        call expect(b(i, j) == 2 * (100 * j + before(shape(2), rank) + i), 'transposed')
+      end do
+    end do
+    call free(source, target, plan)
+  end subroutine
+
+  !> Rows 2 to 4, columns 3 to 8 of the source to rows 1 to 3, columns 2 to 7 of the target, added to what it holds.
+  subroutine region_of_conjugates()
+    integer(long), parameter :: shape(2) = [5, 8], region(2, 3) = reshape([integer(long) :: 2, 3, 1, 2, 3, 6], [2, 3])
+    integer(long) :: mine(2), theirs(2), i, j, column
+    type(c_ptr) :: source, target, plan
+    complex(c_double), allocatable :: a(:, :), b(:, :)
+    complex(c_double) :: wanted
+    call split(shape, 2, source, mine)
+    call split(shape, 2, target, theirs)
+    call dr_check(dr_plan_create(source, target, MPI_COMM_WORLD, plan, type=DR_COMPLEX128, region=region, &
+                                 beta=(0.0d0, 1.0d0), conjugate=.true.))
+    a = reshape([((cmplx(i, before(shape(2), rank) + j, c_double), i=1, mine(1)), j=1, mine(2))], mine)
+    allocate (b(theirs(1), theirs(2)), source=(1.0d0, 2.0d0))
+    call dr_check(dr_plan_execute(plan, a, b))
+    do j = 1, theirs(2)
+      do i = 1, theirs(1)
+        column = before(shape(2), rank) + j
+        wanted = (1.0d0, 2.0d0)
+        if (i <= 3 .and. column >= 2 .and. column <= 7) &
+          wanted = cmplx(i + 1, -(column + 1), c_double) + (0.0d0, 1.0d0) * wanted
+        call expect(abs(b(i, j) - wanted) < 1d-12, 'region')
+      end do
+    end do
+    call free(source, target, plan)
+  end subroutine
+
+  !> Every rank holds a partial sum of the vector.
+  subroutine partial_sums()
+    type(c_ptr) :: source, target, plan
+    integer(long) :: theirs(1), i, everyone(1)
+    real(c_float) :: a(10)
+    real(c_float), allocatable :: b(:)
+    everyone = ranks
+    call dr_check(dr_distribution_create_blocks([10_long], everyone, source, axes=[DR_NOT_SPLIT]))
+    call dr_check(dr_distribution_create_blocks([10_long], everyone, target))
+    call dr_check(dr_distribution_local_shape(target, rank, theirs))
+    call dr_check(dr_plan_create(source, target, MPI_COMM_WORLD, plan, type=DR_FLOAT32, op=DR_SUM))
+    a = [(real(i * (rank + 1)), i=1, 10)]
+    allocate (b(theirs(1)))
+    call dr_check(dr_plan_execute(plan, a, b))
+    do i = 1, theirs(1)
+      call expect(nint(b(i)) == (before(10_long, rank) + i) * ranks * (ranks + 1) / 2, 'partial sums')
+    end do
+    call free(source, target, plan)
+  end subroutine
+
+  !> Blocks of 2 x 1 elements of 3 bytes, block-cyclic, on ranks in reverse order.
+  subroutine blocks_of_ranks()
+    integer(long), parameter :: shape(2) = [9, 4]
+    integer(long) :: mine(2), i
+    type(c_ptr) :: source, target, plan
+    character(3), allocatable :: a(:, :), b(:, :)
+    call dr_check(dr_distribution_create_blocks(shape, [int(ranks, long), 1_long], source, block=[2_long, 1_long], &
+                                                ranks=[(i, i=ranks - 1, 0, -1)]))
+    call dr_check(dr_distribution_create_blocks(shape, [1_long], target))
+    call dr_check(dr_distribution_local_shape(source, rank, mine))
+    allocate (a(mine(1), mine(2)))
+    a = '---'
+    do i = 1, mine(1)
+      a(i, :) = number(ranks - 1 - rank + ranks * ((i - 1) / 2)) ! of the block
+    end do
+    allocate (b(9, 4))
+    b = '   '
+    call dr_check(dr_plan_create(source, target, MPI_COMM_WORLD, plan, element_bytes=3))
+    call dr_check(dr_plan_execute(plan, a, b))
+    do i = 1, 9
+      if (rank == 0) call expect(all(b(i, :) == number((i - 1) / 2)), 'block-cyclic')
+    end do
+    if (rank > 0) call expect(all(b == '   '), 'a rank without a part')
+    call free(source, target, plan)
+  end subroutine
+
+  function number(n) result(text)
+    integer(long), intent(in) :: n
+    character(3) :: text
+    write (text, '(i3)') n
+  end function
+
+  !> Errors on every rank, of one rank too, with texts.
+  subroutine errors()
+    type(c_ptr) :: rows, longer, plan
+    integer(long) :: mine(2)
+    integer(c_int) :: code
+    character(12) :: strategy
+    call split([8_long, 6_long], 1, rows, mine)
+    call split([9_long, 6_long], 1, longer, mine)
+    code = dr_plan_create(rows, longer, MPI_COMM_WORLD, plan, type=DR_FLOAT64)
+    call expect(code == 2 .and. index(dr_error(), 'shape') > 0, dr_error())
+    strategy = 'Hierarchical'
+    if (rank == ranks - 1) strategy = 'Fastest'
+    code = dr_plan_create(rows, rows, MPI_COMM_WORLD, plan, type=DR_FLOAT64, strategy=strategy)
+    call expect(code == 2 .and. index(dr_error(), 'Fastest') > 0, dr_error())
+    code = dr_plan_create(rows, rows, MPI_COMM_WORLD, plan, type=99)
+    call expect(code == 2, 'type: '//dr_error())
+    code = dr_plan_create(rows, rows, MPI_COMM_WORLD, plan)
+    call expect(code == 2 .and. index(dr_error(), 'byte') > 0, dr_error())
+    code = dr_plan_free(rows)
+    call expect(code == 1, 'a distribution is no plan')
+    call dr_check(dr_distribution_free(rows))
+    call dr_check(dr_distribution_free(longer))
+  end subroutine
+end program

@@ -1,0 +1,87 @@
+"""
+DaCe programs that know nothing of dace-redist, on 4 ranks, with the hook: run by test_hook.py.
+
+Each compares its result with the whole array's part. The argument selects how programs are compiled.
+"""
+
+import sys
+from pathlib import Path
+
+import dace
+import numpy as np
+from dace.sdfg.utils import distributed_compile
+from mpi4py import MPI
+
+COMM = MPI.COMM_WORLD
+WHOLE = np.arange(64.0).reshape(8, 8)
+P = dace.symbol("P")
+
+
+@dace.program(distributed_compilation=True)
+def there_and_on(A: dace.float64[4, 4]):
+    square, rows, columns = dace.comm.Cart_create([2, 2]), dace.comm.Cart_create([4, 1]), dace.comm.Cart_create([1, 4])
+    B = np.empty_like(A, shape=(2, 8))
+    C = np.empty_like(A, shape=(8, 2))
+    in_square = dace.comm.Subarray((8, 8), A, process_grid=square)
+    in_rows = dace.comm.Subarray((8, 8), B, process_grid=rows)
+    in_columns = dace.comm.Subarray((8, 8), C, process_grid=columns)
+    first = dace.comm.Redistribute(A, in_square, B, in_rows)  # noqa: F841 (names the descriptor)
+    second = dace.comm.Redistribute(B, in_rows, C, in_columns)  # noqa: F841
+    return C
+
+
+@dace.program(distributed_compilation=True)
+def with_symbols(A: dace.float64[4, 8 // P * 2]):
+    square, columns = dace.comm.Cart_create([2, P // 2]), dace.comm.Cart_create([1, P])
+    C = np.empty_like(A, shape=(8, 8 // P))
+    in_square = dace.comm.Subarray((8, 8), A, process_grid=square)
+    in_columns = dace.comm.Subarray((8, 8), C, process_grid=columns)
+    move = dace.comm.Redistribute(A, in_square, C, in_columns)  # noqa: F841
+    return C
+
+
+@dace.program(distributed_compilation=True)
+def without_redistribution(A: dace.float64[4, 4]):
+    return A + 1
+
+
+def compiled_by_rank_0(program):
+    sdfg = program.to_sdfg() if COMM.rank == 0 else None
+    return distributed_compile(sdfg, COMM)
+
+
+def compiled_by_all(program):
+    return distributed_compile(program.to_sdfg(), COMM)
+
+
+def compiled_alone(program):
+    """Return a program that each rank compiles, in its own folder: no hook is called."""
+    return program.to_sdfg().compile()
+
+
+HOW = {
+    "called": lambda program: program,
+    "rank 0": compiled_by_rank_0,
+    "all": compiled_by_all,
+    "alone": compiled_alone,
+}
+
+
+def main(how: str) -> None:
+    i, j = divmod(COMM.rank, 2)
+    A = WHOLE[4 * i : 4 * i + 4, 4 * j : 4 * j + 4].copy()
+    expected = WHOLE[:, 2 * COMM.rank : 2 * COMM.rank + 2]
+    for program, symbols in ((there_and_on, {}), (with_symbols, {"P": 4})):
+        made = HOW[how](program)
+        for _ in range(2):
+            assert np.array_equal(made(A=A, **symbols), expected), program.name
+    assert np.array_equal(HOW[how](without_redistribution)(A=A), A + 1)
+    COMM.Barrier()
+    code = "".join(path.read_text() for path in Path().rglob("src/cpu/*.cpp"))
+    if COMM.rank == 0:
+        plans = code.count("new dace_redist::program::Plan")
+        print("redistributions by MPI:", code.count("MPI_Isend"), "plans:", plans)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,40 @@
+"""``DACE_call_hooks=dace_redist.hook``: programs that do not name this package redistribute by it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from builds import BUILD_TYPE
+from launching import launch
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = [pytest.mark.compile, pytest.mark.dace]
+
+FUSED = "there_and_on: 2 redistributions: 2 replaced, 1 fused or removed, 1 by Hierarchical"
+REPLACED = "with_symbols: 1 redistribution: 1 replaced, 1 by Hierarchical"
+
+
+def printed(how: str, folder: Path, **environment: str) -> list[str]:
+    variables = {"DACE_call_hooks": "dace_redist.hook", "DACE_compiler_build_type": BUILD_TYPE} | environment
+    variables["DACE_REDIST_RECORD"] = str(folder / "record.json")
+    command = [sys.executable, str(ROOT / "tests" / "hooked_programs.py"), how]
+    code, output = launch(4, command, 240, environment=variables, cwd=folder)
+    assert code == 0, output
+    return [line for line in output.splitlines() if line.startswith(("dace-redist: ", "redistributions by MPI"))]
+
+
+@pytest.mark.parametrize("how", ["called", "rank 0", "all"])
+def test_a_program_is_optimized_before_it_is_compiled(how: str, tmp_path: Path):
+    reports = [f"dace-redist: {line}" for line in (FUSED, REPLACED)]
+    assert printed(how, tmp_path) == [*reports, "redistributions by MPI: 0 plans: 2"]
+
+
+def test_a_program_compiled_without_a_call_redistributes_by_the_default_strategy(tmp_path: Path):
+    assert printed("alone", tmp_path)[-1] == "redistributions by MPI: 0 plans: 12"  # 3 per rank
+
+
+def test_without_the_hook_the_program_is_stock(tmp_path: Path):
+    assert printed("rank 0", tmp_path, DACE_call_hooks="") == ["redistributions by MPI: 3 plans: 0"]

@@ -1,0 +1,88 @@
+"""A plan called in a ``@dace.program``, compared with the plan itself and with the whole tensor."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+from builds import built
+
+import dace_redist
+from dace_redist import Distribution
+
+pytestmark = [pytest.mark.compile, pytest.mark.dace]
+
+SHAPE = (12, 10)
+ROWS, COLUMNS = Distribution(SHAPE, (2, 1)), Distribution((10, 12), (2, 1))
+
+
+def sdfg_of_calls(turned: Any, added: Any) -> Any:
+    import dace
+
+    size = dace.symbol("size")
+
+    @dace.program
+    def calls(A: dace.float32[6, 10], B: dace.float64[size, 12]):
+        added(A, B)
+        C = turned(A)
+        return C + 1
+
+    return calls.to_sdfg()
+
+
+@pytest.mark.mpi(ranks=[2], timeout=240)
+def test_options_types_and_new_arrays(comm: Any) -> None:
+    """``alpha * A + beta * B`` into an array that is larger than the part, and a new array; over the world."""
+    how: dict[str, Any] = {"axes": (1, 0), "target_dtype": "float64"}
+    turned = dace_redist.plan(ROWS, COLUMNS, "float32", strategy="Pack", threads=2, **how)
+    added = dace_redist.plan(ROWS, COLUMNS, "float32", alpha=2, beta=3, **how)
+    program = built(comm, "plans_in_a_program", functools.partial(sdfg_of_calls, turned, added))
+    whole = np.arange(120, dtype=np.float32).reshape(SHAPE)
+    B = np.ones((9, 12))
+    for times in (1, 2):
+        result = program(A=ROWS.local(whole, comm.rank), B=B, size=9)
+        assert np.array_equal(result, COLUMNS.local(whole.T.copy(), comm.rank) + 1)
+        expected = np.ones((9, 12))
+        for _ in range(times):
+            expected[:5] = 2 * COLUMNS.local(whole.T.copy(), comm.rank) + 3 * expected[:5]
+        assert np.array_equal(B, expected)
+
+
+@pytest.mark.mpi(ranks=[3], timeout=240)
+def test_a_plan_of_some_ranks(comm: Any) -> None:
+    """The communicator goes to the program as an argument that DaCe fills in: its handle differs between ranks."""
+    import dace
+
+    some = comm.Split(0 if comm.rank < 2 else 1)
+    if comm.rank < 2:
+        moved = dace_redist.plan(ROWS, COLUMNS, "int32", comm=some, axes=(1, 0))
+
+        @dace.program  # compiled by each rank, in its own folder
+        def called_by_some(A: dace.int32[6, 10]):
+            return moved(A)
+
+        for whole in (np.arange(120, dtype=np.int32).reshape(SHAPE), np.ones(SHAPE, np.int32)):
+            result = called_by_some(A=ROWS.local(whole, some.rank))
+            assert np.array_equal(result, COLUMNS.local(whole.T.copy(), some.rank))
+    some.Free()
+
+
+@pytest.mark.mpi(ranks=[1])
+def test_bad_arguments(comm: Any) -> None:
+    import dace
+
+    one = Distribution((4, 4), (1,))
+    plan, several = dace_redist.plan(one, one, "float64"), dace_redist.plan([one, one], [one, one], "float64")
+    given, other = dace.float64[4, 4], dace.float32[4, 4]
+    with pytest.raises(TypeError, match="out must be an array of float64, got .*float32"):
+        plan.__sdfg__(given, other)
+    with pytest.raises(TypeError, match="several tensors cannot be called in a DaCe program"):
+        several.__sdfg__(given)
+    part = dace_redist.plan(one, one, "float64", region=((0, 0), (1, 1), (2, 2)))
+    with pytest.raises(ValueError, match="region leaves a part of the target as it is"):
+        part.__sdfg__(given)
+    scaled = dace_redist.plan(one, one, "complex128", alpha=2j)
+    with pytest.raises(TypeError, match="alpha must be real in a DaCe program"):
+        scaled.__sdfg__(dace.complex128[4, 4])
