@@ -95,7 +95,7 @@ class Distribution {
   const dr_distribution* get() const { return handle_.get(); }
   int64_t local_count(int rank) const { return result_of<int64_t>(dr_distribution_local_count, get(), rank); }
   Extents local_shape(int rank) const {
-    Extents shape(static_cast<std::size_t>(result_of<int>(dr_distribution_local_ndim, get())));
+    Extents shape(static_cast<std::size_t>(result_of<int>(dr_distribution_local_ndim, get(), rank)));
     check(dr_distribution_local_shape(get(), rank, shape.data()));
     return shape;
   }
