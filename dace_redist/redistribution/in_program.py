@@ -42,6 +42,16 @@ class CallableInProgram:
 
         return {} if self._comm == MPI.COMM_WORLD else {COMMUNICATOR: self._communicator}
 
+    def closure_resolver(self, constant_args: Any, given_args: Any, parent_closure: Any = None) -> Any:
+        """Return the arrays of :meth:`__sdfg_closure__` with their descriptors, for the program that calls the plan."""
+        from dace.data import create_datadescriptor
+        from dace.frontend.python.common import SDFGClosure
+
+        closure = SDFGClosure()
+        for name, value in self.__sdfg_closure__().items():
+            closure.closure_arrays[name] = (name, create_datadescriptor(value), lambda value=value: value, False)
+        return closure
+
     @functools.cached_property
     def _communicator(self) -> np.ndarray:
         return np.array([self._handle])  # no constant of the program: its value differs between ranks

@@ -111,6 +111,27 @@ void padded() {
   }
 }
 
+/// Rank r holds r + 1 rows; the element is the row.
+void lengths() {
+  dr::Extents block = {DR_BLOCK_LENGTHS, DR_BLOCK_CEIL};
+  for (int other = 0; other < size; ++other) block.push_back(other + 1);
+  const std::int64_t rows = size * (size + 1) / 2;
+  const dr::Distribution uneven({rows, 3}, {size, 1}, {}, block), all({rows, 3}, {1, 1});
+  std::vector<double> a(static_cast<std::size_t>(uneven.local_count(rank)), rank);
+  std::vector<double> b(static_cast<std::size_t>(all.local_count(rank)));
+  dr::Plan<double>(uneven, all, MPI_COMM_WORLD).execute(a, b);
+  expect(a.size() == static_cast<std::size_t>(3 * (rank + 1)), "length of a part");
+  std::size_t at = 0;
+  for (int owner = 0; owner < size && !b.empty(); ++owner)
+    for (int i = 0; i < 3 * (owner + 1); ++i) expect(b[at++] == owner, "lengths of parts");
+  block.pop_back();
+  expect(status_of("block must have",
+                   [&] {
+                     dr::Distribution({rows, 3}, {size, 1}, {}, block);
+                   }) == DR_ERROR_ARGUMENT,
+         "too few lengths");
+}
+
 struct Particle {
   char name[3];
 };
@@ -131,6 +152,7 @@ int main(int argc, char** argv) {
   }
   misuse();
   padded();
+  lengths();
   MPI_Allreduce(MPI_IN_PLACE, &failures, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   if (rank == 0) std::cout << failures << " failures\n";
   return MPI_Finalize();

@@ -120,7 +120,8 @@ contains
     blocks = DR_BLOCK_BALANCED
     rank_list = c_null_ptr
     if (present(axes)) split = axes
-    if (present(block)) blocks = block
+    if (present(block)) blocks = max(block, -3_long) ! -2, lengths of parts, is not for this function:
+    where (blocks == -2) blocks = -3 ! the library refuses it
     if (present(ranks)) rank_list = c_loc(ranks)
     code = c_blocks(ndim, shape(ndim:1:-1), size(grid), grid, split(ndim:1:-1) - 1, blocks(ndim:1:-1), rank_list, &
                     distribution)

@@ -3,6 +3,7 @@
 #ifndef DACE_REDIST_HPP
 #define DACE_REDIST_HPP
 
+#include <algorithm>
 #include <complex>
 #include <memory>
 #include <stdexcept>
@@ -80,16 +81,21 @@ class Distribution {
   Distribution(const Extents& shape, const Extents& grid, const std::vector<int>& axes = {}, const Extents& block = {},
                const Extents& ranks = {}) {
     const int ndim = static_cast<int>(shape.size()), grid_ndim = static_cast<int>(grid.size());
-    int64_t positions = 1;
+    const int* const split = optional("axes", axes, ndim);
+    int64_t positions = 1, entries = ndim;  // of block: lengths of parts follow the entries of the axes
     for (const int64_t extent : grid) positions *= extent;
+    for (std::size_t i = 0; i < std::min(block.size(), shape.size()); ++i) {
+      const std::size_t axis = split ? static_cast<std::size_t>(split[i]) : i;
+      if (block[i] == DR_BLOCK_LENGTHS && axis < grid.size()) entries += grid[axis];
+    }
     handle_.reset(result_of<dr_distribution*>(dr_distribution_create_blocks, ndim, shape.data(), grid_ndim, grid.data(),
-                                              optional("axes", axes, ndim), optional("block", block, ndim),
+                                              split, optional("block", block, entries),
                                               optional("ranks", ranks, positions)));
   }
   const dr_distribution* get() const { return handle_.get(); }
   int64_t local_count(int rank) const { return result_of<int64_t>(dr_distribution_local_count, get(), rank); }
   Extents local_shape(int rank) const {
-    Extents shape(static_cast<std::size_t>(result_of<int>(dr_distribution_local_ndim, get())));
+    Extents shape(static_cast<std::size_t>(result_of<int>(dr_distribution_local_ndim, get(), rank)));
     check(dr_distribution_local_shape(get(), rank, shape.data()));
     return shape;
   }
