@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -12,7 +13,7 @@ from dace_redist import _core
 from dace_redist.joint_schedule import JointSchedule
 from dace_redist.native.interface import EncodedProblem, Layout, NativePlan, check, function_address
 from dace_redist.redistribution.arrays import DEVICES, ArrayView, Views
-from dace_redist.redistribution.problem import Arguments, Problem, check_arrays, check_covered, check_devices
+from dace_redist.redistribution.problem import Problem, check_arrays, check_covered, check_devices
 from dace_redist.redistribution.request import Request, progress_number, write_back
 from dace_redist.redistribution.shared_memory import new_array
 from dace_redist.schedule import Schedule
@@ -37,6 +38,7 @@ class Plan:
     :ivar target_dtype: Element type of the target.
     :ivar axes: The source axis that each target axis comes from; None: the same order.
     :ivar region: The sub-tensor that moves; None: the whole tensor.
+    :ivar reshape: The shape to which the source is reshaped, see :func:`dace_redist.plan`; None: it is not.
     :ivar device: Devices of source and target, each ``"cpu"`` or ``"gpu"``.
     :ivar strategy: Name of the strategy, never ``"Auto"``.
     :ivar options: Options that are not at their defaults.
@@ -53,6 +55,7 @@ class Plan:
         self.target_dtype = self._each([one.target_dtype for one in tensors])
         self.axes = self._each([one.transform.axes for one in tensors])
         self.region = self._each([one.transform.region for one in tensors])
+        self.reshape = self._each([one.transform.reshape for one in tensors])
         encoded = [
             (
                 *(one.dtype.itemsize, one.source.encoded_array, one.target.encoded_array),
@@ -177,11 +180,10 @@ class Plan:
         :raises ValueError: If elements are scaled, added or reduced.
         :raises TypeError: If the conversion of elements has no inverse by NumPy's rule "same_kind".
         """
-        changes = [tensor.transform.inverse() for tensor in self._problem.tensors]
-        columns = {name: self._each([change[name] for change in changes]) for name in changes[0]}
-        dtype = columns.pop("dtype")
-        back = Arguments(self.target, self.source, columns, self.strategy, self.options, None)
-        return Plan(self._comm, back.checked(dtype, self._comm.size).placed((self.device[1], self.device[0])))
+        tensors = tuple(tensor.inverse() for tensor in self._problem.tensors)
+        how = {"strategy": self.strategy, "options": tuple(sorted(self.options.items())), "memories": ()}
+        back = dataclasses.replace(self._problem, tensors=tensors, **how)
+        return Plan(self._comm, back.placed((self.device[1], self.device[0])))
 
     def free(self) -> None:
         """

@@ -76,19 +76,20 @@ def test_moving_runs_of_each_length(run, itemsize):
 
 @pytest.mark.slow
 @CALM
-@given(pairs)
-def test_sends_are_the_receives_of_the_other_side(pair):
-    source, target = pair
+@given(mapped_pairs())
+def test_sends_are_the_receives_of_the_other_side(case):
+    source, target, how = case
+    encoded = Transform(len(source.shape), "f8", **how).encoded
     ranks = max(source.ranks_needed, target.ranks_needed)
     sends, receives = {}, {}
     for rank in range(ranks):
-        out, into, _ = _core.rank_schedule(source.core, target.core, rank, True)
+        out, into, _ = _core.rank_schedule(source.core, target.core, rank, True, encoded)
         assert [peer for peer, *_ in out] == sorted({peer for peer, *_ in out} - {rank})
         assert [peer for peer, *_ in into] == sorted({peer for peer, *_ in into} - {rank})
         sends.update({(rank, peer): rest for peer, *rest in out})
         receives.update({(peer, rank): rest for peer, *rest in into})
         counts = [[message[:2] for message in messages] for messages in (out, into)]
-        plain = _core.rank_schedule(source.core, target.core, rank, False)[:2]
+        plain = _core.rank_schedule(source.core, target.core, rank, False, encoded)[:2]
         assert [[message[:2] for message in messages] for messages in plain] == counts
     assert sends == receives
     assert all(count == sum(math.prod(block[2]) for block in blocks) for count, blocks in sends.values())
@@ -107,12 +108,12 @@ def test_what_a_rank_has_it_never_receives(pair):
         assert sum(count for _, count, _ in into) == len(needs - has)
 
 
-def check_mapped(source, target, axes, region):
+def check_mapped(source, target, how):
     ranks = max(source.ranks_needed, target.ranks_needed)
     before = np.full(target.shape, -1, np.int64)
-    after = moved(whole(source.shape), before, axes, region)
+    after = moved(whole(source.shape), before, **how)
     targets = [np.array(part) for part in parts(target, before, ranks)]
-    encoded = Transform(len(source.shape), "f8", axes=axes, region=region).encoded
+    encoded = Transform(len(source.shape), "f8", **how).encoded
     given = [as_elements(np.ascontiguousarray(part)) for part in parts(source, whole(source.shape), ranks)]
     apply(source, target, given, [as_elements(part) for part in targets], encoded)
     for got, wanted in zip(targets, parts(target, after, ranks), strict=True):
@@ -122,7 +123,7 @@ def check_mapped(source, target, axes, region):
 @pytest.mark.slow
 @CALM
 @given(mapped_pairs())
-def test_regions_and_permuted_axes(case):
+def test_regions_permuted_axes_and_reshapes(case):
     check_mapped(*case)
 
 
@@ -136,4 +137,4 @@ def test_permuted_axes_of_long_runs_go_tile_by_tile(axes, data):
         region = ((1, 1, 1), (0, 2, 1), tuple(n - 1 for n in shape))
     permuted = [shape[axis] for axis in axes] if region is None else [shape[axis] + 3 for axis in axes]
     source, target = data.draw(distributions(shape)), data.draw(distributions(tuple(permuted)))
-    check_mapped(source, target, axes, region)
+    check_mapped(source, target, {"axes": axes, "region": region})

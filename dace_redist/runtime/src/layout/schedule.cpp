@@ -147,13 +147,14 @@ class Collector {
     const Cell& cell;
     Index slice;
     CellLayout layout{};
-    std::vector<std::vector<Overlap>> overlaps{};  // [ndim] by source axis, with each coordinate of the other
+    std::vector<std::vector<Overlap>> overlaps{};  // [groups] with each coordinate of the other
   };
 
   static std::size_t at(int axis) { return static_cast<std::size_t>(axis); }
 
-  int own_axis(int source_axis) const { return sends_ ? source_axis : arguments_.map.target_axis(source_axis); }
-  int other_axis(int source_axis) const { return sends_ ? arguments_.map.target_axis(source_axis) : source_axis; }
+  int own_axis(const AxisGroup& group) const { return sends_ ? group.source_axis : group.target_axis; }
+  int other_axis(const AxisGroup& group) const { return sends_ ? group.target_axis : group.source_axis; }
+  std::size_t own_side() const { return sends_ ? 0 : 1; }
 
   static const LocalLayout* find(const Layouts* layouts, Index rank) {
     if (!layouts) return nullptr;
@@ -163,28 +164,34 @@ class Collector {
 
   /// Adds the pairs of a cell with all cells of the other distribution.
   void add_cell(const Cell& cell, Index slice) {
-    const int ndim = arguments_.map.ndim();
+    const std::vector<AxisGroup>& groups = arguments_.map.groups();
     OwnCell own{cell, slice};
     AxisArray extents{}, overlap_counts{};
-    own.overlaps.reserve(at(ndim));
-    for (int axis = 0; axis < ndim; ++axis) {
-      const Intervals indices = own_.intervals(cell, own_axis(axis));
-      extents[at(own_axis(axis))] = indices.size();
-      own.overlaps.push_back(find_overlaps(indices, axis, slice));
-      overlap_counts[at(axis)] = static_cast<Index>(own.overlaps.back().size());
+    own.overlaps.reserve(groups.size());
+    for (const AxisGroup& group : groups) {
+      if (group.plain()) {
+        const Intervals indices = own_.intervals(cell, own_axis(group));
+        extents[at(own_axis(group))] = indices.size();
+        own.overlaps.push_back(find_overlaps(indices, group, slice));
+      } else {
+        for (const int axis : group.axes[own_side()]) extents[at(axis)] = own_.intervals(cell, axis).size();
+        own.overlaps.push_back(find_group_overlaps(cell, group, slice));
+      }
+      overlap_counts[own.overlaps.size() - 1] = static_cast<Index>(own.overlaps.back().size());
     }
     own.layout = cell_layout(own_, cell, extents, find(own_layouts_, arguments_.rank));
     std::vector<ReplicaPeer> peers;
-    for_each_coordinates(overlap_counts, ndim, [&](const AxisArray& choice) { add_pair(own, choice, peers); });
+    for_each_coordinates(overlap_counts, static_cast<int>(groups.size()),
+                         [&](const AxisArray& choice) { add_pair(own, choice, peers); });
   }
 
-  /// The overlaps of `own` indices with each coordinate of the other distribution along a source axis.
-  std::vector<Overlap> find_overlaps(const Intervals& own, int axis, Index slice) const {
-    const int target_axis = arguments_.map.target_axis(axis);
-    const IndexMap::Window moved = arguments_.map.window(axis);  // of source indices, as `window`
+  /// The overlaps of `own` indices along a group of one axis each with each coordinate of the other distribution.
+  std::vector<Overlap> find_overlaps(const Intervals& own, const AxisGroup& group, Index slice) const {
+    const int target_axis = group.target_axis;
+    const IndexMap::Window moved = arguments_.map.window(group.source_axis);  // of source indices, as `window`
     IndexMap::Window window = sends_ ? moved : routes_.window(moved, own, target_axis, slice);
     const Index from_own = sends_ ? moved.shift : -moved.shift, from_source = sends_ ? moved.shift : 0;
-    const AxisSplit& split = other_.axes()[at(other_axis(axis))];
+    const AxisSplit& split = other_.axes()[at(other_axis(group))];
     const std::vector<Index> coordinates =
         overlapping_coordinates(own.shifted(from_own), split, window.lo + from_source, window.hi + from_source);
     std::vector<Overlap> overlaps;
@@ -201,19 +208,62 @@ class Collector {
     return overlaps;
   }
 
+  /// One side of a group, with the indices that a cell owns.
+  /// \param coordinates  [axes] of the cell; null: unknown.
+  GroupSide side_of(const AxisGroup& group, std::size_t side, const Index* coordinates, Index slice) const {
+    const Distribution& distribution = side == 0 ? arguments_.source : arguments_.target;
+    GroupSide axes;
+    for (const int axis : group.axes[side]) {
+      GroupAxis& one = axes.emplace_back(GroupAxis{axis, distribution.axes()[at(axis)]});
+      one.hi = one.split.extent;
+      if (!coordinates) continue;
+      one.owned = one.split.intervals(coordinates[axes.size() - 1]);
+      IndexMap::Window window{0, one.hi, 0};
+      if (side == 1) window = routes_.window(window, one.owned, axis, slice);
+      one.lo = std::max(window.lo, one.owned.start);
+      one.hi = std::min(window.hi, one.owned.end);
+    }
+    return with_strides(std::move(axes));
+  }
+
+  /// The overlaps of a cell along a group of several axes with each cell of the other distribution.
+  std::vector<Overlap> find_group_overlaps(const Cell& cell, const AxisGroup& group, Index slice) const {
+    std::vector<Index> own_coordinates;
+    for (const int axis : group.axes[own_side()]) own_coordinates.push_back(cell.coordinates[at(axis)]);
+    const GroupSide own = side_of(group, own_side(), own_coordinates.data(), slice);
+    const GroupSide unknown = side_of(group, 1 - own_side(), nullptr, slice);
+    std::vector<Overlap> overlaps;
+    for (std::vector<Index>& coordinates : overlapping_cells(own, unknown)) {
+      const GroupSide other = side_of(group, 1 - own_side(), coordinates.data(), slice);
+      Overlap overlap;
+      overlap.count = append_group_overlap(sends_ ? own : other, sends_ ? other : own, overlap.pieces, overlap.loops);
+      overlap.coordinates = std::move(coordinates);
+      if (overlap.count > 0) overlaps.push_back(std::move(overlap));
+    }
+    return overlaps;
+  }
+
   /// Adds the pair with the cell at one coordinate per axis, once for each peer.
-  /// \param choice  number of the overlap per source axis.
+  /// \param choice  number of the overlap per group.
   /// \param peers   scratch memory.
   void add_pair(const OwnCell& own, const AxisArray& choice, std::vector<ReplicaPeer>& peers) {
     Cell other;
     AxisArray extents{};
     SharedBox box{};
     Index count = 1;
-    for (int axis = 0; axis < arguments_.map.ndim(); ++axis) {
-      const Overlap& overlap = own.overlaps[at(axis)][static_cast<std::size_t>(choice[at(axis)])];
-      other.coordinates[at(other_axis(axis))] = overlap.coordinate;
-      extents[at(other_axis(axis))] = overlap.extent;
-      box[at(axis)] = &overlap;
+    for (std::size_t number = 0; number < own.overlaps.size(); ++number) {
+      const AxisGroup& group = arguments_.map.groups()[number];
+      const Overlap& overlap = own.overlaps[number][static_cast<std::size_t>(choice[number])];
+      if (group.plain()) {
+        other.coordinates[at(other_axis(group))] = overlap.coordinate;
+        extents[at(other_axis(group))] = overlap.extent;
+      }
+      const std::vector<int>& axes = group.axes[1 - own_side()];
+      for (std::size_t i = 0; i < axes.size(); ++i) {
+        other.coordinates[at(axes[i])] = overlap.coordinates[i];
+        extents[at(axes[i])] = other_.axes()[at(axes[i])].intervals(overlap.coordinates[i]).size();
+      }
+      box[number] = &overlap;
       count *= overlap.count;
     }
     other.number = other_.cell_number(other.coordinates);
