@@ -39,8 +39,8 @@ Index next_owned(const GroupSide& side, std::size_t at, Index origin, Index flat
 struct Position {
   const GroupSide& axes;
   int at = -1;
+  bool within_owned = false;  // a range of flat indices is owned along the axis
 
-  bool entered() const { return at >= 0; }
   bool is_last() const { return at + 1 == static_cast<int>(axes.size()); }
   const GroupAxis& axis() const { return axes[static_cast<std::size_t>(std::max(at, 0))]; }
   /// The begin of the indices of the axis that a flat index is among.
@@ -53,8 +53,9 @@ struct Repetition {
   Index flat, step;
 };
 
-/// A walk over the flat indices of a group, which enters the axes of both sides, those of larger stride first.
-/// A range of flat indices lies within one index of all axes that were left, and is owned along the current axes.
+/// A walk over the flat indices of a group. It enters the axes of both sides, and cuts ranges of flat indices where
+/// they lie in another row or owned interval of these, the longest ones first. A range lies within one index of all
+/// axes that were left, and between the first and the last owned index of the current axes.
 class Walk {
  public:
   Walk(const GroupSide& source, const GroupSide& target) : sides_{Position{source}, Position{target}} {}
@@ -85,39 +86,29 @@ class Walk {
  private:
   Repetition repetition(std::size_t side) const {
     const GroupAxis& axis = sides_[side].axis();
-    if (sides_[side].entered() || axis.owned.count < 2) return {axis.stride, 1};
+    if (sides_[side].within_owned || axis.owned.count < 2) return {axis.stride, 1};
     return {axis.owned.period * axis.stride, axis.owned.length};
   }
 
   /// Visits the indices of a range that a side owns along its next axis.
   void enter(std::size_t side, Index lo, Index hi) {
-    std::array<Repetition, 2> repetitions{repetition(0), repetition(1)};
-    ++sides_[side].at;
-    const GroupAxis& axis = sides_[side].axis();
-    const Index origin = sides_[side].origin(lo), first = origin + axis.owned.start * axis.stride;
+    Position& position = sides_[side];
+    const Position before = position;
+    const Index repeats = repetition(0).flat;
+    ++position.at;
+    const GroupAxis& axis = position.axis();
+    const Index origin = position.origin(lo);
     if (side == 1 && cells_only_) {
-      visit_cells(origin, lo, hi, repetitions[0].flat);
+      position.within_owned = true;
+      visit_cells(origin, lo, hi, repeats);
     } else {
-      repetitions[side] = {axis.owned.period * axis.stride, axis.owned.length};
-      visit_intervals(axis, first, std::max(lo, origin + axis.lo * axis.stride),
-                      std::min(hi, origin + axis.hi * axis.stride), repetitions);
+      position.within_owned = axis.owned.count < 2;
+      lo = std::max(lo, origin + axis.lo * axis.stride);
+      hi = std::min(hi, origin + axis.hi * axis.stride);
+      if (lo < hi) visit(lo, hi);
     }
-    --sides_[side].at;
-  }
-
-  /// Visits the owned intervals within a range.
-  /// \param first  begin of the first interval.
-  void visit_intervals(const GroupAxis& axis, Index first, Index lo, Index hi,
-                       const std::array<Repetition, 2>& repetitions) {
-    if (lo >= hi) return;
-    if (axis.owned.count < 2) return visit(lo, hi);
-    const Index period = axis.owned.period * axis.stride, length = axis.owned.length * axis.stride;
-    repeat(lo, hi, first + round_up(lo - first, period), repetitions, [&](Index begin, Index end) {
-      for (Index past; begin < end; begin += period - past) {
-        past = (begin - first) % period;
-        if (past < length) visit(begin, std::min(end, begin + length - past));
-      }
-    });
+    position.at = before.at;
+    position.within_owned = before.within_owned;
   }
 
   /// Visits the parts of a range that belong to one coordinate each along the second side's axis.
@@ -139,16 +130,22 @@ class Walk {
     }
   }
 
-  /// Visits indices that both sides own along their current axes, if they have one.
+  /// Visits a range: cuts it along the side whose rows or periods are longer, until both sides are at their last axis.
   void visit(Index lo, Index hi) {
     for (std::size_t side = 0; side < 2; ++side)
-      if (!sides_[side].entered()) return enter(side, lo, hi);
-    const auto& [source, target] = sides_;
-    if (source.is_last() && target.is_last()) return add_piece(lo, hi);
-    const bool by_target = source.is_last() || (!target.is_last() && target.axis().stride > source.axis().stride);
-    const std::size_t side = by_target ? 1 : 0;
+      if (sides_[side].at < 0) return enter(side, lo, hi);
+    const auto length = [&](std::size_t side) {
+      return sides_[side].within_owned && sides_[side].is_last() ? 0 : repetition(side).flat;
+    };
+    const std::size_t side = length(1) > length(0) ? 1 : 0;
+    if (length(side) == 0) return add_piece(lo, hi);
+    sides_[side].within_owned ? visit_rows(side, lo, hi) : visit_intervals(side, lo, hi);
+  }
+
+  /// Visits the indices of a side's axis within a range one by one.
+  void visit_rows(std::size_t side, Index lo, Index hi) {
     const Index row = sides_[side].axis().stride;
-    repeat(lo, hi, round_up(lo, row), {repetition(0), repetition(1)}, [&](Index begin, Index end) {
+    repeat(lo, hi, round_up(lo, row), [&](Index begin, Index end) {
       for (Index until; begin < end; begin = until) {
         until = std::min(end, begin - begin % row + row);
         GroupLoop& at_row = around_.emplace_back(GroupLoop{current_axes(), 1, {}, {}});
@@ -159,10 +156,25 @@ class Walk {
     });
   }
 
+  /// Visits the owned intervals of a side's axis within a range.
+  void visit_intervals(std::size_t side, Index lo, Index hi) {
+    const GroupAxis& axis = sides_[side].axis();
+    const Index first = sides_[side].origin(lo) + axis.owned.start * axis.stride;
+    const Index period = axis.owned.period * axis.stride, length = axis.owned.length * axis.stride;
+    repeat(lo, hi, first + round_up(lo - first, period), [&](Index begin, Index end) {
+      sides_[side].within_owned = true;
+      for (Index past; begin < end; begin += period - past) {
+        past = (begin - first) % period;
+        if (past < length) visit(begin, std::min(end, begin + length - past));
+      }
+      sides_[side].within_owned = false;
+    });
+  }
+
   /// Calls `body` with a range, once for what repeats from `begin` on.
   template <class Body>
-  void repeat(Index lo, Index hi, Index begin, const std::array<Repetition, 2>& repetitions, const Body& body) {
-    const auto& [source, target] = repetitions;
+  void repeat(Index lo, Index hi, Index begin, const Body& body) {
+    const Repetition source = repetition(0), target = repetition(1);
     const Index period = common_multiple(source.flat, target.flat);
     if (cells_only_) return body(lo, hi - lo > period ? lo + period : hi);
     const Index count = begin < hi ? (hi - begin) / period : 0;
