@@ -190,16 +190,14 @@ class Transform:
             raise ValueError(f"inverse: elements are not only moved and converted, but computed: {self.operation_text}")
         region = None
         if self.region is not None:
-            source, target, shape = self.region
-            region = target, source, tuple(shape[axis] for axis in self.source_axes)
-        reshape, axes = self.reshape, self.axes and self.target_axes
-        if reshape is not None:
-            reshape = tuple(shape) if self.permutes_last else tuple(shape[axis] for axis in self.source_axes)
-        types = {"dtype": self.target_dtype, "target_dtype": self.dtype}
-        last = reshape is not None and not self.permutes_last
-        return Transform(
-            self.ndim, **types, axes=axes, region=region, conj=self.conj, reshape=reshape, permutes_last=last
-        )
+            source, target, extents = self.region
+            region = Region(target, source, tuple(extents[axis] for axis in self.source_axes))
+        reshape, last = None, self.reshape is not None and not self.permutes_last
+        if self.reshape is not None:
+            reshape = tuple(shape[axis] for axis in self.source_axes) if last else tuple(shape)
+        axes = self.axes and self.target_axes
+        types = self.target_dtype, self.dtype
+        return Transform(self.ndim, *types, axes, region, conj=self.conj, reshape=reshape, permutes_last=last)
 
     def check_on_gpu(self, source_on_gpu: bool, target_on_gpu: bool) -> None:
         """

@@ -53,11 +53,11 @@ class Redistribute(DistributedNode, NonblockingCommNode):
     Redistribution of a tensor from ``_inp_buffer``, this rank's part under ``source``, to ``_out_buffer``, its part
     under ``target``. Elements of the output that the rank does not own are unchanged.
 
-    ``axes``, ``region`` and ``reshape``, as of :func:`dace_redist.plan`, permute the dimensions, select a sub-tensor, and
-    change the shape. For the communicator and local arrays see :class:`DistributedNode`. The implementation is the strategy, see ``STRATEGIES``.
-    Each array may also lie on the GPU (``StorageType.GPU_Global``). With ``nonblocking`` the node only starts the
-    transfer, and passes a request to a :class:`RedistributeWait`; until then the input must not change, and the output
-    must not be used.
+    ``axes``, ``region`` and ``reshape``, as of :func:`dace_redist.plan`, permute the dimensions, select a sub-tensor,
+    and change the shape. For the communicator and local arrays see :class:`DistributedNode`. The implementation is the
+    strategy, see ``STRATEGIES``. Each array may also lie on the GPU (``StorageType.GPU_Global``). With ``nonblocking``
+    the node only starts the transfer, and passes a request to a :class:`RedistributeWait`; until then the input must
+    not change, and the output must not be used.
 
     :param name: Label, for error messages and :func:`dace_redist.set_strategy`.
     :param source: Distribution of the input.
@@ -236,7 +236,7 @@ class Redistribute(DistributedNode, NonblockingCommNode):
                 check_shapes(source, target, found)
         elif self.reshapes:
             if differ([math.prod(source.shape)], [math.prod(target.shape)]):
-                wrong = f"a tensor of shape {source.shape} cannot be reshaped to {target.shape}: other number of elements"
+                wrong = f"a tensor of shape {source.shape} cannot be reshaped to {target.shape}, of another size"
         elif len(source.shape) != len(target.shape):
             wrong = f"source and target need as many dimensions, got shapes {source.shape} and {target.shape}"
         elif found.region is None and differ([source.shape[axis] for axis in found.source_axes], target.shape):

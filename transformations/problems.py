@@ -95,7 +95,8 @@ def problem_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], 
     elif memory is None:
         memory = memory_name(is_node_shared(read), is_node_shared(written))
     axes, region = node.axes or None, [numbers_of(node, part, values) for part in node.index_map.region or ()] or None
-    moved = schedule(source, target, read.dtype, axes=axes, region=region, reshape=target.shape if node.reshapes else None)
+    reshape = target.shape if node.reshapes else None
+    moved = schedule(source, target, read.dtype, axes=axes, region=region, reshape=reshape)
     return Problem(moved, memory)
 
 

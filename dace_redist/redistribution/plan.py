@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -181,8 +180,8 @@ class Plan:
         :raises TypeError: If the conversion of elements has no inverse by NumPy's rule "same_kind".
         """
         tensors = tuple(tensor.inverse() for tensor in self._problem.tensors)
-        how = {"strategy": self.strategy, "options": tuple(sorted(self.options.items())), "memories": ()}
-        back = dataclasses.replace(self._problem, tensors=tensors, **how)
+        options = tuple(sorted(self.options.items()))
+        back = Problem(tensors, self._problem.lists, self.strategy, options, self._problem.device)
         return Plan(self._comm, back.placed((self.device[1], self.device[0])))
 
     def free(self) -> None:

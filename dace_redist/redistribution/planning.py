@@ -50,7 +50,8 @@ def plan(
 
     Lists of distributions plan several tensors in one exchange, by any strategy: all blocks from one rank to another
     form one message. ``dtype``, ``axes``, ``region``, ``target_dtype``, ``alpha``, ``beta``, ``conj``, ``op`` and
-    ``reshape`` are then lists of one value per tensor, or a single value, not a list, for all of them, such as ``axes=(1, 0)``.
+    ``reshape`` are then lists of one value per tensor, or a single value, not a list, for all of them, such as
+    ``axes=(1, 0)``.
 
     :param source: Distribution of the tensor before, over the ranks of ``comm``; for several tensors a list.
     :param target: Distribution after, of the same global shape except for ``axes``, ``region`` and ``reshape``; or
