@@ -95,38 +95,31 @@ void IndexMap::read_reshape(const std::vector<Index>& numbers, const Shape& from
     throw Error(text("reshape: a source of shape ", tuple_text(from), " has ", product(from),
                      " elements, but the target's shape ", tuple_text(to), " has ", product(to)));
   const Permutation permutation(numbers.data() + 1, ndim), identity;
-  const auto& source_axes = before ? identity.axes : permutation.axes;
-  const auto& target_axes = before ? permutation.inverse : identity.axes;
+  const std::array<int, max_dims> orders[] = {before ? identity.axes : permutation.axes,
+                                              before ? permutation.inverse : identity.axes};
+  const Shape* const shapes[] = {&from, &to};
   for (std::size_t s = 0; s < from.size(); ++s) windows_[s] = {0, from[s], 0};
   const bool empty = product(from) == 0;  // all axes are one group then
-  std::size_t s = 0, t = 0;
-  while (s < from.size() || t < to.size()) {
-    AxisGroup group;
-    Index source_extent = 1, target_extent = 1;
-    const auto take = [&](bool of_source) {
-      const int axis = of_source ? source_axes[s++] : target_axes[t++];
-      (of_source ? source_extent *= from[static_cast<std::size_t>(axis)]
-                 : target_extent *= to[static_cast<std::size_t>(axis)]);
-      group.axes[of_source ? 0 : 1].push_back(axis);
+  std::array<std::size_t, 2> taken{};
+  const auto left = [&](std::size_t side) { return taken[side] < shapes[side]->size(); };
+  while (left(0) || left(1)) {
+    AxisGroup& group = groups_.emplace_back();
+    std::array<Index, 2> extents{1, 1};
+    const auto take = [&](std::size_t side) {
+      const int axis = orders[side][taken[side]++];
+      extents[side] *= (*shapes[side])[static_cast<std::size_t>(axis)];
+      group.axes[side].push_back(axis);
+      (side == 0 ? group.source_axis : group.target_axis) = axis;
     };
-    if (s < from.size()) take(true);
-    if (t < to.size()) take(false);
-    while ((empty || source_extent != target_extent) && s < from.size() && t < to.size())
-      take(source_extent < target_extent);
-    // The last group has all that are left: of one index each, or of an empty tensor.
-    while (t == to.size() && s < from.size()) take(true);
-    while (s == from.size() && t < to.size()) take(false);
-    add_group(std::move(group));
+    for (const std::size_t side : {0, 1})
+      if (left(side)) take(side);
+    while (left(0) && left(1) && (empty || extents[0] != extents[1])) take(extents[0] < extents[1] ? 0 : 1);
+    for (const std::size_t side :
+         {0, 1})  // the last group has all that are left: of one index each, or without elements
+      while (left(side) && !left(1 - side)) take(side);
+    if (group.axes[0].size() == 1 && group.axes[1].size() == 1) group.axes = {};
   }
   order_groups();
-}
-
-void IndexMap::add_group(AxisGroup group) {
-  auto& [source_axes, target_axes] = group.axes;
-  if (!source_axes.empty()) group.source_axis = source_axes.back();
-  if (!target_axes.empty()) group.target_axis = target_axes.back();
-  if (source_axes.size() == 1 && target_axes.size() == 1) group.axes = {};
-  groups_.push_back(std::move(group));
 }
 
 void IndexMap::order_groups() {

@@ -58,7 +58,6 @@ class DR_API IndexMap {
 
   void read_box(const std::vector<Index>& numbers, const Shape& from, const Shape& to);
   void read_reshape(const std::vector<Index>& numbers, const Shape& from, const Shape& to);
-  void add_group(AxisGroup group);
   /// Sorts the groups.
   void order_groups();
   static void check_inside(const char* side, std::size_t axis, Index offset, Index extent, Index whole);
