@@ -38,6 +38,7 @@ class Entry(NamedTuple):
 
 ENTRIES = {
     "axes": Entry("axes permuted by the redistribution, or by numpy.transpose after it", ((4096, 4096),), fused.axes),
+    "reshape": Entry("reshaped by the redistribution, or on one rank", ((4096, 4096), (256, 256, 256)), fused.reshape),
     "convert": Entry("float64 to float32 by the redistribution, or before it", ((4096, 4096),), fused.convert),
     "several": Entry("16 tensors in one exchange, or one after another", ((64, 128),), fused.several),
     "reduce": Entry("op='sum', or Reduce, Redistribute, Bcast", ((4096, 1024),), fused.reduce),

@@ -64,6 +64,7 @@ _SIDE_OPTIONS = (
 _INDEX_OPTIONS = (
     ("--to-shape", "to_shape", "global shape of the target; default: the source's, permuted"),
     ("--axes", "axes", "source axis of each target axis, as in 1,0 for a transposition"),
+    ("--reshape", "reshape", "global shape of the target, to which the source is reshaped in C order"),
     ("--region-shape", "region_shape", "extents of the sub-tensor to move, in the source's axes"),
     ("--region-from", "region_from", "first index of the sub-tensor in the source; default: 0,0,..."),
     ("--region-to", "region_to", "first index of the sub-tensor in the target; default: 0,0,..."),
@@ -148,14 +149,14 @@ def described_schedule(shape: tuple[int, ...], dtype: np.dtype[Any], sides: dict
         mapped = Transform(len(shape), dtype, axes=sides["axes"], region=region)
     except (ValueError, TypeError) as error:
         raise click.BadParameter(str(error), param_hint="--axes" if region is None else "--region-shape") from None
-    target_shape, of_shape = sides["to_shape"], "--to-shape"
+    target_shape, of_shape = sides["to_shape"] or sides["reshape"], "--to-shape"
     if target_shape is None:
         target_shape, of_shape = tuple(shape[axis] for axis in mapped.source_axes), "--shape"
     source = _distribution("from", shape, sides, "source", "--shape")
     target = _distribution("to", target_shape, sides, "target", of_shape)
     given = ("target_dtype", "alpha", "beta", "conj", "op")
     computed = {name: sides[name] for name in given if name in sides}
-    return schedule(source, target, dtype, axes=mapped.axes, region=region, **computed)
+    return schedule(source, target, dtype, axes=mapped.axes, region=region, reshape=sides["reshape"], **computed)
 
 
 def _distribution(side: str, shape: Sequence[int], sides: dict[str, Any], name: str, of_shape: str) -> Distribution:

@@ -16,7 +16,7 @@ from dace_redist import _core
 from dace_redist.distribution import AnyDistribution, BoxDistribution, check_distribution
 from dace_redist.messages import Message, MessageArrays, Quantiles, RankArrays, RunLengths, Totals
 from dace_redist.planned_distribution import size
-from dace_redist.transform import Transform
+from dace_redist.transform import Transform, checked_reshape
 
 #: Largest number of ranks for which :meth:`Schedule.volume_matrix` is made: 128 MiB.
 MAX_MATRIX_RANKS = 4096
@@ -263,12 +263,13 @@ def schedule(
     beta: complex = 0,
     conj: bool = False,
     op: str | None = None,
+    reshape: Sequence[int] | None = None,
 ) -> Schedule:
     """
     Return the schedule that turns one distribution into another; nothing is planned before it is asked.
 
     :param source: Distribution before; all its sizes numbers.
-    :param target: Distribution after; of the same shape, but for ``axes`` and ``region``.
+    :param target: Distribution after; of the same shape, but for ``axes``, ``region`` and ``reshape``.
     :param dtype: Element type of the source, a NumPy or DaCe type.
     :param axes: Permutation of the dimensions: the source axis that each target axis comes from.
     :param region: Sub-tensor that moves: (source_offset, target_offset, shape), each offset in the axes of its own
@@ -278,12 +279,15 @@ def schedule(
     :param beta: See ``alpha``.
     :param conj: True to conjugate the source.
     :param op: Reduction of the source's replicas, which are partial results then: see :func:`dace_redist.plan`.
+    :param reshape: Shape of the target, to which the source, permuted by ``axes``, is reshaped in C order; one extent
+        may be -1.
     :raises TypeError: If source or target is not a distribution, or a type has no fixed size or is not computed with.
-    :raises ValueError: If the shapes, axes, region or operation do not fit each other, or a size is a symbol.
+    :raises ValueError: If the shapes, axes, region, reshape or operation do not fit each other, or a size is a symbol.
     """
     for name, distribution in (("source", source), ("target", target)):
         check_distribution(name, distribution)
-    change = Transform(len(source.shape), dtype, target_dtype, axes, region, alpha, beta, conj, op)  # type: ignore[arg-type]
+    reshape = checked_reshape(reshape, target.shape)
+    change = Transform(len(source.shape), dtype, target_dtype, axes, region, alpha, beta, conj, op, reshape)  # type: ignore[arg-type]
     check_shapes(source, target, change)
     if op is not None and isinstance(source, BoxDistribution):
         raise ValueError("op reduces replicas of a Distribution; overlapping boxes of a source hold equal elements")
@@ -292,7 +296,7 @@ def schedule(
 
 def check_shapes(source: AnyDistribution, target: AnyDistribution, change: Transform) -> None:
     """
-    Check axes and region against the shapes of both distributions, all of which are numbers.
+    Check axes, region and reshape against the shapes of both distributions, all of which are numbers.
 
     :raises ValueError: If they do not fit.
     """

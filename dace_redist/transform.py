@@ -1,4 +1,4 @@
-"""Changes of a tensor on its way: permuted axes, sub-tensors, conversion, scaling, reduction. Start: Transform."""
+"""Changes of a tensor on its way: axes, shape, sub-tensors, conversion, scaling, reduction. Start: Transform."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Transform:
     follow NumPy's rule "same_kind": never from complex to real numbers, from these to integers, or from integers to
     booleans; integers that do not fit wrap around, as with ``numpy.ndarray.astype``.
 
-    :param ndim: Number of dimensions of both tensors.
+    :param ndim: Number of dimensions of the source.
     :param dtype: Element type of the source.
     :param target_dtype: Element type of the target, to which elements are converted first; None: ``dtype``.
     :param axes: As of ``numpy.transpose``: the source axis of each target axis; None: the same order.
@@ -56,10 +56,13 @@ class Transform:
     :param beta: Factor of the target, which is not read if this is 0.
     :param conj: True to conjugate the source.
     :param op: Reduction of partial results, one of :data:`OPS`; None: replicas of the source are equal.
+    :param reshape: Shape to which the source, permuted by ``axes``, is reshaped in C order: the target's; None: none.
+    :param permutes_last: True if ``axes`` permutes the tensor after the reshape, as the way back does: ``ndim`` is then
+        that of the target, and ``reshape`` the shape in between.
     :raises TypeError: If axes or region are not lists of integers, a type is not computed with or not converted to
         the other, or a factor is not of the target's type.
     :raises ValueError: If the axes are not a permutation, a part of the region has another number of entries, the op
-        is unknown, or ``beta`` is given with one that is not a sum.
+        is unknown, ``beta`` is given with one that is not a sum, or both a region and a reshape are given.
     """
 
     ndim: int
@@ -71,6 +74,8 @@ class Transform:
     beta: complex = 0
     conj: bool = False
     op: str | None = None
+    reshape: tuple[Any, ...] | None = None
+    permutes_last: bool = False
 
     def __post_init__(self) -> None:
         dtype = element_type(self.dtype)
@@ -80,6 +85,8 @@ class Transform:
         )
         object.__setattr__(self, "axes", _checked_axes(self.axes, self.ndim))
         object.__setattr__(self, "region", _checked_region(self.region, self.ndim))
+        if self.region is not None and self.reshape is not None:
+            raise ValueError("region and reshape cannot be combined: move the region first, and reshape its result")
         for name in ("alpha", "beta"):
             object.__setattr__(self, name, _checked_factor(name, getattr(self, name)))
         if not isinstance(self.conj, bool | np.bool_):
@@ -131,7 +138,12 @@ class Transform:
 
     @cached_property
     def encoded(self) -> tuple[Any, ...]:
-        """Axes and region as numbers for the library: none, the axes, or the axes and the parts of the region."""
+        """
+        Axes, region and reshape as numbers for the library: none, the axes, the axes and the parts of the region, or
+        the kind of reshape and the axes.
+        """
+        if self.reshape is not None:
+            return (-2 if self.permutes_last else -1, *self.source_axes)
         if self.region is not None:
             return (*self.source_axes, *(number for part in self.region for number in part))
         return self.axes or ()
@@ -180,8 +192,12 @@ class Transform:
         if self.region is not None:
             source, target, extents = self.region
             region = Region(target, source, tuple(extents[axis] for axis in self.source_axes))
+        reshape, last = None, self.reshape is not None and not self.permutes_last
+        if self.reshape is not None:
+            reshape = tuple(shape[axis] for axis in self.source_axes) if last else tuple(shape)
+        axes = self.axes and self.target_axes
         types = self.target_dtype, self.dtype
-        return Transform(self.ndim, *types, self.axes and self.target_axes, region, conj=self.conj)
+        return Transform(self.ndim, *types, axes, region, conj=self.conj, reshape=reshape, permutes_last=last)
 
     def adjoint(self, shape: Sequence[int], shares: int, reduces: bool) -> Transform:
         """
@@ -224,6 +240,8 @@ class Transform:
         if self.region is not None:
             source, target, shape = self.region
             parts.append(f"region of {shape} from {source} to {target}")
+        if self.reshape is not None:
+            parts.insert(0 if self.permutes_last else 1, f"reshape to {self.reshape}")
         return ", ".join(parts)
 
     @property
@@ -278,6 +296,23 @@ def _checked_region(region: Any, ndim: int) -> Region | None:
         if len(part) != ndim:
             raise ValueError(f"region: {name} needs {ndim} entries, one per dimension, got {part}")
     return Region(*checked)
+
+
+def checked_reshape(reshape: Any, target_shape: Sequence[Any]) -> tuple[Any, ...] | None:
+    """
+    Return the shape of a reshape, of which one extent may be -1; None if there is none.
+
+    :raises TypeError: If it is not a list of integers.
+    :raises ValueError: If it is not the target's shape.
+    """
+    if reshape is None:
+        return None
+    given, shape = integers("reshape", reshape), tuple(target_shape)
+    if given.count(-1) > 1 or any(isinstance(extent, int) and extent < -1 for extent in given):
+        raise ValueError(f"reshape must be extents of at least 0, and at most one -1, got {given}")
+    if len(given) != len(shape) or any(a not in (-1, b) for a, b in zip(given, shape, strict=True)):
+        raise ValueError(f"reshape must be the shape of the target, {shape}, got {given}")
+    return shape
 
 
 def _checked_factor(name: str, factor: Any) -> complex:

@@ -15,7 +15,7 @@ from dace_redist.library_nodes.redistribute import Redistribute
 
 _GPU_REMEDY = "only Redistribute nodes, one for each tensor, move arrays on the GPU"
 
-#: Lists that describe a tensor: source, target, axes, region, and the factors with a flag for conjugation.
+#: Lists that describe a tensor: source, target, axes, region, and the factors with flags for conjugation and a reshape.
 _LISTS = 5
 
 
@@ -52,7 +52,9 @@ class JointRedistribute(RedistNode, CommNode):
                 raise ValueError(
                     f"{self.title}: {tensor.title} cannot move with others: op and nonblocking are for one tensor"
                 )
-        lists = [(t.source, t.target, t.axes, t.region, (t.alpha, t.beta, int(t.conj))) for t in tensors]
+        lists = [
+            (t.source, t.target, t.axes, t.region, (t.alpha, t.beta, int(t.conj), int(t.reshapes))) for t in tensors
+        ]
         self.encoded = tuple(number for each in lists for one in each for number in (len(one), *one))
 
     @property
@@ -101,10 +103,10 @@ class _Tensor(Redistribute):
 
     def __init__(self, joint: JointRedistribute, number: int, source: Any, target: Any, *rest: Any) -> None:
         self._joint, self._number = joint, number
-        axes, region, (alpha, beta, conj) = rest
+        axes, region, (alpha, beta, conj, reshapes) = rest
         ends = [decode_distribution(side) for side in (source, target)]
         super().__init__(f"{joint.label}[{number}]", *ends, "Pack", alpha=alpha, beta=beta, conj=bool(conj))
-        self.axes, self.region = list(map(int, axes)), tuple(region)
+        self.axes, self.region, self.reshapes = list(map(int, axes)), tuple(region), bool(reshapes)
 
     def memlet(self, connector: str, state: SDFGState) -> Memlet:
         """Return the memlet at the joint node's connector of this tensor."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -32,7 +33,7 @@ from dace_redist.strategies import (
     check_places,
     find_strategy,
 )
-from dace_redist.transform import Transform
+from dace_redist.transform import Transform, checked_reshape
 
 #: Connector of the request, an ``int64``, that a non-blocking node passes to :class:`RedistributeWait`.
 REQUEST = "_request"
@@ -54,15 +55,16 @@ class Redistribute(DistributedNode, NonblockingCommNode):
     Redistribution of a tensor from ``_inp_buffer``, this rank's part under ``source``, to ``_out_buffer``, its part
     under ``target``. Elements of the output that the rank does not own are unchanged.
 
-    ``axes`` and ``region``, as of :func:`dace_redist.plan`, permute the dimensions and select a sub-tensor. For the
-    communicator and local arrays see :class:`DistributedNode`. The implementation is the strategy, see ``STRATEGIES``.
-    Each array may also lie on the GPU (``StorageType.GPU_Global``). With ``nonblocking`` the node only starts the
-    transfer, and passes a request to a :class:`RedistributeWait`; until then the input must not change, and the output
-    must not be used.
+    ``axes``, ``region`` and ``reshape``, as of :func:`dace_redist.plan`, permute the dimensions, select a sub-tensor,
+    and change the shape. For the communicator and local arrays see :class:`DistributedNode`. The implementation is the
+    strategy, see ``STRATEGIES``. Each array may also lie on the GPU (``StorageType.GPU_Global``). With ``nonblocking``
+    the node only starts the transfer, and passes a request to a :class:`RedistributeWait`; until then the input must
+    not change, and the output must not be used.
 
     :param name: Label, for error messages and :func:`dace_redist.set_strategy`.
     :param source: Distribution of the input.
-    :param target: Distribution of the output, of the same global shape except for ``axes`` and ``region``.
+    :param target: Distribution of the output, of the same global shape except for ``axes``, ``region`` and
+        ``reshape``.
     :param strategy: Name of the strategy.
     :param axes: Source axis of each target axis; None: no permutation.
     :param region: (source_offset, target_offset, shape) of a sub-tensor, numbers or symbols; None: the whole tensor.
@@ -71,9 +73,12 @@ class Redistribute(DistributedNode, NonblockingCommNode):
     :param beta: Factor of the output, likewise.
     :param conj: True to conjugate the input.
     :param op: Reduction of the replicas of the source, which are then partial results: see :func:`dace_redist.plan`.
+    :param reshape: Shape of the target, to which the source is reshaped in C order, numbers or symbols; one of them may
+        be -1. None: no reshape.
     :param options: Options of the strategy.
-    :raises ValueError: If the strategy or an option is unknown or out of range, or if axes or region are invalid.
-    :raises TypeError: If axes or region are not lists of integers, or a factor is complex.
+    :raises ValueError: If the strategy or an option is unknown or out of range, or if axes, region or reshape are
+        invalid.
+    :raises TypeError: If axes, region or reshape are not lists of integers, or a factor is complex.
     """
 
     implementations: dict[str, Any] = {}
@@ -83,6 +88,9 @@ class Redistribute(DistributedNode, NonblockingCommNode):
     axes = properties.ListProperty(int, default=[], category="Semantics", desc="Source axis of each target axis")
     region = properties.ShapeProperty(
         default=(), category="Semantics", desc="Source offset, target offset and shape of the sub-tensor that moves"
+    )
+    reshapes = properties.Property(
+        dtype=bool, default=False, category="Semantics", desc="True to reshape the source to the target's shape"
     )
     alpha = properties.SymbolicProperty(default=1, category="Semantics", desc="Factor of the input")
     beta = properties.SymbolicProperty(default=0, category="Semantics", desc="Factor of what is in the output")
@@ -116,13 +124,16 @@ class Redistribute(DistributedNode, NonblockingCommNode):
         beta: Any = 0,
         conj: bool = False,
         op: str | None = None,
+        reshape: Sequence[Any] | None = None,
         **options: Any,
     ) -> None:
         super().__init__(name, source, target)
         with self.naming():
-            made = Transform(len(source.shape), _ANY_TYPE, axes=axes, region=region)
+            shape = checked_reshape(reshape, target.shape)
+            made = Transform(len(source.shape), _ANY_TYPE, axes=axes, region=region, reshape=shape)
         self.axes = list(made.axes or ())
         self.region = tuple(number for part in made.region or () for number in part)
+        self.reshapes = made.reshape is not None
         for factor_name, factor in (("alpha", alpha), ("beta", beta)):
             if isinstance(factor, complex):
                 raise TypeError(f"{self.title}: {factor_name} must be real in a DaCe program, got {factor}")
@@ -140,7 +151,12 @@ class Redistribute(DistributedNode, NonblockingCommNode):
         """Elements that move, and their target indices; without types and factors."""
         ndim = len(self.axes) or len(self.region) // 3 or len(self.distributions()[0].shape)
         parts = [self.region[at * ndim : (at + 1) * ndim] for at in range(3)] if self.region else None
-        return Transform(ndim, _ANY_TYPE, axes=self.axes or None, region=parts)
+        return Transform(ndim, _ANY_TYPE, axes=self.axes or None, region=parts, reshape=self.reshape)
+
+    @property
+    def reshape(self) -> tuple[Any, ...] | None:
+        """Shape to which the source is reshaped, that of the target; None: it is not reshaped."""
+        return tuple(self.distributions()[1].shape) if self.reshapes else None
 
     def set_strategy(self, name: str, **options: Any) -> None:
         """
@@ -226,6 +242,9 @@ class Redistribute(DistributedNode, NonblockingCommNode):
         elif not (source.is_symbolic or target.is_symbolic or symbols_of(self.region)):
             with self.naming():
                 check_shapes(source, target, found)
+        elif self.reshapes:
+            if differ([math.prod(source.shape)], [math.prod(target.shape)]):
+                wrong = f"a tensor of shape {source.shape} cannot be reshaped to {target.shape}, of another size"
         elif len(source.shape) != len(target.shape):
             wrong = f"source and target need as many dimensions, got shapes {source.shape} and {target.shape}"
         elif found.region is None and differ([source.shape[axis] for axis in found.source_axes], target.shape):

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
-from distributions import distributions, moved, regions, with_margins
+from distributions import ends, maps, moved
 from hypothesis import strategies as st
 
 from dace_redist import plan, redistribute, shared_empty
@@ -114,11 +114,8 @@ def cases(draw: st.DrawFn, ranks: int) -> dict[str, Any]:
     extents = st.integers(least, {1: 40, 2: 20, 3: 9}.get(ndim, 5))
     alike = draw(st.sampled_from([False, False, True]))  # where axes that are swapped fit, too
     shape = (draw(extents),) * ndim if alike else tuple(draw(extents) for _ in range(ndim))
-    axes, region, target_shape = (
-        draw(regions(shape)) if draw(st.sampled_from([True, True, False])) else (None, None, shape)
-    )
-    ends = distributions(shape, ranks), distributions(target_shape, ranks, covering=False)
-    source, target = (draw(with_margins(end)) for end in ends)
+    mapped, target_shape = draw(maps(shape)) if draw(st.sampled_from([True, True, False])) else ({}, shape)
+    source, target = draw(ends(shape, target_shape, mapped, ranks))
     how: dict[str, Any] = {"alpha": 1, "beta": 0, "conj": False, "op": None}
     computes = draw(st.booleans())
     before = draw(st.sampled_from(COMPUTED_TYPES if computes else DTYPES))
@@ -138,7 +135,7 @@ def cases(draw: st.DrawFn, ranks: int) -> dict[str, Any]:
         "types": (before, after),
         "computes": computes,
         "layouts": [draw(st.sampled_from(LAYOUTS)) for _ in range(2)],
-        "how": {"axes": axes, "region": region, **how},
+        "how": {"axes": None, "region": None, "reshape": None, **mapped, **how},
         "options": {
             name: {key: draw(drawn) for key, drawn in {**some, "max_message_bytes": LONGEST}.items()}
             for name, some in OPTIONS.items()
@@ -153,8 +150,9 @@ def arrays(comm: Any, case: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.
     seen = replicas_of(case, comm.size)
     there = values(target.shape, after, seed=99)
     update = reduced(source, seen, how, np.dtype(after))
-    wanted = moved(update, np.zeros_like(there), how["axes"], how["region"])
-    mask = moved(np.ones(source.shape, bool), np.zeros(target.shape, bool), how["axes"], how["region"])
+    mapped = how["axes"], how["region"], how["reshape"]
+    wanted = moved(update, np.zeros_like(there), *mapped)
+    mask = moved(np.ones(source.shape, bool), np.zeros(target.shape, bool), *mapped)
     if how["beta"]:
         wanted = wanted + np.dtype(after).type(how["beta"]) * there
     wanted = np.where(mask, wanted, there).astype(after)

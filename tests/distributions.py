@@ -151,12 +151,57 @@ def regions(draw, shape):
 
 
 @st.composite
-def mapped_pairs(draw):
-    """Draw source, target, axes and region."""
-    shape = draw(shapes)
+def factors(draw, size):
+    """Draw up to 6 extents whose product is ``size``."""
+    extents = []
+    while (size > 1 or draw(st.booleans())) and len(extents) < 5:
+        extents.append(draw(st.sampled_from([n for n in range(1, size + 1) if size % n == 0])))
+        size //= extents[-1]
+    return (*extents, size) if size > 1 else tuple(extents)
+
+
+@st.composite
+def reshapes(draw, shape):
+    """Draw another shape of as many elements: neighbouring extents multiplied, one of them split, or any other."""
+    size = math.prod(shape)
+    if size == 0:
+        return draw(st.permutations([*shape, draw(st.integers(0, 3))]).map(tuple))
+    kind = draw(st.sampled_from(["merge", "split", "any"]))
+    if kind == "any" or not shape:
+        return draw(factors(size))
+    first = draw(st.integers(0, len(shape) - 1))
+    last = draw(st.integers(first + 1, len(shape))) if kind == "merge" else first + 1
+    middle = math.prod(shape[first:last])
+    return (*shape[:first], *((middle,) if kind == "merge" else draw(factors(middle))), *shape[last:])[:12]
+
+
+@st.composite
+def maps(draw, shape):
+    """Draw axes, and a region or a new shape, of a redistribution from a tensor of this shape; and its target's."""
     axes, region, target_shape = draw(regions(shape))
-    source, target = distributions(shape), distributions(target_shape, covering=False)
-    return draw(with_margins(source)), draw(with_margins(target)), axes, region
+    if region is not None or draw(st.booleans()):
+        return {"axes": axes, "region": region}, target_shape
+    target_shape = draw(reshapes(target_shape))
+    return {"axes": axes, "reshape": target_shape}, target_shape
+
+
+@st.composite
+def ends(draw, shape, target_shape, how, ranks=16):
+    """Draw source and target of a redistribution; of a reshape without boxes, and without margins of the target."""
+    if how.get("reshape") is None:
+        drawn = distributions(shape, ranks), distributions(target_shape, ranks, covering=False)
+        return tuple(draw(with_margins(end)) for end in drawn)
+    few = min(7, ranks)
+    source, target = (st.one_of(blocked(extents, ranks), tiled(extents, few)) for extents in (shape, target_shape))
+    return draw(with_margins(source)), draw(target)
+
+
+@st.composite
+def mapped_pairs(draw):
+    """Draw source, target, and how elements move between them."""
+    shape = draw(shapes)
+    how, target_shape = draw(maps(shape))
+    return *draw(ends(shape, target_shape, how)), how
 
 
 # Brute force ------------------------------------------------------------------------------------------------------
@@ -200,8 +245,10 @@ def parts(distribution, array, ranks):
     return [distribution.local(array, rank) for rank in range(ranks)]
 
 
-def moved(source, target, axes, region):
+def moved(source, target, axes=None, region=None, reshape=None):
     """Return the whole target after moving the whole source into it, with NumPy."""
+    if reshape is not None:
+        return source.transpose(axes or range(source.ndim)).reshape(reshape)
     source_offset, target_offset, box = region or ((0,) * source.ndim, (0,) * source.ndim, source.shape)
     part = source[(*(slice(low, low + n) for low, n in zip(source_offset, box, strict=True)), ...)].transpose(
         axes or range(source.ndim)

@@ -18,6 +18,15 @@ def redistribute_calls(A: dace.float64[M, 10], B: dace.float64[9, 9]):
     return dace_redist.redistribute(A, ROWS, COLUMNS, axes=(1, 0), target_dtype=np.float32)
 
 
+FOLDED = Distribution((N, 2, 5), (1, 1, 3))
+
+
+@dace.program
+def reshape_calls(A: dace.float64[M, 10]):
+    B = dace_redist.redistribute(A, ROWS, FOLDED, reshape=(N, 2, 5), alpha=2)
+    return dace_redist.redistribute(B, FOLDED, COLUMNS, axes=(1, 2, 0), reshape=(10, -1))
+
+
 #: Over two ranks: rows, columns, columns as local arrays hold them transposed, and columns of the transpose.
 HALVES, SIDES = Distribution((8, 6), (2, 1)), Distribution((8, 6), (1, 2))
 SAME_HALVES = Distribution((8, 6), (2,))

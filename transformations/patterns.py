@@ -43,8 +43,8 @@ def redistributions(sdfg: SDFG) -> list[tuple[Redistribute, SDFGState]]:
 
 
 def is_plain(node: Any) -> bool:
-    """True for a blocking redistribution of a whole tensor over the world."""
-    special = isinstance(node, Redistribute) and (node.region or node.nonblocking)
+    """True for a blocking redistribution of a whole tensor, of one shape, over the world."""
+    special = isinstance(node, Redistribute) and (node.region or node.reshapes or node.nonblocking)
     return not (special or {*COMMUNICATORS} & set(node.in_connectors))
 
 

@@ -95,7 +95,9 @@ def problem_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], 
     elif memory is None:
         memory = memory_name(is_node_shared(read), is_node_shared(written))
     axes, region = node.axes or None, [numbers_of(node, part, values) for part in node.index_map.region or ()] or None
-    return Problem(schedule(source, target, dtype=read.dtype, axes=axes, region=region), memory)
+    reshape = target.shape if node.reshapes else None
+    moved = schedule(source, target, read.dtype, axes=axes, region=region, reshape=reshape)
+    return Problem(moved, memory)
 
 
 def _values_in(sdfg: SDFG, values: Mapping[str, int]) -> dict[str, int]:

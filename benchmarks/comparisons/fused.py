@@ -1,4 +1,4 @@
-"""Axes, conversions, reductions and several tensors fused into a redistribution, against separate steps."""
+"""Axes, shapes, conversions, reductions and several tensors fused into a redistribution, against separate steps."""
 
 from __future__ import annotations
 
@@ -38,6 +38,42 @@ def axes(comm: MPI.Intracomm, shape: tuple[int, ...], memory: str) -> Iterator[C
             "axes=(1, 0)": lambda: permute(A, out=turned),
             "without": lambda: move(A, out=plain),
             "without, then transpose": move_and_transpose,
+        }
+        yield Comparison(memory, methods)
+
+
+@in_each_memory
+def reshape(comm: MPI.Intracomm, shape: tuple[int, ...], memory: str) -> Iterator[Comparison]:
+    """Rows to columns of the matrix with half as many rows; of three dimensions, of the first two joined."""
+    wide = (shape[0] // 2, 2 * shape[1]) if len(shape) == 2 else (shape[0] * shape[1], *shape[2:])
+    source, (rows, columns) = Distribution(shape, (comm.size,)), rows_and_columns(wide, comm.size)
+    first = [Distribution.on_rank(extents, 0) for extents in (shape, wide)]
+    A, B, C, whole, reshaped = (
+        MEMORIES[memory](side.local_shape(comm.rank)) for side in (source, columns, columns, *first)
+    )
+    A[...] = np.arange(A.size).reshape(A.shape) + comm.rank * A.size
+    if comm.rank == 0:
+        reshaped = whole.reshape(wide)
+    with (
+        dace_redist.plan(source, columns, "f8", comm=comm, reshape=wide) as fused,
+        dace_redist.plan(rows, columns, "f8", comm=comm) as move,
+        dace_redist.plan(source, first[0], "f8", comm=comm) as gather,
+        dace_redist.plan(first[1], columns, "f8", comm=comm) as scatter,
+    ):
+        parts = A.reshape(rows.local_shape(comm.rank))
+
+        def through_one_rank() -> None:
+            gather(A, out=whole)
+            scatter(reshaped, out=C)
+
+        fused(A, out=B)
+        through_one_rank()
+        with together(comm):
+            assert np.array_equal(B, C), "reshape and gather, reshape, scatter do not agree"
+        methods = {
+            "reshape": lambda: fused(A, out=B),
+            "gather, reshape, scatter": through_one_rank,
+            "as many bytes, without a reshape": lambda: move(parts, out=C),
         }
         yield Comparison(memory, methods)
 

@@ -39,6 +39,7 @@ class Plan(CallableInProgram):
     :ivar target_dtype: Element type of the target.
     :ivar axes: The source axis that each target axis comes from; None: the same order.
     :ivar region: The sub-tensor that moves; None: the whole tensor.
+    :ivar reshape: The shape to which the source is reshaped, see :func:`dace_redist.plan`; None: it is not.
     :ivar device: Devices of source and target, each ``"cpu"`` or ``"gpu"``.
     :ivar strategy: Name of the strategy, never ``"Auto"``.
     :ivar options: Options that are not at their defaults.
@@ -55,6 +56,7 @@ class Plan(CallableInProgram):
         self.target_dtype = self._each([one.target_dtype for one in tensors])
         self.axes = self._each([one.transform.axes for one in tensors])
         self.region = self._each([one.transform.region for one in tensors])
+        self.reshape = self._each([one.transform.reshape for one in tensors])
         encoded = [
             (
                 *(one.dtype.itemsize, one.source.encoded_array, one.target.encoded_array),

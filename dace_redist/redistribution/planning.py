@@ -40,6 +40,7 @@ def plan(
     beta: complex | Sequence[complex] = 0,
     conj: bool | Sequence[bool] = False,
     op: str | Sequence[str | None] | None = None,
+    reshape: Sequence[int] | Sequence[Sequence[int] | None] | None = None,
     memory_bytes: int | None = None,
     device: str | tuple[str, str] = "cpu",
     **options: int | float,
@@ -48,11 +49,13 @@ def plan(
     Plan a redistribution that runs repeatedly. Collective over ``comm``.
 
     Lists of distributions plan several tensors in one exchange, by any strategy: all blocks from one rank to another
-    form one message. ``dtype``, ``axes``, ``region``, ``target_dtype``, ``alpha``, ``beta``, ``conj`` and ``op`` are
-    then lists of one value per tensor, or a single value, not a list, for all of them, such as ``axes=(1, 0)``.
+    form one message. ``dtype``, ``axes``, ``region``, ``target_dtype``, ``alpha``, ``beta``, ``conj``, ``op`` and
+    ``reshape`` are then lists of one value per tensor, or a single value, not a list, for all of them, such as
+    ``axes=(1, 0)``.
 
     :param source: Distribution of the tensor before, over the ranks of ``comm``; for several tensors a list.
-    :param target: Distribution after, of the same global shape except for ``axes`` and ``region``; or a list.
+    :param target: Distribution after, of the same global shape except for ``axes``, ``region`` and ``reshape``; or
+        a list.
     :param dtype: Element type of the source: a NumPy or DaCe type.
     :param comm: mpi4py communicator; default: the world. Every rank must call, even one that owns nothing.
     :param strategy: Name of a strategy, see :data:`dace_redist.strategies.STRATEGIES`. ``"Auto"`` selects the fastest
@@ -70,6 +73,8 @@ def plan(
     :param op: ``"sum"``, ``"prod"``, ``"min"`` or ``"max"``: replicas of the source are partial results, and the
         target becomes their reduction, in an order that is the same in every run. If the parts are large, replicas of
         the target reduce a share each and exchange the results. Default: replicas are equal.
+    :param reshape: Global shape of the target, to which the source is reshaped in C order, as by ``numpy.reshape``,
+        after ``axes`` has permuted it. One extent may be -1. Not together with ``region``. Default: no reshape.
     :param memory_bytes: Maximum bytes of buffers per rank, in addition to the arrays; a lower limit means more,
         smaller chunks. For strategies with chunks or slots; ``"Auto"`` is then the default strategy. Default: set by
         the options.
@@ -85,7 +90,7 @@ def plan(
     comm = checked_communicator(comm)
     prepare(comm)
     change: dict[str, Any] = {"axes": axes, "region": region, "target_dtype": target_dtype}
-    change |= {"alpha": alpha, "beta": beta, "conj": conj, "op": op}
+    change |= {"alpha": alpha, "beta": beta, "conj": conj, "op": op, "reshape": reshape}
     problem = failure = None
     try:
         problem = Arguments(source, target, change, strategy, options, memory_bytes).checked(dtype, comm.size)

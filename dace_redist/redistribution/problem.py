@@ -23,7 +23,7 @@ from dace_redist.tuning.problem import Problem as MeasuredProblem
 #: Arguments of ``redistribute`` and ``plan`` that an option may be misspelt for.
 _ARGUMENTS = (
     *("comm", "out", "target_dtype", "strategy", "device", "axes", "region", "alpha", "beta", "conj", "op"),
-    "memory_bytes",
+    *("reshape", "memory_bytes"),
 )
 
 #: Name of the fact of a communicator that something was measured.
@@ -110,7 +110,7 @@ class Problem:
                 "source": tensor.source,
                 "target": tensor.target,
                 "dtype": tensor.dtype,
-                "axes or region": tensor.transform.map_text or "none",
+                "axes, region or reshape": tensor.transform.map_text or "none",
                 "op, alpha, beta, conj or target_dtype": tensor.transform.operation_text or "none",
             }
             facts += [(name + of_tensor, str(value)) for name, value in values.items()]

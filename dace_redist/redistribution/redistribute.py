@@ -34,6 +34,7 @@ def redistribute(
     beta: complex | Sequence[complex] = 0,
     conj: bool | Sequence[bool] = False,
     op: str | Sequence[str | None] | None = None,
+    reshape: Sequence[int] | Sequence[Sequence[int] | None] | None = None,
     memory_bytes: int | None = None,
     **options: int | float,
 ) -> Any:
@@ -68,7 +69,7 @@ def redistribute(
     comm = MPI.COMM_WORLD if comm is None else comm
     cache = plan_cache(comm)
     # Up to the first return every statement counts: they take longer than moving a small tensor.
-    how = (strategy, memory_bytes, axes, region, target_dtype, alpha, beta, conj, op, *options.items())
+    how = (strategy, memory_bytes, axes, region, target_dtype, alpha, beta, conj, op, reshape, *options.items())
     found = call = None
     try:
         call = _key(array, source, target, out, how)
@@ -89,7 +90,7 @@ def redistribute(
             cache.forget(plan)
             raise
     change: dict[str, Any] = {"axes": axes, "region": region, "target_dtype": target_dtype}
-    change |= {"alpha": alpha, "beta": beta, "conj": conj, "op": op}
+    change |= {"alpha": alpha, "beta": beta, "conj": conj, "op": op, "reshape": reshape}
     given = Arguments(source, target, change, strategy, options, memory_bytes)
     return _redistribute_checked(cache, given, (array, out), comm, call)
 

@@ -142,7 +142,7 @@ def _name_panels(panels: list[Any], schedule: Schedule, shown: tuple[tuple[int, 
 
 
 def _axis_name(schedule: Schedule, side: AnyDistribution, axis: int) -> str:
-    permuted = side is schedule.target and schedule.transform.axes is not None
+    permuted = side is schedule.target and schedule.transform.axes is not None and schedule.transform.reshape is None
     return f"index in dimension {axis}" + (f" (source's {schedule.transform.source_axes[axis]})" if permuted else "")
 
 

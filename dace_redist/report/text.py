@@ -217,6 +217,7 @@ def head_json(schedule: Schedule) -> dict[str, Any]:
         "target": distribution_json(schedule.target),
         "axes": schedule.transform.axes,
         "region": None if schedule.transform.region is None else schedule.transform.region._asdict(),
+        "reshape": schedule.transform.reshape,
         "target_dtype": str(schedule.target_dtype),
         "operation": None if schedule.transform.is_copy else _operation_json(schedule.transform),
         "exchanges": schedule.exchanges,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import dace
 import numpy as np
 import pytest
 
 import dace_redist
 from dace_redist import Distribution
-from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes import JointRedistribute, Redistribute
 
 N = dace.symbol("N")
 ROWS, COLUMNS = Distribution((8, 6), (2, 1)), Distribution((6, 8), (1, 2))
+FOLDED = Distribution((12, 4), (2, 1))
 SYMBOLIC, CYCLIC = Distribution((N, 6), (2, 1)), Distribution((6, N), (2, 2), block=(None, 3))
 PARTIAL, TILES = (
     Distribution((8, 6), (2,), dims=(None, None)),
@@ -57,6 +60,37 @@ def test_region_and_update():
         n for n, _ in sdfg.all_nodes_recursive() if isinstance(n, dace.nodes.Tasklet) and "redist" in n.code.as_string
     ]
     assert "{{0, 1, 0, 0, 1, 2, 5, 6}}, {11, 11, {double(1), 0}, {double(1), 0}, 0, 0}" in tasklet.code.as_string
+
+
+@dace.program
+def folded(A: dace.float64[4, 6]):
+    return dace_redist.redistribute(A, ROWS, FOLDED, axes=(1, 0), reshape=(-1, 4))
+
+
+def test_reshape():
+    sdfg = folded.to_sdfg()
+    node, _ = node_of(sdfg)
+    assert (node.reshape, node.index_map.encoded) == ((12, 4), (-1, 1, 0))
+    sdfg = dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json())))
+    assert node_of(sdfg)[0].reshape == (12, 4)
+    sdfg.validate()
+    sdfg.expand_library_nodes()
+    (tasklet,) = [n for n, _ in sdfg.all_nodes_recursive() if isinstance(n, dace.nodes.Tasklet)]
+    assert "{{-1, 1, 0}}" in tasklet.code.as_string
+
+
+def test_a_joint_node_reshapes():
+    node = Redistribute("fold", ROWS, FOLDED, axes=(1, 0), reshape=(12, 4))
+    (tensor,) = JointRedistribute("joint", [node]).tensors
+    assert tensor.index_map == node.index_map
+
+
+def test_a_reshape_must_fit():
+    with pytest.raises(ValueError, match=r'"fold": reshape must be the shape of the target, \(12, 4\), got \(4, 12\)'):
+        Redistribute("fold", ROWS, FOLDED, reshape=(4, 12))
+    node = Redistribute("fold", Distribution((N, 6), (2,)), Distribution((6 * N + 1,), (2,)), reshape=(-1,))
+    with pytest.raises(ValueError, match=r'"fold": a tensor of shape \(N, 6\) cannot be reshaped to \(6\*N \+ 1,\)'):
+        node._validate_shapes(*node.distributions())
 
 
 def test_a_region_needs_its_target():

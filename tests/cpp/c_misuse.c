@@ -190,6 +190,12 @@ static void map_indices(int rank, int size) {
   problem.region_source_offset = source_offset, problem.region_target_offset = outside;
   EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "not inside dimension 1 of the target");
   problem.region_target_offset = target_offset;
+  dr_problem reshaped = problem;
+  reshaped.reshape = 1;
+  EXPECT(dr_plan_create(&reshaped, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT,
+         "a region and a reshape cannot be combined");
+  reshaped.region_shape = reshaped.region_source_offset = reshaped.region_target_offset = NULL;
+  EXPECT(dr_plan_create(&reshaped, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "has 24 elements, but the target's shape");
   EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_SUCCESS, "");
   double a[24], b[45];
   int64_t rows[2], columns[2];

@@ -334,12 +334,13 @@ class Redistribution {
     problem.target_shape = shapes.arrays[1].shape.data();
     problem.target_strides = shapes.arrays[1].strides.data();
     const std::size_t ndim = move.source.shape.size();
+    problem.reshape = !move.index_map.empty() && move.index_map[0] == reshape_after_axes ? 1 : 0;
     if (!move.index_map.empty()) {
-      const auto axes = move.index_map.begin() + static_cast<std::ptrdiff_t>(ndim);
-      shapes.axes.assign(move.index_map.begin(), axes);
+      const auto axes = move.index_map.begin() + problem.reshape;
+      shapes.axes.assign(axes, axes + static_cast<std::ptrdiff_t>(ndim));
       problem.axes = shapes.axes.data();
     }
-    if (move.index_map.size() > ndim) {
+    if (!problem.reshape && move.index_map.size() > ndim) {
       problem.region_source_offset = move.index_map.data() + ndim;
       problem.region_target_offset = problem.region_source_offset + ndim;
       problem.region_shape = problem.region_target_offset + ndim;

@@ -123,7 +123,27 @@ struct Case {
   Options options = default_options();
 };
 
-/// Random axes and region for half of the cases, as an IndexMap takes them, and the target's shape.
+/// Another shape of as many elements: two neighbouring extents multiplied, or any one.
+Indices random_reshape(Random& random, Indices shape) {
+  if (shape.size() > 1 && random.one_in(2)) {
+    const std::size_t at = static_cast<std::size_t>(random.between(1, static_cast<Index>(shape.size()) - 1));
+    shape[at - 1] *= shape[at];
+    shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(at));
+    return shape;
+  }
+  Index rest = product(shape);
+  Indices other;
+  while (rest > 1 && other.size() < 4) {
+    Index factor = random.between(1, rest);
+    while (rest % factor != 0) --factor;
+    other.push_back(factor);
+    rest /= factor;
+  }
+  if (rest != 1) other.push_back(rest);
+  return other;
+}
+
+/// Random axes, and a region or a reshape, for half of the cases, as an IndexMap takes them, and the target's shape.
 Encoding random_map(Random& random, const Indices& shape, Indices& target_shape) {
   const Index ndim = static_cast<Index>(shape.size());
   target_shape = shape;
@@ -140,6 +160,10 @@ Encoding random_map(Random& random, const Indices& shape, Indices& target_shape)
     target_offset.push_back(whole ? 0 : random.between(0, 3));
     target_shape[at(t)] = target_offset.back() + box[at(map[at(t)])] + (whole ? 0 : random.between(0, 3));
   }
+  if (whole && random.one_in(2)) {
+    target_shape = random_reshape(random, target_shape);
+    map.insert(map.begin(), reshape_after_axes);
+  }
   if (whole) return map;
   for (const Encoding* part : {&source_offset, &target_offset, &box}) map.insert(map.end(), part->begin(), part->end());
   return map;
@@ -149,6 +173,14 @@ Encoding random_map(Random& random, const Indices& shape, Indices& target_shape)
 Part origins(const Move& the, Part part) {
   if (the.index_map.empty()) return part;
   const std::size_t ndim = the.source.shape.size();
+  if (the.index_map[0] == reshape_after_axes) {
+    Move permuted = the;
+    permuted.index_map.erase(permuted.index_map.begin());
+    permuted.target.shape.clear();
+    for (const Index axis : permuted.index_map)
+      permuted.target.shape.push_back(the.source.shape[static_cast<std::size_t>(axis)]);
+    return origins(permuted, std::move(part));
+  }
   for (Index& global : part.globals) {
     const Indices target = row_major_coordinates(global, the.target.shape);
     Indices source(ndim);

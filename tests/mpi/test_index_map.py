@@ -71,3 +71,46 @@ def test_a_renumbered_target(comm):
     whole = np.arange(64).reshape(8, 8)
     B = redistribute(source.local(whole, comm.rank), source, target, comm=comm, axes=(1, 0))
     np.testing.assert_array_equal(B, target.local(whole.T, comm.rank))
+
+
+@pytest.mark.mpi(ranks=[4], full=[1])
+def test_large_reshaped_tensors(comm):
+    """Messages of several chunks and slots, of extents that divide each other and of such that do not."""
+    for shape, wanted, axes in (
+        ((512, 384), (256, 768), None),
+        ((48, 64, 64), (3072, 64), None),
+        ((301, 300), (300, 301), None),
+        ((60, 50, 64), (64, 3000), (2, 0, 1)),
+        ((60, 50, 64), (75, 40, 8, 8), (1, 0, 2)),
+    ):
+        whole = np.arange(np.prod(shape), dtype="f8").reshape(shape)
+        reshaped = whole.transpose(axes or range(whole.ndim)).reshape(wanted)
+        source, target = (
+            Distribution(shape, (2, comm.size // 2)[: comm.size // 2]),
+            Distribution(wanted, (1, comm.size)),
+        )
+        for strategy in OURS:
+            with plan(source, target, "f8", comm=comm, strategy=strategy, axes=axes, reshape=wanted) as made:
+                assert (made.axes, made.reshape) == (axes, wanted)
+                B = made(source.local(whole, comm.rank))
+                np.testing.assert_array_equal(B, target.local(reshaped, comm.rank), strategy)
+                with made.inverse() as back:
+                    np.testing.assert_array_equal(back(B), source.local(whole, comm.rank), strategy)
+
+
+@pytest.mark.mpi(ranks=[3])
+def test_reshapes_that_differ_between_ranks(comm):
+    source, target = Distribution((6, 4), (comm.size,)), Distribution((4, 6), (comm.size,))
+    array = np.zeros(source.local_shape(comm.rank))
+    how = {"axes": (1, 0)} if comm.rank == 1 else {"reshape": (4, 6)}
+    message = r"axes, region or reshape is reshape to \(4, 6\) on rank 0 and axes \(1, 0\) on rank 1"
+    with pytest.raises(ValueError, match=message):
+        redistribute(array, source, target, comm=comm, **how)
+    with pytest.raises(ValueError, match="the length of axes, region and reshape is 3 on rank 0 and 2 on rank 1"):
+        plan(source, target, "f8", comm=comm, **how)
+    with pytest.raises(ValueError, match=r"rank 1: .*reshape must be the shape of the target, \(4, 6\), got \(6, 4\)"):
+        plan(source, target, "f8", comm=comm, reshape=(6, 4) if comm.rank == 1 else (4, 6))
+    with pytest.raises(TypeError, match="reshape must be a sequence of integers, got 4"):
+        plan([source] * 2, [target] * 2, "f8", comm=comm, reshape=[4, 6])
+    with pytest.raises(ValueError, match="reshape must be a list of 2 values, one per tensor, got 3"):
+        plan([source] * 2, [target] * 2, "f8", comm=comm, reshape=[(4, 6)] * 3)

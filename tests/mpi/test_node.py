@@ -33,11 +33,12 @@ PAIRS = {
     "ranks": (Distribution(SHAPE, (3,), ranks=[2, 0, 1]), Distribution(SHAPE, (1, 2), ranks=[1, 2])),
     "replicas": (Distribution(SHAPE, (3,), dims=[None, None]), Distribution(SHAPE, (3, 1), dims=[0, None])),
 }
-#: Source, target, axes and region, also over 3 ranks.
+#: Source, target, and how elements move, also over 3 ranks.
 MAPPED = {
-    "transposed": (ROWS, Distribution(SHAPE[::-1], (3,)), (1, 0), None),
-    "box": (ROWS, Distribution((9, 9), (1, 3)), None, ((1, 2), (0, 3), (5, 6))),
-    "turned": (COLUMNS, Distribution((9, 9), (3,)), (1, 0), ((1, 2), (0, 3), (5, 6))),
+    "transposed": (ROWS, Distribution(SHAPE[::-1], (3,)), {"axes": (1, 0)}),
+    "box": (ROWS, Distribution((9, 9), (1, 3)), {"region": ((1, 2), (0, 3), (5, 6))}),
+    "turned": (COLUMNS, Distribution((9, 9), (3,)), {"axes": (1, 0), "region": ((1, 2), (0, 3), (5, 6))}),
+    "reshaped": (COLUMNS, Distribution((5, 14), (3,)), {"axes": (1, 0), "reshape": (5, 14)}),
 }
 #: Source, target, types and options of a node that computes with elements.
 COMPUTED = {
@@ -90,8 +91,8 @@ def distributions_sdfg() -> Any:
     move("padded", ROWS, COLUMNS, from_shape=(4, 13), to_shape=(9, 5))
     move("fortran", ROWS, COLUMNS, from_strides=(1, 3), to_strides=(1, 7))
     move("part", ROWS, COLUMNS, parts=("2:5, 1:11", "0:14:2, 3:7"), from_shape=(6, 12), to_shape=(15, 8))
-    for name, (source, target, axes, region) in MAPPED.items():
-        move(name, source, target, how={"axes": axes, "region": region})
+    for name, (source, target, how) in MAPPED.items():
+        move(name, source, target, how=how)
     for name, (source, target, types, how) in COMPUTED.items():
         move(name, source, target, types, how=how)
     return sdfg
@@ -140,8 +141,8 @@ def test_distributions_types_and_layouts(comm):
     ends("fortran", rows_columns, "float64", tuple(map(largest, rows_columns)), order="F")
     cuts = {"from": np.s_[2:5, 1:11], "to": np.s_[0:14:2, 3:7]}
     ends("part", rows_columns, "float64", ((6, 12), (15, 8)), lambda end, array: array[cuts[end]])
-    for name, (source, target, axes, region) in MAPPED.items():
-        after = moved(whole(), np.full(target.shape, 99.0), axes, region)
+    for name, (source, target, how) in MAPPED.items():
+        after = moved(whole(), np.full(target.shape, 99.0), **how)
         ends(name, (source, target), "float64", tuple(map(largest, (source, target))), after=after)
     for name, (source, target, (before, after), how) in COMPUTED.items():
         given = whole().astype(before) * (1 + 2j if before[0] == "c" else 1)
@@ -285,3 +286,19 @@ def test_calls_in_a_program(comm):
     if comm.rank == 2:
         after[0:5, 3:9] += given[1:6, 2:8]
     np.testing.assert_array_equal(B, after)
+
+
+@pytest.mark.compile
+@pytest.mark.dace
+@pytest.mark.mpi(ranks=[3], timeout=150)
+def test_reshapes_in_a_program(comm):
+    """Rows to a third dimension, and from there to columns of the transpose; sizes are symbols."""
+    from builds import built
+    from program_calls import reshape_calls
+
+    program = built(comm, "reshape_calls", reshape_calls.to_sdfg)
+    A = np.zeros((3, 10))
+    put(A, ROWS.local(whole(), comm.rank))
+    turned = program(A=A, N=7, M=3)
+    wanted = Distribution((10, 7), (1, 3)).local(2 * whole().T, comm.rank)
+    np.testing.assert_array_equal(turned[:, : wanted.shape[1]], wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from distributions import blocked, regions, same_on_all_ranks, tiled
+from distributions import blocked, maps, same_on_all_ranks, tiled
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,19 +62,21 @@ def test_inverse(comm):
     @st.composite
     def moves(draw):
         shape = tuple(draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
-        axes, region, target_shape = draw(regions(shape))
+        how, target_shape = draw(maps(shape))
         sides = [draw(st.one_of(blocked(s, comm.size), tiled(s, comm.size))) for s in (shape, target_shape)]
-        return *sides, axes, region
+        return *sides, how
 
     @same_on_all_ranks(30)
     @given(moves(), st.sampled_from(["Auto", "Pack"]), st.booleans())
     def check(move, strategy, lists):
-        source, target, axes, region = move
+        source, target, how = move
         array = source.local(np.arange(float(np.prod(source.shape))).reshape(source.shape), comm.rank)
         out = np.zeros(target.local_shape(comm.rank), "f4")
         sides = ([source], [target]) if lists else (source, target)
-        how = {"axes": axes, "region": [region] if lists and region else region, "strategy": strategy}
-        with plan(*sides, "f8", comm=comm, target_dtype="f4", **how) as there, there.inverse() as back:
+        if lists:
+            how = {name: [value] for name, value in how.items()}
+        how = {"comm": comm, "target_dtype": "f4", "strategy": strategy, **how}
+        with plan(*sides, "f8", **how) as there, there.inverse() as back:
             there([array] if lists else array, [out] if lists else out)
             again = array.copy()
             back([out] if lists else out, [again] if lists else again)

@@ -34,6 +34,14 @@ WRONG = [
     ),
     ({"region": ((0, -1), (0, 0), (2, 1))}, ValueError, "region: 1 indices from -1 on are not inside dimension 1"),
     ({"region": ((0, 0), (2**62, 0), (2**62, 1))}, ValueError, "are not inside dimension 0"),
+    ({"reshape": 24}, TypeError, "reshape must be a sequence of integers, got 24"),
+    ({"reshape": (4, "6")}, TypeError, r"reshape\[1\] must be an integer, got '6'"),
+    ({"reshape": (6, 4)}, ValueError, r"reshape must be the shape of the target, \(4, 6\), got \(6, 4\)"),
+    ({"reshape": (4, 6, 1)}, ValueError, r"reshape must be the shape of the target, \(4, 6\), got \(4, 6, 1\)"),
+    ({"reshape": (-1, -1)}, ValueError, r"reshape must be extents of at least 0, and at most one -1, got \(-1, -1\)"),
+    ({"reshape": (4, -2)}, ValueError, r"reshape must be extents of at least 0, and at most one -1, got \(4, -2\)"),
+    ({"reshape": (4, 6), "region": ((0, 0), (0, 0), (1, 1))}, ValueError, "region and reshape cannot be combined"),
+    ({"reshape": (4, 6), "axes": (0, 1, 2)}, ValueError, r"axes must name each of the 2 dimensions once"),
 ]
 
 
@@ -57,6 +65,41 @@ def test_the_report_names_the_map():
     assert plan.bytes_total() == 12 * 8
 
 
+def test_a_reshape_of_another_size():
+    with pytest.raises(
+        ValueError,
+        match=r"reshape: a source of shape \(6, 4\) has 24 elements, but the target's shape \(5, 5\) has 25",
+    ):
+        schedule(A, Distribution((5, 5), (2, 1)), reshape=(5, -1))
+    with pytest.raises(ValueError, match="has 24 elements, but the target's shape .* has 0"):
+        schedule(A, Distribution((0, 4), (2, 1)), reshape=(0, 4))
+
+
+def test_the_report_names_the_reshape(tmp_path):
+    moved = schedule(A, Distribution((3, 8), (2, 1)), axes=(1, 0), reshape=(3, 8))
+    assert "as        axes (1, 0), reshape to (3, 8)" in str(moved)
+    assert moved.to_json()["reshape"] == (3, 8)
+    assert moved.inverse().transform.map_text == "reshape to (4, 6), axes (1, 0)"
+    assert moved.inverse().inverse() == moved
+    moved.plot(tmp_path / "plan.svg")
+
+
+def test_blocks_of_a_reshape_are_few():
+    """Whole rows are a loop, not a block each, also in block-cyclic distributions and those of 10^6 ranks."""
+
+    def largest(source, target):
+        sends, receives, kept = schedule(source, target, reshape=target.shape).of_rank(0)
+        return max(len(message.blocks) for message in [*sends, *receives, kept])
+
+    square, wide = (4096, 4096), (2048, 8192)
+    for grids in (((4,), (4,)), ((1, 4), (4,)), ((2, 2), (2, 2)), ((1, 4), (1, 4))):
+        assert largest(*(Distribution(shape, grid) for shape, grid in zip((square, wide), grids, strict=True))) <= 3
+    for block in (1, 64):
+        assert largest(*(Distribution(shape, (2, 2), block=(block, block)) for shape in (square, wide))) <= 16
+    grid = (1000, 1000)
+    assert largest(Distribution((10**6, 10**6), grid), Distribution((10**12,), (10**6,))) == 1
+
+
 COMMAND = ["explain", "--shape", "6,4", "--from", "2,1", "--to", "2,1"]
 
 
@@ -70,6 +113,8 @@ def test_command_line_says_what_other_ranks_would_save():
 def test_command_line():
     done = CliRunner().invoke(cli, [*COMMAND, "--axes", "1,0", "--json"])
     assert json.loads(done.output)["axes"] == [1, 0]
+    done = CliRunner().invoke(cli, [*COMMAND, "--reshape", "8,3", "--json"])
+    assert json.loads(done.output)["target"]["shape"] == json.loads(done.output)["reshape"] == [8, 3]
     done = CliRunner().invoke(
         cli, [*COMMAND, "--to-shape", "9,9", "--region-to", "5,5", "--region-shape", "3,4", "--json"]
     )

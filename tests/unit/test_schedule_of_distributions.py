@@ -70,11 +70,11 @@ def test_moving_runs_of_each_length(run, itemsize):
 
 @pytest.mark.slow
 @CALM
-@given(pairs)
-def test_sends_are_the_receives_of_the_other_side(pair):
-    source, target = pair
+@given(mapped_pairs())
+def test_sends_are_the_receives_of_the_other_side(case):
+    source, target, how = case
     ranks = max(source.ranks_needed, target.ranks_needed)
-    moved, sends, receives = schedule(source, target), {}, {}
+    moved, sends, receives = schedule(source, target, **how), {}, {}
     for rank in range(ranks):
         out, into, _ = moved.arrays(rank)
         plain = moved.arrays(rank, with_blocks=False)
@@ -103,13 +103,13 @@ def test_what_a_rank_has_it_never_receives(pair):
         assert into.elements.sum() == needs.size - kept.elements.sum()
 
 
-def check_mapped(source, target, axes, region):
+def check_mapped(source, target, how):
     ranks = max(source.ranks_needed, target.ranks_needed)
     before = np.full(target.shape, -1, np.int64)
-    after = moved(whole(source.shape), before, axes, region)
+    after = moved(whole(source.shape), before, **how)
     targets = [np.array(part) for part in parts(target, before, ranks)]
     given = [as_elements(np.ascontiguousarray(part)) for part in parts(source, whole(source.shape), ranks)]
-    apply(schedule(source, target, axes=axes, region=region), given, [as_elements(part) for part in targets])
+    apply(schedule(source, target, **how), given, [as_elements(part) for part in targets])
     for got, wanted in zip(targets, parts(target, after, ranks), strict=True):
         np.testing.assert_array_equal(got, wanted)
 
@@ -117,7 +117,7 @@ def check_mapped(source, target, axes, region):
 @pytest.mark.slow
 @CALM
 @given(mapped_pairs())
-def test_regions_and_permuted_axes(case):
+def test_regions_permuted_axes_and_reshapes(case):
     check_mapped(*case)
 
 
@@ -131,4 +131,4 @@ def test_permuted_axes_of_long_runs_go_tile_by_tile(axes, data):
         region = ((1, 1, 1), (0, 2, 1), tuple(n - 1 for n in shape))
     permuted = [shape[axis] for axis in axes] if region is None else [shape[axis] + 3 for axis in axes]
     source, target = data.draw(distributions(shape)), data.draw(distributions(tuple(permuted)))
-    check_mapped(source, target, axes, region)
+    check_mapped(source, target, {"axes": axes, "region": region})

@@ -46,7 +46,7 @@ typedef struct dr_plan dr_plan;
 /** What a plan is made for. Set by dr_problem_init(), then the first three members at least. */
 typedef struct dr_problem {
   const dr_distribution *source; /**< the tensor's distribution now */
-  const dr_distribution *target; /**< the distribution wanted; of the same global shape, but for axes and a region */
+  const dr_distribution *target; /**< the distribution wanted; of the same global shape, but for the members below */
   int64_t element_bytes;         /**< bytes of an element, >= 1 */
   const char *strategy;          /**< "Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical",
                                       "Aggregated" */
@@ -63,6 +63,7 @@ typedef struct dr_problem {
   dr_operation operation;              /**< what is computed with elements on their way */
   int source_memory;                   /**< ::dr_memory of the source array; the same on every rank */
   int target_memory;                   /**< ::dr_memory of the target array */
+  int reshape; /**< 1: the source, permuted by axes, is reshaped in C order to the target's shape; without a region */
 } dr_problem;
 
 /** Value for an axis in `axes` that is not split. */

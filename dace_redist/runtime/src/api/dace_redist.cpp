@@ -33,13 +33,15 @@ dr_distribution* make_distribution(Encoding encoding) {
   return make_handle(dr_distribution{Distribution(std::move(encoding))}).release();
 }
 
-/// Axes and region of a problem, as an IndexMap takes them.
+/// Axes, region and reshape of a problem, as an IndexMap takes them.
 Encoding index_map_of(const dr_problem& problem, int ndim) {
   const bool whole = !problem.region_shape;
   if (whole != !problem.region_source_offset || whole != !problem.region_target_offset)
     throw ArgumentError("a region needs region_source_offset, region_target_offset and region_shape");
+  if (problem.reshape && !whole) throw ArgumentError("a region and a reshape cannot be combined");
   Encoding encoding;
-  if (whole && !problem.axes) return encoding;
+  if (problem.reshape) encoding.push_back(reshape_after_axes);
+  if (whole && !problem.axes && !problem.reshape) return encoding;
   for (int i = 0; i < ndim; ++i) encoding.push_back(problem.axes ? problem.axes[i] : i);
   if (whole) return encoding;
   for (const std::int64_t* part : {problem.region_source_offset, problem.region_target_offset, problem.region_shape})

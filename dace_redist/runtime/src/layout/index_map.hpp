@@ -2,7 +2,7 @@
 #pragma once
 
 /// \file
-/// The map from indices of the source tensor to indices of the target tensor: sub-tensors and permuted axes.
+/// The map from indices of the source tensor to indices of the target tensor: sub-tensors, permuted axes, reshapes.
 /// Start reading at: IndexMap.
 
 #include <array>
@@ -14,11 +14,25 @@
 
 namespace dace_redist {
 
-/// Moves a box of the source to a box of the target: shifted, and with its axes in another order.
+/// First of the plain numbers of a reshape: the tensor is permuted, then reshaped, or the other way round.
+inline constexpr Index reshape_after_axes = -1, reshape_before_axes = -2;
+
+/// Axes of the source that become axes of the target: one each or, of a reshape, the fewest neighbouring axes of equal
+/// numbers of indices on both sides. Their indices are counted together in C order ("flat").
+struct AxisGroup {
+  int source_axis = 0, target_axis = 0;    // the fastest ones; 0 if a side has none
+  std::array<std::vector<int>, 2> axes{};  // of source and target, slowest first; both empty: one each
+
+  bool plain() const { return axes[0].empty() && axes[1].empty(); }
+};
+
+/// Moves a box of the source to a box of the target: shifted, and with its axes in another order; or all of the source,
+/// reshaped in C order to the target's shape.
 ///
 /// As plain numbers: empty if every element keeps its index; axes[ndim], the source axis of each target axis, for the
 /// whole tensor; or axes[ndim], source_offset[ndim] in the source's axes, target_offset[ndim] in the target's axes, and
-/// the box's shape[ndim] in the source's axes.
+/// the box's shape[ndim] in the source's axes. Of a reshape: reshape_after_axes and axes[ndim of the source], or
+/// reshape_before_axes and axes[ndim of the target].
 class DR_API IndexMap {
  public:
   /// The indices [lo, hi) of a source axis move; `shift` is added to them.
@@ -32,24 +46,25 @@ class DR_API IndexMap {
   /// The map that leaves the moved elements in place within the target, as plain numbers.
   std::vector<Index> within_target() const;
 
-  int ndim() const { return ndim_; }
-  /// The source axis that a target axis comes from.
-  int source_axis(int target_axis) const { return source_axes_[static_cast<std::size_t>(target_axis)]; }
-  /// The target axis that a source axis becomes.
-  int target_axis(int source_axis) const { return target_axes_[static_cast<std::size_t>(source_axis)]; }
+  /// The groups of axes, in the order of the source's axes.
+  const std::vector<AxisGroup>& groups() const { return groups_; }
+  /// The number of the group at a position in the order of the target's axes.
+  int group_at_target(int position) const { return target_order_[static_cast<std::size_t>(position)]; }
   /// The moved indices of a source axis, and their shift.
   const Window& window(int source_axis) const { return windows_[static_cast<std::size_t>(source_axis)]; }
 
  private:
-  void read_axes(const std::vector<Index>& numbers);
-  /// \throws Error unless the whole tensor moves from one shape to the other.
-  void check_shapes(const std::vector<Index>& from, const std::vector<Index>& to) const;
+  using Shape = std::vector<Index>;
+
+  void read_box(const std::vector<Index>& numbers, const Shape& from, const Shape& to);
+  void read_reshape(const std::vector<Index>& numbers, const Shape& from, const Shape& to);
+  /// Sorts the groups.
+  void order_groups();
   static void check_inside(const char* side, std::size_t axis, Index offset, Index extent, Index whole);
 
-  int ndim_;
-  std::array<int, max_dims> source_axes_{};  // [ndim] by target axis
-  std::array<int, max_dims> target_axes_{};  // [ndim] by source axis
-  std::array<Window, max_dims> windows_{};   // [ndim] by source axis
+  std::vector<AxisGroup> groups_;
+  std::array<int, max_dims> target_order_{};  // [groups]
+  std::array<Window, max_dims> windows_{};    // [ndim] by source axis
 };
 
 }  // namespace dace_redist

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -132,6 +133,7 @@ struct Piece {
 
   Index source_offset = 0, target_offset = 0;
   std::array<Index, levels> counts{1, 1, 1}, source_strides{0, 0, 1}, target_strides{0, 0, 1};
+  std::size_t first_loop = 0, loop_count = 0;  // outer loops over several axes, see GroupLoop
 };
 
 /// Appends the indices in [first, last) that `source` and `target` have in common. Both sides of a message call this

@@ -9,26 +9,26 @@ namespace {
 
 std::size_t at(int axis) { return static_cast<std::size_t>(axis); }
 
-/// The two source axes along which blocks are cut into tiles; -1: blocks are not cut.
+/// The two groups of axes along whose runs blocks are cut into tiles; -1: blocks are not cut.
 struct TiledAxes {
-  int rows = -1;     // becomes the fastest axis of the target
-  int columns = -1;  // the fastest axis of the source
+  int rows = -1;     // with the fastest axis of the target
+  int columns = -1;  // with the fastest axis of the source
 
-  bool has(int axis) const { return axis == rows || axis == columns; }
+  bool has(int group) const { return group == rows || group == columns; }
   /// Elements of a tile along one of the two. Tiles are longer along the source's fastest axis, since short stretches
   /// cost more to read than to write.
-  Index extent(int axis) const { return axis == rows ? 64 : 256; }
-  bool cuts(int axis, const Piece& piece) const { return has(axis) && piece.counts[2] % extent(axis) == 0; }
+  Index extent(int group) const { return group == rows ? 64 : 256; }
+  bool cuts(int group, const Piece& piece) const { return has(group) && piece.counts[2] % extent(group) == 0; }
 };
 
-/// The fastest axes of both sides if they differ. Trailing axes that both sides have in one place do not count as long
-/// as they hold few elements.
+/// The groups of the fastest axes of both sides if they differ. Trailing groups that both sides have in one place do
+/// not count as long as they hold few elements.
 TiledAxes tiled_axes(const SharedBox& box, const IndexMap& map) {
   constexpr Index min_run = 16;  // elements contiguous on both sides that need no tiles
   Index run = 1;
-  for (int axis = map.ndim() - 1; axis >= 0 && run < min_run; --axis) {
-    if (map.source_axis(axis) != axis) return {map.source_axis(axis), axis};
-    run *= box[at(axis)]->count;
+  for (int group = static_cast<int>(map.groups().size()) - 1; group >= 0 && run < min_run; --group) {
+    if (map.group_at_target(group) != group) return {map.group_at_target(group), group};
+    run *= box[at(group)]->count;
   }
   return {};
 }
@@ -49,34 +49,47 @@ std::vector<Piece> cut_runs(const std::vector<Piece>& pieces, Index extent) {
   return cut;
 }
 
-/// Sets an empty block to one piece per source axis.
-void set_block(StridedBlock& block, const std::array<const Piece*, max_dims>& pieces, const IndexMap& map,
-               const CellLayout& source, const CellLayout& target, const TiledAxes& tiled) {
+/// Sets an empty block to one piece per group of axes.
+void set_block(StridedBlock& block, const std::array<const Piece*, max_dims>& pieces, const SharedBox& box,
+               const IndexMap& map, const CellLayout& source, const CellLayout& target, const TiledAxes& tiled) {
   block.source_offset = source.offset;
   block.target_offset = target.offset;
-  const auto append_loop = [&](int axis, Index count, Index source_stride, Index target_stride) {
+  const auto append_loop = [&](Index count, Index source_stride, Index target_stride) {
     if (count == 1) return;
     if (block.ndim == max_block_dims) throw Error(text("a message needs more than ", max_block_dims, " nested loops"));
     const std::size_t loop = at(block.ndim++);
     block.counts[loop] = count;
-    block.source_strides[loop] = source_stride * source.strides[at(axis)];
-    block.target_strides[loop] = target_stride * target.strides[at(map.target_axis(axis))];
+    block.source_strides[loop] = source_stride;
+    block.target_strides[loop] = target_stride;
   };
-  for (int axis = 0; axis < map.ndim(); ++axis) {
-    const Piece& piece = *pieces[at(axis)];
-    block.source_offset += piece.source_offset * source.strides[at(axis)];
-    block.target_offset += piece.target_offset * target.strides[at(map.target_axis(axis))];
+  const int groups = static_cast<int>(map.groups().size());
+  const auto append_run = [&](int group, Index count, Index source_step, Index target_step) {
+    const AxisGroup& axes = map.groups()[at(group)];
+    append_loop(count, source_step * source.strides[at(axes.source_axis)],
+                target_step * target.strides[at(axes.target_axis)]);
+  };
+  for (int group = 0; group < groups; ++group) {
+    const Piece& piece = *pieces[at(group)];
+    for (std::size_t i = piece.first_loop; i < piece.first_loop + piece.loop_count; ++i) {
+      const auto& [axes, count, offsets, steps] = box[at(group)]->loops[i];
+      const Index source_stride = source.strides[at(axes[0])], target_stride = target.strides[at(axes[1])];
+      block.source_offset += offsets[0] * source_stride;
+      block.target_offset += offsets[1] * target_stride;
+      append_loop(count, steps[0] * source_stride, steps[1] * target_stride);
+    }
+    block.source_offset += piece.source_offset * source.strides[at(map.groups()[at(group)].source_axis)];
+    block.target_offset += piece.target_offset * target.strides[at(map.groups()[at(group)].target_axis)];
     for (std::size_t level = 0; level + 1 < Piece::levels; ++level)
-      append_loop(axis, piece.counts[level], piece.source_strides[level], piece.target_strides[level]);
-    if (tiled.cuts(axis, piece))
-      append_loop(axis, piece.counts[2] / tiled.extent(axis), tiled.extent(axis), tiled.extent(axis));
-    else if (!tiled.has(axis))
-      append_loop(axis, piece.counts[2], 1, 1);
+      append_run(group, piece.counts[level], piece.source_strides[level], piece.target_strides[level]);
+    if (tiled.cuts(group, piece))
+      append_run(group, piece.counts[2] / tiled.extent(group), tiled.extent(group), tiled.extent(group));
+    else if (!tiled.has(group))
+      append_run(group, piece.counts[2], 1, 1);
   }
-  for (const int axis : {tiled.rows, tiled.columns}) {  // the loops inside a tile
-    if (axis < 0) continue;
-    const Piece& piece = *pieces[at(axis)];
-    append_loop(axis, tiled.cuts(axis, piece) ? tiled.extent(axis) : piece.counts[2], 1, 1);
+  for (const int group : {tiled.rows, tiled.columns}) {  // the loops inside a tile
+    if (group < 0) continue;
+    const Piece& piece = *pieces[at(group)];
+    append_run(group, tiled.cuts(group, piece) ? tiled.extent(group) : piece.counts[2], 1, 1);
   }
 }
 
@@ -103,17 +116,18 @@ void append_blocks(const SharedBox& box, const IndexMap& map, const CellLayout& 
   std::array<const std::vector<Piece>*, max_dims> lists{};
   std::vector<Piece> rows, columns;
   AxisArray piece_counts{};
-  for (int axis = 0; axis < map.ndim(); ++axis) {
-    const std::vector<Piece>& whole = box[at(axis)]->pieces;
-    std::vector<Piece>& cut = axis == tiled.rows ? rows : columns;
-    if (tiled.has(axis)) cut = cut_runs(whole, tiled.extent(axis));
-    lists[at(axis)] = tiled.has(axis) ? &cut : &whole;
-    piece_counts[at(axis)] = static_cast<Index>(lists[at(axis)]->size());
+  const int groups = static_cast<int>(map.groups().size());
+  for (int group = 0; group < groups; ++group) {
+    const std::vector<Piece>& whole = box[at(group)]->pieces;
+    std::vector<Piece>& cut = group == tiled.rows ? rows : columns;
+    if (tiled.has(group)) cut = cut_runs(whole, tiled.extent(group));
+    lists[at(group)] = tiled.has(group) ? &cut : &whole;
+    piece_counts[at(group)] = static_cast<Index>(lists[at(group)]->size());
   }
-  for_each_coordinates(piece_counts, map.ndim(), [&](const AxisArray& choice) {
+  for_each_coordinates(piece_counts, groups, [&](const AxisArray& choice) {
     std::array<const Piece*, max_dims> pieces;
-    for (int axis = 0; axis < map.ndim(); ++axis) pieces[at(axis)] = lists[at(axis)]->data() + choice[at(axis)];
-    set_block(blocks.emplace_back(), pieces, map, source, target, tiled);
+    for (int group = 0; group < groups; ++group) pieces[at(group)] = lists[at(group)]->data() + choice[at(group)];
+    set_block(blocks.emplace_back(), pieces, box, map, source, target, tiled);
   });
 }
 

@@ -2,12 +2,13 @@
 #pragma once
 
 /// \file
-/// The strided blocks of a message, from the indices that two cells share along each axis.
+/// The strided blocks of a message, from the indices that two cells share along each group of axes.
 
 #include <cstddef>
 #include <vector>
 
 #include "layout/distribution.hpp"
+#include "layout/group_overlap.hpp"
 #include "layout/index_map.hpp"
 #include "layout/strided_block.hpp"
 
@@ -28,11 +29,13 @@ struct CellLayout {
 /// \param owned  begin at the first element owned, else at the first one of the margins.
 CellLayout cell_layout(const Distribution& distribution, const Cell& cell, const LocalLayout* local, bool owned);
 
-/// The indices that a cell shares, along one source axis, with a coordinate of the other distribution.
+/// The indices that a cell shares, along a group of axes, with a coordinate of the other distribution on each of them.
 struct Overlap {
-  Index coordinate = 0;  // of the other distribution
-  Index count = 0;       // of shared indices
-  std::vector<Piece> pieces{};
+  Index coordinate = 0;              // of the other distribution
+  Index count = 0;                   // of shared indices
+  std::vector<Piece> pieces{};       // of several axes: along the fastest ones
+  std::vector<GroupLoop> loops{};    // of several axes: those of all pieces
+  std::vector<Index> coordinates{};  // of several axes, instead of coordinate
 
   Index set_count() {
     count = 0;
@@ -40,12 +43,12 @@ struct Overlap {
     return count;
   }
 };
-using SharedBox = std::array<const Overlap*, max_dims>;  // [ndim] by source axis
+using SharedBox = std::array<const Overlap*, max_dims>;  // [groups]
 
 /// Appends the blocks of the elements that two cells share. Blocks and their order depend on `box` and `map` only, so
 /// that sender and receiver have them in one order.
 ///
-/// The dimensions of a block are in the order of the source's axes. If the fastest axes of both sides differ, a block
+/// The dimensions of a block are in the order of the map's groups. If the fastest axes of both sides differ, a block
 /// is cut into tiles along these two: either side then reads or writes its array in stretches of a tile's row.
 void append_blocks(const SharedBox& box, const IndexMap& map, const CellLayout& source, const CellLayout& target,
                    std::vector<StridedBlock>& blocks);

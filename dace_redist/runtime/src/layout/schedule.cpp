@@ -6,110 +6,11 @@
 #include <tuple>
 #include <utility>
 
+#include "layout/replica_routes.hpp"
+
 namespace dace_redist {
 
 namespace {
-
-/// In place of the number of a slice: all of a target cell.
-constexpr Index whole_cell = -1;
-
-/// A rank that this rank exchanges a pair of cells with.
-struct ReplicaPeer {
-  Index rank = 0;
-  Index turn = 0;  // order in which the receiver reduces; equal on both sides
-};
-
-/// A replica policy applied to a source and a target, as seen by a rank that sends or that receives. Target cells may
-/// be cut into slices, one for each replica of the target.
-class ReplicaRoutes {
- public:
-  ReplicaRoutes(const ScheduleArguments& arguments, bool sends)
-      : source_(arguments.source),
-        target_(arguments.target),
-        policy_(arguments.policy),
-        gathers_(policy_.kind == ReplicaPolicy::allgather),
-        sends_(sends),
-        rank_(arguments.rank),
-        replica_((sends ? source_ : target_).replica_of(rank_)) {
-    if (policy_.scatter_target || gathers_) slice_axis_ = slice_axis(target_);
-  }
-
-  /// The slices of target cells that the rank sends, or receives.
-  std::vector<Index> slices() const {
-    if (!gathers_ && !policy_.scatter_target) return {whole_cell};
-    if (gathers_ == sends_) return {replica_};  // its own slice, sent to all others or received from all senders
-    std::vector<Index> slices;
-    for (Index replica = 0; replica < target_.replicas(); ++replica)
-      if (!gathers_ || replica != replica_) slices.push_back(replica);
-    return slices;
-  }
-
-  /// The window of a source axis that holds a slice, by the indices that the target cell owns along `target_axis`.
-  IndexMap::Window window(const IndexMap::Window& moved, const Intervals& target_cell, int target_axis,
-                          Index slice) const {
-    if (target_axis != slice_axis_) return moved;
-    const Index lo = std::max(target_cell.start - moved.shift, moved.lo);
-    const Index count = std::max<Index>(0, std::min(target_cell.end - moved.shift, moved.hi) - lo);
-    const AxisSplit split{count, target_.replicas(), 1, true};
-    return {lo + split.block_begin(slice), lo + split.block_begin(slice + 1), moved.shift};
-  }
-
-  /// Sets `peers` to the ranks that a slice of two cells is sent to, or received from.
-  void find_peers(const Cell& source, const Cell& target, Index slice, std::vector<ReplicaPeer>& peers) const {
-    peers.clear();
-    sends_ ? find_receivers(source, target, slice, peers) : find_senders(source, target, slice, peers);
-  }
-
- private:
-  /// The target axis along which cells are cut into slices: the slowest one with an index for each replica.
-  static int slice_axis(const Distribution& target) {
-    const std::vector<Index> shape = target.local_shape(target.first_rank());
-    const auto long_enough =
-        std::find_if(shape.begin(), shape.end(), [&](Index extent) { return extent >= target.replicas(); });
-    return static_cast<int>((long_enough == shape.end() ? std::max_element(shape.begin(), shape.end()) : long_enough) -
-                            shape.begin());
-  }
-
-  void find_receivers(const Cell& source, const Cell& target, Index slice, std::vector<ReplicaPeer>& peers) const {
-    const Index turn = (replica_ - first_sender(target, slice) + source_.replicas()) % source_.replicas();
-    for (Index replica = 0; replica < target_.replicas(); ++replica) {
-      if (policy_.scatter_target && replica != slice) continue;
-      const Index receiver = target_.rank_of(target.coordinates, replica);
-      if (policy_.kind == ReplicaPolicy::any) {
-        if (source_.sender(source.coordinates, receiver) == rank_) peers.push_back({receiver, 0});
-      } else if (gathers_) {
-        if (replica != replica_) peers.push_back({receiver, 0});
-      } else {
-        peers.push_back({receiver, turn});
-      }
-    }
-  }
-
-  void find_senders(const Cell& source, const Cell& target, Index slice, std::vector<ReplicaPeer>& peers) const {
-    if (policy_.kind == ReplicaPolicy::any) return peers.push_back({source_.sender(source.coordinates, rank_), 0});
-    if (gathers_) return peers.push_back({source_.rank_of(source.coordinates, slice), 0});
-    const Index first = first_sender(target, slice);
-    for (Index turn = 0; turn < source_.replicas(); ++turn)
-      peers.push_back({source_.rank_of(source.coordinates, (first + turn) % source_.replicas()), turn});
-  }
-
-  /// The replica of the source whose turn is 0. Turns are equal for all replicas of a target cell, so that all of them
-  /// reduce in one order, and for all cells of a message. Cells and slices begin with different replicas of the source,
-  /// so that all replicas send at a time.
-  Index first_sender(const Cell& target, Index slice) const {
-    if (source_.replicas() == 1) return 0;
-    Index position = target_.blocked() ? 0 : target_.rank_of(target.coordinates, 0);
-    for (std::size_t axis = 0; axis < target_.axes().size() && target_.blocked(); ++axis)
-      position = position * target_.axes()[axis].parts + target.coordinates[axis];
-    return (position + std::max<Index>(slice, 0)) % source_.replicas();
-  }
-
-  const Distribution &source_, &target_;
-  const ReplicaPolicy policy_;
-  const bool gathers_, sends_;
-  const Index rank_, replica_;  // this rank, and its number among the replicas of its cells
-  int slice_axis_ = -1;         // of the target; -1: cells are not cut into slices
-};
 
 /// A part of a message: the elements that one source cell and one target cell share.
 struct CellPair {
@@ -154,17 +55,18 @@ class Collector {
     const Cell& cell;
     Index slice;
     CellLayout layout{};
-    std::vector<std::vector<Overlap>> overlaps{};  // [ndim] by source axis, with each coordinate of the other
+    std::vector<std::vector<Overlap>> overlaps{};  // [groups] with each coordinate of the other
 
-    const Overlap& overlap(int axis, const AxisArray& choice) const {
-      return overlaps[at(axis)][static_cast<std::size_t>(choice[at(axis)])];
+    const Overlap& overlap(std::size_t group, const AxisArray& choice) const {
+      return overlaps[group][static_cast<std::size_t>(choice[group])];
     }
   };
 
   static std::size_t at(int axis) { return static_cast<std::size_t>(axis); }
 
-  int own_axis(int source_axis) const { return sends_ ? source_axis : arguments_.map.target_axis(source_axis); }
-  int other_axis(int source_axis) const { return sends_ ? arguments_.map.target_axis(source_axis) : source_axis; }
+  int own_axis(const AxisGroup& group) const { return sends_ ? group.source_axis : group.target_axis; }
+  int other_axis(const AxisGroup& group) const { return sends_ ? group.target_axis : group.source_axis; }
+  std::size_t own_side() const { return sends_ ? 0 : 1; }
 
   static const LocalLayout* find(const Layouts* layouts, Index rank) {
     if (!layouts) return nullptr;
@@ -173,9 +75,9 @@ class Collector {
   }
 
   /// The indices of a source axis that move, and their shift to the present image of the target.
-  IndexMap::Window moved(int axis) const {
-    const auto [lo, hi, shift] = arguments_.map.window(axis);
-    return {lo, hi, shift + to_image_[at(arguments_.map.target_axis(axis))]};
+  IndexMap::Window moved(const AxisGroup& group) const {
+    const auto [lo, hi, shift] = arguments_.map.window(group.source_axis);
+    return {lo, hi, shift + to_image_[at(group.target_axis)]};
   }
 
   /// The indices that a cell of this rank sends, or receives, along one of its axes.
@@ -184,32 +86,42 @@ class Collector {
   }
 
   /// Width of the margins that elements of this rank may go to.
-  Index margin(int source_axis) const {
-    return sends_ ? arguments_.target.halo(arguments_.map.target_axis(source_axis)) : 0;
-  }
+  Index margin(const AxisGroup& group) const { return sends_ ? arguments_.target.halo(group.target_axis) : 0; }
 
   /// Adds the pairs of a cell with all cells of the other distribution.
   void add_cell(const Cell& cell, Index slice) {
-    const int ndim = arguments_.map.ndim();
+    const std::vector<AxisGroup>& groups = arguments_.map.groups();
     OwnCell own{cell, slice};
     AxisArray overlap_counts{};
     own.layout = cell_layout(own_, cell, find(own_layouts_, arguments_.rank), sends_);
     if (other_.boxed()) return add_boxes(own);
-    own.overlaps.reserve(at(ndim));
-    for (int axis = 0; axis < ndim; ++axis) {
-      own.overlaps.push_back(find_overlaps(own_indices(cell, own_axis(axis)), axis, slice));
-      overlap_counts[at(axis)] = static_cast<Index>(own.overlaps.back().size());
+    own.overlaps.reserve(groups.size());
+    for (const AxisGroup& group : groups) {
+      own.overlaps.push_back(group.plain() ? find_overlaps(own_indices(cell, own_axis(group)), group, slice)
+                                           : find_group_overlaps(cell, group, slice));
+      overlap_counts[own.overlaps.size() - 1] = static_cast<Index>(own.overlaps.back().size());
     }
-    OwnCell parts{cell, slice, own.layout, std::vector<std::vector<Overlap>>(at(ndim), std::vector<Overlap>(1))};
-    for_each_coordinates(overlap_counts, ndim, [&](const AxisArray& choice) {
-      Cell other;
-      for (int axis = 0; axis < ndim; ++axis)
-        other.coordinates[at(other_axis(axis))] = own.overlap(axis, choice).coordinate;
-      other.number = other_.cell_number(other.coordinates);
+    OwnCell parts{cell, slice, own.layout, std::vector<std::vector<Overlap>>(groups.size(), std::vector<Overlap>(1))};
+    for_each_coordinates(overlap_counts, static_cast<int>(groups.size()), [&](const AxisArray& choice) {
+      const Cell other = other_cell(own, choice);
       if (arguments_.source.boxed()) return void(add_parts(parts, other));
       find_peers(own, other);
       for (const ReplicaPeer& peer : peers_) add_pair(own, choice, other, peer);
     });
+  }
+
+  /// The cell of the other distribution at one coordinate per axis.
+  Cell other_cell(const OwnCell& own, const AxisArray& choice) const {
+    Cell other;
+    for (std::size_t number = 0; number < own.overlaps.size(); ++number) {
+      const AxisGroup& group = arguments_.map.groups()[number];
+      const Overlap& overlap = own.overlap(number, choice);
+      if (group.plain()) other.coordinates[at(other_axis(group))] = overlap.coordinate;
+      const std::vector<int>& axes = group.axes[1 - own_side()];
+      for (std::size_t i = 0; i < axes.size(); ++i) other.coordinates[at(axes[i])] = overlap.coordinates[i];
+    }
+    other.number = other_.cell_number(other.coordinates);
+    return other;
   }
 
   void find_peers(const OwnCell& own, const Cell& other) {
@@ -219,26 +131,26 @@ class Collector {
   /// Adds the pairs of a cell with the boxes of the other distribution.
   /// \throws Error if the cell needs an element that no box of the source holds.
   void add_boxes(OwnCell& own) {
-    const IndexMap& map = arguments_.map;
+    const std::vector<AxisGroup>& groups = arguments_.map.groups();  // one axis each
     IndexBox moving, others;  // indices of the cell that move: of the source, and of the other distribution
     std::array<Intervals, max_dims> needed{};
     Index missing = 1;
-    for (int axis = 0; axis < map.ndim(); ++axis) {
-      const auto [lo, hi, shift] = moved(axis);
-      const std::size_t there = at(other_axis(axis));
-      const Intervals held = needed[at(axis)] = own_indices(own.cell, own_axis(axis)).shifted(sends_ ? 0 : -shift);
-      moving.lo[at(axis)] = std::max(lo, held.start);
-      moving.hi[at(axis)] = std::min(hi, held.end);
-      others.lo[there] = moving.lo[at(axis)] + (sends_ ? shift : 0) - margin(axis);
-      others.hi[there] = moving.hi[at(axis)] + (sends_ ? shift : 0) + margin(axis);
+    for (const AxisGroup& group : groups) {
+      const auto [lo, hi, shift] = moved(group);
+      const std::size_t axis = at(group.source_axis), there = at(other_axis(group));
+      const Intervals held = needed[axis] = own_indices(own.cell, own_axis(group)).shifted(sends_ ? 0 : -shift);
+      moving.lo[axis] = std::max(lo, held.start);
+      moving.hi[axis] = std::min(hi, held.end);
+      others.lo[there] = moving.lo[axis] + (sends_ ? shift : 0) - margin(group);
+      others.hi[there] = moving.hi[axis] + (sends_ ? shift : 0) + margin(group);
       missing *= std::max<Index>(0, held.count_below(hi) - held.count_below(lo));
     }
-    own.overlaps.assign(at(map.ndim()), std::vector<Overlap>(1));
+    own.overlaps.assign(groups.size(), std::vector<Overlap>(1));
     for (const Index box : other_.boxes().overlapping(others)) missing -= add_parts(own, {{box}, box});
     AxisArray hole{};
     if (sends_ || missing <= 0 || !other_.boxes().find_hole(moving, needed, hole)) return;
     throw Error(text(other_.name(), ": no box holds element ",
-                     tuple_text(std::vector<Index>(hole.begin(), hole.begin() + map.ndim())), ", which rank ",
+                     tuple_text(std::vector<Index>(hole.begin(), hole.begin() + own_.ndim())), ", which rank ",
                      arguments_.rank, " of the target needs: add a box, or move a region that boxes cover"));
   }
 
@@ -246,17 +158,18 @@ class Collector {
   /// \param own  gets the overlaps of each part.
   /// \return the number of elements that the last peer sends or receives.
   Index add_parts(OwnCell& own, const Cell& other) {
-    const IndexMap& map = arguments_.map;
+    const std::vector<AxisGroup>& groups = arguments_.map.groups();  // one axis each
     const Cell &source = sends_ ? own.cell : other, &target = sends_ ? other : own.cell;
     std::array<Intervals, max_dims> sources, targets;  // by source axis, of source indices
     IndexBox wanted;
-    for (int axis = 0; axis < map.ndim(); ++axis) {
-      const Intervals there = arguments_.target.with_margins(target, map.target_axis(axis));
-      const IndexMap::Window window = routes_.window(moved(axis), there, map.target_axis(axis), own.slice);
-      sources[at(axis)] = arguments_.source.intervals(source, axis);
-      targets[at(axis)] = there.shifted(-window.shift);
-      wanted.lo[at(axis)] = std::max(window.lo, targets[at(axis)].start);
-      wanted.hi[at(axis)] = std::min(window.hi, targets[at(axis)].end);
+    for (const AxisGroup& group : groups) {
+      const std::size_t axis = at(group.source_axis);
+      const Intervals there = arguments_.target.with_margins(target, group.target_axis);
+      const IndexMap::Window window = routes_.window(moved(group), there, group.target_axis, own.slice);
+      sources[axis] = arguments_.source.intervals(source, group.source_axis);
+      targets[axis] = there.shifted(-window.shift);
+      wanted.lo[axis] = std::max(window.lo, targets[axis].start);
+      wanted.hi[axis] = std::min(window.hi, targets[axis].end);
     }
     Index sum = 0;
     find_peers(own, other);
@@ -267,10 +180,10 @@ class Collector {
         parts = arguments_.source.boxes().parts_sent(source.number, wanted, sends_ ? peer.rank : arguments_.rank);
       for (const IndexBox& part : parts) {
         Index count = 1;
-        for (int axis = 0; axis < map.ndim(); ++axis) {
-          Overlap& overlap = own.overlaps[at(axis)][0];
+        for (std::size_t axis = 0; axis < groups.size(); ++axis) {
+          Overlap& overlap = own.overlaps[axis][0];
           overlap.pieces.clear();
-          append_overlap(sources[at(axis)], targets[at(axis)], part.lo[at(axis)], part.hi[at(axis)], overlap.pieces);
+          append_overlap(sources[axis], targets[axis], part.lo[axis], part.hi[axis], overlap.pieces);
           count *= overlap.set_count();
         }
         if (count > 0) add_pair(own, {}, other, peer);
@@ -280,21 +193,21 @@ class Collector {
     return sum;
   }
 
-  /// The overlaps of `own` indices with each coordinate of the other distribution along a source axis.
-  std::vector<Overlap> find_overlaps(const Intervals& own, int axis, Index slice) const {
-    const int target_axis = arguments_.map.target_axis(axis);
-    const IndexMap::Window whole = moved(axis);  // of source indices, as `window`
+  /// The overlaps of `own` indices along a group of one axis each with each coordinate of the other distribution.
+  std::vector<Overlap> find_overlaps(const Intervals& own, const AxisGroup& group, Index slice) const {
+    const int target_axis = group.target_axis;
+    const Index halo = margin(group);
+    const IndexMap::Window whole = moved(group);  // of source indices, as `window`
     IndexMap::Window window = sends_ ? whole : routes_.window(whole, own, target_axis, slice);
     const Index from_own = sends_ ? whole.shift : -whole.shift, from_source = sends_ ? whole.shift : 0;
-    const AxisSplit& split = other_.axes()[at(other_axis(axis))];
-    const Index lo = std::max<Index>(0, window.lo + from_source - margin(axis)),
-                hi = std::min(split.extent, window.hi + from_source + margin(axis));
-    const std::vector<Index> coordinates =
-        overlapping_coordinates(own.shifted(from_own).widened(margin(axis)), split, lo, hi);
+    const AxisSplit& split = other_.axes()[at(other_axis(group))];
+    const Index lo = std::max<Index>(0, window.lo + from_source - halo),
+                hi = std::min(split.extent, window.hi + from_source + halo);
+    const std::vector<Index> coordinates = overlapping_coordinates(own.shifted(from_own).widened(halo), split, lo, hi);
     std::vector<Overlap> overlaps;
     overlaps.reserve(coordinates.size());
     for (const Index coordinate : coordinates) {
-      const Intervals other = split.intervals(coordinate).widened(margin(axis));
+      const Intervals other = split.intervals(coordinate).widened(halo);
       if (sends_) window = routes_.window(whole, other, target_axis, slice);
       Overlap overlap{coordinate};
       append_overlap(sends_ ? own : other, (sends_ ? other : own).shifted(-whole.shift), window.lo, window.hi,
@@ -304,16 +217,51 @@ class Collector {
     return overlaps;
   }
 
+  /// One side of a group, with the indices that a cell owns.
+  /// \param coordinates  [axes] of the cell; null: unknown.
+  GroupSide side_of(const AxisGroup& group, std::size_t side, const Index* coordinates, Index slice) const {
+    const Distribution& distribution = side == 0 ? arguments_.source : arguments_.target;
+    GroupSide axes;
+    for (const int axis : group.axes[side]) {
+      GroupAxis& one = axes.emplace_back(GroupAxis{axis, distribution.axes()[at(axis)]});
+      one.hi = one.split.extent;
+      if (!coordinates) continue;
+      one.owned = one.split.intervals(coordinates[axes.size() - 1]);
+      IndexMap::Window window{0, one.hi, 0};
+      if (side == 1) window = routes_.window(window, one.owned, axis, slice);
+      one.lo = std::max(window.lo, one.owned.start);
+      one.hi = std::min(window.hi, one.owned.end);
+    }
+    return with_strides(std::move(axes));
+  }
+
+  /// The overlaps of a cell along a group of several axes with each cell of the other distribution.
+  std::vector<Overlap> find_group_overlaps(const Cell& cell, const AxisGroup& group, Index slice) const {
+    std::vector<Index> own_coordinates;
+    for (const int axis : group.axes[own_side()]) own_coordinates.push_back(cell.coordinates[at(axis)]);
+    const GroupSide own = side_of(group, own_side(), own_coordinates.data(), slice);
+    const GroupSide unknown = side_of(group, 1 - own_side(), nullptr, slice);
+    std::vector<Overlap> overlaps;
+    for (std::vector<Index>& coordinates : overlapping_cells(own, unknown)) {
+      const GroupSide other = side_of(group, 1 - own_side(), coordinates.data(), slice);
+      Overlap overlap;
+      overlap.count = append_group_overlap(sends_ ? own : other, sends_ ? other : own, overlap.pieces, overlap.loops);
+      overlap.coordinates = std::move(coordinates);
+      if (overlap.count > 0) overlaps.push_back(std::move(overlap));
+    }
+    return overlaps;
+  }
+
   /// Adds the pair with another cell for one peer.
-  /// \param choice  number of the overlap per source axis.
+  /// \param choice  number of the overlap per group.
   void add_pair(const OwnCell& own, const AxisArray& choice, const Cell& other, const ReplicaPeer& peer) {
     if (peer.rank == arguments_.rank && !with_self_) return;
     SharedBox box{};
     CellPair& pair = pairs_.emplace_back();
     pair.message.count = 1;
-    for (int axis = 0; axis < arguments_.map.ndim(); ++axis) {
-      box[at(axis)] = &own.overlap(axis, choice);
-      pair.message.count *= box[at(axis)]->count;
+    for (std::size_t group = 0; group < own.overlaps.size(); ++group) {
+      box[group] = &own.overlap(group, choice);
+      pair.message.count *= box[group]->count;
     }
     pair.message.peer = peer.rank;
     pair.message.turn = peer.turn;

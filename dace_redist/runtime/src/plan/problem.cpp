@@ -64,9 +64,10 @@ std::vector<NamedList> lists_of(const Encoding& encoding) {
           {"lengths of parts[", size - 4 - 3 * ndim - 2 * axes - ranks}};
 }
 
-/// The lists of an encoded IndexMap, which may be wrong: axes only, or axes and region.
+/// The lists of an encoded IndexMap, which may be wrong: axes only, axes and region, or axes of a reshape.
 std::vector<NamedList> map_lists(const Encoding& map, Index ndim) {
   const auto size = static_cast<Index>(map.size());
+  if (size > 0 && map[0] < 0) return {{"kind of reshape", 1}, {"axes[", size - 1}};
   if (size != 4 * ndim) return {{"axes[", size}};
   return {{"axes[", ndim},
           {"source offset of the region[", ndim},
@@ -111,7 +112,7 @@ std::string agreed_facts(const Problem& problem) {
     add("op", reduction_names[static_cast<std::size_t>(operation.reduction)]);
     add_lists("source ", tensor.source.encoding(), lists_of(tensor.source.encoding()));
     add_lists("target ", tensor.target.encoding(), lists_of(tensor.target.encoding()));
-    add("the length of axes and region", std::to_string(tensor.index_map.size()));
+    add("the length of axes, region and reshape", std::to_string(tensor.index_map.size()));
     add_lists("", tensor.index_map, map_lists(tensor.index_map, tensor.source.ndim()));
   }
   return facts;
