@@ -112,7 +112,7 @@ def _plan_call(plan: Any, array: data.Data, out: data.Data | None) -> SDFG:
     for name, value in closure.items():
         sdfg.add_array(name, value.shape, dtypes.int64)
     transform, how = plan.schedule.transform, {"strategy": plan.strategy, **plan.options}
-    how |= {name: getattr(transform, name) for name in ("axes", "region", "conj", "op")}
+    how |= {name: getattr(transform, name) for name in ("axes", "region", "reshape", "conj", "op")}
     for name in ("alpha", "beta"):
         factor = complex(getattr(transform, name))
         how[name] = factor if factor.imag else int(factor.real) if factor.real.is_integer() else factor.real
