@@ -101,7 +101,8 @@ def _plan_call(plan: Any, array: data.Data, out: data.Data | None) -> SDFG:
     arrays = {"array": (array, plan.dtype)} | ({} if out is None else {"out": (out, plan.target_dtype)})
     for name, (given, dtype) in arrays.items():
         if not isinstance(given, data.Array) or given.dtype.as_numpy_dtype() != dtype:
-            raise TypeError(f"a plan: {name} must be an array of {dtype}, got {given}")
+            got = f"{type(given).__name__} of {given.dtype.to_string()}" if isinstance(given, data.Data) else given
+            raise TypeError(f"a plan: {name} must be an array of {dtype}, got {got}")
         inner = copy.deepcopy(given)
         inner.transient, inner.lifetime = False, dtypes.AllocationLifetime.Scope
         sdfg.add_datadesc(name, inner)
@@ -112,7 +113,9 @@ def _plan_call(plan: Any, array: data.Data, out: data.Data | None) -> SDFG:
     for name, value in closure.items():
         sdfg.add_array(name, value.shape, dtypes.int64)
     transform, how = plan.schedule.transform, {"strategy": plan.strategy, **plan.options}
-    how |= {name: getattr(transform, name) for name in ("axes", "region", "reshape", "conj", "op")}
+    for name in ("axes", "region", "reshape", "conj", "op"):
+        value = getattr(transform, name)
+        how[name] = tuple(value) if isinstance(value, tuple) else value
     for name in ("alpha", "beta"):
         factor = complex(getattr(transform, name))
         how[name] = factor if factor.imag else int(factor.real) if factor.real.is_integer() else factor.real

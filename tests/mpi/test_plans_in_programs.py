@@ -1,6 +1,4 @@
-"""A plan called in a ``@dace.program``, compared with the plan itself and with the whole tensor."""
-
-from __future__ import annotations
+"""A plan called in a ``@dace.program``, whose annotations are not postponed, compared with the whole tensor."""
 
 import functools
 from typing import Any
@@ -16,16 +14,19 @@ pytestmark = [pytest.mark.compile, pytest.mark.dace]
 
 SHAPE = (12, 10)
 ROWS, COLUMNS = Distribution(SHAPE, (2, 1)), Distribution((10, 12), (2, 1))
+#: A sub-tensor of 8 rows and 5 columns, which becomes 5 rows and 8 columns.
+PART: dict[str, Any] = {"axes": (1, 0), "region": ((2, 4), (3, 1), (8, 5))}
 
 
-def sdfg_of_calls(turned: Any, added: Any) -> Any:
+def sdfg_of_calls(turned: Any, added: Any, part: Any) -> Any:
     import dace
 
     size = dace.symbol("size")
 
     @dace.program
-    def calls(A: dace.float32[6, 10], B: dace.float64[size, 12]):
+    def calls(A: dace.float32[6, 10], B: dace.float64[size, 12], D: dace.float32[5, 12]):
         added(A, B)
+        part(A, out=D)
         C = turned(A)
         return C + 1
 
@@ -35,15 +36,18 @@ def sdfg_of_calls(turned: Any, added: Any) -> Any:
 @pytest.mark.mpi(ranks=[2], timeout=240)
 def test_options_types_and_new_arrays(comm: Any) -> None:
     """``alpha * A + beta * B`` into an array that is larger than the part, and a new array; over the world."""
+    part = dace_redist.plan(ROWS, COLUMNS, "float32", **PART)
     how: dict[str, Any] = {"axes": (1, 0), "target_dtype": "float64"}
     turned = dace_redist.plan(ROWS, COLUMNS, "float32", strategy="Pack", threads=2, **how)
     added = dace_redist.plan(ROWS, COLUMNS, "float32", alpha=2, beta=3, **how)
-    program = built(comm, "plans_in_a_program", functools.partial(sdfg_of_calls, turned, added))
+    program = built(comm, "plans_in_a_program", functools.partial(sdfg_of_calls, turned, added, part))
     whole = np.arange(120, dtype=np.float32).reshape(SHAPE)
-    B = np.ones((9, 12))
+    B, D, inner = np.ones((9, 12)), np.zeros((5, 12), np.float32), np.zeros((10, 12), np.float32)
+    inner[3:8, 1:9] = whole[2:10, 4:9].T
     for times in (1, 2):
-        result = program(A=ROWS.local(whole, comm.rank), B=B, size=9)
+        result = program(A=ROWS.local(whole, comm.rank), B=B, D=D, size=9)
         assert np.array_equal(result, COLUMNS.local(whole.T.copy(), comm.rank) + 1)
+        assert np.array_equal(D, COLUMNS.local(inner, comm.rank))
         expected = np.ones((9, 12))
         for _ in range(times):
             expected[:5] = 2 * COLUMNS.local(whole.T.copy(), comm.rank) + 3 * expected[:5]
@@ -76,7 +80,7 @@ def test_bad_arguments(comm: Any) -> None:
     one = Distribution((4, 4), (1,))
     plan, several = dace_redist.plan(one, one, "float64"), dace_redist.plan([one, one], [one, one], "float64")
     given, other = dace.float64[4, 4], dace.float32[4, 4]
-    with pytest.raises(TypeError, match="out must be an array of float64, got .*float32"):
+    with pytest.raises(TypeError, match="out must be an array of float64, got Array of float32"):
         plan.__sdfg__(given, other)
     with pytest.raises(TypeError, match="several tensors cannot be called in a DaCe program"):
         several.__sdfg__(given)
