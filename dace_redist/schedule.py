@@ -16,7 +16,8 @@ from dace_redist import _core
 from dace_redist.distribution import AnyDistribution, BoxDistribution, check_distribution
 from dace_redist.messages import Message, MessageArrays, Quantiles, RankArrays, RunLengths, Totals
 from dace_redist.planned_distribution import size
-from dace_redist.transform import Transform, checked_reshape
+from dace_redist.transform import Transform
+from dace_redist.transform_arguments import checked_reshape
 
 #: Largest number of ranks for which :meth:`Schedule.volume_matrix` is made: 128 MiB.
 MAX_MATRIX_RANKS = 4096

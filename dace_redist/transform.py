@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import numbers
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.planned_distribution import integers
+from dace_redist.transform_arguments import (
+    Region,
+    checked_axes,
+    checked_factor,
+    checked_region,
+)
 
 #: Types that are computed with, in the order of ``ElementType`` in the library (``element_type.hpp``), from 1 on.
 COMPUTED_TYPES = (
@@ -23,20 +27,6 @@ OPS = ("sum", "prod", "min", "max")
 
 #: Pairs of types between which GPUs convert.
 _CONVERTED_ON_GPUS = ({"float32", "float64"}, {"complex64", "complex128"})
-
-
-class Region(NamedTuple):
-    """
-    Box of the source tensor that goes to a box of the target tensor.
-
-    :param source_offset: First index of the box in the source, in the source's axes.
-    :param target_offset: First index of the box in the target, in the target's axes.
-    :param shape: Extents of the box, in the source's axes.
-    """
-
-    source_offset: tuple[Any, ...]
-    target_offset: tuple[Any, ...]
-    shape: tuple[Any, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,12 +73,12 @@ class Transform:
         object.__setattr__(
             self, "target_dtype", dtype if self.target_dtype is None else element_type(self.target_dtype)
         )
-        object.__setattr__(self, "axes", _checked_axes(self.axes, self.ndim))
-        object.__setattr__(self, "region", _checked_region(self.region, self.ndim))
+        object.__setattr__(self, "axes", checked_axes(self.axes, self.ndim))
+        object.__setattr__(self, "region", checked_region(self.region, self.ndim))
         if self.region is not None and self.reshape is not None:
             raise ValueError("region and reshape cannot be combined: move the region first, and reshape its result")
         for name in ("alpha", "beta"):
-            object.__setattr__(self, name, _checked_factor(name, getattr(self, name)))
+            object.__setattr__(self, name, checked_factor(name, getattr(self, name)))
         if not isinstance(self.conj, bool | np.bool_):
             raise TypeError(f"conj must be True or False, got {self.conj!r}")
         if self.op is not None and self.op not in OPS:
@@ -270,57 +260,3 @@ def element_type(dtype: Any) -> np.dtype[Any]:
     if result.hasobject or result.itemsize == 0:
         raise TypeError(f"dtype {dtype!r} has no fixed size: expected a NumPy type such as float64 or int32")
     return result
-
-
-def _checked_axes(axes: Any, ndim: int) -> tuple[int, ...] | None:
-    if axes is None:
-        return None
-    listed = integers("axes", axes)
-    normal = tuple(axis + ndim if isinstance(axis, int) and -ndim <= axis < 0 else axis for axis in listed)
-    if sorted(normal) != list(range(ndim)):
-        raise ValueError(f"axes must name each of the {ndim} dimensions once, got {listed}")
-    return None if normal == tuple(range(ndim)) else normal
-
-
-def _checked_region(region: Any, ndim: int) -> Region | None:
-    if region is None:
-        return None
-    try:
-        parts = tuple(region)
-    except TypeError:
-        parts = ()
-    if len(parts) != 3:
-        raise TypeError(f"region must be (source_offset, target_offset, shape), got {region!r}")
-    checked = [integers(f"region: {name}", part) for name, part in zip(Region._fields, parts, strict=True)]
-    for name, part in zip(Region._fields, checked, strict=True):
-        if len(part) != ndim:
-            raise ValueError(f"region: {name} needs {ndim} entries, one per dimension, got {part}")
-    return Region(*checked)
-
-
-def checked_reshape(reshape: Any, target_shape: Sequence[Any]) -> tuple[Any, ...] | None:
-    """
-    Return the shape of a reshape, of which one extent may be -1; None if there is none.
-
-    :raises TypeError: If it is not a list of integers.
-    :raises ValueError: If it is not the target's shape.
-    """
-    if reshape is None:
-        return None
-    given, shape = integers("reshape", reshape), tuple(target_shape)
-    if given.count(-1) > 1 or any(isinstance(extent, int) and extent < -1 for extent in given):
-        raise ValueError(f"reshape must be extents of at least 0, and at most one -1, got {given}")
-    if len(given) != len(shape) or any(a not in (-1, b) for a, b in zip(given, shape, strict=True)):
-        raise ValueError(f"reshape must be the shape of the target, {shape}, got {given}")
-    return shape
-
-
-def _checked_factor(name: str, factor: Any) -> complex:
-    if type(factor) in (int, float) and abs(factor) < 1 << 53:
-        return float(factor)
-    if not isinstance(factor, numbers.Number | np.bool_):
-        raise TypeError(f"{name} must be a number, got {factor!r}")
-    value = complex(factor)  # type: ignore[arg-type]
-    if isinstance(factor, numbers.Integral) and int(value.real) != factor:
-        raise ValueError(f"{name} must be a number that float64 can hold, got {factor}")
-    return value if value.imag else value.real

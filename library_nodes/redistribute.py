@@ -33,7 +33,8 @@ from dace_redist.strategies import (
     check_places,
     find_strategy,
 )
-from dace_redist.transform import Transform, checked_reshape
+from dace_redist.transform import Transform
+from dace_redist.transform_arguments import checked_reshape
 
 #: Connector of the request, an ``int64``, that a non-blocking node passes to :class:`RedistributeWait`.
 REQUEST = "_request"
