@@ -107,7 +107,7 @@ def table(rows: Iterator[Sequence[str]]) -> str:
 def python(name: str, *members: str) -> str:
     """Return the entry of a public name."""
     thing = getattr(dace_redist, name)
-    constructed = not inspect.isclass(thing) or "Distribution" in name
+    constructed = not inspect.isclass(thing) or "Distribution" in name or name == "DistributedArray"
     parts = [f"```py\n{signature(name, thing)}\n```"] if constructed else []
     parts += documentation(thing, constructed)
     brief = [member for member in members if not member.startswith("+")]
