@@ -25,11 +25,11 @@ from dace_redist.native.toolchain import (
 @click.option("--gpu/--no-gpu", default=None, help="build the library for GPUs, or not; default: if nvcc is found")
 def build(gpu: bool | None) -> None:
     """
-    Compile the libraries that the package lacks ahead of their first use.
+    Compile the libraries ahead of their first use.
 
-    They are kept for this MPI and processor; without this command the first program that needs one builds it. On a
-    cluster, run it once where there is a compiler. The compiler for GPUs, nvcc, is looked for on PATH and below
-    CUDA_HOME.
+    Those that came with the package are there already. They are kept for this MPI and processor; without this command
+    the first program that needs one builds it. On a cluster, run it once where there is a compiler. The compiler for
+    GPUs, nvcc, is looked for on PATH and below CUDA_HOME.
     """
     for name in (REDISTRIBUTION, EINSUM):
         click.echo(ensure_library(name))
