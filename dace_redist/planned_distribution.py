@@ -48,13 +48,12 @@ class PlannedDistribution:
 
     def _set_margins(self, halo: Any, periodic: Any) -> None:
         name, ndim = type(self).__name__, len(self.shape)
-        lists = isinstance(halo, Sequence | np.ndarray), isinstance(periodic, Sequence | np.ndarray)
-        widths = integers("halo", halo if lists[0] else [halo] * ndim)
-        wraps = tuple(periodic if lists[1] else [periodic] * ndim)
+        lists = (v if isinstance(v, Sequence | np.ndarray) else [v] * ndim for v in (halo, periodic))
+        widths, wraps = integers("halo", next(lists)), tuple(next(lists))
         if not all(isinstance(width, int) for width in widths):
             raise TypeError(f"{name}: halo must be numbers, got {halo!r}")
         if not all(isinstance(wrap, bool | np.bool_) for wrap in wraps):
-            raise TypeError(f"{name}: periodic must be True or False, or one of them for each axis, got {periodic!r}")
+            raise TypeError(f"{name}: periodic must be True or False, for all axes or for each, got {periodic!r}")
         for what, values in (("halo", widths), ("periodic", wraps)):
             if len(values) != ndim:
                 raise ValueError(f"{name}: {what} needs one entry per entry of shape ({ndim}), got {len(values)}")

@@ -53,6 +53,13 @@ def describe_boxes(distribution: BoxDistribution) -> str:
 
 def describe(distribution: AnyDistribution) -> str:
     """Return a distribution in one line."""
+    if any(distribution.halo):
+        around = "".join(f" (axis {axis} periodic)" for axis, wraps in enumerate(distribution.periodic) if wraps)
+        return f"{_describe_owned(distribution)}, halo {_joined(distribution.halo)}{around}"
+    return _describe_owned(distribution)
+
+
+def _describe_owned(distribution: AnyDistribution) -> str:
     if isinstance(distribution, TiledDistribution):
         owners = len(set(distribution.owner_of_tile.ravel().tolist()))
         tiles = count(distribution.owner_of_tile.size, "tile")
@@ -169,6 +176,11 @@ def _direction(message: Message, rank: int) -> tuple[str, int]:
 
 def distribution_json(distribution: AnyDistribution) -> dict[str, Any]:
     """Return the arguments that make a distribution, as plain numbers and lists."""
+    margins = {"halo": list(distribution.halo), "periodic": list(distribution.periodic)}
+    return _json_owned(distribution) | (margins if any(distribution.halo) else {})
+
+
+def _json_owned(distribution: AnyDistribution) -> dict[str, Any]:
     if isinstance(distribution, TiledDistribution):
         owner = distribution.owner_of_tile.tolist()
         return {"kind": "tiled", "shape": list(distribution.shape), "tile": list(distribution.tile), "owner": owner}

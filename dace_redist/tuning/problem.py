@@ -117,11 +117,7 @@ def canonical(distribution: AnyDistribution) -> AnyDistribution:
 def _canonical_block(distribution: Distribution, axis: int) -> Any:
     """Return elements per block, ``"balanced"``, or the lengths of parts."""
     length, block = distribution.core.uniform_block(axis), distribution.block[axis]  # a symbol is an error here
-    if length >= 0:
-        return length or "ceil"
-    return "balanced" if not isinstance(block, tuple) or _is_balanced(block) else block
-
-
-def _is_balanced(lengths: tuple[int, ...]) -> bool:
-    quotient, longer = divmod(sum(lengths), len(lengths))
-    return all(length == quotient + (part < longer) for part, length in enumerate(lengths))
+    if length < 0 and isinstance(block, tuple):
+        quotient, longer = divmod(sum(block), len(block))
+        return block if block != (quotient + 1,) * longer + (quotient,) * (len(block) - longer) else "balanced"
+    return "balanced" if length < 0 else length or "ceil"

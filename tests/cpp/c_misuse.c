@@ -143,6 +143,36 @@ static void misuse_plans(int rank, int size) {
   EXPECT(dr_plan_free(&copy), DR_ERROR_ARGUMENT, "already freed?");
 }
 
+/* Rows with a halo: what is refused, and an exchange in place, which wraps around. */
+static void exchange_halo(int rank, int size) {
+  const int64_t whole[] = {2 * size, 3}, grid[] = {size}, halo[] = {1, 0}, wide[] = {3, 0}, negative[] = {0, -1};
+  const int periodic[] = {1, 0};
+  dr_distribution *rows = NULL, *d = NULL, *again = NULL;
+  dr_problem problem;
+  dr_plan* plan = NULL;
+  int64_t count = 0;
+  double a[4][3];
+  dr_distribution_create_blocks(2, whole, 1, grid, NULL, NULL, NULL, &rows);
+  EXPECT(dr_distribution_create_halo(NULL, halo, NULL, &d), DR_ERROR_ARGUMENT, "owned is null");
+  EXPECT(dr_distribution_create_halo(rows, NULL, NULL, &d), DR_ERROR_ARGUMENT, "halo is null");
+  EXPECT(dr_distribution_create_halo(rows, wide, NULL, &d), DR_ERROR_ARGUMENT,
+         "halo[0] must not be wider than a part, 2 elements along axis 0, got 3");
+  EXPECT(dr_distribution_create_halo(rows, negative, NULL, &d), DR_ERROR_ARGUMENT,
+         "halo[1] must be at least 0, got -1");
+  EXPECT(dr_distribution_create_halo(rows, halo, periodic, &d), DR_SUCCESS, "");
+  EXPECT(dr_distribution_create_halo(d, halo, periodic, &again), DR_ERROR_ARGUMENT, "without a halo");
+  EXPECT(dr_distribution_local_count(d, rank, &count), DR_SUCCESS, "");
+  dr_problem_init(&problem);
+  problem.source = problem.target = d, problem.element_bytes = sizeof(double);
+  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_SUCCESS, "");
+  for (int i = 0; i < 12; ++i) a[i / 3][i % 3] = i / 3 == 1 || i / 3 == 2 ? 2 * rank + i / 3 - 1 : -1;
+  EXPECT(dr_plan_execute(plan, a, a), DR_SUCCESS, "");
+  for (int i = 0; i < 12; ++i)
+    if (count != 12 || a[i / 3][i % 3] != (2 * rank + i / 3 - 1 + 2 * size) % (2 * size))
+      fprintf(stderr, "halo: row %d holds %g\n", i / 3, a[i / 3][i % 3]), ++failures;
+  dr_plan_free(&plan), dr_distribution_free(&rows), dr_distribution_free(&d);
+}
+
 /* The last rank asks for something else than the others. */
 static void disagree(int rank, int size) {
   const int64_t grid[] = {size, 1}, turned[] = {1, size}, blocks[] = {1, 0};

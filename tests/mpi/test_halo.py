@@ -76,11 +76,12 @@ def test_calls_of_redistribute(comm):
     halo = Distribution(SHAPE, (1, comm.size), halo=(1, 2), periodic=(True, False))
     filled = redistribute(rows.local(whole, comm.rank), rows, halo, comm=comm)
     assert np.array_equal(filled, block_with_margins(halo, whole, comm.rank))  # zeros past the ends
-    filled[0] = filled[-1] = -1
     for _ in range(3):
+        filled[0] = filled[-1] = -1  # past the ends of axis 1 these stay
         assert redistribute(filled, halo, halo, comm=comm, out=filled) is filled
-        assert np.array_equal(filled, block_with_margins(halo, whole, comm.rank))
-        filled[0] = -1
+        expected = block_with_margins(halo, whole, comm.rank)
+        assert np.array_equal(np.maximum(filled, 0), expected)
+        assert np.all((filled[0] == -1) == (expected[0] == 0))
     back = redistribute(filled, halo, rows, comm=comm)  # margins are not read
     assert np.array_equal(back, rows.local(whole, comm.rank))
     turned = Distribution(SHAPE[::-1], (comm.size,), halo=(2, 1), periodic=True)
@@ -142,12 +143,12 @@ def test_one_array_is_only_for_exchanges(comm):
         pytest.raises(ValueError, match="array and out overlap"),
     ):
         exchange(wide[1:], out=wide[:-1])
-    with pytest.raises(ValueError, match=r"source is .*halo=\(1, 1\).* on rank 0 and .*halo=\(1, 0\)"):
+    with pytest.raises(ValueError, match=r"source halo\[1\] is 1 on rank 0 and 0 on rank 1"):
         mine = Distribution(SHAPE, (comm.size,), halo=(1, 1 - comm.rank))
         plan(mine, halo, "f8", comm=comm)
 
 
-def exchange_program(distribution: Any) -> Any:
+def exchange_program(distribution: Any, *arrays: Any) -> Any:
     """Return a program that exchanges halos in place, and one that redistributes to margins."""
     import dace
 
@@ -156,11 +157,11 @@ def exchange_program(distribution: Any) -> Any:
     rows = Distribution(SHAPE, (2,))
 
     @dace.program
-    def exchange(A: dace.float64[6, 11], B: dace.float64[4, 9]):
+    def exchange(A, B):  # DaCe does not find annotations that are postponed
         dace_redist.redistribute(A, distribution, distribution, out=A, strategy="Pipelined")
         B[:] = dace_redist.redistribute(A, distribution, rows)
 
-    return exchange
+    return exchange.to_sdfg(*arrays)
 
 
 @pytest.mark.compile
@@ -171,10 +172,10 @@ def test_dace_program(comm):
 
     whole = np.arange(72.0).reshape(SHAPE) + 1
     distribution = Distribution(SHAPE, (2,), halo=1, periodic=(True, False))
-    program = distributed_compile(exchange_program(distribution).to_sdfg(), comm)
     expected = block_with_margins(distribution, whole, comm.rank)
     array, owned = np.zeros((6, 11)), np.zeros((4, 9))
     array[1:-1, 1:-1] = whole[distribution.slices(comm.rank)]
+    program = distributed_compile(exchange_program(distribution, array, owned), comm)
     program(A=array, B=owned)
     assert np.array_equal(array, expected)
     assert np.array_equal(owned, expected[1:-1, 1:-1])
