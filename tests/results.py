@@ -72,7 +72,8 @@ def solved(einsum: str, matrix: Any, right: Any = None) -> Any:
 
 def put(array: np.ndarray, part: np.ndarray) -> np.ndarray:
     """Write a part into the corner of an array; return the array."""
-    array[tuple(slice(0, n) for n in part.shape)] = part
+    if part.size:  # a rank without boxes has a part of one dimension
+        array[tuple(slice(0, n) for n in part.shape)] = part
     return array
 
 

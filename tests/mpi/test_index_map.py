@@ -108,7 +108,7 @@ def test_reshapes_that_differ_between_ranks(comm):
         redistribute(array, source, target, comm=comm, **how)
     with pytest.raises(ValueError, match="the length of axes, region and reshape is 3 on rank 0 and 2 on rank 1"):
         plan(source, target, "f8", comm=comm, **how)
-    with pytest.raises(ValueError, match=r"rank 1: .*reshape must be the shape of the target, \(4, 6\), got \(6, 4\)"):
+    with pytest.raises(ValueError, match=r"reshape must be the shape of the target, \(4, 6\), got \(6, 4\)"):
         plan(source, target, "f8", comm=comm, reshape=(6, 4) if comm.rank == 1 else (4, 6))
     with pytest.raises(TypeError, match="reshape must be a sequence of integers, got 4"):
         plan([source] * 2, [target] * 2, "f8", comm=comm, reshape=[4, 6])

@@ -26,7 +26,7 @@ PAIRS = {
         BoxDistribution(SHAPE, [((2, 0), (5, 10)), ((0, 0), (3, 6)), ((0, 5), (2, 5))], [1, 0, 2]),
         BoxDistribution(SHAPE, [((0, 0), (4, 4)), ((3, 2), (3, 8))], [2, 0]),
     ),
-    "lists of boxes": (  # rank 0 has one box, rank 1 two of each
+    "lists_of_boxes": (  # rank 0 has one box, rank 1 two of each
         BoxDistribution(SHAPE, [((0, 0), (7, 4)), ((0, 4), (4, 6)), ((2, 3), (5, 7))], [0, 1, 1]),
         BoxDistribution(SHAPE, [((0, 0), (7, 7)), ((0, 7), (7, 3)), ((1, 1), (5, 2))], [1, 0, 1]),
     ),
@@ -50,7 +50,7 @@ COMPUTED = {
 
 def largest(distribution: Any) -> tuple[int, ...]:
     """Shape that holds what any rank owns."""
-    shapes = [distribution.local_shape(rank) for rank in range(3)]
+    shapes = [shape for shape in map(distribution.local_shape, range(3)) if math.prod(shape)]  # without boxes: (0,)
     if len(set(map(len, shapes))) > 1:  # of boxes, also arrays of one dimension
         return (max(map(math.prod, shapes)),)
     return tuple(np.max(shapes, axis=0).tolist())
