@@ -406,6 +406,7 @@ int main(int argc, char** argv) {
   misuse_distributions();
   misuse_plans(rank, size);
   if (size > 1) disagree(rank, size);
+  exchange_halo(rank, size);
   map_indices(rank, size);
   compute_and_start(rank, size);
   if (size > 1) fail_a_transfer(size);
