@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dace_redist import _core
 from dace_redist.planned_distribution import PlannedDistribution, integers
 
 _BOXED = 2
@@ -109,10 +110,15 @@ class BoxDistribution(PlannedDistribution):
 
     @property
     def replicas(self) -> int:
-        """1; a ValueError unless the boxes hold as many elements as the tensor has."""
+        """1; a ValueError unless the boxes hold each element once."""
         held, size = int(self.boxes[:, 1].prod(axis=1).sum()), math.prod(self.shape)
         if held != size:
             raise ValueError(f"BoxDistribution: boxes must hold every element once here, got {held} elements of {size}")
+        whole = BoxDistribution(self.shape, [((0,) * len(self.shape), self.shape)], [0])
+        try:
+            _core.rank_schedule(self.core, whole.core, 0, False)
+        except _core.Error as error:  # an element in no box, and so another one in several
+            raise ValueError(f"BoxDistribution: boxes must hold every element once here: {error}") from None
         return 1
 
     @property
