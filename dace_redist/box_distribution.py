@@ -108,6 +108,13 @@ class BoxDistribution(PlannedDistribution):
         """True if a rank owns several boxes, so that its local array is one-dimensional."""
         return len(np.unique(self.owners)) < len(self.owners)
 
+    def __repr__(self) -> str:
+        boxes = [tuple(map(tuple, box)) for box in self.boxes[:8].tolist()]
+        more = f" and {len(self.boxes) - 8} more" if len(self.boxes) > 8 else ""
+        margins = f", halo={self.halo}, periodic={self.periodic}" if any(self.halo) else ""
+        owners = f"{self.owners[:8].tolist()}{more}"
+        return f"BoxDistribution(shape={self.shape}, boxes={boxes}{more}, owners={owners}{margins})"
+
     @property
     def replicas(self) -> int:
         """1; a ValueError unless the boxes hold each element once."""

@@ -117,7 +117,11 @@ WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
         ValueError,
         "names ranks up to 9, but the communicator has",
     ),
-    (setting(source=None), TypeError, "source must be a Distribution, TiledDistribution or BoxDistribution, got None"),
+    (
+        setting(source=None),
+        TypeError,
+        "array must be a DistributedArray or one of another library if source is left out",
+    ),
     (
         setting(target=lambda call: Distribution((6, 9), [call.comm.size])),
         ValueError,
