@@ -50,10 +50,11 @@ void add_boxes(Random& random, Spec& spec, Index ranks, bool covers) {
 }
 
 /// \param covers  some rank holds each element.
-Spec random_spec(Random& random, const Indices& shape, Index ranks, bool covers) {
+/// \param boxes   allow boxes.
+Spec random_spec(Random& random, const Indices& shape, Index ranks, bool covers, bool boxes) {
   Spec spec;
   spec.shape = shape;
-  if (random.one_in(4)) {
+  if (boxes && random.one_in(4)) {
     add_boxes(random, spec, ranks, covers);
     return spec;
   }
@@ -218,8 +219,9 @@ Move random_move(Random& random, const Indices& shape, Index ranks) {
   Move move;
   Indices target_shape;
   move.index_map = random_map(random, shape, target_shape);
-  move.source = random_spec(random, shape, ranks, true);
-  move.target = random_spec(random, target_shape, ranks, false);
+  const bool reshapes = !move.index_map.empty() && move.index_map[0] == reshape_after_axes;
+  move.source = random_spec(random, shape, ranks, true, !reshapes);
+  move.target = random_spec(random, target_shape, ranks, false, !reshapes);
   move.operation = random_operation(random);
   if (move.source.boxed) move.operation.reduction = Reduction::none;
   move.element_bytes = move.target_bytes = random.one_of<Index>({1, 2, 4, 8, 16});
