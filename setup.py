@@ -104,6 +104,8 @@ setup(
     packages=[
         "dace_redist",
         "dace_redist.einsum",
+        "dace_redist.interop",
+        "dace_redist.io",
         "dace_redist.measuring",
         "dace_redist.mpi",
         "dace_redist.native",

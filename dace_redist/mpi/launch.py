@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -134,21 +135,26 @@ def describe_mpi() -> str:
     command = mpiexec_command(2, [sys.executable, "-c", _PRINT_MPI])
     variables = outside_environment() | mpi_environment(2)
     try:
-        ran = subprocess.run(
-            ["timeout", "-k", "3", str(_TIMEOUT_SECONDS), *command],  # ends the ranks, too: they are in its group
+        ran = subprocess.Popen(
+            command,
             env=variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         )
     except OSError as error:
         raise RuntimeError(f"{command[0]} cannot be run: {error}") from error
-    name = [line.removeprefix("MPI: ") for line in ran.stdout.splitlines() if line.startswith("MPI: ")]
+    for seconds, end in ((_TIMEOUT_SECONDS, signal.SIGTERM), (3, signal.SIGKILL), (None, signal.SIGKILL)):
+        try:
+            printed = ran.communicate(timeout=seconds)[0]
+            break
+        except subprocess.TimeoutExpired:
+            os.killpg(ran.pid, end)  # the ranks, too: they are in its group
+    name = [line.removeprefix("MPI: ") for line in printed.splitlines() if line.startswith("MPI: ")]
     if ran.returncode != 0 or not name:
-        raise RuntimeError(
-            f"2 ranks did not find each other (mpiexec returned {ran.returncode}):\n{ran.stdout.strip()}"
-        )
+        raise RuntimeError(f"2 ranks did not find each other (mpiexec returned {ran.returncode}):\n{printed.strip()}")
     mpicxx = shutil.which("mpicxx", path=path_from_here())
     return f"{name[0]}, {command[0]}, {mpicxx or 'no mpicxx'}"
 

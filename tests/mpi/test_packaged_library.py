@@ -74,9 +74,6 @@ def in_installation(site: Path, home: Path) -> Run:
     (home / "move.py").write_text(DACE_PROGRAM)  # DaCe reads its programs from files
     tools = home.parent / "tools"
     tools.mkdir(exist_ok=True)
-    for name in ("timeout", "sh"):
-        (tools / name).unlink(missing_ok=True)
-        (tools / name).symlink_to(shutil.which(name) or "")
     mpiexec, *_ = mpiexec_command(1, [])
     (tools / "mpiexec").unlink(missing_ok=True)
     (tools / "mpiexec").symlink_to(mpiexec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,3 +61,13 @@ def test_wrong_launcher_is_named(monkeypatch):
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "3")
     with pytest.raises(RuntimeError, match=r"started 3 ranks, but MPI .* sees 1.*srun --mpi=pmix"):
         launch.check_launcher(SimpleNamespace(size=1))
+
+
+@pytest.mark.slow
+def test_launch_that_does_not_end(tmp_path, monkeypatch):
+    (tmp_path / "mpiexec").write_text("#!/bin/sh\nsleep 987\n")
+    (tmp_path / "mpiexec").chmod(0o755)
+    monkeypatch.setattr(launch, "path_from_here", lambda: f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(launch, "_TIMEOUT_SECONDS", 0.5)
+    with pytest.raises(RuntimeError, match="2 ranks did not find each other .mpiexec returned -15"):
+        launch.describe_mpi.__wrapped__()
