@@ -63,7 +63,8 @@ def module_of(array: Any) -> Library | None:
         name = _CLASSES.get((kind.__module__.partition(".")[0], kind.__name__))
         if name is not None:
             return _imported(name)
-    return _imported("partitioned") if hasattr(type(array), "__partitioned__") else None
+    here = "__partitioned__" in getattr(array, "__dict__", ()) or hasattr(type(array), "__partitioned__")
+    return _imported("partitioned") if here else None  # a property, which may be collective, is not read
 
 
 def module_named(library: str) -> Library:
