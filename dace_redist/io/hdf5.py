@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import h5py
+import numpy.typing as npt
 
-from dace_redist.io.stored import Layout, NewFile, StoredArray, raw_file, temporary
+from dace_redist.io.stored import Box, Layout, NewFile, StoredArray, raw_file, temporary
 from dace_redist.transform import element_type
 
 #: Name of a dataset that is written without one.
@@ -51,7 +54,7 @@ def create(path: str, name: str | None, layout: Layout, storage: Mapping[str, An
     with temporary(path) as made:
         if os.path.lexists(path) and _holds_others(path, name):
             shutil.copy(path, made)
-        with h5py.File(made, "a") as file:
+        with _changed(made) as file:
             if name in file:
                 if not isinstance(file[name], h5py.Dataset):
                     raise ValueError(f"name must be that of a dataset, but {name!r} is a group of {path!r}")
@@ -75,16 +78,53 @@ def _holds_others(path: str, name: str) -> bool:
         return len(above) < len(names) or any(file[one or "/"].attrs for one in above if one != wanted)
 
 
+class _File(io.FileIO):
+    """File that keeps its first failure to write, of which HDF5 would end the process later, and goes on."""
+
+    failure: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write all bytes, or none once a write has failed."""
+        rest = memoryview(data).cast("B")
+        try:
+            while rest and self.failure is None:
+                rest = rest[super().write(rest) :]
+        except OSError as error:
+            self.failure = error
+        return len(data)
+
+    def truncate(self, size: int | None = None) -> int:
+        """Change the length."""
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.failure = self.failure or error
+            return size or 0
+
+
+@contextlib.contextmanager
+def _changed(path: str) -> Iterator[Any]:
+    """Open a file to be changed; in the end it is closed, and on the disk."""
+    with _File(path, "r+" if os.path.exists(path) else "x+") as raw:
+        with h5py.File(raw, "r+" if raw.seek(0, os.SEEK_END) else "w") as file:
+            yield file
+        _check(raw)
+        os.fsync(raw.fileno())
+
+
+def _check(raw: _File) -> None:
+    if raw.failure is not None:
+        raise raw.failure
+
+
 def open_new(new: NewFile) -> StoredArray:
     """Return a file that :func:`create` made, to be written."""
     if not new.one_writer:
         return raw_file(new)
-    file = h5py.File(new.path, "r+")
-    dataset = file[new.name]
+    opened = contextlib.ExitStack()
+    dataset = opened.enter_context(_changed(new.path))[new.name]
 
-    def close() -> None:
-        file.close()
-        with open(new.path, "rb") as written:
-            os.fsync(written.fileno())
+    def write(box: Box, part: npt.NDArray[Any]) -> None:
+        dataset.write_direct(part, None, box)
 
-    return StoredArray(new.layout, lambda box, part: dataset.write_direct(part, None, box), close)
+    return StoredArray(new.layout, write, opened.close)

@@ -9,6 +9,7 @@ import importlib
 import math
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -114,9 +115,13 @@ def temporary(path: str) -> Iterator[str]:
 
 
 def remove(path: str) -> None:
-    """Remove a file or folder, if it exists."""
-    with contextlib.suppress(OSError):
-        shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+    """Remove a file or folder, if it exists; zarr's threads may still write after one of them has failed."""
+    for seconds in (0, 0.1, 1):
+        time.sleep(seconds)
+        with contextlib.suppress(OSError):
+            shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+        if not os.path.lexists(path):
+            return
 
 
 def run_axis(shape: tuple[int, ...], box: Box) -> int:
