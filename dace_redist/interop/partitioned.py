@@ -28,20 +28,19 @@ def read(array: Any, comm: MPI.Intracomm) -> Part:
     :raises ValueError: If a partition lies on another process than a rank of ``comm``.
     """
     interface = array.__partitioned__
-    partitions = list(interface["partitions"].values())
-    owners = []
-    for partition in partitions:
-        place = list(partition["location"])
-        if len(place) != 1 or not isinstance(place[0], int | np.integer) or not 0 <= place[0] < comm.size:
-            raise ValueError(f"location of a partition must be one rank of comm, 0 to {comm.size - 1}, got {place}")
-        owners.append(int(place[0]))
-    boxes = [(tuple(map(int, one["start"])), tuple(map(int, one["shape"]))) for one in partitions]
+    partitions, boxes, owners, held = interface["partitions"].values(), [], [], []
     get = interface.get("get", lambda data: data)
-    held = [get(one["data"]) for one, owner in zip(partitions, owners, strict=True) if owner == comm.rank]
+    for partition in partitions:
+        places = list(partition["location"])
+        if not places or not all(isinstance(place, int | np.integer) and 0 <= place < comm.size for place in places):
+            raise ValueError(f"location of a partition must be ranks of comm, 0 to {comm.size - 1}, got {places}")
+        boxes += [(tuple(map(int, partition["start"])), tuple(map(int, partition["shape"])))] * len(places)
+        owners += map(int, places)
+        held += [get(partition["data"])] if comm.rank in places else []
     where = blocks.of_boxes(interface["shape"], boxes, owners)
     if len(held) > 1:
         return Part(np.concatenate([np.ravel(one) for one in held]), where, comm)
-    return Part(held[0] if held else np.empty(0, partitions[0]["dtype"]), where, comm)
+    return Part(held[0] if held else np.empty(0, next(iter(partitions))["dtype"]), where, comm)
 
 
 def make(part: Part) -> Any:
@@ -50,14 +49,14 @@ def make(part: Part) -> Any:
     starts = [np.cumsum([0, *lengths])[:-1].tolist() for lengths in of.lengths]
     partitions, own = {}, []
     for cell in np.ndindex(of.ranks.shape[:-1]):
-        rank = int(of.ranks[cell][0])
-        rank = part.comm.rank if part.comm.rank in of.ranks[cell] else rank
-        own += [cell] if rank == part.comm.rank else []
+        places = of.ranks[cell].tolist()
+        here = part.comm.rank in places
+        own += [cell] if here else []
         partitions[cell] = {
             "start": tuple(first[i] for first, i in zip(starts, cell, strict=True)),
             "shape": tuple(lengths[i] for lengths, i in zip(of.lengths, cell, strict=True)),
-            "data": part.local if rank == part.comm.rank else None,
-            "location": [rank],
+            "data": part.local if here else None,
+            "location": places,
             "dtype": part.local.dtype,
             "device": "cpu",
         }

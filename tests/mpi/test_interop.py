@@ -109,7 +109,7 @@ def test_irregular_partitions(comm):
     target = Distribution.split((4, 4), 1, comm.size)
     result = redistribute(Partitioned(comm.rank), target, comm=comm)
     assert np.array_equal(result.local, target.local(numbers((4, 4)), comm.rank))
-    with pytest.raises(ValueError, match=r"location of a partition must be one rank of comm, 0 to \d, got \[9\]"):
+    with pytest.raises(ValueError, match=r"location of a partition must be ranks of comm, 0 to \d, got \[9\]"):
         redistribute(Partitioned(comm.rank, 9 if comm.rank == 0 else 1), target, comm=comm)
 
 
