@@ -196,7 +196,9 @@ class DistributedArray:
         :raises ValueError: On every rank, if the library does not have the distribution; names one that it has.
         :raises ImportError: On every rank, if the library cannot be imported on one of them.
         """
-        with together(self.comm, "library", library):
+        with together(self.comm, "library", library):  # before the import, which is collective in Heat
+            pass
+        with together(self.comm):
             module = interop.module_named(library)
         return module.make(_part(self, self.comm), **how)
 
