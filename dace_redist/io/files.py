@@ -14,7 +14,7 @@ from mpi4py import MPI
 from dace_redist.distribution import AnyDistribution
 from dace_redist.io.access import Access
 from dace_redist.io.pieces import Selection, checked_ranks
-from dace_redist.io.stored import Layout, StoredArray, format_of, remove
+from dace_redist.io.stored import Layout, StoredArray, discard, format_of
 from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.redistribute import DistributedArray
@@ -160,7 +160,7 @@ def save(
                 form.commit(new)
     except BaseException:
         if comm.rank == leader:
-            remove(new.path)
+            discard(new.path)
         raise
 
 

@@ -110,18 +110,25 @@ def temporary(path: str) -> Iterator[str]:
     try:
         yield made
     except BaseException:
-        remove(made)
+        discard(made)
         raise
 
 
 def remove(path: str) -> None:
-    """Remove a file or folder, if it exists; zarr's threads may still write after one of them has failed."""
-    for seconds in (0, 0.1, 1):
-        time.sleep(seconds)
-        with contextlib.suppress(OSError):
-            shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
-        if not os.path.lexists(path):
+    """Remove a file or folder, if it exists."""
+    with contextlib.suppress(OSError):
+        shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
+
+
+def discard(path: str) -> None:
+    """Remove what a failure left; zarr's threads may make it again for a while after one of them has failed."""
+    gone = 0
+    for _ in range(200):
+        remove(path)
+        gone = 0 if os.path.lexists(path) else gone + 1
+        if gone == 6:
             return
+        time.sleep(0.05)
 
 
 def run_axis(shape: tuple[int, ...], box: Box) -> int:

@@ -307,13 +307,15 @@ class Redistribution {
     dr_distribution* made = nullptr;
     const int ndim = static_cast<int>(spec.shape.size());
     const std::vector<int> axes(spec.dims.begin(), spec.dims.end());
+    Indices block = spec.block;
+    for (const Indices& lengths : spec.lengths) block.insert(block.end(), lengths.begin(), lengths.end());
     const int code =
         spec.boxed ? dr_distribution_create_boxes(ndim, spec.shape.data(), static_cast<Index>(spec.owners.size()),
                                                   spec.offsets.data(), spec.extents.data(), spec.owners.data(), &made)
         : spec.tiled
             ? dr_distribution_create_tiles(ndim, spec.shape.data(), spec.tile.data(), spec.owners.data(), &made)
             : dr_distribution_create_blocks(ndim, spec.shape.data(), static_cast<int>(spec.grid.size()),
-                                            spec.grid.data(), axes.data(), spec.block.data(),
+                                            spec.grid.data(), axes.data(), block.data(),
                                             spec.ranks.empty() ? nullptr : spec.ranks.data(), &made);
     if (code != DR_SUCCESS) throw Error(dr_error());
     return made;
