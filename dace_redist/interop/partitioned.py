@@ -28,7 +28,8 @@ def read(array: Any, comm: MPI.Intracomm) -> Part:
     :raises ValueError: If a partition lies on another process than a rank of ``comm``.
     """
     interface = array.__partitioned__
-    partitions, boxes, owners, held = interface["partitions"].values(), [], [], []
+    partitions, boxes, held = interface["partitions"].values(), [], []
+    owners: list[int] = []
     get = interface.get("get", lambda data: data)
     for partition in partitions:
         places = list(partition["location"])
