@@ -156,7 +156,7 @@ class BoxDistribution(PlannedDistribution):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BoxDistribution.decoded, (self.encoded_array,)
+        return BoxDistribution.decoded, (self.encoded_array[len(self._margins) :], self.halo, self.periodic)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BoxDistribution) and np.array_equal(self.encoded_array, other.encoded_array)

@@ -134,7 +134,7 @@ class Schedule:
 
     def adjoint(self, *, source_partial: bool = True, target_partial: bool = True) -> Schedule:
         """Return the schedule of the adjoint; see :meth:`dace_redist.Plan.adjoint`."""
-        if any(any(getattr(side, "halo", ())) for side in (self.source, self.target)):
+        if any((*self.source.halo, *self.target.halo)):
             raise ValueError("adjoint: gradients in a halo are not added: take distributions without halo")
         shares = self.source.replicas if source_partial and not self.reduces else 1
         change = self.transform.adjoint(self.source.shape, shares, target_partial and self.target.replicas > 1)

@@ -36,7 +36,7 @@ def adjoint_node(forward: Redistribute) -> Redistribute:
     source, target = forward.distributions()
     index_map = forward.index_map
     linear = forward.beta == 0 and forward.op in ("", "sum")
-    if forward.nonblocking or not linear or getattr(forward, "reshape", ()) or not index_map.covers(target.shape):
+    if forward.nonblocking or not linear or forward.reshapes or not index_map.covers(target.shape):
         raise AutoDiffException(
             f'{forward.title}: only a blocking node with beta=0, no op but "sum", no reshape, and a region that covers '
             "the output can be differentiated"

@@ -92,7 +92,8 @@ def _plan_call(plan: Any, array: data.Data, out: data.Data | None) -> SDFG:
 
     :param array: Descriptor of the source array, of any sizes.
     :param out: Descriptor of the target array; None: a new one is returned, large enough for the part of any rank.
-    :raises TypeError: If the plan moves several tensors, or an array has another element type than the plan.
+    :raises TypeError: If the plan moves several tensors, or permutes axes after a reshape, or an array has another
+        element type than the plan.
     :raises ValueError: As of a call of ``dace_redist.redistribute`` in a program.
     """
     if isinstance(plan.source, list):
@@ -112,6 +113,8 @@ def _plan_call(plan: Any, array: data.Data, out: data.Data | None) -> SDFG:
     closure = plan.__sdfg_closure__()
     for name, value in closure.items():
         sdfg.add_array(name, value.shape, dtypes.int64)
+    if plan.schedule.transform.permutes_last and plan.axes is not None:
+        raise TypeError("a plan that permutes axes after a reshape cannot be called in a DaCe program: call two plans")
     transform, how = plan.schedule.transform, {"strategy": plan.strategy, **plan.options}
     for name in ("axes", "region", "reshape", "conj", "op"):
         value = getattr(transform, name)

@@ -21,13 +21,13 @@ _CHOICE = "strategy_number"
 
 
 class _ClockedProgram(DistributedProgram):
-    """A program with clocks, whose ``sdfg`` has the array ``clock``: a row for each rank."""
+    """A program with clocks, whose SDFG has the array ``clock``: a row for each rank."""
 
     @cached_property
     def outputs(self) -> dict[str, DistributedTensor]:
         """Outputs of the program, and the clock."""
         rows = Placement((self.ranks,), (0, None), (1, 1), tuple(range(self.ranks)))
-        shape = (self.ranks, int(self.sdfg.arrays["clock"].shape[1]))
+        shape = (self.ranks, int(self.built.arrays["clock"].shape[1]))
         clock = DistributedTensor("clock", rows, shape, np.dtype(np.float64))
         return {name: self._tensor(name) for name in self.output_names} | {"clock": clock}
 

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from dace_redist.distribution import AnyDistribution
+from dace_redist.distribution import AnyDistribution, check_distribution
 from dace_redist.io.access import Access
 from dace_redist.io.pieces import Selection, checked_ranks
 from dace_redist.io.stored import Layout, StoredArray, discard, format_of
 from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.redistribution.arrays import array_view
+from dace_redist.redistribution.problem import check_ranks
 from dace_redist.redistribution.redistribute import DistributedArray
 from dace_redist.redistribution.shared_memory import new_array
 from dace_redist.transform import Transform
@@ -166,11 +167,8 @@ def save(
 
 def _checked(what: str, ranks: Any, distribution: Any, memory_bytes: Any, size: int) -> int | tuple[int, ...] | None:
     """Check arguments that loading and saving share; return the ranks that access the file, if they are named."""
-    if not isinstance(distribution, AnyDistribution):
-        raise TypeError(f"target must be a Distribution, got {distribution!r}")
-    if distribution.ranks_needed > size:
-        needed = distribution.ranks_needed
-        raise ValueError(f"target names ranks up to {needed - 1}, but the communicator has {size} ranks")
+    check_distribution("target", distribution)
+    check_ranks("target", distribution, size)
     if memory_bytes is not None and (isinstance(memory_bytes, bool) or not isinstance(memory_bytes, int)):
         raise TypeError(f"memory_bytes must be a number of bytes, got {memory_bytes!r}")
     return checked_ranks(what, ranks, size)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
+from dace_redist.distribution import AnyDistribution
 from dace_redist.mpi.collective import remembered
 from dace_redist.mpi.launch import check_launcher
 from dace_redist.redistribution.arrays import PLACES, ArrayView, Views
@@ -182,7 +183,8 @@ class Arguments(NamedTuple):
         else:
             tensors = (schedule(**columns),)
         for tensor in tensors:
-            _check_ranks(tensor, ranks)
+            for name in ("source", "target"):
+                check_ranks(name, getattr(tensor, name), ranks)
         chosen = AUTO if self.strategy == AUTO.name else find_strategy(self.strategy)
         if chosen.name == "MPI":
             raise ValueError("strategy MPI (stock DaCe) exists in DaCe programs only; take Datatype")
@@ -204,12 +206,12 @@ def listed(name: str, value: Any, count: int) -> list[Any]:
     return value
 
 
-def _check_ranks(tensor: Schedule, ranks: int) -> None:
-    if tensor.ranks <= ranks:
+def check_ranks(name: str, distribution: AnyDistribution, ranks: int) -> None:
+    """Raise a ValueError if a distribution names ranks that a communicator does not have."""
+    needed = distribution.ranks_needed
+    if needed <= ranks:
         return
     check_launcher(MPI.COMM_WORLD)  # else each process is a world of its own
-    name = "source" if tensor.source.ranks_needed > ranks else "target"
-    needed = getattr(tensor, name).ranks_needed
     raise ValueError(
         f"the {name} distribution names ranks up to {needed - 1}, but the communicator has {ranks} ranks; start the "
         f"program with mpiexec -n {needed}, or pass a larger communicator"

@@ -16,7 +16,7 @@ from dace_redist.redistribution.agreement import agreed_problem, agreed_root, fa
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.cache import Found, PlanCache, plan_cache
 from dace_redist.redistribution.planning import Distributions, Types
-from dace_redist.redistribution.problem import Arguments, check_part
+from dace_redist.redistribution.problem import Arguments, check_part, check_ranks
 
 
 def redistribute(
@@ -63,8 +63,9 @@ def redistribute(
     :raises RedistributionError: If MPI or a GPU fails.
     """
     if target is None or source is None:
-        known: dict[str, Any] = {"axes": axes, "region": region, "target_dtype": target_dtype, **options}
+        known: dict[str, Any] = {"axes": axes, "region": region, "target_dtype": target_dtype, "reshape": reshape}
         known |= {"alpha": alpha, "beta": beta, "conj": conj, "strategy": strategy, "memory_bytes": memory_bytes}
+        known |= options
         return _redistribute_known(array, target if source is None else source, comm, out, op, known)
     comm = MPI.COMM_WORLD if comm is None else comm
     cache = plan_cache(comm)
@@ -148,11 +149,7 @@ class DistributedArray:
     ) -> None:
         self.comm: MPI.Intracomm = checked_communicator(comm)
         check_distribution("distribution", distribution)
-        if distribution.ranks_needed > self.comm.size:
-            raise ValueError(
-                f"distribution names ranks up to {distribution.ranks_needed - 1}, but the communicator has "
-                f"{self.comm.size} ranks"
-            )
+        check_ranks("given", distribution, self.comm.size)
         view = array_view("local", local)
         check_part("local", view, distribution.local_shape(self.comm.rank), view.dtype, self.comm.rank)
         self.local, self.distribution, self.op = local, distribution, op

@@ -51,6 +51,8 @@ def test_lists_and_partial_results(comm):
     assert np.array_equal(results[0].local, columns.local(whole, comm.rank))
     assert np.array_equal(results[1].local, rows.local(6 * whole, comm.rank))
     assert results[1].op is None
+    merged = Distribution.split((24,), 0, 3)
+    assert np.array_equal(x.redistribute(merged, reshape=(-1,)).local, merged.local(whole.ravel(), comm.rank))
     assert np.array_equal(y.redistribute(rows, op="max").local, rows.local(3 * whole, comm.rank))
     sums = y.gather(1)
     assert np.array_equal(sums, 6 * whole) if comm.rank == 1 else sums is None

@@ -230,7 +230,11 @@ def test_wrong_arguments(comm, tmp_path):
     odd = ("one", "other")[comm.rank]
     for call, kind, match in (
         (lambda: load(other.with_suffix(".txt"), rows, comm=comm), ValueError, "must end in one of .npy, .h5"),
-        (lambda: load(path, "rows", comm=comm), TypeError, "target must be a Distribution, got 'rows'"),
+        (
+            lambda: load(path, "rows", comm=comm),
+            TypeError,
+            "target must be a Distribution, .* or BoxDistribution, got 'rows'",
+        ),
         (lambda: load(path, Distribution((6, 4), (2,)), comm=comm), ValueError, r"shape \(4, 6\) of .* got \(6, 4\)"),
         (lambda: load(path, Distribution((4, 6), (5,)), comm=comm), ValueError, "ranks up to 4, but .* has 2"),
         (lambda: load(path, rows, comm=comm, target_dtype="i4"), TypeError, "cannot convert elements of float64"),

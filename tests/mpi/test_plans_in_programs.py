@@ -87,6 +87,10 @@ def test_bad_arguments(comm: Any) -> None:
     part = dace_redist.plan(one, one, "float64", region=((0, 0), (1, 1), (2, 2)))
     with pytest.raises(ValueError, match="region leaves a part of the target as it is"):
         part.__sdfg__(given)
+    cube = Distribution((2, 2, 4), (1,))
+    back = dace_redist.plan(cube, one, "float64", axes=(1, 0, 2), reshape=(4, 4)).inverse()
+    with pytest.raises(TypeError, match="permutes axes after a reshape cannot be called in a DaCe program"):
+        back.__sdfg__(given)
     scaled = dace_redist.plan(one, one, "complex128", alpha=2j)
     with pytest.raises(TypeError, match="alpha must be real in a DaCe program"):
         scaled.__sdfg__(dace.complex128[4, 4])

@@ -75,9 +75,10 @@ def test_boxes_lie_one_after_another():
     assert [made.local_shape(rank) for rank in range(3)] == [(8,), (2, 3), (0,)]
     assert made.boxes_of(0).tolist() == [[[1, 1], [2, 4]], [[3, 0], [0, 5]]]
     assert made.owner((1, 1)) == 1
-    again = pickle.loads(pickle.dumps(made))
-    assert again == made
-    assert not again.boxes.flags.writeable
+    for boxed in (made, BoxDistribution((3, 5), [((0, 0), (2, 3))], [1], halo=(1, 0), periodic=True)):
+        again = pickle.loads(pickle.dumps(boxed))
+        assert again == boxed
+        assert not again.boxes.flags.writeable
     with pytest.raises(ValueError, match=r"BoxDistribution: index \(0, 4\) lies in no box"):
         made.owner((0, 4))
 
