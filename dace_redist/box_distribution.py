@@ -12,9 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
-from dace_redist.planned_distribution import PlannedDistribution, integers
-
-_BOXED = 2
+from dace_redist.planned_distribution import BOXED, PlannedDistribution, integers
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -65,7 +63,7 @@ class BoxDistribution(PlannedDistribution):
                 f"{(len(ranks), 2, ndim)}, got {given.shape}"
             )
         encoded = np.empty(3 + ndim + len(ranks) * (2 * ndim + 1), np.int64)
-        encoded[: 3 + ndim] = _BOXED, ndim, *shape, len(ranks)
+        encoded[: 3 + ndim] = BOXED, ndim, *shape, len(ranks)
         rows = encoded[3 + ndim :].reshape(len(ranks), 2 * ndim + 1)
         rows[:, 0], rows[:, 1:] = ranks, given.reshape(len(ranks), 2 * ndim)
         self._set(encoded, halo, periodic)

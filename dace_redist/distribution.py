@@ -15,10 +15,9 @@ import numpy.typing as npt
 from dace_redist import _core
 from dace_redist.box_distribution import BoxDistribution as BoxDistribution
 from dace_redist.grid_distribution import GridDistribution
-from dace_redist.planned_distribution import _MARGINS, Size, integers, size
+from dace_redist.planned_distribution import BLOCKED, BOXED, MARGINS, TILED, Size, integers, size
 from dace_redist.tiled_distribution import TiledDistribution as TiledDistribution
 
-_BLOCKED, _TILED, _BOXED = 0, 1, 2
 _BLOCK_CODES = {"ceil": 0, "balanced": -1}
 _LENGTHS = -2
 _NONE = -1
@@ -128,7 +127,7 @@ class Distribution(GridDistribution):
         )
         lengths = (length for b in self.block if isinstance(b, tuple) for length in b)
         dims, pins = (tuple(_NONE if v is None else v for v in values) for values in (self.dims, self.pins))
-        head, ranks = (_BLOCKED, len(self.shape), len(self.grid)), self.ranks or ()
+        head, ranks = (BLOCKED, len(self.shape), len(self.grid)), self.ranks or ()
         return (*head, *self.shape, *self.grid, *dims, *block, *pins, len(ranks), *ranks, *lengths)
 
     @classmethod
@@ -260,14 +259,14 @@ def decode_distribution(encoded: Sequence[Size], **margins: Any) -> AnyDistribut
     :param margins: Its halo and periodic, of an encoding without margins.
     :raises ValueError: If the list is too short or of unknown kind.
     """
-    if len(encoded) > 2 and encoded[0] == _MARGINS:
+    if len(encoded) > 2 and encoded[0] == MARGINS:
         ndim = int(encoded[1])
         halo, periodic, owned = encoded[2 : 2 + ndim], encoded[2 + ndim : 2 + 2 * ndim], encoded[2 + 2 * ndim :]
         return decode_distribution(owned, halo=tuple(halo), periodic=[bool(wraps) for wraps in periodic])
-    if len(encoded) > 2 and encoded[0] == _BOXED:
+    if len(encoded) > 2 and encoded[0] == BOXED:
         return BoxDistribution.decoded(encoded, **margins)
     items = [size("encoded distribution", number) for number in encoded]
-    if len(items) > 2 and items[0] == _BLOCKED:
+    if len(items) > 2 and items[0] == BLOCKED:
         cuts = np.cumsum([3, items[1], items[2], items[1], items[1], items[2]]).tolist()
         if len(items) <= cuts[-1]:
             raise ValueError(f"not an encoded distribution, which takes more than {cuts[-1]} numbers: {tuple(items)}")
@@ -282,7 +281,7 @@ def decode_distribution(encoded: Sequence[Size], **margins: Any) -> AnyDistribut
             elif isinstance(block[i], int):
                 block[i] = names.get(block[i], block[i])
         return Distribution(shape, grid, dims=dims, block=block, pins=pins, ranks=ranks or None, **margins)
-    if len(items) > 1 and items[0] == _TILED:
+    if len(items) > 1 and items[0] == TILED:
         ndim = items[1]
         shape, tile, owners = items[2 : 2 + ndim], items[2 + ndim : 2 + 2 * ndim], items[2 + 2 * ndim :]
         tiles = _core.tile_grid(shape, tile, "encoded distribution")

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from dace_redist import _core
 
-_MARGINS = 3
+#: Kinds of distribution, with which encodings begin (``distribution.hpp``).
+BLOCKED, TILED, BOXED, MARGINS = range(4)
 
 #: An extent or grid size: a number, or a symbol of a DaCe program (known when the program runs).
 Size = Any
@@ -39,6 +40,12 @@ def size(name: str, value: Any) -> Size:
     raise TypeError(f"{name} must be an integer, got {value!r}")
 
 
+def balanced_lengths(extent: int, parts: int) -> tuple[int, ...]:
+    """Return the lengths of parts of which the first ``extent mod parts`` have one element more."""
+    quotient, longer = divmod(extent, parts)
+    return (quotient + 1,) * longer + (quotient,) * (parts - longer)
+
+
 class PlannedDistribution:
     """Part that all kinds of distribution have: what the planner in C++ answers from :attr:`encoded`."""
 
@@ -63,7 +70,7 @@ class PlannedDistribution:
     @property
     def _margins(self) -> tuple[int, ...]:
         """Beginning of the encoding of a distribution with margins; else empty."""
-        return (_MARGINS, len(self.shape), *self.halo, *map(int, self.periodic)) if any(self.halo) else ()
+        return (MARGINS, len(self.shape), *self.halo, *map(int, self.periodic)) if any(self.halo) else ()
 
     @cached_property
     def _encoded_owned(self) -> tuple[Size, ...]:

@@ -11,9 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
-from dace_redist.planned_distribution import PlannedDistribution, integers
-
-_TILED = 1
+from dace_redist.planned_distribution import TILED, PlannedDistribution, integers
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -66,7 +64,7 @@ class TiledDistribution(PlannedDistribution):
 
     @cached_property
     def _encoded_owned(self) -> tuple[int, ...]:
-        return (_TILED, len(self.shape), *self.shape, *self.tile, *self.owner_of_tile.ravel().tolist())
+        return (TILED, len(self.shape), *self.shape, *self.tile, *self.owner_of_tile.ravel().tolist())
 
     def local(self, array: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
         """

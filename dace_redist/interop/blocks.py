@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution, BoxDistribution, Distribution
+from dace_redist.planned_distribution import balanced_lengths
 
 
 class Blocks(NamedTuple):
@@ -74,18 +75,13 @@ def _lengths(distribution: Distribution, axis: int, parts: int) -> tuple[int, ..
     if isinstance(block, tuple):
         return tuple(block)
     if block == "balanced":
-        return balanced(extent, parts)
+        return balanced_lengths(extent, parts)
     size = -(-extent // parts) if block == "ceil" else block
     if size * parts < extent:
         raise ValueError(
             f"one block per rank is needed, but axis {axis} of {distribution} is block-cyclic: redistribute() first"
         )
     return uniform(extent, parts, size)
-
-
-def balanced(extent: int, parts: int) -> tuple[int, ...]:
-    """Return the lengths of parts of which the first ``extent mod parts`` have one element more."""
-    return tuple(extent // parts + (part < extent % parts) for part in range(parts))
 
 
 def uniform(extent: int, parts: int, size: int | None = None) -> tuple[int, ...]:
@@ -106,7 +102,7 @@ def _distribution(lengths: tuple[tuple[int, ...], ...], grid: tuple[int, ...], r
     block = []
     for of_axis in lengths:
         extent, parts = sum(of_axis), len(of_axis)
-        words = {"balanced": balanced(extent, parts), "ceil": uniform(extent, parts)}
+        words = {"balanced": balanced_lengths(extent, parts), "ceil": uniform(extent, parts)}
         block.append(next((word for word, rule in words.items() if rule == of_axis), of_axis))
     named = None if ranks == tuple(range(len(ranks))) else ranks
     split = [axis for axis, parts in enumerate(grid) if parts > 1]

@@ -8,6 +8,7 @@ from mpi4py import MPI
 
 from dace_redist.interop import Part, blocks
 from dace_redist.interop.torch import to_torch
+from dace_redist.planned_distribution import balanced_lengths
 
 
 def communicator(array: Any) -> MPI.Intracomm:
@@ -20,7 +21,7 @@ def read(array: Any, comm: MPI.Intracomm) -> Part:
     """Return this rank's part of an array. Local."""
     own, shape, axis = communicator(array), tuple(array.gshape), array.split
     if axis is None or array.balanced:
-        lengths = () if axis is None else blocks.balanced(shape[axis], own.size)
+        lengths = () if axis is None else balanced_lengths(shape[axis], own.size)
         return Part(array.larray, blocks.split(shape, axis, lengths, own.size), own)
     return Part(array.larray, lambda shapes: blocks.split(shape, axis, [s[axis] for s in shapes], own.size), own)
 
@@ -32,7 +33,7 @@ def make(part: Part) -> Any:
     of = blocks.Blocks.of(part.distribution)
     axis = of.split_axis("Heat", part.comm.size)
     local = to_torch(part.local)
-    balanced = axis is None or of.lengths[axis] == blocks.balanced(of.shape[axis], part.comm.size)
+    balanced = axis is None or of.lengths[axis] == balanced_lengths(of.shape[axis], part.comm.size)
     kind, device = heat.types.canonical_heat_type(local.dtype), heat.get_device() if local.is_cuda else heat.cpu
     own = heat.communication.MPICommunication(part.comm)
     return heat.DNDarray(local, of.shape, kind, axis, device, own, balanced)

@@ -8,6 +8,7 @@ import numpy as np
 from mpi4py import MPI
 
 from dace_redist.interop import Part, blocks
+from dace_redist.planned_distribution import balanced_lengths
 
 
 def read(array: Any, comm: MPI.Intracomm) -> Part:
@@ -30,7 +31,7 @@ def read(array: Any, comm: MPI.Intracomm) -> Part:
                 f"array must lie on a row-major grid {tuple(grid)} over the {comm.size} ranks of comm, but its axis "
                 f"{axis} is split over the ranks {list(members)}, not {line}: pass the communicator of the array"
             )
-    lengths = tuple(blocks.balanced(extent, parts) for extent, parts in zip(shape, grid, strict=True))
+    lengths = tuple(balanced_lengths(extent, parts) for extent, parts in zip(shape, grid, strict=True))
     return Part(local, blocks.Blocks(lengths, ranks[..., None]).distribution(), comm)
 
 
@@ -47,7 +48,7 @@ def make(part: Part, rank: int = 0) -> Any:
 
     of = blocks.Blocks.of(part.distribution)
     parts = of.ranks.shape[:-1]
-    fits = all(lengths == blocks.balanced(sum(lengths), len(lengths)) for lengths in of.lengths)
+    fits = all(lengths == balanced_lengths(sum(lengths), len(lengths)) for lengths in of.lengths)
     if (
         not fits
         or not np.array_equal(of.ranks.ravel(), np.arange(part.comm.size))

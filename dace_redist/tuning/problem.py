@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dace_redist.distribution import AnyDistribution, Distribution
+from dace_redist.planned_distribution import balanced_lengths
 from dace_redist.schedule import Schedule
 
 #: Places of source and target by the name of their memory: a rank's own memory, node-shared memory, where
@@ -118,6 +119,5 @@ def _canonical_block(distribution: Distribution, axis: int) -> Any:
     """Return elements per block, ``"balanced"``, or the lengths of parts."""
     length, block = distribution.core.uniform_block(axis), distribution.block[axis]  # a symbol is an error here
     if length < 0 and isinstance(block, tuple):
-        quotient, longer = divmod(sum(block), len(block))
-        return block if block != (quotient + 1,) * longer + (quotient,) * (len(block) - longer) else "balanced"
+        return "balanced" if block == balanced_lengths(sum(block), len(block)) else block
     return "balanced" if length < 0 else length or "ceil"
