@@ -77,10 +77,13 @@ def cmake_package(name: str = REDISTRIBUTION) -> Path:
     """
     library = ensure_library(name)
     folder = (build_directory() if library == packaged() else library.parent) / "cmake"
-    folder.mkdir(parents=True, exist_ok=True)
-    file, part = folder / f"{name}Config.cmake", folder / f"{name}.{os.getpid()}.part"
-    part.write_text(_CMAKE_PACKAGE.format(name=name, library=library, include=INCLUDE_DIRECTORY))
-    part.replace(file)
+    file = folder / f"{name}Config.cmake"
+    text = _CMAKE_PACKAGE.format(name=name, library=library, include=INCLUDE_DIRECTORY)
+    if not file.exists() or file.read_text() != text:  # by a newer file DaCe would not reuse its CMake results
+        folder.mkdir(parents=True, exist_ok=True)
+        part = folder / f"{name}.{os.getpid()}.part"
+        part.write_text(text)
+        part.replace(file)
     return file
 
 
