@@ -105,9 +105,10 @@ def compiled(name: str, switches: Sequence[str], sources: Sequence[Path], change
     return made
 
 
-def run(binary: Path, ranks: int, *arguments: str | int, timeout: float = 60) -> str:
+def run(binary: Path, ranks: int, *arguments: str | int, timeout: float = 60, **environment: str) -> str:
     """Run a program under mpiexec; fail the test unless it returns 0. Return its output."""
-    code, printed = launch(ranks, [str(binary), *map(str, arguments)], timeout, environment=ENVIRONMENT)
+    variables = ENVIRONMENT | environment
+    code, printed = launch(ranks, [str(binary), *map(str, arguments)], timeout, environment=variables)
     if code != 0:
         pytest.fail(f"{binary.name} on {ranks} ranks returned {code}\n{printed[-8000:]}", pytrace=False)
     return printed

@@ -6,9 +6,11 @@
 #include <cstring>
 #include <vector>
 
+#include "attachable.hpp"
 #include "oracle.hpp"
 #include "plan/problem.hpp"
 #include "shm/array_allocator.hpp"
+#include "shm/xpmem.hpp"
 
 namespace {
 
@@ -22,7 +24,7 @@ void write_value(unsigned char* bytes, Index global, std::size_t element_bytes) 
   }
 }
 
-/// Allocates from the heap, or node-shared memory.
+/// Allocates from the heap, or memory that can be attached where XPMEM is tested; or node-shared memory.
 template <class T>
 struct MaybeShared {
   using value_type = T;
@@ -30,9 +32,17 @@ struct MaybeShared {
 
   explicit MaybeShared(bool wanted = false) : shared(wanted) {}
   T* allocate(std::size_t count) const {
-    return static_cast<T*>(shared ? allocate_array(count, false, 0) : std::malloc(count));
+    if (shared) return static_cast<T*>(allocate_array(count, false, 0));
+    return std::getenv(xpmem_variable) ? Attachable<T>().allocate(count) : static_cast<T*>(std::malloc(count));
   }
-  void deallocate(T* bytes, std::size_t) const { shared ? free_array(bytes) : std::free(bytes); }
+  void deallocate(T* bytes, std::size_t count) const {
+    if (shared)
+      free_array(bytes);
+    else if (std::getenv(xpmem_variable))
+      Attachable<T>().deallocate(bytes, count);
+    else
+      std::free(bytes);
+  }
   bool operator==(const MaybeShared& other) const { return shared == other.shared; }
   bool operator!=(const MaybeShared& other) const { return shared != other.shared; }
 

@@ -1,7 +1,9 @@
 // Long messages that a receiver reads out of the sender's private memory: whether the kernel lets it, refuses at once,
 // or refuses after some were read, everything arrives; and a receiver reads if it has less to copy than the sender.
 //
-// Usage: mpiexec -n RANKS mpi_remote_read allowed|refused|refused_later|balanced (2 ranks or more, on one node)
+// Usage: mpiexec -n RANKS mpi_remote_read allowed|refused|refused_later|balanced|mapped (2 ranks or more, on one node)
+//
+// With `mapped`, private arrays can be attached by a stand-in of XPMEM: nobody reads by the kernel.
 //
 // A refusal is remembered by the process: each case takes a run of its own.
 
@@ -10,8 +12,10 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <vector>
 
+#include "attachable.hpp"
 #include "core/agreement.hpp"
 #include "mpi_leaks.hpp"
 #include "plan/plan.hpp"
@@ -62,7 +66,9 @@ int calls_for(Index sources, Index first, bool shared_target, int allowed) {
               block = (rank + ranks - first) % ranks;
   const auto count = static_cast<std::size_t>(rows_of_rank * columns);
   const auto plan = Plan::make(MPI_COMM_WORLD, [&] { return rows_to_all(sources, ranks, first); });
-  std::vector<double> source(rank < sources ? count * static_cast<std::size_t>(ranks / sources) : 0), plain(count);
+  std::vector<double, Attachable<double>> source(rank < sources ? count * static_cast<std::size_t>(ranks / sources)
+                                                                : 0),
+      plain(count);
   for (std::size_t i = 0; i < source.size(); ++i)
     source[i] = static_cast<double>(source.size()) * static_cast<double>(rank) + static_cast<double>(i);
   double* const target =
@@ -90,6 +96,14 @@ class Checker {
  public:
   void check_case(const std::string& name) {
     const Index ranks = comm_size(MPI_COMM_WORLD);
+    if (name == "mapped") {
+      for (const bool shared_target : {false, true}) {
+        const int balanced = calls_for(ranks, 1, shared_target, never), one = calls_for(1, 0, shared_target, never);
+        const bool refused = std::getenv("STAND_IN_XPMEM_REFUSES") != nullptr && !shared_target;
+        check(refused || (balanced == 0 && one == 0), "all arrays can be addressed", std::max(balanced, one));
+      }
+      return;
+    }
     if (name == "balanced") {
       const int pushed = calls_for(ranks, 1, true, never), read = calls_for(ranks, 1, false, never);
       check(pushed == 0, "all ranks send as much as they receive: the sender copies", pushed);

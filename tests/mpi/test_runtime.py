@@ -6,7 +6,7 @@ import os
 import re
 
 import pytest
-from mpi_programs import SANITIZED, build, run
+from mpi_programs import SANITIZED, build, build_shared, run
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(600)]
 
@@ -25,6 +25,31 @@ def test_random_cases(ranks: int) -> None:
     found = re.search(r"(\d+) checks passed", printed)
     assert found, printed
     assert int(found[1]) == ranks * CASES[ranks] * CHECKS_PER_CASE
+
+
+@pytest.fixture
+def xpmem() -> dict[str, str]:
+    """Return the environment with a stand-in of XPMEM, by which programs can attach arrays of other ranks."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may open /proc/PID/map_files, by which the stand-in of XPMEM attaches memory")
+    return {"DACE_REDIST_XPMEM": str(build_shared("stand_in_xpmem"))}
+
+
+@pytest.mark.fuzz
+def test_random_cases_attached(xpmem: dict[str, str]) -> None:
+    """Arrays of other ranks that can be attached are read and written like node-shared ones."""
+    seed = os.environ.get("DACE_REDIST_SEED", 3)
+    program = build("mpi_random", *SANITIZED, sources=("toy_transport",))
+    printed = run(program, 3, CASES[3], seed, timeout=240, **xpmem)
+    assert f"{3 * CASES[3] * CHECKS_PER_CASE} checks passed" in printed
+
+
+@pytest.mark.parametrize("first_refused", [None, 1, 2])
+def test_attached_arrays(first_refused: int | None, xpmem: dict[str, str]) -> None:
+    """No rank asks the kernel for bytes of arrays that it can attach; what it cannot attach arrives nevertheless."""
+    refusal = {"STAND_IN_XPMEM_REFUSES": str(first_refused)} if first_refused else {}
+    printed = run(build("mpi_remote_read", *SANITIZED), 5, "mapped", **xpmem, **refusal)
+    assert "2 checks passed" in printed
 
 
 @pytest.mark.parametrize("case", ["allowed", "refused", "refused_later", "balanced"])

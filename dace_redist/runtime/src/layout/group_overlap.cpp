@@ -6,6 +6,8 @@
 #include <limits>
 #include <numeric>
 
+#include "core/cache_line.hpp"
+
 namespace dace_redist {
 
 namespace {
@@ -17,8 +19,6 @@ Index common_multiple(Index a, Index b) {
   const Index factor = a / std::gcd(a, b);
   return factor > never / b ? never : factor * b;
 }
-
-Index round_up(Index flat, Index unit) { return ceil_div(flat, unit) * unit; }
 
 /// The first flat index from `flat` on that is owned along axis number `at` and faster ones, all of which own
 /// something. \param origin  begin of the indices of the axis that are looked at. \return `never` if there is none

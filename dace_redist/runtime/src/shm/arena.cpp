@@ -23,6 +23,7 @@
 
 #include "copy/huge_pages.hpp"
 #include "shm/available_memory.hpp"
+#include "shm/xpmem.hpp"
 
 namespace dace_redist {
 namespace {
@@ -30,7 +31,7 @@ namespace {
 using Extent = ArenaHead::Extent;
 
 constexpr std::int64_t page_bytes = 4096;
-constexpr const char* segment_name = "dace-redist-arena-1";  // the number is that of ArenaHead's layout
+constexpr const char* segment_name = "dace-redist-arena-2";  // the number is that of ArenaHead's layout
 
 /// Holds the lock of an arena, which all libraries of the process share.
 class Locked {
@@ -99,6 +100,7 @@ ArenaHead* make_head(std::string& failure) {
   head->extent_count = 1;
   head->frees = 0;
   head->dirty_bytes = 0;
+  head->exported = export_memory();
   head->extents[0] = {ArenaHead::nbytes, nbytes - ArenaHead::nbytes, Extent::clean, 0};
   head->magic = ArenaHead::magic_number;
   return head;

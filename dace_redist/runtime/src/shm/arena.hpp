@@ -60,8 +60,9 @@ struct ArenaHead {
   std::atomic<std::uint32_t> lock;
   std::int32_t extent_count, frees;
   std::int64_t dirty_bytes;
-  Bell waiting;  ///< of ranks that wait for partners: rung after each step of a message
-  Bell service;  ///< of the service thread: rung by a partner that has waited for long
+  std::int64_t exported;  ///< by which partners map this process's private memory, see export_memory()
+  Bell waiting;           ///< of ranks that wait for partners: rung after each step of a message
+  Bell service;           ///< of the service thread: rung by a partner that has waited for long
   alignas(cache_line_bytes) Notice notices[max_notices];
   alignas(4096) Extent extents[max_extents];  ///< ascending, adjacent
 };

@@ -60,7 +60,10 @@ PeerArena::PeerArena(const ArenaName& name) : name_(name) {
   close(descriptor);
   if (bytes == MAP_FAILED) throw_not_mapped(name, std::strerror(code));
   head_ = static_cast<ArenaHead*>(bytes);
-  if (head_->magic == ArenaHead::magic_number && head_->name == name) return;
+  if (head_->magic == ArenaHead::magic_number && head_->name == name) {
+    memory_.emplace(head_->exported);
+    return;
+  }
   munmap(bytes, static_cast<std::size_t>(name.nbytes));
   throw_not_mapped(name, "it is another process");
 }

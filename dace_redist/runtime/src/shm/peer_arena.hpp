@@ -7,9 +7,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "copy/copy_block.hpp"
 #include "shm/arena.hpp"
+#include "shm/xpmem.hpp"
 
 namespace dace_redist {
 
@@ -27,6 +29,10 @@ class PeerArena {
   char* at(std::int64_t offset) const { return reinterpret_cast<char*>(head_) + offset; }
   ArenaHead& head() const { return *head_; }
 
+  /// Maps private memory of that process by XPMEM.
+  /// \return where it lies here, as long as the caller holds it; null if it cannot be mapped.
+  std::shared_ptr<char> map(std::uintptr_t address, std::int64_t nbytes) { return memory_->map(address, nbytes); }
+
   /// Whether this process may read the private memory of that one. The kernel allows it to processes of one user unless
   /// the machine is set up otherwise (`ptrace_scope`, seccomp). Asked once; a refusal is remembered.
   bool can_read(std::uintptr_t address);
@@ -43,6 +49,7 @@ class PeerArena {
 
   ArenaName name_;
   ArenaHead* head_ = nullptr;
+  std::optional<ForeignMemory> memory_;
   enum Reading : int { unknown, allowed, refused };
   std::atomic<int> reading_{unknown};
 };

@@ -41,6 +41,16 @@ Index find_max_source_run(const PeerMessage& message, const Tensors& tensors) {
   return longest;
 }
 
+/// Extends the range by the elements of a block on one side.
+void extend(ByteRange& range, const StridedBlock& block, Index offset,
+            const std::array<std::int64_t, max_block_dims>& strides, Index element_bytes) {
+  Index first = offset, last = offset;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d)
+    (strides[d] < 0 ? first : last) += (block.counts[d] - 1) * strides[d];
+  if (range.begin == range.end) range = {first * element_bytes, first * element_bytes};
+  range = {std::min(range.begin, first * element_bytes), std::max(range.end, (last + 1) * element_bytes)};
+}
+
 /// \param side  places a block in the arrays, given the elements of the group that come before it.
 template <class Side>
 CopyList group_copy(const PeerMessage& message, const BlockGroup& group, const ElementStep& step, const Side& side) {
@@ -119,6 +129,16 @@ void Channel::set(PeerMessage new_message, const Tensors& tensors, bool sends) {
   message = std::move(new_message);
   cutter = MessageCutter(message, tensors, part_bytes, max_tiny);
   partner.assign(tensors.size(), nullptr);
+  mapped.assign(tensors.size(), nullptr);
+  reach.assign(tensors.size(), {});
+  for (const Block& block : message.blocks) {
+    const auto t = static_cast<std::size_t>(block.tensor);
+    const ElementStep& step = tensors[t]->steps.direct();
+    if (sends)
+      extend(reach[t], block.box, block.box.target_offset, block.box.target_strides, step.target_bytes);
+    else
+      extend(reach[t], block.box, block.box.source_offset, block.box.source_strides, step.source_bytes);
+  }
   direct.clear();
   packed.clear();
   timed = message.nbytes >= stream_threshold_bytes() / timed_part;
@@ -149,6 +169,20 @@ bool Channel::equally_shaped(const Channel& other) const {
   };
   const std::vector<Block>&a = message.blocks, &b = other.message.blocks;
   return part_bytes == other.part_bytes && std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
+}
+
+bool Channel::address_partner(const SharedArray* arrays) {
+  for (std::size_t t = 0; t < partner.size(); ++t) {
+    const auto [begin, end] = reach[t];
+    if (arrays[t].offset >= 0) {
+      partner[t] = arena->at(arrays[t].offset);
+    } else if (begin < end) {
+      mapped[t] = arena->map(arrays[t].address + static_cast<std::uintptr_t>(begin), end - begin);
+      if (!mapped[t]) return false;
+      partner[t] = mapped[t].get() - begin;
+    }
+  }
+  return true;
 }
 
 bool Channel::pulls_better() const {

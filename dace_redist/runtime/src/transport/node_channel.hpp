@@ -95,6 +95,11 @@ struct Handshake {
   }
 };
 
+/// Bytes from the start of an array on.
+struct ByteRange {
+  Index begin = 0, end = 0;
+};
+
 /// A message as one of its two ranks sees it, and how far it has come in the transfer at hand.
 class Channel {
  public:
@@ -111,6 +116,10 @@ class Channel {
   /// Whether the receiver should copy where either rank could. The side that copies goes through its own array in
   /// order; the runs that are then scattered, on the other side, should be the longer ones.
   bool pulls_better() const;
+
+  /// Finds the partner's arrays in this process, where they lie in its arena or can be mapped.
+  /// \return whether all that the message needs can be addressed.
+  bool address_partner(const SharedArray* arrays);
 
   char* slot(std::uint64_t piece) const {
     return ring + static_cast<Index>(piece % static_cast<std::uint64_t>(slots)) * slot_bytes;
@@ -131,10 +140,12 @@ class Channel {
   Handshake* handshake = nullptr;
   char* ring = nullptr;
   Index slots = 1, slot_bytes = 0;
-  PeerArena* arena = nullptr;   ///< of the partner
-  std::vector<char*> partner;   ///< [tensors] the partner's arrays, while they can be addressed
-  std::uint64_t total = 0;      ///< pieces of all transfers that went through the ring
-  std::uint64_t read_seen = 0;  ///< of a sender: pieces that it knows to be read
+  PeerArena* arena = nullptr;                 ///< of the partner
+  std::vector<char*> partner;                 ///< [tensors] the partner's arrays, while they can be addressed
+  std::vector<std::shared_ptr<char>> mapped;  ///< [tensors] what is mapped of the partner's private arrays
+  std::vector<ByteRange> reach;               ///< [tensors] bytes of the partner's arrays from first to last element
+  std::uint64_t total = 0;                    ///< pieces of all transfers that went through the ring
+  std::uint64_t read_seen = 0;                ///< of a sender: pieces that it knows to be read
 
   bool timed = false;    ///< whether staged pieces are timed, to choose the stores
   bool streams = false;  ///< whether staged pieces are packed with non-temporal stores in the transfer at hand

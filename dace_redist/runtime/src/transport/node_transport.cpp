@@ -42,7 +42,6 @@ class NodeTransport final : public Transport {
   void decide(Channel& channel);
   Protocol best_protocol(Channel& channel) const;
   void set_protocol(Channel& channel, Protocol protocol);
-  bool can_push(Channel& channel) const;
   bool check_receivers();
 
   // Receiver:
@@ -273,27 +272,18 @@ void NodeTransport::decide(Channel& channel) {
   set_protocol(channel, protocol);
 }
 
-/// Whether the sender can write into all targets; takes note of where they lie.
-bool NodeTransport::can_push(Channel& channel) const {
-  const SharedArray* const targets = channel.handshake->targets();
-  for (std::size_t t = 0; t < channel.partner.size(); ++t) {
-    if (targets[t].offset < 0) return false;
-    channel.partner[t] = channel.arena->at(targets[t].offset);
-  }
-  return true;
-}
-
 Protocol NodeTransport::best_protocol(Channel& channel) const {
-  if (reduces_) return transfer_.sources_shared ? Protocol::pull : Protocol::staged;
-  const bool pushes = can_push(channel);
-  if (transfer_.sources_shared) {
+  const bool refused = channel.handshake->refused.load(std::memory_order_acquire) != 0;
+  const bool pulls = transfer_.sources_shared || (Arena::own().head().exported >= 0 && !refused);
+  if (reduces_) return pulls ? Protocol::pull : Protocol::staged;
+  const bool pushes = channel.address_partner(channel.handshake->targets());
+  if (pulls) {
     if (pushes) return channel.pulls_better() ? Protocol::pull : Protocol::push;
     const bool scatters = static_cast<Index>(sends_.size()) - 1 >= several_receivers && transfer_.large_source() &&
                           channel.max_source_run <= max_scattered_run;
     return scatters ? Protocol::staged : Protocol::pull;
   }
-  const bool readable =
-      channel.min_run >= min_remote_run && channel.handshake->refused.load(std::memory_order_acquire) == 0;
+  const bool readable = channel.min_run >= min_remote_run && !refused;
   const bool receiver_copies_less = channel.handshake->receiver_copy_bytes < bytes_not_delegated_;
   if (pushes && !(readable && receiver_copies_less)) return Protocol::push;
   return readable ? Protocol::read : Protocol::staged;
@@ -314,7 +304,8 @@ bool NodeTransport::check_receivers() {
   for (Channel& channel : sends_) {
     if (channel.done || (channel.protocol != Protocol::pull && channel.protocol != Protocol::read)) continue;
     if (channel.handshake->refused.load(std::memory_order_acquire) == transfer_.number) {
-      set_protocol(channel, can_push(channel) ? Protocol::push : Protocol::staged);
+      const bool pushes = !reduces_ && channel.address_partner(channel.handshake->targets());
+      set_protocol(channel, pushes ? Protocol::push : Protocol::staged);
       any = true;
     } else if (channel.handshake->finished.load(std::memory_order_acquire) == transfer_.number) {
       transfer_.close(channel);
@@ -339,14 +330,12 @@ bool NodeTransport::accept(Channel& channel) {
   if (protocol == Protocol::pull || protocol == Protocol::read) {
     if (handshake.refused.load(std::memory_order_relaxed) == transfer_.number) return false;  // another one will follow
     const SharedArray* const sources = handshake.sources(link_.tensors.size());
-    if (protocol == Protocol::read && !channel.arena->can_read(sources[0].address)) {
+    update_layouts(channel, sources, source_layouts_, false);
+    if (protocol == Protocol::pull ? !channel.address_partner(sources) : !channel.arena->can_read(sources[0].address)) {
       handshake.refused.store(transfer_.number, std::memory_order_release);
+      transfer_.tell(channel);
       return true;
     }
-    update_layouts(channel, sources, source_layouts_, false);
-    if (protocol == Protocol::pull)
-      for (std::size_t t = 0; t < channel.partner.size(); ++t)
-        channel.partner[t] = channel.arena->at(sources[t].offset);
     if (protocol == Protocol::read) channel.cutter.restart(std::max(channel.part_bytes, read_bytes));
   }
   channel.protocol = protocol;
