@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import mmap
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -52,7 +53,7 @@ class Arrays:
         return self._get("target", variant)
 
     def _get(self, side: str, variant: str) -> Array:
-        memory = variant if variant in ("shared-both", f"shared-{side}") else "ordinary"
+        memory = variant if variant in ("shared-both", "mapped", f"shared-{side}") else "ordinary"
         if (side, memory) not in self._made:
             distribution = getattr(self.case, side)
             self._made[side, memory] = array = self._allocate(side, distribution, memory)
@@ -67,6 +68,8 @@ class Arrays:
         whole = within.shape if within else shape
         with dace_redist.node_shared_memory() if memory == "shared-both" else contextlib.nullcontext():
             array = self._shared(whole) if memory == f"shared-{side}" else np.zeros(whole, self.case.dtype)
+        if memory == "mapped":
+            array = np.ndarray(whole, self.case.dtype, mmap.mmap(-1, max(1, array.nbytes)))
         if within is None:
             return array
         first = within.source_at if side == "source" else within.target_at

@@ -38,6 +38,7 @@ _STYLES = {
     "shared-target": ("--", "s"),
     "shared-source": (":", "^"),
     "shared-both": ("-.", "v"),
+    "mapped": ("--", "P"),
     "gpu": ("-", "D"),
 }
 
