@@ -25,8 +25,8 @@ PRESETS = ("tiny", "default", "large")
 OPTIONAL_GROUPS = ("messages",)
 
 #: Memory of the arrays. Ordinary: both in private memory; else one of them in node-shared memory, or both, allocated
-#: by NumPy under ``dace_redist.node_shared_memory``; or both private, but mapped as shared memory, which the stand-in of
-#: XPMEM in ``tests/cpp`` can attach; or both on the GPU.
+#: by NumPy under ``dace_redist.node_shared_memory``; or both private, but mapped as shared memory, which the stand-in
+#: of XPMEM in ``tests/cpp`` can attach; or both on the GPU.
 VARIANTS = ("ordinary", "shared-target", "shared-source", "shared-both", "mapped", "gpu")
 
 #: Variants measured by default.

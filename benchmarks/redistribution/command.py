@@ -48,8 +48,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     default=",".join(USUAL_VARIANTS),
     show_default=True,
     callback=_names(*VARIANTS),
-    help="memory of the arrays; shared-both: allocated by NumPy under node_shared_memory(); mapped: private, for a stand-in of XPMEM; "
-    "gpu: on the GPU",
+    help="memory of the arrays; shared-both: allocated by NumPy under node_shared_memory(); mapped: private, for a "
+    "stand-in of XPMEM; gpu: on the GPU",
 )
 @click.option("--peers/--no-peers", default=True, show_default=True, help="measure other libraries, too")
 @click.option("--tune-seconds", metavar="SECONDS", type=_SECONDS, help="tune each case first for each kind of memory")

@@ -114,7 +114,7 @@ def _build(name: str, path: Path) -> None:
     why = f": {packaged()}" if name == REDISTRIBUTION else ""
     print(
         f"dace-redist: building the library of {what} for {mpi_name(mpi_in_use().version)}, once for this MPI and "
-        f"processor (about a minute){why}",
+        f"processor (half a minute){why}",
         file=sys.stderr,
     )
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as folder:
