@@ -31,7 +31,7 @@ COPIES = [str(source) for source in sorted(FOLDERS[0].glob("copy/*.cpp"))]
 RANDOM_CASES, RANDOM_CASES_OF = "150", {"test_device_copy": "40"}
 #: Sources of the runtime that a program is linked with.
 LINKED = {
-    "test_array_allocator": [f"shm/{name}.cpp" for name in ("arena", "array_allocator", "available_memory")],
+    "test_array_allocator": [f"shm/{name}.cpp" for name in ("arena", "array_allocator", "available_memory", "xpmem")],
     "test_device_copy": ["device/copy_kernel.cpp"],
 }
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
