@@ -18,7 +18,7 @@ INCLUDE = RUNTIME / "src"
 HEADERS = sorted(str(header) for header in INCLUDE.rglob("*.hpp"))
 #: The planner and node-shared memory, which need no MPI.
 SOURCES = sorted(str(source) for source in INCLUDE.glob("layout/*.cpp"))
-SOURCES += [str(INCLUDE / "shm" / name) for name in ("arena.cpp", "array_allocator.cpp", "available_memory.cpp")]
+SOURCES += [str(INCLUDE / f"shm/{name}.cpp") for name in ("arena", "array_allocator", "available_memory", "xpmem")]
 SOURCES += [str(INCLUDE / name) for name in ("contraction/einsum.cpp", "copy/huge_pages.cpp")]
 
 CORES = len(os.sched_getaffinity(0))

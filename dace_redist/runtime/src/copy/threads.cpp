@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "copy/threads.hpp"
 
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
 #include "copy/parallel_for.hpp"
 #include "copy/stream_threshold.hpp"
 
@@ -42,10 +48,32 @@ int thread_count(std::int64_t option) {
 #endif
 }
 
+int threads_of_rank() {
+  static const int threads = [] {
+    cpu_set_t cores;
+    if (!std::getenv("OMP_NUM_THREADS") || sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
+    return std::min(thread_count(0), std::max(1, CPU_COUNT(&cores)));
+  }();
+  return threads;
+}
+
 void copy(const CopyBlock& block, const void* source, void* target, bool stream, int threads) {
-  if (block.nbytes() < min_parallel_bytes) threads = 1;
-  if (threads == 1) return copy(block, source, target, stream);
-  parallel_for(threads, [&](int part) { copy(slice(block, part, threads), source, target, stream); });
+  const CopyEndpoints endpoints{static_cast<const char*>(source) + block.source_offset,
+                                static_cast<char*>(target) + block.target_offset};
+  copy_batch(block, &endpoints, 1, stream, threads);
+}
+
+void copy_batch(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count, bool stream, int threads) {
+  if (block.nbytes() * static_cast<std::int64_t>(count) < min_parallel_bytes) threads = 1;
+  if (threads == 1) return copy_batch(block, endpoints, count, stream);
+  parallel_for(threads, [&](int part) {
+    const CopyBlock share = slice(block, part, threads);
+    std::array<CopyEndpoints, max_batch> places;
+    for (std::size_t p = 0; p < count; ++p)
+      places[p] = {endpoints[p].source + (share.source_offset - block.source_offset),
+                   endpoints[p].target + (share.target_offset - block.target_offset)};
+    copy_batch(share, places.data(), count, stream);
+  });
 }
 
 void copy_threaded(const CopyList& copies, const char* source, char* target, int threads) {

@@ -8,12 +8,6 @@
 namespace dace_redist {
 namespace {
 
-/// Copies a block between two places by several threads; its offsets are ignored.
-void copy_from_start(CopyBlock block, const CopyEndpoints& place, bool stream, int threads) {
-  block.source_offset = block.target_offset = 0;
-  copy(block, place.source, place.target, stream, threads);
-}
-
 /// Whether the next piece is copied by the list of its group, and not as a block or a part of one.
 bool is_listed(const MessageCutter& cutter, const CopyList& group) {
   return cutter.several_blocks() || (cutter.whole_group() && group.blocks().empty() && group.element_blocks().empty());
@@ -54,12 +48,9 @@ Index copy_pieces(const NodeTransfer& transfer, const CopyBatch& batch, bool pac
       step.kernel->apply_batch(cutter.whole_group() ? whole.element_blocks().front()
                                                     : make_element_block(part(), step.source_bytes, step.target_bytes),
                                places.data(), batch.count(), stream, packs);
-    else if (transfer.threads > 1 && batch.count() == 1)
-      copy_from_start(cutter.whole_group() ? whole.blocks().front() : make_copy_block(part(), step.source_bytes),
-                      places[0], stream, transfer.threads);
     else
       copy_batch(cutter.whole_group() ? whole.blocks().front() : make_copy_block(part(), step.source_bytes),
-                 places.data(), batch.count(), stream);
+                 places.data(), batch.count(), stream, transfer.threads);
   });
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "copy/threads.hpp"
 #include "core/options.hpp"
 #include "transport/context.hpp"
 #include "transport/message.hpp"
@@ -63,8 +64,8 @@ struct Link {
 
   MPI_Comm comm() const { return context.comm(); }
   int rank() const { return context.rank(); }
-  /// Threads for copies; `otherwise` where the option is 0.
-  int threads(int otherwise = 1) const { return options.threads > 0 ? static_cast<int>(options.threads) : otherwise; }
+  /// Threads for copies; those of the rank where the option is 0.
+  int threads() const { return options.threads > 0 ? static_cast<int>(options.threads) : threads_of_rank(); }
 };
 
 /// Makes a transport for messages. \throws Error if this rank cannot.
