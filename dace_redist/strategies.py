@@ -50,7 +50,7 @@ _MEANINGS: Mapping[str, tuple[str, tuple[int | float, ...]]] = {
     "chunk_bytes": ("largest chunk of a message, in bytes", (512 << 10, 2 << 20, 8 << 20)),
     "depth": ("chunks in flight per direction; in shared memory, most slots of a ring", (2, 4)),
     "growth": ("size of each chunk of a message relative to the one before; 1: all equal", (2.0,)),
-    "threads": ("threads that share each copy; 0: those of OMP_NUM_THREADS, else one; Threaded: those of OpenMP", (1, 2, 4, 8)),
+    "threads": ("threads that share each copy; 0: one thread, with Threaded those of OpenMP", (1, 2, 4, 8)),
     "slot_bytes": ("size of a slot of a ring in node-shared memory, in bytes", (64 << 10, 128 << 10, 512 << 10)),
     "max_message_bytes": ("longest single MPI message, in bytes; longer ones are split", ()),
 }

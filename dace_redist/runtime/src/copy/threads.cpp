@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "copy/threads.hpp"
 
-#include <sched.h>
-
-#include <algorithm>
 #include <array>
-#include <cstdlib>
 
 #include "copy/parallel_for.hpp"
 #include "copy/stream_threshold.hpp"
@@ -46,15 +42,6 @@ int thread_count(std::int64_t option) {
 #else
   return 1;
 #endif
-}
-
-int threads_of_rank() {
-  static const int threads = [] {
-    cpu_set_t cores;
-    if (!std::getenv("OMP_NUM_THREADS") || sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
-    return std::min(thread_count(0), std::max(1, CPU_COUNT(&cores)));
-  }();
-  return threads;
 }
 
 void copy(const CopyBlock& block, const void* source, void* target, bool stream, int threads) {

@@ -12,10 +12,6 @@ namespace dace_redist {
 /// Threads to use for an option `threads`: as many as OpenMP has for 0, one if compiled without OpenMP.
 DR_API int thread_count(std::int64_t option);
 
-/// Threads of a program whose ranks have several: those of OMP_NUM_THREADS, as far as this process may run on so many
-/// cores; one if that is not set.
-DR_API int threads_of_rank();
-
 /// As copy(), by `threads` threads if the block is large enough.
 DR_API void copy(const CopyBlock& block, const void* source, void* target, bool stream, int threads);
 

@@ -9,7 +9,6 @@
 #include <memory>
 #include <vector>
 
-#include "copy/threads.hpp"
 #include "core/options.hpp"
 #include "transport/context.hpp"
 #include "transport/message.hpp"
@@ -64,8 +63,8 @@ struct Link {
 
   MPI_Comm comm() const { return context.comm(); }
   int rank() const { return context.rank(); }
-  /// Threads for copies; those of the rank where the option is 0.
-  int threads() const { return options.threads > 0 ? static_cast<int>(options.threads) : threads_of_rank(); }
+  /// Threads for copies.
+  int threads() const { return options.threads > 0 ? static_cast<int>(options.threads) : 1; }
 };
 
 /// Makes a transport for messages. \throws Error if this rank cannot.
