@@ -39,19 +39,19 @@ def relabel(
     nbytes: Sequence[float] | None = None,
 ) -> Any:
     """
-    Return the target with its ranks renumbered so that least is moved.
+    Return the target with its ranks renumbered so that the fewest bytes move. Local.
 
     The parts of the tensor stay as they are; their owners change. The renumbering is optimal up to 2,048 ranks, by an
     assignment of positions to ranks (D. F. Crouse, doi 10.1109/TAES.2016.140952, as in SciPy) that keeps most bytes on
     their rank; with more ranks it comes from a matching or, above ``MAX_MATCHED_RANKS``, from taking the largest
     overlaps first. Never worse than the numbering given.
 
-    :param source: Distribution before; of several tensors, a list.
-    :param target: Distribution after; of several tensors, a list: all are renumbered alike.
+    :param source: Source distribution; of several tensors, a list.
+    :param target: Target distribution; of several tensors, a list: all are renumbered alike.
     :param weights: Cost of a byte from rank i to rank j, shape (ranks, ranks), such as :func:`node_weights`; ranks are
         all that the distributions name. Default: 1 between ranks, 0 on a rank.
-    :param axes: The source axis that each target axis comes from, see :func:`dace_redist.schedule`; of one tensor.
-    :param region: The sub-tensor that moves, see :func:`dace_redist.schedule`; of one tensor.
+    :param axes: See :func:`dace_redist.plan`.
+    :param region: See :func:`dace_redist.plan`.
     :param nbytes: Of several tensors: bytes of an element, or how much an element of each counts. Default: 1 each.
     :return: The target, with other ``ranks``, or other owners of its tiles or boxes; a list where a list was given.
     :raises ValueError: If the shapes, lists or weights do not fit each other.

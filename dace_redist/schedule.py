@@ -267,21 +267,19 @@ def schedule(
     reshape: Sequence[int] | None = None,
 ) -> Schedule:
     """
-    Return the schedule that turns one distribution into another; nothing is planned before it is asked.
+    Return the messages that turn one distribution into another. Local; needs no MPI.
 
-    :param source: Distribution before; all its sizes numbers.
-    :param target: Distribution after; of the same shape, but for ``axes``, ``region`` and ``reshape``.
+    :param source: Source distribution, without symbols.
+    :param target: Target distribution, of the same shape, but for ``axes``, ``region`` and ``reshape``.
     :param dtype: Element type of the source, a NumPy or DaCe type.
-    :param axes: Permutation of the dimensions: the source axis that each target axis comes from.
-    :param region: Sub-tensor that moves: (source_offset, target_offset, shape), each offset in the axes of its own
-        tensor, the shape in those of the source.
-    :param target_dtype: Element type of the target; default: ``dtype``.
-    :param alpha: The target becomes ``alpha * source + beta * target``.
-    :param beta: See ``alpha``.
-    :param conj: True to conjugate the source.
-    :param op: Reduction of the source's replicas, which are partial results then: see :func:`dace_redist.plan`.
-    :param reshape: Shape of the target, to which the source, permuted by ``axes``, is reshaped in C order; one extent
-        may be -1.
+    :param axes: See :func:`dace_redist.plan`.
+    :param region: See :func:`dace_redist.plan`.
+    :param target_dtype: See :func:`dace_redist.plan`.
+    :param alpha: See :func:`dace_redist.plan`.
+    :param beta: See :func:`dace_redist.plan`.
+    :param conj: See :func:`dace_redist.plan`.
+    :param op: See :func:`dace_redist.plan`.
+    :param reshape: See :func:`dace_redist.plan`.
     :raises TypeError: If source or target is not a distribution, or a type has no fixed size or is not computed with.
     :raises ValueError: If the shapes, axes, region, reshape or operation do not fit each other, or a size is a symbol.
     """

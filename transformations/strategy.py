@@ -28,7 +28,7 @@ def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> 
     :param name: Name of a strategy, or ``"Auto"``.
     :param where: None: all nodes; a string: those whose label matches it (``*`` and ``?`` as in file names);
         a function of node and state: those for which it returns True.
-    :param options: Options of the strategy, e.g. ``chunk_bytes=8 << 20``.
+    :param options: Options of the strategy, such as ``chunk_bytes=8 << 20``.
     :return: ``sdfg``.
     :raises ValueError: If the strategy or an option is unknown or out of range, or if no node matches.
     :raises TypeError: If ``sdfg`` is not an SDFG, or an option has the wrong type.

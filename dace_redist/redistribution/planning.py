@@ -53,12 +53,12 @@ def plan(
     ``reshape`` are then lists of one value per tensor, or a single value, not a list, for all of them, such as
     ``axes=(1, 0)``.
 
-    :param source: Distribution of the tensor before, over the ranks of ``comm``; for several tensors a list.
-    :param target: Distribution after, of the same global shape except for ``axes``, ``region`` and ``reshape``; or
-        a list.
+    :param source: Source distribution, over the ranks of ``comm``; for several tensors a list.
+    :param target: Target distribution, of the same global shape except for ``axes``, ``region`` and ``reshape``; or a
+        list.
     :param dtype: Element type of the source: a NumPy or DaCe type.
     :param comm: mpi4py communicator; default: the world. Every rank must call, even one that owns nothing.
-    :param strategy: Name of a strategy, see :data:`dace_redist.strategies.STRATEGIES`. ``"Auto"`` selects the fastest
+    :param strategy: Name of a strategy, or ``"Auto"``. That selects the fastest
         measured one (:func:`dace_redist.tune`), else one that the cost model predicts to be clearly faster than the
         default, else the default; see :func:`dace_redist.chosen_strategy`.
     :param axes: Permutation of the dimensions, as of ``numpy.transpose``: the source axis of each target axis.
@@ -74,13 +74,12 @@ def plan(
         target becomes their reduction, in an order that is the same in every run. If the parts are large, replicas of
         the target reduce a share each and exchange the results. Default: replicas are equal.
     :param reshape: Global shape of the target, to which the source is reshaped in C order, as by ``numpy.reshape``,
-        after ``axes`` has permuted it. One extent may be -1. Not together with ``region``. Default: no reshape.
-    :param memory_bytes: Maximum bytes of buffers per rank, in addition to the arrays; a lower limit means more,
-        smaller chunks. For strategies with chunks or slots; ``"Auto"`` is then the default strategy. Default: set by
+        after ``axes`` has permuted it; one extent may be -1. Not together with ``region``. Default: no reshape.
+    :param memory_bytes: Maximum bytes of buffers per rank. A lower limit means more, smaller chunks. For strategies with chunks or slots; ``"Auto"`` is then the default strategy. Default: set by
         the options.
     :param device: Device of the arrays: ``"cpu"`` (main memory), ``"gpu"`` (memory of the current GPU of this
         process), or a pair for source and target; equal for all of several tensors.
-    :param options: Options of the strategy, e.g. ``chunk_bytes=1 << 20``; with ``"Auto"`` only common options.
+    :param options: Options of the strategy, such as ``chunk_bytes=1 << 20``; with ``"Auto"`` only common options.
     :return: The plan, to be called, and freed.
     :raises ValueError: On every rank, if an argument is invalid on one of them, or if the ranks pass different
         arguments; names the rank, the expected and the given value.

@@ -73,22 +73,20 @@ def chosen_strategy(
     record: str | os.PathLike[str] | None = None,
 ) -> Choice:
     """
-    Return what strategy ``"Auto"`` does with a redistribution. Collective over ``comm``.
+    Return the strategy that ``"Auto"`` takes for a redistribution, and the reason. Collective over ``comm``.
 
     That is what was measured; else, where there is a machine profile (``dace-redist calibrate``), what the cost model
     predicts to be clearly faster than the default; else the default. For arrays in C order, as those that are measured;
     with others it is the default strategy.
 
-    :param source: Distribution before; all its sizes numbers.
-    :param target: Distribution after; of the same shape, except for ``axes`` and ``region``.
+    :param source: Source distribution, without symbols.
+    :param target: Target distribution, of the same shape, except for ``axes`` and ``region``.
     :param dtype: Type of the elements.
     :param comm: mpi4py communicator; default: the world.
-    :param axes: The source axis that each target axis comes from, see :func:`dace_redist.schedule`.
-    :param region: The sub-tensor that moves, see :func:`dace_redist.schedule`.
-    :param memory: Where the arrays lie: ``"ordinary"``, or which of them :func:`dace_redist.shared_empty` made,
-        ``"shared-source"``, ``"shared-target"`` or ``"shared-both"``; or which lie on GPUs, ``"gpu"`` (both),
-        ``"gpu-source"`` or ``"gpu-target"``.
-    :param record: File of the tuning record; default: ``DACE_REDIST_RECORD``, else the user's one.
+    :param axes: See :func:`dace_redist.plan`.
+    :param region: See :func:`dace_redist.plan`.
+    :param memory: See :func:`dace_redist.tune`.
+    :param record: See :func:`dace_redist.tune`.
     :return: The choice, equal on every rank.
     :raises ValueError: On every rank, if ranks ask for different things, if the distributions do not fit each other or
         the communicator, or if the record or the machine profile is damaged.

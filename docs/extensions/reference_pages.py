@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -35,6 +36,8 @@ ROLE = re.compile(r":\w+:`~?(?:dace_redist\.)?(?:[a-z_]+\.)*([^`]+)`")
 FIELD = re.compile(r"^:(?P<kind>\w+)(?: (?P<name>[\w, ]+))?: (?P<text>.*(?:\n(?!:).*)*)", re.MULTILINE)
 #: Stated once, at the top of the page, as ``comm``.
 COMMON_ERRORS = ("TypeError", "BuildError")
+#: Stated once, at the top of the page.
+EVERYWHERE = re.compile(r"^On every rank, (i)(?=f )")
 HEADINGS = {"return": "returns", "raises": "raises", "warns": "warns"}
 
 
@@ -82,11 +85,24 @@ def documentation(function: Any, constructed: bool = True) -> Iterator[str]:
         words = prose(words).removesuffix(".") if inspect.isclass(function) else sentence(words)
         if found["kind"] in HEADINGS:
             heading = f"{HEADINGS[found['kind']]} `{name}`" if name else HEADINGS[found["kind"]]
+            words = EVERYWHERE.sub(lambda start: start[1].upper(), words)
             entries += [f"- *{heading}*: {words}"] if name not in COMMON_ERRORS else []
         elif name != "comm" and (found["kind"] == "ivar" or constructed):
-            entries.append(f"- `{name}`{type_of(parameters.get(name))}: {words}")
+            kind = "" if words.startswith("See `") else type_of(parameters.get(name))
+            entries.append(f"- `{name}`{kind}: {words}")
     if entries:
-        yield "\n".join(entries)
+        yield "\n".join(merged(entries))
+
+
+def merged(entries: Sequence[str]) -> Iterator[str]:
+    """Join neighbours that refer to one function, and link it."""
+    for words, group in itertools.groupby(entries, lambda entry: entry.partition(": ")[2]):
+        names = [entry.removesuffix(f": {words}") for entry in group]
+        if words.startswith("See `"):
+            function = words.removeprefix("See `").rstrip("`")
+            yield f"{', '.join(names).replace(', - ', ', ')}: see [`{function}`](#{function.lower()})"
+        else:
+            yield from (f"{name}: {words}" for name in names)
 
 
 def members_of(owner: Any, members: Sequence[str]) -> Iterator[str]:
