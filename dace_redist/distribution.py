@@ -26,7 +26,7 @@ _NONE = -1
 @dataclasses.dataclass(frozen=True, eq=True)
 class Distribution(GridDistribution):
     """
-    Tensor split over a process grid in blocks, balanced, uniform or block-cyclic.
+    Tensor split over a process grid in blocks: balanced, equal, block-cyclic, or of given lengths.
 
     Tensor axis i is cut into blocks as ``block[i]`` says; block j belongs to coordinate ``j mod p`` of the grid
     axis ``dims[i]`` with its ``p`` coordinates. Grid axes that no tensor axis names hold replicas. Of an axis of extent
@@ -43,11 +43,11 @@ class Distribution(GridDistribution):
         A sequence: the length of each part, at least 0, as dask's chunks.
     :param ranks: Communicator rank of each grid position in row-major order, each once (default 0, 1, 2, ...).
     :param pins: Per grid axis the only coordinate that takes part, or None for all: a sub-grid of a larger grid.
-    :param halo: Width of the margins of local arrays along each axis, or one for all: a local array has so many
-        elements more on both sides. Those of a source are ignored; those of a target become copies of the elements next
-        to the block, wherever these come from. No part may be narrower.
-    :param periodic: True for axes, or one value for all, whose margins wrap around at the ends of the tensor; else the
-        margins there are left as they are.
+    :param halo: Width of the margins of local arrays, for each axis or for all: elements added on both sides. Margins of
+        a source are ignored; those of a target become copies of the elements next to the block. No part may be
+        narrower.
+    :param periodic: True for axes whose margins wrap around at the ends of the tensor, for each axis or for all; else
+        the margins there are left as they are.
     :raises ValueError: If the numbers describe no distribution; says which one is wrong.
     :raises TypeError: If something is no integer (or symbol).
     """

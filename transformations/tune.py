@@ -46,12 +46,12 @@ def tune(
         ``"gpu-source"`` or ``"gpu-target"``. Default, and for arrays on the GPU in an SDFG: as in the SDFG, else
         ordinary.
     :param strategies: Names of the strategies to try; default: all.
-    :param options: Values to try by option, as ``{"chunk_bytes": [1 << 20, 8 << 20]}``; default: those of
+    :param options: Values to try by option, as ``{"chunk_bytes": [1 << 20, 8 << 20]}``. Default: those of
         :data:`dace_redist.strategies.OPTIONS`.
-    :param record: File of the record; default: ``DACE_REDIST_RECORD``, else a file in the user's data folder.
+    :param record: File of the tuning record; default: ``DACE_REDIST_RECORD``, else the user's file.
     :param limit_seconds: Time for the measurements of one redistribution, > 0, without compilation; every candidate is
         run at least three times.
-    :param precision: Required precision of medians, see :func:`dace_redist.measuring.measure.measure`.
+    :param precision: Relative half-width of the confidence intervals of medians at which measuring ends.
     :param progress: True to show progress on standard error of rank 0.
     :return: The results, equal on every rank; ``print`` shows them.
     :raises ValueError: On every rank, if an argument is unknown, out of range or missing, if the ranks pass different

@@ -143,6 +143,7 @@ def command(name: str) -> str:
     text = text.strip().removesuffix("Options:").strip()
     if name != "explain":
         text = re.sub(r"^Redistribution:\n(?: .*\n)+", "Redistribution: see explain\n", text, flags=re.MULTILINE)
+        text = re.sub(r"(--memory NAME +)memory of the arrays:.*\n(?: {9,}.*\n)*", r"\1see explain\n", text)
     return f"```text\n{text}\n```"
 
 

@@ -55,9 +55,8 @@ def distribute(
     Order, grouping and process grids of the contractions are chosen for little communication, as in Ziogas et al.,
     Deinsum (SC'22); the redistributions between them count, too.
 
-    :param program: A ``@dace.program`` or SDFG of products (``np.einsum``, ``@``, ``np.tensordot``, ...), elementwise
-        expressions, reductions, transpositions, slices, ``np.linalg.inv`` and ``np.linalg.solve``, whose matrix every
-        rank holds as a whole, with ``for``, ``while`` and ``if`` around them; the manual lists all.
+    :param program: A ``@dace.program`` or SDFG of products, elementwise expressions, reductions, slices and loops; the
+        manual lists all statements.
     :param ranks: Number of ranks to run on.
     :param sizes: Values of the symbols in its shapes, by symbol or its name, each at least 0. The plan is made for
         them; the program keeps its symbols, see :meth:`DistributedProgram.with_sizes`.
@@ -66,13 +65,11 @@ def distribute(
     :param placements: Distributions of inputs or outputs, by name; default: chosen by the planner.
     :param overrides: Process grids, by the name of the tensor that is computed: ``{"T": {"i": 2, "k": 4}}``. Here and
         in ``placements``, the return value is called ``__return`` or as the variable that is returned.
-    :param device: ``"cpu"``, or ``"gpu"``: each rank computes on its GPU, with products by cuBLAS, and
-        redistributions from GPU to GPU. Not supported there: reductions other than sums, linear systems, products of
+    :param device: ``"cpu"``, or ``"gpu"``: each rank computes on its GPU. Not supported there: reductions other than sums, linear systems, products of
         integers, conditions on scalars. A rank uses its first visible GPU; on nodes with several GPUs the launcher
         assigns one to each rank (``CUDA_VISIBLE_DEVICES``).
     :param arguments: Device of the parts of inputs and outputs: ``"cpu"``, NumPy arrays, which a program on the GPU
-        copies there when a run starts and back at its end; or, with ``device="gpu"``, ``"gpu"``: arrays of CuPy,
-        PyTorch, or anything with ``__cuda_array_interface__``. Scalars are always in main memory.
+        copies in each run; or, with ``device="gpu"``, ``"gpu"``. Scalars are always in main memory.
     :raises ValueError: If a statement cannot be distributed, a size is missing, or an argument is invalid; names the
         statement, the reason and a remedy.
     :raises MemoryError: If a rank needs more than ``memory_bytes``; names the bytes and the statement.
