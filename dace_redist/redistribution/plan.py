@@ -139,9 +139,9 @@ class Plan(CallableInProgram):
 
         :param array: As in a call of the plan.
         :param out: As in a call of the plan.
-        :param progress: ``"calls"``: the transfer advances in MPI, and in :meth:`Request.test` and
-            :meth:`Request.wait` of any transfer; within a node also while this rank computes. ``"thread"``: a
-            separate thread advances it; requires ``MPI_THREAD_MULTIPLE``, which mpi4py requests by default.
+        :param progress: ``"calls"``: the transfer advances in :meth:`Request.test` and :meth:`Request.wait` of any
+            transfer, within a node also while this rank computes; ``"thread"``: a separate thread advances it. That
+            requires ``MPI_THREAD_MULTIPLE``, which mpi4py requests by default.
         :return: The transfer, to be waited for.
         :raises ValueError: On this rank only, if the plan was freed, a transfer of it is under way, or an array has
             a wrong shape or device.
