@@ -12,6 +12,8 @@ exclude_patterns = ["extensions"]
 html_theme = "furo"
 html_title = f"dace-redist {release}"
 html_copy_source = False
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3  # links to sections of other pages are checked

@@ -17,6 +17,7 @@ import inspect
 import itertools
 import re
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ PAGES = [
 PART = re.compile(r"(<!-- generated: (?P<kind>\w+) ?(?P<arguments>[^\n]*?) ?-->\n).*?(<!-- end -->)", re.DOTALL)
 ROLE = re.compile(r":\w+:`~?(?:dace_redist\.)?(?:[a-z_]+\.)*([^`]+)`")
 FIELD = re.compile(r"^:(?P<kind>\w+)(?: (?P<name>[\w, ]+))?: (?P<text>.*(?:\n(?!:).*)*)", re.MULTILINE)
+#: Columns that fit on the rendered page.
+SIGNATURE_WIDTH = 80
 #: Stated once, at the top of the page, as ``comm``.
 COMMON_ERRORS = ("TypeError", "BuildError")
 #: Stated once, at the top of the page.
@@ -55,7 +58,8 @@ def signature(name: str, function: Any) -> str:
     except ValueError:
         return name
     kept = [value.replace(annotation=value.empty) for key, value in found.parameters.items() if key != "self"]
-    return name + str(inspect.Signature(kept)).replace("(/, ", "(").replace("<class 'numpy.float64'>", "numpy.float64")
+    line = name + str(inspect.Signature(kept)).replace("(/, ", "(").replace("<class 'numpy.float64'>", "numpy.float64")
+    return "\n".join(textwrap.wrap(line, SIGNATURE_WIDTH, subsequent_indent="    ", break_on_hyphens=False))
 
 
 def sentence(text: str) -> str:

@@ -17,12 +17,12 @@ COLOURS = ListedColormap(["#4c78a8", "#f2a154", "#6aa86a", "#b279a2"])
 LAYOUTS = {
     "Distribution.split(shape, 0, 4)\nrows": Distribution.split(SHAPE, 0, 4),
     "Distribution(shape, (2, 2))\nblocks": Distribution(SHAPE, (2, 2)),
-    "Distribution.block_cyclic(shape, (2, 2), 2)\nblock-cyclic": Distribution.block_cyclic(SHAPE, (2, 2), 2),
-    "Distribution(shape, (2, 2), dims=(0, None))\nrows, replicated": Distribution(SHAPE, (2, 2), dims=(0, None)),
-    "Distribution(shape, (1, 4), ranks=(2, 0, 3, 1))\ncolumns, other order": Distribution(
+    "Distribution.block_cyclic(shape,\n(2, 2), 2)\nblock-cyclic": Distribution.block_cyclic(SHAPE, (2, 2), 2),
+    "Distribution(shape, (2, 2),\ndims=(0, None))\nrows, replicated": Distribution(SHAPE, (2, 2), dims=(0, None)),
+    "Distribution(shape, (1, 4),\nranks=(2, 0, 3, 1))\ncolumns, other order": Distribution(
         SHAPE, (1, 4), ranks=(2, 0, 3, 1)
     ),
-    "TiledDistribution(shape, (3, 4), owner)\ntiles": TiledDistribution(
+    "TiledDistribution(shape, (3, 4),\nowner)\ntiles": TiledDistribution(
         SHAPE, (3, 4), np.array([[0, 1, 1], [2, 0, 3], [3, 3, 2], [1, 2, 0]])
     ),
 }
@@ -36,7 +36,7 @@ def owners(distribution: Distribution | TiledDistribution, replica: int) -> np.n
 
 def main() -> None:
     """Draw the picture."""
-    figure, grid = plt.subplots(2, 3, figsize=(10, 6.4), layout="constrained")
+    figure, grid = plt.subplots(2, 3, figsize=(10, 7), layout="constrained")
     for axes, (title, distribution) in zip(grid.flat, LAYOUTS.items(), strict=True):
         image = owners(distribution, 0)
         replicated = "replicated" in title
@@ -49,9 +49,9 @@ def main() -> None:
         axes.grid(color="white", lw=0.6)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-        code, name = title.split("\n")
+        *code, name = title.split("\n")
         axes.set_title(name, color=GREY, fontsize=12)
-        axes.set_xlabel(code, color=GREY, family="monospace", fontsize=7.5)
+        axes.set_xlabel("\n".join(code), color=GREY, family="monospace", fontsize=9.5)
     handles = [plt.Rectangle((0, 0), 1, 1, color=COLOURS(rank)) for rank in range(4)]
     labels = [f"rank {rank}" for rank in range(4)]
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, labelcolor=GREY)
