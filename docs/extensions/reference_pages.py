@@ -89,7 +89,7 @@ def documentation(function: Any, constructed: bool = True) -> Iterator[str]:
         words = prose(words).removesuffix(".") if inspect.isclass(function) else sentence(words)
         if found["kind"] in HEADINGS:
             heading = f"{HEADINGS[found['kind']]} `{name}`" if name else HEADINGS[found["kind"]]
-            words = EVERYWHERE.sub(lambda start: start[1].upper(), words)
+            words = re.sub("on (one|any) of them", r"on \1 rank", EVERYWHERE.sub(lambda start: start[1].upper(), words))
             entries += [f"- *{heading}*: {words}"] if name not in COMMON_ERRORS else []
         elif name != "comm" and (found["kind"] == "ivar" or constructed):
             kind = "" if words.startswith("See `") else type_of(parameters.get(name))
