@@ -269,8 +269,8 @@ int dr_plan_create(const dr_problem* problem, MPI_Comm comm, dr_plan** plan) {
   return create_plan(__func__, 1, problem, false, comm, plan);
 }
 
-int dr_plan_create_f(const dr_problem* problem, MPI_Fint comm, dr_plan** plan) {
-  return create_plan(__func__, 1, problem, false, MPI_Comm_f2c(comm), plan);
+int dr_plan_create_f(const dr_problem* problem, int comm, dr_plan** plan) {
+  return create_plan(__func__, 1, problem, false, communicator_of_fortran(comm), plan);
 }
 
 int dr_plan_create_joint(int count, const dr_problem* problems, MPI_Comm comm, dr_plan** plan) {

@@ -76,6 +76,9 @@ DR_API int comm_rank(MPI_Comm comm);
 
 DR_API int comm_size(MPI_Comm comm);
 
+/// Communicator of Fortran's integer handle.
+DR_API MPI_Comm communicator_of_fortran(int handle);
+
 /// The level of thread support of MPI.
 int thread_level();
 
