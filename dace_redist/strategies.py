@@ -222,7 +222,7 @@ def _hint(name: str, known: Iterable[str]) -> str:
     import difflib  # loads slowly
 
     by_lower = {one.lower(): one for one in known}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.55)
     return f" (did you mean {by_lower[close[0]]}?)" if close else ""
 
 
