@@ -24,6 +24,8 @@ demo: venv  ## set up if need be, then run the demo
 test: venv  ## the suite, then the MPI tests under the other MPIs
 	@.venv/bin/python .ci/test_all.py
 
+interop: .venv/.interop  ## PyTorch, JAX, Heat and others, whose arrays tests take if they are there
+
 test-full: venv  ## `make test`, and what takes long or runs on more numbers of ranks
 	@.venv/bin/python .ci/test_all.py --full
 
@@ -68,7 +70,7 @@ clean:  ## remove everything that was made here
 	rm -f dace_redist/_core.*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help venv demo test fuzz test-quick lint lint-imports wheel figures docs clean
+.PHONY: help venv demo test interop fuzz test-quick lint lint-imports wheel figures docs clean
 
 # Set-up, each step done once: stamps below .venv say what is done.
 
@@ -118,6 +120,11 @@ clean:  ## remove everything that was made here
 .venv/.dev: pyproject.toml | .venv/.ready
 	$(STEP) "tools for lint"
 	@$(PIP) --no-build-isolation -e ".[dev]" && touch $@
+
+# Heat 1.8 forbids this PyTorch, and its data sets need torchvision, for which tests have a stand-in.
+.venv/.interop: tests/interop.txt | .venv/.installed
+	$(STEP) "libraries whose arrays the tests redistribute"
+	@$(PIP) -r tests/interop.txt && $(PIP) --no-deps heat==1.8.0 && touch $@
 
 .venv/.docs: pyproject.toml | .venv/.ready
 	$(STEP) "tools for the manual"

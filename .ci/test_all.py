@@ -22,12 +22,14 @@ ROOT = Path(__file__).resolve().parent.parent
 BASE = ROOT / ".venv"
 RESULTS = ROOT / ".ci" / "results"
 COUNTS = ("passed", "failed", "skipped")
+#: Arguments of pytest for what takes arrays of PETSc.
+PETSC_TESTS = ("-k", "petsc", "tests/mpi/test_interop.py", "tests/unit/test_documentation.py")
 #: Builds the only library that the tests under other MPIs use.
 BUILD_REDISTRIBUTION = "from dace_redist.native.cmake_build import ensure_library; print(ensure_library())"
 
 
 def other_mpis() -> list[str]:
-    """Names of the MPIs to test besides the one in .venv, which ran the whole suite already."""
+    """Names of the MPIs to test besides the one in .venv, which ran the whole suite already; and of PETSc."""
     default = (BASE / ".mpi").read_text().strip()
     names = [name for name in ("mpich", "openmpi") if name != default]  # that of another family first
     if " " in str(ROOT):  # their mpicxx prints include paths unquoted
@@ -38,12 +40,23 @@ def other_mpis() -> list[str]:
             names.append("system")
         else:
             print("== skipped: the system's MPI (apt-get install openmpi-bin libopenmpi-dev brings it)", flush=True)
+    if petsc4py():
+        names.append("petsc")
+    else:
+        print("== skipped: arrays of PETSc (Debian's python3-petsc4py-real brings it)", flush=True)
     return names
+
+
+def petsc4py() -> Path | None:
+    """Folder of Debian's petsc4py, if it is for this Python; it needs NumPy 1, and so an environment of its own."""
+    module = f"PETSc{sysconfig.get_config_var('EXT_SUFFIX')}"
+    found = Path("/usr/lib/petscdir").glob(f"*/*-real/lib/python3/dist-packages/petsc4py/lib/{module}")
+    return next((path.parents[2] for path in found), None)
 
 
 def make_venv(name: str) -> Path:
     """
-    Virtual environment with an MPI of its own and everything else taken from .venv.
+    Virtual environment with an MPI of its own, or PETSc, and everything else taken from .venv.
 
     mpi4py is installed again, because it looks for the MPI library beside itself first.
     """
@@ -54,12 +67,13 @@ def make_venv(name: str) -> Path:
     print(f"== virtual environment in {venv.name}", flush=True)
     shutil.rmtree(venv, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
-    packages = ["mpi4py>=4"] if name == "system" else ["mpi4py>=4", f"{name}>=5"]
+    packages = ["mpi4py>=4", *{"system": [], "petsc": ["numpy<2"]}.get(name, [f"{name}>=5"])]
     pip = [sys.executable, "-m", "pip", "-qq", "--python", venv / "bin" / "python", "install"]
     subprocess.run([*pip, *packages], check=True)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(venv), "platbase": str(venv)}))
     # addsitedir, not a plain path: .pth files there (the editable install) are then read too.
-    (site / "base.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+    further = f"{petsc4py()}\n" if name == "petsc" else ""
+    (site / "base.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n{further}")
     for tool in ("cmake", "ninja"):
         if (BASE / "bin" / tool).exists():
             (venv / "bin" / tool).symlink_to(BASE / "bin" / tool)
@@ -128,9 +142,9 @@ def copy_libraries(venv: Path, source: dict[str, str], target: dict[str, str]) -
 
 
 def prepare_other(name: str) -> tuple[Path, dict[str, str]]:
-    """A virtual environment with another MPI, made while the tests under the one before it run."""
+    """A virtual environment with another MPI, or PETSc, made while the tests under the one before it run."""
     venv = make_venv(name)
-    return venv, prepare(venv, "-c", BUILD_REDISTRIBUTION, system_first=name == "system", nice=19)
+    return venv, prepare(venv, "-c", BUILD_REDISTRIBUTION, system_first=name in ("system", "petsc"), nice=19)
 
 
 def run(venv: Path, variables: dict[str, str], *arguments: str) -> dict[str, int]:
@@ -166,9 +180,10 @@ def run_all(full: bool) -> list[dict[str, int]]:
         counts = [run(BASE, base, "-m", chosen)]
         for number, (name, made) in enumerate(others):
             of_these = "mpi_matrix" if full or number == 0 else "mpi_matrix and fuzz and not compile"
+            tests = PETSC_TESTS if name == "petsc" else ("-m", f"{of_these} and {chosen}")
             try:
                 venv, variables = made.result()
-                counts.append(run(venv, variables, "-m", f"{of_these} and {chosen}"))
+                counts.append(run(venv, variables, *tests))
             except subprocess.CalledProcessError as error:
                 print(f"== {name}: set-up failed: {error}", flush=True)
                 counts.append({"passed": 0, "failed": 1, "skipped": 0})

@@ -5,19 +5,22 @@ Each axis of source and target is cut at random indices, each box has a random o
 planner of its distributed checkpoints (``create_read_items_for_chunk_list``) plans the reads of the same rank: what it
 receives only. Its metadata objects are made beforehand.
 
-    python benchmarks/boxes.py [--parts 100] [--repetitions 3]
+    python benchmarks/boxes.py [--parts 100] [--repetitions 3] [--json FILE]
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import resource
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
+from redistribution.run import environment
 
 from dace_redist import BoxDistribution, schedule
 
@@ -68,7 +71,8 @@ def best(call: Callable[[], int], repetitions: int) -> tuple[float, int]:
 @click.command(help=__doc__)
 @click.option("--parts", default=100, show_default=True, type=click.IntRange(2, 300), help="parts of each axis")
 @click.option("--repetitions", default=3, show_default=True, type=click.IntRange(1))
-def main(parts: int, repetitions: int) -> None:
+@click.option("--json", "path", type=click.Path(dir_okay=False, path_type=Path), help="append a JSON line")
+def main(parts: int, repetitions: int, path: Path | None) -> None:
     before, after, rank = random_boxes(parts, 1), random_boxes(parts, 2), RANKS // 2
     ours, blocks = best(lambda: plan(before, after, rank), repetitions)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
@@ -80,6 +84,11 @@ def main(parts: int, repetitions: int) -> None:
     if reads != blocks:
         raise click.ClickException(f"PyTorch plans {reads:,} reads")
     click.echo(f"PyTorch's checkpoint planner{theirs:7.3f} s, {theirs / ours:.1f} times as long")
+    if path:
+        seconds = {"dace-redist": ours, "PyTorch's checkpoint planner": theirs}
+        record = {"comparison": "boxes", "shape": (EXTENT,) * 3, "what": f"{parts**3} boxes", "seconds": seconds}
+        with path.open("a") as lines:
+            lines.write(json.dumps(record | {"ranks": RANKS, "environment": environment(1, [0])}) + "\n")
 
 
 if __name__ == "__main__":

@@ -45,11 +45,25 @@ REFERENCES = {
     "ScaLAPACK": "ScaLAPACK",
     "DTensor": "DTensor",
 }
+#: Comparison, and how methods begin of which the fastest one is the reference.
 COMPARISONS = {
-    "redistribute, then transpose": "axes",
-    "convert to float32, then redistribute": "convert",
-    "reduce, redistribute, broadcast": "reduce",
-    "16 small tensors one by one": "several",
+    "redistribute, then transpose": ("axes", "without, then transpose"),
+    "convert to float32, then redistribute": ("convert", "astype before"),
+    "reduce, redistribute, broadcast": ("reduce", "Reduce"),
+    "16 small tensors one by one": ("several", "one after another"),
+    "gather, reshape, scatter by mpi4py": ("reshape", "gather, reshape, scatter by mpi4py"),
+    "gather, reshape, scatter by plans": ("reshape", "gather, reshape, scatter by plans"),
+    "halo exchange by mpi4py's subarrays": ("halo", "mpi4py"),
+}
+#: Comparison, its kind, and the reference.
+OTHERS = {
+    "Heat, `resplit`": ("libraries", "heat", "own"),
+    "mpiarray, `redistribute`": ("libraries", "mpiarray", "own"),
+    "PyLops-MPI, `redistribute`": ("libraries", "pylops-mpi", "own"),
+    "PyTorch `DTensor` on gloo, `redistribute`": ("libraries", "PyTorch", "own"),
+    "2 x 2 blocks": ("files", "2 x 2 blocks", "own hyperslab"),
+    "block-cyclic, blocks of 64 x 64": ("files", "block-cyclic 64", "own hyperslab"),
+    "PyTorch's checkpoint planner": ("boxes", "", "PyTorch"),
 }
 EINSUMS = {
     "2MM, 3MM, TTMc | the same distributed by hand": (("mm2", "mm3", "ttmc"), "by hand, stock"),
@@ -81,15 +95,25 @@ def redistribution(records: Sequence[Record]) -> Iterator[Row]:
             yield words, [str(len(ratios[0])), *map(mean_and_worst, ratios)]
 
 
+def ratios(records: Sequence[Record], name: str, kind: str, reference: str) -> list[float]:
+    """Return the fastest reference to the first method, of the last result for each shape of a kind of comparison."""
+    found = {}
+    for record in records:
+        if record["comparison"] == name and record["what"].startswith(kind):
+            seconds = record["seconds"]
+            least = min(time for method, time in seconds.items() if method.startswith(reference))
+            found[(record["what"], *record["shape"])] = least / next(iter(seconds.values()))
+    return list(found.values())
+
+
 def comparisons(records: Sequence[Record]) -> Iterator[Row]:
-    """Yield the last method to the first one, of the last result of each kind."""
-    seconds = {(record["comparison"], record["what"]): list(record["seconds"].values()) for record in records}
-    for words, name in COMPARISONS.items():
-        if (name, "ordinary") in seconds:
-            yield (
-                words,
-                [f"{times[-1] / times[0]:.2f}" for times in (seconds[name, m] for m in ("ordinary", "node-shared"))],
-            )
+    for words, (name, reference) in COMPARISONS.items():
+        cells = [ratios(records, name, memory, reference) for memory in ("ordinary", "node-shared")]
+        if all(cells):
+            yield words, list(map(mean_and_worst, cells))
+    for words, which in OTHERS.items():
+        if found := ratios(records, *which):
+            yield words, [mean_and_worst(found)]
     for record in records:
         if record["comparison"] == "stacks":
             times = record["seconds"]

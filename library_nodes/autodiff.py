@@ -36,10 +36,11 @@ def adjoint_node(forward: Redistribute) -> Redistribute:
     source, target = forward.distributions()
     index_map = forward.index_map
     linear = forward.beta == 0 and forward.op in ("", "sum")
-    if forward.nonblocking or not linear or forward.reshapes or not index_map.covers(target.shape):
+    permutes_last = forward.reshapes and bool(forward.axes)
+    if forward.nonblocking or not linear or permutes_last or not index_map.covers(target.shape):
         raise AutoDiffException(
-            f'{forward.title}: only a blocking node with beta=0, no op but "sum", no reshape, and a region that covers '
-            "the output can be differentiated"
+            f'{forward.title}: only a blocking node with beta=0, no op but "sum", not both axes and a reshape, and a '
+            "region that covers the output can be differentiated"
         )
     back = index_map.inverse(source.shape)
     return Redistribute(
@@ -49,6 +50,7 @@ def adjoint_node(forward: Redistribute) -> Redistribute:
         forward.strategy,
         axes=back.axes,
         region=back.region,
+        reshape=back.reshape,
         alpha=forward.alpha if forward.op else forward.alpha * (1.0 / source.replicas),
         beta=1,
         conj=forward.conj,

@@ -26,10 +26,11 @@ def sides(ranks: int) -> tuple[Distribution, ...]:
 
 
 def chain_sdfg(ranks: int) -> dace.SDFG:
-    """Return a program with its backward pass: replicas, partial sums, a transposition, a region, factors."""
+    """Return a program and its backward pass: replicas, partial sums, a transposition, a region, a reshape, factors."""
     from dace.autodiff import add_backward_pass
 
     rows, everywhere, columns, box = sides(ranks)
+    merged = Distribution.split((48,), 0, ranks)
     m, n, k = SHAPE[0] // ranks, SHAPE[1], BOX[0] // ranks
 
     @dace.program
@@ -41,7 +42,8 @@ def chain_sdfg(ranks: int) -> dace.SDFG:
         D = dace_redist.redistribute(C, everywhere, columns, axes=(1, 0), op="sum", alpha=0.5)
         E = dace_redist.redistribute(D**2, columns, box, region=((1, 2), (0, 0), (4, 4)))
         F = dace_redist.redistribute(B**2, everywhere, rows)
-        S[0] = np.sum(E * V) + np.sum(F * U)
+        G = dace_redist.redistribute(F**2, rows, merged, reshape=(48,))
+        S[0] = np.sum(E * V) + np.sum(F * U) + np.sum(G**2)
 
     sdfg = chain.to_sdfg()
     add_backward_pass(sdfg, outputs=["S"], inputs=["A", "W"])
@@ -53,7 +55,7 @@ def loss(A: Any, W: Any, V: Any, U: Any) -> Any:
     B = A * A
     D = 0.5 * (np.sin(B) * W).sum(axis=0).T
     box = tuple(slice(low, low + extent) for low, extent in zip(REGION[0], BOX, strict=True))
-    return ((D * D)[box] * V).sum() + (B * B * U).sum()
+    return ((D * D)[box] * V).sum() + (B * B * U).sum() + (B**8).sum()
 
 
 def derivative(of: int, *arrays: Any) -> np.ndarray:

@@ -186,14 +186,15 @@ def maps(draw, shape):
 
 
 @st.composite
-def ends(draw, shape, target_shape, how, ranks=16):
+def ends(draw, shape, target_shape, how, ranks=16, margins=True):
     """Draw source and target of a redistribution; of a reshape without boxes, and without margins of the target."""
     if how.get("reshape") is None:
-        drawn = distributions(shape, ranks), distributions(target_shape, ranks, covering=False)
-        return tuple(draw(with_margins(end)) for end in drawn)
-    few = min(7, ranks)
-    source, target = (st.one_of(blocked(extents, ranks), tiled(extents, few)) for extents in (shape, target_shape))
-    return draw(with_margins(source)), draw(target)
+        source, target = distributions(shape, ranks), distributions(target_shape, ranks, covering=False)
+        target = with_margins(target) if margins else target
+    else:
+        few = min(7, ranks)
+        source, target = (st.one_of(blocked(extents, ranks), tiled(extents, few)) for extents in (shape, target_shape))
+    return draw(with_margins(source) if margins else source), draw(target)
 
 
 @st.composite

@@ -16,6 +16,7 @@ from comparisons.libraries import import_heat
 from redistribution import scalapack
 
 from dace_redist import Distribution
+from dace_redist.interop import blocks
 
 LIBRARY = ctypes.util.find_library("scalapack-openmpi")
 Cases = Iterator[tuple[Any, np.ndarray]]
@@ -351,7 +352,86 @@ class Scalapack(Heat):
         return array.loc_array
 
 
+class Petsc(Heat):
+    """``Vec``, also of a ``DMDA``, and dense ``Mat`` of petsc4py, also converted from ScaLAPACK."""
+
+    def __init__(self, comm: Any) -> None:
+        self.petsc, self.comm = imported("petsc4py.PETSc"), comm
+        self.options = self.petsc.Options()
+
+    def dmdas(self) -> Iterator[Any]:
+        for sizes in ((9,), (7, 5), (6, 4, 8)):
+            for dof, width in ((1, 0), (3, 1)):
+                yield self.petsc.DMDA().create(sizes=sizes, dof=dof, stencil_width=width, comm=self.comm)
+        lengths = [*range(1, self.comm.size), 10 - sum(range(self.comm.size))]
+        how = {"proc_sizes": (self.comm.size, 1), "ownership_ranges": (lengths, [3])}
+        yield self.petsc.DMDA().create(sizes=(10, 3), boundary_type="periodic", comm=self.comm, **how)
+
+    def arrays(self) -> Cases:
+        for dm in self.dmdas():
+            vec, whole = dm.createGlobalVec(), numbers(dm.getSizes() + ((dm.getDof(),) if dm.getDof() > 1 else ()))
+            own = tuple(slice(first, first + extent) for first, extent in zip(*dm.getCorners(), strict=True))
+            dm.getVecArray(vec)[own] = whole[own]
+            yield vec, whole
+        vec = self.petsc.Vec().createMPI((self.comm.rank + 2, None), comm=self.comm)
+        vec[slice(*vec.getOwnershipRange())] = 1 + np.arange(*vec.getOwnershipRange())
+        yield vec, numbers((vec.getSize(),))
+        for matrix in self.matrices():
+            yield self.filled(matrix)
+
+    def matrices(self) -> Iterator[Any]:
+        yield self.petsc.Mat().createDense((7, 5), comm=self.comm)
+        yield self.petsc.Mat().createDense(((self.comm.rank + 1, None), (None, 4)), comm=self.comm)
+        self.options["mat_scalapack_block_sizes"] = "3,2"
+        for shape in ((13, 9), (7, 12)):
+            sizes = [(blocks.uniform(extent, self.comm.size)[self.comm.rank], extent) for extent in shape]
+            matrix = self.petsc.Mat().create(self.comm)
+            matrix.setSizes(sizes)
+            matrix.setType("scalapack")
+            yield matrix
+
+    def filled(self, matrix: Any) -> tuple[Any, np.ndarray]:
+        matrix.setUp()
+        whole = numbers(matrix.getSize())
+        rows, columns = (indices.getIndices() for indices in matrix.getOwnershipIS())
+        matrix.setValues(rows, columns, whole[np.ix_(rows, columns)])
+        matrix.assemble()
+        if matrix.getType() == "scalapack":
+            matrix = matrix.convert("dense", self.petsc.Mat())
+        return matrix, whole
+
+    def targets(self) -> Iterator[tuple[Distribution, dict[str, Any]]]:
+        from dace_redist.interop.petsc import distribution
+
+        for dm in self.dmdas():
+            yield distribution(dm), {"dm": dm}
+            if dm.getDof() == 1:
+                yield distribution(dm), {}
+        size = self.comm.size
+        yield Distribution.split((7, 5), 0, size), {"kind": "dense"}
+        yield Distribution((5, 9), (size,), block="ceil"), {"kind": "dense"}
+
+    def whole(self, array: Any) -> np.ndarray:
+        from dace_redist.interop.petsc import dm_of
+
+        if isinstance(array, self.petsc.Mat):
+            whole = np.zeros(array.getSize())
+            rows, columns = (indices.getIndices() for indices in array.getOwnershipIS())
+            if rows.size and columns.size:
+                whole[np.ix_(rows, columns)] = array.getValues(rows, columns)
+        else:
+            dm = dm_of(array)
+            own = tuple(slice(first, first + extent) for first, extent in zip(*dm.getCorners(), strict=True))
+            whole = np.zeros(dm.getSizes() + ((dm.getDof(),) if dm.getDof() > 1 else ()))
+            whole[own] = dm.getVecArray(array)[own]
+        return self.comm.allreduce(whole)
+
+    def local(self, array: Any) -> np.ndarray:
+        return array.getDenseArray() if hasattr(array, "getDenseArray") else array.getArray(readonly=True)
+
+
 LIBRARIES = {
+    "petsc": Petsc,
     "scalapack": Scalapack,
     "heat": Heat,
     "pylops_mpi": PylopsMpi,

@@ -46,6 +46,8 @@ def axes(comm: MPI.Intracomm, shape: tuple[int, ...], memory: str) -> Iterator[C
 def reshape(comm: MPI.Intracomm, shape: tuple[int, ...], memory: str) -> Iterator[Comparison]:
     """Rows to columns of the matrix with half as many rows; of three dimensions, of the first two joined."""
     wide = (shape[0] // 2, 2 * shape[1]) if len(shape) == 2 else (shape[0] * shape[1], *shape[2:])
+    if shape[0] % comm.size or wide[0] % comm.size or wide[1] % comm.size:
+        raise UnsuitableError(f"extents of {shape} and {wide} must be multiples of {comm.size}")
     source, (rows, columns) = Distribution(shape, (comm.size,)), rows_and_columns(wide, comm.size)
     first = [Distribution.on_rank(extents, 0) for extents in (shape, wide)]
     A, B, C, whole, reshaped = (
@@ -66,16 +68,28 @@ def reshape(comm: MPI.Intracomm, shape: tuple[int, ...], memory: str) -> Iterato
             gather(A, out=whole)
             scatter(reshaped, out=C)
 
-        fused(A, out=B)
-        through_one_rank()
-        with together(comm):
-            assert np.array_equal(B, C), "reshape and gather, reshape, scatter do not agree"
-        methods = {
-            "reshape": lambda: fused(A, out=B),
-            "gather, reshape, scatter": through_one_rank,
+        others = {
             "as many bytes, without a reshape": lambda: move(parts, out=C),
+            "gather, reshape, scatter by plans": through_one_rank,
+            "gather, reshape, scatter by mpi4py": lambda: by_mpi4py(comm, A, whole, C),
         }
+        fused(A, out=B)
+        for name, method in others.items():
+            C[...] = -1
+            method()
+            with together(comm):
+                assert np.array_equal(B, C), f"reshape and {name} do not agree"
+        methods = {"reshape": lambda: fused(A, out=B)} | others
         yield Comparison(memory, methods)
+
+
+def by_mpi4py(comm: MPI.Intracomm, A: np.ndarray, whole: np.ndarray, out: np.ndarray) -> None:
+    """Gather rows on rank 0, and scatter columns of the matrix of another shape."""
+    comm.Gather(A, whole if comm.rank == 0 else None)
+    packed = None
+    if comm.rank == 0:
+        packed = np.ascontiguousarray(whole.reshape(len(out), comm.size, -1).swapaxes(0, 1))
+    comm.Scatter(packed, out)
 
 
 @in_each_memory

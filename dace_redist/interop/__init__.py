@@ -52,6 +52,8 @@ _CLASSES = {
     ("mpiarray", "DistributedArray"): "mpiarray",
     ("pylops_mpi", "DistributedArray"): "pylops_mpi",
     ("scalapack4py", "NPScal"): "scalapack",
+    ("petsc4py", "Vec"): "petsc",
+    ("petsc4py", "Mat"): "petsc",
 }
 #: Names of libraries, which are those of the modules, and their packages.
 _LIBRARIES = {name: package for (package, _), name in _CLASSES.items()} | {"partitioned": "numpy"}
@@ -81,7 +83,7 @@ def module_named(library: str) -> Library:
         importlib.import_module(_LIBRARIES[name])
     except ImportError as error:
         raise ImportError(
-            f"{_LIBRARIES[name]} cannot be imported: {error}; pip install dace-redist[interop]"
+            f"{_LIBRARIES[name]} cannot be imported: {error}; install it, or dace-redist[interop]"
         ) from error
     return _imported(name)
 

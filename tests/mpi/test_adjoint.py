@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases import OPTIONS
-from distributions import distributions, regions, same_on_all_ranks, shapes
+from distributions import ends, maps, same_on_all_ranks, shapes
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
@@ -19,13 +19,12 @@ TYPES = [(a, b) for kind in (("f4", "f8"), ("c8", "c16")) for a in kind for b in
 def linear_cases(draw, ranks):
     """Draw the arguments of a plan that has an adjoint."""
     shape = draw(shapes)
-    axes, region, target_shape = draw(regions(shape))
-    source, target = (draw(distributions(extents, ranks)) for extents in (shape, target_shape))
+    where, target_shape = draw(maps(shape))
+    source, target = draw(ends(shape, target_shape, where, ranks, margins=False))
     types = draw(st.sampled_from(TYPES))
     complex_ = np.dtype(types[0]).kind == "c"
     how = {
-        "axes": axes,
-        "region": region,
+        **where,
         "target_dtype": types[1],
         "alpha": draw(st.sampled_from([1, -2, 0.5, *([1 - 2j, 3j] if complex_ else [])])),
         "conj": complex_ and draw(st.booleans()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -89,16 +90,26 @@ def test_arrays_on_a_device(monkeypatch):
         assert printed.count(f"\n{strategy}, gpu ") == 3, printed
 
 
-MATRICES = ["axes", "convert", "several", "reduce", "reduce-4", "stacks"]
+MATRICES = ["axes", "reshape", "convert", "several", "reduce", "reduce-4", "stacks"]
 
 
 @pytest.mark.parametrize(
-    ("names", "shape", "count"), [(MATRICES, "24x36", 11), (["overlap"], "16x16", 4), (["cholesky"], "40", 1)]
+    ("names", "shape", "count"),
+    [
+        (MATRICES, "24x36", 13),
+        (["overlap"], "16x16", 4),
+        (["cholesky"], "40", 1),
+        (["libraries"], "16x16", 4),
+        (["halo"], "8x8x8", 4),
+        (["files"], "128x128", 2),
+    ],
 )
 def test_comparisons(names, shape, count, tmp_path):
     """Each checks its own results."""
     if "cholesky" in names and (reason := scalapack.library_missing()):
         pytest.skip(reason)
+    if "libraries" in names and not all(map(importlib.util.find_spec, ("heat", "mpiarray", "pylops_mpi", "torch"))):
+        pytest.skip("needs the libraries of `make interop`")
     output = tmp_path / "results.jsonl"
     words = [*names, "--shape", shape, "--limit", "0.1", "--json", str(output)]
     code, printed = launch(4, [sys.executable, "-m", "mpi4py", COMPARE, *words], timeout=120)

@@ -51,7 +51,7 @@ def test_array_is_made(comm, library):
         result = redistribute(source.local(whole, comm.rank), source, target, comm=comm)
         array = DistributedArray(result, target, comm).to(library, **how)
         assert np.array_equal(own.whole(array), whole), f"{target} {how}"
-        assert library in ("jax", "scalapack") or not result.size or np.shares_memory(own.local(array), result)
+        assert library in ("jax", "petsc", "scalapack") or not result.size or np.shares_memory(own.local(array), result)
         back = redistribute(array, source, comm=comm)
         assert np.array_equal(back.local, source.local(whole, comm.rank))
 
@@ -137,6 +137,29 @@ def test_wrong_arrays(comm):
         tiles.to("pylops-mpi")
     with pytest.raises(ValueError, match=r"splits one axis over ranks 0 to 1.*Distribution.split\(shape, axis, 2\)"):
         DistributedArray(np.zeros((2, 4)), Distribution((4, 4), (2,), ranks=[1, 0]), comm).to("pylops-mpi")
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_wrong_arrays_of_petsc(comm):
+    petsc = LIBRARIES["petsc"](comm).petsc
+    dm = petsc.DMDA().create(sizes=(6, 4), stencil_width=1, boundary_type="periodic", comm=comm)
+    sparse = petsc.Mat().createAIJ((6, 4), comm=comm)
+    sparse.setUp()
+    rows, columns = (Distribution.split((6, 4), axis, 2) for axis in (0, 1))
+    turned = Distribution((6, 4), (2,), ranks=[1, 0])
+    x, y, z = (DistributedArray(np.zeros(of.local_shape(comm.rank)), of, comm) for of in (rows, columns, turned))
+    single = DistributedArray(np.zeros((3, 4), "f4"), rows, comm)
+    for call, kind, text in (
+        (lambda: redistribute(dm.createLocalVec(), rows, comm=comm), ValueError, "must be a global one .* 24 elements"),
+        (lambda: redistribute(sparse, rows, comm=comm), ValueError, "Mat must be dense, got mpiaij: pass Mat.convert"),
+        (lambda: x.to("petsc", kind="aij"), ValueError, "kind must be vec or dense, .* got 'aij'"),
+        (lambda: single.to("petsc"), TypeError, "elements of this PETSc are float64, got float32"),
+        (lambda: y.to("petsc", kind="dense"), ValueError, r"the rows .* redistribute\(\) to Distribution.split"),
+        (lambda: z.to("petsc"), ValueError, "PETSc needs Distribution.*got Distribution.*redistribute"),
+        (lambda: y.to("petsc", dm=dm), ValueError, r"redistribute\(\) to interop.petsc.distribution\(dm\) first"),
+    ):
+        with pytest.raises(kind, match=text):
+            call()
 
 
 @pytest.mark.mpi(ranks=[2], alone=True)

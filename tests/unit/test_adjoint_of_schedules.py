@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from distributions import CALM, distributions, regions, shapes
+from distributions import CALM, ends, maps, shapes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,13 +44,13 @@ def random_parts(distribution, ranks, dtype, seed, differs):
 @st.composite
 def linear_schedules(draw):
     shape = draw(shapes)
-    axes, region, target_shape = draw(regions(shape))
-    source, target = draw(distributions(shape)), draw(distributions(target_shape))
+    how, target_shape = draw(maps(shape))
+    source, target = draw(ends(shape, target_shape, how, margins=False))
     dtype = draw(st.sampled_from(["f8", "c16"]))
     alpha = draw(st.sampled_from([1, -2, *([1 - 2j] if dtype == "c16" else [])]))
     op = draw(st.sampled_from([None, "sum"])) if isinstance(source, Distribution) else None
     conj = dtype == "c16" and draw(st.booleans())
-    return schedule(source, target, dtype, axes=axes, region=region, alpha=alpha, conj=conj, op=op)
+    return schedule(source, target, dtype, **how, alpha=alpha, conj=conj, op=op)
 
 
 def check(moved):

@@ -150,12 +150,15 @@ def test_results_fill_the_tables_of_the_manual():
     page = "| with | cases | NumPy | shared |\n|---|---|---|---|\n"
     page += "| `MPI_Alltoallw`, as others call it | 110 | 2.21 (0.98) | 3.51 (1.36) |\n"
     page += "| redistribute, then transpose | 1 | 5.4 | 9.3 |\n| MTTKRP, 192 | opt_einsum | 4 | 14 |\n"
+    page += "| the same | Heat, `resplit` | 4 | 1.1 |\n"
     page += "| start to first result | 1.2 times |"
     shared = [row | {"method": "Auto, shared-target", "median": 1.0} for row in results() if row["method"] == "Auto"]
     rows = list(manual.redistribution([*results(), *shared]))
     seconds = {"axes=(1, 0)": 1.0, "without": 2.0, "without, then transpose": 3.0}
-    axes = [{"comparison": "axes", "what": what, "seconds": seconds} for what in ("ordinary", "node-shared")]
-    rows += manual.comparisons(axes)
+    of_axes, heat = {"comparison": "axes", "shape": [4, 4]}, {"comparison": "libraries", "shape": [4, 4]}
+    compared = [of_axes | {"what": what, "seconds": seconds} for what in ("ordinary", "node-shared")]
+    compared += [heat | {"what": "heat, resplit", "seconds": {"ours": 2.0, "own": own}} for own in (3.0, 5.0)]
+    rows += manual.comparisons(compared)
     run = {"kernel": "mttkrp3_0", "ranks": 4, "preset": "S", "seconds": {"total": 0.5}, "against": {"opt_einsum": 4.0}}
     rows += manual.einsums([run])
     rows += manual.overheads([{"row": "start", "values": [1.0, 1.3, 9.0]}])
@@ -163,6 +166,7 @@ def test_results_fill_the_tables_of_the_manual():
         "| `MPI_Alltoallw`, as others call it | 2 | 3.00 (2.00) | 6.00 (4.00) |",
         "| redistribute, then transpose | 1 | 3.00 | 3.00 |",
         "| MTTKRP, 192 | opt_einsum | 4 | 8.00 |",
+        "| the same | Heat, `resplit` | 4 | 2.50 |",
         "| start to first result | 1.3 times |",
     ]
     with pytest.raises(ValueError, match="0 rows of the performance page have the words 'DTensor'"):

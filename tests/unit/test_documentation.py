@@ -89,7 +89,7 @@ def with_dace_if_used(name: str) -> Any:
 @pytest.mark.mpi(ranks=[4], timeout=240)
 @pytest.mark.parametrize("name", [with_dace_if_used(name) for name in blocks("python", "ranks")])
 def test_program_on_ranks(name: str, tmp_path: Path, comm, monkeypatch: pytest.MonkeyPatch) -> None:
-    for library in re.findall(rf"^import ({'|'.join(LIBRARIES)})$", code_of(name), re.MULTILINE):
+    for library in re.findall(rf"^(?:import|from) ((?:{'|'.join(LIBRARIES)})\w*)", code_of(name), re.MULTILINE):
         imported(library)
     path = write(code_of(name), tmp_path) if comm.rank == 0 else None
     path = comm.bcast(path)  # one file: DaCe takes programs of two files for two programs
