@@ -14,6 +14,7 @@ from dace_redist import Plan, RedistributionError, shared_empty
 from dace_redist.strategies import host_strategies
 
 SEED = int(os.environ.get("DACE_REDIST_SEED", "0"))
+MAX_EXTENT = 1 << 20
 SIZES = (0, 1, 6, 16, 60, 96, 97, 720, 1536, 24000, 98304)
 
 
@@ -31,7 +32,7 @@ class Side(NamedTuple):
         for count, displacement, datatype in zip(self.counts, self.displacements, self.types, strict=True):
             room = bytearray(datatype.Pack_size(count, comm) if count else 0)
             if count:
-                room = room[: datatype.Pack([_at(buffer, displacement), count, datatype], room, 0, comm)]
+                room = room[: datatype.Pack(_elements(buffer, displacement, count, datatype), room, 0, comm)]
             parts.append(bytes(room))
         return parts
 
@@ -39,12 +40,12 @@ class Side(NamedTuple):
         """Unpack what each rank sent, by MPI."""
         for part, count, displacement, datatype in zip(parts, self.counts, self.displacements, self.types, strict=True):
             if count:
-                datatype.Unpack(part, 0, [_at(buffer, displacement), count, datatype], comm)
+                datatype.Unpack(part, 0, _elements(buffer, displacement, count, datatype), comm)
 
 
-def _at(buffer: Any, displacement: int) -> Any:
-    """Memory from a displacement on, which mpi4py does not check."""
-    return MPI.memory.fromaddress(buffer.ctypes.data + displacement, 1 << 40)
+def _elements(buffer: Any, displacement: int, count: int, datatype: MPI.Datatype) -> MPI.memory:
+    """Return memory from a displacement on, from whose length mpi4py takes the count."""
+    return MPI.memory.fromaddress(buffer.ctypes.data + displacement, count * datatype.extent)
 
 
 def random_side(random: np.random.Generator, types: Types, sizes: list[int], odd: bool) -> Side:
@@ -58,6 +59,8 @@ def random_side(random: np.random.Generator, types: Types, sizes: list[int], odd
                 datatype = types.keep(MPI.SHORT_INT.Create_contiguous(nbytes // count // 6).Commit())
             else:
                 datatype = random_datatype(random, types, nbytes // count)
+                while datatype.true_extent > MAX_EXTENT:
+                    datatype = random_datatype(random, types, nbytes // count)
             if datatype.extent < datatype.true_extent:
                 datatype = types.keep(datatype.Create_resized(datatype.true_lb, datatype.true_extent).Commit())
         counts.append(count)
@@ -84,7 +87,7 @@ def absolute(side: Side, types: Types, buffer: Any) -> Side:
 
 def new_buffer(random: np.random.Generator, nbytes: int) -> Any:
     buffer = shared_empty((nbytes,), "u1") if random.integers(2) else np.empty(nbytes, "u1")
-    buffer[...] = random.integers(0, 256, size=nbytes)
+    buffer[...] = random.integers(0, 256, size=nbytes, dtype="u1")
     return buffer
 
 
