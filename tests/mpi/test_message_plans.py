@@ -126,3 +126,151 @@ def test_random_datatypes(comm):
     for trial in range(125):
         with types_freed() as types:
             run_trial(comm, trial, types)
+
+
+def random_blocks(random: np.random.Generator, peers: list[int], counts: list[int]) -> tuple[list[Any], int]:
+    """Return blocks with so many elements for each peer, which do not overlap, and the size of their array."""
+    blocks, end = [], 3
+    for peer, count in zip(peers, counts, strict=True):
+        while count > 0:
+            shape = [int(n) for n in random.integers(1, 5, size=random.integers(0, 4))]
+            while np.prod(shape, dtype=int) > count:
+                shape.pop()
+            axes = random.permutation(len(shape))
+            room = np.array(shape, int) + random.integers(0, 3, size=len(shape))
+            strides = np.ones(len(shape), int)
+            for inner, outer in zip(axes[::-1][:-1], axes[::-1][1:], strict=True):
+                strides[outer] = strides[inner] * room[inner]
+            size = int(np.prod(room, dtype=int)) if shape else 1
+            sign = np.where(random.integers(3, size=len(shape)) == 0, -1, 1)
+            first = end - int(sum(min(0, s) for s in sign * strides * (np.array(shape, int) - 1)))
+            blocks.append((peer, first, tuple(shape), tuple((sign * strides).tolist())))
+            end += size
+            count -= int(np.prod(shape, dtype=int))
+    return blocks, end
+
+
+def elements(blocks: list[Any], peer: int, array: np.ndarray) -> list[int]:
+    """Return the places of a message's elements, in its order."""
+    found = []
+    for number, offset, counts, strides in blocks:
+        if number == peer:
+            for index in np.ndindex(*counts):
+                found.append(offset + sum(i * stride for i, stride in zip(index, strides, strict=True)))
+    assert all(0 <= place < array.size for place in found)
+    return found
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("node_ranks", ["0", "2"])
+@pytest.mark.mpi(ranks=[1, 3, 4], timeout=200)
+def test_random_blocks(comm, monkeypatch, node_ranks):
+    monkeypatch.setenv("DACE_REDIST_NODE_RANKS", node_ranks)
+    for trial in range(40):
+        agreed = np.random.default_rng((SEED, trial))
+        own = np.random.default_rng((SEED, trial, comm.rank))
+        counts = agreed.choice([0, 0, 1, 7, 60, 3000], size=(comm.size, comm.size))
+        strategies = [name for name in host_strategies() if name != "Shared" or node_ranks == "0"]
+        strategy, target_dtype = str(agreed.choice(strategies)), str(agreed.choice(["f8", "f4", "c16"]))
+        ranks = list(range(comm.size))
+        sends, source_size = random_blocks(own, ranks, counts[comm.rank].tolist())
+        receives, target_size = random_blocks(own, ranks, counts[:, comm.rank].tolist())
+        array, out = own.random(source_size), np.full(target_size, -1.0, target_dtype)
+        expected = out.copy()
+        parts = comm.alltoall([array[elements(sends, peer, array)] for peer in ranks])
+        for peer, part in enumerate(parts):
+            expected[elements(receives, peer, out)] = 2 * part.astype(target_dtype)
+        how = {"strategy": strategy, "target_dtype": target_dtype, "alpha": 2.0}
+        with Plan.from_messages(sends, receives, "f8", comm=comm, **how) as plan:
+            plan(array, out)
+        assert all(comm.allgather(np.array_equal(out, expected))), f"trial {trial}: {how}"
+
+
+def rows(comm: Any, count: int) -> tuple[list[int], list[int], list[MPI.Datatype]]:
+    return [count] * comm.size, [8 * count * rank for rank in range(comm.size)], [MPI.DOUBLE] * comm.size
+
+
+def bad_arguments(comm: Any) -> list[tuple[Any, type[Exception], str]]:
+    """Calls that are wrong on the last rank only, and the error of all."""
+    last = comm.rank == comm.size - 1
+    good, null = rows(comm, 2), ([1] * comm.size, [0] * comm.size, [MPI.DATATYPE_NULL] * comm.size)
+    blocks = [(peer, 2 * peer, (2,), (1,)) for peer in range(comm.size)]
+    bad_blocks: list[tuple[Any, type[Exception], str]] = [
+        ([(0, 0, (2,))], TypeError, r"sends\[0\] must be \(peer, offset, counts, strides\)"),
+        ([(0, 0, (2,), ())], ValueError, r"sends\[0\] must have as many strides as counts"),
+        ([(comm.size, 0, (2,), (1,))], RedistributionError, r"sends\[0\]: peer must be a rank of the communicator"),
+        ([(0, 0, (-2,), (1,))], RedistributionError, r"sends\[0\]: counts must be at least 0, got -2"),
+        ([(0, 0, (1,) * 11, (1,) * 11)], RedistributionError, r"sends\[0\]: ndim must be from 0 to 10, got 11"),
+        (blocks[:-1], RedistributionError, "sends 0 elements to rank . which receives 2"),
+        (blocks[:-1] + [(comm.size - 1, 0, (3,), (1,))], RedistributionError, "sends 3 elements to rank"),
+    ]
+    return [
+        (
+            lambda: Plan.from_datatypes(good[2][1:] if last else good, good, comm=comm),
+            ValueError,
+            "must have . datatyp",
+        ),
+        (lambda: Plan.from_datatypes(null if last else good, good, comm=comm), ValueError, "null or freed datatype"),
+        (lambda: Plan.from_datatypes([8] * comm.size if last else good, good, comm=comm), TypeError, "mpi4py datatype"),
+        (
+            lambda: Plan.from_datatypes(good, good, comm=comm, strategy="Packed" if last else "Pack"),
+            ValueError,
+            "unknown strategy",
+        ),
+        (
+            lambda: Plan.from_datatypes(good, good, comm=comm, strategy="RMA" if last else "Pack"),
+            ValueError,
+            "ask for different redistributions: strategy is",
+        ),
+        (
+            lambda: Plan.from_datatypes(rows(comm, 3) if last else good, good, comm=comm),
+            RedistributionError,
+            f"rank {comm.size - 1} sends 24 bytes to rank ., which receives 16: both ranks must describe equally many",
+        ),
+        (
+            lambda: Plan.from_messages(
+                blocks, [(p, p, (2,), (0,)) for p, *_ in blocks] if last else blocks, "f8", comm=comm
+            ),
+            RedistributionError,
+            "a stride of what is received is 0",
+        ),
+        *(
+            (lambda bad=bad: Plan.from_messages(bad if last else blocks, blocks, "f8", comm=comm), kind, text)
+            for bad, kind, text in bad_blocks
+        ),
+    ]
+
+
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[1, 3])
+def test_an_argument_that_is_wrong_on_one_rank_is_an_error_on_all(comm):
+    for call, kind, text in bad_arguments(comm):
+        if comm.size == 1 and "different" in text:
+            continue
+        with pytest.raises(kind, match=text):
+            call()
+    out = np.zeros(2 * comm.size)
+    with Plan.from_datatypes(rows(comm, 2), rows(comm, 2), comm=comm) as plan:  # the communicator is of use
+        plan(np.arange(2.0 * comm.size) + comm.rank, out)
+    assert np.array_equal(out.reshape(-1, 2)[:, 0], 2 * comm.rank + np.arange(comm.size))
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_arrays_that_do_not_hold_the_messages(comm):
+    plan, good = Plan.from_datatypes(rows(comm, 2), rows(comm, 2), comm=comm), np.zeros(4)
+    frozen = np.zeros(4)
+    frozen.flags.writeable = False
+    for array, out, kind, text in (
+        (np.zeros(3), good, ValueError, "messages reach bytes 0 to 32 of array, which has bytes 0 to 24"),
+        (good, np.zeros(4)[1:], ValueError, "messages reach bytes 0 to 32 of out"),
+        (good, None, ValueError, "out is None, but messages reach"),
+        (good, frozen, ValueError, "out is read-only"),
+        (3, good, TypeError, "array must be an array of NumPy"),
+    ):
+        with pytest.raises(kind, match=text):
+            plan(array, out)
+    with plan.start(good, np.zeros(4)), pytest.raises(ValueError, match="under way"):
+        plan.free()
+    plan.free()
+    with pytest.raises(ValueError, match="this plan was freed"):
+        plan(good, np.zeros(4))
