@@ -201,7 +201,7 @@ def bad_arguments(comm: Any) -> list[tuple[Any, type[Exception], str]]:
         ([(comm.size, 0, (2,), (1,))], RedistributionError, r"sends\[0\]: peer must be a rank of the communicator"),
         ([(0, 0, (-2,), (1,))], RedistributionError, r"sends\[0\]: counts must be at least 0, got -2"),
         ([(0, 0, (1,) * 11, (1,) * 11)], RedistributionError, r"sends\[0\]: ndim must be from 0 to 10, got 11"),
-        (blocks[:-1], RedistributionError, "sends 0 elements to rank . which receives 2"),
+        (blocks[:-1], RedistributionError, "sends 0 elements to rank ., which receives 2"),
         (blocks[:-1] + [(comm.size - 1, 0, (3,), (1,))], RedistributionError, "sends 3 elements to rank"),
     ]
     return [
