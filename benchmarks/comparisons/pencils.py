@@ -34,7 +34,7 @@ def transformed(comm: MPI.Intracomm, shape: tuple[int, ...]) -> Iterator[Compari
         with together(comm):
             from mpi4py_fft import PFFT, newDistArray
 
-            from dace_redist.interop.mpi4py_fft import install
+            from dace_redist.adapters.mpi4py_fft import install
     except ImportError as error:
         raise UnsuitableError(f"mpi4py-fft: {error}") from error
     with install():
