@@ -90,7 +90,7 @@ def test_program_that_is_not_changed(tmp_path: Path):
         "import sys\nimport numpy as np\nfrom mpi4py import MPI\nfrom mpi4py_fft import PFFT, newDistArray\n"
         "fft = PFFT(MPI.COMM_WORLD, (32, 32, 32), dtype='c16')\nx = newDistArray(fft, False)\nx[...] = 3\n"
         "for _ in range(4):\n    assert np.allclose(fft.backward(fft.forward(x)), x)\n"
-        "print(sys.argv[1:], type(fft.transfer[0]).__module__)\n"
+        "print(sys.argv[1:], type(fft.transfer[0]).__bases__)\n"
     )
     code, printed = launch(2, [sys.executable, "-m", "dace_redist.adapters.mpi4py_fft", str(program), "a", "b"], 100)
-    assert code == 0 and printed.count("['a', 'b'] dace_redist.adapters.mpi4py_fft") == 2, printed
+    assert code == 0 and printed.count("['a', 'b'] (<class 'mpi4py_fft.pencil.Transfer'>,)") == 2, printed
