@@ -104,6 +104,7 @@ setup(
     packages=[
         "dace_redist",
         "dace_redist.einsum",
+        "dace_redist.adapters",
         "dace_redist.interop",
         "dace_redist.io",
         "dace_redist.measuring",

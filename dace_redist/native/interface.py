@@ -87,7 +87,8 @@ class _Tensor(ctypes.Structure):
     ]
 
 
-def _operation(encoded: EncodedOperation) -> _Operation:
+def native_operation(encoded: EncodedOperation) -> _Operation:
+    """Return a ``dr_operation``."""
     *types, alpha, beta, conj, op = encoded
     factors = [(ctypes.c_double * 2)(factor.real, factor.imag) for factor in (alpha, beta)]
     return _Operation(*types, *factors, conj, op)
@@ -164,7 +165,8 @@ def check(code: int) -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def _options(given: tuple[tuple[str, int | float], ...]) -> _Options:
+def native_options(given: tuple[tuple[str, int | float], ...]) -> _Options:
+    """Return ``dr_options`` from those that are not at their defaults."""
     return _Options(**(default_options() | dict(given)))
 
 
@@ -173,7 +175,7 @@ _OF_ANOTHER_RANK = re.compile(r"plan: on rank (?P<rank>\d+): (?P<failure>\w+: .*
 _DIFFERENCE = "plan: the ranks differ: "
 
 
-def _check_agreed(code: int) -> None:
+def check_agreed(code: int) -> None:
     """Raise the error of making a plan: a difference between ranks, a failure in Python on one, or the library's."""
     if code == _SUCCESS:
         return
@@ -203,13 +205,13 @@ class NativePlan:
             _Tensor(
                 itemsize,
                 *(_Numbers(part.__array_interface__["data"][0], part.size) for part in parts),
-                _operation(operation),
+                native_operation(operation),
                 *memories,
             )
             for itemsize, *parts, operation in tensors
         ]
         create = library().dr_python_plan_create
-        given = _options(tuple(options.items()))
+        given = native_options(tuple(options.items()))
         arguments = (
             strategy.encode(),
             given,
@@ -218,7 +220,7 @@ class NativePlan:
             elements.encode(),
             None if failure is None else failure.encode(),
         )
-        _check_agreed(create(comm, *arguments, self._plan))
+        check_agreed(create(comm, *arguments, self._plan))
 
     @property
     def address(self) -> int:

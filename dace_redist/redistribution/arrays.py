@@ -71,7 +71,7 @@ class ArrayView:
             return self.owner
         if self.size == 0:
             return np.empty(self.shape, self.dtype)
-        first, end = self._bounds()
+        first, end = self.bounds()
         memory = (ctypes.c_char * (end - first)).from_address(first)
         memory._owner = self.owner  # type: ignore[attr-defined]  # lives as long as the array
         buffer = memoryview(memory).cast("B")
@@ -89,10 +89,11 @@ class ArrayView:
 
     def overlaps(self, other: ArrayView) -> bool:
         """True if the address ranges of two arrays, from first to last element, intersect."""
-        (lo, hi), (other_lo, other_hi) = self._bounds(), other._bounds()
+        (lo, hi), (other_lo, other_hi) = self.bounds(), other.bounds()
         return lo < other_hi and other_lo < hi
 
-    def _bounds(self) -> tuple[int, int]:
+    def bounds(self) -> tuple[int, int]:
+        """Return the first address of the array and the one after its last."""
         if self.size == 0:
             return 0, 0
         reaches = [(extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True)]

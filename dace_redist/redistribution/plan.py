@@ -13,6 +13,7 @@ from dace_redist.joint_schedule import JointSchedule
 from dace_redist.native.interface import EncodedProblem, Layout, NativePlan, check, function_address
 from dace_redist.redistribution.arrays import DEVICES, ArrayView, Views
 from dace_redist.redistribution.in_program import CallableInProgram
+from dace_redist.redistribution.message_plan import PlansOfMessages
 from dace_redist.redistribution.problem import Problem, check_arrays, check_covered, check_devices
 from dace_redist.redistribution.request import Request, progress_number, write_back
 from dace_redist.redistribution.shared_memory import new_array
@@ -20,7 +21,7 @@ from dace_redist.schedule import Schedule
 from dace_redist.strategies import find_strategy
 
 
-class Plan(CallableInProgram):
+class Plan(PlansOfMessages, CallableInProgram):
     """
     Reusable redistribution of one tensor or several, made by :func:`dace_redist.plan`.
 

@@ -91,6 +91,7 @@ DACE_REDIST_COUNT(MPI_Win_allocate, (MPI_Aint a, int b, MPI_Info c, MPI_Comm d, 
                   (a, b, c, d, e, f), windows, 1)
 DACE_REDIST_COUNT(MPI_Win_free, (MPI_Win * a), (a), windows, -1)
 DACE_REDIST_COUNT(MPI_Type_contiguous, (int a, MPI_Datatype b, MPI_Datatype* c), (a, b, c), datatypes, 1)
+DACE_REDIST_COUNT(MPI_Type_dup, (MPI_Datatype a, MPI_Datatype* b), (a, b), datatypes, 1)
 DACE_REDIST_COUNT(MPI_Type_create_hvector, (int a, int b, MPI_Aint c, MPI_Datatype d, MPI_Datatype* e), (a, b, c, d, e),
                   datatypes, 1)
 DACE_REDIST_COUNT(MPI_Type_create_struct,

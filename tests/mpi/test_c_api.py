@@ -35,8 +35,9 @@ def compiled(source: Path, folder: Path) -> Path:
     return binary
 
 
-def test_example(tmp_path: Path):
-    code, printed = launch(4, [str(compiled(ROOT / "examples" / "redistribute.c", tmp_path))], 60)
+@pytest.mark.parametrize("example", ["redistribute.c", "alltoallw.c"])
+def test_example(tmp_path: Path, example: str):
+    code, printed = launch(4, [str(compiled(ROOT / "examples" / example, tmp_path))], 60)
     assert code == 0 and "the first column came from ranks 0 to 3" in printed, printed
 
 

@@ -174,6 +174,42 @@ DR_API int dr_plan_create_f(const dr_problem *problem, int comm, dr_plan **plan)
  */
 DR_API int dr_plan_create_joint(int count, const dr_problem *problems, MPI_Comm comm, dr_plan **plan);
 
+/** Elements of this rank's array that one other rank, or this one, sends or receives. */
+typedef struct dr_block {
+  int peer;               /**< rank on the other side */
+  int ndim;               /**< from 0, one element, to 10 */
+  int64_t offset;         /**< of the first element, in elements from the array's address; may be negative */
+  const int64_t *counts;  /**< [ndim] elements along each dimension, >= 0, outermost first */
+  const int64_t *strides; /**< [ndim] in elements; may be negative, and 0 where it is sent */
+} dr_block;
+
+/**
+ * Makes a plan from messages. Each rank gives those that it sends and those that it receives; the layouts of its peers
+ * are theirs. A message is the blocks of one peer in the order of the list, each in row-major order, and has the same
+ * number of elements on both sides. Elements that are received do not overlap, which is not checked. Collective over
+ * `comm`, as dr_plan_create().
+ *
+ * \param problem  element size, strategy, options, label and operation without `op`; has no distributions, arrays, axes,
+ *     region or reshape. The arrays are in main memory.
+ * \param send_count, sends  blocks of the source; null if there are none.
+ * \param receive_count, receives  blocks of the target.
+ */
+DR_API int dr_plan_create_messages(const dr_problem *problem, int64_t send_count, const dr_block *sends,
+                                   int64_t receive_count, const dr_block *receives, MPI_Comm comm, dr_plan **plan);
+
+/**
+ * Makes a plan of an MPI_Alltoallw with these arguments, as MPI_Alltoallw_init() does; the buffers are those of
+ * dr_plan_execute(), also MPI_BOTTOM. Derived datatypes of any nesting may be freed afterwards. Where a rank has one
+ * that cannot be decoded (with gaps as MPI_SHORT_INT, of more than 16384 pieces, or by a constructor that is not in
+ * MPI 3.1), MPI packs or unpacks this rank's side. Collective over `comm`, as dr_plan_create().
+ *
+ * \param problem  strategy, options and label; null: the defaults.
+ * \param sendcounts, sdispls, sendtypes  [ranks] displacements in bytes; where a count is 0 the others are not read.
+ */
+DR_API int dr_plan_create_alltoallw(const dr_problem *problem, const int sendcounts[], const int sdispls[],
+                                    const MPI_Datatype sendtypes[], const int recvcounts[], const int rdispls[],
+                                    const MPI_Datatype recvtypes[], MPI_Comm comm, dr_plan **plan);
+
 /**
  * Moves a tensor. Collective over the ranks that have a part in it: all of them execute, or all start it with one kind
  * of progress. The arrays must not overlap, which is not checked; those of a halo exchange may be one array. An array of

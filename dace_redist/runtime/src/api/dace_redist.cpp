@@ -315,6 +315,7 @@ int dr_plan_set_arrays(dr_plan* plan, const int64_t* source_shape, const int64_t
     Plan& made = plan_of(plan);
     if (plan->joint) throw ArgumentError("the plan moves several tensors: make another one for other arrays");
     const TensorProblem& tensor = made.problem().tensors.front();
+    if (tensor.messages) throw ArgumentError("the plan is of messages: make another one for other layouts");
     made.set_arrays({local_array_of(tensor.source, made.rank(), source_shape, source_strides)},
                     {local_array_of(tensor.target, made.rank(), target_shape, target_strides)});
   });

@@ -80,6 +80,14 @@ std::int64_t checked(int value, std::int64_t count, const char* name) {
   return value;
 }
 
+Memory decoded(int memory, const char* name) {
+  if (memory != DR_MAIN_MEMORY && memory != DR_DEVICE_MEMORY)
+    throw Error(text(name, " must be DR_MAIN_MEMORY or DR_DEVICE_MEMORY, got ", memory));
+  return static_cast<Memory>(memory);
+}
+
+}  // namespace
+
 ElementOperation decoded(const dr_operation& operation) {
   ElementOperation result;
   result.source = static_cast<ElementType>(checked(operation.source_type, element_type_count, "source_type"));
@@ -90,14 +98,6 @@ ElementOperation decoded(const dr_operation& operation) {
   result.reduction = static_cast<Reduction>(checked(operation.op, reduction_count, "op"));
   return result;
 }
-
-Memory decoded(int memory, const char* name) {
-  if (memory != DR_MAIN_MEMORY && memory != DR_DEVICE_MEMORY)
-    throw Error(text(name, " must be DR_MAIN_MEMORY or DR_DEVICE_MEMORY, got ", memory));
-  return static_cast<Memory>(memory);
-}
-
-}  // namespace
 
 Encoding decoded(const program::Numbers& numbers) { return {numbers.begin, numbers.begin + numbers.count}; }
 

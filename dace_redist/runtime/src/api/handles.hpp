@@ -122,6 +122,8 @@ dr_plan* make_plan(MPI_Comm comm, bool joint, const Describe& describe) {
 void start_plan(Plan& plan, const void* const* sources, void* const* targets, int progress);
 
 Encoding decoded(const program::Numbers& numbers);
+/// \throws Error if a number is none of its enumeration.
+ElementOperation decoded(const dr_operation& operation);
 
 /// \throws Error if an encoding is wrong, or a number none of its enumeration.
 TensorProblem decoded(const EncodedTensor& tensor);

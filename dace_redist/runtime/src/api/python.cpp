@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "api/given_messages.hpp"
 #include "api/handles.hpp"
 #include "device/device_objects.hpp"
 
@@ -21,6 +22,19 @@ using namespace dace_redist;
 namespace {
 
 MPI_Comm communicator(std::uintptr_t handle) { return (MPI_Comm)(handle); }  // a pointer or an int, sign-extended
+
+/// Settings of a plan of messages; throws `failure` if it is not null.
+dr_problem given_problem(const char* strategy, const dr_options& options, std::int64_t element_bytes,
+                         const dr_operation* operation, const char* failure) {
+  if (failure) throw Error(failure);
+  dr_problem problem;
+  dr_problem_init(&problem);
+  problem.strategy = strategy;
+  problem.options = options;
+  problem.element_bytes = element_bytes;
+  if (operation) problem.operation = *operation;
+  return problem;
+}
 
 /// Allocations of Python's arrays, by address.
 std::map<void*, DeviceHandle> device_arrays;
@@ -44,6 +58,39 @@ DR_API int dr_python_plan_create(std::uintptr_t comm, const char* strategy, cons
       std::transform(tensors, tensors + count, std::back_inserter(problem.tensors),
                      [](const EncodedTensor& tensor) { return decoded(tensor); });
       return problem;
+    });
+  });
+}
+
+/// dr_plan_create_messages() for blocks of this rank. \param failure  as above.
+DR_API int dr_python_plan_create_messages(std::uintptr_t comm, const char* strategy, const dr_options* options,
+                                          std::int64_t element_bytes, const dr_operation* operation,
+                                          const BlockLists* lists, const char* failure, dr_plan** plan) {
+  return guarded(DR_ERROR_PLAN, "plan", [&] {
+    check_mpi(communicator(comm));
+    *plan = make_messages_plan(
+        communicator(comm), true, [&] { return given_problem(strategy, *options, element_bytes, operation, failure); },
+        *lists);
+  });
+}
+
+/// dr_plan_create_alltoallw() for datatypes that are numbers.
+/// \param lists  counts and displacements of what is sent, and of what is received; then the types of both.
+DR_API int dr_python_plan_create_alltoallw(std::uintptr_t comm, const char* strategy, const dr_options* options,
+                                           const int* const lists[4], const std::uintptr_t* const types[2],
+                                           const char* failure, dr_plan** plan) {
+  return guarded(DR_ERROR_PLAN, "plan", [&] {
+    check_mpi(communicator(comm));
+    std::vector<MPI_Datatype> handles[2];
+    const auto problem = [&] {
+      const dr_problem given = given_problem(strategy, *options, 1, nullptr, failure);
+      const int ranks = comm_size(communicator(comm));
+      for (std::size_t side = 0; side < 2; ++side)
+        for (int rank = 0; rank < ranks; ++rank) handles[side].push_back((MPI_Datatype)(types[side][rank]));
+      return given;
+    };
+    *plan = make_alltoallw_plan(communicator(comm), true, problem, [&] {
+      return AlltoallwArguments{{lists[0], lists[1], handles[0].data()}, {lists[2], lists[3], handles[1].data()}};
     });
   });
 }

@@ -2,6 +2,7 @@
 #include "plan/exchange.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -14,6 +15,17 @@ namespace {
 constexpr Index min_node_sum_bytes = Index{64} << 10;
 /// Sums that all ranks get are added by MPI from so many ranks on.
 constexpr Index max_node_sum_replicas = 4;
+
+/// The address that the blocks of a side count from. Null for no array: a small displacement is none from MPI_BOTTOM.
+template <class Byte>
+Byte* moved_bytes(Byte* array, const MessageSide& side) {
+  constexpr std::uintptr_t first_page = 4096;
+  const auto start = reinterpret_cast<std::uintptr_t>(array) + static_cast<std::uintptr_t>(side.start);
+  if (!array && start < first_page) return nullptr;
+  if (!side.packed) return reinterpret_cast<Byte*>(start);
+  side.packed->set_array(array);
+  return side.packed->buffer();
+}
 
 bool is_small_sum(const TensorProblem& tensor) {
   Index nbytes = tensor.element_bytes;
@@ -66,6 +78,7 @@ Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem,
       sources_(problems_.size()),
       targets_(problems_.size()) {
   for (const TensorProblem& tensor : problems_) {
+    unpacks_ = unpacks_ || (tensor.messages && tensor.messages->target.packed);
     maps_.emplace_back(tensor.index_map, tensor.source, tensor.target);
     Tensor& made = *tensors_.emplace_back(std::make_unique<Tensor>());
     made.operation = tensor.operation;
@@ -118,7 +131,9 @@ Messages Exchange::plan_messages(std::vector<Layouts> sources, std::vector<Layou
     sources[t][rank] = tensors_[t]->source;
     targets[t][rank] = tensors_[t]->target;
     const RankSchedule schedule =
-        make_schedule({tensor.source, tensor.target, maps_[t], rank, policy_, true, &sources[t], &targets[t]});
+        tensor.messages
+            ? tensor.messages->schedule
+            : make_schedule({tensor.source, tensor.target, maps_[t], rank, policy_, true, &sources[t], &targets[t]});
     for (const Message& message : schedule.sends) add(sent[message.peer], t, message);
     for (const Message& message : schedule.receives) add(received[message.peer], t, message);
     if (schedule.self.count > 0) add(messages.self, t, schedule.self);
@@ -169,6 +184,10 @@ std::string Exchange::set_arrays(const void* const* sources, void* const* target
     const std::size_t number = numbers_[t];
     targets_[t] = static_cast<char*>(targets[number]);
     sources_[t] = gathers() ? targets_[t] : static_cast<const char*>(sources[number]);
+    if (const GivenMessages* const given = problems_[t].messages.get()) {
+      sources_[t] = moved_bytes(sources_[t], given->source);
+      targets_[t] = moved_bytes(targets_[t], given->target);
+    }
     const bool no_source = reads_[t] && !sources_[t];
     if (!no_source && (targets_[t] || !writes_[t])) continue;
     const char* const side = no_source && !gathers() ? "source" : "target";
@@ -177,9 +196,19 @@ std::string Exchange::set_arrays(const void* const* sources, void* const* target
   return "";
 }
 
+/// Has MPI pack, before a transfer, or unpack, after it, the arrays of which only MPI knows the layout.
+void Exchange::convert(bool packs) const {
+  for (std::size_t t = 0; t < problems_.size(); ++t) {
+    const GivenMessages* const given = problems_[t].messages.get();
+    if (given && packs && given->source.packed) given->source.packed->pack();
+    if (given && !packs && given->target.packed) given->target.packed->unpack();
+  }
+}
+
 void Exchange::begin(Pace pace) {
   under_way_ = true;
   pace_ = pace;
+  convert(true);
   for (const Route& route : routes_) route.transport->begin({sources_.data(), targets_.data()}, pace);
 }
 
@@ -190,7 +219,8 @@ bool Exchange::progress(bool with_mpi) {
     if (!transport->done() && (with_mpi || transport->runs_without_mpi())) any |= transport->progress();
     all_done = all_done && transport->done();
   }
-  if (!all_done || (!with_mpi && next_ && !next_->runs_without_mpi())) return any;
+  if (!all_done || (!with_mpi && (unpacks_ || (next_ && !next_->runs_without_mpi())))) return any;
+  convert(false);
   under_way_ = false;
   if (next_) next_->begin(pace_);
   return true;

@@ -67,6 +67,7 @@ class Exchange {
   void set_layouts();
   Index step(Index source, Index target) const;
   bool runs_without_mpi() const;
+  void convert(bool packs) const;
 
   const Problem& problem_;
   const Strategy& strategy_;
@@ -79,6 +80,7 @@ class Exchange {
   const Link link_;                   // without the part of the messages of a transport
   std::vector<Index> places_;         // [ranks] node after node; empty: of one node
   std::vector<char> reads_, writes_;  // [tensors] whether elements move out of, or into, this rank's array
+  bool unpacks_ = false;              // whether MPI unpacks a target
   std::vector<Route> routes_;
   Exchange* next_ = nullptr;
 

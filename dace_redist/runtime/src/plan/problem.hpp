@@ -4,6 +4,7 @@
 /// \file
 /// The tensors, strategy and options of a plan. Start reading at: Problem.
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "core/options.hpp"
 #include "layout/distribution.hpp"
 #include "layout/schedule.hpp"
+#include "plan/given_messages.hpp"
 
 namespace dace_redist {
 
@@ -28,6 +30,8 @@ struct TensorProblem {
   ElementOperation operation{};
   LocalArray source_array{}, target_array{};
   Memory source_memory = Memory::host, target_memory = Memory::host;
+  /// Move in place of what the distributions, of no elements, determine; null: there are none.
+  std::shared_ptr<const GivenMessages> messages = nullptr;
 
   bool on_device() const { return source_memory == Memory::device || target_memory == Memory::device; }
   bool reduces() const { return operation.reduction != Reduction::none && source.replicas() > 1; }

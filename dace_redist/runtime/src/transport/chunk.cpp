@@ -33,12 +33,19 @@ Datatype strided_type(const StridedBlock& block, Index element_bytes) {
   return type;
 }
 
+/// Whether a stride is negative: Open MPI (4.1.4) takes bytes of stride -1 in ascending order. Only blocks that a
+/// program gives do so.
+bool runs_backward(const StridedBlock& block) {
+  return std::any_of(block.source_strides.begin(), block.source_strides.begin() + block.ndim,
+                     [](Index stride) { return stride < 0; });
+}
+
 }  // namespace
 
 Chunk::Chunk(const PeerMessage& message, MessageCutter& cutter, const Tensors& tensors, Side side, Index max_bytes,
              bool typed)
     : peer_(message.peer) {
-  bool contiguous = false, computes = false, partner_computes = false;
+  bool contiguous = false, computes = false, partner_computes = false, backward = false;
   std::size_t blocks = 0;
   nbytes_ = cutter.take(max_bytes, [&](Index displacement) {
     const int t = cutter.tensor();
@@ -54,6 +61,7 @@ Chunk::Chunk(const PeerMessage& message, MessageCutter& cutter, const Tensors& t
                                : side == Side::received ? from_packed(cutter.part(), before)
                                                         : cutter.part();
     if (typed) section.typed_blocks.push_back(side == Side::sent ? cutter.part() : reversed(cutter.part()));
+    if (typed) backward = backward || runs_backward(section.typed_blocks.back());
     contiguous = section.copies.append(moved, step);
     computes = computes || step.kernel;
     partner_computes =
@@ -63,7 +71,7 @@ Chunk::Chunk(const PeerMessage& message, MessageCutter& cutter, const Tensors& t
   });
   in_place_ = contiguous && blocks == 1;
   // between several tensors, packed messages have gaps and typed ones have none: both ranks must choose alike
-  typed_ = typed && !in_place_ && !computes && (sections_.size() == 1 || !partner_computes);
+  typed_ = typed && !in_place_ && !computes && !backward && (sections_.size() == 1 || !partner_computes);
   if (typed_ && sections_.size() == 1) make_type({0});
 }
 

@@ -1,0 +1,117 @@
+"""Plans of the library for messages that each rank describes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dace_redist.native.interface import EncodedOperation, NativePlan, check_agreed, library, native_operation
+from dace_redist.native.interface import native_options as options_of
+
+
+class Settings(NamedTuple):
+    """
+    Settings of a plan.
+
+    :param options: Options of the strategy that are not at their defaults.
+    :param failure: Failure of this rank, which becomes the error of all ranks; None: it describes its messages.
+    """
+
+    strategy: str
+    options: Mapping[str, int | float]
+    failure: str | None = None
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Return strategy and options as the library takes them."""
+        return self.strategy.encode(), ctypes.byref(options_of(tuple(self.options.items())))
+
+    @property
+    def encoded_failure(self) -> bytes | None:
+        """Failure as the library takes it."""
+        return None if self.failure is None else self.failure.encode()
+
+
+class Block(NamedTuple):
+    """Elements that a peer sends or receives: offset, counts and strides in elements of this rank's array."""
+
+    peer: int
+    offset: int
+    counts: Sequence[int]
+    strides: Sequence[int]
+
+
+class TypedSide(NamedTuple):
+    """Counts, displacements in bytes, and handles of the datatypes of one side of an ``Alltoallw``, by rank."""
+
+    counts: Sequence[int]
+    displacements: Sequence[int]
+    types: Sequence[int]
+
+
+class _Block(ctypes.Structure):
+    """``dr_block`` of ``dace_redist.h``."""
+
+    _fields_ = [
+        ("peer", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("offset", ctypes.c_int64),
+        ("counts", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+    ]
+
+
+class _BlockLists(ctypes.Structure):
+    """``BlockLists`` of ``given_messages.hpp``."""
+
+    _fields_ = [
+        ("send_count", ctypes.c_int64),
+        ("sends", ctypes.c_void_p),
+        ("receive_count", ctypes.c_int64),
+        ("receives", ctypes.c_void_p),
+    ]
+
+
+class NativeMessagePlan(NativePlan):
+    """Plan of messages that each rank describes. Making one is collective; errors as of :class:`NativePlan`."""
+
+    def __init__(self, create: str, *arguments: Any) -> None:
+        self._plan = ctypes.c_void_p()
+        self._addresses = ctypes.c_void_p * 1
+        check_agreed(library()[create](*arguments, ctypes.byref(self._plan)))
+
+    @classmethod
+    def of_blocks(
+        cls, comm: int, settings: Settings, itemsize: int, operation: EncodedOperation, sides: Sequence[Sequence[Block]]
+    ) -> NativeMessagePlan:
+        """
+        Make a plan of messages in blocks.
+
+        :param sides: Blocks that are sent, and that are received.
+        """
+        kept: list[Any] = []
+        lists: list[Any] = []
+        for blocks in sides:
+            numbers = [[np.array(part, np.int64) for part in (block.counts, block.strides)] for block in blocks]
+            addresses = [[part.ctypes.data for part in parts] for parts in numbers]
+            listed = [_Block(b.peer, len(b.counts), b.offset, *a) for b, a in zip(blocks, addresses, strict=True)]
+            array = (_Block * len(blocks))(*listed)
+            kept.append((numbers, array))
+            lists += [len(blocks), ctypes.addressof(array)]
+        where = ctypes.c_ssize_t(comm), *settings.arguments(), ctypes.c_int64(itemsize)
+        described = ctypes.byref(native_operation(operation)), ctypes.byref(_BlockLists(*lists))
+        return cls("dr_python_plan_create_messages", *where, *described, settings.encoded_failure)
+
+    @classmethod
+    def of_datatypes(cls, comm: int, settings: Settings, source: TypedSide, target: TypedSide) -> NativeMessagePlan:
+        """Make a plan of an ``Alltoallw``."""
+        integers = [
+            np.array(numbers, np.intc) for side in (source, target) for numbers in (side.counts, side.displacements)
+        ]
+        types = [np.array(side.types, np.uintp) for side in (source, target)]
+        lists = (ctypes.c_void_p * 4)(*(numbers.ctypes.data for numbers in integers))
+        handles = (ctypes.c_void_p * 2)(*(numbers.ctypes.data for numbers in types))
+        where = ctypes.c_ssize_t(comm), *settings.arguments()
+        return cls("dr_python_plan_create_alltoallw", *where, lists, handles, settings.encoded_failure)

@@ -1,0 +1,281 @@
+"""Plans of messages that each rank describes. Start reading at: MessagePlan."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from dace_redist.errors import RedistributionError
+from dace_redist.mpi.collective import checked_communicator, encoded_failure
+from dace_redist.native.given_messages import Block, NativeMessagePlan, Settings, TypedSide
+from dace_redist.native.interface import NativePlan, prepare
+from dace_redist.redistribution.arrays import ArrayView, Views, array_view
+from dace_redist.redistribution.request import Request, progress_number
+from dace_redist.strategies import check_options, find_strategy
+from dace_redist.transform import Transform
+
+#: One side of an ``Alltoallw``: a datatype for each rank, or counts, displacements in bytes, and datatypes.
+Datatypes = Sequence[MPI.Datatype] | tuple[Sequence[int], Sequence[int], Sequence[MPI.Datatype]]
+#: Blocks of one side: peer, offset, counts and strides, in elements.
+Blocks = Sequence[tuple[int, int, Sequence[int], Sequence[int]]]
+
+
+class Reach(NamedTuple):
+    """Bytes that one side of a plan reads or writes, from the address of its array: half-open; (0, 0): none."""
+
+    first: int
+    end: int
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[int, int]]) -> Reach:
+        """Return what several parts reach together."""
+        return cls(min(first for first, _ in parts), max(end for _, end in parts)) if parts else cls(0, 0)
+
+
+class MessagePlan:
+    """
+    Reusable exchange of messages between arrays in main memory, made by :meth:`dace_redist.Plan.from_datatypes` or
+    :meth:`dace_redist.Plan.from_messages`; a context manager that frees it at the end.
+
+    :ivar strategy: Name of the strategy, never ``"Auto"``.
+    :ivar options: Options that are not at their defaults.
+    """
+
+    def __init__(
+        self, native: NativePlan, strategy: str, options: Mapping[str, int | float], reach: tuple[Reach, Reach]
+    ) -> None:
+        self._native: NativePlan | None = native
+        self.strategy, self.options, self._reach = strategy, dict(options), reach
+        self._started = False
+
+    def __call__(self, array: Any, out: Any) -> Any:
+        """
+        Move the messages. Collective over the ranks that send or receive any.
+
+        :param array: Array that is sent from, of any library that :func:`dace_redist.redistribute` takes and any type,
+            ``mpi4py.MPI.BOTTOM`` for datatypes with absolute addresses, or None if nothing is sent.
+        :param out: Array that is received into, likewise; must not overlap what is sent.
+        :return: ``out``.
+        :raises ValueError: On this rank only, if the plan was freed, or messages reach beyond an array; the others may
+            wait for this rank.
+        :raises TypeError: On this rank only, if an array does not lie in main memory.
+        :raises RedistributionError: If MPI fails.
+        """
+        native, views = self._prepared(array, out)
+        native.execute(*views.addresses())
+        return out
+
+    def start(self, array: Any, out: Any, *, progress: str = "calls") -> Request:
+        """Start to move the messages; see :meth:`dace_redist.Plan.start`."""
+        number = progress_number(progress)
+        native, views = self._prepared(array, out)
+        request = Request(native.start(*views.addresses(), number), views, views, out, self._ended)
+        self._started = True
+        return request
+
+    def free(self) -> None:
+        """Free the plan's buffers; a ValueError if a transfer of it is under way. Local."""
+        self._check_not_started()
+        if self._native is not None:
+            self._native.free()
+            self._native = None
+
+    def __enter__(self) -> MessagePlan:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:  # else a transfer may be under way
+            self.free()
+
+    def _check_not_started(self) -> None:
+        if self._started:
+            raise ValueError("a transfer of this plan is under way: wait for it first")
+
+    def _ended(self) -> None:
+        self._started = False
+
+    def _prepared(self, array: Any, out: Any) -> tuple[NativePlan, Views]:
+        """Return the native plan, and the views of the arrays, checked."""
+        if self._native is None:
+            raise ValueError("this plan was freed")
+        self._check_not_started()
+        source, target = (
+            _checked_view(name, given, reach)
+            for name, given, reach in zip(("array", "out"), (array, out), self._reach, strict=True)
+        )
+        if target is not None and not target.writeable:
+            raise ValueError("out is read-only")
+        return self._native, Views([source], [target])
+
+
+class PlansOfMessages:
+    """Ways to make a plan from messages, for :class:`dace_redist.Plan`."""
+
+    @staticmethod
+    def from_datatypes(
+        source: Datatypes,
+        target: Datatypes,
+        *,
+        comm: MPI.Intracomm | None = None,
+        strategy: str = "Auto",
+        **options: int | float,
+    ) -> MessagePlan:
+        """
+        Plan an ``Alltoallw`` with these datatypes. Collective over ``comm``.
+
+        Each rank gives its own side only. Datatypes may be freed afterwards. If one of a rank cannot be decoded, MPI
+        packs or unpacks the side of this rank.
+
+        :param source: Datatype of what each rank is sent, or (counts, displacements in bytes, datatypes).
+        :param target: Datatype of what each rank sends to this one, likewise.
+        :param comm: mpi4py communicator; default: the world.
+        :param strategy: As of :func:`dace_redist.plan`.
+        :param options: Options of the strategy.
+        :raises ValueError: On every rank, if an argument is invalid on one of them.
+        :raises TypeError: On every rank, if an argument has the wrong type on one of them.
+        :raises RedistributionError: On every rank, if a rank sends another number of bytes than its peer receives.
+        """
+        comm = checked_communicator(comm)
+        handle, size = MPI._handleof(comm), comm.size
+
+        def describe() -> tuple[tuple[TypedSide, Reach], tuple[TypedSide, Reach]]:
+            return _typed_side("source", source, size), _typed_side("target", target, size)
+
+        def make(settings: Settings, sides: tuple[TypedSide, TypedSide] | None) -> NativeMessagePlan:
+            nothing = TypedSide((), (), ())
+            return NativeMessagePlan.of_datatypes(handle, settings, *(sides or (nothing, nothing)))
+
+        return _made(comm, strategy, options, describe, make)
+
+    @staticmethod
+    def from_messages(
+        sends: Blocks,
+        receives: Blocks,
+        dtype: npt.DTypeLike,
+        *,
+        comm: MPI.Intracomm | None = None,
+        target_dtype: npt.DTypeLike | None = None,
+        alpha: complex = 1,
+        beta: complex = 0,
+        conj: bool = False,
+        strategy: str = "Auto",
+        **options: int | float,
+    ) -> MessagePlan:
+        """
+        Plan messages in strided blocks. Collective over ``comm``; errors as of :meth:`from_datatypes`.
+
+        A message is the blocks of one peer in the order of the list, each in C order, and has the same number of
+        elements on both sides; the blocks may differ.
+
+        :param sends: Blocks of the source: (peer, offset, counts, strides), in elements from the array's address. At
+            most 10 dimensions.
+        :param receives: Blocks of the target, likewise, which do not overlap.
+        :param dtype: Element type of the source.
+        """
+        comm = checked_communicator(comm)
+        handle, transform = MPI._handleof(comm), Transform(1, np.dtype("u1"))
+
+        def describe() -> tuple[tuple[list[Block], Reach], tuple[list[Block], Reach]]:
+            nonlocal transform
+            change: dict[str, Any] = {"target_dtype": target_dtype, "alpha": alpha, "beta": beta, "conj": conj}
+            transform = Transform(1, np.dtype(dtype), **change)
+            return _blocks("sends", sends, transform.dtype), _blocks("receives", receives, transform.target_dtype)
+
+        def make(settings: Settings, sides: tuple[list[Block], list[Block]] | None) -> NativeMessagePlan:
+            element = transform.dtype.itemsize, transform.encoded_operation
+            return NativeMessagePlan.of_blocks(handle, settings, *element, sides or ([], []))
+
+        return _made(comm, strategy, options, describe, make)
+
+
+def _checked_view(name: str, array: Any, reach: Reach) -> ArrayView | None:
+    """Return the view of an array that holds all bytes that messages reach; None for MPI.BOTTOM."""
+    if array is MPI.BOTTOM:
+        return None
+    if array is None:
+        if reach.first < reach.end:
+            raise ValueError(f"{name} is None, but messages reach its bytes {reach.first} to {reach.end}")
+        return None
+    view = array_view(name, array)
+    if view.device != "cpu":
+        raise TypeError(f"{name} must lie in main memory, as messages do; got an array on the GPU")
+    first, end = (address - view.address for address in view.bounds())
+    if reach.first < reach.end and not (first <= reach.first and reach.end <= end):
+        raise ValueError(
+            f"messages reach bytes {reach.first} to {reach.end} of {name}, which has bytes {first} to {end}: pass the "
+            "array that datatypes, displacements and blocks describe"
+        )
+    return view
+
+
+def _made(
+    comm: MPI.Intracomm,
+    strategy: str,
+    options: Mapping[str, Any],
+    describe: Callable[[], Any],
+    make: Callable[[Settings, Any], NativeMessagePlan],
+) -> MessagePlan:
+    """Make a plan; what ``describe`` raises on one rank is an error on all. Collective."""
+    prepare(comm)
+    try:
+        chosen = find_strategy(strategy)
+        settings = Settings(chosen.name, check_options(chosen, options, ("comm", "strategy", "dtype")))
+        (source, source_reach), (target, target_reach) = describe()
+    except Exception as error:
+        with contextlib.suppress(RedistributionError):
+            make(Settings("", {}, encoded_failure(error)), None)
+        raise
+    native = make(settings, (source, target))
+    return MessagePlan(native, settings.strategy, settings.options, (source_reach, target_reach))
+
+
+def _typed_side(name: str, side: Datatypes, size: int) -> tuple[TypedSide, Reach]:
+    """Return one side of an ``Alltoallw``, checked."""
+    given: Any = side
+    if not (isinstance(given, tuple) and len(given) == 3 and not isinstance(given[0], MPI.Datatype)):
+        given = [1] * size, [0] * size, given
+    counts, displacements, types = (list(part) for part in given)
+    for what, part in (("counts", counts), ("displacements", displacements), ("datatypes", types)):
+        if len(part) != size:
+            raise ValueError(f"{name} must have {size} {what}, one for each rank of comm, got {len(part)}")
+    parts = []
+    for rank, (count, displacement, datatype) in enumerate(zip(counts, displacements, types, strict=True)):
+        if not isinstance(datatype, MPI.Datatype):
+            raise TypeError(f"{name} must have an mpi4py datatype for rank {rank}, got {datatype!r}")
+        if count > 0 and datatype == MPI.DATATYPE_NULL:
+            raise ValueError(f"{name} has a null or freed datatype for rank {rank}, but its count is {count}")
+        if count > 0 and datatype.Get_size() > 0:
+            first, true_extent = datatype.Get_true_extent()
+            steps = (count - 1) * datatype.Get_extent()[1]
+            first += displacement
+            parts.append((first + min(0, steps), first + true_extent + max(0, steps)))
+    handles = [MPI._handleof(datatype) % (1 << 64) for datatype in types]
+    return TypedSide(counts, displacements, handles), Reach.of(parts)
+
+
+def _blocks(name: str, blocks: Blocks, dtype: np.dtype[Any]) -> tuple[list[Block], Reach]:
+    """Return blocks, checked; the library checks the peers."""
+    made, parts = [], []
+    for number, block in enumerate(blocks):
+        try:
+            peer, offset, counts, strides = block
+            one = Block(int(peer), int(offset), [int(count) for count in counts], [int(stride) for stride in strides])
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{name}[{number}] must be (peer, offset, counts, strides), got {block!r}") from error
+        if len(one.counts) != len(one.strides):
+            raise ValueError(f"{name}[{number}] must have as many strides as counts, got {block!r}")
+        made.append(one)
+        if 0 not in one.counts:
+            steps = [(count - 1) * stride for count, stride in zip(one.counts, one.strides, strict=True)]
+            first = one.offset + sum(min(0, step) for step in steps)
+            end = one.offset + sum(max(0, step) for step in steps) + 1
+            parts.append((first * dtype.itemsize, end * dtype.itemsize))
+    return made, Reach.of(parts)

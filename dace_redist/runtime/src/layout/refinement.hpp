@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// Messages of which sender and receiver describe one side each: their blocks are cut until they are equal.
+/// Start reading at: refine.
+
+#include <cstddef>
+#include <vector>
+
+#include "core/export.hpp"
+#include "layout/intervals.hpp"
+#include "layout/strided_block.hpp"
+
+namespace dace_redist {
+
+/// Elements of one array, in row-major order of the loops.
+struct SideBlock {
+  struct Loop {
+    Index count, stride;
+  };
+  Index offset = 0;         ///< of the first element, in elements; may be negative
+  std::vector<Loop> loops;  ///< outermost first; none: one element
+
+  Index count() const;
+};
+
+/// The blocks of a message, equal on both sides, from the elements that its sender and its receiver list, which are as
+/// many. Elements correspond by their places in the lists; the order of the result is another one, which depends on the
+/// arguments only.
+///
+/// Loops are cut where the counts of one side divide those of the other. Else the blocks repeat after the least common
+/// multiple of the rows of both sides, and are cut at the rows' ends within it. Cost: that of the result.
+///
+/// \throws Error if a block needs more than max_block_dims loops.
+DR_API std::vector<StridedBlock> refine(const std::vector<SideBlock>& source, const std::vector<SideBlock>& target);
+
+}  // namespace dace_redist
