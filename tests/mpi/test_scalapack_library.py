@@ -120,7 +120,7 @@ def copied(libraries: Libraries, number: int) -> str:
         layouts[2] = layouts[1]
     contexts = [libraries.context(layout) for layout in layouts]
     kind, shape = str(rng.choice([*TYPES])), shapes(rng)
-    extra = [str(rng.choice([*"ULul"])).encode(), str(rng.choice([*"UNun"])).encode()] if number % 3 == 2 else []
+    extra = [str(rng.choice([*"ULul"])).encode(), str(rng.choice([*"UNun"])).encode()] if number % 3 == 2 and hasattr(libraries.ours, "pdtrmr2d_") else []
     source, target = (Matrix(rng, layouts[i], contexts[i], shape, comm.rank) for i in (1, 2))
     A, ours = source.filled(own, TYPES[kind]), target.filled(own, TYPES[kind])
     theirs = ours.copy("F")

@@ -5,8 +5,6 @@
 /// Processes of BLACS contexts. Programs make contexts for single calls, and numbers of contexts are used again:
 /// what is kept belongs to the processes, in their order.
 
-#include <mpi.h>
-
 #include <memory>
 #include <mutex>
 #include <unordered_map>

@@ -37,8 +37,8 @@ Side::Side(const Submatrix& matrix, const Processes& processes)
   facts_[grid_rows] = grid.rows;
   facts_[grid_columns] = grid.columns;
   std::copy_n(descriptor_ + 2, 6, facts_.begin() + row_count);
-  facts_[row] = matrix.row;
-  facts_[column] = matrix.column;
+  facts_[row_offset] = matrix.row;
+  facts_[column_offset] = matrix.column;
   std::size_t position = fact_count;
   for (const int world_rank : grid.world_ranks) {
     const auto found = processes.ranks.find(world_rank);
@@ -66,8 +66,8 @@ bool Side::is_valid(int rows, int columns) const {
   return std::find(f.begin(), positions, unknown) == positions && size > 0 && size <= facts_.end() - positions &&
          std::find(positions, positions + size, unknown) == positions + size && f[row_block] > 0 &&
          f[column_block] > 0 && f[first_row] >= 0 && f[first_row] < f[grid_rows] && f[first_column] >= 0 &&
-         f[first_column] < f[grid_columns] && f[row] >= 0 && f[column] >= 0 && rows > 0 && columns > 0 &&
-         rows <= f[row_count] - f[row] && columns <= f[column_count] - f[column] &&
+         f[first_column] < f[grid_columns] && f[row_offset] >= 0 && f[column_offset] >= 0 && rows > 0 && columns > 0 &&
+         rows <= f[row_count] - f[row_offset] && columns <= f[column_count] - f[column_offset] &&
          (!position_.grid || lld() >= std::max<std::int64_t>(1, min_lld()));
 }
 
@@ -80,7 +80,8 @@ bool Side::check(int rows, int columns) const {
   std::copy_n(facts_.begin() + row_count, 6, descriptor + 2);
   descriptor[8] = descriptor_[8];
   if (facts_[row_block] > 0 && facts_[column_block] > 0 && facts_[grid_rows] > 0)
-    paramcheck(descriptor, facts_[row], facts_[column], rows, columns, facts_[grid_rows], facts_[grid_columns], 0);
+    paramcheck(descriptor, facts_[row_offset], facts_[column_offset], rows, columns, facts_[grid_rows],
+               facts_[grid_columns], 0);
   return true;
 }
 
@@ -97,8 +98,8 @@ std::int64_t Side::min_lld() const {
 
 std::vector<Axis> Side::axes(int rows, int columns) const {
   const auto& f = facts_;
-  return {axis_of(f[grid_columns], f[column_block], f[first_column], f[column], columns, position_.column),
-          axis_of(f[grid_rows], f[row_block], f[first_row], f[row], rows, position_.row)};
+  return {axis_of(f[grid_columns], f[column_block], f[first_column], f[column_offset], columns, position_.column),
+          axis_of(f[grid_rows], f[row_block], f[first_row], f[row_offset], rows, position_.row)};
 }
 
 dr::Extents Side::ranks(const std::vector<Axis>& axes) const {

@@ -61,8 +61,8 @@ class Side {
     column_block,
     first_row,
     first_column,
-    row,
-    column,
+    row_offset,
+    column_offset,
     fact_count
   };
   std::int64_t min_lld() const;
