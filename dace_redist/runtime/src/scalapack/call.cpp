@@ -11,10 +11,13 @@
 namespace dace_redist::scalapack {
 namespace {
 
-/// Bytes of a submatrix that ScaLAPACK moves as fast: making a plan, and what ranks wait for each other, take longer.
-constexpr std::int64_t default_min_bytes = 1 << 20;
-/// Bytes for which a plan is worth while at the first call; else at the second.
-constexpr std::int64_t first_call_bytes = 4 << 20;
+/// Submatrices of fewer bytes are left to ScaLAPACK: it is as fast, without a plan.
+constexpr std::int64_t default_min_bytes = 64 << 10;
+/// The same where processes outside of a grid have to be told about it, in each call.
+constexpr std::int64_t min_exchanged_bytes = 1 << 20;
+
+/// Calls that ScaLAPACK carries out before a plan is made, which takes as long as some of them.
+int calls_before_plan(std::int64_t nbytes) { return nbytes >= 4 << 20 ? 0 : nbytes >= 1 << 20 ? 1 : 7; }
 
 std::int64_t min_bytes() {
   static const std::int64_t bytes = [] {
@@ -158,13 +161,15 @@ bool try_call(const Call& call) {
   if (!processes) return false;
   const std::lock_guard<std::mutex> locked(processes->guard);
   Sides sides(call, *processes);
-  if (!sides.source.has_all_processes() || !sides.target.has_all_processes())
+  if (!sides.source.has_all_processes() || !sides.target.has_all_processes()) {
+    if (nbytes < min_exchanged_bytes && min_bytes() > 0) return false;
     Side::exchange(sides.source, sides.target, processes->comm);
+  }
   if (!sides.are_valid(call)) return false;
   try {
     const Problem problem(call, sides);
     Entry& entry = processes->plans.entry(problem.key(call));
-    if (entry.uses++ == 0 && nbytes < first_call_bytes && min_bytes() > 0) return false;
+    if (entry.uses++ < calls_before_plan(nbytes) && min_bytes() > 0) return false;
     prepare(entry, call, problem, sides, processes->comm);
     dr::check(dr_plan_execute(entry.plan.get(), sides.source.data(problem.source, call.routine.element_bytes),
                               sides.target.data(problem.target, call.routine.element_bytes)));
