@@ -76,7 +76,9 @@ def build_libraries(folder, mpi, levels):
         with tempfile.TemporaryDirectory() as build:
             where = [f"-DDACE_REDIST_ARCHITECTURE={level}", "-DCMAKE_SHARED_LINKER_FLAGS=-s"]
             subprocess.check_call(["cmake", "-S", RUNTIME, "-B", build, *settings, *where])
-            subprocess.check_call(["cmake", "--build", build, "--target", "dace_redist_scalapack", "--parallel", str(CORES)])
+            subprocess.check_call(
+                ["cmake", "--build", build, "--target", "dace_redist_scalapack", "--parallel", str(CORES)]
+            )
             made = Path(build, name)
             target = folder / interface(made) / levels[0]
             target = target if level == levels[0] else target / VARIANTS["HIGHER_LEVELS"] / level

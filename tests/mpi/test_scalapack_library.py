@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from launching import launch
 from mpi4py import MPI
 from redistribution import scalapack
 
@@ -20,6 +24,8 @@ SEED = int(os.environ.get("DACE_REDIST_SEED", "0"))
 TYPES = {"i": "i4", "s": "f4", "d": "f8", "c": "c8", "z": "c16"}
 TRANSPOSES = {"pstran": "f4", "pdtran": "f8", "pctranu": "c8", "pctranc": "c8", "pztranu": "c16", "pztranc": "c16"}
 OUTSIDE = -1
+PROGRAM = Path(__file__).parents[1] / "scalapack_program.py"
+REPORT = re.compile(r"process \d+ carried out (\d+) of (\d+) calls")
 
 pytestmark = pytest.mark.mpi_matrix
 
@@ -113,14 +119,19 @@ def copied(libraries: Libraries, number: int) -> str:
     """Copy a random submatrix by both libraries; return what differs on this rank. Collective."""
     comm = libraries.comm
     rng, own = np.random.default_rng([SEED, number]), np.random.default_rng([SEED, number, comm.rank])
-    union = rng.permutation(comm.size)[: int(rng.integers(1, comm.size + 1))]
-    rows = int(rng.choice([n for n in range(1, len(union) + 1) if len(union) % n == 0]))
+    few = np.random.default_rng([SEED, number % 12])  # a set of processes has a communicator of its own
+    union = few.permutation(comm.size)[: int(few.integers(1, comm.size + 1))]
+    rows = int(few.choice([n for n in range(1, len(union) + 1) if len(union) % n == 0]))
     layouts = [union.reshape(rows, -1), grid(rng, union), grid(rng, union)]
     if rng.integers(4) == 0:
         layouts[2] = layouts[1]
     contexts = [libraries.context(layout) for layout in layouts]
     kind, shape = str(rng.choice([*TYPES])), shapes(rng)
-    extra = [str(rng.choice([*"ULul"])).encode(), str(rng.choice([*"UNun"])).encode()] if number % 3 == 2 and hasattr(libraries.ours, "pdtrmr2d_") else []
+    extra = (
+        [str(rng.choice([*"ULul"])).encode(), str(rng.choice([*"UNun"])).encode()]
+        if number % 3 == 2 and hasattr(libraries.ours, "pdtrmr2d_")
+        else []
+    )
     source, target = (Matrix(rng, layouts[i], contexts[i], shape, comm.rank) for i in (1, 2))
     A, ours = source.filled(own, TYPES[kind]), target.filled(own, TYPES[kind])
     theirs = ours.copy("F")
@@ -131,7 +142,9 @@ def copied(libraries: Libraries, number: int) -> str:
             sides = [A, *source.at, source.descriptor, B, *target.at, target.descriptor]
             called(library, name, *extra, *shape, *sides, contexts[0])
     libraries.free(set(contexts))
-    how = f"case {number}: {name} {extra} {shape} {source.descriptor} to {target.descriptor} at {source.at}, {target.at}"
+    how = (
+        f"case {number}: {name} {extra} {shape} {source.descriptor} to {target.descriptor} at {source.at}, {target.at}"
+    )
     return "" if ours.tobytes() == theirs.tobytes() else f"{how}, rank {comm.rank}:\n{ours}\nnot\n{theirs}"
 
 
@@ -170,3 +183,38 @@ def test_random_cases(comm: MPI.Intracomm, case: Any) -> None:
     calls, carried_out = (now - then for now, then in zip(libraries.carried_out(), before, strict=True))
     calls, carried_out = comm.allreduce(calls), comm.allreduce(carried_out)
     assert carried_out > 0.6 * calls, "too few calls were carried out by the library"
+
+
+def launched(*how: str, ranks: int = 4, timeout: float = 120, only: int | None = None) -> tuple[int, str]:
+    """Start the program with the library preloaded, or preloaded on one rank only."""
+    if reason := scalapack.library_missing():
+        pytest.skip(reason)
+    preload = f"LD_PRELOAD={ensure_library(SCALAPACK)}"
+    rank = "[ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} != " + f"{only} ] ||"
+    command = f"{'' if only is None else rank} export {preload}; exec {sys.executable} {PROGRAM} {' '.join(how)}"
+    return launch(ranks, ["sh", "-c", command], timeout, environment={"DACE_REDIST_SCALAPACK_REPORT": "1"})
+
+
+@pytest.mark.parametrize("how", ["as it is", "threads"])
+def test_preloaded_library_serves_a_python_module(how: str) -> None:
+    code, output = launched(how)
+    assert code == 0 and "right" in output, output
+    counts = [tuple(map(int, found)) for found in REPORT.findall(output)]
+    assert len(counts) == 4 and all(0 < carried_out < calls for carried_out, calls in counts), output
+
+
+def test_scalapack_reports_wrong_arguments() -> None:
+    code, output = launched("lld", ranks=2)
+    assert code != 0 and "??MR2D:bad lda arg" in output, output
+    code, output = launched("freed", ranks=2)
+    assert code != 0 and "xxGEMR2D:something wrong in the parameters" in output, output
+
+
+def test_ranks_without_the_library_are_reported() -> None:
+    code, output = launched("as it is", ranks=2, timeout=20, only=0)
+    assert code != 0 and "set LD_PRELOAD on every rank" in output, output
+
+
+def test_new_contexts_take_no_memory() -> None:
+    used = [int(launched("contexts", str(count), ranks=2)[1].split("right ")[1].split()[0]) for count in (500, 3000)]
+    assert used[1] < used[0] * 1.05 + 2048, f"{used} KiB after 500 and 3000 calls"

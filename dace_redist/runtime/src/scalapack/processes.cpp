@@ -111,6 +111,12 @@ Processes::Processes(const std::vector<int>& world_ranks) {
   for (const int rank : world_ranks) ranks.emplace(rank, static_cast<int>(ranks.size()));
 }
 
+int Processes::rank() const {
+  int own = 0;
+  MPI_Comm_rank(comm, &own);
+  return own;
+}
+
 Position position_in(int context) {
   using GridInfo = void(const int*, int*, int*, int*, int*);
   using Get = void(const int*, const int*, int*);

@@ -18,6 +18,7 @@ namespace dace_redist::scalapack {
 struct Processes {
   explicit Processes(const std::vector<int>& world_ranks);
   int size() const { return static_cast<int>(ranks.size()); }
+  int rank() const;
 
   std::unordered_map<int, int> ranks;  ///< by rank in MPI_COMM_WORLD
   MPI_Comm comm = MPI_COMM_NULL;       ///< of its own; null: left to ScaLAPACK

@@ -31,7 +31,8 @@ Side::Side(const Submatrix& matrix, const Processes& processes)
     : data_(matrix.data),
       descriptor_(matrix.descriptor),
       position_(position_in(matrix.descriptor[1])),
-      facts_(static_cast<std::size_t>(fact_count + processes.size()), unknown) {
+      size_(processes.size()),
+      facts_(static_cast<std::size_t>(fact_count + 2 * processes.size()), unknown) {
   if (!position_.grid) return;
   const Grid& grid = *position_.grid;
   facts_[grid_rows] = grid.rows;
@@ -39,15 +40,16 @@ Side::Side(const Submatrix& matrix, const Processes& processes)
   std::copy_n(descriptor_ + 2, 6, facts_.begin() + row_count);
   facts_[row_offset] = matrix.row;
   facts_[column_offset] = matrix.column;
-  std::size_t position = fact_count;
+  facts_[static_cast<std::size_t>(fact_count + size_ + processes.rank())] = descriptor_[8];
+  int position = 0;
   for (const int world_rank : grid.world_ranks) {
     const auto found = processes.ranks.find(world_rank);
     if (found == processes.ranks.end())
       facts_[grid_rows] = 0;  // not valid
-    else if (position < facts_.size())
-      facts_[position++] = found->second;
+    else if (position < size_)
+      facts_[static_cast<std::size_t>(fact_count + position++)] = found->second;
   }
-  has_all_ = position == facts_.size() && facts_[grid_rows] > 0;
+  has_all_ = position == size_ && facts_[grid_rows] > 0;
 }
 
 void Side::exchange(Side& source, Side& target, MPI_Comm comm) {
@@ -63,7 +65,7 @@ bool Side::is_valid(int rows, int columns) const {
   const auto& f = facts_;
   const auto positions = facts_.begin() + fact_count;
   const std::int64_t size = std::int64_t{f[grid_rows]} * f[grid_columns];
-  return std::find(f.begin(), positions, unknown) == positions && size > 0 && size <= facts_.end() - positions &&
+  return std::find(f.begin(), positions, unknown) == positions && size > 0 && size <= size_ &&
          std::find(positions, positions + size, unknown) == positions + size && f[row_block] > 0 &&
          f[column_block] > 0 && f[first_row] >= 0 && f[first_row] < f[grid_rows] && f[first_column] >= 0 &&
          f[first_column] < f[grid_columns] && f[row_offset] >= 0 && f[column_offset] >= 0 && rows > 0 && columns > 0 &&
@@ -96,24 +98,21 @@ std::int64_t Side::min_lld() const {
   return has_columns ? extent(grid_rows, row_block, row_count, first_row, position_.row) : 0;
 }
 
-std::vector<Axis> Side::axes(int rows, int columns) const {
+Part Side::part(int rows, int columns, std::int64_t element_bytes) const {
   const auto& f = facts_;
-  return {axis_of(f[grid_columns], f[column_block], f[first_column], f[column_offset], columns, position_.column),
-          axis_of(f[grid_rows], f[row_block], f[first_row], f[row_offset], rows, position_.row)};
-}
-
-dr::Extents Side::ranks(const std::vector<Axis>& axes) const {
-  dr::Extents ranks;
-  for (std::int64_t column = 0; column < axes[0].parts; ++column)
-    for (std::int64_t row = 0; row < axes[1].parts; ++row)
-      ranks.push_back(
-          facts_[static_cast<std::size_t>(fact_count + (axes[1].first + row) % axes[1].parts * axes[0].parts +
-                                          (axes[0].first + column) % axes[0].parts)]);
-  return ranks;
-}
-
-char* Side::data(const std::vector<Axis>& axes, std::int64_t element_bytes) const {
-  return position_.grid ? data_ + (axes[0].skip * lld() + axes[1].skip) * element_bytes : nullptr;
+  Part part{axis_of(f[grid_columns], f[column_block], f[first_column], f[column_offset], columns, position_.column),
+            axis_of(f[grid_rows], f[row_block], f[first_row], f[row_offset], rows, position_.row)};
+  const auto place = [](const Axis& axis, std::int64_t index) { return (axis.first + index) % axis.parts; };
+  for (std::int64_t column = 0; column < part.columns.parts; ++column)
+    for (std::int64_t row = 0; row < part.rows.parts; ++row)
+      part.ranks.push_back(f[static_cast<std::size_t>(fact_count + place(part.rows, row) * part.columns.parts +
+                                                      place(part.columns, column))]);
+  if (!position_.grid) return part;
+  part.column = (position_.column - part.columns.first + part.columns.parts) % part.columns.parts;
+  part.row = (position_.row - part.rows.first + part.rows.parts) % part.rows.parts;
+  part.lld = lld();
+  part.data = data_ + (part.columns.skip * lld() + part.rows.skip) * element_bytes;
+  return part;
 }
 
 }  // namespace dace_redist::scalapack

@@ -28,6 +28,15 @@ struct Axis {
   std::int64_t skip;    ///< indices of this process before
 };
 
+/// A valid submatrix, and this process in it. Local arrays in C order hold the transposed matrix.
+struct Part {
+  Axis columns, rows;
+  dr::Extents ranks{};                 ///< [columns.parts * rows.parts] beginning with the first block
+  std::int64_t column = 0, row = 0;  ///< of this process, counted from the first block
+  std::int64_t lld = 0;
+  char* data = nullptr;  ///< the first block of this process; null: it is outside
+};
+
 /// A side of a redistribution.
 class Side {
  public:
@@ -44,12 +53,9 @@ class Side {
   /// function.
   bool check(int rows, int columns) const;
 
-  /// Axes of a valid submatrix, of its columns and of its rows: local arrays in C order hold it transposed.
-  std::vector<Axis> axes(int rows, int columns) const;
-  /// [parts of columns * parts of rows] the process of each position of the grid, beginning with the first block.
-  dr::Extents ranks(const std::vector<Axis>& axes) const;
-  std::int64_t lld() const { return descriptor_[8]; }
-  char* data(const std::vector<Axis>& axes, std::int64_t element_bytes) const;
+  Part part(int rows, int columns, std::int64_t element_bytes) const;
+  /// [processes] leading dimensions of all processes, after an exchange.
+  std::vector<int> leading_dimensions() const { return {facts_.end() - size_, facts_.end()}; }
 
  private:
   enum Fact {
@@ -65,13 +71,15 @@ class Side {
     column_offset,
     fact_count
   };
+  std::int64_t lld() const { return descriptor_[8]; }
   std::int64_t min_lld() const;
 
   char* data_;
   const int* descriptor_;
   Position position_;
+  int size_;  // processes
   bool has_all_ = false;
-  std::vector<int> facts_;  // then the process of each position of the grid, row-major
+  std::vector<int> facts_;  // then the process of each position of the grid, row-major; then llds by process
 };
 
 }  // namespace dace_redist::scalapack
