@@ -1,4 +1,4 @@
-"""Program that redistributes and transposes by ScaLAPACK, and checks each element by a formula; knows no dace_redist."""
+"""Program that redistributes and transposes by ScaLAPACK, and checks each element by a formula."""
 
 import ctypes
 import ctypes.util

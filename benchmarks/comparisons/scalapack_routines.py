@@ -54,6 +54,15 @@ def _tran(grids: scalapack.Grids, sides: list[Distribution], source: Any) -> Cal
     return call
 
 
+def _methods(call: Call, n: int, ours: tuple[Any, Any], theirs: tuple[Any, Any]) -> dict[str, Callable[[], None]]:
+    smaller = itertools.count(1)
+    return {
+        "dace-redist": lambda: call(*ours, n),
+        "dace-redist, first calls": lambda: call(*ours, n - next(smaller) % (n // 2)),
+        "ScaLAPACK": lambda: call(*theirs, n),
+    }
+
+
 def against_library(comm: MPI.Intracomm, shape: tuple[int, ...]) -> Iterator[Comparison]:
     """Prepare square matrices; "first calls" are of shapes that did not occur before."""
     if reason := scalapack.library_missing():
@@ -61,22 +70,16 @@ def against_library(comm: MPI.Intracomm, shape: tuple[int, ...]) -> Iterator[Com
     (n,), grids = shape, scalapack.Grids(comm)
     with together(comm):
         ours = ctypes.CDLL(str(ensure_library(SCALAPACK)))
-    theirs, layouts = scalapack._library(), _layouts(comm.size)
+    layouts = _layouts(comm.size)
     for make, pair in [*((_gemr2d, pair) for pair in layouts), (_tran, (layouts[0][0], layouts[0][0]))]:
         sides = [Distribution((n, n), grid, block=(block, block)) for grid, block in pair]
         source = np.asfortranarray(np.random.default_rng(comm.rank).random(sides[0].local_shape(comm.rank)))
         mine, expected = (np.zeros(sides[1].local_shape(comm.rank), order="F") for _ in range(2))
-        call, smaller = make(grids, sides, source), itertools.count(1)
-        call(ours, mine, n)
-        call(theirs, expected, n)
+        methods = _methods(make(grids, sides, source), n, (ours, mine), (scalapack._library(), expected))
+        methods["dace-redist"]()
+        methods["ScaLAPACK"]()
         with together(comm):
             assert np.array_equal(mine, expected), "the two libraries do not agree"
-        yield Comparison(
-            f"{make.__name__[1:]} {' to '.join(f'{grid[0]} x {grid[1]} / {block}' for grid, block in pair)}",
-            {
-                "dace-redist": lambda: call(ours, mine, n),
-                "dace-redist, first calls": lambda: call(ours, mine, n - next(smaller) % (n // 2)),
-                "ScaLAPACK": lambda: call(theirs, expected, n),
-            },
-        )
+        what = " to ".join(f"{grid[0]} x {grid[1]} / {block}" for grid, block in pair)
+        yield Comparison(f"{make.__name__[1:]} {what}", methods)
     grids.free()

@@ -68,7 +68,8 @@ def config(cflags: bool, libs: bool, fortran: bool, cmakedir: bool, preload: str
     """  # noqa: D301 (click reads the backspace)
     if not (cflags or libs or fortran or cmakedir or preload):
         raise click.UsageError(
-            "name --cflags, --libs, --fortran, --cmakedir or --preload; dace-redist info prints the MPI and library in use"
+            "name --cflags, --libs, --fortran, --cmakedir or --preload; "
+            "dace-redist info prints the MPI and library in use"
         )
     words = [f"-I{INCLUDE_DIRECTORY}"] if cflags else []
     if fortran:

@@ -135,7 +135,7 @@ def copied(libraries: Libraries, number: int) -> str:
     source, target = (Matrix(rng, layouts[i], contexts[i], shape, comm.rank) for i in (1, 2))
     A, ours = source.filled(own, TYPES[kind]), target.filled(own, TYPES[kind])
     theirs = ours.copy("F")
-    name = f"p{kind}{'trmr2d' if extra else 'gemr2d'}"
+    name = f"p{kind}gemr2d"
     name = f"C{name}" if rng.integers(2) else f"{name}_"
     if contexts[0] != OUTSIDE:
         for library, B in ((libraries.ours, ours), (libraries.real, theirs)):

@@ -31,7 +31,7 @@ struct Axis {
 /// A valid submatrix, and this process in it. Local arrays in C order hold the transposed matrix.
 struct Part {
   Axis columns, rows;
-  dr::Extents ranks{};                 ///< [columns.parts * rows.parts] beginning with the first block
+  dr::Extents ranks{};               ///< [columns.parts * rows.parts] beginning with the first block
   std::int64_t column = 0, row = 0;  ///< of this process, counted from the first block
   std::int64_t lld = 0;
   char* data = nullptr;  ///< the first block of this process; null: it is outside
