@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from redistribution import scalapack
 
 from dace_redist.mpi.collective import sleeping_barrier
 from dace_redist.native.cmake_build import ensure_library
-from dace_redist.native.toolchain import SCALAPACK
+from dace_redist.native.toolchain import SCALAPACK, mpi_compiler
 
 CASES = int(os.environ.get("DACE_REDIST_SCALAPACK_CASES", "60"))
 SEED = int(os.environ.get("DACE_REDIST_SEED", "0"))
@@ -218,3 +220,24 @@ def test_ranks_without_the_library_are_reported() -> None:
 def test_new_contexts_take_no_memory() -> None:
     used = [int(launched("contexts", str(count), ranks=2)[1].split("right ")[1].split()[0]) for count in (500, 3000)]
     assert used[1] < used[0] * 1.05 + 2048, f"{used} KiB after 500 and 3000 calls"
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("kind", ["gemr"])
+@pytest.mark.parametrize("letter", TYPES)
+def test_drivers_of_scalapack(letter: str, kind: str, tmp_path: Path) -> None:
+    """ScaLAPACK's own tests of redistribution, of a checkout of its sources."""
+    if not (checkout := os.environ.get("DACE_REDIST_SCALAPACK_SOURCES")):
+        pytest.skip("set DACE_REDIST_SCALAPACK_SOURCES to a folder of ScaLAPACK's sources")
+    if reason := scalapack.library_missing():
+        pytest.skip(reason)
+    sources = Path(checkout, "REDIST", "TESTING")
+    options = ["-std=gnu89", "-w", "-DAdd_", "-DInt=int", f"-I{sources}", "-o", tmp_path / "driver"]
+    mpicc = mpi_compiler().replace("mpicxx", "mpicc")
+    subprocess.run([mpicc, *options, sources / f"p{letter}{kind}drv.c", "-lscalapack-openmpi"], check=True)
+    shutil.copy(sources / f"{kind.upper()}2D.dat", tmp_path)
+    preload = f"LD_PRELOAD={ensure_library(SCALAPACK)}"
+    variables = {"DACE_REDIST_SCALAPACK_REPORT": "1", "DACE_REDIST_SCALAPACK_MIN_BYTES": "0"}
+    code, output = launch(4, ["env", preload, "./driver"], 120, environment=variables, cwd=tmp_path)
+    assert code == 0 and output.count("TEST PASSED OK") == 90, output[-2000:]
+    assert all(carried_out == calls == "180" for carried_out, calls in REPORT.findall(output)), output[-1000:]
