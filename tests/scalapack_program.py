@@ -10,6 +10,8 @@ from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
 library = ctypes.CDLL(ctypes.util.find_library("scalapack-openmpi"))  # for this module only, as Python loads modules
+linked = ctypes.CDLL(None)  # where a compiled program finds its functions
+pdtran = linked.pdtran_ if hasattr(linked, "pdtran_") else library.pdtran_
 how = sys.argv[1:]
 
 
@@ -46,9 +48,8 @@ def moved(n: int, lld: int = 0) -> None:
     B[:] = -1
     library.pdgemr2d_(*map(pointer, (n, n, A, 1, 1, a, B, 1, 1, b, everyone)))
     assert np.array_equal(B, n * rows[:, None] + columns), "wrong redistribution"
-    library.pdtran_(*map(pointer, (n, n, 2.0, B, 1, 1, b, 1.0, B.copy("F"), 1, 1, b)))
     C = np.zeros_like(B)
-    library.pdtran_(*map(pointer, (n, n, 2.0, B, 1, 1, b, 0.0, C, 1, 1, b)))
+    pdtran(*map(pointer, (n, n, 2.0, B, 1, 1, b, 0.0, C, 1, 1, b)))
     assert np.array_equal(C, 2.0 * (n * columns + rows[:, None])), "wrong transposition"
     library.Cblacs_gridexit(tall)
     library.Cblacs_gridexit(everyone)
@@ -58,10 +59,10 @@ def moved(n: int, lld: int = 0) -> None:
 if "lld" in how:
     moved(800, lld=1)
 if "freed" in how:
-    freed = context(1, comm.size)
+    everyone, freed = context(1, comm.size), context(1, comm.size)
     *_, A, a = matrix((1, comm.size), freed, 800, 64)
     library.Cblacs_gridexit(freed)
-    library.pdgemr2d_(*map(pointer, (800, 800, A, 1, 1, a, A.copy("F"), 1, 1, a, context(1, comm.size))))
+    library.pdgemr2d_(*map(pointer, (800, 800, A, 1, 1, a, A.copy("F"), 1, 1, a, everyone)))
 for size in (10, 300, 800, 800):
     moved(size)
 if "threads" in how:
