@@ -69,19 +69,23 @@ def build_for_this_machine(folder):
 
 
 def build_libraries(folder, mpi, levels):
-    """Build the library for an MPI: for the lowest level to link with, for the others where the linker finds them."""
-    name = "libdace_redist.so"
+    """Build the libraries for an MPI: for the lowest level to link with, for the others where the linker finds them."""
+    name, scalapack = "libdace_redist.so", VARIANTS["SCALAPACK_FILE"]
     settings = [f"-DMPI_CXX_COMPILER={mpi}", f"-DDACE_REDIST_VERSION={VERSION}", "-DCMAKE_SKIP_BUILD_RPATH=ON"]
     for level in levels:
         with tempfile.TemporaryDirectory() as build:
             where = [f"-DDACE_REDIST_ARCHITECTURE={level}", "-DCMAKE_SHARED_LINKER_FLAGS=-s"]
             subprocess.check_call(["cmake", "-S", RUNTIME, "-B", build, *settings, *where])
-            subprocess.check_call(["cmake", "--build", build, "--target", "dace_redist", "--parallel", str(CORES)])
+            subprocess.check_call(
+                ["cmake", "--build", build, "--target", "dace_redist_scalapack", "--parallel", str(CORES)]
+            )
             made = Path(build, name)
             target = folder / interface(made) / levels[0]
             target = target if level == levels[0] else target / VARIANTS["HIGHER_LEVELS"] / level
             target.mkdir(parents=True, exist_ok=True)
             shutil.copy(made, target)
+            if level == levels[0]:  # the other levels use it, too
+                shutil.copy(Path(build, scalapack), target)
 
 
 def interface(library):

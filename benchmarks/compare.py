@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-from comparisons import cholesky, files, fused, halo, libraries, overlap, pencils, sparse_stacks
+from comparisons import cholesky, files, fused, halo, libraries, overlap, pencils, scalapack_routines, sparse_stacks
 from comparisons.comparison import Comparison, UnsuitableError
 from mpi4py import MPI
 from redistribution.run import environment
@@ -52,6 +52,11 @@ ENTRIES = {
         "a system that lies in rows, solved by ScaLAPACK in blocks or in rows",
         ((500,), (1000,), (2000,), (4000,)),
         cholesky.solved,
+    ),
+    "scalapack": Entry(
+        "p?gemr2d and p?tran, by the library for preloading or by ScaLAPACK",
+        ((300,), (2000,), (4000,), (8000,)),
+        scalapack_routines.against_library,
     ),
     "libraries": Entry(
         "arrays of other libraries, from axis 0 split to axis 1 split", ((4096, 4096),), libraries.resplit

@@ -21,6 +21,7 @@ from dace_redist.native.toolchain import (
     NO_COMPILER,
     REDISTRIBUTION,
     RUNTIME_DIRECTORY,
+    SCALAPACK,
     build_directory,
     build_environment,
     cuda_compiler,
@@ -109,7 +110,7 @@ def _build(name: str, path: Path) -> None:
     import tempfile
 
     names = {REDISTRIBUTION: "redistribution", CUDA: "copies on GPUs", HOST_DEVICE: "main memory in the place of a GPU"}
-    what = names.get(name, "contractions")
+    what = (names | {SCALAPACK: "ScaLAPACK's routines"}).get(name, "contractions")
     settings = _settings(name)
     why = f": {packaged()}" if name == REDISTRIBUTION else ""
     print(
@@ -135,6 +136,8 @@ def _settings(name: str) -> list[str]:
                 "on PATH, or name its folder by the variable CUDA_HOME"
             )
         settings += ["-DDACE_REDIST_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}"]
+    elif name == SCALAPACK:
+        settings.append(f"-DDACE_REDIST_LIBRARY={ensure_library()}")
     elif name not in (REDISTRIBUTION, HOST_DEVICE):
         from dace_redist.native.blas import find_blas
 

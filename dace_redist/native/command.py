@@ -15,6 +15,7 @@ from dace_redist.native.toolchain import (
     HOST_DEVICE,
     INCLUDE_DIRECTORY,
     REDISTRIBUTION,
+    SCALAPACK,
     cuda_compiler,
     library_path,
     packaged,
@@ -31,7 +32,7 @@ def build(gpu: bool | None) -> None:
     the first program that needs one builds it. On a cluster, run it once where there is a compiler. The compiler for
     GPUs, nvcc, is looked for on PATH and below CUDA_HOME.
     """
-    for name in (REDISTRIBUTION, EINSUM):
+    for name in (REDISTRIBUTION, EINSUM, SCALAPACK):
         click.echo(ensure_library(name))
     if gpu or (gpu is None and cuda_compiler() is not None):
         click.echo(ensure_library(CUDA))
@@ -53,7 +54,8 @@ def installation() -> list[str]:
 @click.option("--libs", is_flag=True, help="options of the linker")
 @click.option("--fortran", is_flag=True, help="source of the Fortran module, to compile before the program")
 @click.option("--cmakedir", is_flag=True, help="folder of the CMake package, for -Ddace_redist_DIR=")
-def config(cflags: bool, libs: bool, fortran: bool, cmakedir: bool) -> None:
+@click.option("--preload", type=click.Choice(["scalapack"]), help="library for LD_PRELOAD")
+def config(cflags: bool, libs: bool, fortran: bool, cmakedir: bool, preload: str | None) -> None:
     """
     Print flags for C, C++ and Fortran programs.
 
@@ -62,10 +64,12 @@ def config(cflags: bool, libs: bool, fortran: bool, cmakedir: bool) -> None:
     mpicxx -std=c++17 program.cpp $(dace-redist config --cflags --libs)
     mpifort $(dace-redist config --fortran) program.f90 $(dace-redist config --libs)
     cmake -Ddace_redist_DIR=$(dace-redist config --cmakedir) ...
+    mpiexec -x LD_PRELOAD=$(dace-redist config --preload scalapack) program
     """  # noqa: D301 (click reads the backspace)
-    if not (cflags or libs or fortran or cmakedir):
+    if not (cflags or libs or fortran or cmakedir or preload):
         raise click.UsageError(
-            "name --cflags, --libs, --fortran or --cmakedir; dace-redist info prints the MPI and library in use"
+            "name --cflags, --libs, --fortran, --cmakedir or --preload; "
+            "dace-redist info prints the MPI and library in use"
         )
     words = [f"-I{INCLUDE_DIRECTORY}"] if cflags else []
     if fortran:
@@ -75,4 +79,6 @@ def config(cflags: bool, libs: bool, fortran: bool, cmakedir: bool) -> None:
         words += [f"-L{folder}", f"-Wl,-rpath,{folder}", f"-l{REDISTRIBUTION}"]
     if cmakedir:
         words.append(str(cmake_package().parent))
+    if preload:
+        words.append(str(ensure_library(SCALAPACK)))
     click.echo(" ".join(words))

@@ -14,17 +14,19 @@ from dace_redist.errors import BuildError
 from dace_redist.mpi.launch import path_from_here
 from dace_redist.mpi.topology import processor_facts
 from dace_redist.native.loaded_mpi import mpi_in_use
-from dace_redist.native.variants import packaged_library
+from dace_redist.native.variants import SCALAPACK_FILE, packaged_library
 
 #: Folder of the C interface's headers, and that of the sources with their CMake project.
 RUNTIME_DIRECTORY = Path(__file__).parents[1] / "runtime"
 INCLUDE_DIRECTORY = RUNTIME_DIRECTORY / "include"
 SOURCE_DIRECTORY = RUNTIME_DIRECTORY / "src"
 
-#: The libraries by name: redistribution; contractions and linear systems; GPUs; main memory in the place of a GPU.
+#: The libraries by name: redistribution; contractions and linear systems; GPUs; main memory in the place of a GPU;
+#: ScaLAPACK's routines, for preloading.
 REDISTRIBUTION, EINSUM = "dace_redist", "dace_redist_einsum"
 CUDA, HOST_DEVICE = "dace_redist_cuda", "dace_redist_host_device"
-LIBRARIES = (REDISTRIBUTION, EINSUM, CUDA, HOST_DEVICE)
+SCALAPACK = "dace_redist_scalapack"
+LIBRARIES = (REDISTRIBUTION, EINSUM, CUDA, HOST_DEVICE, SCALAPACK)
 
 _CUDA_SETTINGS = ("CUDAARCHS", "CUDAFLAGS", "CUDAHOSTCXX", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS")
 
@@ -194,6 +196,8 @@ def library_path(name: str = REDISTRIBUTION) -> Path:
     """Return where one of :data:`LIBRARIES` is, or will be, on disk."""
     if name == REDISTRIBUTION and isinstance(found := packaged(), Path):
         return found
+    if name == SCALAPACK:
+        return library_path().parent / SCALAPACK_FILE
     if name in (REDISTRIBUTION, CUDA, HOST_DEVICE):
         return build_directory() / f"lib{name}.so"
     from dace_redist.native.blas import find_blas  # contractions only

@@ -17,6 +17,9 @@ FOLDER = Path(__file__).parents[1] / "libraries"
 HIGHER_LEVELS = "glibc-hwcaps"
 OPENMP = "libgomp.so.1"
 
+#: Library for preloading, beside ``libdace_redist.so``, with the version of its binary interface.
+SCALAPACK_FILE = "libdace_redist_scalapack.so.0"
+
 #: Levels of x86-64 as compilers and the dynamic linker name them, lowest first, with the flags in ``/proc/cpuinfo``
 #: that each adds.
 LEVELS = {

@@ -174,7 +174,10 @@ def test_lines_fit_and_end_with_a_verdict(run):
     assert " is predicted to be the fastest, in " in out.splitlines()[-1]
     assert run(*SEED)[1].splitlines()[-1].startswith("91.7 % of the data moves; the default strategy, Hierarchical, ")
     code, out, err = run("config")
-    assert (code, out) == (2, "") and "name --cflags, --libs, --fortran or --cmakedir; dace-redist info prints" in err
+    assert (code, out) == (
+        2,
+        "",
+    ) and "name --cflags, --libs, --fortran, --cmakedir or --preload; dace-redist info prints" in err
 
 
 def test_neither_dace_nor_mpi_nor_matplotlib_is_loaded():

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "dace_redist/runtime"
 SOURCES = RUNTIME / "src"
 #: The rooms from the ground up. A room includes itself and the rooms before it; ``trace`` is for all rooms.
-ORDER = ("core", "layout", "copy", "shm", "transport", "plan", "device", "contraction", "api")
+ORDER = ("core", "layout", "copy", "shm", "transport", "plan", "device", "contraction", "api", "scalapack")
 FOR_ALL = "trace"
 MAX_LINES = 400
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "scalapack/call.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+
+#include "scalapack/problem.hpp"
+
+namespace dace_redist::scalapack {
+namespace {
+
+/// Submatrices of fewer bytes are left to ScaLAPACK: it is as fast, without a plan.
+constexpr std::int64_t default_min_bytes = 64 << 10;
+/// The same where processes outside of a grid have to be told about it, in each call.
+constexpr std::int64_t min_exchanged_bytes = 1 << 20;
+
+/// Calls that ScaLAPACK carries out before a plan is made, which takes as long as some of them.
+int calls_before_plan(std::int64_t nbytes) { return nbytes >= 4 << 20 ? 0 : nbytes >= 1 << 20 ? 1 : 7; }
+
+std::int64_t min_bytes() {
+  static const std::int64_t bytes = [] {
+    const char* const value = std::getenv("DACE_REDIST_SCALAPACK_MIN_BYTES");
+    return value && *value ? std::strtoll(value, nullptr, 10) : default_min_bytes;
+  }();
+  return bytes;
+}
+
+/// Calls of this process; printed at its end if DACE_REDIST_SCALAPACK_REPORT is set.
+class Report {
+ public:
+  void add(bool is_carried_out) {
+    ++calls_;
+    carried_out_ += is_carried_out;
+  }
+  std::int64_t calls() const { return calls_; }
+  std::int64_t carried_out() const { return carried_out_; }
+  ~Report() {
+    if (std::getenv("DACE_REDIST_SCALAPACK_REPORT") && calls_ > 0)
+      std::fprintf(stderr, "dace-redist: process %d carried out %lld of %lld calls of ScaLAPACK's routines\n", getpid(),
+                   static_cast<long long>(carried_out_), static_cast<long long>(calls_));
+  }
+
+ private:
+  std::atomic<std::int64_t> calls_{0}, carried_out_{0};
+};
+Report report;
+
+[[noreturn]] void stop(const Call& call, const char* message) {
+  std::fprintf(stderr, "dace-redist: %s: %s\n", call.routine.name, message);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  std::abort();
+}
+
+/// Cases of p?tran that stay with ScaLAPACK: other descriptors, replicas, several contexts, a source that is not read.
+bool is_ordinary(const Call& call) {
+  constexpr int dense = 1;
+  const int *source = call.source.descriptor, *target = call.target.descriptor;
+  return source[0] == dense && target[0] == dense && source[1] == target[1] && call.alpha != 0.0;
+}
+
+bool try_call(const Call& call) {
+  if (call.m <= 0 || call.n <= 0) return false;
+  const std::int64_t nbytes = std::int64_t{call.m} * call.n * call.routine.element_bytes;
+  if (nbytes < min_bytes() || (call.routine.transposes && !is_ordinary(call))) return false;
+  Processes* const processes = processes_of(call.context, call.routine.name);
+  if (!processes) return false;
+  const std::lock_guard<std::mutex> locked(processes->guard);
+  Side source(call.source, *processes), target(call.target, *processes);
+  if (!source.has_all_processes() || !target.has_all_processes()) {
+    if (nbytes < min_exchanged_bytes && min_bytes() > 0) return false;
+    Side::exchange(source, target, processes->comm);
+  }
+  const bool transposes = call.routine.transposes;
+  const int rows = transposes ? call.n : call.m, columns = transposes ? call.m : call.n;
+  if (!transposes && !(source.check(rows, columns) && target.check(rows, columns))) return false;
+  if (!source.is_valid(rows, columns) || !target.is_valid(call.m, call.n)) return false;
+  const std::int64_t element_bytes = call.routine.element_bytes;
+  const Problem problem(call, source.part(rows, columns, element_bytes), target.part(call.m, call.n, element_bytes));
+  Entry& entry = processes->plans.entry(problem.key());
+  if (entry.uses++ < calls_before_plan(nbytes) && min_bytes() > 0) return false;
+  try {
+    if (!problem.prepare(entry, processes->comm)) return false;
+    dr::check(dr_plan_execute(entry.plan.get(), problem.source.data, problem.target.data));
+    return true;
+  } catch (const std::exception& error) {
+    stop(call, error.what());
+  }
+}
+
+}  // namespace
+
+bool carried_out(const Call& call) {
+  const bool done = try_call(call);
+  report.add(done);
+  return done;
+}
+
+}  // namespace dace_redist::scalapack
+
+/// Numbers of calls in this process: all, and those that the library has carried out.
+extern "C" DR_API void dr_scalapack_calls(std::int64_t* all, std::int64_t* carried_out) {
+  *all = dace_redist::scalapack::report.calls();
+  *carried_out = dace_redist::scalapack::report.carried_out();
+}

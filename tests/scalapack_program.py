@@ -1,0 +1,79 @@
+"""Program that redistributes and transposes by ScaLAPACK, and checks each element by a formula."""
+
+import ctypes
+import ctypes.util
+import sys
+import threading
+
+import numpy as np
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+library = ctypes.CDLL(ctypes.util.find_library("scalapack-openmpi"))  # for this module only, as Python loads modules
+linked = ctypes.CDLL(None)  # where a compiled program finds its functions
+pdtran = linked.pdtran_ if hasattr(linked, "pdtran_") else library.pdtran_
+how = sys.argv[1:]
+
+
+def pointer(value: object) -> ctypes.c_void_p:
+    array = value if isinstance(value, np.ndarray) else np.array(value, "i4" if isinstance(value, int) else "f8")
+    pointer.kept.append(array)
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+pointer.kept = []
+
+
+def context(rows: int, columns: int) -> int:
+    made = ctypes.c_int()
+    library.Cblacs_get(0, 0, ctypes.byref(made))
+    library.Cblacs_gridinit(ctypes.byref(made), b"R", rows, columns)
+    return made.value
+
+
+def matrix(grid: tuple[int, int], ctxt: int, n: int, block: int, lld: int = 0) -> tuple[np.ndarray, ...]:
+    """Rows, columns and values of the local part of A[i, j] = n i + j, and the descriptor."""
+    rows, columns = (
+        np.array([i for i in range(n) if i // block % parts == place], int)
+        for parts, place in zip(grid, divmod(comm.rank, grid[1]), strict=True)
+    )
+    values = np.asfortranarray(n * rows[:, None] + columns, "f8")
+    return rows, columns, values, np.array([1, ctxt, n, n, block, block, 0, 0, lld or len(rows)], "i4")
+
+
+def moved(n: int, lld: int = 0) -> None:
+    everyone, tall = context(1, comm.size), context(comm.size, 1)
+    *_, A, a = matrix((comm.size, 1), tall, n, 13, lld)
+    rows, columns, B, b = matrix((1, comm.size), everyone, n, 64)
+    B[:] = -1
+    library.pdgemr2d_(*map(pointer, (n, n, A, 1, 1, a, B, 1, 1, b, everyone)))
+    assert np.array_equal(B, n * rows[:, None] + columns), "wrong redistribution"
+    C = np.zeros_like(B)
+    pdtran(*map(pointer, (n, n, 2.0, B, 1, 1, b, 0.0, C, 1, 1, b)))
+    assert np.array_equal(C, 2.0 * (n * columns + rows[:, None])), "wrong transposition"
+    library.Cblacs_gridexit(tall)
+    library.Cblacs_gridexit(everyone)
+    pointer.kept.clear()
+
+
+if "lld" in how:
+    moved(800, lld=1)
+if "freed" in how:
+    everyone, freed = context(1, comm.size), context(1, comm.size)
+    *_, A, a = matrix((1, comm.size), freed, 800, 64)
+    library.Cblacs_gridexit(freed)
+    library.pdgemr2d_(*map(pointer, (800, 800, A, 1, 1, a, A.copy("F"), 1, 1, a, everyone)))
+for size in (10, 300, 800, 800):
+    moved(size)
+if "threads" in how:
+    for _ in range(4):
+        thread = threading.Thread(target=moved, args=(800,))
+        thread.start()
+        thread.join()
+if "contexts" in how:
+    for _ in range(int(how[-1])):
+        moved(100)
+comm.Barrier()
+if comm.rank == 0:
+    used = open("/proc/self/status").read().split("VmHWM:")[1].split()[0]
+    print("right", used)
