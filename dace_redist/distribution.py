@@ -43,8 +43,8 @@ class Distribution(GridDistribution):
         A sequence: the length of each part, at least 0, as dask's chunks.
     :param ranks: Communicator rank of each grid position in row-major order, each once (default 0, 1, 2, ...).
     :param pins: Per grid axis the only coordinate that takes part, or None for all: a sub-grid of a larger grid.
-    :param halo: Width of the margins of local arrays, for each axis or for all: elements added on both sides. Margins of
-        a source are ignored; those of a target become copies of the elements next to the block. No part may be
+    :param halo: Width of the margins of local arrays, for each axis or for all: elements added on both sides. Margins
+        of a source are ignored; those of a target become copies of the elements next to the block. No part may be
         narrower.
     :param periodic: True for axes whose margins wrap around at the ends of the tensor, for each axis or for all; else
         the margins there are left as they are.

@@ -75,8 +75,8 @@ def plan(
         the target reduce a share each and exchange the results. Default: replicas are equal.
     :param reshape: Global shape of the target, to which the source is reshaped in C order, as by ``numpy.reshape``,
         after ``axes`` has permuted it; one extent may be -1. Not together with ``region``. Default: no reshape.
-    :param memory_bytes: Maximum bytes of buffers per rank. A lower limit means more, smaller chunks. For strategies with chunks or slots; ``"Auto"`` is then the default strategy. Default: set by
-        the options.
+    :param memory_bytes: Maximum bytes of buffers per rank. A lower limit means more, smaller chunks. For strategies
+        with chunks or slots; ``"Auto"`` is then the default strategy. Default: set by the options.
     :param device: Device of the arrays: ``"cpu"`` (main memory), ``"gpu"`` (memory of the current GPU of this
         process), or a pair for source and target; equal for all of several tensors.
     :param options: Options of the strategy, such as ``chunk_bytes=1 << 20``; with ``"Auto"`` only common options.

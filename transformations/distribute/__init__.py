@@ -65,9 +65,9 @@ def distribute(
     :param placements: Distributions of inputs or outputs, by name; default: chosen by the planner.
     :param overrides: Process grids, by the name of the tensor that is computed: ``{"T": {"i": 2, "k": 4}}``. Here and
         in ``placements``, the return value is called ``__return`` or as the variable that is returned.
-    :param device: ``"cpu"``, or ``"gpu"``: each rank computes on its GPU. Not supported there: reductions other than sums, linear systems, products of
-        integers, conditions on scalars. A rank uses its first visible GPU; on nodes with several GPUs the launcher
-        assigns one to each rank (``CUDA_VISIBLE_DEVICES``).
+    :param device: ``"cpu"``, or ``"gpu"``: each rank computes on its GPU. Not supported there: reductions other than
+        sums, linear systems, products of integers, conditions on scalars. A rank uses its first visible GPU; on nodes
+        with several GPUs the launcher assigns one to each rank (``CUDA_VISIBLE_DEVICES``).
     :param arguments: Device of the parts of inputs and outputs: ``"cpu"``, NumPy arrays, which a program on the GPU
         copies in each run; or, with ``device="gpu"``, ``"gpu"``. Scalars are always in main memory.
     :raises ValueError: If a statement cannot be distributed, a size is missing, or an argument is invalid; names the
