@@ -129,11 +129,6 @@ def copied(libraries: Libraries, number: int) -> str:
         layouts[2] = layouts[1]
     contexts = [libraries.context(layout) for layout in layouts]
     kind, shape = str(rng.choice([*TYPES])), shapes(rng)
-    extra = (
-        [str(rng.choice([*"ULul"])).encode(), str(rng.choice([*"UNun"])).encode()]
-        if number % 3 == 2 and hasattr(libraries.ours, "pdtrmr2d_")
-        else []
-    )
     source, target = (Matrix(rng, layouts[i], contexts[i], shape, comm.rank) for i in (1, 2))
     A, ours = source.filled(own, TYPES[kind]), target.filled(own, TYPES[kind])
     theirs = ours.copy("F")
@@ -142,11 +137,9 @@ def copied(libraries: Libraries, number: int) -> str:
     if contexts[0] != OUTSIDE:
         for library, B in ((libraries.ours, ours), (libraries.real, theirs)):
             sides = [A, *source.at, source.descriptor, B, *target.at, target.descriptor]
-            called(library, name, *extra, *shape, *sides, contexts[0])
+            called(library, name, *shape, *sides, contexts[0])
     libraries.free(set(contexts))
-    how = (
-        f"case {number}: {name} {extra} {shape} {source.descriptor} to {target.descriptor} at {source.at}, {target.at}"
-    )
+    how = f"case {number}: {name} {shape} {source.descriptor} to {target.descriptor} at {source.at}, {target.at}"
     return "" if ours.tobytes() == theirs.tobytes() else f"{how}, rank {comm.rank}:\n{ours}\nnot\n{theirs}"
 
 
