@@ -237,3 +237,18 @@ def test_drivers_of_scalapack(letter: str, kind: str, tests: int, tmp_path: Path
     code, output = launch(4, ["env", preload, "./driver"], 120, environment=variables, cwd=tmp_path)
     assert code == 0 and output.count("TEST PASSED OK") == tests, output[-2000:]
     assert all(calls == (str(2 * tests),) * 2 for calls in REPORT.findall(output)), output[-1000:]
+
+
+def test_scalapack4py_gets_equal_results() -> None:
+    pytest.importorskip("scalapack4py", reason="needs scalapack4py (pip install scalapack4py)")
+    program = [sys.executable, str(PROGRAM.with_name("scalapack4py_program.py")), "900"]
+    preload = f"LD_PRELOAD={ensure_library(SCALAPACK)}"
+    outputs = []
+    for command in (program, ["env", preload, "DACE_REDIST_SCALAPACK_REPORT=1", *program]):
+        code, output = launch(4, command, 120)
+        assert code == 0, output
+        outputs.append(output)
+    sums = [re.search(r"^sum (.*)$", output, re.MULTILINE) for output in outputs]
+    assert sums[0] and sums[1] and sums[0][1] == sums[1][1]
+    assert all(int(carried_out) == 10 for carried_out, _ in REPORT.findall(outputs[1])), outputs[1]
+    assert len(REPORT.findall(outputs[1])) == 4
