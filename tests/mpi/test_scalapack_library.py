@@ -79,7 +79,9 @@ def extent(n: int, block: int, part: int, first: int, parts: int) -> int:
 class Matrix:
     """A random block-cyclic matrix around a submatrix of a shape; on ranks outside of the grid without meaning."""
 
-    def __init__(self, rng: np.random.Generator, ranks: np.ndarray, context: int, shape: list[int], me: int) -> None:
+    def __init__(
+        self, rng: np.random.Generator, ranks: np.ndarray, context: int, shape: list[int], me: int, min_lld: int
+    ) -> None:
         self.offset = rng.integers(0, 12, 2).tolist()
         size = [a + b + int(rng.integers(0, 9)) for a, b in zip(self.offset, shape, strict=True)]
         block = rng.integers(1, 10, 2).tolist()
@@ -93,7 +95,7 @@ class Matrix:
         else:
             place = [int(i[0]) for i in np.nonzero(ranks == me)]
             local = [extent(*one) for one in zip(size, block, place, first, ranks.shape, strict=True)]
-            self.shape = (max(1, local[0]) + spare, local[1])
+            self.shape = (max(min_lld, local[0] + spare), local[1])
             self.descriptor = np.array([1, context, *size, *block, *first, self.shape[0]], np.int32)
 
     def filled(self, rng: np.random.Generator, dtype: str) -> np.ndarray:
@@ -129,24 +131,18 @@ def copied(libraries: Libraries, number: int) -> str:
         layouts[2] = layouts[1]
     contexts = [libraries.context(layout) for layout in layouts]
     kind, shape = str(rng.choice([*TYPES])), shapes(rng)
-    extra = (
-        [str(rng.choice([*"ULul"])).encode(), str(rng.choice([*"UNun"])).encode()]
-        if number % 3 == 2 and hasattr(libraries.ours, "pdtrmr2d_")
-        else []
-    )
-    source, target = (Matrix(rng, layouts[i], contexts[i], shape, comm.rank) for i in (1, 2))
+    triangle = [str(rng.choice([*letters])).encode() for letters in ("ULul", "UNun")] if rng.integers(3) == 0 else []
+    source, target = (Matrix(rng, layouts[i], contexts[i], shape, comm.rank, min_lld=0) for i in (1, 2))
     A, ours = source.filled(own, TYPES[kind]), target.filled(own, TYPES[kind])
     theirs = ours.copy("F")
-    name = f"p{kind}gemr2d"
+    name = f"p{kind}{'trmr2d' if triangle else 'gemr2d'}"
     name = f"C{name}" if rng.integers(2) else f"{name}_"
     if contexts[0] != OUTSIDE:
         for library, B in ((libraries.ours, ours), (libraries.real, theirs)):
             sides = [A, *source.at, source.descriptor, B, *target.at, target.descriptor]
-            called(library, name, *extra, *shape, *sides, contexts[0])
+            called(library, name, *triangle, *shape, *sides, contexts[0])
     libraries.free(set(contexts))
-    how = (
-        f"case {number}: {name} {extra} {shape} {source.descriptor} to {target.descriptor} at {source.at}, {target.at}"
-    )
+    how = f"case {number}: {name} {shape} {source.descriptor} to {target.descriptor} at {source.at}, {target.at}"
     return "" if ours.tobytes() == theirs.tobytes() else f"{how}, rank {comm.rank}:\n{ours}\nnot\n{theirs}"
 
 
@@ -159,7 +155,7 @@ def transposed(libraries: Libraries, number: int) -> str:
     if context == OUTSIDE:
         return ""
     dtype = TRANSPOSES[name]
-    source, target = (Matrix(rng, layout, context, part, comm.rank) for part in (shape[::-1], shape))
+    source, target = (Matrix(rng, layout, context, part, comm.rank, min_lld=1) for part in (shape[::-1], shape))
     alpha, beta = (np.array(rng.choice([0, 1, 1, -2.5, 0.1]), dtype) for _ in range(2))
     if dtype[0] == "c" and rng.integers(2):
         alpha *= 1 - 2j
@@ -223,9 +219,9 @@ def test_new_contexts_take_no_memory() -> None:
 
 
 @pytest.mark.compile
-@pytest.mark.parametrize("kind", ["gemr"])
+@pytest.mark.parametrize(("kind", "tests"), [("gemr", 90), ("trmr", 10)])
 @pytest.mark.parametrize("letter", TYPES)
-def test_drivers_of_scalapack(letter: str, kind: str, tmp_path: Path) -> None:
+def test_drivers_of_scalapack(letter: str, kind: str, tests: int, tmp_path: Path) -> None:
     """ScaLAPACK's own tests of redistribution, of a checkout of its sources."""
     if not (checkout := os.environ.get("DACE_REDIST_SCALAPACK_SOURCES")):
         pytest.skip("set DACE_REDIST_SCALAPACK_SOURCES to a folder of ScaLAPACK's sources")
@@ -239,5 +235,20 @@ def test_drivers_of_scalapack(letter: str, kind: str, tmp_path: Path) -> None:
     preload = f"LD_PRELOAD={ensure_library(SCALAPACK)}"
     variables = {"DACE_REDIST_SCALAPACK_REPORT": "1", "DACE_REDIST_SCALAPACK_MIN_BYTES": "0"}
     code, output = launch(4, ["env", preload, "./driver"], 120, environment=variables, cwd=tmp_path)
-    assert code == 0 and output.count("TEST PASSED OK") == 90, output[-2000:]
-    assert all(carried_out == calls == "180" for carried_out, calls in REPORT.findall(output)), output[-1000:]
+    assert code == 0 and output.count("TEST PASSED OK") == tests, output[-2000:]
+    assert all(calls == (str(2 * tests),) * 2 for calls in REPORT.findall(output)), output[-1000:]
+
+
+def test_scalapack4py_gets_equal_results() -> None:
+    pytest.importorskip("scalapack4py", reason="needs scalapack4py (pip install scalapack4py)")
+    program = [sys.executable, str(PROGRAM.with_name("scalapack4py_program.py")), "900"]
+    preload = f"LD_PRELOAD={ensure_library(SCALAPACK)}"
+    outputs = []
+    for command in (program, ["env", preload, "DACE_REDIST_SCALAPACK_REPORT=1", *program]):
+        code, output = launch(4, command, 120)
+        assert code == 0, output
+        outputs.append(output)
+    sums = [re.search(r"^sum (.*)$", output, re.MULTILINE) for output in outputs]
+    assert sums[0] and sums[1] and sums[0][1] == sums[1][1]
+    assert all(int(carried_out) == 10 for carried_out, _ in REPORT.findall(outputs[1])), outputs[1]
+    assert len(REPORT.findall(outputs[1])) == 4

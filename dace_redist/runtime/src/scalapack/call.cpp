@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "scalapack/problem.hpp"
 
@@ -61,6 +62,14 @@ bool is_ordinary(const Call& call) {
   return source[0] == dense && target[0] == dense && source[1] == target[1] && call.alpha != 0.0;
 }
 
+/// Whether the blocks of both sides cut a triangle into very many pieces, each of which would be a block of a message.
+bool has_many_pieces(const Problem& problem) {
+  const auto pieces = [](const Axis& axis, std::int64_t extent) { return extent / axis.block + 1; };
+  const std::int64_t columns = pieces(problem.source.columns, problem.n) + pieces(problem.target.columns, problem.n);
+  const std::int64_t rows = pieces(problem.source.rows, problem.m) + pieces(problem.target.rows, problem.m);
+  return columns * rows > 1 << 20;
+}
+
 bool try_call(const Call& call) {
   if (call.m <= 0 || call.n <= 0) return false;
   const std::int64_t nbytes = std::int64_t{call.m} * call.n * call.routine.element_bytes;
@@ -69,7 +78,7 @@ bool try_call(const Call& call) {
   if (!processes) return false;
   const std::lock_guard<std::mutex> locked(processes->guard);
   Side source(call.source, *processes), target(call.target, *processes);
-  if (!source.has_all_processes() || !target.has_all_processes()) {
+  if (call.uplo || !source.has_all_processes() || !target.has_all_processes()) {
     if (nbytes < min_exchanged_bytes && min_bytes() > 0) return false;
     Side::exchange(source, target, processes->comm);
   }
@@ -77,9 +86,16 @@ bool try_call(const Call& call) {
   const int rows = transposes ? call.n : call.m, columns = transposes ? call.m : call.n;
   if (!transposes && !(source.check(rows, columns) && target.check(rows, columns))) return false;
   if (!source.is_valid(rows, columns) || !target.is_valid(call.m, call.n)) return false;
+  if (transposes && !(source.has_valid_lld() && target.has_valid_lld())) return false;  // p?tran ends the program
   const std::int64_t element_bytes = call.routine.element_bytes;
   const Problem problem(call, source.part(rows, columns, element_bytes), target.part(call.m, call.n, element_bytes));
-  Entry& entry = processes->plans.entry(problem.key());
+  Key key = problem.key();
+  if (call.uplo) {
+    if (has_many_pieces(problem)) return false;
+    for (const Side* const side : {&source, &target})
+      for (const int lld : side->leading_dimensions()) key.push_back(lld);
+  }
+  Entry& entry = processes->plans.entry(std::move(key));
   if (entry.uses++ < calls_before_plan(nbytes) && min_bytes() > 0) return false;
   try {
     if (!problem.prepare(entry, processes->comm)) return false;

@@ -25,6 +25,7 @@ struct Call {
   Submatrix source, target;
   int context;  ///< of all processes that call
   std::complex<double> alpha{1}, beta{0};
+  const char *uplo = nullptr, *diag = nullptr;  ///< of a triangle; null: the whole submatrix
 };
 
 /// Carries out a call. Collective over its context: \return the same on all processes of the context.

@@ -2,9 +2,12 @@
 #include "scalapack/problem.hpp"
 
 #include <atomic>
+#include <cctype>
 #include <cstdio>
 #include <cstring>
 #include <utility>
+
+#include "scalapack/triangle.hpp"
 
 namespace dace_redist::scalapack {
 namespace {
@@ -18,6 +21,8 @@ dr::Distribution distribution(const Part& part, std::int64_t rows, std::int64_t 
           part.ranks};
 }
 
+bool is_letter(const char* text, char letter) { return text && std::toupper(*text) == letter; }
+
 }  // namespace
 
 Problem::Problem(const Call& of, Part from, Part to)
@@ -26,6 +31,7 @@ Problem::Problem(const Call& of, Part from, Part to)
 Key Problem::key() const {
   const Routine& routine = call.routine;
   Key key{routine.element_bytes, routine.type, routine.transposes, routine.conjugates, m, n};
+  key.push_back(call.uplo ? 1 + 2 * is_letter(call.uplo, 'U') + 4 * is_letter(call.diag, 'U') : 0);
   for (const std::complex<double> number : {call.alpha, call.beta}) {
     std::int64_t bits[2];
     std::memcpy(bits, &number, sizeof bits);
@@ -69,6 +75,15 @@ dr_plan* Problem::plan(MPI_Comm comm) const {
   return dr::result_of<dr_plan*>(dr_plan_create, &described, comm);
 }
 
+dr_plan* Problem::triangle_plan(MPI_Comm comm) const {
+  const Triangle triangle{m, n, is_letter(call.uplo, 'U'), is_letter(call.diag, 'U')};
+  const TriangleBlocks sends(triangle, source, target), receives(triangle, target, source);
+  const auto count = [](const TriangleBlocks& side) { return static_cast<std::int64_t>(side.blocks().size()); };
+  const dr_problem described = problem();
+  return dr::result_of<dr_plan*>(dr_plan_create_messages, &described, count(sends), sends.blocks().data(),
+                                 count(receives), receives.blocks().data(), comm);
+}
+
 bool Problem::prepare(Entry& entry, MPI_Comm comm) const {
   const bool fits = entry.source_lld == source.lld && entry.target_lld == target.lld;
   entry.source_lld = source.lld;
@@ -79,7 +94,7 @@ bool Problem::prepare(Entry& entry, MPI_Comm comm) const {
     return true;
   }
   try {
-    entry.plan.reset(plan(comm));
+    entry.plan.reset(call.uplo ? triangle_plan(comm) : plan(comm));
     return true;
   } catch (const std::exception& error) {
     static std::atomic<bool> reported{false};

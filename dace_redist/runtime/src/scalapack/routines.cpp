@@ -47,6 +47,28 @@ DR_GEMR2D(d, 8)
 DR_GEMR2D(c, 8)
 DR_GEMR2D(z, 16)
 
+#define DR_TRMR2D(type, bytes)                                                                                         \
+  DR_API void Cp##type##trmr2d(char* uplo, char* diag, int m, int n, void* a, int ia, int ja, int* desca, void* b,     \
+                               int ib, int jb, int* descb, int context) {                                              \
+    using Real = void(char*, char*, int, int, void*, int, int, int*, void*, int, int, int*, int);                      \
+    static const Routine routine{"p" #type "trmr2d", bytes};                                                           \
+    static Real* const real = function<Real>("Cp" #type "trmr2d");                                                     \
+    Call call{routine, m, n, submatrix(a, ia, ja, desca), submatrix(b, ib, jb, descb), context};                       \
+    call.uplo = uplo;                                                                                                  \
+    call.diag = diag;                                                                                                  \
+    if (!carried_out(call)) real(uplo, diag, m, n, a, ia, ja, desca, b, ib, jb, descb, context);                       \
+  }                                                                                                                    \
+  DR_API void p##type##trmr2d_(char* uplo, char* diag, int* m, int* n, void* a, int* ia, int* ja, int* desca, void* b, \
+                               int* ib, int* jb, int* descb, int* context) {                                           \
+    Cp##type##trmr2d(uplo, diag, *m, *n, a, *ia, *ja, desca, b, *ib, *jb, descb, *context);                            \
+  }
+
+DR_TRMR2D(i, 4)
+DR_TRMR2D(s, 4)
+DR_TRMR2D(d, 8)
+DR_TRMR2D(c, 8)
+DR_TRMR2D(z, 16)
+
 #define DR_TRAN(name, Number, element, conjugates)                                                                 \
   DR_API void name##_(int* m, int* n, Number* alpha, void* a, int* ia, int* ja, int* desca, Number* beta, void* c, \
                       int* ic, int* jc, int* descc) {                                                              \

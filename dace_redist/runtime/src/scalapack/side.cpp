@@ -69,8 +69,7 @@ bool Side::is_valid(int rows, int columns) const {
          std::find(positions, positions + size, unknown) == positions + size && f[row_block] > 0 &&
          f[column_block] > 0 && f[first_row] >= 0 && f[first_row] < f[grid_rows] && f[first_column] >= 0 &&
          f[first_column] < f[grid_columns] && f[row_offset] >= 0 && f[column_offset] >= 0 && rows > 0 && columns > 0 &&
-         rows <= f[row_count] - f[row_offset] && columns <= f[column_count] - f[column_offset] &&
-         (!position_.grid || lld() >= std::max<std::int64_t>(1, min_lld()));
+         rows <= f[row_count] - f[row_offset] && columns <= f[column_count] - f[column_offset];
 }
 
 bool Side::check(int rows, int columns) const {
@@ -87,15 +86,15 @@ bool Side::check(int rows, int columns) const {
   return true;
 }
 
-/// Rows of the local array; 0 if it has no columns.
-std::int64_t Side::min_lld() const {
+bool Side::has_valid_lld() const {
   const auto extent = [&](Fact parts_fact, Fact block_fact, Fact count, Fact first, std::int64_t position) {
     const std::int64_t parts = facts_[parts_fact], block = facts_[block_fact], period = parts * block;
     const std::int64_t part = (position - facts_[first] + parts) % parts, rest = facts_[count] % period;
     return facts_[count] / period * block + std::clamp<std::int64_t>(rest - part * block, 0, block);
   };
   const bool has_columns = extent(grid_columns, column_block, column_count, first_column, position_.column) > 0;
-  return has_columns ? extent(grid_rows, row_block, row_count, first_row, position_.row) : 0;
+  const std::int64_t rows = extent(grid_rows, row_block, row_count, first_row, position_.row);
+  return lld() >= (has_columns ? std::max<std::int64_t>(1, rows) : 1);
 }
 
 Part Side::part(int rows, int columns, std::int64_t element_bytes) const {

@@ -31,10 +31,10 @@ struct Axis {
 /// A valid submatrix, and this process in it. Local arrays in C order hold the transposed matrix.
 struct Part {
   Axis columns, rows;
-  dr::Extents ranks{};               ///< [columns.parts * rows.parts] beginning with the first block
-  std::int64_t column = 0, row = 0;  ///< of this process, counted from the first block
+  dr::Extents ranks{};                 ///< [columns.parts * rows.parts] beginning with the first block
+  std::int64_t column = -1, row = -1;  ///< of this process, counted from the first block; -1: outside
   std::int64_t lld = 0;
-  char* data = nullptr;  ///< the first block of this process; null: it is outside
+  char* data = nullptr;  ///< the first block of this process
 };
 
 /// A side of a redistribution.
@@ -47,10 +47,12 @@ class Side {
   /// Learns from the other processes what those outside of a grid do not know. Collective.
   static void exchange(Side& source, Side& target, MPI_Comm comm);
 
-  /// Whether grid and submatrix of `rows` x `columns` make sense. Equal on all processes but for the leading dimension.
+  /// Whether grid and submatrix of `rows` x `columns` make sense. Equal on all processes.
   bool is_valid(int rows, int columns) const;
-  /// Has ScaLAPACK check the same, which ends the process where it finds an error. \return false if it has no such
-  /// function.
+  /// Whether this process of a valid matrix has the leading dimension that p?tran asks for.
+  bool has_valid_lld() const;
+  /// Has ScaLAPACK check the same, and the leading dimension, which ends the process where it finds an error. \return
+  /// false if it has no such function.
   bool check(int rows, int columns) const;
 
   Part part(int rows, int columns, std::int64_t element_bytes) const;
@@ -72,7 +74,6 @@ class Side {
     fact_count
   };
   std::int64_t lld() const { return descriptor_[8]; }
-  std::int64_t min_lld() const;
 
   char* data_;
   const int* descriptor_;
