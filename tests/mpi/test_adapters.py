@@ -13,7 +13,7 @@ from launching import launch
 
 from dace_redist.redistribution.cache import plan_cache
 
-fft = pytest.importorskip("mpi4py_fft", reason="pip install mpi4py-fft")
+pytest.importorskip("mpi4py_fft", reason="pip install mpi4py-fft")
 from dace_redist.adapters.mpi4py_fft import install  # noqa: E402
 
 
@@ -33,7 +33,7 @@ def moved(pencil: Any, other: Any, dtype: str, array: np.ndarray) -> tuple[np.nd
 
 
 @pytest.mark.mpi_matrix
-@pytest.mark.mpi(ranks=[1, 2, 4])
+@pytest.mark.mpi(ranks=[1, 2, 4], timeout=300)
 def test_transfers_equal_those_of_mpi4py_fft(comm):
     from mpi4py_fft.pencil import Pencil, Transfer
 
@@ -90,7 +90,7 @@ def test_program_that_is_not_changed(tmp_path: Path):
         "import sys\nimport numpy as np\nfrom mpi4py import MPI\nfrom mpi4py_fft import PFFT, newDistArray\n"
         "fft = PFFT(MPI.COMM_WORLD, (32, 32, 32), dtype='c16')\nx = newDistArray(fft, False)\nx[...] = 3\n"
         "for _ in range(4):\n    assert np.allclose(fft.backward(fft.forward(x)), x)\n"
-        "print(sys.argv[1:], type(fft.transfer[0]).__bases__)\n"
+        "if MPI.COMM_WORLD.rank == 0:\n    print(sys.argv[1:], type(fft.transfer[0]).__bases__)\n"
     )
     code, printed = launch(2, [sys.executable, "-m", "dace_redist.adapters.mpi4py_fft", str(program), "a", "b"], 100)
-    assert code == 0 and printed.count("['a', 'b'] (<class 'mpi4py_fft.pencil.Transfer'>,)") == 2, printed
+    assert code == 0 and printed.count("['a', 'b'] (<class 'mpi4py_fft.pencil.Transfer'>,)") == 1, printed
