@@ -2,6 +2,7 @@
 #include "plan/datatype_blocks.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <limits>
 #include <memory>
@@ -81,18 +82,24 @@ Blocks repeated(const Blocks& blocks, Index count, Index stride) {
 class Contents {
  public:
   explicit Contents(MPI_Datatype type) {
-    int integers = 0, addresses = 0, types = 0;
-    check(MPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner), "MPI_Type_get_envelope");
-    if (combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL || combiner == MPI_COMBINER_F90_COMPLEX ||
-        combiner == MPI_COMBINER_F90_INTEGER) {
+    std::vector<int> integers;
+    std::vector<MPI_Aint> addresses;
+    std::vector<MPI_Count> counts;  // of constructors with large counts
+    get_lengths(type);
+    if (combiner == MPI_COMBINER_F90_REAL || combiner == MPI_COMBINER_F90_COMPLEX ||
+        combiner == MPI_COMBINER_F90_INTEGER)
       combiner = MPI_COMBINER_NAMED;
-      return;
-    }
-    i.resize(static_cast<std::size_t>(integers));
-    a.resize(static_cast<std::size_t>(addresses));
-    d.resize(static_cast<std::size_t>(types));
-    check(MPI_Type_get_contents(type, integers, addresses, types, i.data(), a.data(), d.data()),
-          "MPI_Type_get_contents");
+    if (combiner == MPI_COMBINER_NAMED) return;
+    integers.resize(static_cast<std::size_t>(lengths_[0]));
+    addresses.resize(static_cast<std::size_t>(lengths_[1]));
+    counts.resize(static_cast<std::size_t>(lengths_[2]));
+    d.resize(static_cast<std::size_t>(lengths_[3]));
+    get(type, integers.data(), addresses.data(), counts.data());
+    n.assign(integers.begin(), integers.end());
+    n.insert(n.end(), addresses.begin(), addresses.end());
+    // where the counts stand among the integers of other constructors: of arrays, sizes after the first of them
+    const std::ptrdiff_t before = combiner == MPI_COMBINER_SUBARRAY ? 1 : combiner == MPI_COMBINER_DARRAY ? 3 : 0;
+    if (!counts.empty()) n.insert(n.begin() + before, counts.begin(), counts.end());
   }
   Contents(const Contents&) = delete;
   Contents& operator=(const Contents&) = delete;
@@ -102,9 +109,34 @@ class Contents {
   }
 
   int combiner = MPI_COMBINER_NAMED;
-  std::vector<int> i;
-  std::vector<MPI_Aint> a;
+  std::vector<Index> n;  // integers, then addresses, as MPI_Type_get_contents() has them
   std::vector<MPI_Datatype> d;
+
+ private:
+#if MPI_VERSION >= 4
+  void get_lengths(MPI_Datatype type) {
+    check(MPI_Type_get_envelope_c(type, &lengths_[0], &lengths_[1], &lengths_[2], &lengths_[3], &combiner),
+          "MPI_Type_get_envelope_c");
+  }
+  void get(MPI_Datatype type, int* integers, MPI_Aint* addresses, MPI_Count* counts) {
+    check(MPI_Type_get_contents_c(type, lengths_[0], lengths_[1], lengths_[2], lengths_[3], integers, addresses, counts,
+                                  d.data()),
+          "MPI_Type_get_contents_c");
+  }
+#else
+  void get_lengths(MPI_Datatype type) {
+    std::array<int, 3> found{};
+    check(MPI_Type_get_envelope(type, &found[0], &found[1], &found[2], &combiner), "MPI_Type_get_envelope");
+    lengths_ = {found[0], found[1], 0, found[2]};
+  }
+  void get(MPI_Datatype type, int* integers, MPI_Aint* addresses, MPI_Count*) {
+    check(MPI_Type_get_contents(type, static_cast<int>(lengths_[0]), static_cast<int>(lengths_[1]),
+                                static_cast<int>(lengths_[3]), integers, addresses, d.data()),
+          "MPI_Type_get_contents");
+  }
+#endif
+
+  std::array<MPI_Count, 4> lengths_{};  // of integers, addresses, counts, types
 };
 
 Blocks decode(MPI_Datatype type);
@@ -123,7 +155,7 @@ Blocks decode_indexed(const Contents& type, const Length& length, const Displace
   const Blocks element = decode(type.d[0]);
   const Index extent = bounds_of(type.d[0]).extent;
   Blocks made;
-  for (std::size_t block = 0; block < static_cast<std::size_t>(type.i[0]); ++block)
+  for (std::size_t block = 0; block < static_cast<std::size_t>(type.n[0]); ++block)
     append(made, repeated(element, length(block), extent), displacement(block, extent));
   return made;
 }
@@ -131,9 +163,9 @@ Blocks decode_indexed(const Contents& type, const Length& length, const Displace
 Blocks decode_struct(const Contents& type) {
   Blocks made;
   for (std::size_t member = 0; member < type.d.size(); ++member)
-    if (type.i[member + 1] > 0)
-      append(made, repeated(decode(type.d[member]), type.i[member + 1], bounds_of(type.d[member]).extent),
-             type.a[member]);
+    if (type.n[member + 1] > 0)
+      append(made, repeated(decode(type.d[member]), type.n[member + 1], bounds_of(type.d[member]).extent),
+             type.n[1 + type.d.size() + member]);
   return made;
 }
 
@@ -161,30 +193,30 @@ Blocks decode_array(MPI_Datatype element, int order, const std::vector<Index>& s
 }
 
 std::vector<Index> numbers(const Contents& type, std::size_t first, std::size_t count) {
-  const auto begin = type.i.begin() + static_cast<std::ptrdiff_t>(first);
+  const auto begin = type.n.begin() + static_cast<std::ptrdiff_t>(first);
   return {begin, begin + static_cast<std::ptrdiff_t>(count)};
 }
 
 Blocks decode_subarray(const Contents& type) {
-  const auto ndim = static_cast<std::size_t>(type.i[0]);
-  return decode_array(type.d[0], type.i.back(), numbers(type, 1, ndim), [&](std::size_t axis) {
-    const Index extent = type.i[1 + axis];
-    return AxisBlocks{type.i[1 + 2 * ndim + axis], type.i[1 + ndim + axis], extent};
+  const auto ndim = static_cast<std::size_t>(type.n[0]);
+  return decode_array(type.d[0], static_cast<int>(type.n.back()), numbers(type, 1, ndim), [&](std::size_t axis) {
+    const Index extent = type.n[1 + axis];
+    return AxisBlocks{type.n[1 + 2 * ndim + axis], type.n[1 + ndim + axis], extent};
   });
 }
 
 Blocks decode_darray(const Contents& type) {
-  const auto ndim = static_cast<std::size_t>(type.i[2]);
+  const auto ndim = static_cast<std::size_t>(type.n[2]);
   std::vector<Index> coordinates(ndim);
-  Index rank = type.i[1];
+  Index rank = type.n[1];
   for (std::size_t axis = ndim; axis-- > 0;) {
-    const Index parts = type.i[3 + 3 * ndim + axis];
+    const Index parts = type.n[3 + 3 * ndim + axis];
     coordinates[axis] = rank % parts;
     rank /= parts;
   }
-  return decode_array(type.d[0], type.i.back(), numbers(type, 3, ndim), [&](std::size_t axis) {
-    const Index extent = type.i[3 + axis], parts = type.i[3 + 3 * ndim + axis];
-    const int distribution = type.i[3 + ndim + axis], argument = type.i[3 + 2 * ndim + axis];
+  return decode_array(type.d[0], static_cast<int>(type.n.back()), numbers(type, 3, ndim), [&](std::size_t axis) {
+    const Index extent = type.n[3 + axis], parts = type.n[3 + 3 * ndim + axis];
+    const Index distribution = type.n[3 + ndim + axis], argument = type.n[3 + 2 * ndim + axis];
     Index length = argument;
     if (distribution == MPI_DISTRIBUTE_NONE) return AxisBlocks{0, extent, extent};
     if (argument == MPI_DISTRIBUTE_DFLT_DARG)
@@ -194,12 +226,14 @@ Blocks decode_darray(const Contents& type) {
 }
 
 Blocks decode_derived(const Contents& type) {
-  const auto at = [&](std::size_t index) -> Index { return type.i[index]; };
-  const auto count = static_cast<std::size_t>(type.i.empty() ? 0 : type.i[0]);
+  const auto at = [&](std::size_t index) -> Index { return type.n[index]; };
+  const auto count = static_cast<std::size_t>(type.n.empty() ? 0 : type.n[0]);
   const auto in_extents = [&](std::size_t first) {
     return [&at, first](std::size_t block, Index extent) { return at(first + block) * extent; };
   };
-  const auto in_bytes = [&](std::size_t block, Index) -> Index { return type.a[block]; };
+  const auto in_bytes = [&](std::size_t first) {
+    return [&at, first](std::size_t block, Index) { return at(first + block); };
+  };
   const auto one_length = [&](std::size_t) { return at(1); };
   const auto lengths = [&](std::size_t block) { return at(1 + block); };
   switch (type.combiner) {
@@ -211,17 +245,17 @@ Blocks decode_derived(const Contents& type) {
     case MPI_COMBINER_VECTOR:
     case MPI_COMBINER_HVECTOR: {
       const Index extent = bounds_of(type.d[0]).extent;
-      const Index stride = type.combiner == MPI_COMBINER_VECTOR ? at(2) * extent : type.a[0];
+      const Index stride = type.combiner == MPI_COMBINER_VECTOR ? at(2) * extent : at(2);
       return repeated(repeated(decode(type.d[0]), at(1), extent), at(0), stride);
     }
     case MPI_COMBINER_INDEXED:
       return decode_indexed(type, lengths, in_extents(1 + count));
     case MPI_COMBINER_HINDEXED:
-      return decode_indexed(type, lengths, in_bytes);
+      return decode_indexed(type, lengths, in_bytes(1 + count));
     case MPI_COMBINER_INDEXED_BLOCK:
       return decode_indexed(type, one_length, in_extents(2));
     case MPI_COMBINER_HINDEXED_BLOCK:
-      return decode_indexed(type, one_length, in_bytes);
+      return decode_indexed(type, one_length, in_bytes(2));
     case MPI_COMBINER_STRUCT:
       return decode_struct(type);
     case MPI_COMBINER_SUBARRAY:
