@@ -7,6 +7,7 @@ Transfers of mpi4py-fft by plans.
 from __future__ import annotations
 
 import functools
+import math
 import runpy
 import sys
 from collections import Counter
@@ -71,7 +72,7 @@ def _transfer_class(pencil: Any, min_bytes: int, calls: int) -> type:
             self.subshapeB, self.axisB = tuple(subshapeB), axisB
             size = comm.size
             self._counts_displs = [1] * size, [0] * size
-            self._fits = np.prod(self.shape) * self.dtype.itemsize >= min_bytes * size**2
+            self._fits = math.prod(self.shape) * self.dtype.itemsize >= min_bytes * size**2
 
         def __getattr__(self, name: str) -> Any:
             """Make the datatypes at their first use."""
