@@ -23,14 +23,6 @@ int comm_size(MPI_Comm comm) {
   return size;
 }
 
-MPI_Comm communicator_of_fortran(int handle) {
-#ifdef MPI_ABI_VERSION  // the standard ABI has neither MPI_Fint nor MPI_Comm_f2c
-  return MPI_Comm_fromint(handle);
-#else
-  return MPI_Comm_f2c(handle);
-#endif
-}
-
 int thread_level() {
   static const int level = [] {
     int provided = MPI_THREAD_SINGLE;

@@ -77,7 +77,13 @@ DR_API int comm_rank(MPI_Comm comm);
 DR_API int comm_size(MPI_Comm comm);
 
 /// Communicator of Fortran's integer handle.
-DR_API MPI_Comm communicator_of_fortran(int handle);
+inline MPI_Comm communicator_of_fortran(int handle) {
+#ifdef MPI_ABI_VERSION  // the standard ABI has neither MPI_Fint nor MPI_Comm_f2c
+  return MPI_Comm_fromint(handle);
+#else
+  return MPI_Comm_f2c(handle);
+#endif
+}
 
 /// The level of thread support of MPI.
 int thread_level();

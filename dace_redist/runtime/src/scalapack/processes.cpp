@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "core/mpi.hpp"
 #include "scalapack/functions.hpp"
 
 namespace dace_redist::scalapack {
@@ -129,7 +130,7 @@ Position position_in(int context) {
   constexpr int communicator = 10;
   int handle = 0, found = 0;
   get(&context, &communicator, &handle);
-  const MPI_Comm comm = MPI_Comm_f2c(handle);
+  const MPI_Comm comm = communicator_of_fortran(handle);
   void* attribute = nullptr;
   MPI_Comm_get_attr(comm, grid_keyval(), &attribute, &found);
   position.grid = static_cast<Grid*>(attribute);
