@@ -3,15 +3,19 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 
 namespace dace_redist {
 namespace {
 
+const char* given_threshold() { return std::getenv("DACE_REDIST_STREAM_BYTES"); }
+
 std::int64_t determine_threshold() {
-  if (const char* const text = std::getenv("DACE_REDIST_STREAM_BYTES")) {
+  if (const char* const text = given_threshold()) {
     char* end = nullptr;
     const long long value = std::strtoll(text, &end, 10);
     if (end == text || *end != '\0' || value < 0)
@@ -26,11 +30,34 @@ std::int64_t determine_threshold() {
   return cache_bytes > 0 ? 4 * std::int64_t{cache_bytes} : std::int64_t{8} << 20;
 }
 
+/// Bytes of last-level cache for each core that uses it; 0 if unknown.
+std::int64_t determine_cache_share() {
+  const std::string folder = "/sys/devices/system/cpu/cpu0/cache/index3/";  // sysconf() may name that of all sockets
+  std::int64_t kibibytes = 0;
+  std::ifstream(folder + "size") >> kibibytes;     // as "32768K"
+  std::ifstream list(folder + "shared_cpu_list");  // as "0-3,8-11"
+  std::int64_t cores = 0;
+  for (std::string range; std::getline(list, range, ',');) {
+    char* rest = nullptr;
+    const long first = std::strtol(range.c_str(), &rest, 10);
+    cores += *rest == '-' ? std::strtol(rest + 1, nullptr, 10) - first + 1 : 1;
+  }
+  return cores > 0 ? kibibytes * 1024 / cores : 0;
+}
+
 }  // namespace
 
 std::int64_t stream_threshold_bytes() {
   static const std::int64_t threshold = determine_threshold();
   return threshold;
+}
+
+std::int64_t direct_stream_bytes(std::int64_t ranks) {
+  static const std::int64_t share = given_threshold() ? 0 : determine_cache_share();
+  constexpr std::int64_t max_ranks_of_core = 2;  // with more, short runs take longer without streaming
+  const std::int64_t cores = std::max<std::int64_t>(1, sysconf(_SC_NPROCESSORS_ONLN));
+  const std::int64_t of_rank = ranks <= max_ranks_of_core * cores ? share * cores / std::max(cores, ranks) * 3 / 8 : 0;
+  return std::max(stream_threshold_bytes() / 8, of_rank);
 }
 
 }  // namespace dace_redist

@@ -16,6 +16,11 @@ namespace dace_redist {
 /// \throws std::invalid_argument if the variable is set to something else than a number of bytes.
 DR_API std::int64_t stream_threshold_bytes();
 
+/// Bytes from which streaming pays if each of `ranks` ranks of a node writes so many into arrays that their owners read
+/// next: less stays in the last-level cache, which these ranks share. At least an eighth of stream_threshold_bytes();
+/// exactly that if the environment variable is set, or ranks share cores by more than two.
+DR_API std::int64_t direct_stream_bytes(std::int64_t ranks);
+
 namespace detail {
 
 inline constexpr std::int64_t min_streamed_span = 256;   ///< contiguous target bytes from which streaming pays

@@ -23,13 +23,12 @@ struct NodeTransfer {
   std::size_t open = 0;         ///< channels that are not done
   bool tells = false;           ///< whether a channel is told
   bool sources_shared = false;  ///< whether all sources of this rank lie in its arena
+  bool large_source = false;    ///< whether this rank sends more than stays in the cache meanwhile
 
   // Whether copies of each kind write with non-temporal stores:
   bool stream_pushed = false, stream_pulled = false, stream_unpacked = false, stream_self = false;
 
   const Tensor& tensor(int number_of_tensor) const { return *(*tensors)[static_cast<std::size_t>(number_of_tensor)]; }
-  /// Whether this rank sends more than stays in the cache meanwhile.
-  bool large_source() const { return stream_pushed; }
   /// Something was stored for the partner of a channel.
   void tell(Channel& channel) { tells = channel.told = true; }
   void close(Channel& channel) {

@@ -29,9 +29,9 @@ class NodeTransport final : public Transport {
 
  private:
   void ring_told();
-  // Parts of stream_threshold_bytes() from which copies use non-temporal stores: lines that one rank writes for another
-  // are not wanted in its own cache; lines that are unpacked may well be.
-  static constexpr Index direct_stream_divisor = 8, unpack_stream_divisor = 2;
+  // Parts of stream_threshold_bytes(): of a source from which on its lines do not stay in the cache, and of what is
+  // unpacked from which on stores are non-temporal.
+  static constexpr Index large_source_divisor = 8, unpack_stream_divisor = 2;
   static constexpr int max_waits_for_receivers = 256;
 
   void add_channel(PeerMessage message, bool sends, ChannelState* state);
@@ -139,12 +139,16 @@ void NodeTransport::note_messages() {
   compare_shapes(receives_);
   if (reduces_) reduced_ = find_partial_results(sends_[0], receives_);
   const Index threshold = stream_threshold_bytes();
-  transfer_.stream_pushed = sent_bytes_ >= threshold / direct_stream_divisor;
-  transfer_.stream_pulled = received_bytes_ >= threshold / direct_stream_divisor;
+  const Index direct_threshold = direct_stream_bytes(static_cast<Index>(link_.topology.partners.size()));
+  transfer_.large_source = sent_bytes_ >= threshold / large_source_divisor;
+  transfer_.stream_pushed = sent_bytes_ >= direct_threshold;
+  transfer_.stream_pulled = received_bytes_ >= direct_threshold;
   Index unpacked_bytes = reduces_ ? 0 : received_bytes_;
   for (const PartialResults& part : reduced_) unpacked_bytes += part.target_bytes(transfer_);
-  transfer_.stream_unpacked = unpacked_bytes >= threshold / unpack_stream_divisor;
-  stream_self_private_ = received_bytes_ + sends_[0].message.nbytes >= threshold / unpack_stream_divisor;
+  const Index target_bytes = received_bytes_ + sends_[0].message.nbytes,
+              unpack_threshold = threshold / unpack_stream_divisor;
+  transfer_.stream_unpacked = unpacked_bytes >= unpack_threshold && target_bytes >= direct_threshold;
+  stream_self_private_ = target_bytes >= std::max(unpack_threshold, direct_threshold);
 }
 
 void NodeTransport::update_layouts(Channel& channel, const SharedArray* arrays, std::vector<Layouts>& known,
@@ -279,7 +283,7 @@ Protocol NodeTransport::best_protocol(Channel& channel) const {
   const bool pushes = channel.address_partner(channel.handshake->targets());
   if (pulls) {
     if (pushes) return channel.pulls_better() ? Protocol::pull : Protocol::push;
-    const bool scatters = static_cast<Index>(sends_.size()) - 1 >= several_receivers && transfer_.large_source() &&
+    const bool scatters = static_cast<Index>(sends_.size()) - 1 >= several_receivers && transfer_.large_source &&
                           channel.max_source_run <= max_scattered_run;
     return scatters ? Protocol::staged : Protocol::pull;
   }
