@@ -151,7 +151,7 @@ def _strategy(label: str, comm: Any, arrays: Arrays, choice: ConfiguredStrategy,
         source, target = arrays.on_gpu() if variant == "gpu" else (arrays.source(variant), arrays.target(variant))
     except MemoryError as error:
         raise UnsuitableError(str(error)) from None
-    problem = Problem(case.schedule, variant)
+    problem = Problem(case.schedule, "ordinary" if variant == "mapped" else variant)
     made = TimedPlan(problem, choice.strategy, dict(choice.options), (source, target), comm)
     plan = made.plan
     chosen = {"strategy": plan.strategy, "options": plan.options, "recorded": plan.recorded}
