@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from dace_redist.mpi.collective import checked_communicator, encoded_failure
 from dace_redist.native.given_messages import Block, NativeMessagePlan, Settings, TypedSide
 from dace_redist.native.interface import NativePlan, prepare
 from dace_redist.redistribution.arrays import ArrayView, Views, array_view
-from dace_redist.redistribution.request import Request, progress_number
+from dace_redist.redistribution.request import FreeablePlan, Request, progress_number
 from dace_redist.strategies import check_options, find_strategy
 from dace_redist.transform import Transform
 
@@ -38,7 +37,7 @@ class Reach(NamedTuple):
         return cls(min(first for first, _ in parts), max(end for _, end in parts)) if parts else cls(0, 0)
 
 
-class MessagePlan:
+class MessagePlan(FreeablePlan):
     """
     Reusable exchange of messages between arrays in main memory, made by :meth:`dace_redist.Plan.from_datatypes` or
     :meth:`dace_redist.Plan.from_messages`; a context manager that frees it at the end.
@@ -50,9 +49,8 @@ class MessagePlan:
     def __init__(
         self, native: NativePlan, strategy: str, options: Mapping[str, int | float], reach: tuple[Reach, Reach]
     ) -> None:
-        self._native: NativePlan | None = native
+        self._native = native
         self.strategy, self.options, self._reach = strategy, dict(options), reach
-        self._started = False
 
     def __call__(self, array: Any, out: Any) -> Any:
         """
@@ -79,41 +77,16 @@ class MessagePlan:
         self._started = True
         return request
 
-    def free(self) -> None:
-        """Free the plan's buffers; a ValueError if a transfer of it is under way. Local."""
-        self._check_not_started()
-        if self._native is not None:
-            self._native.free()
-            self._native = None
-
-    def __enter__(self) -> MessagePlan:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is None:  # else a transfer may be under way
-            self.free()
-
-    def _check_not_started(self) -> None:
-        if self._started:
-            raise ValueError("a transfer of this plan is under way: wait for it first")
-
-    def _ended(self) -> None:
-        self._started = False
-
     def _prepared(self, array: Any, out: Any) -> tuple[NativePlan, Views]:
         """Return the native plan, and the views of the arrays, checked."""
-        if self._native is None:
-            raise ValueError("this plan was freed")
-        self._check_not_started()
+        native = self._ready()
         source, target = (
             _checked_view(name, given, reach)
             for name, given, reach in zip(("array", "out"), (array, out), self._reach, strict=True)
         )
         if target is not None and not target.writeable:
             raise ValueError("out is read-only")
-        return self._native, Views([source], [target])
+        return native, Views([source], [target])
 
 
 class PlansOfMessages:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 from mpi4py import MPI
@@ -15,13 +14,13 @@ from dace_redist.redistribution.arrays import DEVICES, ArrayView, Views
 from dace_redist.redistribution.in_program import CallableInProgram
 from dace_redist.redistribution.message_plan import PlansOfMessages
 from dace_redist.redistribution.problem import Problem, check_arrays, check_covered, check_devices
-from dace_redist.redistribution.request import Request, progress_number, write_back
+from dace_redist.redistribution.request import FreeablePlan, Request, progress_number, write_back
 from dace_redist.redistribution.shared_memory import new_array
 from dace_redist.schedule import Schedule
 from dace_redist.strategies import find_strategy
 
 
-class Plan(PlansOfMessages, CallableInProgram):
+class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
     """
     Reusable redistribution of one tensor or several, made by :func:`dace_redist.plan`.
 
@@ -69,7 +68,7 @@ class Plan(PlansOfMessages, CallableInProgram):
         native = NativePlan(
             self._handle, EncodedProblem(self.strategy, self.options, encoded, places, problem.elements)
         )
-        self._native: NativePlan | None = native
+        self._native = native
         self._parts = [
             (one.dtype, one.target_dtype, one.source.local_shape(comm.rank), one.target.local_shape(comm.rank))
             for one in tensors
@@ -80,7 +79,7 @@ class Plan(PlansOfMessages, CallableInProgram):
         address = 0 if problem.on_gpu else native.address
         self._bound = _core.BoundPlan(execute, agreement, address, self._parts, in_place, problem.lists)
         self._layouts: list[Layout] = [None] * (2 * len(tensors))
-        self._stream, self._started = 0, False
+        self._stream = 0
         self._covers = all(one.transform.covers(one.target.shape) and one.transform.beta == 0 for one in tensors)
         self._zeros = False  # in new targets
         self._results_are_shared = find_strategy(self.strategy).node_aware
@@ -224,17 +223,7 @@ class Plan(PlansOfMessages, CallableInProgram):
         self._check_not_started()
         if self._native is not None:
             self._bound.release()
-            self._native.free()
-            self._native = None
-
-    def __enter__(self) -> Plan:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is None:  # else a transfer may be under way
-            self.free()
+        super().free()
 
     @property
     def schedule(self) -> Schedule | JointSchedule:
@@ -253,18 +242,9 @@ class Plan(PlansOfMessages, CallableInProgram):
         parts += [self.strategy, *(f"{name}={value}" for name, value in self.options.items())]
         return f"Plan({', '.join(parts)}{', freed' if self._native is None else ''})"
 
-    def _check_not_started(self) -> None:
-        if self._started:
-            raise ValueError("a transfer of this plan is under way: wait for it first")
-
-    def _ended(self) -> None:
-        self._started = False
-
     def _checked(self, array: Any, out: Any) -> Views:
         """Return the views of the arrays of a call; errors as of :meth:`__call__`."""
-        if self._native is None:
-            raise ValueError("this plan was freed")
-        self._check_not_started()
+        self._ready()
         problem = self._problem
         views = Views.of(array, out, len(problem.tensors), problem.lists)
         check_arrays(problem, views, self._comm.rank)

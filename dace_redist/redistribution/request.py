@@ -7,13 +7,16 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.native.interface import NativeRequest
+from dace_redist.native.interface import NativePlan, NativeRequest
 from dace_redist.redistribution.arrays import Views
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Array = npt.NDArray[Any]
 
@@ -26,6 +29,43 @@ _ABANDONED: list[Any] = []
 #: Arrays made read-only, by id, with the number of transfers under way: several may read one source.
 _LOCKED: dict[int, tuple[Array, int]] = {}
 _LOCKED_GUARD = threading.Lock()
+
+
+class FreeablePlan:
+    """Native plan that is used by one transfer at a time until it is freed, at the latest at the end of a ``with``."""
+
+    _native: NativePlan | None
+    _started = False
+
+    def free(self) -> None:
+        """Free the plan's buffers; a ValueError if a transfer of it is under way. Local."""
+        self._check_not_started()
+        if self._native is not None:
+            self._native.free()
+            self._native = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:  # else a transfer may be under way
+            self.free()
+
+    def _ready(self) -> NativePlan:
+        """Return the native plan, for a transfer that begins."""
+        if self._native is None:
+            raise ValueError("this plan was freed")
+        self._check_not_started()
+        return self._native
+
+    def _check_not_started(self) -> None:
+        if self._started:
+            raise ValueError("a transfer of this plan is under way: wait for it first")
+
+    def _ended(self) -> None:
+        self._started = False
 
 
 class Request:
