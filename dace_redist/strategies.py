@@ -7,7 +7,13 @@ import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dace_redist._core import max_eager_bytes, max_joined_bytes, option_ranges
+from dace_redist._core import (
+    max_eager_bytes,
+    max_joined_bytes,
+    max_often_joined_bytes,
+    min_often_joined,
+    option_ranges,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +93,9 @@ class Strategy:
     :param node_aware: True if it copies directly into, or out of, arrays in node-shared memory.
     :param on_gpus: True if it moves arrays on GPUs.
     :param overlaps: True if it copies while messages are in flight between nodes.
-    :param joins_messages: True if messages of several ranks are sent as one.
+    :param joined_bytes: Largest message that is sent as one with those of other ranks; 0: none is.
+    :param min_joined: Such messages of some rank in one direction from which on they are.
+    :param joins_messages: True if that does not depend on their number.
     :param gpu_only: True if it moves between arrays on GPUs only.
     """
 
@@ -99,6 +107,8 @@ class Strategy:
     node_aware: bool = False
     on_gpus: bool = False
     overlaps: bool = False
+    joined_bytes: int = 0
+    min_joined: int = 0
     joins_messages: bool = False
     gpu_only: bool = False
 
@@ -150,10 +160,13 @@ STRATEGIES: dict[str, Strategy] = {
         ),
         Strategy(
             "Hierarchical",
-            "Shared inside a node, Pipelined between nodes",
+            f"Shared inside a node, Pipelined between nodes; messages of at most {max_often_joined_bytes} bytes between "
+            f"two nodes are sent as one if some rank has {min_often_joined} of them in one direction",
             options=("slot_bytes", "chunk_bytes", "depth", "growth", "max_message_bytes", "threads"),
-            memory="as Shared and Pipelined together",
-            buffers=("rings", "chunks"),
+            memory="as Shared and Pipelined together, and twice the messages that are joined",
+            buffers=("rings", "chunks", "joined"),
+            joined_bytes=max_often_joined_bytes,
+            min_joined=min_often_joined,
             node_aware=True,
             on_gpus=True,
             overlaps=True,
@@ -167,6 +180,7 @@ STRATEGIES: dict[str, Strategy] = {
             buffers=("rings", "chunks", "joined"),
             node_aware=True,
             overlaps=True,
+            joined_bytes=max_joined_bytes,
             joins_messages=True,
         ),
         Strategy(

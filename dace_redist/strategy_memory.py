@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist._core import max_joined_bytes
 from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, default_options, find_strategy, host_strategies
 
 if TYPE_CHECKING:
@@ -62,8 +61,10 @@ def _rings(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int
 def _joined(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
     """Copies of joined messages on both nodes: each rank's share of buffers that the ranks of a node have together."""
     totals, itemsize = schedule.totals, schedule.itemsize
-    most = min(options["chunk_bytes"], max_joined_bytes)
+    most = min(options["chunk_bytes"], options["joined_bytes"])
     joined = np.zeros(schedule.ranks, np.int64)
+    if max(np.max(totals.sends, initial=0), np.max(totals.receives, initial=0)) < options["min_joined"]:
+        return joined
     for count, messages in ((totals.sent, totals.sends), (totals.received, totals.receives)):
         joined += np.minimum(count * itemsize, messages * most) + messages * _JOINED_HEAD_BYTES
     return joined + _transports(schedule) * _PAGE_BYTES
@@ -93,6 +94,7 @@ def extra_memory(schedule: Schedule, strategy: str, **options: Any) -> int | Non
     values = default_options() | check_options(chosen, options)
     if not chosen.buffers:
         return None
+    values |= {"joined_bytes": chosen.joined_bytes, "min_joined": chosen.min_joined}
     return int(np.max(sum(_FORMULAS[name](schedule, values) for name in chosen.buffers), initial=0))
 
 

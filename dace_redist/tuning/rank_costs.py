@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from dace_redist._core import max_eager_bytes, max_joined_bytes
+from dace_redist._core import max_eager_bytes
 from dace_redist.strategies import STRATEGIES
 from dace_redist.tuning.problem import MODELLED, PLACES, Problem, sides_on_gpu
 from dace_redist.tuning.profile import Copies, DeviceRates, MachineProfile, NodeRates, Rates, Surface
@@ -102,7 +102,9 @@ class RankCosts:
         if strategy == "Pack" or strategy == "Pipelined" or self._mixed:
             return self._chunk(traffic, None if strategy == "Pack" else piece)
         leaving = traffic.only(lambda m: not m.within)
-        most = min(options["chunk_bytes"], max_joined_bytes) if strategy == "Aggregated" else -1
+        most = min(options["chunk_bytes"], STRATEGIES[strategy].joined_bytes)
+        if leaving.count(lambda m: m.nbytes <= most) < STRATEGIES[strategy].min_joined:
+            most = -1
         alone, joined = leaving.only(lambda m: m.nbytes > most), leaving.only(lambda m: m.nbytes <= most)
         return self._through_node(traffic) + self._chunk(alone, piece) + self._join(joined)
 

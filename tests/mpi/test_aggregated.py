@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
+
 import numpy as np
 import pytest
+from launching import launch
 
 from dace_redist import Distribution, RedistributionError, plan, redistribute
+from dace_redist.report.trace import Trace
 
 NODE_RANKS = "DACE_REDIST_NODE_RANKS"
 SHAPE = (60, 84)
@@ -30,6 +35,32 @@ def test_exchanges_one_after_another(comm, monkeypatch, node_ranks):
                 if turn % comm.size == comm.rank:
                     np.sort(np.random.default_rng(turn).random(10_000))
                 np.testing.assert_array_equal(made(A + turn), wanted + turn)
+
+
+#: One call each, with messages of 48 and of 2,400 bytes.
+SHORT_AND_LONG = """
+import numpy as np
+from mpi4py import MPI
+from dace_redist import Distribution, plan
+
+comm = MPI.COMM_WORLD
+for columns in (20, 1000):
+    source, target = Distribution((30, columns), (10, 1)), Distribution((30, columns), (1, 10))
+    whole = np.random.default_rng(1).random((30, columns))
+    for strategy in ("Aggregated", "Hierarchical"):
+        with plan(source, target, "float64", comm=comm, strategy=strategy) as made:
+            np.testing.assert_array_equal(made(source.local(whole, comm.rank)), target.local(whole, comm.rank))
+"""
+
+
+def test_short_messages_are_sent_as_one(tmp_path):
+    """Of five nodes of two ranks: one message to each other node, else eight of each rank."""
+    command = [sys.executable, "-m", "mpi4py", "-c", SHORT_AND_LONG]
+    code, printed = launch(10, command, 200, environment={NODE_RANKS: "2", "DACE_REDIST_TRACE": str(tmp_path)})
+    assert code == 0, printed
+    sent = Counter(span.nbytes for span in Trace(tmp_path).spans if span.kind == "send")
+    padded = 2 * (2 * 48 + 16)  # the parts of each sender begin a cache line
+    assert sent == {padded: 2 * 20, 4 * 2400: 20, 2400: 80}
 
 
 @pytest.mark.mpi(ranks=[5], timeout=200)

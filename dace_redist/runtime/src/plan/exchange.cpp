@@ -155,7 +155,7 @@ Messages Exchange::plan_messages(std::vector<Layouts> sources, std::vector<Layou
   return messages;
 }
 
-void Exchange::make(bool node_memory) {
+void Exchange::make(bool node_memory, bool many_short) {
   routes_.clear();
   const Messages messages = plan_messages();
   const auto mark = [](std::vector<char>& moves, const PeerMessage& message) {
@@ -176,7 +176,9 @@ void Exchange::make(bool node_memory) {
   if (policy_.kind == ReplicaPolicy::all)  // one transport reduces partial results, in order
     node_memory = node_memory && link_.topology.one_node() && first.source.blocked() && first.target.blocked() &&
                   !(strategy_.sums && is_small_sum(first));
-  routes_ = make_routes(strategy_, link_, messages, node_memory);
+  many_short = many_short || strategy_.min_short == 0;
+  has_many_short_ = node_memory && !many_short && dace_redist::has_many_short(strategy_, link_, messages);
+  routes_ = make_routes(strategy_, link_, messages, node_memory, many_short);
 }
 
 std::string Exchange::set_arrays(const void* const* sources, void* const* targets) {

@@ -37,8 +37,11 @@ class Exchange {
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  /// Plans the messages and makes the transports. Local; may be repeated without node-shared memory.
-  void make(bool node_memory);
+  /// Plans the messages and makes the transports. Local; may be repeated with other arguments.
+  /// \param many_short  as of make_routes(); set for a strategy to which any number is many.
+  void make(bool node_memory, bool many_short);
+  /// Whether it should be made again, on all ranks, with `many_short`.
+  bool has_many_short() const { return has_many_short_; }
   const Topology& topology() const { return link_.topology; }
   const std::vector<Route>& routes() const { return routes_; }
   /// Takes over local arrays of the problem that have changed. Local.
@@ -81,6 +84,7 @@ class Exchange {
   std::vector<Index> places_;         // [ranks] node after node; empty: of one node
   std::vector<char> reads_, writes_;  // [tensors] whether elements move out of, or into, this rank's array
   bool unpacks_ = false;              // whether MPI unpacks a target
+  bool has_many_short_ = false;
   std::vector<Route> routes_;
   Exchange* next_ = nullptr;
 

@@ -46,19 +46,24 @@ PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) 
   const std::uint64_t hash = std::hash<std::string>()(facts);
   const auto rank = static_cast<std::uint64_t>(context.rank()), size = static_cast<std::uint64_t>(context.size());
   const bool short_here = node_memory && !shortage.empty();
-  std::uint64_t mine[] = {thrown ? rank : size, short_here ? rank : size, hash, ~hash,
-                          ~static_cast<std::uint64_t>(context.plans())};
-  std::uint64_t lowest[5];
-  check(MPI_Allreduce(mine, lowest, 5, MPI_UINT64_T, MPI_MIN, context.comm()), "MPI_Allreduce");
+  std::uint64_t mine[] = {thrown ? rank : size,
+                          short_here ? rank : size,
+                          hash,
+                          ~hash,
+                          ~static_cast<std::uint64_t>(context.plans()),
+                          plan && plan->has_many_short() ? 0u : 1u};
+  std::uint64_t lowest[6];
+  check(MPI_Allreduce(mine, lowest, 6, MPI_UINT64_T, MPI_MIN, context.comm()), "MPI_Allreduce");
   context.set_plans(static_cast<std::int64_t>(~lowest[4]));
   if (lowest[0] < size) throw_everywhere(context.comm(), thrown, static_cast<int>(lowest[0]));
   if (lowest[2] != ~lowest[3]) throw_difference(context.comm(), facts);
   const bool uses_node = find_strategy(plan->problem_.strategy).on_node != nullptr;
   if (uses_node && (lowest[1] == rank || (!node_memory && rank == 0)))
     warn_without_node_memory(plan->problem_.label, shortage);
-  if (lowest[1] < size)
+  const bool no_node_memory = lowest[1] < size, many_short = lowest[5] == 0;
+  if (no_node_memory || many_short)
     all_or_none(context.comm(), [&] {
-      for (const auto& exchange : plan->exchanges_) exchange->make(false);
+      for (const auto& exchange : plan->exchanges_) exchange->make(node_memory && !no_node_memory, many_short);
     });
   plan->connect();
   return plan;
@@ -77,7 +82,7 @@ void Plan::prepare(const std::function<Problem()>& describe, std::string& facts,
   check_problem(problem_, context_->size());
   make_exchanges();
   for (const auto& exchange : exchanges_) try {
-      exchange->make(node_memory);
+      exchange->make(node_memory, false);
     } catch (const NoSharedMemory& error) {
       shortage = text("rank ", rank(), ": ", error.what());
     }
@@ -94,6 +99,11 @@ void Plan::connect() {
       fail(message_of(thrown));
     }
   if (failure_) std::rethrow_exception(failure_);
+}
+
+bool Plan::has_many_short() const {
+  return std::any_of(exchanges_.begin(), exchanges_.end(),
+                     [](const auto& exchange) { return exchange->has_many_short(); });
 }
 
 bool Plan::is_on(MPI_Comm comm) const {

@@ -97,6 +97,7 @@ class Plan {
   Plan(MPI_Comm comm, std::shared_ptr<Context> context) : comm_(comm), context_(std::move(context)) {}
   void prepare(const std::function<Problem()>& describe, std::string& facts, std::string& shortage);
   void connect();
+  bool has_many_short() const;
   void make_exchanges();
   void add_reduction(std::size_t number);
   void add_exchange(std::vector<TensorProblem> tensors, std::vector<std::size_t> numbers, ReplicaPolicy policy);

@@ -18,11 +18,17 @@ std::vector<Strategy>& table() {
       {"Pipelined", nullptr, make_pipelined},
       {"RMA", nullptr, make_put},
       {"Shared", make_node, nullptr},
-      {"Hierarchical", make_node, make_pipelined},
-      {"Aggregated", make_node, make_pipelined, make_joined},
+      {"Hierarchical", make_node, make_pipelined, make_joined, false, max_often_joined_bytes, min_often_joined},
+      {"Aggregated", make_node, make_pipelined, make_joined, false, max_joined_bytes},
       {"SumReplicas", make_node, make_reduced, nullptr, true},
   };
   return rows;
+}
+
+/// The messages between nodes that are short for a strategy.
+MessageFilter short_messages(const Strategy& strategy, const Link& link) {
+  return [&topology = link.topology, most = std::min(link.options.chunk_bytes, strategy.max_short)](
+             const PeerMessage& message) { return !topology.is_partner(message.peer) && message.nbytes <= most; };
 }
 
 }  // namespace
@@ -61,7 +67,17 @@ Messages part_of(Messages messages, const MessageFilter& takes) {
   return messages;
 }
 
-std::vector<Route> make_routes(const Strategy& strategy, const Link& link, const Messages& messages, bool node_memory) {
+bool has_many_short(const Strategy& strategy, const Link& link, const Messages& messages) {
+  if (!strategy.short_between_nodes) return false;
+  const MessageFilter is_short = short_messages(strategy, link);
+  const auto count = [&](const std::vector<PeerMessage>& list) {
+    return static_cast<std::size_t>(std::count_if(list.begin(), list.end(), is_short));
+  };
+  return std::max(count(messages.sends), count(messages.receives)) >= strategy.min_short;
+}
+
+std::vector<Route> make_routes(const Strategy& strategy, const Link& link, const Messages& messages, bool node_memory,
+                               bool many_short) {
   std::vector<Route> routes;
   const auto add = [&](MakeTransport make, int tag, const MessageFilter& takes) {
     Link own = link;
@@ -80,11 +96,11 @@ std::vector<Route> make_routes(const Strategy& strategy, const Link& link, const
   const auto stays = [&topology = link.topology](const PeerMessage& message) {
     return topology.is_partner(message.peer);
   };
-  const Index max_joined = strategy.short_between_nodes ? std::min(link.options.chunk_bytes, max_joined_bytes) : -1;
-  const auto is_joined = [=](const PeerMessage& message) { return !stays(message) && message.nbytes <= max_joined; };
   if (!link.topology.one_node()) {
-    add(others, 0, [=](const PeerMessage& message) { return !stays(message) && message.nbytes > max_joined; });
-    if (strategy.short_between_nodes) add(strategy.short_between_nodes, 1, is_joined);
+    const bool apart = many_short && strategy.short_between_nodes;
+    const MessageFilter is_short = apart ? short_messages(strategy, link) : std::not_fn(everything);
+    add(others, 0, [=](const PeerMessage& message) { return !stays(message) && !is_short(message); });
+    if (apart) add(strategy.short_between_nodes, 1, is_short);
   }
   add(strategy.on_node, 3, stays);
   return routes;

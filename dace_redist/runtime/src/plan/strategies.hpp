@@ -19,9 +19,10 @@ struct Strategy {
   const char* name;
   MakeTransport on_node;        ///< messages within a node and the self copy; null: they move as all others
   MakeTransport between_nodes;  ///< all other messages; null: there may be none
-  /// Messages of up to max_joined_bytes between nodes; null: as all others.
-  MakeTransport short_between_nodes = nullptr;
-  bool sums = false;  ///< partial results are reduced; by MPI between nodes, and where they are small
+  MakeTransport short_between_nodes = nullptr;  ///< short messages between nodes; null: as all others
+  bool sums = false;          ///< partial results are reduced; by MPI between nodes, and where they are small
+  Index max_short = 0;        ///< bytes of a short message
+  std::size_t min_short = 0;  ///< short messages of some rank, in one direction, from which on they move apart
 };
 
 /// Adds a row, or replaces the row of the same name.
@@ -46,9 +47,14 @@ struct Route {
   MessageFilter takes;
 };
 
+/// Whether this rank has enough short messages between nodes for Strategy::min_short.
+bool has_many_short(const Strategy& strategy, const Link& link, const Messages& messages);
+
 /// The transports of a strategy for messages of tensors in main memory, in the order in which they begin.
 /// \param node_memory  whether messages may move through node-shared memory.
+/// \param many_short   whether some rank has many short messages between nodes.
 /// \throws NoSharedMemory if node-shared memory is too short on this rank.
-std::vector<Route> make_routes(const Strategy& strategy, const Link& link, const Messages& messages, bool node_memory);
+std::vector<Route> make_routes(const Strategy& strategy, const Link& link, const Messages& messages, bool node_memory,
+                               bool many_short);
 
 }  // namespace dace_redist
