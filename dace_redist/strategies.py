@@ -160,8 +160,9 @@ STRATEGIES: dict[str, Strategy] = {
         ),
         Strategy(
             "Hierarchical",
-            f"Shared inside a node, Pipelined between nodes; messages of at most {max_often_joined_bytes} bytes between "
-            f"two nodes are sent as one if some rank has {min_often_joined} of them in one direction",
+            "Shared inside a node, Pipelined between nodes; messages of at most "
+            f"{max_often_joined_bytes} bytes between two nodes are sent as one if some rank has {min_often_joined} of "
+            "them in one direction",
             options=("slot_bytes", "chunk_bytes", "depth", "growth", "max_message_bytes", "threads"),
             memory="as Shared and Pipelined together, and twice the messages that are joined",
             buffers=("rings", "chunks", "joined"),
