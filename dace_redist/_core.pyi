@@ -13,6 +13,8 @@ _Arrays = tuple[npt.NDArray[np.int64], ...]
 max_eager_bytes: int
 #: Longest message that ``Aggregated`` joins with others.
 max_joined_bytes: int
+max_often_joined_bytes: int
+min_often_joined: int
 #: Lengths of runs, and a number of receivers, by which the protocol of a message within a node is chosen; see
 #: protocol_limits.hpp.
 min_remote_run: int
