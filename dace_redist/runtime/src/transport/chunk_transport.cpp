@@ -303,7 +303,8 @@ std::unique_ptr<Transport> make_datatype(const Link& link, Messages messages) {
 }
 
 std::unique_ptr<Transport> make_pipelined(const Link& link, Messages messages) {
-  constexpr Index max_ahead = 4;  // measured: with 2 links are idle now and then, with 16 packets are dropped
+  // measured: with 4 to 32 links are idle where ranks send unequal amounts, with 1000 packets are dropped now and then
+  constexpr Index max_ahead = 64;
   const Options& options = link.options;
   const Cutting chunks{link.threads(), false, options.chunk_bytes, options.depth, options.growth, max_ahead};
   return std::make_unique<ChunkTransport>(link, chunks, std::move(messages));
