@@ -20,7 +20,7 @@ def balanced_by(
     weights: npt.ArrayLike, grid: Sequence[int], *, shape: Sequence[int] | None = None
 ) -> Distribution | BoxDistribution:
     """
-    Return a distribution in which all ranks have about equal weight, for load balancing and particles. Local.
+    Return a distribution in which all ranks have about equal weight. Local.
 
     If ``grid`` splits one axis, no other contiguous parts have a smaller largest weight, up to rounding if weights are
     not integers: exact bisection (Pinar and Aykanat 2004). If it splits several, each rank gets a box by recursive
@@ -31,7 +31,7 @@ def balanced_by(
     :param grid: Number of parts along each axis; ranks are row-major. Axes beyond it are not split.
     :param shape: Global shape, which begins with that of ``weights``; default: that shape.
     :return: A distribution in parts of given lengths if one axis is split, else one box per rank.
-    :raises ValueError: If a weight is negative or not finite, or the shapes do not fit.
+    :raises ValueError: If an argument is invalid.
     :raises TypeError: If a weight is not a real number, or a size not an integer.
     """
     weights, grid = _checked_weights(weights), integers("grid", grid)

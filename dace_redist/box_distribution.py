@@ -25,13 +25,12 @@ class BoxDistribution(PlannedDistribution):
     of a source any of them is read, of a target all are written. Elements in no box are left out; a source must hold
     all elements that the target needs.
 
-    :param shape: Global shape, in elements, each at least 0.
-    :param boxes: Offset and extent of each box: an array of shape ``(n, 2, len(shape))``, or a list of pairs. Extents
-        may be 0.
+    :param shape: Global shape.
+    :param boxes: Offset and extent of each box: an array of shape ``(n, 2, len(shape))``, or a list of pairs.
     :param owners: Rank of each box.
-    :param halo: Width of the margins of each box, see :class:`Distribution`.
-    :param periodic: True for axes whose margins wrap around, see :class:`Distribution`.
-    :raises ValueError: If a box lies outside the tensor, an extent or owner is negative, or counts differ.
+    :param halo: See :class:`Distribution`.
+    :param periodic: See :class:`Distribution`.
+    :raises ValueError: If an argument is invalid, as a box that lies outside the tensor.
     :raises TypeError: If something is no integer.
     """
 

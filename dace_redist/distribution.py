@@ -32,23 +32,21 @@ class Distribution(GridDistribution):
     axis ``dims[i]`` with its ``p`` coordinates. Grid axes that no tensor axis names hold replicas. Of an axis of extent
     0 every rank owns 0 elements; a tensor of shape () has one element.
 
-    :param shape: Global shape, in elements, each at least 0. DaCe symbols are allowed here, in ``grid`` and ``block``.
+    :param shape: Global shape. DaCe symbols are allowed here, in ``grid`` and ``block``.
     :param grid: Shape of the process grid; its ranks are row-major. ``()``: one rank holds the whole tensor.
-    :param dims: Grid axis that each tensor axis is split over, None where it is not split.
-        Default: axis i over grid axis i (not split where the grid has fewer axes).
-    :param block: Blocks of each tensor axis, or one word for all axes. ``"balanced"`` (default, also None): one block
-        for each part, the first ``extent mod parts`` with one element more, as NumPy's ``array_split`` makes.
-        ``"ceil"``: one block of ceil(extent / parts) elements for each part, the last may be short or empty, as DaCe
-        and PyTorch have. An integer: elements per block; block-cyclic if it is less than ceil(extent / parts).
-        A sequence: the length of each part, at least 0, as dask's chunks.
-    :param ranks: Communicator rank of each grid position in row-major order, each once (default 0, 1, 2, ...).
-    :param pins: Per grid axis the only coordinate that takes part, or None for all: a sub-grid of a larger grid.
-    :param halo: Width of the margins of local arrays, for each axis or for all: elements added on both sides. Margins
-        of a source are ignored; those of a target become copies of the elements next to the block. No part may be
-        narrower.
-    :param periodic: True for axes whose margins wrap around at the ends of the tensor, for each axis or for all; else
-        the margins there are left as they are.
-    :raises ValueError: If the numbers describe no distribution; says which one is wrong.
+    :param dims: Grid axis that each tensor axis is split over, None: not split. Default: axis i over grid axis i, if
+        there is one.
+    :param block: Blocks of each tensor axis, or one word for all. ``"balanced"`` (also None): the first
+        ``extent mod parts`` parts have one element more, as of ``numpy.array_split``. ``"ceil"``: parts have
+        ceil(extent / parts) elements, the last ones may be short or empty, as in DaCe and PyTorch. An integer: elements
+        per block, block-cyclic if there are more blocks than parts. A sequence: the length of each part.
+    :param ranks: Rank of each grid position, row-major, each once; default: ascending from 0.
+    :param pins: For each grid axis the only coordinate that takes part, or None for all: a sub-grid.
+    :param halo: Width of the margins of local arrays, on both sides, for each axis or for all; at most the narrowest
+        part. Margins of a source are ignored; those of a target become copies of the elements next to the block.
+    :param periodic: True for axes whose margins wrap around, for each axis or for all; others are left as they are at
+        the ends of the tensor.
+    :raises ValueError: If an argument is invalid.
     :raises TypeError: If something is no integer (or symbol).
     """
 
@@ -133,7 +131,7 @@ class Distribution(GridDistribution):
     @classmethod
     def split(cls, shape: Sequence[Size], axis: int, ranks: int | Sequence[int]) -> Distribution:
         """
-        Return the distribution that splits one tensor axis into balanced blocks, one for each rank.
+        Return the distribution that splits one tensor axis into balanced blocks.
 
         :param shape: Global shape, in elements.
         :param axis: Tensor axis, from the end if negative.
@@ -176,7 +174,7 @@ class Distribution(GridDistribution):
     @classmethod
     def on_rank(cls, shape: Sequence[Size], rank: int) -> Distribution:
         """
-        Return the distribution in which one rank holds the whole tensor and all others hold nothing.
+        Return the distribution in which only one rank holds the tensor.
 
         :param shape: Global shape, in elements.
         :param rank: Rank that holds the tensor.
@@ -191,7 +189,7 @@ class Distribution(GridDistribution):
 
     def slices(self, rank: int) -> tuple[slice, ...]:
         """
-        Return a rank's part as one slice per axis: ``whole[slices(rank)]`` is the part.
+        Return the slices of the whole tensor that are a rank's part, one per axis.
 
         :raises ValueError: If the rank holds several blocks of an axis that do not follow one another (block-cyclic).
         """
@@ -216,7 +214,7 @@ class Distribution(GridDistribution):
 
     def local(self, array: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
         """
-        Return a rank's part of the whole tensor, as a new C-order array of shape ``local_shape(rank)``.
+        Return a rank's part of the whole tensor, as a new C-order array.
 
         :raises ValueError: If ``array`` has another shape.
         """

@@ -111,8 +111,9 @@ class PlannedDistribution:
 
     def local_shape(self, rank: int) -> tuple[int, ...]:
         """
-        Return the shape of a rank's local array, in elements, with its margins; one-dimensional for tiles and several
-        boxes.
+        Return the shape of a rank's local array, with its margins.
+
+        It is one-dimensional for tiles and several boxes.
 
         It is all zeros for a rank outside the distribution, but ``(0,)`` of a tensor of 0 dimensions, as ``()`` is the
         shape of one element.
@@ -121,7 +122,7 @@ class PlannedDistribution:
 
     def interior(self, rank: int) -> tuple[slice, ...]:
         """
-        Return the part of a rank's local array that the rank owns, without the margins, as one slice per axis.
+        Return the part of a rank's local array without the margins, as one slice per axis.
 
         :raises ValueError: If the local array holds several tiles or boxes one after another.
         """
@@ -143,7 +144,7 @@ class PlannedDistribution:
 
     def is_equivalent_to(self, other: PlannedDistribution) -> bool:
         """
-        Return True if every rank's local array has one shape and the same elements in the same places in both.
+        Return True if every rank has the same elements in the same places in both.
 
         If boxes of one rank overlap, it may be False although they are.
 

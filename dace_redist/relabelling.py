@@ -48,13 +48,13 @@ def relabel(
 
     :param source: Source distribution; of several tensors, a list.
     :param target: Target distribution; of several tensors, a list: all are renumbered alike.
-    :param weights: Cost of a byte from rank i to rank j, shape (ranks, ranks), such as :func:`node_weights`; ranks are
-        all that the distributions name. Default: 1 between ranks, 0 on a rank.
+    :param weights: Cost of a byte from rank i to rank j, shape (ranks, ranks), such as :func:`node_weights`. Default: 1
+        between ranks, 0 on a rank.
     :param axes: See :func:`dace_redist.plan`.
     :param region: See :func:`dace_redist.plan`.
-    :param nbytes: Of several tensors: bytes of an element, or how much an element of each counts. Default: 1 each.
-    :return: The target, with other ``ranks``, or other owners of its tiles or boxes; a list where a list was given.
-    :raises ValueError: If the shapes, lists or weights do not fit each other.
+    :param nbytes: Of several tensors: bytes of an element of each. Default: 1 each.
+    :return: The target with other ranks; a list where a list was given.
+    :raises ValueError: If an argument is invalid.
     :raises TypeError: If something is no distribution.
     """
     several = isinstance(source, Sequence) or isinstance(target, Sequence)
@@ -91,7 +91,7 @@ def saved_by_relabelling(move: Schedule, node_of: Sequence[int] | None = None) -
 
 def node_weights(node_of: Sequence[int], off_node: float = 10.0, on_node: float = 1.0) -> Floats:
     """
-    Return weights for :func:`relabel`, by the cost of a byte between ranks of one node, and between nodes.
+    Return weights for :func:`relabel`.
 
     :param node_of: Node of each rank, any numbers.
     :param off_node: Cost of a byte between nodes.

@@ -70,7 +70,7 @@ class Schedule:
     @property
     def exchanges(self) -> int:
         """
-        Number of exchanges, one after another: 1 but for a reduction, which has one for each partial result.
+        Number of exchanges, one after another: more than 1 for a reduction.
 
         One more follows if replicas of the target reduce a share each, which they then send each other. Ranks of a node
         whose strategy uses shared memory reduce all partial results in one exchange.
@@ -173,7 +173,7 @@ class Schedule:
 
     def volume_matrix(self) -> npt.NDArray[np.int64]:
         """
-        Return the bytes from each rank to each rank, as an array [source, target]; the diagonal does not move.
+        Return the bytes from each rank to each rank, as an array [source, target].
 
         :raises ValueError: If there are more than ``MAX_MATRIX_RANKS`` ranks.
         """
@@ -214,7 +214,7 @@ class Schedule:
 
     def run_lengths(self, senders: Iterable[int] | None = None) -> RunLengths:
         """
-        Return the run lengths of messages between ranks in elements, weighted by bytes; zeros if nothing is sent.
+        Return the run lengths of messages between ranks in elements, weighted by bytes.
 
         A run on one side is contiguous in that rank's array and consecutive in the packed message.
 
@@ -234,7 +234,7 @@ class Schedule:
         return explain.text(self)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as plain numbers, lists and dictionaries; lengths in elements unless named bytes."""
+        """Return the report as numbers, lists and dictionaries."""
         from dace_redist.report import text as explain
 
         return explain.to_json(self)
@@ -269,9 +269,9 @@ def schedule(
     """
     Return the messages that turn one distribution into another. Local; needs no MPI.
 
-    :param source: Source distribution, without symbols.
-    :param target: Target distribution, of the same shape, but for ``axes``, ``region`` and ``reshape``.
-    :param dtype: Element type of the source, a NumPy or DaCe type.
+    :param source: See :func:`dace_redist.plan`.
+    :param target: See :func:`dace_redist.plan`.
+    :param dtype: See :func:`dace_redist.plan`.
     :param axes: See :func:`dace_redist.plan`.
     :param region: See :func:`dace_redist.plan`.
     :param target_dtype: See :func:`dace_redist.plan`.
@@ -281,7 +281,7 @@ def schedule(
     :param op: See :func:`dace_redist.plan`.
     :param reshape: See :func:`dace_redist.plan`.
     :raises TypeError: If source or target is not a distribution, or a type has no fixed size or is not computed with.
-    :raises ValueError: If the shapes, axes, region, reshape or operation do not fit each other, or a size is a symbol.
+    :raises ValueError: If an argument is invalid, or a size is a symbol.
     """
     for name, distribution in (("source", source), ("target", target)):
         check_distribution(name, distribution)

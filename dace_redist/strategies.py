@@ -151,9 +151,8 @@ STRATEGIES: dict[str, Strategy] = {
             "Shared",
             "copies between the memories of the ranks of one node",
             options=("slot_bytes", "depth", "max_message_bytes", "threads"),
-            memory="at most depth x slot_bytes, and twice the message, for each rank it sends to; used for messages of "
-            f"up to {max_eager_bytes >> 10} KiB, where neither array is node-shared, and where short runs of a large "
-            "node-shared source go to several ranks",
+            memory="at most depth x slot_bytes, and twice the message, for each rank it sends to; for messages of up "
+            f"to {max_eager_bytes >> 10} KiB, ordinary arrays, and short runs of a large node-shared source",
             buffers=("rings",),
             node_aware=True,
             on_gpus=True,
@@ -186,9 +185,9 @@ STRATEGIES: dict[str, Strategy] = {
         ),
         Strategy(
             "NCCL",
-            "packed messages between GPUs by NVIDIA's communication library; each rank needs a GPU of its own",
+            "packed messages between GPUs by NCCL; each rank needs a GPU of its own",
             options=(),
-            memory="what it sends and receives, on the GPU, but for messages that are contiguous in an array",
+            memory="as Pack, on the GPU",
             buffers=("packed",),
             on_gpus=True,
             gpu_only=True,

@@ -19,15 +19,15 @@ class TiledDistribution(PlannedDistribution):
     """
     Tensor cut into tiles, each with an owner of its own: any irregular placement.
 
-    A rank's local array is one-dimensional: its tiles in row-major tile order, each tile in C order.
+    A rank's local array is one-dimensional: its tiles in row-major tile order, each tile in C order. There is no tile
+    where an extent is 0, and one tile, with ``owner=np.array(rank)``, in a tensor of shape ().
 
-    :param shape: Global shape, in elements, each at least 0.
-    :param tile: Elements of a tile per dimension, at least 1; tiles at the end may be smaller.
-    :param owner: Rank of each tile, an array with one entry per tile: shape ``ceil(shape / tile)``. That is no entry
-        where an extent is 0, and ``np.array(rank)`` for the one tile of a tensor of shape ().
-    :param halo: Width of the margins of each tile, see :class:`Distribution`.
-    :param periodic: True for axes whose margins wrap around, see :class:`Distribution`.
-    :raises ValueError: If the numbers describe no distribution; says which one is wrong.
+    :param shape: Global shape.
+    :param tile: Shape of a tile; tiles at the end may be smaller.
+    :param owner: Rank of each tile, shape ``ceil(shape / tile)``.
+    :param halo: See :class:`Distribution`.
+    :param periodic: See :class:`Distribution`.
+    :raises ValueError: If an argument is invalid.
     :raises TypeError: If something is no integer.
     """
 

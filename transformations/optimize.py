@@ -44,13 +44,13 @@ def optimize(
     before, and waited for after, computations of its state that do not depend on it.
 
     :param sdfg: Changed in place, nested SDFGs included.
-    :param record: File of the tuning record; default: ``DACE_REDIST_RECORD``, else the user's file.
+    :param record: See :func:`dace_redist.tune`.
     :param comm: mpi4py communicator that the program will run on; default: the world.
-    :param symbols: Values of symbols in sizes. Without them, redistributions of unknown sizes are neither joined nor
+    :param symbols: See :func:`dace_redist.tune`. Without them, redistributions of unknown sizes are neither joined nor
         get a strategy of their own.
     :return: ``sdfg``.
-    :raises ValueError: On every rank, if a name is not a symbol, if ranks have different programs, or if the record is
-        damaged.
+    :raises ValueError: On every rank, if an argument is invalid on one of them, or if ranks have different programs or
+        the record is damaged.
     :raises TypeError: On every rank, if an argument has the wrong type.
     :raises OSError: On every rank, if the record cannot be read.
     """

@@ -30,7 +30,7 @@ def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> 
         a function of node and state: those for which it returns True.
     :param options: Options of the strategy, such as ``chunk_bytes=8 << 20``.
     :return: ``sdfg``.
-    :raises ValueError: If the strategy or an option is unknown or out of range, or if no node matches.
+    :raises ValueError: If an argument is invalid, or no node matches.
     :raises TypeError: If ``sdfg`` is not an SDFG, or an option has the wrong type.
     """
     checked_sdfg(sdfg, "set_strategy")

@@ -31,7 +31,7 @@ def tune(
     progress: bool = True,
 ) -> Tuning:
     """
-    Measure strategies and options for a redistribution, or for each one of an SDFG, and record the fastest. Collective.
+    Measure strategies for a redistribution, or for each one of an SDFG, and record the fastest. Collective.
 
     Strategy ``"Auto"`` and :func:`dace_redist.transformations.choose_strategies` then use the record. Arrays are in C
     order. A record applies to the same redistribution and kind of memory, on the same machine with the same MPI and the
@@ -40,22 +40,21 @@ def tune(
     :param what: A schedule (``dace_redist.schedule(source, target, dtype=...)``), or an SDFG, which is not changed.
     :param comm: mpi4py communicator to measure on; default: the world.
     :param symbols: Values of the symbols in an SDFG's sizes.
-    :param where: Selection of nodes of an SDFG, as for :func:`dace_redist.set_strategy`; default: all.
-    :param memory: Kind of memory: ``"ordinary"``; node-shared as of :func:`dace_redist.shared_empty`,
-        ``"shared-source"``, ``"shared-target"`` or ``"shared-both"``; or on the GPUs of the ranks, ``"gpu"`` (both),
-        ``"gpu-source"`` or ``"gpu-target"``. Default, and for arrays on the GPU in an SDFG: as in the SDFG, else
-        ordinary.
+    :param where: See :func:`dace_redist.set_strategy`.
+    :param memory: ``"ordinary"``; node-shared: ``"shared-source"``, ``"shared-target"``, ``"shared-both"``; on the GPUs
+        of the ranks: ``"gpu"`` (both), ``"gpu-source"``, ``"gpu-target"``. Default, and for arrays on the GPU in an
+        SDFG: as in the SDFG, else ordinary.
     :param strategies: Names of the strategies to try; default: all.
     :param options: Values to try by option, as ``{"chunk_bytes": [1 << 20, 8 << 20]}``. Default: those of
         :data:`dace_redist.strategies.OPTIONS`.
     :param record: File of the tuning record; default: ``DACE_REDIST_RECORD``, else the user's file.
-    :param limit_seconds: Time for the measurements of one redistribution, > 0, without compilation; every candidate is
+    :param limit_seconds: Time for the measurements of one redistribution, > 0, without compilation. Every candidate is
         run at least three times.
     :param precision: Relative half-width of the confidence intervals of medians at which measuring ends.
-    :param progress: True to show progress on standard error of rank 0.
+    :param progress: True for a progress bar on rank 0.
     :return: The results, equal on every rank; ``print`` shows them.
-    :raises ValueError: On every rank, if an argument is unknown, out of range or missing, if the ranks pass different
-        arguments, or if the record is damaged or of another version.
+    :raises ValueError: On every rank, if an argument is invalid on one of them, or the record is damaged or of another
+        version.
     :raises TypeError: On every rank, if an argument has the wrong type.
     :raises OSError: On every rank, if the record cannot be written.
     :raises RuntimeError: On every rank, if no strategy can run, or one fails while it is measured.

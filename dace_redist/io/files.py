@@ -42,23 +42,22 @@ def load(
     Some ranks read long contiguous pieces or whole chunks, and exchanges bring the elements where they belong. If every
     rank's part consists of contiguous runs of at least 1 MiB, or of whole chunks, each rank reads its own.
 
-    :param path: File of NumPy (``.npy``) or HDF5 (``.h5``, ``.hdf5``, ``.hdf``), or folder of a Zarr store (``.zarr``).
+    :param path: File ``.npy``, or of HDF5 (``.h5``, ``.hdf5``, ``.hdf``), or folder of a Zarr store (``.zarr``).
     :param target: Distribution of the result, over the ranks of ``comm``.
     :param comm: mpi4py communicator; default: the world.
     :param name: Dataset of an HDF5 file, default: its only one; path of an array in a Zarr store, default: its root.
-    :param index: Part of the file's array to read, as in ``numpy.s_[10:20, :, ::2]``: slices of positive step,
-        integers, and an Ellipsis. Default: all of it.
-    :param target_dtype: Element type of the result; default: that of the file, in the byte order of the machine.
+    :param index: Part of the file's array to read, as of ``numpy.s_``: slices of positive step, integers, and an
+        Ellipsis. Default: all of it.
+    :param target_dtype: Element type of the result; default: that of the file.
     :param readers: Number of ranks that read, or a list of them; the others need not see the file. Default: one rank
         for each 4 MiB, at equal distances.
-    :param memory_bytes: Maximum bytes of buffers per rank, in addition to the result. Default: pieces of 64 MiB, and
-        the buffers of the strategy.
-    :param strategy: Strategy of the exchanges, as for :func:`dace_redist.plan`.
-    :param progress: True to show a progress bar on rank 0, if tqdm is installed.
+    :param memory_bytes: Maximum bytes of buffers per rank, besides the result. Default: pieces of 64 MiB, and the
+        buffers of the strategy.
+    :param strategy: Strategy of the exchanges.
+    :param progress: True for a progress bar on rank 0.
     :return: The array; its local arrays are of NumPy, in node-shared memory if that suffices.
     :raises OSError: On every rank, if a rank that reads cannot open or read the file.
-    :raises ValueError: On every rank, if the file is damaged, its array and the target differ in shape, there is no
-        array of that name, the ending is unknown, the index does not fit, or ranks pass different arguments or see
+    :raises ValueError: On every rank, if an argument is invalid on one of them, or the file is damaged, or ranks see
         different arrays.
     :raises TypeError: On every rank, if elements of the file cannot be converted to ``target_dtype``.
     :raises RuntimeError: On every rank, if h5py or zarr is missing, or fails.
@@ -115,19 +114,17 @@ def save(
     Data of ``.npy`` and HDF5 files is on the disk when the function returns.
 
     :param path: File or folder, as for :func:`load`.
-    :param array: Array, with its distribution and communicator.
+    :param array: Array to write.
     :param name: Dataset of an HDF5 file, default: ``data``; path of an array in a Zarr store, default: its root.
     :param target_dtype: Element type in the file; default: that of the array.
-    :param writers: Number of ranks that write, or a list of them; the others need not see the folder. Default: as
-        ``readers`` of :func:`load`. An HDF5 dataset with any of ``storage`` is written by one rank.
-    :param memory_bytes: Maximum bytes of buffers per rank. Default: as for :func:`load`.
-    :param strategy: Strategy of the exchanges, as for :func:`dace_redist.plan`.
-    :param progress: True to show a progress bar on rank 0, if tqdm is installed.
-    :param storage: Arguments of ``h5py.Group.create_dataset`` or ``zarr.create_array``, such as ``chunks`` and
-        ``compression`` or ``compressors``; for ``.npy`` files ``fortran_order``.
+    :param writers: As ``readers`` of :func:`load`. An HDF5 dataset with any of ``storage`` is written by one rank.
+    :param memory_bytes: See :func:`load`.
+    :param strategy: See :func:`load`.
+    :param progress: See :func:`load`.
+    :param storage: Arguments of ``h5py.Group.create_dataset`` or ``zarr.create_array``, such as ``chunks``; for
+        ``.npy`` files ``fortran_order``.
     :raises OSError: On every rank, if a rank that writes cannot, as on a full disk.
-    :raises ValueError: On every rank, if the ending is unknown, the name is taken by something that is not an array, or
-        ranks pass different arguments.
+    :raises ValueError: On every rank, if an argument is invalid on one of them.
     :raises TypeError: If ``array`` is not a DistributedArray; on every rank, if its elements cannot be converted to
         ``target_dtype``, or the format has no such type.
     :raises RuntimeError: On every rank, if h5py or zarr is missing, or fails.

@@ -110,8 +110,8 @@ class PlansOfMessages:
         :param source: Datatype of what each rank is sent, or (counts, displacements in bytes, datatypes).
         :param target: Datatype of what each rank sends to this one, likewise.
         :param comm: mpi4py communicator; default: the world.
-        :param strategy: As of :func:`dace_redist.plan`.
-        :param options: Options of the strategy.
+        :param strategy: See :func:`dace_redist.plan`.
+        :param options: See :func:`dace_redist.plan`.
         :raises ValueError: On every rank, if an argument is invalid on one of them.
         :raises TypeError: On every rank, if an argument has the wrong type on one of them.
         :raises RedistributionError: On every rank, if a rank sends another number of bytes than its peer receives.

@@ -35,14 +35,14 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
     enqueued before and ahead of work enqueued afterwards: the current stream of CuPy or PyTorch, or the stream that the
     first array names, targets first.
 
-    :ivar source: Distribution before.
-    :ivar target: Distribution after.
-    :ivar dtype: Element type of the source.
-    :ivar target_dtype: Element type of the target.
-    :ivar axes: The source axis that each target axis comes from; None: the same order.
-    :ivar region: The sub-tensor that moves; None: the whole tensor.
-    :ivar reshape: The shape to which the source is reshaped, see :func:`dace_redist.plan`; None: it is not.
-    :ivar device: Devices of source and target, each ``"cpu"`` or ``"gpu"``.
+    :ivar source: See :func:`dace_redist.plan`.
+    :ivar target: See :func:`dace_redist.plan`.
+    :ivar dtype: See :func:`dace_redist.plan`.
+    :ivar target_dtype: See :func:`dace_redist.plan`.
+    :ivar axes: See :func:`dace_redist.plan`.
+    :ivar region: See :func:`dace_redist.plan`.
+    :ivar reshape: See :func:`dace_redist.plan`.
+    :ivar device: Devices of source and target.
     :ivar strategy: Name of the strategy, never ``"Auto"``.
     :ivar options: Options that are not at their defaults.
     :ivar recorded: True if ``"Auto"`` took strategy and options from a tuning record.
@@ -97,14 +97,12 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
         """
         Move the tensors. Collective over the ranks that have a part in any of them.
 
-        :param array: This rank's part of the source, of shape ``source.local_shape(rank)`` and any strides, of any
-            library that :func:`dace_redist.redistribute` takes; None on a rank that owns nothing of it.
-        :param out: This rank's part of the target; must not overlap ``array``, but is ``array`` itself in a halo
-            exchange in place: to the same distribution. Default: a new array of the library of ``array``, in main
+        :param array: This rank's part of the source, as for :func:`dace_redist.redistribute`.
+        :param out: This rank's part of the target, likewise. Default: a new array of the library of ``array``, in main
             memory in node-shared memory if the strategy copies directly into it.
         :return: This rank's part of the target: ``out`` if given.
-        :raises ValueError: On this rank only, if the plan was freed, or an array has a wrong shape or device, or a list
-            a wrong length; the others may wait for this rank.
+        :raises ValueError: On this rank only, if the plan was freed, or an array does not fit; the others may wait for
+            this rank.
         :raises TypeError: On this rank only, if an array has another type.
         :raises RedistributionError: If MPI or the GPU fails.
         """
@@ -145,13 +143,13 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
         :param array: As in a call of the plan.
         :param out: As in a call of the plan.
         :param progress: ``"calls"``: the transfer advances in :meth:`Request.test` and :meth:`Request.wait` of any
-            transfer, within a node also while this rank computes; ``"thread"``: a separate thread advances it. That
+            transfer; ``"thread"``: a separate thread advances it. Within a node it also advances while this rank
+            computes. The thread
             requires ``MPI_THREAD_MULTIPLE``, which mpi4py requests by default.
         :return: The transfer, to be waited for.
-        :raises ValueError: On this rank only, if the plan was freed, a transfer of it is under way, or an array has
-            a wrong shape or device.
+        :raises ValueError: On this rank only, as for a call, and if a transfer of the plan is under way.
         :raises TypeError: On this rank only, if an array has another type.
-        :raises RedistributionError: If MPI fails, or has no threads.
+        :raises RedistributionError: If MPI has no threads, or fails.
         """
         number = progress_number(progress)
         out = self.empty_target(array) if out is None else out
@@ -199,10 +197,11 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
 
     def adjoint(self, *, source_partial: bool = True, target_partial: bool = True) -> Plan:
         """
-        Return the plan of the adjoint, from target to source, with the same strategy and options. Collective.
+        Return the plan of the adjoint, from target to source: gradients. Collective.
 
-        It moves gradients. As in PyTorch it is the conjugate transpose. Source elements outside the ``region`` have
-        gradient 0: new arrays hold zeros there, and ``out`` is unchanged. Replicas and partial sums change places.
+        Strategy and options are the same. As in PyTorch it is the conjugate transpose. Source elements outside the
+        ``region`` have gradient 0: new arrays hold zeros there, and ``out`` is unchanged. Replicas and partial sums
+        change places.
 
         :param source_partial: True if the gradient is the sum of the source's replicas, which get an equal share each;
             False if each gets the whole gradient, as always with ``op="sum"``.

@@ -54,8 +54,7 @@ def plan(
     ``axes=(1, 0)``.
 
     :param source: Source distribution, over the ranks of ``comm``; for several tensors a list.
-    :param target: Target distribution, of the same global shape except for ``axes``, ``region`` and ``reshape``; or a
-        list.
+    :param target: Target distribution, of the same shape but for ``axes``, ``region`` and ``reshape``; or a list.
     :param dtype: Element type of the source: a NumPy or DaCe type.
     :param comm: mpi4py communicator; default: the world. Every rank must call, even one that owns nothing.
     :param strategy: Name of a strategy, or ``"Auto"``. That selects the fastest
@@ -63,24 +62,23 @@ def plan(
         default, else the default; see :func:`dace_redist.chosen_strategy`.
     :param axes: Permutation of the dimensions, as of ``numpy.transpose``: the source axis of each target axis.
         Default: no permutation.
-    :param region: Sub-tensor to move: (source_offset, target_offset, shape), each offset in the axes of its own
-        tensor, the shape in those of the source. The rest of the target is unchanged. Default: the whole tensor.
+    :param region: Sub-tensor to move: (source_offset, target_offset, shape); the shape is in the axes of the source.
+        The rest of the target is unchanged. Default: the whole tensor.
     :param target_dtype: Element type of the target; default: ``dtype``. Elements are converted by NumPy's rule
         "same_kind"; messages hold the smaller of the two types.
     :param alpha: Factor of the source: the target becomes ``alpha * array + beta * out``, in its own type.
     :param beta: Factor of the target; if 0, ``out`` is not read. With ``op`` only if that is ``"sum"``.
     :param conj: True to conjugate the source.
     :param op: ``"sum"``, ``"prod"``, ``"min"`` or ``"max"``: replicas of the source are partial results, and the
-        target becomes their reduction, in an order that is the same in every run. If the parts are large, replicas of
+        target becomes their reduction. Its order is the same in every run. If the parts are large, replicas of
         the target reduce a share each and exchange the results. Default: replicas are equal.
-    :param reshape: Global shape of the target, to which the source is reshaped in C order, as by ``numpy.reshape``,
-        after ``axes`` has permuted it; one extent may be -1. Not together with ``region``. Default: no reshape.
+    :param reshape: Global shape of the target, to which the source, permuted by ``axes``, is reshaped in C order; one
+        extent may be -1. Not together with ``region``. Default: no reshape.
     :param memory_bytes: Maximum bytes of buffers per rank. A lower limit means more, smaller chunks. For strategies
         with chunks or slots; ``"Auto"`` is then the default strategy. Default: set by the options.
-    :param device: Device of the arrays: ``"cpu"`` (main memory), ``"gpu"`` (memory of the current GPU of this
-        process), or a pair for source and target; equal for all of several tensors.
+    :param device: ``"cpu"``, ``"gpu"`` (the current GPU of this process), or a pair for source and target.
     :param options: Options of the strategy, such as ``chunk_bytes=1 << 20``; with ``"Auto"`` only common options.
-    :return: The plan, to be called, and freed.
+    :return: The plan.
     :raises ValueError: On every rank, if an argument is invalid on one of them, or if the ranks pass different
         arguments; names the rank, the expected and the given value.
     :raises TypeError: On every rank, if an argument has the wrong type on one of them.

@@ -134,12 +134,10 @@ class DistributedArray:
     """
     Array and its distribution over the ranks of a communicator. It has no arithmetic.
 
-    :param local: This rank's part, of shape ``distribution.local_shape(rank)`` and any strides: an array of any library
-        that :func:`redistribute` takes. It is not copied.
+    :param local: This rank's part, as for :func:`redistribute`. It is not copied.
     :param distribution: Distribution of the tensor.
     :param comm: mpi4py communicator; default: the world.
-    :param op: ``"sum"``, ``"prod"``, ``"min"`` or ``"max"`` if replicas are partial results, which
-        :meth:`redistribute` and :meth:`gather` reduce. Default: replicas are equal.
+    :param op: ``"sum"``, ``"prod"``, ``"min"`` or ``"max"`` if replicas are partial results; default: they are equal.
     :raises ValueError: On this rank, if ``local`` has another shape, or the communicator is too small.
     :raises TypeError: On this rank, if an argument has the wrong type.
     """

@@ -31,7 +31,7 @@ def shared_empty(shape: int | Sequence[int], dtype: npt.DTypeLike = np.float64) 
     :param dtype: Type of the elements.
     :return: The array, not initialised. If node-shared memory is exhausted, an ordinary array, which moves more
         slowly.
-    :raises ValueError: If an extent is negative.
+    :raises ValueError: If an argument is invalid.
     :warns RuntimeWarning: If node-shared memory is exhausted; reports the bytes requested and available.
     """
     element = np.dtype(dtype)
@@ -51,7 +51,7 @@ def node_shared_memory() -> contextlib.AbstractContextManager[None]: ...
 def node_shared_memory(on: bool) -> None: ...
 def node_shared_memory(on: bool | None = None) -> contextlib.AbstractContextManager[None] | None:
     """
-    Let NumPy allocate in node-shared memory: arrays of unchanged code are then moved as those of :func:`shared_empty`.
+    Let NumPy allocate in node-shared memory, as :func:`shared_empty` does.
 
     This applies to all new arrays of 64 KiB or more in the current context; another thread or ``contextvars`` context
     has its own setting. Such arrays keep their memory for their lifetime. A forked process shares them with its parent,

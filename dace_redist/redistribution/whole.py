@@ -18,15 +18,13 @@ def scatter(whole: Any, target: AnyDistribution, comm: MPI.Intracomm | None = No
     """
     Distribute a tensor that one rank has. Collective over ``comm``.
 
-    :param whole: The tensor, of shape ``target.shape``, on rank ``root``: an array of any library that
-        :func:`dace_redist.redistribute` takes; ignored on all other ranks, which may pass None.
+    :param whole: The tensor, of shape ``target.shape``, of any library that :func:`dace_redist.redistribute` takes.
+        Only that of rank ``root`` is read.
     :param target: Distribution of the result, over the ranks of ``comm``.
     :param comm: mpi4py communicator; default: the world.
-    :param root: Rank that has the tensor, equal on all ranks.
-    :return: This rank's part of the tensor, of shape ``target.local_shape(rank)``, in main memory: an array of NumPy;
-        on rank ``root`` one of the library of ``whole``.
-    :raises ValueError: On every rank, if the tensor has another shape or lies on a GPU, the root is not a rank of
-        ``comm``, or the ranks pass different arguments.
+    :param root: Rank that has the tensor.
+    :return: This rank's part of the tensor: an array of NumPy; on rank ``root`` one of the library of ``whole``.
+    :raises ValueError: On every rank, if an argument is invalid on one of them, as a tensor on a GPU.
     :raises TypeError: On every rank, if something is of the wrong type.
     """
     comm = checked_communicator(comm)
@@ -51,10 +49,9 @@ def gather(part: Any, source: AnyDistribution, comm: MPI.Intracomm | None = None
     :param part: This rank's part of the tensor, as for :func:`dace_redist.redistribute`.
     :param source: Its distribution, over the ranks of ``comm``.
     :param comm: mpi4py communicator; default: the world.
-    :param root: Rank that gets the tensor, equal on all ranks.
+    :param root: Rank that gets the tensor.
     :return: The whole tensor, of the library and device of ``part``, on rank ``root``; None on all others.
-    :raises ValueError: On every rank, if a part has another shape, the root is not a rank of ``comm``, or the ranks
-        pass different arguments.
+    :raises ValueError: On every rank, if an argument is invalid on one of them.
     :raises TypeError: On every rank, if something is of the wrong type.
     """
     comm = checked_communicator(comm)

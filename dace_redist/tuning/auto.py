@@ -79,17 +79,17 @@ def chosen_strategy(
     predicts to be clearly faster than the default; else the default. For arrays in C order, as those that are measured;
     with others it is the default strategy.
 
-    :param source: Source distribution, without symbols.
-    :param target: Target distribution, of the same shape, except for ``axes`` and ``region``.
-    :param dtype: Type of the elements.
+    :param source: See :func:`dace_redist.plan`.
+    :param target: See :func:`dace_redist.plan`.
+    :param dtype: See :func:`dace_redist.plan`.
     :param comm: mpi4py communicator; default: the world.
     :param axes: See :func:`dace_redist.plan`.
     :param region: See :func:`dace_redist.plan`.
     :param memory: See :func:`dace_redist.tune`.
     :param record: See :func:`dace_redist.tune`.
     :return: The choice, equal on every rank.
-    :raises ValueError: On every rank, if ranks ask for different things, if the distributions do not fit each other or
-        the communicator, or if the record or the machine profile is damaged.
+    :raises ValueError: On every rank, if an argument is invalid on one of them, or the record or the machine profile is
+        damaged.
     :raises TypeError: On every rank, if something is of the wrong type.
     :raises OSError: On every rank, if the record cannot be read.
     :raises BuildError: On every rank, if arrays lie on GPUs and the library for them cannot be built.

@@ -41,6 +41,10 @@ SIGNATURE_WIDTH = 80
 COMMON_ERRORS = ("TypeError", "BuildError")
 #: Stated once, at the top of the page.
 EVERYWHERE = re.compile(r"^On every rank, (i)(?=f )")
+FAILURE = re.compile(r"If (MPI|MPI or (a|the) GPU) fails|If arrays lie on GPUs and a rank has none")
+INVALID = re.compile(r"If an argument is invalid(?: on \w+ rank)?(?:, or (?:if )?(?!(?:if )?the ranks)|[^,]*$|, .*)")
+#: Options of every strategy but NCCL, which the page states once.
+EVERY_STRATEGY = ("max_message_bytes", "threads")
 HEADINGS = {"return": "returns", "raises": "raises", "warns": "warns"}
 
 
@@ -90,7 +94,8 @@ def documentation(function: Any, constructed: bool = True) -> Iterator[str]:
         if found["kind"] in HEADINGS:
             heading = f"{HEADINGS[found['kind']]} `{name}`" if name else HEADINGS[found["kind"]]
             words = re.sub("on (one|any) of them", r"on \1 rank", EVERYWHERE.sub(lambda start: start[1].upper(), words))
-            entries += [f"- *{heading}*: {words}"] if name not in COMMON_ERRORS else []
+            words = FAILURE.sub("", INVALID.sub("If ", words))
+            entries += [f"- *{heading}*: {words}"] if words not in ("", "If ") and name not in COMMON_ERRORS else []
         elif name != "comm" and (found["kind"] == "ivar" or constructed):
             kind = "" if words.startswith("See `") else type_of(parameters.get(name))
             entries.append(f"- `{name}`{kind}: {words}")
@@ -99,14 +104,13 @@ def documentation(function: Any, constructed: bool = True) -> Iterator[str]:
 
 
 def merged(entries: Sequence[str]) -> Iterator[str]:
-    """Join neighbours that refer to one function, and link it."""
+    """Join neighbours of one meaning, and link the function that they refer to."""
     for words, group in itertools.groupby(entries, lambda entry: entry.partition(": ")[2]):
-        names = [entry.removesuffix(f": {words}") for entry in group]
+        names = ", ".join(entry.removesuffix(f": {words}") for entry in group).replace(", - ", ", ")
         if words.startswith("See `"):
             function = words.removeprefix("See `").rstrip("`")
-            yield f"{', '.join(names).replace(', - ', ', ')}: see [`{function}`](#{function.lower()})"
-        else:
-            yield from (f"{name}: {words}" for name in names)
+            words = f"see [`{function}`](#{function.lower()})"
+        yield f"{names}: {words}"
 
 
 def members_of(owner: Any, members: Sequence[str]) -> Iterator[str]:
@@ -121,7 +125,7 @@ def members_of(owner: Any, members: Sequence[str]) -> Iterator[str]:
 def table(rows: Iterator[Sequence[str]]) -> str:
     """Markdown of a table, whose first row is its head."""
     head, *body = ([cell.replace("|", "\\|") for cell in row] for row in rows)
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body)).replace(" --- ", "---")
 
 
 def python(name: str, *members: str) -> str:
@@ -140,14 +144,22 @@ def python(name: str, *members: str) -> str:
 
 
 def command(name: str) -> str:
-    """Return the help of a command; the options of a redistribution stand in that of ``explain`` only."""
+    """Return the help of a command without examples, which the guides have; options of several stand in one only."""
     called = cli.cli.commands[name]
     text = called.get_help(click.Context(called, info_name=f"dace-redist {name}", terminal_width=92))
-    text = re.sub(r"^Usage: .*\n+|^ +(-h, )?--help .*\n?", "", text, flags=re.MULTILINE)
+    text = re.sub(
+        r"^Usage: .*\n+|^ +(-h, )?--help .*\n?|^(  (dace-redist|mpi|cmake|DACE_)(.*\\\n)*.*\n)+\n?",
+        "",
+        text,
+        flags=re.M,
+    )
+    text = re.sub(r"(INTEGER|FLOAT) RANGE( *)", r"\1      \2", text)
     text = text.strip().removesuffix("Options:").strip()
     if name != "explain":
         text = re.sub(r"^Redistribution:\n(?: .*\n)+", "Redistribution: see explain\n", text, flags=re.MULTILINE)
         text = re.sub(r"(--memory NAME +)memory of the arrays:.*\n(?: {9,}.*\n)*", r"\1see explain\n", text)
+    if name == "bench":
+        text = re.sub(r"(--strategy NAME +)strategy to measure.*\n(?: {9,}.*\n)*", r"\1see tune\n", text)
     return f"```text\n{text}\n```"
 
 
@@ -169,7 +181,7 @@ def strategies() -> str:
     """Return the table of strategies."""
     rows = [("strategy", "algorithm", "options", "memory per rank, besides the arrays")]
     for strategy in STRATEGIES.values():
-        options = ", ".join(f"`{name}`" for name in strategy.options) or "none"
+        options = ", ".join(f"`{name}`" for name in strategy.options if name not in EVERY_STRATEGY) or "-"
         rows.append((f"`{strategy.name}`", strategy.summary, options, strategy.memory))
     return table(iter(rows))
 

@@ -25,14 +25,29 @@ ROOT = Path(__file__).parents[2]
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))
 }
-# A comment that readers do not see says on how many ranks a Python block runs (without it, on none), as which file a
-# block is saved, or which example lies beside the commands of a block that are run.
-BLOCK = re.compile(r"(?:<!-- (ranks|file|run): (\S+) -->\n)?^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-BLOCKS = {
-    f"{page}-{number}": found.groups()
-    for page, text in PAGES.items()
-    for number, found in enumerate(BLOCK.finditer(text))
-}
+# A comment that readers do not see says on how many ranks a Python block runs (without it, on none), that it continues
+# the Python block before, as which file a block is saved, or which example lies beside the commands of a block
+# that are run.
+BLOCK = re.compile(
+    r"(?:<!-- (ranks|continued|file|run)(?:: (\S+))? -->\n)?^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE
+)
+
+
+def programs(text: str) -> list[tuple[str, ...]]:
+    """Comment, its value, language and code of the blocks of a page; those that continue one are joined to it."""
+    joined: list[tuple[str, ...]] = []
+    last = 0  # Python block
+    for found in BLOCK.finditer(text):
+        what, value, language, code = found.groups()
+        if what == "continued":
+            joined[last] = (*joined[last][:3], joined[last][3] + code)
+            continue
+        last = len(joined) if language == "python" else last
+        joined.append((what, value, language, code))
+    return joined
+
+
+BLOCKS = {f"{page}-{number}": found for page, text in PAGES.items() for number, found in enumerate(programs(text))}
 
 
 def blocks(language: str, comment: str | None) -> list[str]:
@@ -70,7 +85,8 @@ def test_every_block_is_of_a_known_kind() -> None:
     for page, text in PAGES.items():
         fences = len(re.findall(r"^```", text, re.MULTILINE))
         directives = len(re.findall(r"^```\{", text, re.MULTILINE))
-        assert fences == 2 * (directives + sum(name.rpartition("-")[0] == page for name in BLOCKS)), page
+        found = text.count("<!-- continued -->") + sum(name.rpartition("-")[0] == page for name in BLOCKS)
+        assert fences == 2 * (directives + found), page
     assert {value for what, value, _, _ in BLOCKS.values() if what == "ranks"} == {"4"}
 
 

@@ -55,23 +55,22 @@ def distribute(
     Order, grouping and process grids of the contractions are chosen for little communication, as in Ziogas et al.,
     Deinsum (SC'22); the redistributions between them count, too.
 
-    :param program: A ``@dace.program`` or SDFG of products, elementwise expressions, reductions, slices and loops; the
-        manual lists all statements.
+    :param program: A ``@dace.program`` or SDFG of the statements that the manual lists.
     :param ranks: Number of ranks to run on.
-    :param sizes: Values of the symbols in its shapes, by symbol or its name, each at least 0. The plan is made for
+    :param sizes: Values of the symbols in its shapes, by symbol or its name. The plan is made for
         them; the program keeps its symbols, see :meth:`DistributedProgram.with_sizes`.
     :param memory_bytes: Maximum bytes per rank; None: no limit, and intermediates stay allocated between runs.
-    :param node_size: Ranks per node: grids are then laid out over nodes for little communication between them.
-    :param placements: Distributions of inputs or outputs, by name; default: chosen by the planner.
+    :param node_size: Ranks per node, for little communication between nodes.
+    :param placements: Distributions of inputs or outputs, by name.
     :param overrides: Process grids, by the name of the tensor that is computed: ``{"T": {"i": 2, "k": 4}}``. Here and
         in ``placements``, the return value is called ``__return`` or as the variable that is returned.
-    :param device: ``"cpu"``, or ``"gpu"``: each rank computes on its GPU. Not supported there: reductions other than
+    :param device: ``"cpu"`` or ``"gpu"``. Not supported there: reductions other than
         sums, linear systems, products of integers, conditions on scalars. A rank uses its first visible GPU; on nodes
         with several GPUs the launcher assigns one to each rank (``CUDA_VISIBLE_DEVICES``).
-    :param arguments: Device of the parts of inputs and outputs: ``"cpu"``, NumPy arrays, which a program on the GPU
-        copies in each run; or, with ``device="gpu"``, ``"gpu"``. Scalars are always in main memory.
-    :raises ValueError: If a statement cannot be distributed, a size is missing, or an argument is invalid; names the
-        statement, the reason and a remedy.
+    :param arguments: Device of the parts of inputs and outputs: ``"cpu"``; or, with ``device="gpu"``, ``"gpu"``, so
+        that runs do not copy them. Scalars are always in main memory.
+    :raises ValueError: If an argument is invalid, or a statement cannot be distributed; names the statement, the reason
+        and a remedy.
     :raises MemoryError: If a rank needs more than ``memory_bytes``; names the bytes and the statement.
     :raises TypeError: If ``program`` is neither a program nor an SDFG, or another argument has the wrong type.
     """

@@ -182,7 +182,7 @@ class DistributedProgram:
 
     def plot(self, path: str | Path) -> None:
         """
-        Draw the tensors, the contractions with their process grids, and the redistributions with their volume.
+        Draw the plan.
 
         :param path: File to write; its suffix selects the format: .png, .svg or .pdf.
         """
@@ -268,11 +268,11 @@ class DistributedProgram:
             Resources of the program for a communicator are freed with it.
         :return: This rank's part of the program's return value (a tuple, if it returns several); without one the
             written parts by name. New parts on the GPU are of the library of those given.
-        :raises ValueError: On every rank, if an input is missing, unknown, or of the wrong shape or type on any of
-            them, or if the communicator has not the planned number of ranks.
-        :raises RedistributionError: On every rank, at the end of the run, if a step failed on one of them (a singular
-            matrix, memory that ran out, ranks that disagree): what the run wrote is then undefined, and the program can
-            be run again. Only if an MPI call fails on one rank may the others block in theirs.
+        :raises ValueError: On every rank, if an argument is invalid on one of them, or the communicator has not the
+            planned number of ranks.
+        :raises RedistributionError: On every rank, at the end of the run, if a step failed on one of them, as for a
+            singular matrix: what the run wrote is then undefined, and the program can be run again. Only if an MPI call
+            fails on one rank may the others block in theirs.
         """
         return _running().run(self, local, comm)
 
