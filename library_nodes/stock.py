@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from dace import Config, library, symbolic
+from dace import Config, symbolic
 from dace.data.distributed import DistributedDescriptor, ProcessGrid, RedistrArray, SubArray
 from dace.libraries import comm
 from dace.libraries.comm.environments import MPI
@@ -13,9 +13,9 @@ from dace.libraries.comm.nodes.redistribute import ExpandRedistribute
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
 from dace.sdfg import SDFG, SDFGState, nodes
 from dace.sdfg.graph import MultiConnectorEdge
-from dace.transformation.transformation import ExpandTransformation
 
 from dace_redist.distribution import Distribution
+from dace_redist.library_nodes.expansions import register
 from dace_redist.library_nodes.node import lies_on_gpu, simplified
 from dace_redist.library_nodes.redistribute import Redistribute
 from dace_redist.strategies import AUTO, STRATEGIES, check_places, find_strategy, host_strategies
@@ -76,17 +76,6 @@ def _expanded(stock: StockRedistribute, state: SDFGState, sdfg: SDFG, name: str)
     return made
 
 
-def _register(name: str) -> None:
-    members = {
-        "__doc__": f"Expands stock DaCe's Redistribute by {name}.",
-        "__module__": __name__,
-        "environments": [MPI],
-        "expansion": staticmethod(lambda node, state, sdfg: _expanded(node, state, sdfg, name)),
-    }
-    made = type(f"ExpandStockRedistribute{name}", (ExpandTransformation,), members)
-    globals()[made.__name__] = library.register_expansion(StockRedistribute, name)(made)
-
-
 def _register_all() -> None:
     """
     Register the strategies on the stock node, and let DaCe's configuration choose between them.
@@ -94,7 +83,7 @@ def _register_all() -> None:
     The configured implementation holds for all nodes of DaCe's library; those that only redistribute by MPI keep it.
     """
     for name in (AUTO.name, *STRATEGIES):
-        _register(name)
+        register(StockRedistribute, name, _expanded, MPI, "StockRedistribute")
     hooked = "dace_redist.hook" in str(Config.get("call_hooks"))
     StockRedistribute.default_implementation = AUTO.name if hooked else None
     for node in comm._dace_library_nodes:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from dace import Memlet, symbolic
 from dace.libraries.linalg import Transpose
 from dace.sdfg import SDFG, SDFGState, nodes
-from dace.sdfg import utils as sdutil
 from dace.transformation import transformation
 
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.node import INPUT, OUTPUT, simplified
 from dace_redist.transformations.patterns import (
+    OfPaths,
     OfRedistribute,
     absorb,
     input_of,
@@ -25,7 +24,7 @@ from dace_redist.transformations.patterns import (
 )
 
 
-class FuseRedistributes(transformation.SingleStateTransformation):
+class FuseRedistributes(OfPaths):
     """
     Fuse two consecutive redistributions into one from the first source to the second target.
 
@@ -37,11 +36,7 @@ class FuseRedistributes(transformation.SingleStateTransformation):
     first = transformation.PatternNode(Redistribute)
     between = transformation.PatternNode(nodes.AccessNode)
     second = transformation.PatternNode(Redistribute)
-
-    @classmethod
-    def expressions(cls) -> list[Any]:
-        """Return the pattern: node, array, node."""
-        return [sdutil.node_path_graph(cls.first, cls.between, cls.second)]
+    paths = (("first", "between", "second"),)
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if fusing loses no information."""
@@ -115,14 +110,7 @@ class FuseTranspose(OfRedistribute):
 
     between = transformation.PatternNode(nodes.AccessNode)
     transpose = transformation.PatternNode(Transpose)
-
-    @classmethod
-    def expressions(cls) -> list[Any]:
-        """Return the patterns: the transposition after the redistribution, and before it."""
-        return [
-            sdutil.node_path_graph(cls.node, cls.between, cls.transpose),
-            sdutil.node_path_graph(cls.transpose, cls.between, cls.node),
-        ]
+    paths = (("node", "between", "transpose"), ("transpose", "between", "node"))
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if the redistribution can include the transposition."""

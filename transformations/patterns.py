@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from dace import SDFG, Memlet, SDFGState, symbolic
 from dace.sdfg import nodes
@@ -18,15 +18,25 @@ from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.node import COMMUNICATORS, INPUT, OUTPUT, DistributedNode, plain_number, simplified
 
 
-class OfRedistribute(transformation.SingleStateTransformation):
-    """Transformation whose pattern has a redistribution; by default nothing else."""
+class OfPaths(transformation.SingleStateTransformation):
+    """
+    Transformation of a path of nodes.
 
-    node = transformation.PatternNode(Redistribute)
+    :cvar paths: The patterns: names of the pattern nodes along each path.
+    """
+
+    paths: ClassVar[tuple[tuple[str, ...], ...]] = (("node",),)
 
     @classmethod
     def expressions(cls) -> list[Any]:
-        """Return the pattern: the redistribution."""
-        return [sdutil.node_path_graph(cls.node)]
+        """Return the patterns."""
+        return [sdutil.node_path_graph(*(getattr(cls, name) for name in path)) for path in cls.paths]
+
+
+class OfRedistribute(OfPaths):
+    """Transformation whose pattern has a redistribution; by default nothing else."""
+
+    node = transformation.PatternNode(Redistribute)
 
 
 def checked_sdfg(given: Any, caller: str) -> SDFG:

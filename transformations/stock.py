@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import Any
 
 from dace.data.distributed import DistributedDescriptor, RedistrArray
 from dace.libraries.comm.nodes.dummy import Dummy
@@ -26,10 +25,10 @@ from dace_redist.library_nodes.stock import (
     strategy_of,
     with_any_sizes,
 )
-from dace_redist.transformations.patterns import accesses, checked_sdfg
+from dace_redist.transformations.patterns import OfPaths, accesses, checked_sdfg
 
 
-class LowerRedistribute(transformation.SingleStateTransformation):
+class LowerRedistribute(OfPaths):
     """
     Replace stock DaCe's ``Redistribute`` node by this package's.
 
@@ -37,11 +36,7 @@ class LowerRedistribute(transformation.SingleStateTransformation):
     """
 
     stock = transformation.PatternNode(StockRedistribute)
-
-    @classmethod
-    def expressions(cls) -> list[Any]:
-        """Return the pattern: one stock node."""
-        return [sdutil.node_path_graph(cls.stock)]
+    paths = (("stock",),)
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if the node's descriptors can be expressed, and the program does not name DaCe's own code."""
