@@ -13,7 +13,6 @@ from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.node import INPUT, OUTPUT, simplified
 from dace_redist.transformations.patterns import (
-    OfPaths,
     OfRedistribute,
     absorb,
     input_of,
@@ -24,7 +23,7 @@ from dace_redist.transformations.patterns import (
 )
 
 
-class FuseRedistributes(OfPaths):
+class FuseRedistributes(OfRedistribute):
     """
     Fuse two consecutive redistributions into one from the first source to the second target.
 
@@ -35,12 +34,11 @@ class FuseRedistributes(OfPaths):
 
     first = transformation.PatternNode(Redistribute)
     between = transformation.PatternNode(nodes.AccessNode)
-    second = transformation.PatternNode(Redistribute)
-    paths = (("first", "between", "second"),)
+    paths = (("first", "between", "node"),)
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if fusing loses no information."""
-        first, second = self.first, self.second
+        first, second = self.first, self.node
         if not (is_plain(first) and is_plain(second) and is_only_used_between(graph, sdfg, self.between)):
             return False
         if tuple(first.target) != tuple(second.source) or first.beta != 0 or first.op or second.op:
@@ -53,7 +51,7 @@ class FuseRedistributes(OfPaths):
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:
         """Change the second node and remove the first; return the second."""
-        first, second, between = self.first, self.second, self.between  # looked up by number, which removals change
+        first, second, between = self.first, self.node, self.between  # looked up by number, which removals change
         before, after = first.index_map, second.index_map
         if before.axes or after.axes:
             second.axes = [before.source_axes[axis] for axis in after.source_axes]

@@ -18,25 +18,20 @@ from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.node import COMMUNICATORS, INPUT, OUTPUT, DistributedNode, plain_number, simplified
 
 
-class OfPaths(transformation.SingleStateTransformation):
+class OfRedistribute(transformation.SingleStateTransformation):
     """
-    Transformation of a path of nodes.
+    Transformation of a redistribution, and of nodes before or after it.
 
     :cvar paths: The patterns: names of the pattern nodes along each path.
     """
 
+    node = transformation.PatternNode(Redistribute)
     paths: ClassVar[tuple[tuple[str, ...], ...]] = (("node",),)
 
     @classmethod
     def expressions(cls) -> list[Any]:
         """Return the patterns."""
         return [sdutil.node_path_graph(*(getattr(cls, name) for name in path)) for path in cls.paths]
-
-
-class OfRedistribute(OfPaths):
-    """Transformation whose pattern has a redistribution; by default nothing else."""
-
-    node = transformation.PatternNode(Redistribute)
 
 
 def checked_sdfg(given: Any, caller: str) -> SDFG:

@@ -25,30 +25,29 @@ from dace_redist.library_nodes.stock import (
     strategy_of,
     with_any_sizes,
 )
-from dace_redist.transformations.patterns import OfPaths, accesses, checked_sdfg
+from dace_redist.transformations.patterns import OfRedistribute, accesses, checked_sdfg
 
 
-class LowerRedistribute(OfPaths):
+class LowerRedistribute(OfRedistribute):
     """
     Replace stock DaCe's ``Redistribute`` node by this package's.
 
     Stock descriptors that nothing else uses are removed, with their code on the SDFG.
     """
 
-    stock = transformation.PatternNode(StockRedistribute)
-    paths = (("stock",),)
+    node = transformation.PatternNode(StockRedistribute)
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if the node's descriptors can be expressed, and the program does not name DaCe's own code."""
         try:
-            distributions_of(self.stock, graph)
+            distributions_of(self.node, graph)
         except ValueError:
             return False
-        return not keeps_stock(self.stock)
+        return not keeps_stock(self.node)
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:
         """Replace the node; return the new one."""
-        return lower(self.stock, graph)
+        return lower(self.node, graph)
 
 
 def lower_all(sdfg: SDFG) -> list[Redistribute]:
