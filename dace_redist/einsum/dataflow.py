@@ -9,10 +9,9 @@ from functools import cached_property
 
 from dace_redist.einsum.groupings import EinsumStep
 from dace_redist.einsum.nodes import bytes_between_nodes
-from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.placement import Placement, same_place, traffic
 from dace_redist.einsum.plan import EinsumPlan, Group, GroupCost, Move
 from dace_redist.einsum.problem import Problem
-from dace_redist.einsum.traffic import same_place, traffic
 
 
 @dataclasses.dataclass(frozen=True)

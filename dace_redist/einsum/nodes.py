@@ -10,9 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from dace_redist.einsum.grids import Candidates
-from dace_redist.einsum.placement import Array, Floats, Placement
+from dace_redist.einsum.placement import Array, Floats, Placement, messages
 from dace_redist.einsum.plan import EinsumPlan, Group
-from dace_redist.einsum.traffic import messages
 from dace_redist.relabelling import assign
 
 

@@ -10,9 +10,8 @@ import numpy as np
 from dace_redist.einsum.dataflow import planned
 from dace_redist.einsum.model import Model, Pair
 from dace_redist.einsum.nodes import node_tiles
-from dace_redist.einsum.placement import Array, Floats
+from dace_redist.einsum.placement import Array, Floats, overlap_matrix
 from dace_redist.einsum.plan import EinsumPlan, Group
-from dace_redist.einsum.traffic import overlap_matrix
 from dace_redist.relabelling import MAX_MATCHED_RANKS, assign
 
 #: Maximum entries of a table of the dynamic programme.

@@ -15,8 +15,7 @@ from dace_redist.strategies import OPTIONS
 from dace_redist.transformations.distribute.emit.arrays import LocalSymbols
 from dace_redist.transformations.distribute.emit.sdfg import emit_program
 from dace_redist.transformations.distribute.emit.storage import place_on_gpu, place_transients
-from dace_redist.transformations.distribute.ir import Body
-from dace_redist.transformations.distribute.shapes import logical_shape
+from dace_redist.transformations.distribute.ir import Body, logical_shape
 from dace_redist.transformations.patterns import redistributions
 from dace_redist.transformations.reduce import fuse_sums
 

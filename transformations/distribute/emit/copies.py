@@ -16,8 +16,7 @@ from dace_redist.einsum.placement import Placement
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.node import INPUT, OUTPUT
 from dace_redist.transformations.distribute.emit.arrays import LocalArrays
-from dace_redist.transformations.distribute.ir import Reshape, Slice
-from dace_redist.transformations.distribute.shapes import equal, in_numbers
+from dace_redist.transformations.distribute.ir import Reshape, Slice, equal, in_numbers
 
 #: Number of units that are split, the axis in either shape, and the elements per unit along it.
 _Split = tuple[Any, tuple[int, int], tuple[Any, Any]]

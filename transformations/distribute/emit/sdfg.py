@@ -25,10 +25,10 @@ from dace_redist.transformations.distribute.ir import (
     Move,
     Reshape,
     Slice,
+    neutral_element,
     operations,
     renamed,
 )
-from dace_redist.transformations.distribute.shapes import neutral_element
 
 
 def emit_program(

@@ -16,8 +16,7 @@ from dace.sdfg import nodes
 from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.statement import Code, Statement
 from dace_redist.library_nodes.node import simplified
-from dace_redist.transformations.distribute.ir import Box, Reshape, Slice
-from dace_redist.transformations.distribute.shapes import equal, logical_shape
+from dace_redist.transformations.distribute.ir import Box, Reshape, Slice, equal, logical_shape
 
 
 def source_line(info: Any) -> str:

@@ -16,8 +16,8 @@ from dace.sdfg import nodes
 
 from dace_redist.einsum.expression import Einsum
 from dace_redist.library_nodes.indexed import RESULT
+from dace_redist.transformations.distribute.ir import common_type, equal, is_complex
 from dace_redist.transformations.distribute.read.location import source_line
-from dace_redist.transformations.distribute.shapes import common_type, equal, is_complex
 
 #: Replacement of a function, as in DaCe: a function of the visitor, the SDFG, the state, and the arguments.
 Replacement = Callable[..., Any]

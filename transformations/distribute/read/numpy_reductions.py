@@ -14,6 +14,7 @@ from dace.frontend.python.nested_call import NestedCall
 from dace.libraries.standard.nodes.reduce import Reduce
 
 from dace_redist.library_nodes.indexed import LinearSolve
+from dace_redist.transformations.distribute.ir import common_type, is_complex, neutral_element
 from dace_redist.transformations.distribute.read.numpy_functions import (
     Replacement,
     Shape,
@@ -25,7 +26,6 @@ from dace_redist.transformations.distribute.read.numpy_functions import (
     shapes_of,
     warning_of_integers,
 )
-from dace_redist.transformations.distribute.shapes import common_type, is_complex, neutral_element
 
 _elementwise = op_repository.Replacements.get("dace.elementwise")
 
