@@ -113,12 +113,15 @@ def einsum(
     dace-redist einsum 'ij,jk->ik; ik,kl->il' --sizes i=4096,j=4096,k=4096,l=4096 --ranks 4
     """  # noqa: D301 (click reads the backspace)
     from dace_redist.einsum.planner import plan_einsums
+    from dace_redist.einsum.report import to_json
 
     statements, shapes = read_statements(einsums, sizes)
     plan = plan_einsums(statements, shapes, ranks, **others)
     if path is not None:
-        plan.plot(path)
-    click.echo(json.dumps(plan.to_json()) if as_json else str(plan))
+        from dace_redist.einsum.plot import plot_plan
+
+        plot_plan(plan, path)
+    click.echo(json.dumps(to_json(plan)) if as_json else str(plan))
 
 
 def read_statements(text: str, sizes: dict[str, int]) -> tuple[list[Statement], dict[str, tuple[int, ...]]]:

@@ -6,8 +6,6 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -262,25 +260,6 @@ class EinsumPlan:
         return tuple(rank for rank in range(self.ranks) if rank not in used)
 
     def __str__(self) -> str:
-        from dace_redist.einsum import report
+        from dace_redist.einsum.report import text
 
-        return report.text(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the plan as dictionaries, lists and numbers, with the ranks of each group and move."""
-        from dace_redist.einsum import report
-
-        return report.to_json(self)
-
-    def plot(self, path: str | Path) -> None:
-        """
-        Draw tensors, groups with their grids, and redistributions with their volume.
-
-        :param path: File to write; its suffix selects the format: .png, .svg or .pdf.
-        :raises ValueError: If the format is unknown.
-        :raises FileNotFoundError: If the folder does not exist.
-        :raises ImportError: If Matplotlib is not installed.
-        """
-        from dace_redist.einsum import plot
-
-        plot.plot_plan(self, path)
+        return text(self)

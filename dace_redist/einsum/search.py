@@ -9,7 +9,7 @@ import numpy as np
 
 from dace_redist.einsum.dataflow import planned
 from dace_redist.einsum.model import Model, Pair
-from dace_redist.einsum.nodes import node_tiles
+from dace_redist.einsum.nodes import ranks_on_nodes
 from dace_redist.einsum.placement import Array, Floats, overlap_matrix
 from dace_redist.einsum.plan import EinsumPlan, Group
 from dace_redist.relabelling import MAX_MATCHED_RANKS, assign
@@ -209,11 +209,10 @@ def _relabelled(model: Model, groups: tuple[Group, ...], node_size: int | None =
         group = groups[number]
         near = [e for e in model.edges if number in e.groups and {number} < e.groups <= {number, None, *known}]
         overlaps = [model.overlap(edge, number, group, known) for edge in near]
-        nodes = node_tiles(group, node_size) if node_size else None
-        if not overlaps or model.ranks > MAX_MATCHED_RANKS:
-            ranks = group.ranks if nodes is None else nodes.ranks
-        else:
-            matrix = overlap_matrix(overlaps, len(group.ranks), model.ranks)
-            ranks = tuple(assign(matrix).tolist()) if nodes is None else nodes.assign(matrix)
+        matches = bool(overlaps) and model.ranks <= MAX_MATCHED_RANKS
+        kept = overlap_matrix(overlaps, len(group.ranks), model.ranks) if matches else None
+        ranks = ranks_on_nodes(group, node_size, kept) if node_size else None
+        if ranks is None:
+            ranks = group.ranks if kept is None else tuple(assign(kept).tolist())
         known[number] = group.with_ranks(ranks)
     return tuple(known[number] for number in range(len(groups)))

@@ -9,6 +9,7 @@ from redistribution import figures
 
 from dace_redist.distribution import Distribution
 from dace_redist.einsum import Einsum, Statement, plan_einsums
+from dace_redist.einsum.plot import plot_plan
 from dace_redist.measuring.measure import progress_bar
 from dace_redist.report.canvas import new_figure
 from dace_redist.schedule import schedule
@@ -31,7 +32,7 @@ def test_every_picture_says_what_to_install(tmp_path):
     row = {"case": "a", "group": "g", "series": "", "method": "Auto", "median": 1.0, "environment": environment}
     for draw in (
         lambda: the_schedule.plot(tmp_path / "plan.png"),
-        lambda: plan.plot(tmp_path / "plan.png"),
+        lambda: plot_plan(plan, tmp_path / "plan.png"),
         lambda: figures.draw_all([row], tmp_path),
         lambda: new_figure(4, 3),
     ):

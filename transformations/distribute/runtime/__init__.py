@@ -156,7 +156,9 @@ class DistributedProgram:
 
         :param path: File to write; its suffix selects the format: .png, .svg or .pdf.
         """
-        self.plan.plot(path)
+        from dace_redist.einsum.plot import plot_plan
+
+        plot_plan(self.plan, path)
 
     def simulate(self, machine: str | Path, **options: Any) -> SimulatedProgram:
         """
