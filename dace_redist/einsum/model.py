@@ -56,7 +56,7 @@ def edges_of(program: EinsumProgram) -> list[Edge]:
             home = program.owner(name) or (None, None)
             if home != here:
                 source, target = (home, here) if reads else (here, home)
-                edges.append(Edge(name, source, target, program.repeats(number)))
+                edges.append(Edge(name, source, target, program.statement(number).repeats))
     return edges
 
 
@@ -106,7 +106,7 @@ class Model:
     def _own_costs(self, number: int, memory_weight: float, node_size: int | None) -> Floats:
         found, repeats, names = (
             self.candidates[number],
-            self.program.repeats(number),
+            self.program.statement(number).repeats,
             self.program.steps[number].operands,
         )
         fetched = [n for n, name in enumerate(names) if self.program.owner(name) == (number, n)]

@@ -82,42 +82,31 @@ def _union(operands: Iterable[str]) -> str:
 
 
 def _tree(
-    there: Mapping[int, str],
+    operands: Mapping[int, str],
     order: Sequence[int],
     result: str,
     extents: Mapping[str, int],
     memory_elements: int | None,
-) -> tuple[ContractionStep, ...]:
-    """Return the steps of opt_einsum for operands by their numbers, taken in the given order."""
+) -> Iterator[ContractionStep]:
+    """Yield the steps of opt_einsum for operands by their numbers, taken in the given order."""
     import opt_einsum
 
-    operands = [there[number] for number in order]
+    terms = [operands[number] for number in order]
     path, _ = opt_einsum.contract_path(
-        f"{','.join(operands)}->{result}",
-        *[tuple(extents[index] for index in operand) for operand in operands],
+        f"{','.join(terms)}->{result}",
+        *[tuple(extents[index] for index in term) for term in terms],
         shapes=True,
-        optimize="optimal" if len(operands) <= MAX_OPTIMAL_OPERANDS else "auto",
+        optimize="optimal" if len(terms) <= MAX_OPTIMAL_OPERANDS else "auto",
         memory_limit=memory_elements,
     )
-    return _steps(there, order, result, path)
-
-
-def _steps(
-    operands: Mapping[int, str], order: Sequence[int], result: str, path: Sequence[Sequence[int]]
-) -> tuple[ContractionStep, ...]:
-    """Return the steps of a path of opt_einsum over the operands in the given order."""
     there, names = list(order), dict(operands)
-    steps: list[ContractionStep] = []
     for positions in path:
         children = sorted(there.pop(position) for position in sorted(positions, reverse=True))
-        wanted = set(result).union(*(names[number] for number in there)) if there else set(result)
-        indices = _union(names[child] for child in children)
-        made = _intermediate([names[child] for child in children], wanted) if there else result
+        own, wanted = [names[child] for child in children], set(result).union(*(names[number] for number in there))
         number = max(names) + 1
-        names[number] = made
+        names[number] = _intermediate(own, wanted) if there else result
         there.append(number)
-        steps.append(ContractionStep(tuple(children), made, indices))
-    return tuple(steps)
+        yield ContractionStep(tuple(children), names[number], _union(own))
 
 
 def _intermediate(operands: Sequence[str], wanted: set[str]) -> str:

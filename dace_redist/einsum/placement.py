@@ -97,13 +97,7 @@ class Placement:
         return math.prod(size for axis, size in enumerate(self.grid) if axis not in self.dims)
 
     def block(self, axis: int, extent: Any, divide: Callable[[Any, Any], Any] = ceil_division) -> Any:
-        """
-        Return the elements of a block along one tensor axis.
-
-        :param axis: Tensor axis.
-        :param extent: Its size: a number, or a symbol if ``divide`` takes symbols.
-        :param divide: Rounds a quotient up.
-        """
+        """Return the elements of a block along a tensor axis of some extent, see :func:`block_length`."""
         return block_length(extent, self.parts[axis], self.multiples[axis], divide)
 
     def largest_block(self, shape: Sequence[int]) -> tuple[int, ...]:
@@ -115,12 +109,7 @@ class Placement:
         return math.prod(self.largest_block(shape)) * itemsize
 
     def distribution(self, shape: Sequence[Any], divide: Callable[[Any, Any], Any] = ceil_division) -> Distribution:
-        """
-        Return the distribution of a tensor of this shape; a scalar becomes a vector of one element.
-
-        :param shape: Global shape: numbers, or symbols if ``divide`` takes symbols.
-        :param divide: Rounds a quotient up.
-        """
+        """Return the distribution of a tensor, see :func:`block_length`; a scalar becomes a vector of one element."""
         if len(shape) != len(self.dims):
             raise ValueError(f"Placement: a tensor of {len(self.dims)} axes has no shape {tuple(shape)}")
         if not self.dims:
@@ -146,7 +135,6 @@ class Placement:
 
         Ranks without elements along an axis, or outside of the grid, have zeros. A scalar is a vector of one element.
 
-        :param shape: Global shape.
         :param ranks: Number of ranks, at least those named. Default: the largest rank named, plus one.
         """
         key = tuple(shape)
