@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from string import ascii_letters
 from typing import Any
 
@@ -66,19 +66,27 @@ def add_node(
 
 
 def add_map(
-    state: SDFGState, label: str, shape: Sequence[Any], ends: tuple[str, str], read: Sequence[int], code: str
+    state: SDFGState, shape: Sequence[Any], inputs: dict[str, tuple[str, Sequence[int]]], output: str, code: str
 ) -> str:
-    """Add a map from an operand with the axes ``read`` to a result; ``code`` is an expression of ``__inp``."""
-    indices = [f"__i{axis}" for axis in range(len(shape))]
+    """
+    Add a map over a shape, whose indices are ``__i0``, ``__i1``, ..., and return the name of its result.
+
+    :param inputs: Name and axes of each operand, by its name in ``code``.
+    :param code: Expression of the elements of the result.
+    """
+
+    def element(array: str, axes: Iterable[int]) -> Memlet:
+        return Memlet(f"{array}[{', '.join(f'__i{axis}' for axis in axes) or 0}]")
+
     state.add_mapped_tasklet(
-        label,
-        {index: f"0:{extent}" for index, extent in zip(indices, shape, strict=True)},
-        {"__inp": Memlet(f"{ends[0]}[{', '.join(indices[axis] for axis in read) or 0}]")},
+        f"{output}_map",
+        {f"__i{axis}": f"0:{extent}" for axis, extent in enumerate(shape)},
+        {name: element(*operand) for name, operand in inputs.items()},
         f"__out = {code}",
-        {"__out": Memlet(f"{ends[1]}[{', '.join(indices)}]")},
+        {"__out": element(output, range(len(shape)))},
         external_edges=True,
     )
-    return ends[1]
+    return output
 
 
 def warning_of_integers(name: str, function: Replacement) -> Replacement:
@@ -222,7 +230,8 @@ def _named(function: str) -> Replacement:
             return _DACE.getop("Array", "Mult")(visitor, sdfg, state, *arrays)
         if function == "diag" and len(shapes[0]) == 1 and not rest and not options:
             output = new_array(visitor, sdfg, shapes[0] * 2, sdfg.arrays[arrays[0]].dtype)
-            return add_map(state, "_diag_", shapes[0] * 2, (arrays[0], output), [0], "__inp if __i0 == __i1 else 0")
+            inputs = {"__inp": (arrays[0], [0])}
+            return add_map(state, shapes[0] * 2, inputs, output, "__inp if __i0 == __i1 else 0")
         text = subscripts(function, shapes, *rest, **options)
         return add_einsum(visitor, sdfg, state, text, *arrays) if text else arrays[0]
 
