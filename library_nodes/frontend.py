@@ -176,8 +176,6 @@ class DistributionDescriptor(DistributedDescriptor):
     Descriptor of a name to which a program assigns a distribution that it builds.
 
     It needs no code and no memory; simplifying the program removes it.
-
-    :param distribution: The distribution.
     """
 
     encoded = ShapeProperty(default=(), desc="The distribution, encoded")

@@ -27,7 +27,6 @@ class IndexedNode(RedistNode):
 
     Arrays may have any strides and extents, including 0, known at run time.
 
-    :param name: Label.
     :param einsum: The indices; the arrow may be left out as in NumPy.
     """
 
@@ -90,7 +89,6 @@ class Contraction(IndexedNode):
     If beta is not 0, the result is also an input, at the connector ``_cin``: the same part of the same array. Arrays on
     the GPU need the implementation ``cuBLAS``, which accepts only them, and only real or complex numbers.
 
-    :param name: Label, for error messages.
     :param einsum: Indices as letters, such as ``"ijk,ja,ka->ia"``; the arrow may be left out as in NumPy.
     :param alpha: Factor of the einsum: a real number or an expression of real symbols.
     :param beta: Factor of the previous result, likewise; if 0, it is not read.
@@ -184,7 +182,6 @@ class LinearSolve(IndexedNode):
     ``_comm`` connector (an integer that holds an ``MPI_Comm``), else the world: if G is singular on any rank, all raise
     the error.
 
-    :param name: Label.
     :param einsum: The indices, those of each tensor in any order.
     :param statement: Name of the node in error messages; empty: its kind and label.
     """

@@ -152,8 +152,6 @@ class DistributedNode(RedistNode, CommNode):
     grid at the ``_grid`` connector, else the world; the ranks of a distribution are ranks in it. Local arrays may have
     any strides and be larger than the rank's part.
 
-    :param name: Label, for error messages.
-    :param source: Distribution of the input.
     :param target: Distribution of the output, of the same global shape.
     """
 

@@ -156,8 +156,6 @@ class StockDescriptors:
 
     Inlining an SDFG renames descriptors on name clashes and replaces their symbols. It changes neither the references
     between descriptors nor the stock code generated from them.
-
-    :param sdfg: The SDFG.
     """
 
     def __init__(self, sdfg: SDFG) -> None:

@@ -35,8 +35,6 @@ def independent(first: Redistribute, state: SDFGState) -> list[Redistribute]:
     """
     Return redistributions that can move in one exchange.
 
-    :param first: The first of them.
-    :param state: Its state.
     :return: ``first``, and the others in the order of the state's nodes; empty if it cannot be joined.
     """
     candidates = [node for node in state.nodes() if isinstance(node, Redistribute) and _can_join(node, state)]
@@ -60,7 +58,6 @@ def join(found: list[Redistribute], state: SDFGState) -> JointRedistribute:
     Replace several nodes by one.
 
     :param found: Redistributions of :func:`independent`; they are removed.
-    :param state: Their state.
     """
     joint = JointRedistribute("_".join(node.label for node in found)[:80], found)
     state.add_node(joint)

@@ -54,7 +54,6 @@ def problems_of(
     Return label and problem of every redistribution of an SDFG, including stock nodes and nested SDFGs.
 
     :param sdfg: The SDFG; not changed.
-    :param symbols: Values of its symbols.
     :param where: Selection of nodes, as for :func:`dace_redist.set_strategy`.
     :param memory: Kind of memory of the arrays, one of ``MEMORIES``, except arrays on the GPU in the SDFG; default: as
         in the SDFG.

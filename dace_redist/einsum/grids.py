@@ -65,7 +65,6 @@ class Candidates:
     """
     K candidates for a group: its grid and the reduction of its partial results.
 
-    :param step: The group's step.
     :param parts: Blocks along every index: (K, indices).
     :param scatter: Axis of the result along which partial results are scattered, or one of the constants above: (K,).
     :param least_load: Minimum over all grids of the operations of the busiest rank.

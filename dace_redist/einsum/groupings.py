@@ -29,8 +29,6 @@ class EinsumStep:
     Contractions computed together on one grid, or another statement.
 
     :param einsum: Indices of the operands and of the result.
-    :param operands: Names of their tensors.
-    :param result: Name of the tensor written.
     :param statement: Number of the statement it comes from.
     :param number: Number of the result in the contraction tree of the statement, that of its last step.
     :param sizes: Size of each index of ``einsum.indices``.
@@ -39,8 +37,6 @@ class EinsumStep:
     :param whole: Indices that are never split. If these are all indices, every rank computes the whole.
     :param equal: Pairs of equal indices of the only operand: only its diagonal is used. Each rank uses the diagonal
         elements in its own block.
-    :param elementwise: See :class:`Statement`.
-    :param solves: See :class:`Statement`.
     """
 
     einsum: Einsum

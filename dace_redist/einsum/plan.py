@@ -143,9 +143,6 @@ class Move:
     :param before_group: Number of the group that it precedes; the number of groups if it follows the last one.
     :param group: Number of the group in whose loops it runs: the next reader of the tensor, or the writer if the
         tensor is moved to its home.
-    :param tensor: Name of the tensor.
-    :param source: Placement before.
-    :param target: Placement after.
     :param bytes_sent_max: Maximum over ranks of the bytes sent.
     :param bytes_received_max: Maximum over ranks of the bytes received.
     :param bytes_total: Bytes sent between ranks; self copies do not count.
@@ -173,7 +170,6 @@ class GroupCost:
 
     :param fetched: Bytes received of operands that their replicas share evenly before.
     :param reduced: Bytes of partial results.
-    :param flops: Operations.
     :param memory_bytes: Bytes of all tensors on a rank while the group runs, without workspace of the local evaluation.
     """
 
@@ -188,16 +184,10 @@ class EinsumPlan:
     """
     Plan of a program of einsums on several ranks; made by :func:`plan_einsums`.
 
-    :param statements: The program.
     :param sizes: Shape of every tensor by name, including intermediates.
-    :param itemsize: Bytes of an element.
-    :param ranks: Number of ranks.
-    :param groups: Groups, in execution order.
-    :param moves: Redistributions, in execution order.
     :param homes: Placement by tensor: of an input at the start, of any other tensor after it was written.
     :param inputs: Names of the tensors that are read before they are written.
     :param outputs: Names of the tensors needed at the end.
-    :param costs: Cost of each group.
     :param node_size: Ranks per node; None if nodes are not considered.
     :param internode_bytes: Total bytes between nodes: of this plan, and of the plan that ignores nodes; None without
         ``node_size``.

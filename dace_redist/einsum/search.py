@@ -36,7 +36,6 @@ def choose_grids(model: Model, cutoff: float = math.inf) -> list[int]:
     were dropped because there were too many. Source: Dellin and Srinivasa, lazy shortest paths (ICAPS 2016).
 
     :param model: Costs and candidates; only the candidates considered remain in it.
-    :param cutoff: Maximum cost of a solution.
     :return: The candidate of each group.
     """
     variables = range(len(model.candidates))
@@ -57,7 +56,6 @@ def _reduced(model: Model, best: list[int], cost: float, limited: bool = True) -
     """
     Drop candidates that cannot be part of a better solution; return the best solution in the new numbering.
 
-    :param cost: Cost of a solution.
     :param limited: Limit the number of candidates, too: keep those that fit the best solution or cost least by
         themselves.
     """
@@ -147,12 +145,7 @@ def _joined(tables: Sequence[tuple[tuple[int, ...], Floats]], scope: tuple[int, 
 
 
 def descend(model: Model, first: int, value: int) -> list[int]:
-    """
-    Choose one variable after another, given those before, then improve each given all others until nothing changes.
-
-    :param first: The variable to start with.
-    :param value: Its first choice.
-    """
+    """Choose one variable after another from ``first`` on, then improve each given all others until nothing changes."""
     variables = len(model.unary)
     chosen: list[int | None] = [None] * variables
     chosen[first] = value

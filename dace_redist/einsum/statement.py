@@ -106,7 +106,6 @@ class Statement:
         """
         Return ``target = source``.
 
-        :param dimensions: Number of dimensions of both tensors.
         :param place: ``where``, ``repeats`` and ``loops``.
         """
         indices = ascii_letters[:dimensions]

@@ -101,8 +101,6 @@ def rewritten(body: Body, sdfg: SDFG, named: Collection[str] = ()) -> tuple[Item
     """
     Return statements with types supported by BLAS, without transposed copies, unused products and repetitions.
 
-    :param sdfg: The program that they were read from.
-    :param named: Tensors that the user names.
     :raises ValueError: If a statement cannot be computed with its types; names it.
     """
     check_copies(body, sdfg)
@@ -246,8 +244,6 @@ class DistributeEinsum(pass_pipeline.Pass):
 
     After :meth:`apply_pass` the attribute ``distributed`` holds the result of :func:`dace_redist.distribute`.
 
-    :param ranks: Number of ranks.
-    :param sizes: Values of the symbols in the shapes.
     :param options: Further arguments of :func:`dace_redist.distribute`.
     """
 

@@ -99,7 +99,6 @@ class Box(NamedTuple):
     A box of a tensor.
 
     :param offsets: First index along each axis: numbers, sizes, or indices of loops.
-    :param extents: Elements along each axis.
     :param kept: Axes of a tensor of these elements; along the others the box has one element.
     """
 
@@ -123,8 +122,6 @@ class Move:
     """
     Copy of elements of one tensor to another.
 
-    :param source: Name of the tensor that is read.
-    :param result: Name of the tensor that is written.
     :param where: As for ``Statement``; likewise ``repeats`` and ``loops``.
     """
 
@@ -174,7 +171,6 @@ class Block:
     Loop or branches; at most one branch runs.
 
     :param region: DaCe's loop or branches; the distributed program has a block with the same head.
-    :param bodies: The items of each body.
     :param scalars: Scalars that its conditions read.
     :param certain: True for a loop whose body runs at least once for all sizes.
     """

@@ -24,10 +24,7 @@ class DistributedTensor:
     """
     Input or output of a distributed program.
 
-    :param name: Name in the program.
-    :param placement: Placement on the ranks, for any size.
     :param shape: Global shape; empty for a tensor of one element that the program declares as ``[1]``.
-    :param dtype: Element type.
     :param is_vector: True if the program declares it as ``[1]``; the gathered tensor is then a vector.
     """
 
@@ -101,7 +98,6 @@ class LocalArrays:
     Array for each tensor and placement, created on first use.
 
     :param sdfg: SDFG to which arrays are added, with a symbol for each extent that differs between ranks.
-    :param source: The program of the tensors.
     :param plan: Its plan; each argument of ``source`` gets an array under its placement in the plan.
     :param sizes: Values of the program's symbols: they determine which placements are equivalent.
     """

@@ -33,8 +33,6 @@ class Location:
     A place in the program.
 
     :param sdfg: The program, to which arrays for intermediate results are added.
-    :param node: A node.
-    :param state: Its state.
     :param loops: Label and number of iterations of each loop around it, the outermost first.
     """
 

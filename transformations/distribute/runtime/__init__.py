@@ -39,13 +39,10 @@ class DistributedProgram:
     Planning needs no MPI: ``print(program)`` and :meth:`plot` work anywhere. :meth:`scatter`, :meth:`compile`,
     :meth:`run`, :meth:`gather` and a call are collective over a communicator with the planned number of ranks.
 
-    :param recipe: The planned program.
-    :param sizes: Values of the symbols in the program's shapes.
     :param built: Program of a rank as it was built: see :attr:`sdfg`.
     :param symbols: Meaning of the other symbols of ``sdfg``.
     :param input_names: Names of the tensors read, in the order of the parameters. They include a tensor that is written
         first, but in a loop that may run zero times.
-    :param output_names: Names of the tensors written.
     """
 
     recipe: Recipe
@@ -252,7 +249,6 @@ class DistributedProgram:
         """
         Return the whole of an output, from its parts. Collective.
 
-        :param local: This rank's part.
         :param name: The tensor; may be left out if the program has one output.
         :param comm: As for :meth:`run`.
         :return: The whole tensor on rank 0, None elsewhere.

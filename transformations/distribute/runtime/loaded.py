@@ -31,7 +31,6 @@ class Loaded:
     """
     Distributed program, compiled and loaded for a communicator. Construction is collective.
 
-    :param program: The program.
     :param comm: mpi4py communicator with the planned number of ranks.
     :raises RuntimeError: On every rank, if the program cannot be compiled.
     """
