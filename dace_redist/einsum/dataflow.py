@@ -187,7 +187,10 @@ class _Dataflow:
             if self.program.owner(name) == (number, operand):
                 wanted = group.operand_placements[operand]
                 fetched += self._bytes(name, wanted) * (wanted.replicas - 1) / wanted.replicas
-        return GroupCost(fetched, group.reduced_elements * self._itemsize, group.flops, self._memory(number))
+        reduced = (
+            self._bytes(group.result, group.partial_placement) * group.reduction.sent_share if group.reduction else 0.0
+        )
+        return GroupCost(fetched, reduced, group.flops, self._memory(number))
 
     def _bytes(self, name: str, placement: Placement) -> int:
         return placement.block_bytes(self.program.sizes[name], self._itemsize)
@@ -203,5 +206,5 @@ class _Dataflow:
         total += sum(self._bytes(n, c.placement) for n, c in everything if c.made_at <= number <= c.last_use)
         group = self.groups[number]
         moved = any(move.before_group == number + 1 and move.tensor == group.result for move in self.moves)
-        total += group.partial_elements * self._itemsize if group.reduction is not None else 0
+        total += self._bytes(group.result, group.partial_placement) if group.reduction else 0
         return total + (self._bytes(group.result, group.result_placement) if moved else 0)

@@ -34,6 +34,11 @@ class Reduction:
     ranks: int
     axis: int | None
 
+    @property
+    def sent_share(self) -> float:
+        """Part of its partial results that a rank sends."""
+        return 1.0 if self.axis is None else (self.ranks - 1) / self.ranks
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group(EinsumStep):
@@ -63,19 +68,6 @@ class Group(EinsumStep):
         """Elements of the largest block along each index."""
         lengths = map(block_length, self.sizes, self.grid, self.multiples)
         return dict(zip(self.einsum.indices, map(min, lengths, self.sizes), strict=True))
-
-    @property
-    def partial_elements(self) -> int:
-        """Elements of the largest block of the result before its reduction."""
-        return math.prod(self.blocks[index] for index in self.einsum.result)
-
-    @property
-    def reduced_elements(self) -> float:
-        """Elements of partial results that a rank sends."""
-        if self.reduction is None:
-            return 0.0
-        ranks = self.reduction.ranks
-        return self.partial_elements * (1.0 if self.reduction.axis is None else (ranks - 1) / ranks)
 
     @property
     def flops(self) -> int:
