@@ -71,7 +71,10 @@ class IndexedNode(RedistNode):
             found.append(dimensions)
         return found
 
-    def _validate_extents(self, sdfg: SDFG, state: SDFGState) -> None:
+    def validate(self, sdfg: SDFG, state: SDFGState) -> None:
+        """Check extents, too: see :meth:`RedistNode.validate`."""
+        super().validate(sdfg, state)
+        self._validate_overlap(state)
         first: dict[str, Any] = {}
         for indices, dimensions in zip(self.terms, self.dimensions(sdfg, state), strict=True):
             for index, (extent, _) in zip(indices, dimensions, strict=True):
@@ -127,17 +130,11 @@ class Contraction(IndexedNode):
         return self.beta != 0
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
-        """
-        Check what is known before the program runs.
-
-        :raises ValueError: If a check fails; names the node, the expected and the given value.
-        """
+        """Check the path, types and extents, too: see :meth:`RedistNode.validate`."""
         self._validate_path()
         self.validate_types(sdfg, state)
-        self._validate_extents(sdfg, state)
-        self._validate_overlap(state)
+        super().validate(sdfg, state)
         self._validate_previous(state)
-        self._validate_symbols(sdfg, state)
 
     def _validate_memory(self, sdfg: SDFG, state: SDFGState) -> None:
         if self.implementation != CUBLAS:
@@ -218,14 +215,8 @@ class LinearSolve(IndexedNode):
         return self.terms[-1].replace(self.unknowns, "")
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
-        """
-        Check what is known before the program runs, except types: distributing a program converts different types.
-
-        :raises ValueError: If a check fails; names the statement, the expected and the given value.
-        """
-        self._validate_extents(sdfg, state)
-        self._validate_overlap(state)
+        """Check extents, but not types, since distributing a program converts them: see :meth:`RedistNode.validate`."""
+        super().validate(sdfg, state)
         rows, columns = (extent for extent, _ in self.dimensions(sdfg, state)[0])
         if differ([rows], [columns]):
             raise ValueError(f"{self.title}: the matrix must be square, got {rows} x {columns}")
-        self._validate_communicator(state)

@@ -77,13 +77,8 @@ class JointRedistribute(RedistNode, CommNode):
         return super().free_symbols | symbols_of(self.encoded)
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
-        """
-        Check what is known before the program runs.
-
-        :raises ValueError: If a check fails; names the node and the tensor.
-        """
-        self._validate_symbols(sdfg, state)
-        self._validate_communicator(state)
+        """Check every tensor, too: see :meth:`RedistNode.validate`."""
+        super().validate(sdfg, state)
         tensors = self.tensors
         for tensor in tensors:
             tensor.validate(sdfg, state)

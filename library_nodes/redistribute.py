@@ -251,11 +251,7 @@ class Redistribute(DistributedNode, NonblockingCommNode):
             raise ValueError(f"{self.title}: {wrong}")
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
-        """
-        Check what is known before the program runs.
-
-        :raises ValueError: If a check fails; names the node, the expected and the given value.
-        """
+        """Check strategy, options and request, too: see :meth:`RedistNode.validate`."""
         if "dace.autodiff" in sys.modules:  # which validates programs before it differentiates them
             importlib.import_module("dace_redist.library_nodes.autodiff")
         self._checked(self.strategy, self.options)
@@ -286,11 +282,7 @@ class RedistributeWait(RedistNode, Wait):
         self.out_connectors = dict.fromkeys((ORDER_OUTPUT,))
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
-        """
-        Check the request, and that both buffers are the same array.
-
-        :raises ValueError: If a check fails; names the node.
-        """
+        """Check the request, and that both buffers are the same array: see :meth:`RedistNode.validate`."""
         _validate_request(self, state)
         before, after = (self.memlet(connector, state) for connector in (ORDER_INPUT, ORDER_OUTPUT))
         if before.data != after.data:

@@ -10,8 +10,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from typing import Any
 
 from dace_redist.einsum.expression import Einsum, canonical
-from dace_redist.einsum.order import ContractionStep, contraction_steps
-from dace_redist.einsum.statement import Statement
+from dace_redist.einsum.statement import ContractionStep, Statement, contraction_steps
 
 #: Assumed rates of a rank: operations, bytes to and from other ranks, and bytes of memory, per second.
 FLOPS_PER_SECOND, BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND = 1e10, 1e9, 4e9

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from dace import FLOAT_TYPES, SDFG, data, dtypes, symbolic
 from dace.frontend.python.astutils import ASTFindReplace
-from dace.sdfg.state import ConditionalBlock, LoopRegion
+from dace.sdfg.state import BreakBlock, ConditionalBlock, ContinueBlock, LoopRegion
 
 from dace_redist.einsum.statement import Statement
 from dace_redist.library_nodes.node import simplified
@@ -189,13 +189,8 @@ class Assignment:
     scalars: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Jump:
-    """End of a loop, or of one of its iterations: DaCe's ``BreakBlock`` or ``ContinueBlock``."""
-
-    kind: type
-
-
+#: End of a loop, or of one of its iterations.
+Jump: TypeAlias = type[BreakBlock] | type[ContinueBlock]
 Operation: TypeAlias = Statement | Move
 Item: TypeAlias = "Operation | Block | Assignment | Jump"
 Body = Sequence[Item]

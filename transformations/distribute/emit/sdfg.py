@@ -21,7 +21,6 @@ from dace_redist.transformations.distribute.ir import (
     Assignment,
     Block,
     Body,
-    Jump,
     Move,
     Reshape,
     Slice,
@@ -74,8 +73,8 @@ class _Builder(Emitter):
                     self._group(region, group, item)
             elif isinstance(item, Move):
                 self._move(region, item)
-            elif isinstance(item, Jump):
-                self.append(region, item.kind(item.kind.__name__))
+            elif isinstance(item, type):  # a jump
+                self.append(region, item(item.__name__))
             elif isinstance(item, Assignment):
                 self._read(item.scalars)
                 values = {name: self._local(value, item.scalars) for name, value in item.values.items()}

@@ -22,7 +22,6 @@ from dace_redist.transformations.distribute.ir import (
     Assignment,
     Block,
     Item,
-    Jump,
     Operation,
     all_items,
     equal,
@@ -107,7 +106,7 @@ class _Reader:
             bodies = [tuple(self.region(body, self._within(loops, body.label, 1))) for _, body in block.branches]
             yield Block(block, tuple(bodies), scalars)
         elif isinstance(block, BreakBlock | ContinueBlock):
-            yield Jump(type(block))
+            yield type(block)
         else:
             kind = type(block).__name__
             raise ValueError(f"{block.label}: a {kind} cannot be distributed; only if, while and for can")
@@ -142,7 +141,7 @@ class _Reader:
                 repeats = max(1, int(symbolic.evaluate(count, self._sizes)))
             certain = bool(count.is_Integer and count > 0)
         body = tuple(self.region(loop, self._within(loops, loop.label, repeats)))
-        certain = certain and not any(isinstance(item, Jump) for item in all_items(body))
+        certain = certain and not any(isinstance(item, type) for item in all_items(body))
         return Block(loop, (body,), scalars, certain)
 
     # Statements
