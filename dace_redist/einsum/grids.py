@@ -260,7 +260,7 @@ def useful_parts(extent: int, ranks: int) -> frozenset[int]:
 
 def factorisations(number: int, allowed: Sequence[frozenset[int]]) -> Array:
     """Return all factorisations of a number with one allowed factor per index: shape (factorisations, indices)."""
-    divisors = _divisors(number)
+    divisors = (np.flatnonzero(number % np.arange(1, number + 1) == 0) + 1).tolist()
     grids, rest = np.zeros((1, 0), np.int64), np.array([number], np.int64)
     for position, factors in enumerate(allowed):
         last = position == len(allowed) - 1
@@ -274,8 +274,3 @@ def factorisations(number: int, allowed: Sequence[frozenset[int]]) -> Array:
         row, value = np.concatenate(rows), np.concatenate(values)
         grids, rest = np.column_stack([grids[row], value]), rest[row] // value
     return grids if len(allowed) or number == 1 else grids[:0]
-
-
-def _divisors(number: int) -> list[int]:
-    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
-    return sorted({*small, *(number // d for d in small)})

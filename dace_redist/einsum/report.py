@@ -90,11 +90,8 @@ def _rows(plan: EinsumPlan, statement: int) -> Iterator[tuple[str, ...]]:
 
 def _move_row(plan: EinsumPlan, move: Move) -> tuple[str, ...]:
     source, target = _placement_text(move.source), _placement_text(move.target)
-    return (f"move {move.tensor}", shape_text(plan.sizes[move.tensor]), f"{source} to {target}", _moved(move))
-
-
-def _moved(move: Move) -> str:
-    return format_bytes(move.bytes_per_rank) if move.bytes_total else "nothing sent"
+    moved = format_bytes(move.bytes_per_rank) if move.bytes_total else "nothing sent"
+    return (f"move {move.tensor}", shape_text(plan.sizes[move.tensor]), f"{source} to {target}", moved)
 
 
 def _placement_text(placement: Placement) -> str:

@@ -160,37 +160,20 @@ def _by_dimensions(**known: str) -> Callable[..., str]:
     return subscripts
 
 
-def _transposed(order: Sequence[int]) -> str:
-    letters = ascii_letters[: len(order)]
-    return f"{letters}->{''.join(letters[axis] for axis in order)}"
-
-
-def _transpose(function: str, shapes: Sequence[Shape], *given: Any, axes: Any = None) -> str:
-    """Return subscripts of a transposition; DaCe rejects matrices of one row or column."""
+def _permuted(function: str, shapes: Sequence[Shape], *given: Any, **options: Any) -> str:
+    """Return subscripts of a permutation of dimensions; DaCe rejects matrices of one row or column."""
     ndim = len(shapes[0])
-    given = given[0] if len(given) == 1 and (given[0] is None or isinstance(given[0], tuple | list)) else given
-    axes = (given or None) if axes is None else axes
-    order = list(range(ndim))[::-1] if axes is None else [axis % ndim if axis >= -ndim else axis for axis in axes]
-    if sorted(order) != list(range(ndim)):
-        raise ValueError(f"np.{function}: its axes are 0 to {ndim - 1}, each of them once, got {tuple(axes)}")
-    return "" if ndim < 2 else _transposed(order)
-
-
-def _swapaxes(_: str, shapes: Sequence[Shape], axis1: int, axis2: int) -> str:
-    order = list(range(len(shapes[0])))
-    order[axis1], order[axis2] = order[axis2], order[axis1]
-    return _transposed(order)
-
-
-def _moveaxis(_: str, shapes: Sequence[Shape], source: Any, destination: Any) -> str:
-    ndim = len(shapes[0])
-    ends = [
-        [at % ndim for at in (axes if isinstance(axes, tuple | list) else [axes])] for axes in (source, destination)
-    ]
-    order = [axis for axis in range(ndim) if axis not in ends[0]]
-    for target, axis in sorted(zip(ends[1], ends[0], strict=True)):
-        order.insert(target, axis)
-    return _transposed(order)
+    numbered = np.empty(range(ndim))  # with as many elements along an axis as its number
+    try:
+        if options or not hasattr(numbered, function):
+            order = getattr(np, function)(numbered, *given, **options).shape
+        else:
+            order = getattr(numbered, function)(*given).shape
+    except ValueError as error:
+        got = (*given, *options.values())
+        raise ValueError(f"np.{function}: its axes are 0 to {ndim - 1}, each of them once, got {got}") from error
+    letters = ascii_letters[:ndim]
+    return "" if ndim < 2 else f"{letters}->{''.join(letters[axis] for axis in order)}"
 
 
 def _dot(_: str, shapes: Sequence[Shape]) -> str:
@@ -211,9 +194,9 @@ _SUBSCRIPTS: dict[str, tuple[int, Callable[..., str]]] = {
     "trace": (1, _by_dimensions(_2="ii->")),
     "diag": (1, _by_dimensions(_2="ii->i")),
     "diagonal": (1, _by_dimensions(_2="ii->i")),
-    "transpose": (1, _transpose),
-    "swapaxes": (1, _swapaxes),
-    "moveaxis": (1, _moveaxis),
+    "transpose": (1, _permuted),
+    "swapaxes": (1, _permuted),
+    "moveaxis": (1, _permuted),
     "dot": (2, _dot),
 }
 
