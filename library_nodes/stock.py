@@ -12,7 +12,6 @@ from dace.libraries.comm.environments import MPI
 from dace.libraries.comm.nodes.redistribute import ExpandRedistribute
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
 from dace.sdfg import SDFG, SDFGState, nodes
-from dace.sdfg.graph import MultiConnectorEdge
 
 from dace_redist.distribution import Distribution
 from dace_redist.library_nodes.expansions import register
@@ -41,6 +40,13 @@ def node_of(stock: StockRedistribute, state: SDFGState, strategy: str) -> Redist
     return made
 
 
+def remove_descriptor_edges(stock: StockRedistribute, state: SDFGState) -> None:
+    """Remove the edges that order a stock node after the declaration of its redistribution descriptor."""
+    name = label_of(stock, state)
+    for edge in [edge for edge in state.in_edges(stock) if edge.data.data == name]:
+        state.remove_edge(edge)
+
+
 def keeps_stock(node: StockRedistribute | Redistribute) -> bool:
     """True if the program names DaCe's own implementation, or a foreign one, for a stock node."""
     return node.implementation not in (None, AUTO.name, *STRATEGIES)
@@ -51,12 +57,6 @@ def strategy_of(stock: StockRedistribute) -> str:
     configured = str(Config.get("library", "comm", "default_implementation"))
     wanted = stock.implementation or (configured if configured in host_strategies() else AUTO.name)
     return wanted if wanted in STRATEGIES else AUTO.name
-
-
-def edges_of_descriptor(stock: StockRedistribute, state: SDFGState) -> list[MultiConnectorEdge[Any]]:
-    """Return the edges that order a stock node after the declaration of its redistribution descriptor."""
-    name = label_of(stock, state)
-    return [edge for edge in state.in_edges(stock) if edge.data.data == name]
 
 
 def _expanded(stock: StockRedistribute, state: SDFGState, sdfg: SDFG, name: str) -> nodes.CodeNode:
@@ -71,8 +71,7 @@ def _expanded(stock: StockRedistribute, state: SDFGState, sdfg: SDFG, name: str)
         if stock.implementation in STRATEGIES:
             raise
         return ExpandRedistribute.expansion(stock, state, sdfg)
-    for edge in edges_of_descriptor(stock, state):
-        state.remove_edge(edge)  # the stock code of the descriptor, which stays, runs when the program starts
+    remove_descriptor_edges(stock, state)  # its stock code, which stays, runs when the program starts
     return made
 
 

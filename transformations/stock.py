@@ -17,11 +17,11 @@ from dace_redist.library_nodes.stock import (
     ANY_SIZE,
     StockDescriptors,
     distributions_of,
-    edges_of_descriptor,
     keeps_stock,
     label_of,
     node_of,
     referenced,
+    remove_descriptor_edges,
     strategy_of,
     with_any_sizes,
 )
@@ -74,8 +74,7 @@ def lower(node: Redistribute | StockRedistribute, state: SDFGState) -> Redistrib
         return node
     name, made = label_of(node, state), node_of(node, state, strategy_of(node))
     state.add_node(made)
-    for edge in edges_of_descriptor(node, state):
-        state.remove_edge(edge)  # the declaration, and so the order after it, is removed with the descriptor
+    remove_descriptor_edges(node, state)  # the declaration is removed with the descriptor
     sdutil.change_edge_dest(state, node, made)
     sdutil.change_edge_src(state, node, made)
     state.remove_node(node)
