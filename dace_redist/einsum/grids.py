@@ -260,7 +260,8 @@ def useful_parts(extent: int, ranks: int) -> frozenset[int]:
 
 def factorisations(number: int, allowed: Sequence[frozenset[int]]) -> Array:
     """Return all factorisations of a number with one allowed factor per index: shape (factorisations, indices)."""
-    divisors = (np.flatnonzero(number % np.arange(1, number + 1) == 0) + 1).tolist()
+    small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
+    divisors = {*small, *(number // divisor for divisor in small)}
     grids, rest = np.zeros((1, 0), np.int64), np.array([number], np.int64)
     for position, factors in enumerate(allowed):
         last = position == len(allowed) - 1
