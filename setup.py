@@ -122,7 +122,6 @@ setup(
         "dace_redist.transformations",
         "dace_redist.transformations.distribute",
         "dace_redist.transformations.distribute.read",
-        "dace_redist.transformations.distribute.rewrite",
         "dace_redist.transformations.distribute.emit",
         "dace_redist.transformations.distribute.runtime",
     ],

@@ -24,7 +24,7 @@ from dace_redist.schedule import Schedule as Schedule
 from dace_redist.schedule import schedule as schedule
 from dace_redist.transformations import set_strategy as set_strategy
 from dace_redist.transformations.distribute import distribute as distribute
-from dace_redist.transformations.distribute.runtime.program import DistributedProgram as DistributedProgram
+from dace_redist.transformations.distribute.runtime import DistributedProgram as DistributedProgram
 from dace_redist.transformations.hook import hook as hook
 from dace_redist.transformations.optimize import optimize as optimize
 from dace_redist.transformations.tune import tune as tune

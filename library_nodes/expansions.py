@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 from dace import dtypes, library
 from dace.codegen.common import sym2cpp
@@ -33,7 +33,6 @@ from dace_redist.library_nodes.node import (
     INPUT,
     OUTPUT,
     DistributedNode,
-    RedistNode,
     dimensions_of,
     lies_on_gpu,
     local_ndim,
@@ -61,49 +60,18 @@ _ONLY_MOVED = "{DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP}"
 # Redistributions: a plan of the library in the program's state
 
 
-def redistribute_tasklet(node: Redistribute, state: SDFGState, sdfg: SDFG, strategy: str) -> nodes.Tasklet:
-    """Return the tasklet that redistributes by a plan."""
-    taken = find_strategy(strategy).options
-    options = {name: getattr(node, name) if name in taken else option.default for name, option in OPTIONS.items()}
-    function, *request = (
-        ["start", str(PROGRESS.index(node.progress)), REQUEST] if node.nonblocking else ["redistribute"]
-    )
-    return _plan_tasklet(node, state, _Plan(strategy, options, function, request))
-
-
-def sum_replicas_tasklet(node: SumReplicas, state: SDFGState, sdfg: SDFG, _: str) -> nodes.Tasklet:
-    """Return the tasklet that adds partial sums."""
-    return _plan_tasklet(node, state, _Plan("SumReplicas"))
-
-
-def joint_tasklet(node: JointRedistribute, state: SDFGState, sdfg: SDFG, strategy: str) -> nodes.Tasklet:
-    """Return the tasklet that redistributes several tensors."""
-    return _plan_tasklet(node, state, _Plan(strategy))
-
-
-class _Plan(NamedTuple):
+def plan_tasklet(node: Any, state: SDFGState, sdfg: SDFG, strategy: str) -> nodes.Tasklet:
     """
-    Plan of a node, and the call that runs it.
-
-    :param function: Function for a single tensor, and further arguments of it.
-    """
-
-    strategy: str
-    options: Mapping[str, Any] = default_options()
-    function: str = "redistribute"
-    further: Sequence[str] = ()
-
-
-def _plan_tasklet(node: Any, state: SDFGState, plan: _Plan) -> nodes.Tasklet:
-    """
-    Return the tasklet that runs a plan.
+    Return the tasklet that redistributes one or several tensors, or adds partial sums.
 
     The plan is made when the program starts if all its arguments are known then, else at the first run.
     """
-    node.validate(state.sdfg, state)
+    node.validate(sdfg, state)
     tensors = node.tensors if isinstance(node, JointRedistribute) else [node]
-    field, communicator = field_name("__redist", state.sdfg), mpi_communicator(node, state)
-    options = braced(_option(name, value) for name, value in plan.options.items())
+    field, communicator = field_name("__redist", sdfg), mpi_communicator(node, state)
+    taken = find_strategy(strategy).options if isinstance(node, Redistribute) else ()
+    values = default_options() | {name: getattr(node, name) for name in taken}
+    options = braced(_option(name, value) for name, value in values.items())
     constants, described = "", []
     for position, tensor in enumerate(tensors):
         constant, arguments = _arguments(tensor, state, f"{field}_{position}", options)
@@ -114,15 +82,17 @@ def _plan_tasklet(node: Any, state: SDFGState, plan: _Plan) -> nodes.Tasklet:
         grid = next((edge.data.data for edge in state.in_edges(node) if edge.dst_conn == "_grid"), "")
         at_start = communicator.replace("_grid", f"__state->{grid}")
         init = f"__state->{field}->make({braced(braced([at_start, one]) for one in described)});\n"
-    values = [braced([communicator, one]) for one in described]
+    plans = [braced([communicator, one]) for one in described]
     if isinstance(node, JointRedistribute):
         arrays = [braced(f"{end}_{position}" for position in range(len(tensors))) for end in (INPUT, OUTPUT)]
-        call = f"__state->{field}->run({braced(values)}, {', '.join(arrays)});"
+        call = f"__state->{field}->run({braced(plans)}, {', '.join(arrays)});"
     else:
-        stream = [_STREAM] if any(node.on_gpu(state.sdfg, state)) else []
-        listed = ", ".join([f"*__state->{field}", *values, INPUT, OUTPUT, *plan.further, *stream])
-        call = f"dace_redist::program::{plan.function}({listed});"
-    made = f'Plan("{type(node).__name__}", {string_literal(node.label)}, "{plan.strategy}")'
+        starts = isinstance(node, Redistribute) and node.nonblocking
+        request = [str(PROGRESS.index(node.progress)), REQUEST] if starts else []
+        stream = [_STREAM] if any(node.on_gpu(sdfg, state)) else []
+        listed = ", ".join([f"*__state->{field}", *plans, INPUT, OUTPUT, *request, *stream])
+        call = f"dace_redist::program::{'start' if starts else 'redistribute'}({listed});"
+    made = f'Plan("{type(node).__name__}", {string_literal(node.label)}, "{strategy}")'
     return stateful_tasklet(node, state, field, made, call, code_init=init, code_global=constants)
 
 
@@ -229,54 +199,44 @@ def _option(name: str, value: Any) -> str:
 # The table
 
 
-class Expansion(NamedTuple):
+def register(
+    node: type[nodes.LibraryNode],
+    name: str,
+    expand: Callable[[Any, SDFGState, SDFG, str], nodes.CodeNode],
+    environment: type = RuntimeEnvironment,
+    stem: str = "",
+) -> None:
     """
-    Implementation of a node.
+    Register an implementation of a node.
 
-    :param node: Class of the node.
-    :param name: Name of the implementation.
-    :param tasklet: Function of node, state, SDFG and ``name`` that returns the tasklet.
+    :param expand: Function of node, state, SDFG and ``name`` that returns the tasklet.
     :param environment: Environment of the tasklet.
+    :param stem: Name of the node in that of the expansion; default: the name of its class.
     """
-
-    node: type[RedistNode]
-    name: str
-    tasklet: Callable[[Any, SDFGState, SDFG, str], nodes.Tasklet]
-    environment: type = RuntimeEnvironment
-
-
-EXPANSIONS = (
-    *(Expansion(Redistribute, name, redistribute_tasklet) for name in STRATEGIES),
-    *(Expansion(JointRedistribute, name, joint_tasklet) for name in host_strategies()),
-    Expansion(RedistributeWait, "pure", wait_tasklet),
-    Expansion(SumReplicas, "MPI", sum_replicas_tasklet),
-    Expansion(Contraction, "BLAS", contraction_tasklet, BlasEnvironment),
-    Expansion(Contraction, CUBLAS, contraction_tasklet, CublasEnvironment),
-    Expansion(LinearSolve, "LAPACK", linear_solve_tasklet, BlasEnvironment),
-)
+    members = {
+        "__doc__": f"Expands {node.__name__} by {name}.",
+        "__module__": __name__,
+        "environments": [environment],
+        "expansion": staticmethod(lambda node, state, sdfg: expand(node, state, sdfg, name)),
+    }
+    if environment is RuntimeEnvironment:
+        members["postprocessing"] = staticmethod(_add_device_environment)
+    made = type(f"Expand{stem or node.__name__}{name}", (ExpandTransformation,), members)
+    globals()[made.__name__] = library.register_expansion(node, name)(made)
 
 
-def _add_device_environment(sdfg: SDFG, state: SDFGState, tasklet: nodes.Tasklet) -> None:
+def _add_device_environment(sdfg: SDFG, state: SDFGState, tasklet: nodes.CodeNode) -> None:
     """Link the program with the library for GPUs if a tasklet uses a GPU stream."""
     if isinstance(tasklet, nodes.Tasklet) and _STREAM in tasklet.code.as_string:
         tasklet.environments = {*tasklet.environments, DeviceEnvironment.full_class_path()}
 
 
-def _register(expansion: Expansion) -> None:
-    def expand(node: RedistNode, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
-        return expansion.tasklet(node, state, sdfg, expansion.name)
-
-    members = {
-        "__doc__": f"Expands {expansion.node.__name__} by {expansion.name}.",
-        "__module__": __name__,
-        "environments": [expansion.environment],
-        "expansion": staticmethod(expand),
-    }
-    if expansion.node is Redistribute:
-        members["postprocessing"] = staticmethod(_add_device_environment)
-    made = type(f"Expand{expansion.node.__name__}{expansion.name}", (ExpandTransformation,), members)
-    globals()[made.__name__] = library.register_expansion(expansion.node, expansion.name)(made)
-
-
-for _expansion in EXPANSIONS:
-    _register(_expansion)
+for _name in STRATEGIES:
+    register(Redistribute, _name, plan_tasklet)
+for _name in host_strategies():
+    register(JointRedistribute, _name, plan_tasklet)
+register(RedistributeWait, "pure", wait_tasklet)
+register(SumReplicas, "MPI", lambda node, state, sdfg, _: plan_tasklet(node, state, sdfg, "SumReplicas"))
+register(Contraction, "BLAS", contraction_tasklet, BlasEnvironment)
+register(Contraction, CUBLAS, contraction_tasklet, CublasEnvironment)
+register(LinearSolve, "LAPACK", linear_solve_tasklet, BlasEnvironment)

@@ -148,31 +148,19 @@ def _built_inside(distribution: Any, sdfg: SDFG) -> Any:
     return descriptor.distribution if isinstance(descriptor, DistributionDescriptor) else distribution
 
 
-@op_repository.replaces("dace_redist.Distribution")
-@op_repository.replaces("dace_redist.distribution.Distribution")
-def _distribution(visitor: Any, sdfg: SDFG, state: SDFGState, *arguments: Any, **named: Any) -> str:
-    """Add the descriptor of a :class:`Distribution` that a program builds; return its name."""
-    return _described(
-        Distribution(*map(_plain, arguments), **{name: _plain(value) for name, value in named.items()}), sdfg
-    )
+def _register_constructor(kind: type[AnyDistribution]) -> None:
+    """Let programs build distributions of a class: a call adds a descriptor and returns its name."""
+
+    def build(visitor: Any, sdfg: SDFG, state: SDFGState, *arguments: Any, **named: Any) -> str:
+        made = kind(*map(_plain, arguments), **{name: _plain(value) for name, value in named.items()})
+        return str(sdfg.add_datadesc("__distribution", DistributionDescriptor(made), find_new_name=True))
+
+    for module in ("dace_redist", "dace_redist.distribution", kind.__module__):
+        op_repository.replaces(f"{module}.{kind.__name__}")(build)
 
 
-@op_repository.replaces("dace_redist.TiledDistribution")
-@op_repository.replaces("dace_redist.distribution.TiledDistribution")
-def _tiled_distribution(visitor: Any, sdfg: SDFG, state: SDFGState, *arguments: Any, **named: Any) -> str:
-    """Add the descriptor of a :class:`TiledDistribution` that a program builds; return its name."""
-    return _described(TiledDistribution(*arguments, **named), sdfg)
-
-
-@op_repository.replaces("dace_redist.BoxDistribution")
-@op_repository.replaces("dace_redist.box_distribution.BoxDistribution")
-def _box_distribution(visitor: Any, sdfg: SDFG, state: SDFGState, *arguments: Any, **named: Any) -> str:
-    """Add the descriptor of a :class:`BoxDistribution` that a program builds; return its name."""
-    return _described(BoxDistribution(*arguments, **named), sdfg)
-
-
-def _described(distribution: AnyDistribution, sdfg: SDFG) -> str:
-    return str(sdfg.add_datadesc("__distribution", DistributionDescriptor(distribution), find_new_name=True))
+for _kind in (Distribution, TiledDistribution, BoxDistribution):
+    _register_constructor(_kind)
 
 
 def _plain(value: Any) -> Any:
@@ -188,8 +176,6 @@ class DistributionDescriptor(DistributedDescriptor):
     Descriptor of a name to which a program assigns a distribution that it builds.
 
     It needs no code and no memory; simplifying the program removes it.
-
-    :param distribution: The distribution.
     """
 
     encoded = ShapeProperty(default=(), desc="The distribution, encoded")

@@ -27,7 +27,6 @@ class IndexedNode(RedistNode):
 
     Arrays may have any strides and extents, including 0, known at run time.
 
-    :param name: Label.
     :param einsum: The indices; the arrow may be left out as in NumPy.
     """
 
@@ -72,7 +71,10 @@ class IndexedNode(RedistNode):
             found.append(dimensions)
         return found
 
-    def _validate_extents(self, sdfg: SDFG, state: SDFGState) -> None:
+    def validate(self, sdfg: SDFG, state: SDFGState) -> None:
+        """Check extents, too: see :meth:`RedistNode.validate`."""
+        super().validate(sdfg, state)
+        self._validate_overlap(state)
         first: dict[str, Any] = {}
         for indices, dimensions in zip(self.terms, self.dimensions(sdfg, state), strict=True):
             for index, (extent, _) in zip(indices, dimensions, strict=True):
@@ -90,7 +92,6 @@ class Contraction(IndexedNode):
     If beta is not 0, the result is also an input, at the connector ``_cin``: the same part of the same array. Arrays on
     the GPU need the implementation ``cuBLAS``, which accepts only them, and only real or complex numbers.
 
-    :param name: Label, for error messages.
     :param einsum: Indices as letters, such as ``"ijk,ja,ka->ia"``; the arrow may be left out as in NumPy.
     :param alpha: Factor of the einsum: a real number or an expression of real symbols.
     :param beta: Factor of the previous result, likewise; if 0, it is not read.
@@ -129,17 +130,11 @@ class Contraction(IndexedNode):
         return self.beta != 0
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
-        """
-        Check what is known before the program runs.
-
-        :raises ValueError: If a check fails; names the node, the expected and the given value.
-        """
+        """Check the path, types and extents, too: see :meth:`RedistNode.validate`."""
         self._validate_path()
         self.validate_types(sdfg, state)
-        self._validate_extents(sdfg, state)
-        self._validate_overlap(state)
+        super().validate(sdfg, state)
         self._validate_previous(state)
-        self._validate_symbols(sdfg, state)
 
     def _validate_memory(self, sdfg: SDFG, state: SDFGState) -> None:
         if self.implementation != CUBLAS:
@@ -184,7 +179,6 @@ class LinearSolve(IndexedNode):
     ``_comm`` connector (an integer that holds an ``MPI_Comm``), else the world: if G is singular on any rank, all raise
     the error.
 
-    :param name: Label.
     :param einsum: The indices, those of each tensor in any order.
     :param statement: Name of the node in error messages; empty: its kind and label.
     """
@@ -221,14 +215,8 @@ class LinearSolve(IndexedNode):
         return self.terms[-1].replace(self.unknowns, "")
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
-        """
-        Check what is known before the program runs, except types: distributing a program converts different types.
-
-        :raises ValueError: If a check fails; names the statement, the expected and the given value.
-        """
-        self._validate_extents(sdfg, state)
-        self._validate_overlap(state)
+        """Check extents, but not types, since distributing a program converts them: see :meth:`RedistNode.validate`."""
+        super().validate(sdfg, state)
         rows, columns = (extent for extent, _ in self.dimensions(sdfg, state)[0])
         if differ([rows], [columns]):
             raise ValueError(f"{self.title}: the matrix must be square, got {rows} x {columns}")
-        self._validate_communicator(state)

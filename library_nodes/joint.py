@@ -28,7 +28,6 @@ class JointRedistribute(RedistNode, CommNode):
     from ``_inp_buffer_i`` to ``_out_buffer_i``. The communicator is that of the ``_comm`` or ``_grid`` connector, else
     the world.
 
-    :param name: Label, for error messages.
     :param tensors: A node for each tensor, in no graph; their strategies are ignored.
     :raises ValueError: If the list is empty, or a node has an op or is non-blocking.
     """
@@ -78,13 +77,8 @@ class JointRedistribute(RedistNode, CommNode):
         return super().free_symbols | symbols_of(self.encoded)
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
-        """
-        Check what is known before the program runs.
-
-        :raises ValueError: If a check fails; names the node and the tensor.
-        """
-        self._validate_symbols(sdfg, state)
-        self._validate_communicator(state)
+        """Check every tensor, too: see :meth:`RedistNode.validate`."""
+        super().validate(sdfg, state)
         tensors = self.tensors
         for tensor in tensors:
             tensor.validate(sdfg, state)
@@ -124,7 +118,6 @@ class SumReplicas(DistributedNode):
     The ranks that hold replicas of one part own its sum in the target: each a box without overlaps (a reduce-scatter;
     with a single owner a reduce), or each the whole (an allreduce).
 
-    :param name: Label, for error messages.
     :param source: Distribution of the partial sums: grid axes that no tensor axis names hold them.
     :param target: Distribution of the sums, of the same global shape.
     """

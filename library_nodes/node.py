@@ -91,6 +91,15 @@ class RedistNode(nodes.LibraryNode):
         """Return the descriptor of the array at a connector."""
         return state.sdfg.arrays[self.memlet(connector, state).data]
 
+    def validate(self, sdfg: SDFG, state: SDFGState) -> None:
+        """
+        Check what is known before the program runs.
+
+        :raises ValueError: If a check fails; names the node, the expected and the given value.
+        """
+        self._validate_symbols(sdfg, state)
+        self._validate_communicator(state)
+
     def validate_types(self, sdfg: SDFG, state: SDFGState) -> None:
         """Raise a ValueError unless all arrays are on a supported device and have one supported element type."""
         self._validate_memory(sdfg, state)
@@ -152,8 +161,6 @@ class DistributedNode(RedistNode, CommNode):
     grid at the ``_grid`` connector, else the world; the ranks of a distribution are ranks in it. Local arrays may have
     any strides and be larger than the rank's part.
 
-    :param name: Label, for error messages.
-    :param source: Distribution of the input.
     :param target: Distribution of the output, of the same global shape.
     """
 
@@ -201,14 +208,9 @@ class DistributedNode(RedistNode, CommNode):
         return lies_on_gpu(source), lies_on_gpu(target)
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
-        """
-        Check what is known before the program runs.
-
-        :raises ValueError: If a check fails; names the node, the expected and the given value.
-        """
-        self._validate_symbols(sdfg, state)
+        """Check types, shapes and extents, too: see :meth:`RedistNode.validate`."""
+        super().validate(sdfg, state)
         self.validate_types(sdfg, state)
-        self._validate_communicator(state)
         self._validate_overlap(state)
         ends = self.distributions()
         self._validate_shapes(*ends)

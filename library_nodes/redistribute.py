@@ -66,7 +66,6 @@ class Redistribute(DistributedNode, NonblockingCommNode):
     :param source: Distribution of the input.
     :param target: Distribution of the output, of the same global shape except for ``axes``, ``region`` and
         ``reshape``.
-    :param strategy: Name of the strategy.
     :param axes: Source axis of each target axis; None: no permutation.
     :param region: (source_offset, target_offset, shape) of a sub-tensor, numbers or symbols; None: the whole tensor.
     :param alpha: Factor of the input, a real number or an expression of symbols: the output becomes
@@ -76,7 +75,6 @@ class Redistribute(DistributedNode, NonblockingCommNode):
     :param op: Reduction of the replicas of the source, which are then partial results: see :func:`dace_redist.plan`.
     :param reshape: Shape of the target, to which the source is reshaped in C order, numbers or symbols; one of them may
         be -1. None: no reshape.
-    :param options: Options of the strategy.
     :raises ValueError: If the strategy or an option is unknown or out of range, or if axes, region or reshape are
         invalid.
     :raises TypeError: If axes, region or reshape are not lists of integers, or a factor is complex.
@@ -164,7 +162,6 @@ class Redistribute(DistributedNode, NonblockingCommNode):
         Set the strategy; options that are not given are reset to their defaults.
 
         :param name: Name of a strategy, or ``"Auto"``.
-        :param options: Its options.
         :raises ValueError: If the strategy or an option is unknown or out of range.
         :raises TypeError: If an option is of another type.
         """
@@ -254,11 +251,7 @@ class Redistribute(DistributedNode, NonblockingCommNode):
             raise ValueError(f"{self.title}: {wrong}")
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
-        """
-        Check what is known before the program runs.
-
-        :raises ValueError: If a check fails; names the node, the expected and the given value.
-        """
+        """Check strategy, options and request, too: see :meth:`RedistNode.validate`."""
         if "dace.autodiff" in sys.modules:  # which validates programs before it differentiates them
             importlib.import_module("dace_redist.library_nodes.autodiff")
         self._checked(self.strategy, self.options)
@@ -276,8 +269,6 @@ class RedistributeWait(RedistNode, Wait):
 
     ``_request`` is the request of that node. Its output array passes through ``_in_buffer`` and ``_out_buffer``, so
     that uses of it follow the wait.
-
-    :param name: Label, for error messages.
     """
 
     _dace_library_name = __package__  # else that of DaCe's node
@@ -291,11 +282,7 @@ class RedistributeWait(RedistNode, Wait):
         self.out_connectors = dict.fromkeys((ORDER_OUTPUT,))
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
-        """
-        Check the request, and that both buffers are the same array.
-
-        :raises ValueError: If a check fails; names the node.
-        """
+        """Check the request, and that both buffers are the same array: see :meth:`RedistNode.validate`."""
         _validate_request(self, state)
         before, after = (self.memlet(connector, state) for connector in (ORDER_INPUT, ORDER_OUTPUT))
         if before.data != after.data:

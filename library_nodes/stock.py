@@ -5,17 +5,16 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from dace import Config, library, symbolic
+from dace import Config, symbolic
 from dace.data.distributed import DistributedDescriptor, ProcessGrid, RedistrArray, SubArray
 from dace.libraries import comm
 from dace.libraries.comm.environments import MPI
 from dace.libraries.comm.nodes.redistribute import ExpandRedistribute
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
 from dace.sdfg import SDFG, SDFGState, nodes
-from dace.sdfg.graph import MultiConnectorEdge
-from dace.transformation.transformation import ExpandTransformation
 
 from dace_redist.distribution import Distribution
+from dace_redist.library_nodes.expansions import register
 from dace_redist.library_nodes.node import lies_on_gpu, simplified
 from dace_redist.library_nodes.redistribute import Redistribute
 from dace_redist.strategies import AUTO, STRATEGIES, check_places, find_strategy, host_strategies
@@ -41,6 +40,13 @@ def node_of(stock: StockRedistribute, state: SDFGState, strategy: str) -> Redist
     return made
 
 
+def remove_descriptor_edges(stock: StockRedistribute, state: SDFGState) -> None:
+    """Remove the edges that order a stock node after the declaration of its redistribution descriptor."""
+    name = label_of(stock, state)
+    for edge in [edge for edge in state.in_edges(stock) if edge.data.data == name]:
+        state.remove_edge(edge)
+
+
 def keeps_stock(node: StockRedistribute | Redistribute) -> bool:
     """True if the program names DaCe's own implementation, or a foreign one, for a stock node."""
     return node.implementation not in (None, AUTO.name, *STRATEGIES)
@@ -51,12 +57,6 @@ def strategy_of(stock: StockRedistribute) -> str:
     configured = str(Config.get("library", "comm", "default_implementation"))
     wanted = stock.implementation or (configured if configured in host_strategies() else AUTO.name)
     return wanted if wanted in STRATEGIES else AUTO.name
-
-
-def edges_of_descriptor(stock: StockRedistribute, state: SDFGState) -> list[MultiConnectorEdge[Any]]:
-    """Return the edges that order a stock node after the declaration of its redistribution descriptor."""
-    name = label_of(stock, state)
-    return [edge for edge in state.in_edges(stock) if edge.data.data == name]
 
 
 def _expanded(stock: StockRedistribute, state: SDFGState, sdfg: SDFG, name: str) -> nodes.CodeNode:
@@ -71,20 +71,8 @@ def _expanded(stock: StockRedistribute, state: SDFGState, sdfg: SDFG, name: str)
         if stock.implementation in STRATEGIES:
             raise
         return ExpandRedistribute.expansion(stock, state, sdfg)
-    for edge in edges_of_descriptor(stock, state):
-        state.remove_edge(edge)  # the stock code of the descriptor, which stays, runs when the program starts
+    remove_descriptor_edges(stock, state)  # its stock code, which stays, runs when the program starts
     return made
-
-
-def _register(name: str) -> None:
-    members = {
-        "__doc__": f"Expands stock DaCe's Redistribute by {name}.",
-        "__module__": __name__,
-        "environments": [MPI],
-        "expansion": staticmethod(lambda node, state, sdfg: _expanded(node, state, sdfg, name)),
-    }
-    made = type(f"ExpandStockRedistribute{name}", (ExpandTransformation,), members)
-    globals()[made.__name__] = library.register_expansion(StockRedistribute, name)(made)
 
 
 def _register_all() -> None:
@@ -94,7 +82,7 @@ def _register_all() -> None:
     The configured implementation holds for all nodes of DaCe's library; those that only redistribute by MPI keep it.
     """
     for name in (AUTO.name, *STRATEGIES):
-        _register(name)
+        register(StockRedistribute, name, _expanded, MPI, "StockRedistribute")
     hooked = "dace_redist.hook" in str(Config.get("call_hooks"))
     StockRedistribute.default_implementation = AUTO.name if hooked else None
     for node in comm._dace_library_nodes:
@@ -167,8 +155,6 @@ class StockDescriptors:
 
     Inlining an SDFG renames descriptors on name clashes and replaces their symbols. It changes neither the references
     between descriptors nor the stock code generated from them.
-
-    :param sdfg: The SDFG.
     """
 
     def __init__(self, sdfg: SDFG) -> None:

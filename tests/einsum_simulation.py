@@ -8,7 +8,7 @@ import numpy as np
 import opt_einsum
 from results import solved
 
-from dace_redist.einsum.traffic import same_place
+from dace_redist.einsum.placement import same_place
 
 
 class Simulation:

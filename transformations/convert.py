@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import sympy
 from dace import SDFG, SDFGState, dtypes, symbolic
 from dace.sdfg import nodes
-from dace.sdfg import utils as sdutil
 from dace.transformation import transformation
 
 from dace_redist.library_nodes import Redistribute
@@ -32,14 +31,7 @@ class FuseConversion(OfRedistribute):
     entry = transformation.PatternNode(nodes.MapEntry)
     tasklet = transformation.PatternNode(nodes.Tasklet)
     exit = transformation.PatternNode(nodes.MapExit)
-
-    @classmethod
-    def expressions(cls) -> list[Any]:
-        """Return the patterns: the map after the redistribution, and before it."""
-        return [
-            sdutil.node_path_graph(cls.node, cls.between, cls.entry, cls.tasklet, cls.exit),
-            sdutil.node_path_graph(cls.entry, cls.tasklet, cls.exit, cls.between, cls.node),
-        ]
+    paths = (("node", "between", "entry", "tasklet", "exit"), ("entry", "tasklet", "exit", "between", "node"))
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if the redistribution can include the map with an equal result."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from dace import Memlet, symbolic
 from dace.libraries.linalg import Transpose
 from dace.sdfg import SDFG, SDFGState, nodes
-from dace.sdfg import utils as sdutil
 from dace.transformation import transformation
 
 from dace_redist.distribution import AnyDistribution, Distribution
@@ -25,7 +23,7 @@ from dace_redist.transformations.patterns import (
 )
 
 
-class FuseRedistributes(transformation.SingleStateTransformation):
+class FuseRedistributes(OfRedistribute):
     """
     Fuse two consecutive redistributions into one from the first source to the second target.
 
@@ -36,16 +34,11 @@ class FuseRedistributes(transformation.SingleStateTransformation):
 
     first = transformation.PatternNode(Redistribute)
     between = transformation.PatternNode(nodes.AccessNode)
-    second = transformation.PatternNode(Redistribute)
-
-    @classmethod
-    def expressions(cls) -> list[Any]:
-        """Return the pattern: node, array, node."""
-        return [sdutil.node_path_graph(cls.first, cls.between, cls.second)]
+    paths = (("first", "between", "node"),)
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if fusing loses no information."""
-        first, second = self.first, self.second
+        first, second = self.first, self.node
         if not (is_plain(first) and is_plain(second) and is_only_used_between(graph, sdfg, self.between)):
             return False
         if tuple(first.target) != tuple(second.source) or first.beta != 0 or first.op or second.op:
@@ -58,7 +51,7 @@ class FuseRedistributes(transformation.SingleStateTransformation):
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:
         """Change the second node and remove the first; return the second."""
-        first, second, between = self.first, self.second, self.between  # looked up by number, which removals change
+        first, second, between = self.first, self.node, self.between  # looked up by number, which removals change
         before, after = first.index_map, second.index_map
         if before.axes or after.axes:
             second.axes = [before.source_axes[axis] for axis in after.source_axes]
@@ -115,14 +108,7 @@ class FuseTranspose(OfRedistribute):
 
     between = transformation.PatternNode(nodes.AccessNode)
     transpose = transformation.PatternNode(Transpose)
-
-    @classmethod
-    def expressions(cls) -> list[Any]:
-        """Return the patterns: the transposition after the redistribution, and before it."""
-        return [
-            sdutil.node_path_graph(cls.node, cls.between, cls.transpose),
-            sdutil.node_path_graph(cls.transpose, cls.between, cls.node),
-        ]
+    paths = (("node", "between", "transpose"), ("transpose", "between", "node"))
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if the redistribution can include the transposition."""

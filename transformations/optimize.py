@@ -15,16 +15,14 @@ from dace_redist._core import max_joined_bytes
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.redistribute import REQUEST
 from dace_redist.transformations.convert import FuseConversion
+from dace_redist.transformations.exchange import OverlapRedistribute, independent, join
 from dace_redist.transformations.fuse import FuseRedistributes, FuseTranspose, RemoveRedistribute
-from dace_redist.transformations.join import independent, join
-from dace_redist.transformations.overlap import OverlapRedistribute
 from dace_redist.transformations.patterns import checked_sdfg, output_of, redistributions
-from dace_redist.transformations.problems import checked_symbols, problem_of
 from dace_redist.transformations.reduce import FuseReduceBcast
 from dace_redist.transformations.relabel import RelabelGrid
 from dace_redist.transformations.shared_memory import place_in_shared_memory
 from dace_redist.transformations.stock import LowerRedistribute
-from dace_redist.transformations.strategy import choose_strategies
+from dace_redist.transformations.strategy import checked_symbols, choose_strategies, problem_of
 
 
 def optimize(

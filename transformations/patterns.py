@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from dace import SDFG, Memlet, SDFGState, symbolic
 from dace.sdfg import nodes
@@ -19,14 +19,19 @@ from dace_redist.library_nodes.node import COMMUNICATORS, INPUT, OUTPUT, Distrib
 
 
 class OfRedistribute(transformation.SingleStateTransformation):
-    """Transformation whose pattern has a redistribution; by default nothing else."""
+    """
+    Transformation of a redistribution, and of nodes before or after it.
+
+    :cvar paths: The patterns: names of the pattern nodes along each path.
+    """
 
     node = transformation.PatternNode(Redistribute)
+    paths: ClassVar[tuple[tuple[str, ...], ...]] = (("node",),)
 
     @classmethod
     def expressions(cls) -> list[Any]:
-        """Return the pattern: the redistribution."""
-        return [sdutil.node_path_graph(cls.node)]
+        """Return the patterns."""
+        return [sdutil.node_path_graph(*(getattr(cls, name) for name in path)) for path in cls.paths]
 
 
 def checked_sdfg(given: Any, caller: str) -> SDFG:

@@ -235,7 +235,6 @@ def fuse_sums(sdfg: SDFG, values: Mapping[str, int]) -> int:
     See :class:`FuseReduceBcast`.
 
     :param sdfg: Changed in place; nested SDFGs are unchanged.
-    :param values: Values of its symbols.
     :return: Number of nodes fused.
     """
     fused = 0

@@ -8,7 +8,7 @@ from dace.sdfg import SDFG, SDFGState
 from dace_redist.library_nodes.environment import NODE_SHARED, allocate_at_start, is_allocated_at_start
 from dace_redist.library_nodes.node import INPUT, OUTPUT
 from dace_redist.strategies import find_strategy
-from dace_redist.transformations.patterns import OfRedistribute, checked_sdfg
+from dace_redist.transformations.patterns import OfRedistribute, accesses, checked_sdfg
 
 _HEAP = (dtypes.StorageType.Default, dtypes.StorageType.CPU_Heap)
 
@@ -66,7 +66,8 @@ def _can_move(sdfg: SDFG, name: str) -> bool:
         and array.storage in _HEAP
         and array.lifetime != dtypes.AllocationLifetime.External
         and _size_known_at_start(sdfg, array)
-        and not _set_to_zero(sdfg, name)
+        # memory that is allocated once is not cleared at each allocation
+        and not any(node.setzero for _, node in accesses(sdfg, name))
     )
 
 
@@ -76,11 +77,6 @@ def _size_known_at_start(sdfg: SDFG, array: data.Array) -> bool:
         return symbols <= set(sdfg.constants)
     assigned = {name for edge in sdfg.all_interstate_edges() for name in edge.data.assignments}
     return symbols <= ({str(symbol) for symbol in sdfg.free_symbols} - assigned) | set(sdfg.constants)
-
-
-def _set_to_zero(sdfg: SDFG, name: str) -> bool:
-    """Return True if the array is cleared at each allocation, which memory allocated once does not support."""
-    return any(node.setzero for state in sdfg.states() for node in state.data_nodes() if node.data == name)
 
 
 def _has_external_memory(sdfg: SDFG) -> bool:

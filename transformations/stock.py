@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import Any
 
 from dace.data.distributed import DistributedDescriptor, RedistrArray
 from dace.libraries.comm.nodes.dummy import Dummy
@@ -18,42 +17,37 @@ from dace_redist.library_nodes.stock import (
     ANY_SIZE,
     StockDescriptors,
     distributions_of,
-    edges_of_descriptor,
     keeps_stock,
     label_of,
     node_of,
     referenced,
+    remove_descriptor_edges,
     strategy_of,
     with_any_sizes,
 )
-from dace_redist.transformations.patterns import accesses, checked_sdfg
+from dace_redist.transformations.patterns import OfRedistribute, accesses, checked_sdfg
 
 
-class LowerRedistribute(transformation.SingleStateTransformation):
+class LowerRedistribute(OfRedistribute):
     """
     Replace stock DaCe's ``Redistribute`` node by this package's.
 
     Stock descriptors that nothing else uses are removed, with their code on the SDFG.
     """
 
-    stock = transformation.PatternNode(StockRedistribute)
-
-    @classmethod
-    def expressions(cls) -> list[Any]:
-        """Return the pattern: one stock node."""
-        return [sdutil.node_path_graph(cls.stock)]
+    node = transformation.PatternNode(StockRedistribute)
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if the node's descriptors can be expressed, and the program does not name DaCe's own code."""
         try:
-            distributions_of(self.stock, graph)
+            distributions_of(self.node, graph)
         except ValueError:
             return False
-        return not keeps_stock(self.stock)
+        return not keeps_stock(self.node)
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:
         """Replace the node; return the new one."""
-        return lower(self.stock, graph)
+        return lower(self.node, graph)
 
 
 def lower_all(sdfg: SDFG) -> list[Redistribute]:
@@ -80,8 +74,7 @@ def lower(node: Redistribute | StockRedistribute, state: SDFGState) -> Redistrib
         return node
     name, made = label_of(node, state), node_of(node, state, strategy_of(node))
     state.add_node(made)
-    for edge in edges_of_descriptor(node, state):
-        state.remove_edge(edge)  # the declaration, and so the order after it, is removed with the descriptor
+    remove_descriptor_edges(node, state)  # the declaration is removed with the descriptor
     sdutil.change_edge_dest(state, node, made)
     sdutil.change_edge_src(state, node, made)
     state.remove_node(node)

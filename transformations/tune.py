@@ -12,7 +12,7 @@ from dace_redist.measuring.tune import Tuning
 from dace_redist.measuring.tune import tune as tune_problems
 from dace_redist.mpi.collective import checked_communicator, together
 from dace_redist.schedule import Schedule
-from dace_redist.transformations.problems import Where, problems_of
+from dace_redist.transformations.strategy import Where, problems_of
 from dace_redist.tuning.problem import Problem, check_memory
 
 

@@ -15,7 +15,7 @@ from dace.sdfg.state import ConditionalBlock, ControlFlowRegion
 from dace_redist import DistributedProgram
 from dace_redist.einsum.placement import Placement
 from dace_redist.library_nodes import Redistribute
-from dace_redist.transformations.distribute.runtime.program import DistributedTensor
+from dace_redist.transformations.distribute.runtime import DistributedTensor
 
 _CHOICE = "strategy_number"
 

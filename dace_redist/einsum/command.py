@@ -46,11 +46,7 @@ def bytes_of_memory(_: click.Context, __: click.Parameter, value: str | None) ->
 
 
 def amount_of_memory(value: str) -> int:
-    """
-    Return the bytes of ``4GiB``, ``500MB`` or a plain number.
-
-    :raises click.BadParameter: If the text is not an amount of memory.
-    """
+    """Return the bytes of ``4GiB``, ``500MB`` or a plain number; raise a ``BadParameter`` for other texts."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?(?:i?B)?)\s*", value, re.IGNORECASE)
     units = {name.lower(): factor for name, factor in _UNITS.items()}
     if found is None or found[2].lower() not in units:
@@ -66,13 +62,7 @@ def _dtype(_: click.Context, __: click.Parameter, value: str) -> int:
 
 
 def multiplied_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """
-    Check that elements of a type can be multiplied, not only moved.
-
-    :param dtype: Any type.
-    :return: ``dtype``.
-    :raises click.BadParameter: If its elements cannot be multiplied.
-    """
+    """Return the type of elements that can be multiplied, not only moved; raise a ``BadParameter`` for other types."""
     known = [name for name in COMPUTED_TYPES if name != "bool"]
     if dtype.name not in known or not dtype.isnative:
         wrong = f"elements of type {dtype} cannot be multiplied; expected one of {', '.join(known)}"
@@ -113,12 +103,15 @@ def einsum(
     dace-redist einsum 'ij,jk->ik; ik,kl->il' --sizes i=4096,j=4096,k=4096,l=4096 --ranks 4
     """  # noqa: D301 (click reads the backspace)
     from dace_redist.einsum.planner import plan_einsums
+    from dace_redist.einsum.report import to_json
 
     statements, shapes = read_statements(einsums, sizes)
     plan = plan_einsums(statements, shapes, ranks, **others)
     if path is not None:
-        plan.plot(path)
-    click.echo(json.dumps(plan.to_json()) if as_json else str(plan))
+        from dace_redist.einsum.plot import plot_plan
+
+        plot_plan(plan, path)
+    click.echo(json.dumps(to_json(plan)) if as_json else str(plan))
 
 
 def read_statements(text: str, sizes: dict[str, int]) -> tuple[list[Statement], dict[str, tuple[int, ...]]]:
@@ -127,8 +120,6 @@ def read_statements(text: str, sizes: dict[str, int]) -> tuple[list[Statement], 
 
     A tensor is named by its indices; a second operand of one einsum with the same indices is another tensor.
 
-    :param text: The einsums.
-    :param sizes: Size of every index.
     :raises click.UsageError: If an index has no size, a size has no index, or a comma seems to be missing.
     """
     from dace_redist.einsum.expression import Einsum

@@ -9,10 +9,10 @@ from functools import cached_property
 
 from dace_redist.einsum.groupings import EinsumStep
 from dace_redist.einsum.nodes import bytes_between_nodes
-from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.placement import Placement, same_place, traffic
 from dace_redist.einsum.plan import EinsumPlan, Group, GroupCost, Move
 from dace_redist.einsum.problem import Problem
-from dace_redist.einsum.traffic import same_place, traffic
+from dace_redist.einsum.statement import Statement
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,13 +27,9 @@ class EinsumProgram:
         """Shape of every tensor."""
         return self.problem.sizes | {step.result: step.shape for step in self.steps}
 
-    def repeats(self, step: int) -> int:
-        """Return the number of runs of a group."""
-        return self.problem.statements[self.steps[step].statement].repeats
-
-    def loops(self, step: int) -> tuple[str, ...]:
-        """Return the loops around a group, the outermost first."""
-        return self.problem.statements[self.steps[step].statement].loops
+    def statement(self, step: int) -> Statement:
+        """Return the statement of a group."""
+        return self.problem.statements[self.steps[step].statement]
 
     @cached_property
     def writers(self) -> dict[str, list[int]]:
@@ -79,8 +75,8 @@ class EinsumProgram:
         last = max([n for n, _ in self.readers[tensor]] + writers)
         if tensor in self.problem.wanted or tensor in self.inputs:
             return 0, len(self.steps)
-        for loop in self.loops(last):  # a loop may read it again
-            last = max(last, max(n for n in range(len(self.steps)) if loop in self.loops(n)))
+        for loop in self.statement(last).loops:  # a loop may read it again
+            last = max(last, max(n for n in range(len(self.steps)) if loop in self.statement(n).loops))
         return writers[0], last
 
     def bytes_there(self, step: int) -> int:
@@ -164,10 +160,9 @@ class _Dataflow:
 
     def _is_current(self, name: str, copy: _Copy, reader: int) -> bool:
         """True if an earlier copy is up to date: no loop entered since then writes the tensor."""
-        made, now = self.program.loops(copy.made_at), self.program.loops(reader)
-        if now[: len(made)] != made:
-            return False
-        return not any(set(now[len(made) :]) & set(self.program.loops(writer)) for writer in self.program.writers[name])
+        made, now = (self.program.statement(group).loops for group in (copy.made_at, reader))
+        written = {loop for writer in self.program.writers[name] for loop in self.program.statement(writer).loops}
+        return now[: len(made)] == made and not written.intersection(now[len(made) :])
 
     def _write(self, number: int) -> None:
         group = self.groups[number]
@@ -192,7 +187,10 @@ class _Dataflow:
             if self.program.owner(name) == (number, operand):
                 wanted = group.operand_placements[operand]
                 fetched += self._bytes(name, wanted) * (wanted.replicas - 1) / wanted.replicas
-        return GroupCost(fetched, group.reduced_elements * self._itemsize, group.flops, self._memory(number))
+        reduced = (
+            self._bytes(group.result, group.partial_placement) * group.reduction.sent_share if group.reduction else 0.0
+        )
+        return GroupCost(fetched, reduced, group.flops, self._memory(number))
 
     def _bytes(self, name: str, placement: Placement) -> int:
         return placement.block_bytes(self.program.sizes[name], self._itemsize)
@@ -208,5 +206,5 @@ class _Dataflow:
         total += sum(self._bytes(n, c.placement) for n, c in everything if c.made_at <= number <= c.last_use)
         group = self.groups[number]
         moved = any(move.before_group == number + 1 and move.tensor == group.result for move in self.moves)
-        total += group.partial_elements * self._itemsize if group.reduction is not None else 0
+        total += self._bytes(group.result, group.partial_placement) if group.reduction else 0
         return total + (self._bytes(group.result, group.result_placement) if moved else 0)

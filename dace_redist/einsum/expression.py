@@ -40,7 +40,6 @@ class Einsum:
         """
         Read NumPy's notation: ``"ijk,ja->ika"``, blanks anywhere, the result left out, ``...`` for leading dimensions.
 
-        :param text: The subscripts.
         :param dimensions: Number of dimensions of each operand; required for ``...``, else only checked.
         :raises ValueError: If the text is not a valid einsum, or contradicts the dimensions.
         """
@@ -118,7 +117,6 @@ class Einsum:
         """
         Return the size of every index.
 
-        :param shapes: Shape of each operand.
         :raises ValueError: If the shapes do not match the indices, or two sizes of one index differ; names both.
         """
         if len(shapes) != len(self.operands):
@@ -150,7 +148,6 @@ def canonical(operands: Sequence[tuple[Any, str]], result: str) -> tuple[Any, ..
     Return the canonical form of an einsum, equal for equal results: operands sorted, indices renamed in order.
 
     :param operands: Identity and indices of each operand.
-    :param result: Indices of the result.
     """
     ordered = sorted(operands, key=repr)
     letters = dict(zip(dict.fromkeys("".join(term for _, term in ordered)), string.ascii_letters, strict=False))

@@ -65,7 +65,6 @@ class Candidates:
     """
     K candidates for a group: its grid and the reduction of its partial results.
 
-    :param step: The group's step.
     :param parts: Blocks along every index: (K, indices).
     :param scatter: Axis of the result along which partial results are scattered, or one of the constants above: (K,).
     :param least_load: Minimum over all grids of the operations of the busiest rank.
@@ -261,7 +260,8 @@ def useful_parts(extent: int, ranks: int) -> frozenset[int]:
 
 def factorisations(number: int, allowed: Sequence[frozenset[int]]) -> Array:
     """Return all factorisations of a number with one allowed factor per index: shape (factorisations, indices)."""
-    divisors = _divisors(number)
+    small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
+    divisors = {*small, *(number // divisor for divisor in small)}
     grids, rest = np.zeros((1, 0), np.int64), np.array([number], np.int64)
     for position, factors in enumerate(allowed):
         last = position == len(allowed) - 1
@@ -275,8 +275,3 @@ def factorisations(number: int, allowed: Sequence[frozenset[int]]) -> Array:
         row, value = np.concatenate(rows), np.concatenate(values)
         grids, rest = np.column_stack([grids[row], value]), rest[row] // value
     return grids if len(allowed) or number == 1 else grids[:0]
-
-
-def _divisors(number: int) -> list[int]:
-    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
-    return sorted({*small, *(number // d for d in small)})

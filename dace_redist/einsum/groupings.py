@@ -10,8 +10,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from typing import Any
 
 from dace_redist.einsum.expression import Einsum, canonical
-from dace_redist.einsum.order import ContractionStep, contraction_steps
-from dace_redist.einsum.statement import Statement
+from dace_redist.einsum.statement import ContractionStep, Statement, contraction_steps
 
 #: Assumed rates of a rank: operations, bytes to and from other ranks, and bytes of memory, per second.
 FLOPS_PER_SECOND, BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND = 1e10, 1e9, 4e9
@@ -29,8 +28,6 @@ class EinsumStep:
     Contractions computed together on one grid, or another statement.
 
     :param einsum: Indices of the operands and of the result.
-    :param operands: Names of their tensors.
-    :param result: Name of the tensor written.
     :param statement: Number of the statement it comes from.
     :param number: Number of the result in the contraction tree of the statement, that of its last step.
     :param sizes: Size of each index of ``einsum.indices``.
@@ -39,8 +36,6 @@ class EinsumStep:
     :param whole: Indices that are never split. If these are all indices, every rank computes the whole.
     :param equal: Pairs of equal indices of the only operand: only its diagonal is used. Each rank uses the diagonal
         elements in its own block.
-    :param elementwise: See :class:`Statement`.
-    :param solves: See :class:`Statement`.
     """
 
     einsum: Einsum

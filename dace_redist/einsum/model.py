@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -14,9 +14,8 @@ from dace_redist.einsum.dataflow import EinsumProgram
 from dace_redist.einsum.grids import Candidates, Layouts
 from dace_redist.einsum.groupings import BYTES_PER_SECOND, FLOPS_PER_SECOND, INTERNODE_BYTES_PER_SECOND
 from dace_redist.einsum.nodes import internode_elements
-from dace_redist.einsum.placement import Array, Floats, Placement, ceil_division
+from dace_redist.einsum.placement import Array, Floats, Overlap, Placement, ceil_division, overlap_matrix
 from dace_redist.einsum.plan import Group
-from dace_redist.einsum.traffic import Overlap, overlap_matrix
 from dace_redist.relabelling import MAX_MATCHED_RANKS, assign
 
 Pair = tuple[int, int]
@@ -48,19 +47,6 @@ class Edge:
         return {self.source[0], self.target[0]}
 
 
-def edges_of(program: EinsumProgram) -> list[Edge]:
-    """Return an edge for every read or write of a tensor by a group other than at the tensor's home."""
-    edges = []
-    for number, step in enumerate(program.steps):
-        ends = [(name, (number, operand), True) for operand, name in enumerate(step.operands)]
-        for name, here, reads in [*ends, (step.result, (number, None), False)]:
-            home = program.owner(name) or (None, None)
-            if home != here:
-                source, target = (home, here) if reads else (here, home)
-                edges.append(Edge(name, source, target, program.repeats(number)))
-    return edges
-
-
 class Model:
     """
     Bytes through the busiest rank for every choice of one candidate per group. Excess work counts as the bytes that
@@ -83,7 +69,7 @@ class Model:
     ) -> None:
         self.program, self.candidates = program, list(candidates)
         self.ranks, self._itemsize = program.problem.ranks, program.problem.itemsize
-        self.edges = edges_of(program)
+        self.edges = [edge for number in range(len(program.steps)) for edge in self._edges(number)]
         #: Costs of each group's candidates by themselves: fetches, reductions, excess work, the user's moves.
         self.unary = [self._own_costs(n, memory_weight, node_size) for n in range(len(candidates))]
         #: Edges by pair (i, j), i < j, of groups between which a tensor may move.
@@ -97,6 +83,15 @@ class Model:
         self._exact: dict[tuple[int, int, int, int], float] = {}
         self._least_moved = functools.cache(functools.partial(_least_moved, ranks=self.ranks))
 
+    def _edges(self, number: int) -> Iterator[Edge]:
+        """Yield an edge for every tensor that a group reads or writes elsewhere than at the tensor's home."""
+        step, repeats = self.program.steps[number], self.program.statement(number).repeats
+        for operand, name in enumerate(step.operands):
+            if (home := self.program.owner(name) or (None, None)) != (number, operand):
+                yield Edge(name, home, (number, operand), repeats)
+        if (home := self.program.owner(step.result) or (None, None)) != (number, None):
+            yield Edge(step.result, (number, None), home, repeats)
+
     def keep(self, variable: int, which: Array) -> None:
         """Drop all candidates of a group but these."""
         self.unary[variable] = self.unary[variable][which]
@@ -107,7 +102,7 @@ class Model:
     def _own_costs(self, number: int, memory_weight: float, node_size: int | None) -> Floats:
         found, repeats, names = (
             self.candidates[number],
-            self.program.repeats(number),
+            self.program.statement(number).repeats,
             self.program.steps[number].operands,
         )
         fetched = [n for n, name in enumerate(names) if self.program.owner(name) == (number, n)]

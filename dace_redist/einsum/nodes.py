@@ -1,59 +1,16 @@
-"""Node-aware process grids: assignment of grid positions to nodes with least traffic. Start reading at: node_tiles."""
+"""Node-aware process grids: assignment of grid positions to nodes with least traffic; traffic between nodes."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Collection, Iterator, Sequence
-from functools import cached_property
 
 import numpy as np
 
 from dace_redist.einsum.grids import Candidates
-from dace_redist.einsum.placement import Array, Floats, Placement
+from dace_redist.einsum.placement import Array, Floats, Placement, messages
 from dace_redist.einsum.plan import EinsumPlan, Group
-from dace_redist.einsum.traffic import messages
 from dace_redist.relabelling import assign
-
-
-@dataclasses.dataclass(frozen=True)
-class Nodes:
-    """
-    Assignment of grid positions to nodes.
-
-    :param tiles: Node of each position; every node has ``size`` positions.
-    :param size: Ranks per node; ranks are numbered node by node.
-    """
-
-    tiles: tuple[int, ...]
-    size: int
-
-    @cached_property
-    def members(self) -> Array:
-        """Positions of each node: (nodes used, positions of a node)."""
-        order = np.argsort(np.array(self.tiles), kind="stable")
-        return order.reshape(max(self.tiles) + 1, -1)
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """Ranks with the nodes in order and row-major within each."""
-        members = self.members
-        ranks = np.empty(members.size, np.int64)
-        ranks[members] = np.arange(len(members))[:, None] * self.size + np.arange(members.shape[1])[None, :]
-        return tuple(ranks.tolist())
-
-    def assign(self, matrix: Floats) -> tuple[int, ...]:
-        """Assign nodes by the elements that stay on a node, then ranks to positions within each node."""
-        members = self.members
-        columns = matrix.shape[1] // self.size * self.size
-        by_node = matrix[:, :columns].reshape(len(matrix), -1, self.size).max(axis=2)
-        node_of = assign(by_node[members].sum(axis=1))
-        ranks = np.empty(len(matrix), np.int64)
-        for positions, node in zip(members, node_of, strict=True):
-            there = node * self.size + np.arange(self.size)
-            ranks[positions] = there[assign(matrix[np.ix_(positions, there)])]
-        return tuple(ranks.tolist())
-
 
 #: A tensor on K grids: the grid axes along which it is split, and the elements of its largest block, (K,). Along the
 #: other grid axes lie replicas, or partial results, of a block.
@@ -124,17 +81,32 @@ def internode_elements(found: Candidates, size: int, repeats: int = 1, fetched: 
     return least_internode(found.parts, list(zip(map(found.at, names), blocks, strict=True)), size)[1]
 
 
-def node_tiles(group: Group, size: int) -> Nodes | None:
-    """Assign the positions of a group's grid to nodes of ``size`` ranks; None if the grid cannot be cut into nodes."""
+def ranks_on_nodes(group: Group, size: int, kept: Floats | None = None) -> tuple[int, ...] | None:
+    """
+    Return ranks for the positions of a group's grid, such that its tiles lie on nodes; None if it has no such tiles.
+
+    :param size: Ranks per node; ranks are numbered node by node.
+    :param kept: Elements that stay, for each position on each rank, (positions, ranks): nodes are chosen by the
+        elements that stay on a node, then ranks within each. Default: nodes in order, and row-major within each.
+    """
     terms, indices = [*group.einsum.operands, group.einsum.result], group.einsum.indices
     blocks = [np.array([math.prod(group.blocks[i] for i in term)], np.float64) for term in terms]
     axes = [[indices.index(index) for index in term] for term in terms]
     tile = least_internode(np.array([group.grid], np.int64), list(zip(axes, blocks, strict=True)), size)[0][0]
     if size == 1 or not len(tile) or not tile.all():
         return None
-    nodes = [p // m for p, m in zip(group.grid, tile.tolist(), strict=True)]
     along = np.indices(group.grid).reshape(len(group.grid), -1) // tile[:, None]
-    return Nodes(tuple(np.ravel_multi_index(tuple(along), nodes).tolist()), size)
+    tiles = np.ravel_multi_index(tuple(along), tuple(np.array(group.grid) // tile))
+    members = np.argsort(tiles, kind="stable").reshape(-1, size)  # positions of each tile
+    nodes = np.arange(len(members))
+    if kept is not None:
+        by_node = kept[:, : kept.shape[1] // size * size].reshape(len(kept), -1, size).max(axis=2)
+        nodes = assign(by_node[members].sum(axis=1))
+    ranks = np.empty(members.size, np.int64)
+    for positions, node in zip(members, nodes, strict=True):
+        there = node * size + np.arange(size)
+        ranks[positions] = there if kept is None else there[assign(kept[np.ix_(positions, there)])]
+    return tuple(ranks.tolist())
 
 
 def bytes_between_nodes(plan: EinsumPlan, size: int) -> float:

@@ -36,6 +36,11 @@ class Reduction:
     ranks: int
     axis: int | None
 
+    @property
+    def sent_share(self) -> float:
+        """Part of its partial results that a rank sends."""
+        return 1.0 if self.axis is None else (self.ranks - 1) / self.ranks
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Group(EinsumStep):
@@ -65,19 +70,6 @@ class Group(EinsumStep):
         """Elements of the largest block along each index."""
         lengths = map(block_length, self.sizes, self.grid, self.multiples)
         return dict(zip(self.einsum.indices, map(min, lengths, self.sizes), strict=True))
-
-    @property
-    def partial_elements(self) -> int:
-        """Elements of the largest block of the result before its reduction."""
-        return math.prod(self.blocks[index] for index in self.einsum.result)
-
-    @property
-    def reduced_elements(self) -> float:
-        """Elements of partial results that a rank sends."""
-        if self.reduction is None:
-            return 0.0
-        ranks = self.reduction.ranks
-        return self.partial_elements * (1.0 if self.reduction.axis is None else (ranks - 1) / ranks)
 
     @property
     def flops(self) -> int:
@@ -145,9 +137,6 @@ class Move:
     :param before_group: Number of the group that it precedes; the number of groups if it follows the last one.
     :param group: Number of the group in whose loops it runs: the next reader of the tensor, or the writer if the
         tensor is moved to its home.
-    :param tensor: Name of the tensor.
-    :param source: Placement before.
-    :param target: Placement after.
     :param bytes_sent_max: Maximum over ranks of the bytes sent.
     :param bytes_received_max: Maximum over ranks of the bytes received.
     :param bytes_total: Bytes sent between ranks; self copies do not count.
@@ -175,7 +164,6 @@ class GroupCost:
 
     :param fetched: Bytes received of operands that their replicas share evenly before.
     :param reduced: Bytes of partial results.
-    :param flops: Operations.
     :param memory_bytes: Bytes of all tensors on a rank while the group runs, without workspace of the local evaluation.
     """
 
@@ -190,16 +178,10 @@ class EinsumPlan:
     """
     Plan of a program of einsums on several ranks; made by :func:`plan_einsums`.
 
-    :param statements: The program.
     :param sizes: Shape of every tensor by name, including intermediates.
-    :param itemsize: Bytes of an element.
-    :param ranks: Number of ranks.
-    :param groups: Groups, in execution order.
-    :param moves: Redistributions, in execution order.
     :param homes: Placement by tensor: of an input at the start, of any other tensor after it was written.
     :param inputs: Names of the tensors that are read before they are written.
     :param outputs: Names of the tensors needed at the end.
-    :param costs: Cost of each group.
     :param node_size: Ranks per node; None if nodes are not considered.
     :param internode_bytes: Total bytes between nodes: of this plan, and of the plan that ignores nodes; None without
         ``node_size``.
@@ -281,6 +263,6 @@ class EinsumPlan:
         :raises FileNotFoundError: If the folder does not exist.
         :raises ImportError: If Matplotlib is not installed.
         """
-        from dace_redist.einsum import plot
+        from dace_redist.einsum.plot import plot_plan
 
-        plot.plot_plan(self, path)
+        plot_plan(self, path)

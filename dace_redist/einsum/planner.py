@@ -77,7 +77,6 @@ class _Way:
     """
     A way to divide a statement's contractions into groups.
 
-    :param steps: The groups.
     :param cost: Cost of :meth:`Model.total` plus the memory traffic of memory-bound intermediates.
     :param costly: Numbers of the intermediates that are reduced or moved.
     :param solution: The model, and the number of the chosen candidate of each group.

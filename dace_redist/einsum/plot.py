@@ -30,7 +30,14 @@ _GAP, _HEADER, _FRAME_TITLE, _ROW, _LONGEST_ROW = 0.8, 0.85, 0.45, 5.9, 20.0
 
 
 def plot_plan(plan: EinsumPlan, path: str | Path) -> None:
-    """Draw a plan into a file, see :meth:`EinsumPlan.plot`."""
+    """
+    Draw tensors, groups with their grids, and redistributions with their volume.
+
+    :param path: File to write; its suffix selects the format: .png, .svg or .pdf.
+    :raises ValueError: If the format is unknown.
+    :raises FileNotFoundError: If the folder does not exist.
+    :raises ImportError: If Matplotlib is not installed.
+    """
     save(lambda: draw(plan), path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -89,11 +90,8 @@ def _rows(plan: EinsumPlan, statement: int) -> Iterator[tuple[str, ...]]:
 
 def _move_row(plan: EinsumPlan, move: Move) -> tuple[str, ...]:
     source, target = _placement_text(move.source), _placement_text(move.target)
-    return (f"move {move.tensor}", shape_text(plan.sizes[move.tensor]), f"{source} to {target}", _moved(move))
-
-
-def _moved(move: Move) -> str:
-    return format_bytes(move.bytes_per_rank) if move.bytes_total else "nothing sent"
+    moved = format_bytes(move.bytes_per_rank) if move.bytes_total else "nothing sent"
+    return (f"move {move.tensor}", shape_text(plan.sizes[move.tensor]), f"{source} to {target}", moved)
 
 
 def _placement_text(placement: Placement) -> str:
@@ -141,20 +139,7 @@ def to_json(plan: EinsumPlan) -> dict[str, Any]:
             for one in plan.statements
         ],
         "groups": [_group_json(plan, number) for number in range(len(plan.groups))],
-        "moves": [
-            {
-                "before_group": move.before_group,
-                "group": move.group,
-                "tensor": move.tensor,
-                "shape": plan.sizes[move.tensor],
-                "source": _placement_json(move.source),
-                "target": _placement_json(move.target),
-                "bytes_sent_max": move.bytes_sent_max,
-                "bytes_received_max": move.bytes_received_max,
-                "bytes_total": move.bytes_total,
-            }
-            for move in plan.moves
-        ],
+        "moves": [{**dataclasses.asdict(move), "shape": plan.sizes[move.tensor]} for move in plan.moves],
         "bytes_per_rank": plan.bytes_per_rank,
         "flops": plan.flops,
         "memory_bytes": plan.memory_bytes,
@@ -187,10 +172,6 @@ def _group_json(plan: EinsumPlan, number: int) -> dict[str, Any]:
         "flops": cost.flops,
         "memory_bytes": cost.memory_bytes,
     }
-
-
-def _placement_json(placement: Placement) -> dict[str, Any]:
-    return {name: getattr(placement, name) for name in ("grid", "dims", "multiples", "ranks")}
 
 
 def _ranges(ranks: Sequence[int]) -> str:

@@ -9,10 +9,9 @@ import numpy as np
 
 from dace_redist.einsum.dataflow import planned
 from dace_redist.einsum.model import Model, Pair
-from dace_redist.einsum.nodes import node_tiles
-from dace_redist.einsum.placement import Array, Floats
+from dace_redist.einsum.nodes import ranks_on_nodes
+from dace_redist.einsum.placement import Array, Floats, overlap_matrix
 from dace_redist.einsum.plan import EinsumPlan, Group
-from dace_redist.einsum.traffic import overlap_matrix
 from dace_redist.relabelling import MAX_MATCHED_RANKS, assign
 
 #: Maximum entries of a table of the dynamic programme.
@@ -37,7 +36,6 @@ def choose_grids(model: Model, cutoff: float = math.inf) -> list[int]:
     were dropped because there were too many. Source: Dellin and Srinivasa, lazy shortest paths (ICAPS 2016).
 
     :param model: Costs and candidates; only the candidates considered remain in it.
-    :param cutoff: Maximum cost of a solution.
     :return: The candidate of each group.
     """
     variables = range(len(model.candidates))
@@ -58,7 +56,6 @@ def _reduced(model: Model, best: list[int], cost: float, limited: bool = True) -
     """
     Drop candidates that cannot be part of a better solution; return the best solution in the new numbering.
 
-    :param cost: Cost of a solution.
     :param limited: Limit the number of candidates, too: keep those that fit the best solution or cost least by
         themselves.
     """
@@ -148,12 +145,7 @@ def _joined(tables: Sequence[tuple[tuple[int, ...], Floats]], scope: tuple[int, 
 
 
 def descend(model: Model, first: int, value: int) -> list[int]:
-    """
-    Choose one variable after another, given those before, then improve each given all others until nothing changes.
-
-    :param first: The variable to start with.
-    :param value: Its first choice.
-    """
+    """Choose one variable after another from ``first`` on, then improve each given all others until nothing changes."""
     variables = len(model.unary)
     chosen: list[int | None] = [None] * variables
     chosen[first] = value
@@ -210,11 +202,10 @@ def _relabelled(model: Model, groups: tuple[Group, ...], node_size: int | None =
         group = groups[number]
         near = [e for e in model.edges if number in e.groups and {number} < e.groups <= {number, None, *known}]
         overlaps = [model.overlap(edge, number, group, known) for edge in near]
-        nodes = node_tiles(group, node_size) if node_size else None
-        if not overlaps or model.ranks > MAX_MATCHED_RANKS:
-            ranks = group.ranks if nodes is None else nodes.ranks
-        else:
-            matrix = overlap_matrix(overlaps, len(group.ranks), model.ranks)
-            ranks = tuple(assign(matrix).tolist()) if nodes is None else nodes.assign(matrix)
+        matches = bool(overlaps) and model.ranks <= MAX_MATCHED_RANKS
+        kept = overlap_matrix(overlaps, len(group.ranks), model.ranks) if matches else None
+        ranks = ranks_on_nodes(group, node_size, kept) if node_size else None
+        if ranks is None:
+            ranks = group.ranks if kept is None else tuple(assign(kept).tolist())
         known[number] = group.with_ranks(ranks)
     return tuple(known[number] for number in range(len(groups)))

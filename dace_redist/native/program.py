@@ -82,8 +82,8 @@ def _signature(sdfg: dace.SDFG) -> dict[str, Any]:
 
     sdfg = copy.deepcopy(sdfg)
     sdfg.expand_library_nodes()
-    arguments = sdfg.arglist()
-    symbols = [name for name in arguments if name in sdfg.free_symbols]
+    arguments, free = sdfg.arglist(), sdfg.free_symbols
+    symbols = [name for name in arguments if name in free]
     return {
         "name": sdfg.name,
         "run": [[name, kind(descriptor)] for name, descriptor in arguments.items()],

@@ -16,7 +16,7 @@ from dace_redist import Distribution, schedule
 from dace_redist.library_nodes import Redistribute
 from dace_redist.mpi.topology import Topology
 from dace_redist.strategies import DEFAULT_STRATEGY
-from dace_redist.transformations.problems import problems_of
+from dace_redist.transformations.strategy import problems_of
 from dace_redist.tuning import auto as choosing
 from dace_redist.tuning.problem import Problem
 from dace_redist.tuning.record import Record, Winner, make_entry

@@ -6,8 +6,8 @@ import pytest
 from einsum_programs import SIZES, N
 
 from dace_redist.transformations.distribute import rewritten
+from dace_redist.transformations.distribute.read import read_statements
 from dace_redist.transformations.distribute.read.frontend import parse
-from dace_redist.transformations.distribute.read.statements import read_statements
 
 
 @dace.program

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from dace_redist import Distribution
 from dace_redist.einsum.grids import Layouts
 from dace_redist.einsum.model import move_bounds
-from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.traffic import Overlap, messages, overlap_matrix, same_place, traffic
+from dace_redist.einsum.placement import Overlap, Placement, messages, overlap_matrix, same_place, traffic
 from dace_redist.relabelling import assign
 from dace_redist.schedule import schedule
 
@@ -84,7 +83,7 @@ def test_replicas_that_send_evenly_send_no_less_than_is_received(case):
     shape, source, target = case
     exact = traffic(source, target, shape)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dace_redist.einsum.traffic.MAX_PAIRS", -1)
+        patch.setattr("dace_redist.einsum.placement.MAX_PAIRS", -1)
         found = traffic(source, target, shape)
     np.testing.assert_array_equal(found.received, exact.received)
     np.testing.assert_array_equal(found.kept, exact.kept)

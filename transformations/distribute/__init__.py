@@ -22,19 +22,18 @@ from dace_redist.einsum.planner import plan_einsums
 from dace_redist.einsum.statement import Statement
 from dace_redist.transformations.distribute.emit import Recipe
 from dace_redist.transformations.distribute.emit.storage import check_for_gpu
-from dace_redist.transformations.distribute.ir import Body, Item, operations, scalars_of
+from dace_redist.transformations.distribute.ir import Body, Item, check_sizes, operations, scalars_of, shapes_of
+from dace_redist.transformations.distribute.read import read_statements
 from dace_redist.transformations.distribute.read.simplify import CPP_KEYWORDS, simplify
-from dace_redist.transformations.distribute.read.statements import read_statements
-from dace_redist.transformations.distribute.rewrite import rewrite
-from dace_redist.transformations.distribute.rewrite.rules import (
-    check_moves,
+from dace_redist.transformations.distribute.rewrite import (
+    check_copies,
     equal_types,
     fold_transposes,
     fuse_reductions,
+    rewrite,
     share_subexpressions,
 )
-from dace_redist.transformations.distribute.runtime.program import DistributedProgram
-from dace_redist.transformations.distribute.shapes import check_sizes, shapes_of
+from dace_redist.transformations.distribute.runtime import DistributedProgram
 
 
 def distribute(
@@ -101,11 +100,9 @@ def rewritten(body: Body, sdfg: SDFG, named: Collection[str] = ()) -> tuple[Item
     """
     Return statements with types supported by BLAS, without transposed copies, unused products and repetitions.
 
-    :param sdfg: The program that they were read from.
-    :param named: Tensors that the user names.
     :raises ValueError: If a statement cannot be computed with its types; names it.
     """
-    check_moves(body, sdfg)
+    check_copies(body, sdfg)
     kept = {*named, *scalars_of(body), *_arguments(sdfg)}
     rules = (equal_types(sdfg), fold_transposes, fuse_reductions, share_subexpressions(sdfg))
     return rewrite(body, rules, kept)
@@ -246,8 +243,6 @@ class DistributeEinsum(pass_pipeline.Pass):
 
     After :meth:`apply_pass` the attribute ``distributed`` holds the result of :func:`dace_redist.distribute`.
 
-    :param ranks: Number of ranks.
-    :param sizes: Values of the symbols in the shapes.
     :param options: Further arguments of :func:`dace_redist.distribute`.
     """
 

@@ -15,8 +15,7 @@ from dace_redist.strategies import OPTIONS
 from dace_redist.transformations.distribute.emit.arrays import LocalSymbols
 from dace_redist.transformations.distribute.emit.sdfg import emit_program
 from dace_redist.transformations.distribute.emit.storage import place_on_gpu, place_transients
-from dace_redist.transformations.distribute.ir import Body
-from dace_redist.transformations.distribute.shapes import logical_shape
+from dace_redist.transformations.distribute.ir import Body, logical_shape
 from dace_redist.transformations.patterns import redistributions
 from dace_redist.transformations.reduce import fuse_sums
 
@@ -27,8 +26,6 @@ class Recipe:
     Planned program, from which the SDFG of a rank is built for any sizes.
 
     :param source: The SDFG that the statements were read from.
-    :param body: The statements.
-    :param plan: Their plan.
     :param keep_transients: True to allocate transients once for all runs.
     :param closure: Whole arrays in the closure of the Python function, by their names in the SDFG. They are replicated;
         each run uses this rank's parts of them.
@@ -57,7 +54,6 @@ class Recipe:
         Build the SDFG of a rank.
 
         :param target: An empty SDFG.
-        :param sizes: Values of the symbols.
         :param strategies_of: SDFG for other sizes, whose redistributions have the strategies and options to use.
         :return: The target, the meaning of its symbols, and the names of the tensors that it reads and writes.
         :raises ValueError: If it writes to an array of the closure, or a statement is not for the GPU.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -13,10 +14,35 @@ import numpy as np
 from dace import SDFG, Memlet, symbolic
 
 from dace_redist.distribution import Distribution
-from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.placement import Placement, same_place
 from dace_redist.einsum.plan import EinsumPlan
-from dace_redist.einsum.traffic import same_place
-from dace_redist.transformations.distribute.shapes import in_numbers, logical_shape
+from dace_redist.transformations.distribute.ir import in_numbers, logical_shape
+
+
+@dataclass(frozen=True)
+class DistributedTensor:
+    """
+    Input or output of a distributed program.
+
+    :param shape: Global shape; empty for a tensor of one element that the program declares as ``[1]``.
+    :param is_vector: True if the program declares it as ``[1]``; the gathered tensor is then a vector.
+    """
+
+    name: str
+    placement: Placement
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    is_vector: bool = False
+
+    @property
+    def whole_shape(self) -> tuple[int, ...]:
+        """Shape of the whole tensor as the program declares it."""
+        return self.shape or (1,) * self.is_vector
+
+    @cached_property
+    def distribution(self) -> Distribution:
+        """Ownership of the elements. A scalar is a vector of one element."""
+        return self.placement.distribution(self.shape)
 
 
 class LocalNumber(NamedTuple):
@@ -72,7 +98,6 @@ class LocalArrays:
     Array for each tensor and placement, created on first use.
 
     :param sdfg: SDFG to which arrays are added, with a symbol for each extent that differs between ranks.
-    :param source: The program of the tensors.
     :param plan: Its plan; each argument of ``source`` gets an array under its placement in the plan.
     :param sizes: Values of the program's symbols: they determine which placements are equivalent.
     """

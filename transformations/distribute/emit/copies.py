@@ -16,8 +16,7 @@ from dace_redist.einsum.placement import Placement
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.node import INPUT, OUTPUT
 from dace_redist.transformations.distribute.emit.arrays import LocalArrays
-from dace_redist.transformations.distribute.ir import Reshape, Slice
-from dace_redist.transformations.distribute.shapes import equal, in_numbers
+from dace_redist.transformations.distribute.ir import Reshape, Slice, equal, in_numbers
 
 #: Number of units that are split, the axis in either shape, and the elements per unit along it.
 _Split = tuple[Any, tuple[int, int], tuple[Any, Any]]
@@ -162,15 +161,12 @@ class Emitter:
 
     def _view(self, region: ControlFlowRegion, tensor: str, source: str, target: str) -> None:
         """Copy an array to one of another shape."""
-        state, shape, dtype = self.state(region, f"reshape_{tensor}"), *self._shape_and_type(target)
-        view, descriptor = self._sdfg.add_view(f"{source}_view", shape, dtype, find_new_name=True)
+        state, like = self.state(region, f"reshape_{tensor}"), self._sdfg.arrays[target]
+        view, descriptor = self._sdfg.add_view(f"{source}_view", like.shape, like.dtype, find_new_name=True)
         descriptor.lifetime = dtypes.AllocationLifetime.Scope
         node = state.add_access(view)
         state.add_edge(state.add_read(source), None, node, "views", self._arrays.whole(source))
         state.add_nedge(node, state.add_write(target), self._arrays.whole(target))
-
-    def _shape_and_type(self, name: str) -> tuple[Any, Any]:
-        return self._sdfg.arrays[name].shape, self._sdfg.arrays[name].dtype
 
 
 def _with_axes(place: Placement, kept: Sequence[int], count: int) -> Placement:

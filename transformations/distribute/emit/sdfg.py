@@ -21,14 +21,13 @@ from dace_redist.transformations.distribute.ir import (
     Assignment,
     Block,
     Body,
-    Jump,
     Move,
     Reshape,
     Slice,
+    neutral_element,
     operations,
     renamed,
 )
-from dace_redist.transformations.distribute.shapes import neutral_element
 
 
 def emit_program(
@@ -74,8 +73,8 @@ class _Builder(Emitter):
                     self._group(region, group, item)
             elif isinstance(item, Move):
                 self._move(region, item)
-            elif isinstance(item, Jump):
-                self.append(region, item.kind(item.kind.__name__))
+            elif isinstance(item, type):  # a jump
+                self.append(region, item(item.__name__))
             elif isinstance(item, Assignment):
                 self._read(item.scalars)
                 values = {name: self._local(value, item.scalars) for name, value in item.values.items()}
@@ -199,8 +198,7 @@ class _Builder(Emitter):
     def _contract(
         self, region: ControlFlowRegion, group: Group, statement: Statement, operands: Sequence[str], result: str
     ) -> None:
-        node = _solver(group, statement) if group.solves else _contraction(group, statement)
-        ranges = self._diagonals(group) if group.equal else {}
+        node, ranges = _node_of(group, statement), self._diagonals(group) if group.equal else {}
         if any(index in ranges for index in group.einsum.result):  # the other elements are on other ranks
             self._fill_with_zeros(region, result)
         named = zip(operands, group.einsum.operands, strict=True)
@@ -259,15 +257,13 @@ class _Builder(Emitter):
         self.map(region, f"compute_{group.result}", ranges, inputs, renamed(code.text, indices), outputs)
 
 
-def _contraction(group: Group, statement: Statement) -> Contraction:
+def _node_of(group: Group, statement: Statement) -> LinearSolve | Contraction:
+    if group.solves:
+        return LinearSolve(f"solve_{group.result}", str(group.einsum), statement.label)
     alpha = statement.alpha if group.result == statement.result else 1
     einsum = str(group.einsum).translate(str.maketrans(dict(group.equal)))
     path = () if _core.is_khatri_rao_product(einsum) else group.path
     return Contraction(f"contract_{group.result}", einsum, alpha=alpha, path=path)
-
-
-def _solver(group: Group, statement: Statement) -> LinearSolve:
-    return LinearSolve(f"solve_{group.result}", str(group.einsum), statement.label)
 
 
 def _reads_elsewhere(group: Group, operands: Sequence[str], written: str) -> bool:

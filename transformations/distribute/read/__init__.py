@@ -1,1 +1,285 @@
-"""Translation of an SDFG to statements over whole tensors."""
+"""Translation of an SDFG to statements over whole tensors: einsums, linear systems, elementwise operations."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import networkx as nx
+from dace import SDFG, SDFGState, data, symbolic
+from dace.sdfg import nodes
+from dace.sdfg import utils as sdutil
+from dace.sdfg.state import BreakBlock, ConditionalBlock, ContinueBlock, ControlFlowRegion, LoopRegion
+from dace.subsets import Range
+from dace.transformation.dataflow import TaskletFusion
+from dace.transformation.passes.analysis import loop_analysis
+
+from dace_redist.library_nodes.node import simplified
+from dace_redist.transformations.distribute.ir import (
+    Assignment,
+    Block,
+    Item,
+    Operation,
+    all_items,
+    equal,
+    logical_shape,
+    operations,
+    same_shape,
+)
+from dace_redist.transformations.distribute.read.library_nodes import statement_of
+from dace_redist.transformations.distribute.read.location import Location
+from dace_redist.transformations.distribute.read.maps import map_operations, tasklet_operations
+
+#: Label and number of iterations of each surrounding loop, the outermost first.
+Loops = tuple[tuple[str, int], ...]
+
+
+def read_statements(sdfg: SDFG, sizes: dict[str, int]) -> tuple[Item, ...]:
+    """
+    Return the statements of a simplified SDFG, with the loops and branches around them, in the order of the program.
+
+    :param sdfg: Each of its states holds library nodes (einsums, linear systems), elementwise maps and copies of boxes
+        of arrays. Several operations in one map become one, views become arrays; nothing else is changed.
+    :param sizes: Values of symbols, to count iterations of loops.
+    :raises ValueError: If it has other contents, or a tensor is read before it is written; names the statement.
+    """
+    _check_arrays(sdfg)
+    sdfg.apply_transformations_repeated(TaskletFusion, validate=False)
+    body = tuple(_Reader(sdfg, sizes).region(sdfg))
+    known = {name for name, array in sdfg.arrays.items() if not array.transient and not name.startswith("__return")}
+    for operation in operations(body):
+        unknown = [name for name in operation.read if name not in known]
+        if unknown:
+            raise ValueError(f"{operation.label}: reads {unknown[0]} before anything is written to it")
+        known.add(operation.result)
+    return body
+
+
+def _check_arrays(sdfg: SDFG) -> None:
+    for state in sdfg.states():
+        for node in state.data_nodes():
+            descriptor = sdfg.arrays[node.data]
+            if type(descriptor) in (data.ArrayView, data.View):  # becomes a copy of its array
+                array = data.Array(descriptor.dtype, descriptor.shape, strides=descriptor.strides, transient=True)
+                sdfg.arrays[node.data] = array
+            elif type(descriptor) not in (data.Array, data.Scalar):
+                kind = type(descriptor).__name__
+                Location(sdfg, node, state).refuse(f"{node.data} is a {kind}, neither an array nor a scalar")
+
+
+class _Reader:
+    def __init__(self, sdfg: SDFG, sizes: dict[str, int]) -> None:
+        self._sdfg, self._sizes = sdfg, sizes
+        self._labels: Counter[str] = Counter()
+
+    # Loops and branches
+
+    def region(self, region: ControlFlowRegion, loops: Loops = ()) -> Iterator[Item]:
+        blocks, edges = list(region.nodes()), region.edges()
+        if any(not edge.data.is_unconditional() for edge in edges) or len(edges) != len(blocks) - 1:
+            raise ValueError(f"{region.label}: its branches cannot be read; write them as if, while and for")
+        for block in sdutil.dfs_topological_sort(region, [region.start_block]):
+            yield from self._block(block, loops)
+            for edge in region.out_edges(block):
+                if edge.data.assignments:
+                    values = dict(edge.data.assignments)
+                    yield Assignment(values, self._scalars(values.values(), ", ".join(values.values())))
+
+    def _within(self, loops: Loops, label: str, repeats: int) -> Loops:
+        """Return the loops and branches of a body, each under a unique name."""
+        self._labels[label] += 1
+        number = self._labels[label]
+        return (*loops, (label if number == 1 else f"{label}_{number}", repeats))
+
+    def _block(self, block: Any, loops: Loops) -> Iterator[Item]:
+        if isinstance(block, SDFGState):
+            for node in _in_order(block):
+                yield from self._node(node, block, loops)
+        elif isinstance(block, LoopRegion):
+            yield self._loop(block, loops)
+        elif isinstance(block, ConditionalBlock):
+            conditions = [condition.as_string for condition, _ in block.branches if condition is not None]
+            scalars = self._scalars(conditions, f"if {conditions[0]}")
+            bodies = [tuple(self.region(body, self._within(loops, body.label, 1))) for _, body in block.branches]
+            yield Block(block, tuple(bodies), scalars)
+        elif isinstance(block, BreakBlock | ContinueBlock):
+            yield type(block)
+        else:
+            kind = type(block).__name__
+            raise ValueError(f"{block.label}: a {kind} cannot be distributed; only if, while and for can")
+
+    def _scalars(self, expressions: Iterable[str], where: str) -> tuple[str, ...]:
+        """Return the scalars that conditions and the values of symbols read."""
+        names = {node.id for text in expressions for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+        scalars = sorted(names & set(self._sdfg.arrays))
+        for name in scalars:
+            if logical_shape(self._sdfg.arrays[name]):
+                raise ValueError(
+                    f"{where}: a condition or index reads an element of {name}, which one rank has; assign it to a "
+                    f"scalar first, as in s = 1.0 * {name}[0], or take one of the whole array, as np.max({name})"
+                )
+        return tuple(scalars)
+
+    def _loop(self, loop: LoopRegion, loops: Loops) -> Block:
+        readers = (loop_analysis.get_init_assignment, loop_analysis.get_loop_end, loop_analysis.get_loop_stride)
+        first, last, step = (read(loop) for read in readers)
+        scalars = self._scalars([loop.loop_condition.as_string], f"while {loop.loop_condition.as_string}")
+        repeats, certain = 1, False
+        if first is not None and last is not None and step is not None:
+            used = {name for bound in (first, last, step) for name in symbolic.symlist(bound)}
+            values = sorted(used & set(self._sdfg.arrays))
+            if values:
+                raise ValueError(
+                    f"{loop.label}: the bounds of a loop are numbers, sizes or indices of other loops, but this one's "
+                    f"depend on {', '.join(values)}: make it a dace.symbol"
+                )
+            count = simplified((last - first) // step + 1)
+            if used <= set(self._sizes):
+                repeats = max(1, int(symbolic.evaluate(count, self._sizes)))
+            certain = bool(count.is_Integer and count > 0)
+        body = tuple(self.region(loop, self._within(loops, loop.label, repeats)))
+        certain = certain and not any(isinstance(item, type) for item in all_items(body))
+        return Block(loop, (body,), scalars, certain)
+
+    # Statements
+
+    def _node(self, node: nodes.Node, state: SDFGState, loops: Loops) -> Iterator[Operation]:
+        if state.entry_node(node) is not None or isinstance(node, nodes.MapExit):
+            return  # read with its map
+        location = Location(self._sdfg, node, state, loops)
+        if isinstance(node, nodes.LibraryNode):
+            yield from _library_node(node, location)
+        elif isinstance(node, nodes.MapEntry):
+            yield from map_operations(node, location)
+        elif isinstance(node, nodes.AccessNode):
+            for edge in state.out_edges(node):
+                if isinstance(edge.dst, nodes.AccessNode) and not edge.data.is_empty():
+                    yield from _copy(edge, location)
+        elif isinstance(node, nodes.Tasklet):
+            yield from tasklet_operations(node, location)
+        else:
+            location.refuse(f"a {type(node).__name__} cannot be distributed")
+
+
+def _library_node(node: nodes.LibraryNode, location: Location) -> Iterator[Operation]:
+    read: dict[str, str] = {}
+    for edge in location.state.in_edges(node):
+        box = location.box_of(edge.data.subset, edge.data.data)
+        read[edge.dst_conn or ""] = edge.data.data
+        if not box.is_whole(location.array(edge.data.data)):
+            part = location.read_box(edge.data.data, box)
+            read[edge.dst_conn or ""] = part.result
+            yield part
+    (out,) = location.state.out_edges(node)
+    if out.data.wcr is not None:
+        location.refuse(f"it combines values by {out.data.wcr}")
+    name = out.data.data
+    written = location.box_of(out.data.subset, name)
+    if written.is_whole(location.array(name)):
+        yield from _statements(node, read, name, location)
+        return
+    part = location.read_box(name, written)
+    computed = list(_statements(node, read, part.result, location))
+    if any(part.result in operation.read for operation in computed):  # it adds to its result
+        yield part
+    yield from computed
+    yield location.written_box(name, written, part.result)
+
+
+def _statements(node: nodes.LibraryNode, read: dict[str, str], result: str, location: Location) -> Iterator[Operation]:
+    """Yield the statements of a library node, given its tensors by connector."""
+    arrays = {connector: location.array(name) for connector, name in read.items()}
+    shapes = {key: () if isinstance(array, data.Scalar) else tuple(array.shape) for key, array in arrays.items()}
+    try:
+        found = statement_of(node, shapes)
+    except ValueError as error:
+        location.refuse(str(error))
+    if found is None:
+        location.refuse(f"{type(node).__name__} is neither an einsum nor a linear system nor elementwise")
+    operands = tuple(read[connector] for connector in found.operands)
+    names = zip((*found.einsum.operands, found.einsum.result), (*operands, result), strict=True)
+    # an array of one element has no index: it is a scalar
+    *terms, to = (indices if location.shape(name) else "" for indices, name in names)
+    facts = {"alpha": found.alpha, "reduction": found.reduction, "solves": found.solves}
+    alone = set(to) - set("".join(terms))
+    if alone and not found.solves and symbolic.equal_valued(0, found.beta):
+        yield from _with_ones(terms, operands, to, result, found.alpha, location)
+        return
+    if not found.reduction and not symbolic.equal_valued(0, found.beta):
+        facts |= {"beta": found.beta, "added": read[found.added] if found.added else result}
+    yield from location.in_steps(location.statement(tuple(terms), operands, to, result, **facts))
+
+
+def _with_ones(
+    terms: Sequence[str], operands: tuple[str, ...], to: str, result: str, alpha: Any, location: Location
+) -> Iterator[Operation]:
+    """Yield an einsum whose result has dimensions of one element that no operand has."""
+    kept = "".join(index for index in to if index in "".join(terms))
+    extents = zip(to, location.array(result).shape, strict=True)
+    product = location.new([extent for index, extent in extents if index in kept], result)
+    yield location.statement(tuple(terms), operands, kept if location.shape(product) else "", product, alpha=alpha)
+    yield location.reshaped(product, result)
+
+
+def _copy(edge: Any, source: Location) -> Iterator[Operation]:
+    """Yield the copies of a box of one array to a box of another one of as many elements."""
+    if edge.data.wcr is not None:
+        source.refuse(f"it combines values by {edge.data.wcr}")
+    location, name, target = source.at(edge.dst), edge.src.data, edge.dst.data
+    arrays, state = [location.array(name), location.array(target)], location.state
+    subsets = [edge.data.get_src_subset(edge, state), edge.data.get_dst_subset(edge, state)]
+    subsets = [Range.from_array(a) if subset is None else subset for a, subset in zip(arrays, subsets, strict=True)]
+    boxes = [location.box_of(subset, end) for subset, end in zip(subsets, (name, target), strict=True)]
+    whole = [box.is_whole(array) for box, array in zip(boxes, arrays, strict=True)]
+    wanted = location.shape(target) if whole[1] else boxes[1].shape
+    if not whole[0]:
+        box = location.box_of(subsets[0], name, len(wanted)) if whole[1] else boxes[0]
+        part = location.read_box(name, box)
+        name = part.result
+        yield part
+    shape = location.shape(name)
+    if not same_shape(shape, wanted):
+        if not equal(math.prod(shape), math.prod(wanted)):
+            location.refuse(f"it copies {shape} elements of {edge.src.data} to {wanted} of {target}")
+        other = target if whole[1] else location.new(wanted, name)
+        yield location.reshaped(name, other)
+        name = other
+    if not whole[1]:
+        yield location.written_box(target, boxes[1], name)
+    elif name != target:
+        yield location.copy(name, target)
+
+
+def _in_order(state: SDFGState) -> Sequence[nodes.Node]:
+    """
+    Return the nodes of a state in an order in which they can run one after another.
+
+    After DaCe has fused states, two access nodes of one tensor may lack a path between them: one is read, the other
+    written later.
+    """
+    order = {node: number for number, node in enumerate(sdutil.dfs_topological_sort(state, state.source_nodes()))}
+    graph = nx.DiGraph((edge.src, edge.dst) for edge in state.edges())
+    graph.add_nodes_from(order)
+    holders: dict[str, list[nodes.AccessNode]] = {}
+    for node in order:
+        if isinstance(node, nodes.AccessNode) and state.entry_node(node) is None:
+            holders.setdefault(node.data, []).append(node)
+    for same in holders.values():
+        for read in same:
+            for written in same:
+                if written is not read and state.in_degree(written) and not nx.has_path(graph, written, read):
+                    _separate(graph, state, read, written)
+    return list(nx.lexicographical_topological_sort(graph, key=order.__getitem__))
+
+
+def _separate(graph: Any, state: SDFGState, read: nodes.AccessNode, written: nodes.AccessNode) -> None:
+    """Add edges from all readers of one access node to the writers of another."""
+    for use in state.out_edges(read):
+        reader = read if isinstance(use.dst, nodes.AccessNode) else use.dst
+        for write in state.in_edges(written):
+            writer = state.entry_node(write.src) if isinstance(write.src, nodes.MapExit) else write.src
+            if reader is not writer and not nx.has_path(graph, writer, reader):
+                graph.add_edge(reader, writer)

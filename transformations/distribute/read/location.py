@@ -16,8 +16,7 @@ from dace.sdfg import nodes
 from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.statement import Code, Statement
 from dace_redist.library_nodes.node import simplified
-from dace_redist.transformations.distribute.ir import Box, Reshape, Slice
-from dace_redist.transformations.distribute.shapes import equal, logical_shape
+from dace_redist.transformations.distribute.ir import Box, Reshape, Slice, equal, logical_shape
 
 
 def source_line(info: Any) -> str:
@@ -34,8 +33,6 @@ class Location:
     A place in the program.
 
     :param sdfg: The program, to which arrays for intermediate results are added.
-    :param node: A node.
-    :param state: Its state.
     :param loops: Label and number of iterations of each loop around it, the outermost first.
     """
 

@@ -16,9 +16,8 @@ from sympy import SympifyError
 
 from dace_redist.einsum.statement import Code
 from dace_redist.library_nodes.node import simplified
-from dace_redist.transformations.distribute.ir import Box, Operation, Slice, renamed
+from dace_redist.transformations.distribute.ir import Box, Operation, Slice, equal, logical_shape, renamed
 from dace_redist.transformations.distribute.read.location import Location
-from dace_redist.transformations.distribute.shapes import equal, logical_shape
 
 
 def map_operations(entry: nodes.MapEntry, location: Location) -> Iterator[Operation]:

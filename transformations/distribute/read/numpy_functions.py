@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from string import ascii_letters
 from typing import Any
 
@@ -16,8 +16,8 @@ from dace.sdfg import nodes
 
 from dace_redist.einsum.expression import Einsum
 from dace_redist.library_nodes.indexed import RESULT
+from dace_redist.transformations.distribute.ir import common_type, equal, is_complex
 from dace_redist.transformations.distribute.read.location import source_line
-from dace_redist.transformations.distribute.shapes import common_type, equal, is_complex
 
 #: Replacement of a function, as in DaCe: a function of the visitor, the SDFG, the state, and the arguments.
 Replacement = Callable[..., Any]
@@ -66,19 +66,27 @@ def add_node(
 
 
 def add_map(
-    state: SDFGState, label: str, shape: Sequence[Any], ends: tuple[str, str], read: Sequence[int], code: str
+    state: SDFGState, shape: Sequence[Any], inputs: dict[str, tuple[str, Sequence[int]]], output: str, code: str
 ) -> str:
-    """Add a map from an operand with the axes ``read`` to a result; ``code`` is an expression of ``__inp``."""
-    indices = [f"__i{axis}" for axis in range(len(shape))]
+    """
+    Add a map over a shape, whose indices are ``__i0``, ``__i1``, ..., and return the name of its result.
+
+    :param inputs: Name and axes of each operand, by its name in ``code``.
+    :param code: Expression of the elements of the result.
+    """
+
+    def element(array: str, axes: Iterable[int]) -> Memlet:
+        return Memlet(f"{array}[{', '.join(f'__i{axis}' for axis in axes) or 0}]")
+
     state.add_mapped_tasklet(
-        label,
-        {index: f"0:{extent}" for index, extent in zip(indices, shape, strict=True)},
-        {"__inp": Memlet(f"{ends[0]}[{', '.join(indices[axis] for axis in read) or 0}]")},
+        f"{output}_map",
+        {f"__i{axis}": f"0:{extent}" for axis, extent in enumerate(shape)},
+        {name: element(*operand) for name, operand in inputs.items()},
         f"__out = {code}",
-        {"__out": Memlet(f"{ends[1]}[{', '.join(indices)}]")},
+        {"__out": element(output, range(len(shape)))},
         external_edges=True,
     )
-    return ends[1]
+    return output
 
 
 def warning_of_integers(name: str, function: Replacement) -> Replacement:
@@ -152,37 +160,20 @@ def _by_dimensions(**known: str) -> Callable[..., str]:
     return subscripts
 
 
-def _transposed(order: Sequence[int]) -> str:
-    letters = ascii_letters[: len(order)]
-    return f"{letters}->{''.join(letters[axis] for axis in order)}"
-
-
-def _transpose(function: str, shapes: Sequence[Shape], *given: Any, axes: Any = None) -> str:
-    """Return subscripts of a transposition; DaCe rejects matrices of one row or column."""
+def _permuted(function: str, shapes: Sequence[Shape], *given: Any, **options: Any) -> str:
+    """Return subscripts of a permutation of dimensions; DaCe rejects matrices of one row or column."""
     ndim = len(shapes[0])
-    given = given[0] if len(given) == 1 and (given[0] is None or isinstance(given[0], tuple | list)) else given
-    axes = (given or None) if axes is None else axes
-    order = list(range(ndim))[::-1] if axes is None else [axis % ndim if axis >= -ndim else axis for axis in axes]
-    if sorted(order) != list(range(ndim)):
-        raise ValueError(f"np.{function}: its axes are 0 to {ndim - 1}, each of them once, got {tuple(axes)}")
-    return "" if ndim < 2 else _transposed(order)
-
-
-def _swapaxes(_: str, shapes: Sequence[Shape], axis1: int, axis2: int) -> str:
-    order = list(range(len(shapes[0])))
-    order[axis1], order[axis2] = order[axis2], order[axis1]
-    return _transposed(order)
-
-
-def _moveaxis(_: str, shapes: Sequence[Shape], source: Any, destination: Any) -> str:
-    ndim = len(shapes[0])
-    ends = [
-        [at % ndim for at in (axes if isinstance(axes, tuple | list) else [axes])] for axes in (source, destination)
-    ]
-    order = [axis for axis in range(ndim) if axis not in ends[0]]
-    for target, axis in sorted(zip(ends[1], ends[0], strict=True)):
-        order.insert(target, axis)
-    return _transposed(order)
+    numbered = np.empty(range(ndim))  # with as many elements along an axis as its number
+    try:
+        if options or not hasattr(numbered, function):
+            order = getattr(np, function)(numbered, *given, **options).shape
+        else:
+            order = getattr(numbered, function)(*given).shape
+    except ValueError as error:
+        got = (*given, *options.values())
+        raise ValueError(f"np.{function}: its axes are 0 to {ndim - 1}, each of them once, got {got}") from error
+    letters = ascii_letters[:ndim]
+    return "" if ndim < 2 else f"{letters}->{''.join(letters[axis] for axis in order)}"
 
 
 def _dot(_: str, shapes: Sequence[Shape]) -> str:
@@ -203,9 +194,9 @@ _SUBSCRIPTS: dict[str, tuple[int, Callable[..., str]]] = {
     "trace": (1, _by_dimensions(_2="ii->")),
     "diag": (1, _by_dimensions(_2="ii->i")),
     "diagonal": (1, _by_dimensions(_2="ii->i")),
-    "transpose": (1, _transpose),
-    "swapaxes": (1, _swapaxes),
-    "moveaxis": (1, _moveaxis),
+    "transpose": (1, _permuted),
+    "swapaxes": (1, _permuted),
+    "moveaxis": (1, _permuted),
     "dot": (2, _dot),
 }
 
@@ -222,7 +213,8 @@ def _named(function: str) -> Replacement:
             return _DACE.getop("Array", "Mult")(visitor, sdfg, state, *arrays)
         if function == "diag" and len(shapes[0]) == 1 and not rest and not options:
             output = new_array(visitor, sdfg, shapes[0] * 2, sdfg.arrays[arrays[0]].dtype)
-            return add_map(state, "_diag_", shapes[0] * 2, (arrays[0], output), [0], "__inp if __i0 == __i1 else 0")
+            inputs = {"__inp": (arrays[0], [0])}
+            return add_map(state, shapes[0] * 2, inputs, output, "__inp if __i0 == __i1 else 0")
         text = subscripts(function, shapes, *rest, **options)
         return add_einsum(visitor, sdfg, state, text, *arrays) if text else arrays[0]
 

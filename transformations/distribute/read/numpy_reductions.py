@@ -8,12 +8,13 @@ from string import ascii_letters
 from typing import Any
 
 import numpy as np
-from dace import SDFG, Memlet, SDFGState, dtypes
+from dace import SDFG, SDFGState, dtypes
 from dace.frontend.common import op_repository
 from dace.frontend.python.nested_call import NestedCall
 from dace.libraries.standard.nodes.reduce import Reduce
 
 from dace_redist.library_nodes.indexed import LinearSolve
+from dace_redist.transformations.distribute.ir import common_type, is_complex, neutral_element
 from dace_redist.transformations.distribute.read.numpy_functions import (
     Replacement,
     Shape,
@@ -25,7 +26,6 @@ from dace_redist.transformations.distribute.read.numpy_functions import (
     shapes_of,
     warning_of_integers,
 )
-from dace_redist.transformations.distribute.shapes import common_type, is_complex, neutral_element
 
 _elementwise = op_repository.Replacements.get("dace.elementwise")
 
@@ -70,7 +70,7 @@ def _with_axes(
     wanted = [1 if axis in axes else extent for axis, extent in enumerate(shape)]
     result = str(sdfg.add_temp_transient(wanted, sdfg.arrays[reduced].dtype)[0])
     kept = [axis for axis in range(len(shape)) if axis not in axes]
-    return add_map(state, "_keepdims_", wanted, (reduced, result), kept, "__inp")
+    return add_map(state, wanted, {"__inp": (reduced, kept)}, result, "__inp")
 
 
 def _reduction(function: str) -> Replacement:
@@ -132,19 +132,11 @@ def _positions(
 ) -> str:
     """Add the position of each element along the axes if it equals the extreme one, else their length."""
     output = str(sdfg.add_temp_transient(list(shape), dtypes.int64)[0])
-    indices = [f"__i{axis}" for axis in range(len(shape))]
-    kept = [index for axis, index in enumerate(indices) if axis not in axes]
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
     steps = [math.prod(shape[later] for later in axes if later > axis) for axis in axes]
-    position = " + ".join(f"{indices[axis]} * ({step})" for axis, step in zip(axes, steps, strict=True))
-    state.add_mapped_tasklet(
-        "_positions_",
-        {index: f"0:{extent}" for index, extent in zip(indices, shape, strict=True)},
-        {"__inp": Memlet(f"{a}[{', '.join(indices)}]"), "__extreme": Memlet(f"{extreme}[{', '.join(kept) or 0}]")},
-        f"__out = {position} if __inp == __extreme else {math.prod(shape[axis] for axis in axes)}",
-        {"__out": Memlet(f"{output}[{', '.join(indices)}]")},
-        external_edges=True,
-    )
-    return output
+    position = " + ".join(f"__i{axis} * ({step})" for axis, step in zip(axes, steps, strict=True))
+    code = f"{position} if __inp == __extreme else {math.prod(shape[axis] for axis in axes)}"
+    return add_map(state, shape, {"__inp": (a, range(len(shape))), "__extreme": (extreme, kept)}, output, code)
 
 
 def _invert(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:

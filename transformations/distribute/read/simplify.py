@@ -41,7 +41,7 @@ def simplify(sdfg: SDFG) -> None:
     with naming_invalid_statements():
         SimplifyPass(pass_options={"ScalarToSymbolPromotion.ignore": _read_from_arrays(sdfg)}).apply_pass(sdfg, {})
         for state in sdfg.states():
-            _remove_isolated(state)
+            state.remove_nodes_from([node for node in state.data_nodes() if state.degree(node) == 0])
         sdfg.validate()
 
 
@@ -83,12 +83,6 @@ def _place(error: InvalidSDFGError) -> dtypes.DebugInfo | None:
     return next((place for place in places if place is not None and place.filename), None)
 
 
-def _remove_isolated(state: SDFGState) -> None:
-    state.remove_nodes_from(
-        [node for node in state.data_nodes() if state.in_degree(node) == 0 == state.out_degree(node)]
-    )
-
-
 def _read_from_arrays(sdfg: SDFG) -> set[str]:
     """Return the transient scalars that are computed from elements of arrays, or from other such scalars."""
     single = {n for n, array in sdfg.arrays.items() if array.total_size == 1 and not isinstance(array, data.View)}
@@ -97,10 +91,7 @@ def _read_from_arrays(sdfg: SDFG) -> set[str]:
     for state in sdfg.states():
         for node in state.data_nodes():
             for before in state.predecessors(node) if node.data in single else ():
-                reads = [before.data] if isinstance(before, nodes.AccessNode) else _read_by(before, state)
+                data_read = [edge.data.data for edge in state.in_edges(before) if edge.data.data is not None]
+                reads = [before.data] if isinstance(before, nodes.AccessNode) else data_read
                 graph.add_edges_from((name, node.data) for name in reads)
     return set().union(*(nx.descendants(graph, name) for name in graph if name not in single))
-
-
-def _read_by(node: nodes.Node, state: SDFGState) -> list[str]:
-    return [edge.data.data for edge in state.in_edges(node) if edge.data.data is not None]

@@ -21,7 +21,7 @@ from dace_redist.native.device import allocate, free
 from dace_redist.redistribution.arrays import ArrayView
 
 if TYPE_CHECKING:
-    from dace_redist.transformations.distribute.runtime.program import DistributedProgram
+    from dace_redist.transformations.distribute.runtime import DistributedProgram
 
 #: Maximum number of programs, each with its sizes, per communicator; the least recently used one is freed first.
 MAX_LOADED = 32
@@ -31,7 +31,6 @@ class Loaded:
     """
     Distributed program, compiled and loaded for a communicator. Construction is collective.
 
-    :param program: The program.
     :param comm: mpi4py communicator with the planned number of ranks.
     :raises RuntimeError: On every rank, if the program cannot be compiled.
     """

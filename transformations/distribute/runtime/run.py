@@ -23,7 +23,7 @@ from dace_redist.redistribution.shared_memory import new_array
 from dace_redist.transformations.distribute.runtime.loaded import Loaded, load
 
 if TYPE_CHECKING:
-    from dace_redist.transformations.distribute.runtime.program import DistributedProgram, DistributedTensor
+    from dace_redist.transformations.distribute.runtime import DistributedProgram, DistributedTensor
 
 Array = npt.NDArray[Any]
 _RETURN = "__return"

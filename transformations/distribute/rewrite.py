@@ -1,21 +1,86 @@
-"""Rules for statements: equal types, transposed operands, reduced products, common subexpressions."""
+"""Rewriting of statements by rules: equal types, transposed operands, reduced products, common subexpressions."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import replace
 from string import ascii_letters
+from typing import TypeAlias
 
 from dace import SDFG, dtypes, symbolic
 
 from dace_redist.einsum.expression import Einsum, canonical
 from dace_redist.einsum.statement import Statement
 from dace_redist.library_nodes import Contraction, LinearSolve
-from dace_redist.transformations.distribute.ir import Assignment, Body, Item, Move, operations
-from dace_redist.transformations.distribute.rewrite import Rule, names_of, written_by
-from dace_redist.transformations.distribute.shapes import common_type, is_complex, logical_shape
+from dace_redist.transformations.distribute.ir import (
+    Assignment,
+    Body,
+    Item,
+    Move,
+    Operation,
+    blocks_of,
+    common_type,
+    is_complex,
+    logical_shape,
+    operations,
+    with_blocks,
+)
+
+#: Function of the items of a block before a statement, the statement, the items after it, and the tensors that must be
+#: computed. It returns the items of the block after the rule was applied; None if it does not apply.
+Rule: TypeAlias = Callable[[list[Item], Statement, list[Item], Collection[str]], list[Item] | None]
+
+
+def rewrite(body: Body, rules: Sequence[Rule], kept: Collection[str] = ()) -> tuple[Item, ...]:
+    """
+    Apply rules to a program, one after the other, each until it applies to no statement.
+
+    A rule sees one block: the items of the program, of a loop, or of a branch, with loops and branches as items.
+
+    :param kept: Tensors that must be computed under their names, in addition to those used in several blocks.
+    """
+    for rule in rules:
+        body = _apply(rule, body, {*kept, *_used_in_several_blocks(body)})
+    return tuple(body)
+
+
+def _apply(rule: Rule, body: Body, kept: Collection[str]) -> tuple[Item, ...]:
+    items = [with_blocks(item, lambda block: _apply(rule, block, kept)) for item in body]
+    position = 0
+    while position < len(items):
+        item, changed = items[position], None
+        if isinstance(item, Statement):
+            changed = rule(items[:position], item, items[position + 1 :], kept)
+        if changed is None:
+            position += 1
+        else:  # the rule may apply to its result, which moves up where an earlier item was removed
+            items, position = changed, max(position - 1, 0)
+    return tuple(items)
+
+
+def names_of(body: Body) -> set[str]:
+    """Return the names of all tensors that are used."""
+    return {name for operation in operations(body) for name in operation.names}
+
+
+def written_by(item: Item) -> set[str]:
+    """Return the names of the tensors that an item, or what is in it, writes."""
+    return {operation.result for operation in operations([item])}
+
+
+def _used_in_several_blocks(body: Body) -> set[str]:
+    """Return the tensors that are used inside and outside of a loop or branch, or in several of them."""
+    inside = [block for item in body for block in blocks_of(item)]
+    outside: list[Operation] = [item for item in body if isinstance(item, Operation)]
+    shared: set[str] = set()
+    seen: set[str] = set()
+    for names in (names_of(outside), *map(names_of, inside)):
+        shared |= names & seen
+        seen |= names
+    return shared.union(*map(_used_in_several_blocks, inside))
+
 
 Items = list[Item] | None
 
@@ -24,13 +89,11 @@ def equal_types(sdfg: SDFG) -> Rule:
     """
     Return a rule that converts operands and results to the type in which NumPy computes: BLAS requires equal types.
 
-    The rule raises an error for types without arithmetic, and for complex numbers that would be stored as real ones.
+    The rule raises an error for types without arithmetic, and for complex results that would be stored as real ones.
     """
 
     def rule(before: list[Item], statement: Statement, after: list[Item], _: Collection[str]) -> Items:
         if statement.elementwise or statement.reduction:
-            if _copies(statement):
-                _check_real(statement, sdfg)
             return None
         converted = list(_converted(statement, sdfg))
         return [*before, *converted, *after] if len(converted) > 1 else None
@@ -38,17 +101,13 @@ def equal_types(sdfg: SDFG) -> Rule:
     return rule
 
 
-def check_moves(body: Body, sdfg: SDFG) -> None:
-    """Raise an error for moves of complex numbers to real tensors."""
+def check_copies(body: Body, sdfg: SDFG) -> None:
+    """Raise an error for moves and copies of complex numbers to real tensors."""
     for operation in operations(body):
-        if isinstance(operation, Move):
-            _check_real(operation, sdfg)
-
-
-def _check_real(operation: Statement | Move, sdfg: SDFG) -> None:
-    result = sdfg.arrays[operation.result].dtype
-    if not is_complex(result) and any(is_complex(sdfg.arrays[name].dtype) for name in operation.read):
-        raise _not_real(operation, result)
+        result = sdfg.arrays[operation.result].dtype
+        if (isinstance(operation, Move) or _copies(operation)) and not is_complex(result):
+            if any(is_complex(sdfg.arrays[name].dtype) for name in operation.read):
+                raise _not_real(operation, result)
 
 
 def _not_real(operation: Statement | Move, dtype: dtypes.typeclass) -> ValueError:
