@@ -165,13 +165,14 @@ def test_blocks_begin_where_owners_change(distribution):
 def test_every_way_to_split_a_short_axis():
     """Blocks of each size, and parts of all lengths, also of 0."""
     splits = list(itertools.product(range(20), range(1, 8), ["balanced", "ceil", *range(1, 9)]))
-    for extent, parts in itertools.product(range(6), range(1, 5)):
-        cuts = itertools.combinations_with_replacement(range(extent + 1), parts - 1)
-        splits += [(extent, parts, tuple(np.diff([0, *cut, extent]).tolist())) for cut in cuts]
-    for extent, parts, block in splits:
-        made = Distribution((extent,), (parts,), block=[block])
+    for extent, count in itertools.product(range(6), range(1, 5)):
+        cuts = itertools.combinations_with_replacement(range(extent + 1), count - 1)
+        splits += [(extent, count, tuple(np.diff([0, *cut, extent]).tolist())) for cut in cuts]
+    for extent, count, block in splits:
+        made = Distribution((extent,), (count,), block=[block])
         owners = np.array([coordinate(made, 0, index) for index in range(extent)], int)
-        for rank in range(parts):
+        assert owners.tolist() == [made.owner((index,)) for index in range(extent)]
+        for rank in range(count):
             np.testing.assert_array_equal(made.global_index(rank)[0], np.flatnonzero(owners == rank))
 
 
