@@ -94,8 +94,6 @@ def test_blocks_of_a_reshape_are_few():
         assert largest(*(Distribution(shape, grid) for shape, grid in zip((square, wide), grids, strict=True))) <= 3
     for block in (1, 64):
         assert largest(*(Distribution(shape, (2, 2), block=(block, block)) for shape in (square, wide))) <= 16
-    for shape, split in (((1000, 48), (1, 2)), ((10, 100, 48), (1, 1, 2))):  # a period: two rows of 48 elements
-        assert largest(Distribution(shape, split), Distribution((1500, 32), (1, 2))) <= 2
     grid = (1000, 1000)
     assert largest(Distribution((10**6, 10**6), grid), Distribution((10**12,), (10**6,))) == 1
 
