@@ -28,6 +28,7 @@ sys.path += [str(Path(__file__).resolve().parent / folder) for folder in ("../te
 
 import click
 from launching import launch
+from records import append, json_option
 
 RANKS = 2
 BATCH = 200  # calls that are timed as one
@@ -200,7 +201,7 @@ def _measure(rows: list[str], repetitions: int) -> dict[str, list[float]]:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("rows", metavar="[ROW]...", nargs=-1, type=click.Choice(list(ROWS)))
 @click.option("--repetitions", default=5, show_default=True, type=click.IntRange(min=1), help="of what is compiled")
-@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="append a JSON line per row")
+@json_option("output")
 @click.option("--part", hidden=True, type=click.Choice(list(_PARTS)))
 def main(rows: tuple[str, ...], repetitions: int, output: Path | None, part: str | None) -> None:
     """Measure what the package costs besides moving data."""
@@ -210,9 +211,7 @@ def main(rows: tuple[str, ...], repetitions: int, output: Path | None, part: str
         return
     for row, values in _measure(list(rows or ROWS), repetitions).items():
         click.echo(f"{row:14}{statistics.median(values):10.3g}  ({min(values):.3g} to {max(values):.3g})  {ROWS[row]}")
-        if output is not None:
-            with output.open("a") as lines:
-                lines.write(json.dumps({"row": row, "what": ROWS[row], "values": values}) + "\n")
+        append(output, {"row": row, "what": ROWS[row], "values": values})
 
 
 if __name__ == "__main__":
