@@ -2,7 +2,7 @@
 The ten kernels of Deinsum with its published sizes and grids, and the traffic of these grids.
 
 Source: Ziogas et al., Deinsum: Practically I/O Optimal Multilinear Algebra, SC 2022, arXiv 2206.08301; the data and the
-files it is from: ``deinsum.json``. ``tests/unit/test_einsum_deinsum.py`` compares our plans with them.
+files it is from: ``deinsum.json``. ``tests/unit/test_einsum_cases.py`` compares our plans with them.
 """
 
 from __future__ import annotations
