@@ -9,7 +9,6 @@ The methods of a comparison are measured alternately in one run (dace_redist/mea
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +17,7 @@ import click
 from comparisons import cholesky, files, fused, halo, libraries, overlap, pencils, scalapack_routines, sparse_stacks
 from comparisons.comparison import Comparison, UnsuitableError
 from mpi4py import MPI
+from records import append, json_option
 from redistribution.run import environment
 
 from dace_redist.cli import run_command
@@ -92,7 +92,7 @@ def _report(name: str, shape: Shape, comparison: Comparison, seconds: dict[str, 
 @click.argument("names", metavar="[COMPARISON]...", nargs=-1, type=click.Choice(list(ENTRIES)))
 @click.option("--shape", "shapes", multiple=True, callback=_shape, help="other lengths of the tensors, repeatable")
 @click.option("--limit", default=10.0, show_default=True, help="seconds for each comparison")
-@click.option("--json", "path", type=click.Path(dir_okay=False, path_type=Path), help="append a JSON line for each")
+@json_option()
 def main(names: tuple[str, ...], shapes: tuple[Shape, ...], limit: float, path: Path | None) -> None:
     comm = MPI.COMM_WORLD
     where = environment(comm.size, topology_of(comm).node_of)
@@ -105,10 +105,8 @@ def main(names: tuple[str, ...], shapes: tuple[Shape, ...], limit: float, path: 
                         seconds = {method: figure.median for method, figure in figures.items()}
                         if comm.rank == 0:
                             _report(name, shape, comparison, seconds)
-                        if comm.rank == 0 and path:
                             record = {"comparison": name, "shape": shape, "what": comparison.what, "seconds": seconds}
-                            with path.open("a") as lines:
-                                lines.write(json.dumps(record | {"ranks": comm.size, "environment": where}) + "\n")
+                            append(path, record | {"ranks": comm.size, "environment": where})
             except UnsuitableError as error:  # equal on every rank
                 if names:
                     raise click.ClickException(f"{name}: {error}") from None

@@ -10,7 +10,6 @@ GPU, every result is compared with NumPy's.
 from __future__ import annotations
 
 import functools
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 from mpi4py import MPI
+from records import append, json_option
 
 import dace_redist
 from dace_redist import Distribution, Plan
@@ -125,7 +125,7 @@ def methods(copy: Copy, made: Plan, gpu: bool) -> tuple[dict[str, Callable[[], A
     "--runs", "lengths", multiple=True, type=click.IntRange(8), default=RUNS, help="bytes of a run; repeatable"
 )
 @click.option("--repetitions", type=click.IntRange(1), default=20, show_default=True)
-@click.option("--json", "path", type=click.Path(dir_okay=False, path_type=Path), help="append a JSON line per copy")
+@json_option()
 def main(gpu: bool, nbytes: int, lengths: tuple[int, ...], repetitions: int, path: Path | None) -> None:
     click.echo(device.device_name() if gpu else "main memory, one thread")
     place = {"comm": COMM, "device": "gpu" if gpu else "cpu"}
@@ -136,9 +136,7 @@ def main(gpu: bool, nbytes: int, lengths: tuple[int, ...], repetitions: int, pat
             figures = measure(compared, COMM, least=repetitions, most=repetitions)
         rates = {name: moved / figure.median / 1e9 for name, figure in figures.items()}
         click.echo(f"{copy.name:36}" + "".join(f"{name:>8} {rate:6.1f} GB/s" for name, rate in rates.items()))
-        if path:
-            with path.open("a") as lines:
-                lines.write(json.dumps({"copy": copy.name, "gpu": gpu, "bytes": moved, "rates": rates}) + "\n")
+        append(path, {"copy": copy.name, "gpu": gpu, "bytes": moved, "rates": rates})
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ from typing import Any
 sys.path += [str(Path(__file__).resolve().parent / folder) for folder in ("../tests", "einsum")]
 
 import click
-from launching import launch
+from on_ranks import on_ranks, part_on_ranks
+from records import append, json_option
 
 RANKS = 2
 BATCH = 200  # calls that are timed as one
@@ -65,24 +66,10 @@ def _new_cache(with_libraries: bool) -> Iterator[dict[str, str]]:
         yield {"DACE_REDIST_CACHE": folder, "DACE_BUILD_CACHE_DIR": os.path.join(folder, "dace")}
 
 
-def _on_ranks(ranks: int, *arguments: str, environment: dict[str, str] | None = None) -> str:
-    code, printed = launch(ranks, [sys.executable, *arguments], 600, environment=environment)
-    if code != 0:
-        raise click.ClickException(f"{' '.join(arguments)[:60]} ended with code {code}:\n{printed}")
-    return printed
-
-
 def _seconds(ranks: int, *arguments: str, environment: dict[str, str] | None = None) -> float:
     start = time.perf_counter()
-    _on_ranks(ranks, *arguments, environment=environment)
+    on_ranks(ranks, *arguments, environment=environment)
     return time.perf_counter() - start
-
-
-def _part(name: str, ranks: int, environment: dict[str, str] | None = None) -> dict[str, list[float]]:
-    """Run a part of this file on separate ranks; return its measurements, which it prints as JSON."""
-    figures: dict[str, list[float]]
-    figures = json.loads(_on_ranks(ranks, __file__, "--part", name, environment=environment).strip().splitlines()[-1])
-    return figures
 
 
 def _compile(strategy: str | None) -> dict[str, list[float]]:
@@ -171,13 +158,13 @@ def _measure_compile(repetitions: int) -> dict[str, list[float]]:
             for name in random.sample(list(seconds), len(seconds)):
                 for programs in Path(environment["DACE_REDIST_CACHE"]).glob("*/programs"):
                     shutil.rmtree(programs)
-                seconds[name] += _part(name, 4 if name == "distribute" else 1, environment)["seconds"]
+                seconds[name] += part_on_ranks(4 if name == "distribute" else 1, __file__, name, environment)["seconds"]
     stock = seconds.pop("stock")[1:]
     return {name: _ratios(values[1:], stock) for name, values in seconds.items()}
 
 
 def _measure(rows: list[str], repetitions: int) -> dict[str, list[float]]:
-    _on_ranks(1, "-m", "dace_redist.cli", "build")
+    on_ranks(1, "-m", "dace_redist.cli", "build")
     figures: dict[str, list[float]] = {}
     if {"compile", "distribute"} & set(rows):
         figures |= _measure_compile(repetitions)
@@ -187,12 +174,12 @@ def _measure(rows: list[str], repetitions: int) -> dict[str, list[float]]:
             figures["first-use"] = [_seconds(1, "-c", program, environment=environment)]
     if "import" in rows:
         clock = "import time; start = time.perf_counter(); import dace_redist; print(time.perf_counter() - start)"
-        figures["import"] = [float(_on_ranks(1, "-c", clock)) for _ in range(3 * repetitions)]
+        figures["import"] = [float(on_ranks(1, "-c", clock)) for _ in range(3 * repetitions)]
     if "start" in rows:
         pairs = [[_seconds(RANKS, "-c", text) for text in (_FIRST_RESULT, _IMPORTS)] for _ in range(3 * repetitions)]
         figures["start"] = [first / imports for first, imports in pairs]
     if set(_CALLS) & set(rows):
-        seconds = _part("calls", RANKS)
+        seconds = part_on_ranks(RANKS, __file__, "calls")
         figures |= {name: _ratios(seconds[name], seconds[to]) if to else seconds[name] for name, to in _CALLS.items()}
     return {row: figures[row] for row in rows}
 
@@ -200,7 +187,7 @@ def _measure(rows: list[str], repetitions: int) -> dict[str, list[float]]:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("rows", metavar="[ROW]...", nargs=-1, type=click.Choice(list(ROWS)))
 @click.option("--repetitions", default=5, show_default=True, type=click.IntRange(min=1), help="of what is compiled")
-@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="append a JSON line per row")
+@json_option("output")
 @click.option("--part", hidden=True, type=click.Choice(list(_PARTS)))
 def main(rows: tuple[str, ...], repetitions: int, output: Path | None, part: str | None) -> None:
     """Measure what the package costs besides moving data."""
@@ -210,9 +197,7 @@ def main(rows: tuple[str, ...], repetitions: int, output: Path | None, part: str
         return
     for row, values in _measure(list(rows or ROWS), repetitions).items():
         click.echo(f"{row:14}{statistics.median(values):10.3g}  ({min(values):.3g} to {max(values):.3g})  {ROWS[row]}")
-        if output is not None:
-            with output.open("a") as lines:
-                lines.write(json.dumps({"row": row, "what": ROWS[row], "values": values}) + "\n")
+        append(output, {"row": row, "what": ROWS[row], "values": values})
 
 
 if __name__ == "__main__":

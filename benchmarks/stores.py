@@ -12,14 +12,12 @@ from __future__ import annotations
 import json
 import random
 import statistics
-import sys
 import time
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
-
 import click
-from launching import launch
+from on_ranks import part_on_ranks
+from records import append, json_option
 
 from dace_redist.mpi.launch import launched_rank
 
@@ -60,9 +58,9 @@ def _seconds(mebibytes: int) -> float:
 @click.command(help=__doc__)
 @click.option("--ranks", default=2, show_default=True)
 @click.option("--rounds", default=5, show_default=True, help="of processes for each kind of stores")
-@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="append a JSON line per size")
-@click.option("--part", is_flag=True, hidden=True)
-def main(ranks: int, rounds: int, output: Path | None, part: bool) -> None:
+@json_option("output")
+@click.option("--part", hidden=True)
+def main(ranks: int, rounds: int, output: Path | None, part: str | None) -> None:
     if part:
         figures = [_seconds(size) for size in (MEBIBYTES[0], *MEBIBYTES)][1:]  # the first one warms up
         if launched_rank() == 0:
@@ -71,18 +69,13 @@ def main(ranks: int, rounds: int, output: Path | None, part: bool) -> None:
     seconds: dict[str, list[list[float]]] = {stores: [] for stores in STORES}
     for _ in range(rounds):
         for stores in random.sample(list(STORES), len(STORES)):
-            code, printed = launch(ranks, [sys.executable, __file__, "--part"], 300, environment=STORES[stores])
-            if code != 0:
-                raise click.ClickException(f"{stores} stores ended with code {code}:\n{printed}")
-            seconds[stores].append(json.loads(printed.strip().splitlines()[-1]))
+            seconds[stores].append(part_on_ranks(ranks, __file__, "sizes", STORES[stores]))
     for i, size in enumerate(MEBIBYTES):
         median = {stores: statistics.median(part[i] for part in parts) for stores, parts in seconds.items()}
         share = min(value for stores, value in median.items() if stores != CHOSEN) / median[CHOSEN]
         times = ", ".join(f"{stores} {1e3 * value:.2f} ms" for stores, value in median.items())
         click.echo(f"{size:4} MiB: {times}; chosen to the better one {share:.2f}")
-        if output is not None:
-            with output.open("a") as lines:
-                lines.write(json.dumps({"mebibytes": size, "ranks": ranks, "seconds": median}) + "\n")
+        append(output, {"mebibytes": size, "ranks": ranks, "seconds": median})
 
 
 if __name__ == "__main__":

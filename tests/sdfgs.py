@@ -50,6 +50,23 @@ def rows_to_columns(strategy: str = "Auto", name: str = "rows_to_columns", **opt
     return sdfg
 
 
+def contracting(node: Any, *shapes, dtype=dace.float64, types=None, name="contracting") -> dace.SDFG:
+    """An SDFG of one node, between arrays A0, A1, ... and C of these shapes."""
+    sdfg = dace.SDFG(name)
+    state = sdfg.add_state()
+    state.add_node(node)
+    names = [*(f"A{position}" for position in range(len(shapes) - 1)), "C"]
+    for array, shape, of_type in zip(names, shapes, types or [dtype] * len(shapes), strict=True):
+        sdfg.add_array(array, shape, of_type)
+    whole = {array: dace.Memlet.from_array(array, sdfg.arrays[array]) for array in names}
+    for position, array in enumerate(names[:-1]):
+        state.add_edge(state.add_read(array), None, node, f"_{position}", whole[array])
+    state.add_edge(node, "_result", state.add_write("C"), None, whole["C"])
+    if "_cin" in node.in_connectors:
+        state.add_edge(state.add_read("C"), None, node, "_cin", dace.Memlet.from_array("C", sdfg.arrays["C"]))
+    return sdfg
+
+
 def redistributions(sdfg: dace.SDFG) -> list[Redistribute]:
     """Return the nodes of this package, in the SDFG and its nested SDFGs."""
     return [node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, Redistribute)]

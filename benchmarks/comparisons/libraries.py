@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 from mpi4py import MPI
+from redistribution.dtensor import init_gloo
 
 import dace_redist
 from comparisons.comparison import Comparison, UnsuitableError
 from dace_redist.mpi.collective import together
-
-PORT = 29530  # of the process group of PyTorch
 
 
 def import_heat() -> Any:
@@ -59,8 +58,7 @@ def _torch(comm: MPI.Intracomm, rows: np.ndarray, shape: tuple[int, ...]) -> tup
     from torch.distributed import tensor
 
     if not torch.distributed.is_initialized():
-        address = f"tcp://127.0.0.1:{PORT}"
-        torch.distributed.init_process_group("gloo", init_method=address, rank=comm.rank, world_size=comm.size)
+        init_gloo(comm)
     mesh = tensor.init_device_mesh("cpu", (comm.size,))
     x = tensor.DTensor.from_local(torch.from_numpy(rows), mesh, [tensor.Shard(0)])
     return x, lambda: x.redistribute(placements=[tensor.Shard(1)])

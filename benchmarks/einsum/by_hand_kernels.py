@@ -5,16 +5,15 @@ Three kernels distributed by hand as Deinsum does it, with the redistributions a
 ``PJ1``, ``PK1`` is the shape of the first grid, ``I1``, ``J1``, ``K1`` the local extents, ``ceil(extent / parts)``.
 """
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import dace
 import numpy as np
 from dace.frontend.common import op_repository
 from dace.frontend.python.replacements import mpi as dace_mpi
+from deinsum import GRIDS as PARTS
 from mpi4py import MPI
 
 WORLD = MPI.COMM_WORLD
@@ -28,13 +27,6 @@ def _reduce(pv, sdfg, state, buffer, op, root=0, grid=None):
     DaCe 2.0.0b1 accepts no operator there: neither ``MPI.SUM`` nor a string literal (it stays a ``StringLiteral``).
     """
     return dace_mpi._Reduce(pv, sdfg, state, buffer, dace_mpi._mpi4py_to_MPI(MPI, op), root, grid)
-
-
-#: Deinsum's grid shapes, by the tensor modes that a grid splits, and by number of ranks.
-PARTS = {
-    modes: {int(ranks): tuple(parts) for ranks, parts in table.items()}
-    for modes, table in json.loads(Path(__file__).with_name("deinsum.json").read_text())["grids"].items()
-}
 
 
 @dataclass(frozen=True)

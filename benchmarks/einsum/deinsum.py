@@ -2,7 +2,7 @@
 The ten kernels of Deinsum with its published sizes and grids, and the traffic of these grids.
 
 Source: Ziogas et al., Deinsum: Practically I/O Optimal Multilinear Algebra, SC 2022, arXiv 2206.08301; the data and the
-files it is from: ``deinsum.json``. ``tests/unit/test_einsum_deinsum.py`` compares our plans with them.
+files it is from: ``deinsum.json``. ``tests/unit/test_einsum_cases.py`` compares our plans with them.
 """
 
 from __future__ import annotations
@@ -108,17 +108,24 @@ def _as_numbered(group: Group, indices: str) -> Group:
     return group.with_ranks(ranks.transpose(order).ravel().tolist())
 
 
+_DATA = json.loads(Path(__file__).with_name("deinsum.json").read_text())
+
+
+def _by_ranks(table: dict[str, list[int]]) -> dict[int, tuple[int, ...]]:
+    return {int(ranks): tuple(values) for ranks, values in table.items()}
+
+
+#: Grid shapes, by the tensor modes that a grid splits, and by number of ranks.
+GRIDS = {indices: _by_ranks(table) for indices, table in _DATA["grids"].items()}
+
+
 @functools.cache
 def kernels() -> dict[str, PublishedKernel]:
     """Return the ten kernels by name."""
-    data = json.loads(Path(__file__).with_name("deinsum.json").read_text())
-    grids = {
-        indices: {int(ranks): tuple(grid) for ranks, grid in table.items()} for indices, table in data["grids"].items()
-    }
     found = {}
-    for entry in data["kernels"]:
+    for entry in _DATA["kernels"]:
         groups = tuple((Einsum.parse(group["einsum"]), group["grid"]) for group in entry["groups"])
-        lengths = {int(ranks): tuple(values) for ranks, values in data["sizes"][entry["sizes"]].items()}
-        own = {indices: grids[indices] for _, indices in groups}
+        lengths = _by_ranks(_DATA["sizes"][entry["sizes"]])
+        own = {indices: GRIDS[indices] for _, indices in groups}
         found[entry["name"]] = PublishedKernel(entry["name"], Einsum.parse(entry["einsum"]), groups, lengths, own)
     return found

@@ -1,17 +1,15 @@
 """Sizes of the kernels, and operands that every rank can compute."""
 
 import functools
-import json
 import unittest.mock
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import einsum_kernels as programs
 import numpy as np
+from deinsum import kernels
 
-DEINSUM = Path(__file__).with_name("deinsum.json")
 PRESETS = ("S", "M", "weak", "paper")
 SLAB = 1 << 24  # elements of an operand that are made at once
 SYMBOLS = {"IJKLMOW": 0, "PQRTV": 1}  # which of a case's two lengths a symbol is
@@ -78,7 +76,7 @@ class EinsumCase:
         if self.published is None:
             assert self.paper is not None
             return self._grown(self.paper[1], ranks / self.paper[0])
-        lengths = published_lengths(self.published)
+        lengths = kernels()[self.published].lengths
         return lengths.get(ranks) or self._grown(lengths[1], ranks)
 
     def _grown(self, lengths: tuple[int, ...], ratio: float) -> tuple[int, ...]:
@@ -109,13 +107,6 @@ CASES = {
         EinsumCase(programs.cp, **_ORDER_3, published="MTTKRP-O3-M0", shift=0.5),
     )
 }
-
-
-def published_lengths(name: str) -> dict[int, tuple[int, ...]]:
-    """Return, by number of ranks, the lengths with which Deinsum ran one of its kernels."""
-    data = json.loads(DEINSUM.read_text())
-    sizes = next(kernel["sizes"] for kernel in data["kernels"] if kernel["name"] == name)
-    return {int(ranks): tuple(lengths) for ranks, lengths in data["sizes"][sizes].items()}
 
 
 def elements(name: str, indices: Sequence[Any], shape: Sequence[int], xp: Any = np) -> Any:

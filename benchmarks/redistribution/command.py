@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from records import json_option
 
 from dace_redist.report.units import format_bytes
 from redistribution import run, tables
@@ -40,7 +41,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--preset", type=click.Choice(PRESETS), default="default", show_default=True, help="sizes of the cases")
 @click.option("--ranks", "ranks", multiple=True, type=_COUNT, help="only cases of so many ranks (may be repeated)")
 @click.option("--list", "only_list", is_flag=True, help="list the cases and measure nothing")
-@click.option("--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="append a JSON line per result")
+@json_option("output")
 @click.option("--strategies", metavar="LIST", callback=_names(*STRATEGIES), help="strategies; default: all")
 @click.option(
     "--variants",

@@ -68,6 +68,18 @@ def _placements(distribution: AnyDistribution, cuts: list[int]) -> Placements | 
     return placements
 
 
+def init_gloo(comm: Any) -> None:
+    """Make PyTorch's process group of a communicator's ranks, with one thread each. Collective."""
+    import torch
+    from torch import distributed
+
+    torch.set_num_threads(1)  # as all that is measured
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    path = comm.bcast(tempfile.mktemp(prefix="dace-redist-gloo-"))
+    store = distributed.FileStore(path, comm.size)
+    distributed.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size)
+
+
 class Redistribute:
     """
     A case as ``DTensor.redistribute``. Making and freeing it is collective.
@@ -78,17 +90,11 @@ class Redistribute:
     """
 
     def __init__(self, case: Case, comm: Any) -> None:
-        import torch
-        from torch import distributed
         from torch.distributed.tensor import Replicate, Shard, init_device_mesh
 
-        torch.set_num_threads(1)  # as all that is measured
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         mesh = mesh_of(case)
         assert mesh is not None
-        path = comm.bcast(tempfile.mktemp(prefix="dace-redist-gloo-"))
-        store = distributed.FileStore(path, comm.size)
-        distributed.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size)
+        init_gloo(comm)
         self._mesh, self._shape = init_device_mesh("cpu", tuple(mesh[0])), case.shape
         self._placements = [[Replicate() if i is None else Shard(i) for i in side] for side in mesh[1:]]
         self._checked = False

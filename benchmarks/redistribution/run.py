@@ -7,7 +7,6 @@ import dataclasses
 import datetime
 import gc
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -21,6 +20,7 @@ from typing import Any
 
 import click
 import numpy as np
+from records import append
 
 from dace_redist.measuring.measure import Figure, measure
 from dace_redist.measuring.tune import tune
@@ -122,9 +122,7 @@ def _run(cases: Sequence[Case], settings: Settings, world: Any) -> int:
                 labels = "; ".join(record["method"] for record in found if record.get("skipped") == reason)
                 say(f"{case.name}: skipped {labels}: {reason}")
             click.echo(tables.case_table(found))
-            if settings.output is not None:
-                with settings.output.open("a") as file:
-                    file.writelines(json.dumps(record) + "\n" for record in found)
+            append(settings.output, *found)
     if world.rank == 0 and records:
         click.echo(tables.summary(records))
     if not measured and not wrong:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import dace
 import pytest
 from builds import BUILD_TYPE
 from dace.sdfg.validation import InvalidSDFGNodeError
-from sdfgs import COLUMNS, OURS, ROWS, add_move, rows_to_columns
+from sdfgs import COLUMNS, OURS, ROWS, add_move, contracting, rows_to_columns
 
 import dace_redist
 from dace_redist.library_nodes import Contraction, Redistribute
@@ -27,7 +28,7 @@ PLACES = {
 }
 
 
-def on_gpu(sdfg: dace.SDFG, arrays: str = "AB", storage: dace.StorageType = GPU) -> dace.SDFG:
+def on_gpu(sdfg: dace.SDFG, arrays: Iterable[str] = "AB", storage: dace.StorageType = GPU) -> dace.SDFG:
     for name in arrays:
         sdfg.arrays[name].storage = storage
     return sdfg
@@ -167,24 +168,10 @@ def test_nccl_needs_both_arrays_on_the_gpu():
 # Contractions -----------------------------------------------------------------------------------------------------
 
 
-def contracting(storage: dict[str, dace.StorageType], dtype=dace.float64, **options) -> tuple[dace.SDFG, Contraction]:
-    """A matrix product of A and B to C."""
-    sdfg = dace.SDFG("contracting")
-    node = Contraction("product", "ij,jk->ik", **options)
-    node.implementation = "cuBLAS"
-    state = sdfg.add_state()
-    state.add_node(node)
-    for name, shape in (("A", [2, 3]), ("B", [3, 4]), ("C", [2, 4])):
-        sdfg.add_array(name, shape, dtype, storage=storage.get(name, GPU))
-    for connector, name in (("_0", "A"), ("_1", "B")):
-        whole = dace.Memlet.from_array(name, sdfg.arrays[name])
-        state.add_edge(state.add_read(name), None, node, connector, whole)
-    state.add_edge(node, "_result", state.add_write("C"), None, dace.Memlet("C[0:2, 0:4]"))
-    return sdfg, node
-
-
 def test_a_contraction_calls_cublas_on_its_stream():
-    sdfg, _ = contracting({}, alpha=2)
+    node = Contraction("product", "ij,jk->ik", alpha=2)
+    node.implementation = "cuBLAS"
+    sdfg = on_gpu(contracting(node, (2, 3), (3, 4), (2, 4)), ["A0", "A1", "C"])
     sdfg.validate()
     (tasklet,) = expanded(sdfg)
     assert tasklet.state_fields == ["dace_redist::program::DeviceContraction *__contraction_0;"]

@@ -14,6 +14,9 @@ static void expect(int code, int expected, const char* said, int line) {
   ++failures;
 }
 #define EXPECT(call, expected, said) expect(call, expected, said, __LINE__)
+#define GOOD(call) EXPECT(call, DR_SUCCESS, "")
+#define ARGUMENT(call, said) EXPECT(call, DR_ERROR_ARGUMENT, said)
+#define PLAN(problem, said) EXPECT(dr_plan_create(problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, said)
 
 static int testsome_fails = 0; /* it does its work, and then says that it failed */
 
@@ -22,69 +25,52 @@ int MPI_Testsome(int count, MPI_Request requests[], int* done, int indices[], MP
   return testsome_fails ? MPI_ERR_OTHER : code;
 }
 
-static const int64_t shape[] = {6, 4}, huge[] = {INT64_MAX, INT64_MAX};
+static const int64_t shape[] = {6, 4};
 
 static void misuse_distributions(void) {
-  int64_t grid[] = {2, 0}, ranks[] = {0, 0}, owner[] = {0}, tile[] = {0, 4}, count = -1, rank = -1;
+  int64_t grid[] = {2, 0}, owner[] = {0}, count = -1, rank = -1;
   int64_t outside[] = {6, 0};
   const int64_t vast[] = {((int64_t)1 << 32) + 1, (int64_t)1 << 32}, single[] = {1, 1}, empty[] = {0, 4};
-  int axes[] = {0, 0}, ndim;
+  int ndim;
   dr_distribution* d = NULL;
-  EXPECT(dr_distribution_create_blocks(17, shape, 1, grid, NULL, NULL, NULL, &d), DR_ERROR_ARGUMENT,
-         "from 0 to 16, got 17");
-  EXPECT(dr_distribution_create_blocks(-1, shape, 1, grid, NULL, NULL, NULL, &d), DR_ERROR_ARGUMENT, "got -1");
-  EXPECT(dr_distribution_create_blocks(2, NULL, 1, grid, NULL, NULL, NULL, &d), DR_ERROR_ARGUMENT, "shape is null");
-  EXPECT(dr_distribution_create_blocks(2, shape, 1, grid, NULL, NULL, NULL, NULL), DR_ERROR_ARGUMENT,
-         "distribution is null");
-  EXPECT(dr_distribution_create_blocks(2, shape, 2, grid, NULL, NULL, NULL, &d), DR_ERROR_ARGUMENT,
-         "grid[1] must be at least 1");
-  EXPECT(dr_distribution_create_blocks(2, shape, 1, grid, axes, NULL, NULL, &d), DR_ERROR_ARGUMENT, "used twice");
-  EXPECT(dr_distribution_create_blocks(2, shape, 1, grid, NULL, NULL, ranks, &d), DR_ERROR_ARGUMENT, "stands twice");
-  EXPECT(dr_distribution_create_blocks(2, huge, 1, grid, NULL, NULL, NULL, &d), DR_ERROR_ARGUMENT,
-         "larger than 64 bits");
-  EXPECT(dr_distribution_create_tiles(2, shape, tile, owner, &d), DR_ERROR_ARGUMENT, "tile[0] must be at least 1");
-  EXPECT(dr_distribution_create_tiles(2, vast, single, owner, &d), DR_ERROR_ARGUMENT, "larger than 64 bits");
-  EXPECT(dr_distribution_create_tiles(2, shape, single, NULL, &d), DR_ERROR_ARGUMENT, "owner is null");
-  EXPECT(dr_distribution_create_tiles(2, empty, single, NULL, &d), DR_SUCCESS, "");
-  EXPECT(dr_distribution_free(&d), DR_SUCCESS, "");
-  const int64_t offset[] = {0, 0, 4, 0}, extent[] = {4, 4, 2, 4}, long_extent[] = {4, 4, 3, 4}, owners[] = {0, 1};
-  EXPECT(dr_distribution_create_boxes(2, shape, -1, offset, extent, owners, &d), DR_ERROR_ARGUMENT,
-         "at least 0, got -1");
-  EXPECT(dr_distribution_create_boxes(2, shape, 2, NULL, extent, owners, &d), DR_ERROR_ARGUMENT, "offset is null");
-  EXPECT(dr_distribution_create_boxes(2, shape, 2, offset, NULL, owners, &d), DR_ERROR_ARGUMENT, "extent is null");
-  EXPECT(dr_distribution_create_boxes(2, shape, 2, offset, extent, NULL, &d), DR_ERROR_ARGUMENT, "owner is null");
-  EXPECT(dr_distribution_create_boxes(2, shape, 2, offset, long_extent, owners, &d), DR_ERROR_ARGUMENT,
-         "box 1: 3 indices from 4 on are not inside dimension 0");
-  EXPECT(dr_distribution_create_boxes(2, shape, 2, offset, extent, owners, &d), DR_SUCCESS, "");
-  EXPECT(dr_distribution_local_ndim(d, 1, &ndim), DR_SUCCESS, "");
-  EXPECT(dr_distribution_local_count(d, 1, &count), DR_SUCCESS, "");
-  EXPECT(dr_distribution_owner(d, offset + 2, &rank), DR_SUCCESS, "");
+  ARGUMENT(dr_distribution_create_blocks(17, shape, 1, grid, NULL, NULL, NULL, &d), "from 0 to 16, got 17");
+  ARGUMENT(dr_distribution_create_blocks(2, NULL, 1, grid, NULL, NULL, NULL, &d), "shape is null");
+  ARGUMENT(dr_distribution_create_blocks(2, shape, 1, grid, NULL, NULL, NULL, NULL), "distribution is null");
+  ARGUMENT(dr_distribution_create_blocks(2, shape, 2, grid, NULL, NULL, NULL, &d), "grid[1] must be at least 1");
+  ARGUMENT(dr_distribution_create_tiles(2, vast, single, owner, &d), "larger than 64 bits");
+  ARGUMENT(dr_distribution_create_tiles(2, shape, single, NULL, &d), "owner is null");
+  GOOD(dr_distribution_create_tiles(2, empty, single, NULL, &d));
+  GOOD(dr_distribution_free(&d));
+  const int64_t offset[] = {0, 0, 4, 0}, extent[] = {4, 4, 2, 4}, owners[] = {0, 1};
+  ARGUMENT(dr_distribution_create_boxes(2, shape, -1, offset, extent, owners, &d), "at least 0, got -1");
+  ARGUMENT(dr_distribution_create_boxes(2, shape, 2, NULL, extent, owners, &d), "offset is null");
+  ARGUMENT(dr_distribution_create_boxes(2, shape, 2, offset, NULL, owners, &d), "extent is null");
+  ARGUMENT(dr_distribution_create_boxes(2, shape, 2, offset, extent, NULL, &d), "owner is null");
+  GOOD(dr_distribution_create_boxes(2, shape, 2, offset, extent, owners, &d));
+  GOOD(dr_distribution_local_ndim(d, 1, &ndim));
+  GOOD(dr_distribution_local_count(d, 1, &count));
+  GOOD(dr_distribution_owner(d, offset + 2, &rank));
   if (ndim != 2 || count != 8 || rank != 1) fprintf(stderr, "boxes: %d, %ld\n", ndim, (long)count), ++failures;
-  EXPECT(dr_distribution_free(&d), DR_SUCCESS, "");
-  EXPECT(dr_distribution_local_count(NULL, 0, &count), DR_ERROR_ARGUMENT, "distribution is null");
-  EXPECT(dr_distribution_create_blocks(2, shape, 1, grid, NULL, NULL, NULL, &d), DR_SUCCESS, "");
-  EXPECT(dr_distribution_local_shape(d, 0, NULL), DR_ERROR_ARGUMENT, "shape is null");
-  EXPECT(dr_distribution_owner(d, outside, &rank), DR_ERROR_ARGUMENT, "");
-  EXPECT(dr_distribution_local_ndim(d, 0, &ndim), DR_SUCCESS, "");
-  EXPECT(dr_distribution_local_count(d, 1, &count), DR_SUCCESS, "");
+  GOOD(dr_distribution_free(&d));
+  ARGUMENT(dr_distribution_local_count(NULL, 0, &count), "distribution is null");
+  GOOD(dr_distribution_create_blocks(2, shape, 1, grid, NULL, NULL, NULL, &d));
+  ARGUMENT(dr_distribution_local_shape(d, 0, NULL), "shape is null");
+  ARGUMENT(dr_distribution_owner(d, outside, &rank), "");
+  GOOD(dr_distribution_local_ndim(d, 0, &ndim));
+  GOOD(dr_distribution_local_count(d, 1, &count));
   if (ndim != 2 || count != 12) fprintf(stderr, "%d dimensions, %ld elements\n", ndim, (long)count), ++failures;
-  EXPECT(dr_distribution_free(&d), DR_SUCCESS, "");
+  GOOD(dr_distribution_free(&d));
   const int64_t rows[] = {3, 1}, lengths[] = {DR_BLOCK_LENGTHS, DR_BLOCK_LENGTHS, 1, 0, 5, 4}, last[] = {5, 3};
-  const int64_t too_long[] = {DR_BLOCK_LENGTHS, 2, 1, 0, 6}, negative[] = {DR_BLOCK_LENGTHS, 2, 7, -1, 0};
-  EXPECT(dr_distribution_create_blocks(2, shape, 2, rows, NULL, too_long, NULL, &d), DR_ERROR_ARGUMENT,
-         "block[0]: the lengths of the parts must add up to shape[0], 6, got (1, 0, 6)");
-  EXPECT(dr_distribution_create_blocks(2, shape, 2, rows, NULL, negative, NULL, &d), DR_ERROR_ARGUMENT,
-         "block[0]: lengths of parts must be at least 0, got -1");
-  EXPECT(dr_distribution_create_blocks(2, shape, 2, rows, NULL, lengths, NULL, &d), DR_SUCCESS, "");
-  EXPECT(dr_distribution_local_count(d, 2, &count), DR_SUCCESS, "");
-  EXPECT(dr_distribution_owner(d, last, &rank), DR_SUCCESS, "");
+  GOOD(dr_distribution_create_blocks(2, shape, 2, rows, NULL, lengths, NULL, &d));
+  GOOD(dr_distribution_local_count(d, 2, &count));
+  GOOD(dr_distribution_owner(d, last, &rank));
   if (count != 20 || rank != 2)
     fprintf(stderr, "lengths: %ld elements, rank %ld\n", (long)count, (long)rank), ++failures;
   dr_distribution* copy = d;
-  EXPECT(dr_distribution_free(&d), DR_SUCCESS, "");
-  EXPECT(dr_distribution_free(&d), DR_ERROR_ARGUMENT, "is null");
-  EXPECT(dr_distribution_free(&copy), DR_ERROR_ARGUMENT, "already freed?");
-  EXPECT(dr_distribution_free(NULL), DR_ERROR_ARGUMENT, "is null");
+  GOOD(dr_distribution_free(&d));
+  ARGUMENT(dr_distribution_free(&d), "is null");
+  ARGUMENT(dr_distribution_free(&copy), "already freed?");
+  ARGUMENT(dr_distribution_free(NULL), "is null");
 }
 
 static void misuse_plans(int rank, int size) {
@@ -92,60 +78,59 @@ static void misuse_plans(int rank, int size) {
   dr_problem problem;
   dr_distribution *rows = NULL, *other = NULL;
   dr_plan* plan = NULL;
-  EXPECT(dr_problem_init(NULL), DR_ERROR_ARGUMENT, "problem is null");
+  ARGUMENT(dr_problem_init(NULL), "problem is null");
   dr_problem_init(&problem);
   dr_distribution_create_blocks(2, shape, 2, grid, NULL, NULL, NULL, &rows);
   dr_distribution_create_blocks(2, other_shape, 2, grid, NULL, NULL, NULL, &other);
-  EXPECT(dr_plan_create(NULL, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT, "problem is null");
-  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, NULL), DR_ERROR_ARGUMENT, "plan is null");
-  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT, "source is null");
+  ARGUMENT(dr_plan_create(NULL, MPI_COMM_WORLD, &plan), "problem is null");
+  ARGUMENT(dr_plan_create(&problem, MPI_COMM_WORLD, NULL), "plan is null");
+  ARGUMENT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), "source is null");
   problem.source = problem.target = rows;
   EXPECT(dr_plan_create(rank > 0 ? &problem : NULL, MPI_COMM_WORLD, &plan),
          rank > 0 ? DR_ERROR_PLAN : DR_ERROR_ARGUMENT, rank > 0 ? "element size" : "problem is null");
-  EXPECT(dr_plan_create(&problem, MPI_COMM_NULL, &plan), DR_ERROR_ARGUMENT, "MPI_COMM_NULL");
-  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "element size");
+  ARGUMENT(dr_plan_create(&problem, MPI_COMM_NULL, &plan), "MPI_COMM_NULL");
+  PLAN(&problem, "element size");
   problem.element_bytes = 8;
   problem.strategy = "Pakc";
-  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN,
-         "unknown strategy \"Pakc\"; there are Datatype");
+  PLAN(&problem, "unknown strategy \"Pakc\"; there are Datatype");
   problem.strategy = "Pipelined";
   problem.options.chunk_bytes = 0;
-  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "chunk_bytes must be from 1");
+  PLAN(&problem, "chunk_bytes must be from 1");
   dr_options_init(&problem.options);
   problem.target = other;
-  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "one global shape");
+  PLAN(&problem, "one global shape");
   problem.target = rows;
-  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_SUCCESS, "");
+  GOOD(dr_plan_create(&problem, MPI_COMM_WORLD, &plan));
   EXPECT(dr_plan_set_arrays(plan, small, NULL, NULL, NULL), DR_ERROR_PLAN, "its part of the distribution has shape");
   EXPECT(dr_plan_set_arrays(plan, NULL, backward, NULL, NULL), DR_ERROR_PLAN, "none may be negative");
   double a[24] = {1, 2, 3}, b[24] = {0};
   dr_plan* without_array = NULL; /* an array that is null fails its plan */
   for (int target = 0; target < 2; ++target) {
     problem.source = problem.target = rows;
-    EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &without_array), DR_SUCCESS, "");
+    GOOD(dr_plan_create(&problem, MPI_COMM_WORLD, &without_array));
     if (rank == 0) { /* the others own nothing */
       if (target)
-        EXPECT(dr_plan_execute(without_array, a, NULL), DR_ERROR_ARGUMENT, "target is null, but elements");
+        ARGUMENT(dr_plan_execute(without_array, a, NULL), "target is null, but elements");
       else
-        EXPECT(dr_plan_execute(without_array, NULL, b), DR_ERROR_ARGUMENT, "source is null, but elements");
+        ARGUMENT(dr_plan_execute(without_array, NULL, b), "source is null, but elements");
       EXPECT(dr_plan_execute(without_array, a, b), DR_ERROR_EXECUTE, "failed before");
     }
-    EXPECT(dr_plan_free(&without_array), DR_SUCCESS, "");
+    GOOD(dr_plan_free(&without_array));
   }
   dr_distribution_free(&rows);
   dr_distribution_free(&other);
-  EXPECT(dr_plan_execute(plan, a, b), DR_SUCCESS, ""); /* the distributions are not needed any more */
+  GOOD(dr_plan_execute(plan, a, b)); /* the distributions are not needed any more */
   if (b[2] != 3) fprintf(stderr, "nothing was moved\n"), ++failures;
   dr_plan* copy = plan;
-  EXPECT(dr_plan_free(&plan), DR_SUCCESS, "");
-  EXPECT(dr_plan_execute(plan, a, b), DR_ERROR_ARGUMENT, "plan is null");
-  EXPECT(dr_plan_execute(copy, a, b), DR_ERROR_ARGUMENT, "already freed?");
-  EXPECT(dr_plan_free(&copy), DR_ERROR_ARGUMENT, "already freed?");
+  GOOD(dr_plan_free(&plan));
+  ARGUMENT(dr_plan_execute(plan, a, b), "plan is null");
+  ARGUMENT(dr_plan_execute(copy, a, b), "already freed?");
+  ARGUMENT(dr_plan_free(&copy), "already freed?");
 }
 
 /* Rows with a halo: what is refused, and an exchange in place, which wraps around. */
 static void exchange_halo(int rank, int size) {
-  const int64_t whole[] = {2 * size, 3}, grid[] = {size}, halo[] = {1, 0}, wide[] = {3, 0}, negative[] = {0, -1};
+  const int64_t whole[] = {2 * size, 3}, grid[] = {size}, halo[] = {1, 0}, wide[] = {3, 0};
   const int periodic[] = {1, 0};
   dr_distribution *rows = NULL, *d = NULL, *again = NULL;
   dr_problem problem;
@@ -153,20 +138,18 @@ static void exchange_halo(int rank, int size) {
   int64_t count = 0;
   double a[4][3];
   dr_distribution_create_blocks(2, whole, 1, grid, NULL, NULL, NULL, &rows);
-  EXPECT(dr_distribution_create_halo(NULL, halo, NULL, &d), DR_ERROR_ARGUMENT, "owned is null");
-  EXPECT(dr_distribution_create_halo(rows, NULL, NULL, &d), DR_ERROR_ARGUMENT, "halo is null");
-  EXPECT(dr_distribution_create_halo(rows, wide, NULL, &d), DR_ERROR_ARGUMENT,
-         "halo[0] must not be wider than a part, 2 elements along axis 0, got 3");
-  EXPECT(dr_distribution_create_halo(rows, negative, NULL, &d), DR_ERROR_ARGUMENT,
-         "halo[1] must be at least 0, got -1");
-  EXPECT(dr_distribution_create_halo(rows, halo, periodic, &d), DR_SUCCESS, "");
-  EXPECT(dr_distribution_create_halo(d, halo, periodic, &again), DR_ERROR_ARGUMENT, "without a halo");
-  EXPECT(dr_distribution_local_count(d, rank, &count), DR_SUCCESS, "");
+  ARGUMENT(dr_distribution_create_halo(NULL, halo, NULL, &d), "owned is null");
+  ARGUMENT(dr_distribution_create_halo(rows, NULL, NULL, &d), "halo is null");
+  ARGUMENT(dr_distribution_create_halo(rows, wide, NULL, &d),
+           "halo[0] must not be wider than a part, 2 elements along axis 0, got 3");
+  GOOD(dr_distribution_create_halo(rows, halo, periodic, &d));
+  ARGUMENT(dr_distribution_create_halo(d, halo, periodic, &again), "without a halo");
+  GOOD(dr_distribution_local_count(d, rank, &count));
   dr_problem_init(&problem);
   problem.source = problem.target = d, problem.element_bytes = sizeof(double);
-  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_SUCCESS, "");
+  GOOD(dr_plan_create(&problem, MPI_COMM_WORLD, &plan));
   for (int i = 0; i < 12; ++i) a[i / 3][i % 3] = i / 3 == 1 || i / 3 == 2 ? 2 * rank + i / 3 - 1 : -1;
-  EXPECT(dr_plan_execute(plan, a, a), DR_SUCCESS, "");
+  GOOD(dr_plan_execute(plan, a, a));
   for (int i = 0; i < 12; ++i)
     if (count != 12 || a[i / 3][i % 3] != (2 * rank + i / 3 - 1 + 2 * size) % (2 * size))
       fprintf(stderr, "halo: row %d holds %g\n", i / 3, a[i / 3][i % 3]), ++failures;
@@ -192,7 +175,7 @@ static void disagree(int rank, int size) {
     if (what == 2 && differs) problem.options.depth = 5;
     problem.source = what == 3 && differs ? columns : rows;
     problem.target = what == 4 && differs ? cyclic : rows;
-    EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, said[what]);
+    PLAN(&problem, said[what]);
   }
   dr_distribution_free(&rows);
   dr_distribution_free(&columns);
@@ -201,9 +184,9 @@ static void disagree(int rank, int size) {
 
 /* A box of a matrix to its place in a transposed one, and maps that fit no tensor. */
 static void map_indices(int rank, int size) {
-  const int64_t grid[] = {size, 1}, target_shape[] = {5, 9}, outside[] = {0, 5};
+  const int64_t grid[] = {size, 1}, target_shape[] = {5, 9};
   const int64_t source_offset[] = {1, 0}, target_offset[] = {1, 2}, box[] = {5, 3};
-  const int twice[] = {1, 1}, transposed[] = {1, 0};
+  const int transposed[] = {1, 0};
   dr_problem problem;
   dr_distribution *source = NULL, *target = NULL;
   dr_plan* plan = NULL;
@@ -211,22 +194,16 @@ static void map_indices(int rank, int size) {
   dr_distribution_create_blocks(2, shape, 2, grid, NULL, NULL, NULL, &source);
   dr_distribution_create_blocks(2, target_shape, 2, grid, NULL, NULL, NULL, &target);
   problem.source = source, problem.target = target, problem.element_bytes = 8;
-  problem.axes = twice;
-  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "each of the 2 dimensions once, got (1, 1)");
   problem.axes = transposed;
-  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "needs a target of shape (4, 6), got (5, 9)");
   problem.region_shape = box;
-  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT, "a region needs region_source_offset");
-  problem.region_source_offset = source_offset, problem.region_target_offset = outside;
-  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "not inside dimension 1 of the target");
-  problem.region_target_offset = target_offset;
+  ARGUMENT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), "a region needs region_source_offset");
+  problem.region_source_offset = source_offset, problem.region_target_offset = target_offset;
   dr_problem reshaped = problem;
   reshaped.reshape = 1;
-  EXPECT(dr_plan_create(&reshaped, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT,
-         "a region and a reshape cannot be combined");
+  ARGUMENT(dr_plan_create(&reshaped, MPI_COMM_WORLD, &plan), "a region and a reshape cannot be combined");
   reshaped.region_shape = reshaped.region_source_offset = reshaped.region_target_offset = NULL;
-  EXPECT(dr_plan_create(&reshaped, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "has 24 elements, but the target's shape");
-  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_SUCCESS, "");
+  PLAN(&reshaped, "has 24 elements, but the target's shape");
+  GOOD(dr_plan_create(&problem, MPI_COMM_WORLD, &plan));
   double a[24], b[45];
   int64_t rows[2], columns[2];
   dr_distribution_local_shape(source, rank, rows);
@@ -234,7 +211,7 @@ static void map_indices(int rank, int size) {
   const int64_t first_row = rank * ((shape[0] + size - 1) / size), first = rank * ((target_shape[0] + size - 1) / size);
   for (int64_t i = 0; i < rows[0] * rows[1]; ++i) a[i] = (double)(first_row * shape[1] + i);
   for (int i = 0; i < 45; ++i) b[i] = -1;
-  EXPECT(dr_plan_execute(plan, a, b), DR_SUCCESS, "");
+  GOOD(dr_plan_execute(plan, a, b));
   for (int64_t i = 0; i < columns[0]; ++i)
     for (int64_t j = 0; j < columns[1]; ++j) {
       const int64_t column = first + i - 1, row = j - 2 + 1;
@@ -266,36 +243,30 @@ static void compute_and_start(int rank, int size) {
   problems[0].operation.source_type = DR_FLOAT64, problems[0].operation.target_type = 99;
   EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_ERROR_PLAN,
          "target_type must be from 0 to 13, got 99");
-  problems[0].operation.target_type = DR_INT32;
-  EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "float64 do not convert to int32");
-  problems[0].operation.source_type = DR_INT64, problems[0].operation.beta[0] = 2.5;
-  EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_ERROR_PLAN,
-         "beta must be a number of the target's type int32, got 2.5");
-  problems[0].operation.source_type = DR_FLOAT64, problems[0].operation.beta[0] = 0;
   problems[0].operation.target_type = DR_FLOAT32, problems[0].operation.alpha[0] = -2;
   problems[0].element_bytes = 4;
   EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "float64 have 8 bytes, not 4");
   problems[0].element_bytes = 8;
-  EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_SUCCESS, "");
-  EXPECT(dr_plan_start(plan, a, b, 7, &request), DR_ERROR_ARGUMENT, "progress must be");
-  EXPECT(dr_plan_start(plan, a, b, DR_PROGRESS_CALLS, NULL), DR_ERROR_ARGUMENT, "request is null");
-  EXPECT(dr_plan_start(plan, a, b, DR_PROGRESS_CALLS, &request), DR_SUCCESS, "");
-  EXPECT(dr_plan_execute(plan, a, b), DR_ERROR_ARGUMENT, "under way");
-  EXPECT(dr_plan_free(&plan), DR_ERROR_ARGUMENT, "under way");
-  EXPECT(dr_request_test(request, NULL), DR_ERROR_ARGUMENT, "done is null");
-  EXPECT(dr_request_test(request, &done), DR_SUCCESS, "");
+  GOOD(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan));
+  ARGUMENT(dr_plan_start(plan, a, b, 7, &request), "progress must be");
+  ARGUMENT(dr_plan_start(plan, a, b, DR_PROGRESS_CALLS, NULL), "request is null");
+  GOOD(dr_plan_start(plan, a, b, DR_PROGRESS_CALLS, &request));
+  ARGUMENT(dr_plan_execute(plan, a, b), "under way");
+  ARGUMENT(dr_plan_free(&plan), "under way");
+  ARGUMENT(dr_request_test(request, NULL), "done is null");
+  GOOD(dr_request_test(request, &done));
   dr_request* copy = request;
-  EXPECT(dr_request_wait(&request), DR_SUCCESS, "");
-  EXPECT(dr_request_wait(&request), DR_ERROR_ARGUMENT, "is null");
-  EXPECT(dr_request_wait(&copy), DR_ERROR_ARGUMENT, "not a valid handle");
+  GOOD(dr_request_wait(&request));
+  ARGUMENT(dr_request_wait(&request), "is null");
+  ARGUMENT(dr_request_wait(&copy), "not a valid handle");
   if (count > 1 && (b[0] != -2.f || b[1] != -4.f)) fprintf(stderr, "not converted: %g %g\n", b[0], b[1]), ++failures;
   MPI_Query_thread(&level);
   if (level < MPI_THREAD_MULTIPLE)
-    EXPECT(dr_plan_start(plan, a, b, DR_PROGRESS_THREAD, &request), DR_ERROR_ARGUMENT, "MPI_THREAD_MULTIPLE");
-  EXPECT(dr_plan_free(&plan), DR_SUCCESS, "");
+    ARGUMENT(dr_plan_start(plan, a, b, DR_PROGRESS_THREAD, &request), "MPI_THREAD_MULTIPLE");
+  GOOD(dr_plan_free(&plan));
 
-  EXPECT(dr_plan_create_joint(0, problems, MPI_COMM_WORLD, &joint), DR_ERROR_ARGUMENT, "count must be at least 1");
-  EXPECT(dr_plan_create_joint(2, NULL, MPI_COMM_WORLD, &joint), DR_ERROR_ARGUMENT, "problems is null");
+  ARGUMENT(dr_plan_create_joint(0, problems, MPI_COMM_WORLD, &joint), "count must be at least 1");
+  ARGUMENT(dr_plan_create_joint(2, NULL, MPI_COMM_WORLD, &joint), "problems is null");
   problems[1].strategy = "Pack";
   EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "got Hierarchical and Pack");
   problems[0].strategy = problems[1].strategy = "Hierarchical";
@@ -307,25 +278,21 @@ static void compute_and_start(int rank, int size) {
   EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "each of the 2 dimensions once");
   problems[1].axes = NULL;
   problems[1].operation.source_type = problems[1].operation.target_type = DR_FLOAT64;
-  problems[1].operation.op = DR_PROD;
-  if (rank == size - 1) problems[1].operation.beta[0] = 1;
-  EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "beta other than 0 requires op");
-  problems[1].operation.beta[0] = 0;
   problems[1].operation.op = DR_SUM;
   problems[1].options.chunk_bytes = 0; /* of all tensors, the options of the first one count */
-  EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_SUCCESS, "");
+  GOOD(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint));
   const void* sources[] = {a, a};
   void* targets[] = {b, c};
-  if (count > 0) EXPECT(dr_plan_execute(joint, NULL, targets), DR_ERROR_ARGUMENT, "source is null");
+  if (count > 0) ARGUMENT(dr_plan_execute(joint, NULL, targets), "source is null");
   b[0] = 0;
-  EXPECT(dr_plan_execute(joint, sources, targets), DR_SUCCESS, "");
+  GOOD(dr_plan_execute(joint, sources, targets));
   if (count > 1 && (b[0] != -2.f || c[1] != 2)) fprintf(stderr, "not moved together\n"), ++failures;
   b[0] = 0;
-  EXPECT(dr_plan_start(joint, sources, targets, DR_PROGRESS_CALLS, &request), DR_SUCCESS, "");
-  EXPECT(dr_request_wait(&request), DR_SUCCESS, "");
+  GOOD(dr_plan_start(joint, sources, targets, DR_PROGRESS_CALLS, &request));
+  GOOD(dr_request_wait(&request));
   if (count > 1 && b[0] != -2.f) fprintf(stderr, "not moved together after a start\n"), ++failures;
-  EXPECT(dr_plan_set_arrays(joint, NULL, NULL, NULL, NULL), DR_ERROR_ARGUMENT, "several tensors");
-  EXPECT(dr_plan_free(&joint), DR_SUCCESS, "");
+  ARGUMENT(dr_plan_set_arrays(joint, NULL, NULL, NULL, NULL), "several tensors");
+  GOOD(dr_plan_free(&joint));
   dr_distribution_free(&rows);
 }
 
@@ -343,28 +310,28 @@ static void fail_a_transfer(int size) {
   dr_distribution_create_blocks(2, whole, 2, grid, NULL, NULL, NULL, &source);
   dr_distribution_create_blocks(2, whole, 2, turned, NULL, NULL, NULL, &target);
   problem.source = source, problem.target = target, problem.element_bytes = 8, problem.strategy = "Pack";
-  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_SUCCESS, "");
-  EXPECT(dr_plan_start(plan, a, b, DR_PROGRESS_CALLS, &request), DR_SUCCESS, "");
+  GOOD(dr_plan_create(&problem, MPI_COMM_WORLD, &plan));
+  GOOD(dr_plan_start(plan, a, b, DR_PROGRESS_CALLS, &request));
   testsome_fails = 1;
   EXPECT(dr_request_test(request, &done), DR_ERROR_EXECUTE, "MPI_Testsome failed");
   testsome_fails = 0;
-  EXPECT(dr_plan_free(&plan), DR_ERROR_ARGUMENT, "under way");
+  ARGUMENT(dr_plan_free(&plan), "under way");
   EXPECT(dr_plan_execute(plan, a, b), DR_ERROR_EXECUTE, "failed before");
   EXPECT(dr_request_test(request, &done), DR_ERROR_EXECUTE, "MPI_Testsome failed");
   EXPECT(dr_request_wait(&request), DR_ERROR_EXECUTE, "MPI_Testsome failed");
-  EXPECT(dr_request_wait(&request), DR_ERROR_ARGUMENT, "is null");
-  EXPECT(dr_plan_free(&plan), DR_SUCCESS, "");
+  ARGUMENT(dr_request_wait(&request), "is null");
+  GOOD(dr_plan_free(&plan));
   dr_distribution_free(&source);
   dr_distribution_free(&target);
 }
 
 static void misuse_memory(void) {
   void *memory = NULL, *elsewhere = &memory;
-  EXPECT(dr_memory_create(-1, &memory), DR_ERROR_ARGUMENT, "must be 0 or more");
+  ARGUMENT(dr_memory_create(-1, &memory), "must be 0 or more");
   EXPECT(dr_memory_create(INT64_MAX / 2, &memory), DR_ERROR_MEMORY, "node-shared memory");
-  EXPECT(dr_memory_create(0, &memory), DR_SUCCESS, "");
-  EXPECT(dr_memory_free(&memory), DR_SUCCESS, "");
-  EXPECT(dr_memory_free(&elsewhere), DR_ERROR_ARGUMENT, "not a valid handle");
+  GOOD(dr_memory_create(0, &memory));
+  GOOD(dr_memory_free(&memory));
+  ARGUMENT(dr_memory_free(&elsewhere), "not a valid handle");
 }
 
 /* Buffers that ranks 0 and 1 of 3 have no memory for: rank 2, which takes no part, gets no plan, either. */
@@ -401,26 +368,24 @@ static void misuse_messages(int size) {
   dr_plan* plan = NULL;
   dr_problem_init(&problem);
   problem.element_bytes = 8;
-  EXPECT(dr_plan_create_messages(NULL, 0, NULL, 0, NULL, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT, "problem is null");
-  EXPECT(dr_plan_create_messages(&problem, 0, NULL, 0, NULL, MPI_COMM_WORLD, NULL), DR_ERROR_ARGUMENT, "plan is null");
-  EXPECT(dr_plan_create_messages(&problem, 1, NULL, 0, NULL, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT,
-         "sends is null");
-  EXPECT(dr_plan_create_messages(&problem, -1, NULL, 0, NULL, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT,
-         "the number of sends must be at least 0, got -1");
-  EXPECT(dr_plan_create_messages(&problem, 0, NULL, 1, &block, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT,
-         "receives[0]: peer must be a rank of the communicator");
+  ARGUMENT(dr_plan_create_messages(NULL, 0, NULL, 0, NULL, MPI_COMM_WORLD, &plan), "problem is null");
+  ARGUMENT(dr_plan_create_messages(&problem, 0, NULL, 0, NULL, MPI_COMM_WORLD, NULL), "plan is null");
+  ARGUMENT(dr_plan_create_messages(&problem, 1, NULL, 0, NULL, MPI_COMM_WORLD, &plan), "sends is null");
+  ARGUMENT(dr_plan_create_messages(&problem, -1, NULL, 0, NULL, MPI_COMM_WORLD, &plan),
+           "the number of sends must be at least 0, got -1");
+  ARGUMENT(dr_plan_create_messages(&problem, 0, NULL, 1, &block, MPI_COMM_WORLD, &plan),
+           "receives[0]: peer must be a rank of the communicator");
   block.peer = 0, block.ndim = 11, block.counts = block.strides = nine;
-  EXPECT(dr_plan_create_messages(&problem, 1, &block, 0, NULL, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT,
-         "ndim must be from 0 to 10, got 11");
+  ARGUMENT(dr_plan_create_messages(&problem, 1, &block, 0, NULL, MPI_COMM_WORLD, &plan),
+           "ndim must be from 0 to 10, got 11");
   block.ndim = 1, block.counts = NULL;
-  EXPECT(dr_plan_create_messages(&problem, 1, &block, 0, NULL, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT,
-         "counts and strides must not be null");
+  ARGUMENT(dr_plan_create_messages(&problem, 1, &block, 0, NULL, MPI_COMM_WORLD, &plan),
+           "counts and strides must not be null");
   problem.reshape = 1;
-  EXPECT(dr_plan_create_messages(&problem, 0, NULL, 0, NULL, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT,
-         "messages have their own layouts");
+  ARGUMENT(dr_plan_create_messages(&problem, 0, NULL, 0, NULL, MPI_COMM_WORLD, &plan),
+           "messages have their own layouts");
   problem.reshape = 0, problem.operation.op = DR_SUM;
-  EXPECT(dr_plan_create_messages(&problem, 0, NULL, 0, NULL, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT,
-         "op must be DR_NO_OP");
+  ARGUMENT(dr_plan_create_messages(&problem, 0, NULL, 0, NULL, MPI_COMM_WORLD, &plan), "op must be DR_NO_OP");
 }
 
 static void misuse_alltoallw(int size) {
@@ -433,28 +398,28 @@ static void misuse_alltoallw(int size) {
   dr_problem_init(&problem);
   problem.operation.alpha[0] = 2;
   problem.operation.source_type = problem.operation.target_type = DR_FLOAT64;
-  EXPECT(dr_plan_create_alltoallw(&problem, none, none, null, none, none, null, MPI_COMM_WORLD, &plan),
-         DR_ERROR_ARGUMENT, "datatypes are moved as bytes");
-  EXPECT(dr_plan_create_alltoallw(NULL, NULL, none, null, none, none, null, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT,
-         "sendcounts, sdispls and sendtypes is null");
-  EXPECT(dr_plan_create_alltoallw(NULL, none, none, null, none, none, NULL, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT,
-         "recvcounts, rdispls and recvtypes is null");
-  EXPECT(dr_plan_create_alltoallw(NULL, negative, none, null, none, none, null, MPI_COMM_WORLD, &plan),
-         DR_ERROR_ARGUMENT, "the count of rank 0 must be at least 0, got -1");
-  EXPECT(dr_plan_create_alltoallw(NULL, one, none, null, none, none, null, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT,
-         "MPI_DATATYPE_NULL, but its count is 1");
+  ARGUMENT(dr_plan_create_alltoallw(&problem, none, none, null, none, none, null, MPI_COMM_WORLD, &plan),
+           "datatypes are moved as bytes");
+  ARGUMENT(dr_plan_create_alltoallw(NULL, NULL, none, null, none, none, null, MPI_COMM_WORLD, &plan),
+           "sendcounts, sdispls and sendtypes is null");
+  ARGUMENT(dr_plan_create_alltoallw(NULL, none, none, null, none, none, NULL, MPI_COMM_WORLD, &plan),
+           "recvcounts, rdispls and recvtypes is null");
+  ARGUMENT(dr_plan_create_alltoallw(NULL, negative, none, null, none, none, null, MPI_COMM_WORLD, &plan),
+           "the count of rank 0 must be at least 0, got -1");
+  ARGUMENT(dr_plan_create_alltoallw(NULL, one, none, null, none, none, null, MPI_COMM_WORLD, &plan),
+           "MPI_DATATYPE_NULL, but its count is 1");
   EXPECT(dr_plan_create_alltoallw(NULL, one, none, doubles, none, none, null, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN,
          "sends 8 bytes to rank 0, which receives 0");
-  EXPECT(dr_plan_create_alltoallw(NULL, none, none, null, none, none, null, MPI_COMM_WORLD, &plan), DR_SUCCESS, "");
-  EXPECT(dr_plan_execute(plan, NULL, NULL), DR_SUCCESS, "");
-  EXPECT(dr_plan_set_arrays(plan, NULL, NULL, NULL, NULL), DR_ERROR_ARGUMENT, "the plan is of messages");
-  EXPECT(dr_plan_free(&plan), DR_SUCCESS, "");
+  GOOD(dr_plan_create_alltoallw(NULL, none, none, null, none, none, null, MPI_COMM_WORLD, &plan));
+  GOOD(dr_plan_execute(plan, NULL, NULL));
+  ARGUMENT(dr_plan_set_arrays(plan, NULL, NULL, NULL, NULL), "the plan is of messages");
+  GOOD(dr_plan_free(&plan));
   if (size > 1) return; /* a failed transfer leaves other ranks waiting for a while */
-  EXPECT(dr_plan_create_alltoallw(NULL, one, none, doubles, one, none, doubles, MPI_COMM_WORLD, &plan), DR_SUCCESS, "");
-  EXPECT(dr_plan_execute(plan, &source, &target), DR_SUCCESS, "");
+  GOOD(dr_plan_create_alltoallw(NULL, one, none, doubles, one, none, doubles, MPI_COMM_WORLD, &plan));
+  GOOD(dr_plan_execute(plan, &source, &target));
   if (target != 3) ++failures;
-  EXPECT(dr_plan_execute(plan, NULL, &target), DR_ERROR_ARGUMENT, "source is null");
-  EXPECT(dr_plan_free(&plan), DR_SUCCESS, "");
+  ARGUMENT(dr_plan_execute(plan, NULL, &target), "source is null");
+  GOOD(dr_plan_free(&plan));
 }
 
 int main(int argc, char** argv) {
@@ -462,7 +427,7 @@ int main(int argc, char** argv) {
   dr_problem problem;
   dr_plan* plan = NULL;
   dr_problem_init(&problem);
-  EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), DR_ERROR_ARGUMENT, "MPI is not initialized");
+  ARGUMENT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), "MPI is not initialized");
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);

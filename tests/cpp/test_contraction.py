@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 import string
 
@@ -9,6 +10,11 @@ import numpy as np
 import opt_einsum
 import pytest
 from contractions import CompiledContraction, Library, build
+from mpi_programs import build_shared
+
+from dace_redist.errors import RedistributionError
+from dace_redist.native.device import DEVICE_VARIABLE, ensure_device_library
+from dace_redist.redistribution.device_arrays import DeviceArray
 
 pytestmark = pytest.mark.compile
 
@@ -20,8 +26,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     return build(tmp_path_factory.mktemp("contraction"), "-O1", "-fopenmp", "-Werror")
 
 
-def random_array(rng: np.random.Generator, shape, dtype) -> np.ndarray:
-    """Return random numbers in C order, permuted, or as a part of a larger array, possibly backwards."""
+def random_array(rng: np.random.Generator, shape, dtype, backwards: float = 0.1) -> np.ndarray:
+    """Return random numbers in C order, permuted, or as a part of a larger array, some backwards."""
     shape, dtype = tuple(shape), np.dtype(dtype)
     order = rng.permutation(len(shape)) if rng.random() < 0.5 else np.arange(len(shape))
     large = [shape[d] + int(rng.integers(0, 3)) if rng.random() < 0.3 else shape[d] for d in order]
@@ -31,32 +37,61 @@ def random_array(rng: np.random.Generator, shape, dtype) -> np.ndarray:
         values = rng.standard_normal(large).astype(dtype)
         values = values + dtype.type(1j) * rng.standard_normal(large).astype(dtype) if dtype.kind == "c" else values
     values = np.asarray(values)[tuple(slice(0, shape[d]) for d in order)].transpose(np.argsort(order))
-    if rng.random() < 0.1:
+    if rng.random() < backwards:
         values = values[tuple(slice(None, None, -1) for _ in shape)]
     return np.asarray(values)
 
 
-def check(library, expression, arrays, dtype, rng, path=(), contraction=None) -> None:
-    """Check that the result, with and without factors, equals NumPy's to the accuracy of the type."""
+def check(library, expression, arrays, dtype, rng, path=(), run=None) -> None:
+    """
+    Check that the result, with and without factors, equals NumPy's to the accuracy of the type.
+
+    :param run: Computes with operands, result, alpha and beta; None: the compiled contraction.
+    """
     terms, result_indices = expression.split("->")
     extents = {
         i: n
         for term, array in zip(terms.split(","), arrays, strict=True)
         for i, n in zip(term, array.shape, strict=True)
     }
-    contraction = contraction or CompiledContraction(library, expression, dtype, path)
+    run = run or CompiledContraction(library, expression, dtype, path)
     wide = [array.astype("complex128" if array.dtype.kind == "c" else "float64") for array in arrays]
     expected = np.einsum(expression, *wide, optimize=len(arrays) > 2)
     size = np.einsum(expression, *map(np.abs, wide), optimize=len(arrays) > 2)
     for alpha, beta in ((1, 0), (2, -1), (3, 1)):
-        result = random_array(rng, [extents[i] for i in result_indices], dtype)
+        result = random_array(rng, [extents[i] for i in result_indices], dtype, 0 if isinstance(run, OnDevice) else 0.1)
         before = result.astype(expected.dtype)
         if beta == 0 and result.dtype.kind != "i":
             result[...] = np.nan  # must not be read
-        contraction(arrays, result, alpha, beta)
+        run(arrays, result, alpha, beta)
         error = np.abs(result - (alpha * expected + (beta * before if beta else 0)))
         bound = TOLERANCE[np.dtype(dtype).name] * (abs(alpha) * size + abs(beta) * np.abs(before))
         assert np.all(error <= bound), f"{expression} {[(a.shape, a.strides) for a in arrays]} {dtype} {alpha} {beta}"
+
+
+class OnDevice:
+    """An einsum of copies of arrays in the memory of a device, which main memory stands in for."""
+
+    def __init__(self, expression: str, dtype: str) -> None:
+        self.expression, self.dtype = expression.encode(), np.dtype(dtype)
+        self.function = ctypes.CDLL(str(build_shared("device_contraction"))).device_contract
+
+    def __call__(self, operands, result, alpha, beta) -> None:
+        layouts, copies = [], []
+        for array in (*operands, result):
+            layouts += [*array.shape, *(stride // array.itemsize for stride in array.strides)]
+            low, high = np.lib.array_utils.byte_bounds(array)
+            memory = np.frombuffer((ctypes.c_char * max(1, high - low)).from_address(low), np.uint8)
+            copies.append((memory, DeviceArray.from_numpy(memory), array.ctypes.data - low))
+        *pointers, target = (copy.__cuda_array_interface__["data"][0] + offset for _, copy, offset in copies)
+        scalars = [np.array(value).astype(self.dtype) for value in (alpha, beta)]
+        lists: list = []
+        for kind, values in ((ctypes.c_int64, layouts), (ctypes.c_void_p, pointers)):
+            lists += [(kind * max(1, len(values)))(*values), ctypes.c_size_t(len(values))]
+        single = [ctypes.c_void_p(address) for address in (target, *(value.ctypes.data for value in scalars))]
+        assert self.function(self.dtype.name.encode(), self.expression, *lists, *single) == 0
+        memory, copy, _ = copies[-1]
+        np.copyto(memory, copy.to_numpy())
 
 
 def random_einsum(rng: random.Random) -> tuple[str, dict[str, int]]:
@@ -86,6 +121,24 @@ def test_random_einsums(library, dtype):
         if len(arrays) > 1 and rng.random() < 0.5:
             path = opt_einsum.contract_path(expression, *arrays, optimize="greedy")[0]
         check(library, expression, arrays, dtype, numbers, path)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_random_einsums_on_a_device(dtype, monkeypatch):
+    monkeypatch.setenv(DEVICE_VARIABLE, "host")
+    ensure_device_library()
+    rng, numbers = random.Random(dtype), np.random.default_rng(7)
+    for _ in range(300):
+        expression, extents = random_einsum(rng)
+        terms = expression.split("->")[0].split(",")
+        arrays = [random_array(numbers, [extents[i] for i in term], dtype, backwards=0) for term in terms]
+        check(None, expression, arrays, dtype, numbers, run=OnDevice(expression, dtype))
+
+
+def test_elements_that_a_device_does_not_multiply(monkeypatch):
+    monkeypatch.setenv(DEVICE_VARIABLE, "host")
+    with pytest.raises(RedistributionError, match="float64, complex64 and complex128, not int32"):
+        OnDevice("ij->ji", "int32")([np.ones((2, 3), "i4")], np.ones((3, 2), "i4"), 1, 0)
 
 
 KERNELS = [

@@ -32,7 +32,6 @@ RANDOM_CASES, RANDOM_CASES_OF = "150", {"test_device_copy": "40"}
 LINKED = {
     "test_array_allocator": [f"shm/{name}.cpp" for name in ("arena", "array_allocator", "available_memory", "xpmem")],
     "test_device_copy": ["device/copy_kernel.cpp"],
-    "test_refinement": ["layout/refinement.cpp"],
 }
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
 

@@ -13,7 +13,7 @@ from mpi_programs import SOURCES, compiled, compiled_room
 
 from dace_redist.native.toolchain import SOURCE_DIRECTORY
 
-SWITCHES = ["-O1", "-Wno-tsan", "-fsanitize=thread", f"-I{SOURCES}"]  # g++ warns that fences are unknown to it
+SWITCHES = ["-O0", "-Wno-tsan", "-fsanitize=thread", f"-I{SOURCES}"]  # g++ warns that fences are unknown to it
 WRAPPED = "-Wl,--wrap=mmap,--wrap=munmap,--wrap=process_vm_readv"
 PROTOCOLS = [*SOURCE_DIRECTORY.glob("shm/*.cpp"), *SOURCE_DIRECTORY.glob("transport/node_*.cpp")]
 PROTOCOLS = sorted([*PROTOCOLS, SOURCE_DIRECTORY / "transport" / "message.cpp"])

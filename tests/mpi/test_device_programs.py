@@ -17,9 +17,3 @@ def test_order_with_streams(strategy: str, device: str, monkeypatch: pytest.Monk
     monkeypatch.setenv(DEVICE_VARIABLE, device)
     ensure_device_library()
     run(build_with_library("mpi_device_program"), 2, strategy)
-
-
-def test_contractions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(DEVICE_VARIABLE, "host")
-    ensure_device_library()
-    run(build_with_library("mpi_device_contraction", "contraction/einsum.cpp"), 1)

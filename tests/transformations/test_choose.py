@@ -17,7 +17,7 @@ from dace_redist.library_nodes import Redistribute
 from dace_redist.mpi.topology import Topology
 from dace_redist.strategies import DEFAULT_STRATEGY
 from dace_redist.transformations.strategy import problems_of
-from dace_redist.tuning import auto as choosing
+from dace_redist.tuning.files import record_path
 from dace_redist.tuning.problem import Problem
 from dace_redist.tuning.record import Record, Winner, make_entry
 
@@ -27,23 +27,13 @@ SQUARE = Distribution((8, 8), (2, 2))
 N = dace.symbol("N", dace.int64)
 
 
-@pytest.fixture(autouse=True)
-def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Simulate 4 ranks, with a record of the test's own."""
-    monkeypatch.setattr(choosing, "topology_of", lambda comm: HERE)
-    monkeypatch.setenv("DACE_REDIST_RECORD", str(tmp_path / "tuning.json"))
+pytestmark = pytest.mark.usefixtures("four_ranks")
 
 
 def remember(source, target, strategy: str, path: Path | None = None, memory="ordinary", **options) -> None:
     winner = Winner(strategy=strategy, options=options)
-    book = Record(path or choosing_path())
+    book = Record(path or record_path())
     book.add(make_entry(Problem(schedule(source, target), memory), HERE, winner, [], "2026-01-02T03:04:05+00:00"))
-
-
-def choosing_path() -> Path:
-    from dace_redist.tuning.files import record_path
-
-    return record_path()
 
 
 def there_and_back(*strategies: str) -> dace.SDFG:

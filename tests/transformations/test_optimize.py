@@ -1,8 +1,7 @@
-"""One call applies to a program what pays; its results stay."""
+"""One call applies to a program what pays; for its results see test_rewrites."""
 
 import dace
 import fused_programs as programs
-import numpy as np
 import pytest
 from dace.sdfg import nodes
 from sdfgs import count
@@ -11,15 +10,8 @@ from stock_programs import parse
 import dace_redist
 from dace_redist import Distribution
 from dace_redist.library_nodes import JointRedistribute, Redistribute, RedistributeWait, SumReplicas
-from dace_redist.mpi.topology import Topology
-from dace_redist.tuning import auto as choosing
 
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    """Pretend to run on 4 ranks, without a record."""
-    monkeypatch.setattr(choosing, "topology_of", lambda comm: Topology("m", "M", (0, 0, 0, 0)))
-    monkeypatch.setenv("DACE_REDIST_RECORD", str(tmp_path / "tuning.json"))
+pytestmark = pytest.mark.usefixtures("four_ranks")
 
 
 def parsed(program) -> dace.SDFG:
@@ -69,37 +61,3 @@ def test_wrong_arguments():
         dace_redist.optimize(programs.converted)
     with pytest.raises(ValueError, match="'M' is not a symbol"):
         dace_redist.optimize(parsed(programs.converted), symbols={"M": 3})
-
-
-@dace.program
-def several(A: dace.float64[4, 6], P: dace.float64[4, 8], E: dace.float64[4, 6], F: dace.float64[4, 6]):
-    converted_array = programs.converted(A)
-    reduced = programs.reduced_moved_broadcast(P)
-    moved = programs.while_it_moves(E, F)
-    return converted_array, reduced, moved
-
-
-@pytest.mark.compile
-@pytest.mark.dace
-@pytest.mark.mpi(ranks=[4], timeout=600)
-def test_equal_results(comm):
-    from builds import built
-    from mpi4py import MPI
-
-    program = built(comm, "all_that_pays", lambda: dace_redist.optimize(parsed(several), comm=MPI.COMM_SELF))
-    generator = np.random.default_rng(7)
-    whole, sums = generator.standard_normal((8, 6)), generator.standard_normal((2, 8, 8))
-    rank = comm.rank
-    A, E, F = np.zeros((4, 6)), np.zeros((4, 6)), np.zeros((4, 6))
-    if rank < 2:
-        A[:], E[:] = programs.HALVES.local(whole, rank), programs.HALVES.local(whole + 1, rank)
-    P = programs.PARTIAL.local(sums[rank % 2], rank)
-    converted, reduced, moved = (np.array(result) for result in program(A=A, P=P.copy(), E=E, F=F))
-    if rank < 2:
-        side = programs.SIDES.local(whole, rank)
-        np.testing.assert_array_equal(converted, 3 * (2 * side).astype(np.float32))
-        np.testing.assert_array_equal(moved, programs.SIDES.local(whole + 1, rank) - 1)
-    np.testing.assert_allclose(F, np.exp(E), rtol=1e-13)
-    column = rank // 2  # of the grid 1 x 2 x 2, whose last axis holds replicas
-    wanted = (sums[0] + sums[1] + 2)[:, 4 * column : 4 * column + 4]
-    np.testing.assert_allclose(reduced, 2 * wanted, rtol=1e-13, atol=1e-13)

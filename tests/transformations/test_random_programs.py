@@ -7,16 +7,16 @@ Random programs give what NumPy gives on 1 to 7 simulated ranks, or are refused 
 import os
 import re
 
-import dace
 import numpy as np
 import pytest
 from distributed_simulation import SimulatedRanks
 from random_programs import SIZES, load, random_program
 from results import by_numpy, check
+from simulated_programs import arguments, sizes_of
 
 from dace_redist import distribute
 
-FIRST, COUNT = int(os.environ.get("DACE_REDIST_SEED", "0")), int(os.environ.get("DACE_REDIST_EXAMPLES", "20"))
+FIRST, COUNT = int(os.environ.get("DACE_REDIST_SEED", "0")), int(os.environ.get("DACE_REDIST_EXAMPLES", "10"))
 REFUSED = r"random_program_\d+\.py:\d+: "
 
 
@@ -37,28 +37,12 @@ def test_random_programs(number, tmp_path, monkeypatch):
 def runs(seed, folder):
     """Return True if a program is distributed; check its results, or the error."""
     program = load(random_program(seed), folder, f"random_program_{seed}").program
-    rng = np.random.default_rng(seed)
-    given = {name: argument(kind, rng) for name, kind in program.f.__annotations__.items()}
+    given = arguments(program, SIZES, seed)
     wanted = by_numpy(program.f, given, SIZES)
     try:
-        distributed = distribute(program, int(rng.integers(1, 8)), sizes_of(program))
+        distributed = distribute(program, int(np.random.default_rng(seed).integers(1, 8)), sizes_of(program, SIZES))
     except ValueError as error:
         assert re.match(REFUSED, str(error)) and "\n" not in str(error), f"seed {seed}: {error}"
         return False
     check(SimulatedRanks(distributed).run(**given), wanted, f"of seed {seed}", tolerance=1e-8, single=1e-3)
     return True
-
-
-def argument(kind, rng):
-    array = isinstance(kind, dace.data.Data)
-    shape = [int(dace.symbolic.evaluate(extent, SIZES)) for extent in kind.shape] if array else []
-    dtype = np.dtype((kind.dtype if array else kind).as_numpy_dtype())
-    if dtype.kind == "i":
-        return rng.integers(-3, 4, shape).astype(dtype)
-    value = rng.uniform(-1, 1, shape) + (1j * rng.uniform(-1, 1, shape) if dtype.kind == "c" else 0)
-    return np.asarray(value).astype(dtype)
-
-
-def sizes_of(program):
-    used = {str(symbol) for kind in program.f.__annotations__.values() for symbol in getattr(kind, "free_symbols", ())}
-    return {name: size for name, size in SIZES.items() if name in used}

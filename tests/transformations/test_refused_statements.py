@@ -1,10 +1,13 @@
-"""Statements that cannot be distributed are named when a program is read."""
+"""Statements that cannot be distributed, or differ from NumPy, are named when a program is read."""
+
+import warnings
 
 import dace
 import numpy as np
 import pytest
 from einsum_programs import SIZES, N
 
+from dace_redist import distribute
 from dace_redist.transformations.distribute import rewritten
 from dace_redist.transformations.distribute.read import read_statements
 from dace_redist.transformations.distribute.read.frontend import parse
@@ -65,6 +68,23 @@ def no_such_axis(A: dace.float64[N, N]):
     return np.sum(A, axis=2, keepdims=True)
 
 
+@dace.program
+def complex_to_real(A: dace.complex128[N, N], B: dace.float64[N, N]):
+    B[:] = A + B
+
+
+@dace.program
+def printed(A: dace.float64[N, N]):
+    B = A @ A
+    print(B)
+    return B
+
+
+@dace.program
+def with_a_step(A: dace.float64[N, N]):
+    return A[::2] @ A
+
+
 REFUSED = {
     by_a_value: r"bounds of a loop .* depend on n: make it a dace\.symbol",
     not_written: r"T \+= A: reads (T|__return) before anything is written to it",
@@ -75,12 +95,50 @@ REFUSED = {
     outer_of_matrices: r"np\.outer\(A, A\): np\.outer is known for 1-D, 1-D without options, got 2-D, 2-D; write it as",
     no_such_axis: r"np\.sum\(A, axis=2, keepdims=True\): np\.sum: A has no axis 2, but 2 dimensions",
     cholesky: r"np\.linalg\.cholesky\(A\): cannot be distributed: Cholesky is neither an einsum nor a linear system",
+    complex_to_real: r"B\[:\] = A \+ B: complex numbers would be written to elements of float64.*np.real",
+    printed: r"py:\d+: print\(B\): cannot be distributed: .* take it out",
+    with_a_step: r"A\[::2\] @ A: cannot be distributed: it takes \[0:N:2, 0:N\], a slice with a step",
     oblong: r"np\.linalg\.inv\(A\): np\.linalg\.inv takes a square matrix, got \(4, 6\)",
 }
 
 
 @pytest.mark.parametrize("program", REFUSED, ids=lambda program: program.f.__name__)
-def test_what_cannot_be_distributed_is_named(program):
-    with pytest.raises(ValueError, match=REFUSED[program]):
+def test_what_cannot_be_distributed_is_named(program, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=REFUSED[program]) as refused:
         sdfg = parse(program)
         rewritten(read_statements(sdfg, SIZES), sdfg)
+    assert "\n" not in str(refused.value) and not list(tmp_path.iterdir())
+
+
+@dace.program
+def mean_of_integers(A: dace.int64[N, N]):
+    return np.mean(A, axis=1)
+
+
+@dace.program
+def sum_of_integers(A: dace.int32[N, N]):
+    return np.sum(A)
+
+
+@pytest.mark.parametrize(
+    ("program", "match"),
+    [
+        (mean_of_integers, r"py:\d+: return np.mean\(A, axis=1\): the mean of A is int64 here, but float64 in NumPy"),
+        (sum_of_integers, r"py:\d+: return np.sum\(A\): the sum of A is int32 here, but int64 in NumPy"),
+    ],
+)
+def test_differences_are_named(program, match):
+    with pytest.warns(UserWarning, match=match):
+        distribute(program, 2, dict(N=4))
+
+
+@dace.program
+def as_in_numpy(A: dace.float64[N, N], B: dace.int64[N, N]):
+    return np.sum(B), np.mean(A)
+
+
+def test_what_numpy_does_too_is_not():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*NumPy", category=UserWarning)
+        distribute(as_in_numpy, 2, dict(N=4))

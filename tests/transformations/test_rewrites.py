@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 
 import dace
 import fused_programs as programs
@@ -161,7 +162,7 @@ def test_wrong_non_blocking_nodes():
 
 
 def everything() -> dace.SDFG:
-    """Return all programs in one SDFG, after all possible rewrites."""
+    """Return all programs in one SDFG."""
     sdfg = programs.all_of_these.to_sdfg(simplify=True)
     dace_redist.transformations.lower_all(sdfg)
     summed = programs.summed_then_moved()
@@ -171,6 +172,12 @@ def everything() -> dace.SDFG:
     nested = state.add_nested_sdfg(summed, {"A"}, {"C"})
     state.add_edge(state.add_read("S"), None, nested, "A", sdfg.make_array_memlet("S"))
     state.add_edge(nested, "C", state.add_write("T"), None, sdfg.make_array_memlet("T"))
+    return sdfg
+
+
+def all_rewritten() -> dace.SDFG:
+    """Return all programs after all possible rewrites."""
+    sdfg = everything()
     for node, where in sdfg.all_nodes_recursive():
         if isinstance(node, Redistribute) and where.sdfg is sdfg and node.memlet("_inp_buffer", where).data == "E":
             OverlapRedistribute.apply_to(sdfg, node=node)
@@ -185,10 +192,13 @@ def everything() -> dace.SDFG:
 @pytest.mark.compile
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], timeout=600)
-def test_equal_results(comm):
+@pytest.mark.parametrize("name", ["all_rewritten", "all_that_pays"])
+def test_equal_results(name, comm):
     from builds import built
+    from mpi4py import MPI
 
-    program = built(comm, "all_rewritten", everything)
+    optimized = functools.partial(dace_redist.optimize, comm=MPI.COMM_SELF)
+    program = built(comm, name, all_rewritten if name == "all_rewritten" else lambda: optimized(everything()))
     generator = np.random.default_rng(7)
     whole, sums, square = (generator.standard_normal(shape) for shape in ((8, 6), (4, 8, 8), (8, 8)))
     rank = comm.rank

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dace_redist import Distribution, TiledDistribution, cli, schedule
+from dace_redist import Distribution, TiledDistribution, schedule
 from dace_redist.tuning import figure as cost_figure
 from dace_redist.tuning import profile as machine_profile
 from dace_redist.tuning.cost_model import CostModel
@@ -143,28 +143,16 @@ def test_report(tmp_path):
     assert first["bottleneck"] == max(first["terms"], key=first["terms"].get)
 
 
-def explain(capsys, *words: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as end:
-        cli.main(["explain", "--shape", "64,64", "--from", "4", "--to", "1,4", *words])
-    return end.value.code or 0, *capsys.readouterr()
-
-
-def test_command_line(tmp_path, capsys, monkeypatch):
+def test_command_line(tmp_path, run, monkeypatch):
     monkeypatch.setattr(cost_figure, "_RUNS", (8, 1 << 15))
     path, picture = tmp_path / "machine.json", tmp_path / "model.png"
     machine_profile.save(machine(), path)
-    code, out, err = explain(capsys, "--profile", str(path), "--memory", "shared-target", "--plot-model", str(picture))
+    explain = ("explain", "--shape", "64,64", "--from", "4", "--to", "1,4", "--profile")
+    code, out, err = run(*explain, path, "--memory", "shared-target", "--plot-model", picture)
     assert (code, err) == (0, "") and "shared-target arrays" in out and picture.stat().st_size > 10_000
-    code, out, _ = explain(capsys, "--profile", str(path), "--json")
+    code, out, _ = run(*explain, path, "--json")
     assert code == 0 and len(json.loads(out)["model"]["strategies"]) == 8
-    code, _, err = explain(capsys, "--profile", str(tmp_path / "other.json"))
-    assert code == 2 and "there is no machine profile" in err and err.count("\n") == 1
     path.write_text("{")
-    code, _, err = explain(capsys, "--profile", str(path))
-    assert code == 2 and f"machine profile {path} is not valid JSON" in err and err.count("\n") == 1
-    for words in (("--plot-model", str(picture)), ("--memory", "shared-both")):
-        code, _, err = explain(capsys, *words)
-        assert code == 2 and f"{words[0]}: goes with --profile" in err
-    for words in (("--profile",), ("--memory-bytes", "100000"), ("--ranks-per-node", "2")):
-        code, _, err = explain(capsys, "--rank", "1", *words)
-        assert code == 2 and "--rank: goes with none of --memory-bytes, --profile and --ranks-per-node" in err
+    for name, said in (("other", "there is no machine profile"), ("machine", f"profile {path} is not valid JSON")):
+        code, _, err = run(*explain, tmp_path / f"{name}.json")
+        assert code == 2 and said in err and err.count("\n") == 1

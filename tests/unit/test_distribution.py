@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 
 import numpy as np
@@ -159,6 +160,34 @@ def test_blocks_begin_where_owners_change(distribution):
         uniform = distribution.core.uniform_block(axis)
         lengths = np.diff([*begins, extent])
         assert uniform in (-1, extent) or set(lengths[:-1]) <= {uniform}  # extent: blocks that all lie on one rank
+
+
+def test_every_way_to_split_a_short_axis():
+    """Blocks of each size, and parts of all lengths, also of 0."""
+    splits = list(itertools.product(range(20), range(1, 8), ["balanced", "ceil", *range(1, 9)]))
+    for extent, count in itertools.product(range(6), range(1, 5)):
+        cuts = itertools.combinations_with_replacement(range(extent + 1), count - 1)
+        splits += [(extent, count, tuple(np.diff([0, *cut, extent]).tolist())) for cut in cuts]
+    for extent, count, block in splits:
+        made = Distribution((extent,), (count,), block=[block])
+        owners = np.array([coordinate(made, 0, index) for index in range(extent)], int)
+        assert owners.tolist() == [made.owner((index,)) for index in range(extent)]
+        for rank in range(count):
+            np.testing.assert_array_equal(made.global_index(rank)[0], np.flatnonzero(owners == rank))
+
+
+@pytest.mark.parametrize(
+    "extent, parts, block, lengths",
+    [
+        (2**50, 2**14, 2**50, {0: 2**50, 2**13: 0, 2**14 - 1: 0}),
+        (2**62 + 1, 4, 2**61, {1: 2**61, 2: 1, 3: 0}),
+        (2**62 + 1, 2**30, 2**30, {0: 2**32 + 1, 2**30 - 1: 2**32}),
+        (2**62, 2**30 - 1, "balanced", {0: 2**32 + 5, 2**30 - 2: 2**32 + 4}),
+    ],
+)
+def test_products_of_blocks_and_parts_may_exceed_64_bits(extent, parts, block, lengths):
+    made = Distribution((extent,), (parts,), block=[block])
+    assert {rank: made.local_shape(rank)[0] for rank in lengths} == lengths
 
 
 @pytest.mark.parametrize("axis", [-1, 2])

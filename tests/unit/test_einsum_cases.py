@@ -1,12 +1,22 @@
-"""The kernels of the benchmarks: they compute what is published, and their sizes are those of the presets."""
+"""The kernels of the benchmarks: results, sizes, and plans that move no more than Deinsum's published grids do."""
 
 from __future__ import annotations
 
-import deinsum
+import math
+
 import numpy as np
 import pytest
+from deinsum import RANKS, kernels
 from einsum_cases import CASES, PRESETS, elements, everything, numpy_result
 
+from dace_redist.einsum import Statement
+from dace_redist.einsum.grids import MAX_GRIDS, candidates
+from dace_redist.einsum.groupings import contraction_trees
+from dace_redist.einsum.problem import Problem
+from dace_redist.simulation.program import simulate_plan
+
+#: Larger ones, and TTMc on more ranks than this, take seconds each.
+QUICK_RANKS = [ranks for ranks in RANKS if ranks <= 64]
 PUBLISHED = {name: case for name, case in CASES.items() if case.published and name not in ("tucker", "cp")}
 
 
@@ -26,13 +36,13 @@ def test_computes_what_is_published(name: str) -> None:
         key: whole(key, shape)
         for key, shape in shapes(name, dict(zip(case.symbols, range(2, 12), strict=False))).items()
     }
-    expected = np.einsum(str(deinsum.kernels()[case.published].einsum), *operands.values())
+    expected = np.einsum(str(kernels()[case.published].einsum), *operands.values())
     np.testing.assert_allclose(numpy_result(case.program, operands), expected, rtol=1e-13)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_paper_sizes_are_those_published(name: str) -> None:
-    kernel = deinsum.kernels()[CASES[name].published]
+    kernel = kernels()[CASES[name].published]
     for ranks in (1, 4, 512):
         wanted = kernel.shapes(kernel.extents(ranks))
         assert list(shapes(name, CASES[name].sizes("paper", ranks)).values()) == list(wanted.values())
@@ -61,3 +71,46 @@ def test_sweeps_find_a_tensor_of_low_rank() -> None:
             found = [given[key] for key in "ABC"]
             errors.append(np.linalg.norm(tensor - np.einsum("pqr,ip,jq,kr->ijk", core, *found)))
         assert errors[-1] < 1e-8, (name, errors)
+
+
+def test_data():
+    assert len(kernels()) == 10
+    for kernel in kernels().values():
+        assert set(RANKS) <= set(kernel.lengths)
+        assert kernel.groups[-1][0].result == kernel.einsum.result
+        for indices, table in kernel.grids.items():
+            assert all(math.prod(table[ranks]) == ranks and len(table[ranks]) == len(indices) for ranks in RANKS)
+    assert kernels()["1MM"].shapes(kernels()["1MM"].extents(8)) == {"M_ij": (8192, 8192), "M_jk": (8192, 8192)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", kernels())
+def test_bytes_are_never_more_than_with_published_grids(name):
+    kernel = kernels()[name]
+    for ranks in [*QUICK_RANKS, *([] if "TTMc" in name or "O5" in name else [512])]:
+        plan = kernel.plan(ranks)
+        assert plan.bytes_per_rank <= kernel.published_bytes(ranks) * (1 + 1e-9)
+
+
+def step_of(kernel, extents):
+    """Return all contractions of a kernel as one step."""
+    problem = Problem((Statement(kernel.einsum, kernel.operands, "out"),), kernel.shapes(extents), 1)
+    (tree,) = contraction_trees(problem.statements, problem.extents)
+    return min(tree.groupings(), key=len)[0]
+
+
+def test_planned_seconds_are_bounded_by_few_candidates():
+    """Planning time is benchmarked, not tested; what it depends on is bounded here."""
+    kernel = kernels()["MTTKRP-O5-M0"]
+    found = candidates(step_of(kernel, kernel.extents_of(409, 163)), 100_000)
+    assert 0 < len(found) <= 2 * MAX_GRIDS
+
+
+def test_plans_with_published_grids_are_simulated():
+    """2MM on 8 ranks: as much is computed as with our plan, and what moves takes no less."""
+    kernel = kernels()["2MM"]
+    published = kernel.published_plan(8)
+    assert published.bytes_per_rank == kernel.published_bytes(8)
+    ours, theirs = (simulate_plan(plan, "piz-daint", ranks_per_node=1) for plan in (kernel.plan(8), published))
+    assert ours.by_kind["contract"] == pytest.approx(theirs.by_kind["contract"])
+    assert 0 < ours.seconds - ours.by_kind["contract"] <= 1.01 * (theirs.seconds - theirs.by_kind["contract"])

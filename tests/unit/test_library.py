@@ -263,13 +263,3 @@ def test_openmp_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     library.with_name("libother.so").write_bytes(openmp.read_bytes()[:100])
     with pytest.raises(OSError, match="libother.so"):
         variants.load(library.with_name("libother.so"), "")
-
-
-@pytest.mark.lint
-def test_every_package_is_installed():
-    root = Path(__file__).parents[2]
-    listed = set(re.findall(r'^        "(dace_redist[\w.]*)",$', (root / "setup.py").read_text(), re.MULTILINE))
-    folders = ("dace_redist", "library_nodes", "transformations")
-    files = [path.relative_to(root) for name in folders for path in (root / name).rglob("__init__.py")]
-    names = {".".join(file.parent.parts) for file in files}
-    assert listed == {name if name.startswith("dace_redist") else f"dace_redist.{name}" for name in names}

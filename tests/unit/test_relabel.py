@@ -1,8 +1,9 @@
-"""Renumbered targets: the same parts on other ranks, and no numbering is better."""
+"""Renumbered targets: the same parts on other ranks, and no numbering is better; bytes between nodes."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import math
 
 import numpy as np
@@ -110,3 +111,42 @@ def test_wrong_weights():
     for weights in ([1, 2], [[1, 2, 3]] * 3, [[0, -1], [1, 0]], [[0, np.nan], [1, 0]]):
         with pytest.raises(ValueError, match="weights must be finite numbers"):
             relabel(*pair, weights=weights)
+
+
+PAIRS = [
+    (Distribution((12, 9), (6, 1)), Distribution((12, 9), (1, 6))),
+    (Distribution((12, 9), (3, 2)), Distribution((12, 9), (2, 3), ranks=(5, 3, 1, 0, 2, 4))),
+    (
+        Distribution((12, 9), (6, 1), block=(1, None)),
+        TiledDistribution((12, 9), (4, 3), np.arange(9).reshape(3, 3) % 6),
+    ),
+    (Distribution((12, 9), (3, 2)), Distribution((12, 9), (2, 3), dims=(0, None))),  # replicas
+]
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_bytes_between_nodes_are_those_of_the_volume_matrix(pair):
+    found = schedule(*pair, dtype="float32")
+    volumes = found.volume_matrix()
+    for nodes in ((0, 0, 0, 1, 1, 1), (0, 1, 0, 1, 0, 1), range(6), (7,) * 6):
+        assert found.bytes_between_nodes(nodes) == volumes[np.not_equal.outer(nodes, nodes)].sum()
+    assert found.bytes_between_nodes(range(6)) == found.bytes_moved()
+    with pytest.raises(ValueError, match="node of each of 6 ranks"):
+        found.bytes_between_nodes([0, 0, 1])
+
+
+def test_whole_nodes_are_swapped(run):
+    source, target = Distribution((8, 8), (4, 1)), Distribution((8, 8), (2, 2), ranks=(2, 3, 0, 1))
+    better = relabel(source, target, weights=node_weights([0, 0, 1, 1]))
+    assert schedule(source, target).bytes_between_nodes([0, 0, 1, 1]) == 512
+    assert schedule(source, better).bytes_between_nodes([0, 0, 1, 1]) == 0
+    words = ("explain", "--shape", "8,8", "--from", "4", "--to", "2,2")
+    on_nodes = (*words, "--to-ranks", "2,3,0,1", "--ranks-per-node", 2)
+    lines = run(*on_nodes)[1].splitlines()
+    assert "nodes     2: 512 B (100.0 %) moved between them, 0 B (0.0 %) between ranks of a node" in lines
+    assert any("node_weights" in line and "512 B (100.0 %)" in line for line in lines)
+    found = json.loads(run(*on_nodes, "--json")[1])
+    assert found["node_of_rank"] == [0, 0, 1, 1]
+    assert (found["bytes_between_nodes"], found["bytes_within_nodes"]) == (512, 0)
+    assert found["bytes_between_nodes_saved_by_relabelling"] == 512
+    assert "bytes_between_nodes" not in json.loads(run(*words, "--json")[1]) and "nodes  " not in run(*words)[1]

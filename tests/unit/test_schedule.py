@@ -181,20 +181,15 @@ def test_json_survives_and_matches(case):
     assert plain["source"]["kind"] in ("blocked", "tiled", "boxed")
 
 
-def test_replicas_share_what_is_sent():
-    replicas = Distribution((6,), (3,), dims=(None,))
-    elsewhere = schedule(replicas, Distribution((6,), (3,), ranks=(3, 4, 5))).volume_matrix()
+@pytest.mark.parametrize(
+    "equal",
+    [Distribution((6,), (3,), dims=(None,)), BoxDistribution((6,), [((0,), (6,))] * 3, range(3))],
+    ids=["replicas", "boxes"],
+)
+def test_equal_parts_share_what_is_sent(equal):
+    elsewhere = schedule(equal, Distribution((6,), (3,), ranks=(3, 4, 5))).volume_matrix()
     assert elsewhere[:3].sum(axis=1).tolist() == [2 * 8] * 3
-    with_one = schedule(replicas, Distribution((6,), (2,), ranks=(1, 4))).volume_matrix()
-    assert with_one[1, 1] == 3 * 8  # a rank takes from itself what it has
-
-
-def test_equal_boxes_share_what_is_sent():
-    whole = ((0,), (6,))
-    boxes = BoxDistribution((6,), [whole] * 3, range(3))
-    elsewhere = schedule(boxes, Distribution((6,), (3,), ranks=(3, 4, 5))).volume_matrix()
-    assert elsewhere[:3].sum(axis=1).tolist() == [2 * 8] * 3
-    with_one = schedule(boxes, Distribution((6,), (2,), ranks=(1, 4))).volume_matrix()
+    with_one = schedule(equal, Distribution((6,), (2,), ranks=(1, 4))).volume_matrix()
     assert with_one[1, 1] == 3 * 8  # a rank takes from itself what it has
 
 

@@ -6,8 +6,10 @@ import json
 
 import numpy as np
 import pytest
+from distributions import moved
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedules import carried_out, summed
 
 from dace_redist import Distribution, TiledDistribution, schedule
 from dace_redist.joint_schedule import JointSchedule
@@ -24,29 +26,19 @@ REDUCED = [
 ]
 
 
-def elements(offset: int, counts: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
-    steps = [np.arange(count) * stride for count, stride in zip(counts, strides, strict=True)]
-    return offset + sum(np.ix_(*steps), np.zeros((), np.int64)).ravel()
+def check_sums(found, axes, region=None):
+    """Check the sums of random partial results."""
+    shapes = [found.source.local_shape(rank) for rank in range(found.ranks)]
+    partial = [np.random.default_rng(rank).integers(0, 1000, shape).astype(float) for rank, shape in enumerate(shapes)]
+    wanted = moved(summed(found.source, partial), np.zeros(found.target.shape), axes, region)
+    for rank, result in enumerate(carried_out(found, partial)):
+        np.testing.assert_array_equal(result, found.target.local(wanted, rank))
 
 
 @pytest.mark.parametrize("source, target, axes", REDUCED)
 def test_messages_of_a_reduction_bring_each_partial_result_once(source, target, axes):
     found = schedule(source, target, axes=axes, op="sum")
-    partial = [np.random.default_rng(rank).integers(0, 1000, source.local_shape(rank)) for rank in range(found.ranks)]
-    results = [np.zeros(target.local_shape(rank), np.int64) for rank in range(found.ranks)]
-    for rank in range(found.ranks):
-        for message in (*found.sends(rank), found.self_copy(rank)):
-            for block in message.blocks:
-                there = elements(block.target_offset, block.counts, block.target_strides)
-                here = elements(block.source_offset, block.counts, block.source_strides)
-                results[message.target].ravel()[there] += partial[rank].ravel()[here]
-    whole = np.zeros(source.shape, np.int64)
-    for rank in range(found.ranks):
-        if partial[rank].size:
-            index = [source.global_index(rank)[axis] for axis in range(2)]
-            whole[np.ix_(*index)] += partial[rank]
-    for rank, result in enumerate(results):
-        np.testing.assert_array_equal(result, target.local(whole.transpose(axes or (0, 1)), rank))
+    check_sums(found, axes)
     assert found.exchanges == source.core.replicas
     assert found.bytes_total() == 8 * source.core.replicas * target.core.replicas * 48
     assert found.volume_matrix().sum() == found.bytes_total()
@@ -77,35 +69,10 @@ def shared_reductions(draw):
 def test_replicas_of_the_target_share_what_is_reduced(case):
     source, target, axes, region = case
     found = schedule(source, target, axes=axes, region=region, op="sum")
-    partial = [np.random.default_rng(rank).integers(0, 1000, source.local_shape(rank)) for rank in range(found.ranks)]
-    results = [np.zeros(target.local_shape(rank), np.int64) for rank in range(found.ranks)]
     assert found.exchanges == source.core.replicas + 1
-    for exchange in range(found.exchanges):
-        last = exchange == found.exchanges - 1
-        before = [result.copy() for result in results] if last else partial
-        for rank in range(found.ranks):
-            sends, _, kept = found.arrays(rank)
-            assert not (last and (kept.exchanges == exchange).any()), "a rank sends its own share to itself"
-            assert (np.diff(sends.exchanges) >= 0).all()
-            for side in (sends, kept):
-                for m in np.flatnonzero(side.exchanges == exchange):
-                    blocks = side.source_views(before[rank], m), side.target_views(results[side.peers[m]], m)
-                    for here, there in zip(*blocks, strict=True):
-                        there[...] = here + (0 if last else there)
-    whole = np.zeros(source.shape, np.int64)
-    for rank in range(found.ranks):
-        if partial[rank].size:
-            whole[np.ix_(*source.global_index(rank))] += partial[rank]
-    wanted = whole.transpose(axes or (0, 1))
-    if region is not None:
-        starts, ends, size = region
-        part = whole[tuple(slice(start, start + extent) for start, extent in zip(starts, size, strict=True))]
-        part, wanted = part.transpose(axes or (0, 1)), np.zeros(target.shape, np.int64)
-        wanted[tuple(slice(end, end + extent) for end, extent in zip(ends, part.shape, strict=True))] = part
-    for rank, result in enumerate(results):
-        np.testing.assert_array_equal(result, target.local(wanted, rank))
+    check_sums(found, axes, region)
     moves = source.core.replicas + target.core.replicas - 1
-    assert found.bytes_total() == 8 * moves * (whole.size if region is None else int(np.prod(region[2])))
+    assert found.bytes_total() == 8 * moves * int(np.prod(source.shape if region is None else region[2]))
 
 
 def test_several_tensors_in_one_exchange():

@@ -1,7 +1,8 @@
-"""The sources of the runtime as text: includes go down only, files stay short, nothing includes a source."""
+"""The sources as text: docstrings, packages, and what the runtime's files may include."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 pytestmark = pytest.mark.lint
 
 ROOT = Path(__file__).parents[2]
+#: Folders of Python modules.
+FOLDERS = ("dace_redist", "library_nodes", "transformations")
+FIRST_WORDS = re.compile(r"(What|Which|Who|How|Whether|The same)\b")
 RUNTIME = ROOT / "dace_redist/runtime"
 SOURCES = RUNTIME / "src"
 #: The rooms from the ground up. A room includes itself and the rooms before it; ``trace`` is for all rooms.
@@ -88,7 +92,22 @@ def test_nothing_includes_a_source():
     assert found == []
 
 
-def test_no_unity_groups():
-    """CMake chooses which sources are compiled as one; no source may depend on that."""
-    build = [RUNTIME / "CMakeLists.txt", ROOT / "setup.py", *(ROOT / "dace_redist/native").glob("*.py")]
-    assert [path.name for path in build if re.search(r"unity_group|unity_build_mode", path.read_text(), re.I)] == []
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_docstrings_begin_with_a_verb_or_a_noun(folder: str):
+    found, paths = [], sorted((ROOT / folder).rglob("*.py"))
+    assert paths
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node)
+                if text and FIRST_WORDS.match(text):
+                    found.append(f"{path}:{node.body[0].lineno}: {text.splitlines()[0]}")
+    if found:
+        pytest.fail("docstrings need another first word:\n" + "\n".join(found), pytrace=False)
+
+
+def test_every_package_is_installed():
+    listed = set(re.findall(r'^        "(dace_redist[\w.]*)",$', (ROOT / "setup.py").read_text(), re.MULTILINE))
+    files = [path.relative_to(ROOT) for name in FOLDERS for path in (ROOT / name).rglob("__init__.py")]
+    names = {".".join(file.parent.parts) for file in files}
+    assert listed == {name if name.startswith("dace_redist") else f"dace_redist.{name}" for name in names}

@@ -1,0 +1,286 @@
+"""Statements that are distributed: parts, branches, loops, reductions, elements by index, types; and sizes."""
+
+import dace
+import numpy as np
+import pytest
+from simulated_programs import simulate, sizes_of
+
+from dace_redist import distribute
+
+I, J, K, N, n0, steps = (dace.symbol(name, dace.int64) for name in ("I", "J", "K", "N", "n0", "steps"))  # noqa: E741
+alpha = dace.symbol("alpha", dace.float64)
+SIZES = {"I": 7, "J": 5, "K": 6, "N": 6, "n0": 5}
+
+pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
+
+
+@dace.program
+def by_index(A: dace.float64[N, N], B: dace.float64[N, N]):
+    for i, j in dace.map[0:N, 0:N]:
+        B[i, j] = A[i, j] * i
+
+
+@dace.program
+def reshaped(A: dace.float64[4, 6]):
+    return np.reshape(A, (24,))
+
+
+@dace.program
+def parts(A: dace.float64[I, J], B: dace.float64[I, J]):
+    B[2:4, 1:3] = A[4:6, :2]
+    B[:, 3] = A[0, 0] * A[:, 4] + B[1, 3]
+    B[0] *= 2.0
+    C = A[1:, :] - A[:-1, :]
+    return C @ B[1, :], B[2, 1]
+
+
+@dace.program
+def ones(A: dace.float64[1, N], B: dace.float64[N, 1], C: dace.float64[1, 1, 1], s: dace.float64[1]):
+    P = A @ B
+    Q = B @ A
+    B += A[0, :, None] * s
+    return P, Q, np.einsum("ij,klm->jm", A, C), A[0], C * s, np.sum(B, axis=0), np.max(A, axis=1), B[:, 0]
+
+
+@dace.program
+def extremes(A: dace.float64[I, J], n: dace.int64[I, J]):
+    return np.max(A), np.min(A, axis=0), np.amax(A, axis=1, keepdims=True), A.min(axis=-1), np.max(n, axis=0)
+
+
+@dace.program
+def positions(A: dace.float64[I, J], n: dace.int64[I, J]):
+    B = n * n  # several elements are extreme
+    return np.argmax(A), np.argmin(B, axis=0), A.argmax(axis=-1), np.argmin(B), n.argmin(axis=1)
+
+
+@dace.program
+def while_and_branches(A: dace.float64[N, N], x: dace.float64[N], flag: dace.int64):
+    steps = 0
+    size = np.linalg.norm(x)
+    while size < 1000.0:
+        x[:] = A @ x + x
+        size = np.linalg.norm(x)
+        if steps == 1:
+            x[0] = 3.0
+        elif flag > 0:
+            x *= 2.0
+        else:
+            x += 1.0
+        if steps > 3:
+            break
+        steps = steps + 1
+    return x, size
+
+
+@dace.program
+def axes_and_methods(A: dace.float64[I, J, N], x: dace.float64[J]):
+    B = np.moveaxis(A, (0, 1), (2, 0)) + np.swapaxes(np.swapaxes(A, 0, 2), 0, 1)
+    return B, A.sum(axis=(0, 2)).dot(x), A.mean(axis=1, keepdims=True), x.copy() @ A[0]
+
+
+@dace.program
+def identities(x: dace.float64[N], A: dace.float64[N, N]):
+    return (
+        np.eye(A.shape[0]) * 2.0 + np.identity(A.shape[0]),
+        np.diag(x) @ A,
+        np.diag(A),
+        np.diagonal(A) @ x,
+        np.trace(A @ A),
+    )
+
+
+@dace.program
+def variables_in_conditions(A: dace.float64[N, N], x: dace.float64[N]):
+    new = A @ x
+    size = np.linalg.norm(new)
+    this = 0
+    while size > 1.0 and this < 5:
+        new = 0.5 * new
+        size = np.linalg.norm(new)
+        this = this + 1
+    first = new[0] * 2.0
+    if first > 0.0:
+        new += first
+    return new, size
+
+
+@dace.program
+def dimensions_of_one(A: dace.float64[1, N], B: dace.float64[N, 1], C: dace.float64[N, N, 1], s: dace.float64[1]):
+    s[0] = 2.0 * s[0]
+    C[:, :, 0] += A[0]
+    C[:, 0, :] *= 2.0
+    return A[:, :] * 2.0, A.T @ A, np.transpose(C, (2, 0, 1)), np.einsum("i,j->ij", s, A[0]), B[..., 0], A[0:1, 1:] * s
+
+
+@dace.program
+def symbols_by_name(A: dace.int64[N, N], s: dace.int64):
+    A[:, 1] = s * 3
+    t = s - 1
+    return t, A
+
+
+@dace.program
+def infinite(A: dace.float64[N, N]):
+    B = np.log(A * 0.0)
+    return np.max(B, axis=0), np.min(-B), np.max(B)
+
+
+@dace.program
+def unused(A: dace.float64[N, N], x: dace.float64[N]):
+    for _ in range(2):
+        B = A - x[:, None]  # noqa: F841
+        A[:] = A * 2.0
+    return A
+
+
+WEIGHTS = np.linspace(-1, 1, 6)
+
+
+@dace.program
+def closure(A: dace.float64[6, 6]):
+    return A @ WEIGHTS, A + WEIGHTS[:, None]
+
+
+@dace.program
+def mixed(A: dace.float32[N, N], B: dace.float64[N, N], C: dace.int32[N, N]):
+    return np.einsum("ij,jk->ik", A, B), (B @ C).T @ A
+
+
+@dace.program
+def broadcast(A: dace.float64[N, J], row: dace.float64[J], column: dace.float64[N, 1], B: dace.float64[N, J]):
+    for i, j in dace.map[0:N, 0:J]:
+        A[i, j] += 2.0 * row[j]
+    B[:] = row
+    column[:] = 2.0 * column + 1.0
+    return A + column + B
+
+
+@dace.program
+def diagonal(A: dace.float64[N, N], x: dace.float64[N]):
+    for i in dace.map[0:N]:
+        x[i] = 2.0 * A[i, i] + x[i]
+
+
+@dace.program
+def summed_along_an_axis_of_none(A: dace.float64[N, N], C: dace.float64[N, N]):
+    for i, _j, k in dace.map[0:N, 0:N, 0:N]:
+        C[i, k] += 2.0 * A[i, k]
+
+
+@dace.program
+def transposed_in_a_loop(A: dace.float64[N, N], B: dace.float64[N, N]):
+    for _ in range(2):
+        T = B.T
+        A[:] = T @ A
+    return T @ A
+
+
+@dace.program
+def one_element(A: dace.float64[N, 1], x: dace.float64[1], s: dace.float64):
+    t = 1.0 / s
+    return t * np.einsum(",ij->ij", t, A), A @ x
+
+
+@dace.program
+def same_twice(A: dace.float64[N, N], B: dace.float64[N, N]):
+    C = np.empty_like(A)
+    np.einsum("ij,jk->ik", A, B, out=C)
+    return A, C
+
+
+@dace.program
+def overwritten(A: dace.float64[I, K], B: dace.float64[J, J], C: dace.float64[I, I]):
+    A += 0.1 * (C @ A)
+    B[:] = 0.3 * np.einsum("ik,ik,jm->mj", A, A, B)
+    A[:] = np.einsum("li,lk->ik", C, A)
+
+
+@dace.program
+def named_like_extents(n1: dace.float64[n0, n0], B: dace.float64[n0, n0]):
+    for n2 in range(2):
+        B[:] = n1 @ B + n2
+
+
+@dace.program
+def converted(A: dace.float32[N, N], B: dace.float64[N, N], a: dace.float32):
+    C = A.astype("float64") @ B
+    return (C + B.astype(np.float32)).astype(float), a.astype(np.float64) * B.astype(np.complex128)
+
+
+PROGRAMS = (
+    *(variables_in_conditions, dimensions_of_one, symbols_by_name, infinite, unused, closure, by_index, reshaped),
+    *(parts, ones, extremes, positions, while_and_branches, axes_and_methods, identities, mixed, broadcast, diagonal),
+    *(summed_along_an_axis_of_none, transposed_in_a_loop, one_element, same_twice, overwritten, named_like_extents),
+    converted,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.f.__name__)
+def test_they_give_what_numpy_gives(program):
+    for ranks in (3, 4):
+        simulate(program, ranks, sizes_of(program, SIZES))
+
+
+@dace.program
+def maybe_written(A: dace.float64[N, N], B: dace.float64[N, N]):
+    for _ in range(steps):
+        A[:] = B @ B
+    return A @ B
+
+
+@dace.program
+def never_read(A: dace.float64[N, N], B: dace.float64[N, N]):
+    for _ in range(steps):
+        A[:] = B @ B
+
+
+@dace.program
+def read_in_a_loop_only(A: dace.float64[N, N], B: dace.float64[N, N]):
+    kept = A @ B
+    for _ in range(steps):
+        inner = kept @ A
+        B[:] = 0.1 * (inner @ A)
+    return B @ A
+
+
+@pytest.mark.parametrize(
+    "program", [maybe_written, never_read, read_in_a_loop_only], ids=lambda program: program.f.__name__
+)
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+def test_loops_that_may_not_run(program, rounds):
+    """A tensor that such a loop writes is an input, and its memory is not used for something else too early."""
+    simulate(program, 3, {"N": 7, "steps": rounds})
+
+
+@dace.program
+def scaled(A: dace.float64[N, N], B: dace.float64[N, N]):
+    for i in range(steps):
+        B[:] = alpha * A + i * (A @ B)
+
+
+def test_symbols_besides_those_of_shapes_are_sizes():
+    simulate(scaled, 3, {"N": 7, "steps": 2, "alpha": 2.5})
+    program = distribute(scaled, 3, dict(N=7, steps=2, alpha=2.5))
+    assert program.sdfg.symbols["alpha"] == dace.float64
+    for sizes, match in (
+        (dict(N=7, alpha=1.5), "sizes of steps are missing"),
+        (dict(N=7.5, alpha=1.5, steps=1), "size N must be an integer, got 7.5"),
+        (dict(N=7, alpha="1", steps=1), "size alpha must be a number, got '1'"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            distribute(scaled, 3, sizes)
+
+
+@dace.program
+def traces(A: dace.float64[I, K], B: dace.float64[J, K]):
+    T = B @ B.T
+    return np.einsum("mm,jm,mk->km", T, T, B * B), A.T @ A
+
+
+@pytest.mark.slow
+def test_ranks_that_hold_nothing_of_some_tensors():
+    """Every tensor has ranks that hold nothing of it; what they hold nothing of has extents that fit."""
+    for ranks in (3, 4, 7):
+        for sizes in (dict(I=1, J=1, K=4), dict(I=7, J=4, K=7), dict(I=2, J=5, K=3)):
+            simulate(traces, ranks, sizes)
