@@ -17,13 +17,13 @@ import pytest
 from launching import launch
 from mpi4py import MPI
 from redistribution import scalapack
+from seeds import seed, some
 
 from dace_redist.mpi.collective import sleeping_barrier
 from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.toolchain import SCALAPACK, mpi_compiler
 
-CASES = int(os.environ.get("DACE_REDIST_SCALAPACK_CASES", "60"))
-SEED = int(os.environ.get("DACE_REDIST_SEED", "0"))
+SEED = seed()
 TYPES = {"i": "i4", "s": "f4", "d": "f8", "c": "c8", "z": "c16"}
 TRANSPOSES = {"pstran": "f4", "pdtran": "f8", "pctranu": "c8", "pctranc": "c8", "pztranu": "c16", "pztranc": "c16"}
 OUTSIDE = -1
@@ -176,7 +176,7 @@ def transposed(libraries: Libraries, number: int) -> str:
 def test_random_cases(comm: MPI.Intracomm, case: Any) -> None:
     libraries = Libraries(comm)
     before = libraries.carried_out()
-    for number in range(CASES):
+    for number in range(some(60)):
         wrong = [text for text in comm.allgather(case(libraries, number)) if text]
         assert not wrong, wrong[0]
     calls, carried_out = (now - then for now, then in zip(libraries.carried_out(), before, strict=True))
