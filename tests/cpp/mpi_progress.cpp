@@ -64,7 +64,7 @@ std::string strategy;
 struct MessageShape {
   Index rows, columns;
 };
-constexpr MessageShape tiny{4, 4}, small{16, 32}, medium{150, 256}, large{768, 1024};  // 128 B, 4, 300 KiB, 6 MiB
+constexpr MessageShape tiny{4, 4}, small{16, 32}, medium{150, 256}, large{512, 768};  // 128 B, 4, 300 KiB, 3 MiB
 
 /// A transfer from rows to columns, with its arrays.
 class Transfer {

@@ -25,7 +25,7 @@ def program() -> Path:
 def test_ranks_wait_in_any_order_and_failures_are_known_everywhere(program: Path, strategy: str, ranks: int) -> None:
     """
     Two transfers are waited for in different orders on different ranks, or a rank is blocked in a receive of MPI
-    between start and wait; messages of 4 KiB, 300 KiB and 6 MiB, ordinary and node-shared arrays. A null array, a
+    between start and wait; messages of 4 KiB, 300 KiB and 3 MiB, ordinary and node-shared arrays. A null array, a
     failing send on the last rank, missing memory on rank 0: an error on each rank, and new plans work.
     """
     assert "all transfers are right" in run(program, ranks, CASES, strategy, timeout=240)
