@@ -256,10 +256,6 @@ def test_programs_of_the_gallery(comm):
         check_gathered(comm, program, example.arguments(), example.expected(), name, tolerance=1e-7)
 
 
-#: Of the others :func:`test_other_types` tests some.
-ELEMENTS = ["float64", *(pytest.param(name, marks=pytest.mark.full) for name in ("float32", "complex128"))]
-
-
 def operands(program: Any) -> dict[str, Any]:
     """Random operands by name, the same on every rank; elements are positive, so no sum is small by cancellation."""
     rng, made = np.random.default_rng(0), {}
@@ -286,9 +282,8 @@ def check_kernels(comm: Any, name: str) -> tuple[Any, dict[str, Any]]:
 @pytest.mark.compile
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[8], full=[3], timeout=400)  # each number takes a build of its own
-@pytest.mark.parametrize("element", ELEMENTS)
-def test_all_kernels(comm, element):
-    check_kernels(comm, "all_kernels" if element == "float64" else f"all_kernels_{element}")
+def test_all_kernels(comm):
+    check_kernels(comm, "all_kernels")
 
 
 @pytest.mark.compile
