@@ -207,7 +207,7 @@ def test_nodes_without_messages(comm, monkeypatch):
                 )
 
 
-@pytest.mark.mpi(ranks=[3])
+@pytest.mark.mpi(ranks=[5])
 def test_variable_that_is_wrong(comm, monkeypatch):
     """On one rank only, too: every rank raises, and a right call works afterwards."""
     source, target = pair(comm.size)

@@ -74,7 +74,7 @@ def test_exchange_by_every_strategy(comm):
     raise_anywhere(comm, wrong)
 
 
-@pytest.mark.mpi(ranks=[3], timeout=120)
+@pytest.mark.mpi(ranks=[4], timeout=120)
 def test_calls_of_redistribute(comm):
     whole = np.arange(72.0).reshape(SHAPE) + 1
     rows = Distribution(SHAPE, (comm.size, 1))
