@@ -39,8 +39,7 @@ def test_between_nodes(program: Path, strategy: str, node_ranks: int, monkeypatc
     assert "all transfers are right" in run(program, 3, CASES, strategy, timeout=240)
 
 
-@pytest.mark.parametrize("strategy", ["Pack", "Shared", "Aggregated"])
 @pytest.mark.parametrize("ranks", [20, pytest.param(64, marks=pytest.mark.full)])
-def test_many_ranks_on_a_node(program: Path, strategy: str, ranks: int) -> None:
+def test_many_ranks_on_a_node(program: Path, ranks: int) -> None:
     """Messages of 128 bytes."""
-    assert "all transfers are right" in run(program, ranks, "many", strategy, timeout=240)
+    assert "all transfers are right" in run(program, ranks, "many", "Pack,Shared,Aggregated", timeout=240)
