@@ -314,10 +314,15 @@ def test_files_that_only_some_ranks_see(comm, tmp_path, form, monkeypatch):
 
 
 @pytest.mark.mpi(ranks=[2], alone=True)
-@pytest.mark.parametrize("how", ["limit of file sizes", "full disk"])
 @pytest.mark.parametrize(
-    ("form", "storage"),
-    [("npy", {}), ("h5", {}), ("h5", {"chunks": (64, 64)}), ("zarr", {"chunks": (64, 64), "compressors": None})],
+    ("how", "form", "storage"),
+    [
+        ("limit of file sizes", "npy", {}),
+        ("limit of file sizes", "h5", {"chunks": (64, 64)}),
+        ("limit of file sizes", "zarr", {"chunks": (64, 64), "compressors": None}),
+        ("full disk", "npy", {}),
+        ("full disk", "h5", {}),
+    ],
 )
 def test_disk_that_fills(comm, tmp_path, form, storage, how):
     """The old file stays, and nothing is left beside it; then there is room again."""
