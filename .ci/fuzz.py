@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PYTEST = [".venv/bin/python", "-m", "pytest"]
 SEED = "DACE_REDIST_SEED"
+SHARE = "DACE_REDIST_SHARE"  # of the cases of each test
 
 
 def pytest(*arguments: str, **variables: str) -> tuple[int, str]:
@@ -56,11 +57,11 @@ def main() -> int:
         count += 1
         seed = str(random.getrandbits(31))
         command = ["-q", f"--hypothesis-seed={seed}", name]
-        code, printed = pytest(*command, **{SEED: seed})
+        code, printed = pytest(*command, **{SEED: seed, SHARE: "1"})
         outcome = "FAILED" if code else "passed"
         print(f"{time.monotonic() - start:6.0f} s  {outcome}  seed {seed:10}  {name}", flush=True)
         if code != 0:
-            failed.append(f"{SEED}={seed} {shlex.join([*PYTEST, *command])}")
+            failed.append(f"{SHARE}=1 {SEED}={seed} {shlex.join([*PYTEST, *command])}")
             print(printed[-6000:], f"again: {failed[-1]}", sep="\n", flush=True)
     print(f"{count} runs, {len(failed)} failed{''.join(f'{chr(10)}  {one}' for one in failed)}")
     return 1 if failed else 0

@@ -1,9 +1,10 @@
 """
 Runs the whole suite under the MPI of .venv, then what depends on the MPI under the others, for `make test`.
 
-Those are the tests with marker ``mpi_matrix``; under the third MPI only the random ones that compile nothing. With
-``--full``, for `make test-full`, all of them run under each MPI, and tests with marker ``full``, too: what takes long,
-and more numbers of ranks.
+Those are the tests with marker ``mpi_matrix``; under the third MPI only the random ones that compile nothing. Code for
+these MPIs is compiled without optimisation and sanitisers, and they get few random cases. With ``--full``, for `make
+test-full`, all cases of all of them run under each MPI, and tests with marker ``full``, too: what takes long, and more
+numbers of ranks.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ RESULTS = ROOT / ".ci" / "results"
 COUNTS = ("passed", "failed", "skipped")
 #: Arguments of pytest for what takes arrays of PETSc.
 PETSC_TESTS = ("-k", "petsc", "tests/mpi/test_interop.py", "tests/unit/test_documentation.py")
+#: Environment of builds and tests under other MPIs, and of all tests with ``--full``.
+QUICK = {"CMAKE_BUILD_TYPE": "None", "DACE_REDIST_SANITIZE": "0", "DACE_REDIST_SHARE": "0.15"}
+FULL = {"DACE_REDIST_SHARE": "1"}
 #: Builds the only library that the tests under other MPIs use.
 BUILD_REDISTRIBUTION = "from dace_redist.native.cmake_build import ensure_library; print(ensure_library())"
 
@@ -108,17 +112,20 @@ def at_once() -> list[str]:
     return ["--numprocesses", workers, "--dist", "loadfile", "--no-loadscope-reorder"]  # small files come last
 
 
-def prepare(venv: Path, *build: str, system_first: bool = False, nice: int = 0) -> dict[str, str]:
+def prepare(
+    venv: Path, *build: str, changed: dict[str, str], system_first: bool = False, nice: int = 0
+) -> dict[str, str]:
     """
     Build the compiled libraries for the MPI of ``venv`` before the tests, whose time limits do not count with it.
 
     :param build: Arguments of Python for the build.
+    :param changed: Further environment of build and tests.
     :param nice: How far to stand back behind tests that run at the same time.
     :return: The environment for the tests.
     """
     # the same folder as in tests/conftest.py
     cache = {"DACE_REDIST_CACHE": str(ROOT / ".dacecache" / venv.name / "programs"), "DACE_REDIST_DEVICE": "host"}
-    variables, start = environment(venv, system_first), time.monotonic()
+    variables, start = environment(venv, system_first) | changed, time.monotonic()
     copy_libraries(venv, variables, variables | cache)
     command = ["nice", "-n", str(nice), venv / "bin" / "python", *build]
     done = subprocess.run(command, env=variables | cache, cwd=ROOT)
@@ -141,10 +148,11 @@ def copy_libraries(venv: Path, source: dict[str, str], target: dict[str, str]) -
         shutil.copytree(built, wanted)
 
 
-def prepare_other(name: str) -> tuple[Path, dict[str, str]]:
+def prepare_other(name: str, changed: dict[str, str]) -> tuple[Path, dict[str, str]]:
     """A virtual environment with another MPI, or PETSc, made while the tests under the one before it run."""
     venv = make_venv(name)
-    return venv, prepare(venv, "-c", BUILD_REDISTRIBUTION, system_first=name in ("system", "petsc"), nice=19)
+    first = name in ("system", "petsc")
+    return venv, prepare(venv, "-c", BUILD_REDISTRIBUTION, changed=changed, system_first=first, nice=19)
 
 
 def run(venv: Path, variables: dict[str, str], *arguments: str) -> dict[str, int]:
@@ -174,13 +182,13 @@ def run(venv: Path, variables: dict[str, str], *arguments: str) -> dict[str, int
 def run_all(full: bool) -> list[dict[str, int]]:
     """Everything under the MPI in .venv, then ``mpi_matrix`` under the others; each is prepared one ahead."""
     chosen = "not lint" if full else "not lint and not full"
-    base = prepare(BASE, "-m", "dace_redist.cli", "build")
+    base = prepare(BASE, "-m", "dace_redist.cli", "build", changed=FULL if full else {})
     with ThreadPoolExecutor(1) as ahead:
-        others = [(name, ahead.submit(prepare_other, name)) for name in other_mpis()]
+        others = [(name, ahead.submit(prepare_other, name, FULL if full else QUICK)) for name in other_mpis()]
         counts = [run(BASE, base, "-m", chosen)]
         for number, (name, made) in enumerate(others):
             of_these = "mpi_matrix" if full or number == 0 else "mpi_matrix and fuzz and not compile"
-            tests = PETSC_TESTS if name == "petsc" else ("-m", f"{of_these} and {chosen}")
+            tests = PETSC_TESTS if name == "petsc" else ("tests/mpi", "-m", f"{of_these} and {chosen}")
             try:
                 venv, variables = made.result()
                 counts.append(run(venv, variables, *tests))

@@ -22,7 +22,7 @@ from redistribution.tables import lines
 from dace_redist.cli import run_command
 from dace_redist.report.units import table
 from dace_redist.tuning.cost_model import CostModel
-from dace_redist.tuning.problem import MEMORIES, Problem
+from dace_redist.tuning.problem import GPU_MEMORIES, MEMORIES, Problem
 from dace_redist.tuning.profile import MachineProfile
 from dace_redist.tuning.report import profile_in_use
 
@@ -56,7 +56,7 @@ def main(results: Path, preset: str, machine: Path | None) -> None:
     cases = {case.name: case for case in load(preset).cases if case.within is None}
     ratios = defaultdict(list)
     for (name, memory), times in measured(list(lines(results))).items():
-        if name in cases:
+        if name in cases and (profile.device or memory not in GPU_MEMORIES):
             estimates = predicted(cases[name], memory, profile)
             size = "1 MiB and more" if cases[name].nbytes >= 1 << 20 else "less than 1 MiB"
             for strategy, seconds in times.items():

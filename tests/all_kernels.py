@@ -94,28 +94,7 @@ def other_types(
     )
 
 
-def of_type(program: Any, element: dace.typeclass) -> Any:
-    """A program, and the kernels it calls, for arrays of another type."""
-    kernels_of_type = {
-        name: of_type(kernel, element)
-        for name, kernel in vars(kernels).items()
-        if program is all_kernels and hasattr(kernel, "f")
-    }
-    function, names = program.f, dict(program.f.__globals__)
-    if kernels_of_type:
-        names["kernels"] = types.SimpleNamespace(**kernels_of_type)
-    name = f"{function.__name__}_{element.to_string()}"
-    made = types.FunctionType(function.__code__, names, name)
-    made.__annotations__ = {n: element[array.shape] for n, array in function.__annotations__.items()}
-    made.__module__, made.__qualname__ = function.__module__, name
-    return dace.program(made)
-
-
 PROGRAMS = {program.f.__name__: program for program in (all_kernels, sweeps, other_types)}
-PROGRAMS |= {
-    program.f.__name__: program
-    for program in (of_type(all_kernels, dace.float32), of_type(all_kernels, dace.complex128))
-}
 
 
 def in_python(program: Any) -> Any:

@@ -31,7 +31,8 @@ RANKS = "DACE_REDIST_MPI_RANKS"
 GRACE = "DACE_REDIST_MPI_GRACE"  # seconds that a failed rank waits for the others before it ends them
 TESTS = "tests.json"
 #: Files that start first.
-LONGEST = ("test_transfers.py", "test_runtime.py", "test_distribute.py", "test_threads.py", "test_headers.py")
+LONGEST = ("test_distribute.py", "test_documentation.py", "test_headers.py", "test_interop.py", "test_runtime.py")
+LONGEST += ("test_bench.py", "test_resources.py", "test_threads.py", "test_transfers.py")
 DEFAULT_TIMEOUT = 120
 DEFAULT_GRACE = 10
 START_SECONDS = 60  # of a launch, beside the time limits of its tests
@@ -178,7 +179,8 @@ _servers: dict[tuple[str, ...], Servers] = {}
 
 def servers(config: pytest.Config, needs_dace: bool) -> Servers:
     """Return the servers that fork ranks, with or without DaCe imported."""
-    modules = ("numpy", "dace_redist.transformations.distribute" if needs_dace else "dace_redist.mpi.launch")
+    own = "dace_redist.transformations.distribute" if needs_dace else "dace_redist.mpi.launch"
+    modules = ("numpy", "hypothesis.strategies", own)
     if modules not in _servers:
         _servers[modules] = Servers(modules, launch.mpi_environment(ranks=1))
         config.add_cleanup(_servers[modules].stop)

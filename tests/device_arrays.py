@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from dace_redist.redistribution.device_arrays import DeviceArray
 #: What ``DACE_REDIST_DEVICE`` may say, and a GPU.
 KINDS = ("host", "host,pooled", "host,apart,aware", "gpu", "host,apart", "host,unnamed")
 #: The last ones are combinations of what the others have.
-PARAMETERS = [*KINDS[:4], *(pytest.param(kind, marks=pytest.mark.full) for kind in KINDS[4:])]
+PARAMETERS = [*KINDS[:3], *(pytest.param(kind, marks=pytest.mark.full) for kind in KINDS[4:])]
+PARAMETERS.append(pytest.param("gpu", marks=pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="no GPU")))
 
 
 def use_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import hypothesis
 import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from seeds import some
 
 from dace_redist.distribution import BoxDistribution, Distribution, TiledDistribution, decode_distribution
 
@@ -23,12 +24,12 @@ def same_on_all_ranks(examples: int, ranks: int = 1) -> Callable[[Any], Any]:
     """
     Return settings of a random test in which all ranks draw the same cases, fixed or by ``DACE_REDIST_SEED``.
 
-    :param examples: Number of cases on up to 4 ranks; ``DACE_REDIST_EXAMPLES`` overrides it.
+    :param examples: Number of cases on up to 4 ranks, of which :func:`seeds.some` takes a share.
     :param ranks: Number of ranks; above 4 the number of cases is reduced, since they take longer.
     """
     seed = os.environ.get("DACE_REDIST_SEED")
     chosen = settings(
-        max_examples=int(os.environ.get("DACE_REDIST_EXAMPLES", examples)) * 4 // max(4, ranks),
+        max_examples=some(examples) * 4 // max(4, ranks),
         derandomize=seed is None,
         database=None,
         deadline=None,

@@ -1,9 +1,11 @@
 """
 DaCe programs that know nothing of dace-redist, on 4 ranks, with the hook: run by test_hook.py.
 
-Each compares its result with the whole array's part. The argument selects how programs are compiled.
+Each compares its result with the whole array's part. The arguments select how programs are compiled, each in a folder
+of its own.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -68,6 +70,9 @@ HOW = {
 
 
 def main(how: str) -> None:
+    os.makedirs(how, exist_ok=True)
+    COMM.Barrier()
+    os.chdir(how)
     i, j = divmod(COMM.rank, 2)
     A = WHOLE[4 * i : 4 * i + 4, 4 * j : 4 * j + 4].copy()
     expected = WHOLE[:, 2 * COMM.rank : 2 * COMM.rank + 2]
@@ -75,7 +80,8 @@ def main(how: str) -> None:
         made = HOW[how](program)
         for _ in range(2):
             assert np.array_equal(made(A=A, **symbols), expected), program.name
-    assert np.array_equal(HOW[how](without_redistribution)(A=A), A + 1)
+    if how != "alone":
+        assert np.array_equal(HOW[how](without_redistribution)(A=A), A + 1)
     COMM.Barrier()
     code = "".join(path.read_text() for path in Path().rglob("src/cpu/*.cpp"))
     if COMM.rank == 0:
@@ -84,4 +90,6 @@ def main(how: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    for how in sys.argv[1:]:
+        main(how)
+        os.chdir("..")

@@ -29,10 +29,12 @@ from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.toolchain import INCLUDE_DIRECTORY, SOURCE_DIRECTORY, build_directory, mpi_compiler
 
 SOURCES = Path(__file__).parent / "cpp"
-SWITCHES = ["-std=c++17", "-g", "-fopenmp", "-Wall", "-Wextra", "-Wshadow"]
+SWITCHES = ["-std=c++17", "-g1", "-fopenmp", "-Wall", "-Wextra", "-Wshadow"]
 SWITCHES += [f"-I{folder}" for folder in (SOURCE_DIRECTORY, INCLUDE_DIRECTORY)]
 #: Unoptimised: compiling takes a quarter of the time, and running twice as long, which is less.
 SANITIZED = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+if os.environ.get("DACE_REDIST_SANITIZE") == "0":  # under further MPIs
+    del SANITIZED[1:]
 #: Rooms of the runtime that redistribute arrays in main memory, without the public interfaces.
 ROOMS = ("core", "layout", "copy", "shm", "transport", "plan", "trace")
 #: Threads that wait must not take the cores: there are more ranks than those.

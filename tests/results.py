@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -81,6 +82,17 @@ def raise_anywhere(comm: Any, wrong: list[str]) -> None:
     """Fail on every rank if something is wrong on any. Collective."""
     everywhere = [text for texts in comm.allgather(wrong) for text in texts]
     assert not everywhere, "\n".join(text[:1500] for text in everywhere[:6])
+
+
+def refused(comm: Any, kind: type[Exception] | tuple[type[Exception], ...], text: str, call: Any) -> None:
+    """Check that a call raises on every rank, with a text that a pattern finds in it. Collective."""
+    told: tuple[bool, str] = (False, "nothing was raised")
+    try:
+        call()
+    except Exception as error:
+        told = isinstance(error, kind), f"{type(error).__name__}: {error}"
+    everywhere = comm.allgather(told)
+    assert all(right and re.search(text, said) for right, said in everywhere), (text, everywhere)
 
 
 def gathered(comm: Any, program: Any, arguments: Results) -> Results:

@@ -21,7 +21,7 @@ from dace_redist.measuring.measure import measure
 
 STRATEGIES = ("Hierarchical", "Pipelined", "Pack", "Datatype")
 PRODUCT = 96  # rows of the matrices: about 0.1 ms
-CALIBRATION_SECONDS = 2.0
+CALIBRATION_SECONDS = 0.5
 
 Array = npt.NDArray[Any]
 

@@ -1,6 +1,7 @@
 // Transfers that were started advance whatever their ranks do meanwhile, and one that fails on one rank fails on all.
 //
-// Usage: mpiexec -n RANKS mpi_progress CASES STRATEGY, with commas between cases: orders, blocked, failures, many
+// Usage: mpiexec -n RANKS mpi_progress CASES STRATEGIES, with commas between them; cases: orders, blocked, failures,
+// many
 //
 // Linked with -Wl,--wrap=aligned_alloc,--wrap=free.
 
@@ -64,7 +65,7 @@ std::string strategy;
 struct MessageShape {
   Index rows, columns;
 };
-constexpr MessageShape tiny{4, 4}, small{16, 32}, medium{150, 256}, large{768, 1024};  // 128 B, 4, 300 KiB, 6 MiB
+constexpr MessageShape tiny{4, 4}, small{16, 32}, medium{150, 256}, large{512, 768};  // 128 B, 4, 300 KiB, 3 MiB
 
 /// A transfer from rows to columns, with its arrays.
 class Transfer {
@@ -273,9 +274,11 @@ void check(const std::string& name) {
 int main(int argc, char** argv) {
   try {
     if (argc < 3) throw Error("usage: see the file");
-    strategy = argv[2];
-    std::istringstream names(argv[1]);
-    for (std::string name; std::getline(names, name, ',');) check(name);
+    std::istringstream strategies(argv[2]);
+    while (std::getline(strategies, strategy, ',')) {
+      std::istringstream names(argv[1]);
+      for (std::string name; std::getline(names, name, ',');) check(name);
+    }
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0) std::printf("all transfers are right\n");
   } catch (const std::exception& error) {

@@ -1,8 +1,9 @@
 // What plans take and give back: memory, MPI objects, requests; and messages larger than one MPI call holds.
 //
-// Usage: mpiexec -n RANKS mpi_resources plans STRATEGY [plans]
-//        mpiexec -n RANKS mpi_resources communicators STRATEGY [communicators]
-//        mpiexec -n 2 mpi_resources move STRATEGY ROWS COLUMNS PADDING MAX_MESSAGE_BYTES
+// Usage: mpiexec -n RANKS mpi_resources plans STRATEGIES [plans]
+//        mpiexec -n RANKS mpi_resources communicators STRATEGIES [communicators]
+//        mpiexec -n 2 mpi_resources move STRATEGIES ROWS COLUMNS PADDING MAX_MESSAGE_BYTES
+// with commas between strategies
 //
 // Linked with -Wl,--wrap=aligned_alloc,--wrap=free: only calls of the runtime and of this file are counted.
 
@@ -16,6 +17,8 @@
 #include <filesystem>
 #include <fstream>
 #include <new>
+#include <sstream>
+#include <string>
 
 #include "core/options.hpp"
 #include "plan/plan.hpp"
@@ -295,9 +298,18 @@ void move(const std::string& strategy, Index rows, Index columns, Index padding,
 void run(int count, char** words) {
   const auto number = [&](int at, Index otherwise) { return at < count ? std::atoll(words[at]) : otherwise; };
   expect(count > 2, "usage: see the file");
-  if (std::string(words[1]) == "plans") return make_plans(words[2], static_cast<int>(number(3, 1000)));
-  if (std::string(words[1]) == "communicators") return free_communicators(words[2], static_cast<int>(number(3, 50)));
-  move(words[2], number(3, 1), number(4, 1), number(5, 0), number(6, 0));
+  const std::string what = words[1];
+  std::istringstream strategies(words[2]);
+  for (std::string strategy; std::getline(strategies, strategy, ',');) try {
+      if (what == "plans")
+        make_plans(strategy, static_cast<int>(number(3, 1000)));
+      else if (what == "communicators")
+        free_communicators(strategy, static_cast<int>(number(3, 50)));
+      else
+        move(strategy, number(3, 1), number(4, 1), number(5, 0), number(6, 0));
+    } catch (const std::exception& error) {
+      throw Error(strategy + ": " + error.what());
+    }
 }
 
 }  // namespace

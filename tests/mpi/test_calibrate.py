@@ -43,7 +43,7 @@ def test_a_profile_of_two_nodes(comm, monkeypatch):
         nodes = Topology("processor", "MPI", (0, 0, 1))
         monkeypatch.setattr(calibrating, "topology_of", lambda _: nodes)
         monkeypatch.setattr(calibrating.os, "cpu_count", lambda: 1)
-        made = calibrating.calibrate(comm, output=path, sizes=sizes, limit_seconds=1, progress=False)
+        made = calibrating.calibrate(comm, output=path, sizes=sizes, limit_seconds=0.3, progress=False)
         assert comm.allgather(made) == [made] * 3
         assert machine_profile.load(path) == (made, "")
         assert (made.nodes, made.ranks_per_node, made.machine) == (2, 2, "processor")
@@ -60,12 +60,12 @@ def test_a_profile_of_two_nodes(comm, monkeypatch):
         with monkeypatch.context() as without_windows:
             for name, timed in (("shift", shift), ("all_to_all", all_to_all)):
                 without_windows.setattr(timed_exchanges, name, but_for_windows(timed))
-            made = calibrating.calibrate(comm, output=path, sizes=sizes, limit_seconds=1, progress=False)
+            made = calibrating.calibrate(comm, output=path, sizes=sizes, limit_seconds=0.3, progress=False)
         assert made.node is not None and "puts" not in made.node.latency
         assert "RMA" not in [one.strategy for one in CostModel(Problem(moved), made, nodes.node_of).estimates()]
 
         monkeypatch.setattr(calibrating, "topology_of", lambda _: Topology("processor", "MPI", (0, 1, 2)))
-        alone = calibrating.calibrate(comm, output=path, sizes=sizes, limit_seconds=1, progress=False)
+        alone = calibrating.calibrate(comm, output=path, sizes=sizes, limit_seconds=0.3, progress=False)
         assert alone.node is None and alone.network is not None
         with pytest.raises(TypeError, match="machine must be the path of a file, got 3"):
             calibrating.calibrate(comm, output=3)
@@ -124,7 +124,7 @@ def test_auto_takes_what_the_profile_predicts(comm, tmp_path: Path, monkeypatch,
     assert np.array_equal(out, columns.local(whole, comm.rank))
     assert plans_in_use(comm)[-1] == ("Datatype", {})
 
-    found = dace_redist.tune(moved, comm=comm, limit_seconds=1, progress=False)  # starts with what is predicted
+    found = dace_redist.tune(moved, comm=comm, limit_seconds=0.3, progress=False)  # starts with what is predicted
     rounds = found.problems[0].measured
     assert rounds[0].round == "all strategies"
     left_out = {one.strategy: one.note for one in rounds if one.note.startswith("not measured: predicted to take")}

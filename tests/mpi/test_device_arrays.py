@@ -37,7 +37,7 @@ def as_gpus_convert(case: dict[str, Any], sides: tuple[str, str]) -> None:
 
 
 @pytest.mark.fuzz
-@pytest.mark.mpi(ranks=[2, 5], full=[1, 12], timeout=300)
+@pytest.mark.mpi(ranks=[2, 4], full=[1, 5, 12], timeout=300)
 @pytest.mark.parametrize("kind", PARAMETERS)
 def test_random_operations(comm, kind, monkeypatch):
     use_device(kind, monkeypatch)
@@ -248,7 +248,7 @@ def test_failures_of_nccl_leave_nothing_behind(comm, monkeypatch, tmp_path):
 
 
 @pytest.mark.mpi(ranks=[3], full=[1, 5])
-@pytest.mark.parametrize("kind", ["host", "host,apart"])
+@pytest.mark.parametrize("kind", ["host", "host,apart,aware"])
 def test_several_tensors(comm, kind, monkeypatch):
     """Lists by plans, by requests, and by redistribute, with all that is done on the way, between any sides."""
     use_device(kind, monkeypatch)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import numpy as np
 import pytest
 from builds import planned, quick_builds
 from results import by_numpy, check_gathered
+
+from dace_redist import RedistributionError
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +124,7 @@ def test_bad_arguments_are_refused_on_every_rank(comm):
     from einsum_programs import PROGRAMS, arguments, sizes_of
     from mpi4py import MPI
 
-    from dace_redist import RedistributionError, distribute
+    from dace_redist import distribute
     from dace_redist.native.program import Program
 
     run = Program.run
@@ -231,3 +234,75 @@ def test_tensors_of_one_rank_are_scattered(comm):
     for name, tensor in program.inputs.items():
         assert np.array_equal(parts[name], tensor.distribution.local(given[name], comm.rank))
     assert np.array_equal(program.scatter(B=given["B"].astype("float32"))["B"], parts["B"].astype("float32"))
+
+
+# Programs of the gallery, and the kernels of the benchmarks
+
+#: ``DACE_REDIST_GALLERY=1,3,4,7`` runs all programs of the gallery, on as many ranks each.
+GALLERY_RANKS = [int(n) for n in os.environ.get("DACE_REDIST_GALLERY", "").split(",") if n]
+#: What the generated code has of its own: branches, loops with parts of tensors, maxima, other shapes, closures.
+COMPILED = ("conjugate_gradients_with_limit", "gram_schmidt_qr", "attention", "mttkrp_by_unfolding", "gauss_legendre")
+
+
+@pytest.mark.compile
+@pytest.mark.dace
+@pytest.mark.mpi(ranks=GALLERY_RANKS or [3], timeout=3600 if GALLERY_RANKS else 600)
+def test_programs_of_the_gallery(comm):
+    from gallery import GALLERY
+
+    for name in [name for name in GALLERY if not GALLERY[name].refused] if GALLERY_RANKS else COMPILED:
+        example = GALLERY[name]
+        program = planned(comm, example.program, example.sizes)
+        check_gathered(comm, program, example.arguments(), example.expected(), name, tolerance=1e-7)
+
+
+def operands(program: Any) -> dict[str, Any]:
+    """Random operands by name, the same on every rank; elements are positive, so no sum is small by cancellation."""
+    rng, made = np.random.default_rng(0), {}
+    for name, tensor in program.inputs.items():
+        made[name] = (rng.random(tensor.shape) + 0.1).astype(tensor.dtype)
+        if tensor.dtype.kind == "c":
+            made[name] += 1j * rng.random(tensor.shape)
+    return made
+
+
+def check_kernels(comm: Any, name: str) -> tuple[Any, dict[str, Any]]:
+    """Scatter, run, gather and compare everything that a program returns or writes; the program and its operands."""
+    from all_kernels import PROGRAMS, SIZES, in_python
+
+    arrays = PROGRAMS[name].f.__annotations__.values()
+    program = planned(comm, PROGRAMS[name], {str(n): SIZES[str(n)] for array in arrays for n in array.shape})
+    given = operands(program)
+    if name == "sweeps":  # else the first singular vectors outweigh the others, which are rounding errors then
+        given["X"] -= given["X"].mean()
+    check_gathered(comm, program, given, by_numpy(in_python(PROGRAMS[name]), given), tolerance=1e-12, single=1e-5)
+    return program, given
+
+
+@pytest.mark.compile
+@pytest.mark.dace
+@pytest.mark.mpi(ranks=[8], full=[3], timeout=400)  # each number takes a build of its own
+def test_all_kernels(comm):
+    check_kernels(comm, "all_kernels")
+
+
+@pytest.mark.compile
+@pytest.mark.dace
+@pytest.mark.mpi(ranks=[4], full=[3], timeout=400)
+def test_sweeps(comm):
+    check_kernels(comm, "sweeps")
+
+
+@pytest.mark.compile
+@pytest.mark.dace
+@pytest.mark.mpi(ranks=[4], timeout=400)
+def test_other_types(comm):
+    program, given = check_kernels(comm, "other_types")
+    given["G"][...] = 1  # on the ranks that have columns of the solution: the others get the error, too
+    local = program.scatter(**given)
+    with pytest.raises(
+        RedistributionError, match=r"all_kernels\.py:\d+: .*: (on rank 0: )?the 4 x 4 matrix is singular"
+    ):
+        program.run(**local)
+    given["G"] += np.eye(4, dtype="float32")
+    program.run(**program.scatter(**given))

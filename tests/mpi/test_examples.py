@@ -1,4 +1,4 @@
-"""The examples run on 4 ranks as their first lines say, and are short; ``redistribute.c`` is built in test_c_api.py."""
+"""The examples run on 4 ranks as their first lines say, and are short; those in C are built in test_languages.py."""
 
 from __future__ import annotations
 

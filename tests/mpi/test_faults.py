@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 import pytest
 from mpi_programs import SANITIZED, build, run
+from seeds import seed, some
 
 pytestmark = [pytest.mark.compile, pytest.mark.mpi_matrix]
 
@@ -25,8 +25,7 @@ def program() -> Path:
 @pytest.mark.fuzz
 @pytest.mark.parametrize("ranks", RANKS)
 def test_random_faults(program: Path, ranks: int) -> None:
-    seed = os.environ.get("DACE_REDIST_SEED", ranks)
-    printed = run(program, ranks, CASES[ranks], seed, timeout=240)
+    printed = run(program, ranks, some(CASES[ranks]), seed(ranks), timeout=240)
     found = re.search(r"(\d+) faults: (\d+) errors", printed)
     assert found, printed
     assert int(found[1]) >= int(found[2]) > 0

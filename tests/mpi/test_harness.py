@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -39,103 +41,14 @@ def test_ranks_iterate_over_sets_in_orders_of_their_own(comm):
     assert len(set(comm.allgather(hash("abc")))) == 2
 
 
-def pytest_on(tmp_path: Path, body: str) -> tuple[int, str, float]:
-    """Run pytest with this project's conftest on a test file with ``body``: (exit code, text, seconds)."""
-    for file in (CONFTEST, *map(CONFTEST.with_name, ("forked_ranks.py", "launching.py"))):
-        shutil.copy(file, tmp_path / file.name)
-    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
-    (tmp_path / "test_it.py").write_text(f"import time, pytest\n{body}\n")
-    variables = {k: v for k, v in os.environ.items() if not k.startswith(("DACE_REDIST_MPI", "PYTEST_"))}
-    start = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "test_it.py"],
-        cwd=tmp_path,
-        env=variables | {"DACE_REDIST_MPI_GRACE": "2"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    return done.returncode, done.stdout + done.stderr, time.monotonic() - start
-
-
-@pytest.mark.compile
-def test_failure_on_one_rank_is_the_parents(tmp_path):
-    code, text, _ = pytest_on(
-        tmp_path,
-        """
+#: Tests that fail, hang, crash or skip.
+TESTS = """
 @pytest.mark.mpi(ranks=[3])
-def test_it(comm):
+def test_fails(comm):
     print(f"I am {comm.rank}")
     mine = comm.rank * 7
     assert mine != 14
-""",
-    )
-    assert code == 1
-    assert "test_it[3ranks] on 3 ranks: failed (rank 0: passed; rank 1: passed; rank 2: failed)" in text
-    assert "assert 14 != 14" in text and "I am 2" in text
-    assert "I am 0" not in text
 
-
-@pytest.mark.compile
-def test_ranks_that_wait_for_a_failed_one_are_ended(tmp_path):
-    code, text, seconds = pytest_on(
-        tmp_path,
-        """
-@pytest.mark.mpi(ranks=[2], timeout=60)
-def test_it(comm):
-    if comm.rank == 1:
-        raise ValueError("only here")
-    comm.Barrier()
-""",
-    )
-    assert code == 1
-    assert "ValueError: only here" in text and "rank 1: failed" in text
-    assert seconds < 40
-
-
-@pytest.mark.compile
-def test_hang_is_ended_and_named(tmp_path):
-    code, text, seconds = pytest_on(
-        tmp_path,
-        """
-@pytest.mark.mpi(ranks=[2], timeout=6)
-def test_it(comm):
-    print(f"rank {comm.rank} got this far")
-    if comm.rank == 0:
-        time.sleep(1000)
-    comm.Barrier()
-""",
-    )
-    assert code == 1
-    assert "test_it.py::test_it[2ranks] on 2 ranks: hung, ended after 6 s" in text
-    assert "rank 0 got this far" in text and "rank 1 got this far" in text
-    assert "line 7 in test_it" in text and "line 8 in test_it" in text  # the stack of each rank
-    assert seconds < 40
-    assert not left_over(str(tmp_path))
-
-
-@pytest.mark.compile
-def test_crash_of_a_rank_is_a_failure(tmp_path):
-    code, text, _ = pytest_on(
-        tmp_path,
-        """
-@pytest.mark.mpi(ranks=[2], timeout=30)
-def test_it(comm):
-    if comm.rank == 1:
-        import ctypes
-        ctypes.string_at(0)
-    comm.Barrier()
-""",
-    )
-    assert code == 1
-    assert "Segmentation fault" in text and "in test_it" in text
-
-
-@pytest.mark.compile
-def test_skip_and_import_error(tmp_path):
-    code, text, _ = pytest_on(
-        tmp_path,
-        """
 @pytest.mark.mpi(ranks=[2])
 def test_skips(comm):
     pytest.skip("not on this machine")
@@ -148,11 +61,100 @@ def test_xfails(comm):
 @pytest.mark.mpi(ranks=[2])
 def test_fixture_is_missing(comm, no_such_fixture):
     pass
-""",
+
+@pytest.mark.mpi(ranks=[2], timeout=60)
+def test_raises_on_one_rank(comm):
+    if comm.rank == 1:
+        raise ValueError("only here")
+    comm.Barrier()
+
+@pytest.mark.mpi(ranks=[2], timeout=4)
+def test_hangs(comm):
+    print(f"rank {comm.rank} got this far")
+    if comm.rank == 0:
+        time.sleep(1000)
+    comm.Barrier()
+
+@pytest.mark.mpi(ranks=[2], timeout=30)
+def test_crashes(comm):
+    if comm.rank == 1:
+        ctypes.string_at(0)
+    comm.Barrier()
+"""
+
+
+class Outcome(NamedTuple):
+    """What a run of pytest left: its exit code, what it printed, the seconds it took, and its folder."""
+
+    code: int
+    text: str
+    seconds: float
+    folder: Path
+
+    def of(self, test: str) -> str:
+        """Return what was printed about a test that failed."""
+        found = re.search(rf"^_+ {test}\[\dranks\] _+$(.*?)^(_|=){{10}}", self.text, re.MULTILINE | re.DOTALL)
+        assert found, self.text
+        return found[1]
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """Run pytest with this project's conftest on a file of those tests."""
+    folder = tmp_path_factory.mktemp("harness")
+    for file in (CONFTEST, *map(CONFTEST.with_name, ("forked_ranks.py", "launching.py"))):
+        shutil.copy(file, folder / file.name)
+    (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    (folder / "test_it.py").write_text(f"import ctypes, time, pytest\n{TESTS}\n")
+    variables = {k: v for k, v in os.environ.items() if not k.startswith(("DACE_REDIST_MPI", "PYTEST_"))}
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "test_it.py"],
+        cwd=folder,
+        env=variables | {"DACE_REDIST_MPI_GRACE": "2"},
+        capture_output=True,
+        text=True,
+        timeout=250,
     )
-    assert code == 1
-    assert "1 failed, 1 skipped, 1 xfailed" in text
-    assert "not on this machine" in text and "no_such_fixture" in text
+    return Outcome(done.returncode, done.stdout + done.stderr, time.monotonic() - start, folder)
+
+
+@pytest.mark.compile
+def test_failure_on_one_rank_is_the_parents(outcome: Outcome):
+    text = outcome.of("test_fails")
+    assert outcome.code == 1
+    assert "test_fails[3ranks] on 3 ranks: failed (rank 0: passed; rank 1: passed; rank 2: failed)" in text
+    assert "assert 14 != 14" in text and "I am 2" in text
+    assert "I am 0" not in text
+
+
+@pytest.mark.compile
+def test_ranks_that_wait_for_a_failed_one_are_ended(outcome: Outcome):
+    text = outcome.of("test_raises_on_one_rank")
+    assert "ValueError: only here" in text and "rank 1: failed" in text
+    assert outcome.seconds < 60
+
+
+@pytest.mark.compile
+def test_hang_is_ended_and_named(outcome: Outcome):
+    text, lines = outcome.of("test_hangs"), TESTS.splitlines()
+    assert "test_it.py::test_hangs[2ranks] on 2 ranks: hung, ended after 4 s" in text
+    assert "rank 0 got this far" in text and "rank 1 got this far" in text
+    sleeps = 2 + next(i for i, line in enumerate(lines) if "sleep" in line)
+    assert f"line {sleeps} in test_hangs" in text and f"line {sleeps + 1} in test_hangs" in text  # each rank's stack
+    assert not left_over(str(outcome.folder))
+
+
+@pytest.mark.compile
+def test_crash_of_a_rank_is_a_failure(outcome: Outcome):
+    text = outcome.of("test_crashes")
+    assert "Segmentation fault" in text and "in test_crashes" in text
+
+
+@pytest.mark.compile
+def test_skip_and_import_error(outcome: Outcome):
+    assert "5 failed, 1 skipped, 1 xfailed" in outcome.text
+    assert "not on this machine" in outcome.text and "no_such_fixture" in outcome.of("test_fixture_is_missing")
 
 
 def left_over(word: str) -> list[str]:

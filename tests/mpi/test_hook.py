@@ -17,25 +17,25 @@ FUSED = "there_and_on: 2 redistributions: 2 replaced, 1 fused or removed, 1 by H
 REPLACED = "with_symbols: 1 redistribution: 1 replaced, 1 by Hierarchical"
 
 
-def printed(how: str, folder: Path, **environment: str) -> list[str]:
+def printed(folder: Path, *how: str, **environment: str) -> list[str]:
     variables = {"DACE_call_hooks": "dace_redist.hook", "DACE_compiler_build_type": BUILD_TYPE} | environment
     variables |= {"DACE_REDIST_RECORD": str(folder / "record.json"), "DACE_default_build_folder": ".dacecache"}
-    command = [sys.executable, str(ROOT / "tests" / "hooked_programs.py"), how]
+    command = [sys.executable, str(ROOT / "tests" / "hooked_programs.py"), *how]
     code, output = launch(4, command, 240, environment=variables, cwd=folder)
     assert code == 0, output
     lines = [line for line in output.splitlines() if line.startswith(("dace-redist: ", "redistributions by MPI"))]
     return [line for line in lines if "building the library" not in line and "waiting for" not in line]
 
 
-@pytest.mark.parametrize("how", ["called", "rank 0", "all"])
-def test_a_program_is_optimized_before_it_is_compiled(how: str, tmp_path: Path):
+def test_a_program_is_optimized_before_it_is_compiled(tmp_path: Path):
     reports = [f"dace-redist: {line}" for line in (FUSED, REPLACED)]
-    assert printed(how, tmp_path) == [*reports, "redistributions by MPI: 0 plans: 2"]
+    how = ["called", "rank 0", "all"]
+    assert printed(tmp_path, *how) == [*reports, "redistributions by MPI: 0 plans: 2"] * len(how)
 
 
 def test_a_program_compiled_without_a_call_redistributes_by_the_default_strategy(tmp_path: Path):
-    assert printed("alone", tmp_path)[-1] == "redistributions by MPI: 0 plans: 12"  # 3 per rank
+    assert printed(tmp_path, "alone")[-1] == "redistributions by MPI: 0 plans: 12"  # 3 per rank
 
 
 def test_without_the_hook_the_program_is_stock(tmp_path: Path):
-    assert printed("rank 0", tmp_path, DACE_call_hooks="") == ["redistributions by MPI: 3 plans: 0"]
+    assert printed(tmp_path, "rank 0", DACE_call_hooks="") == ["redistributions by MPI: 3 plans: 0"]

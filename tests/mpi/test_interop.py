@@ -31,7 +31,7 @@ def some_distribution(shape: tuple[int, ...], ranks: int, number: int):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.mpi(ranks=[1, 3, 4], timeout=300)
+@pytest.mark.mpi(ranks=[4], full=[1, 3], timeout=300)
 def test_array_is_read(comm, library):
     for number, (array, whole) in enumerate(LIBRARIES[library](comm).arrays()):
         before = LIBRARIES[library].local(None, array)
@@ -43,7 +43,7 @@ def test_array_is_read(comm, library):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.mpi(ranks=[1, 3, 4], timeout=300)
+@pytest.mark.mpi(ranks=[4], full=[1, 3], timeout=300)
 def test_array_is_made(comm, library):
     own = LIBRARIES[library](comm)
     for number, (target, how) in enumerate(own.targets()):
@@ -104,7 +104,7 @@ class Partitioned:
         }
 
 
-@pytest.mark.mpi(ranks=[2, 3])
+@pytest.mark.mpi(ranks=[2], full=[3])
 def test_irregular_partitions(comm):
     target = Distribution.split((4, 4), 1, comm.size)
     result = redistribute(Partitioned(comm.rank), target, comm=comm)

@@ -1,13 +1,107 @@
-"""Conversions, scaling, updates and reductions on the way, by every strategy, against NumPy on the whole tensor."""
+"""What is done on the way: permuted axes, other shapes and types, reductions, by every strategy, against NumPy."""
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from cases import OPTIONS
 
 import dace_redist
-from dace_redist import Distribution, plan, redistribute, schedule
+from dace_redist import Distribution, plan, redistribute, relabel, schedule, shared_empty
+from dace_redist.strategies import host_strategies
+
+OURS = host_strategies()
+PAIR = np.dtype([("weight", "f4"), ("index", "i2", (3,)), ("flag", "?")])
+DTYPES = (np.longdouble, np.clongdouble, "S3", "U2", "M8[us]", "m8[D]", "V5", PAIR)
+DTYPES += (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.int4, ">f8")
+
+
+def values(dtype, shape):
+    """Elements of any type that differ from their neighbours."""
+    dtype = np.dtype(dtype)
+    raw = np.random.default_rng(7).integers(0, 2, (*shape, dtype.itemsize), np.uint8)  # 0 and 1 are bits of every type
+    return np.ascontiguousarray(raw).view(dtype)[..., 0]
+
+
+@pytest.mark.mpi(ranks=[3])
+def test_elements_of_any_fixed_size(comm):
+    source, target = Distribution((5, 7), (comm.size, 1)), Distribution((7, 5), (comm.size, 1))
+    for dtype in DTYPES:
+        whole = values(dtype, (5, 7))
+        part = source.local(whole, comm.rank)
+        for strategy in OURS:
+            B = redistribute(part, source, target, comm=comm, strategy=strategy, axes=(1, 0))
+            assert B.dtype == whole.dtype
+            assert B.tobytes() == target.local(whole.T, comm.rank).tobytes(), (dtype, strategy)
+
+
+#: Shape, element type and what is done on the way. Extents of a reshape divide each other, or do not.
+LARGE = [
+    ((560, 3, 600), "i4", {"axes": (2, 1, 0)}),
+    ((560, 3, 600), "f8", {"axes": (1, 2, 0)}),
+    ((560, 3, 600), "i2", {"axes": (0, 2, 1)}),
+    ((512, 384), "f8", {"reshape": (256, 768)}),
+    ((48, 64, 64), "f8", {"reshape": (3072, 64)}),
+    ((301, 300), "f8", {"reshape": (300, 301)}),
+    ((60, 50, 64), "f8", {"axes": (2, 0, 1), "reshape": (64, 3000)}),
+    ((60, 50, 64), "f8", {"axes": (1, 0, 2), "reshape": (75, 40, 8, 8)}),
+    ((300, 700), "f8", {"axes": (1, 0), "target_dtype": "f4", "alpha": -2, "beta": 3}),
+    ((300, 700), "f8", {"axes": (1, 0), "target_dtype": "f4", "alpha": 0.1}),
+]
+
+
+@pytest.mark.mpi(ranks=[4], full=[1])
+@pytest.mark.parametrize(("shape", "dtype", "how"), LARGE)
+def test_large_tensors(comm, shape, dtype, how):
+    """Messages of many tiles, chunks and slots, between all kinds of memory; products are of converted elements."""
+    whole, axes = (1000 * np.random.default_rng(1).standard_normal(shape)).astype(dtype), how.get("axes")
+    after, beta = np.dtype(how.get("target_dtype", dtype)), how.get("beta", 0)
+    turned = whole.transpose(axes or range(whole.ndim))
+    wanted = after.type(how.get("alpha", 1)) * turned.reshape(how.get("reshape", turned.shape)).astype(after) + beta
+    source = Distribution(shape, (2, comm.size // 2)[: comm.size // 2])
+    target = Distribution(wanted.shape, (1,) * (wanted.ndim - 1) + (comm.size,))
+    here, there = source.local(whole, comm.rank), target.local(wanted, comm.rank)
+    tolerance = 1e-5 if beta else 0  # a sum of two products may be rounded once or twice
+    for strategy in OURS:
+        with plan(source, target, dtype, comm=comm, strategy=strategy, **how) as made:
+            assert (made.axes, made.region, made.reshape) == (axes, None, how.get("reshape"))
+            for allocate in (np.empty, shared_empty):
+                A, B = allocate(here.shape, dtype), allocate(there.shape, after)
+                A[...], B[...] = here, 1
+                made(A, out=B)
+                np.testing.assert_allclose(B, there, rtol=tolerance, atol=1000 * tolerance, err_msg=strategy)
+            if "alpha" not in how:
+                with made.inverse() as back:
+                    np.testing.assert_array_equal(back(B), here, strategy)
+
+
+@pytest.mark.mpi(ranks=[4])
+def test_a_renumbered_target(comm):
+    source = Distribution((8, 8), (4, 1), ranks=(2, 3, 1, 0))
+    target = relabel(source, Distribution((8, 8), (1, 4)), axes=(1, 0))
+    assert schedule(source, target, axes=(1, 0)).bytes_moved() == 0
+    whole = np.arange(64).reshape(8, 8)
+    B = redistribute(source.local(whole, comm.rank), source, target, comm=comm, axes=(1, 0))
+    np.testing.assert_array_equal(B, target.local(whole.T, comm.rank))
+
+
+@pytest.mark.mpi(ranks=[3])
+def test_reshapes_that_differ_between_ranks(comm):
+    source, target = Distribution((6, 4), (comm.size,)), Distribution((4, 6), (comm.size,))
+    array = np.zeros(source.local_shape(comm.rank))
+    how = {"axes": (1, 0)} if comm.rank == 1 else {"reshape": (4, 6)}
+    message = r"axes, region or reshape is reshape to \(4, 6\) on rank 0 and axes \(1, 0\) on rank 1"
+    with pytest.raises(ValueError, match=message):
+        redistribute(array, source, target, comm=comm, **how)
+    with pytest.raises(ValueError, match="the length of axes, region and reshape is 3 on rank 0 and 2 on rank 1"):
+        plan(source, target, "f8", comm=comm, **how)
+    with pytest.raises(ValueError, match=r"reshape must be the shape of the target, \(4, 6\), got \(6, 4\)"):
+        plan(source, target, "f8", comm=comm, reshape=(6, 4) if comm.rank == 1 else (4, 6))
+    with pytest.raises(TypeError, match="reshape must be a sequence of integers, got 4"):
+        plan([source] * 2, [target] * 2, "f8", comm=comm, reshape=[4, 6])
+    with pytest.raises(ValueError, match="reshape must be a list of 2 values, one per tensor, got 3"):
+        plan([source] * 2, [target] * 2, "f8", comm=comm, reshape=[(4, 6)] * 3)
 
 
 @pytest.mark.mpi(ranks=[4])
@@ -91,24 +185,3 @@ def test_replicas_of_a_target_reduce_a_share_each(comm, how):
             assert once.tobytes() == out.tobytes()
             everyone = comm.allgather(out.tobytes())
             assert everyone == [everyone[rank % 2] for rank in range(6)], strategy
-
-
-@pytest.mark.mpi(ranks=[2])
-@pytest.mark.parametrize(("alpha", "beta"), [(-2, 3), (0.1, 0)])
-def test_large_converted_tensors(comm, alpha, beta):
-    """Messages of many chunks and slots, between all kinds of memory; products are of converted elements."""
-    shape = (300, 700)
-    whole = np.random.default_rng(1).standard_normal(shape)
-    source, target = Distribution(shape, (2, 1)), Distribution(shape[::-1], (2, 1))
-    here = source.local(whole, comm.rank)
-    wanted = np.float32(alpha) * target.local(whole.T, comm.rank).astype("f4") + np.float32(beta)
-    how = {"axes": (1, 0), "target_dtype": "f4", "alpha": alpha, "beta": beta}
-    tolerance = 1e-5 if beta else 0  # a sum of two products may be rounded once or twice
-    for strategy in OPTIONS:
-        for allocate in (np.empty, dace_redist.shared_empty):
-            A = allocate(here.shape, here.dtype)
-            A[...] = here
-            out = allocate(target.local_shape(comm.rank), np.dtype("f4"))
-            out[...] = 1
-            redistribute(A, source, target, comm=comm, out=out, strategy=strategy, **how)
-            np.testing.assert_allclose(out, wanted, rtol=tolerance, atol=tolerance, err_msg=strategy)

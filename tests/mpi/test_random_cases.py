@@ -48,7 +48,7 @@ def test_random_cases(comm, monkeypatch):
 
 @pytest.mark.fuzz
 @pytest.mark.mpi_matrix
-@pytest.mark.mpi(ranks=[2, 5], full=[1, 7], timeout=200)
+@pytest.mark.mpi(ranks=[2, 7], full=[1, 5], timeout=200)
 def test_random_lists_of_tensors(comm):
     @same_on_all_ranks(50, comm.size)
     @given(

@@ -7,6 +7,7 @@ import re
 
 import pytest
 from mpi_programs import SANITIZED, build, build_shared, run
+from seeds import seed, some
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(600)]
 
@@ -19,12 +20,11 @@ CHECKS_PER_CASE = 9 * 4  # strategies; two layouts, two runs each
 @pytest.mark.mpi_matrix
 @pytest.mark.parametrize("ranks", RANKS)
 def test_random_cases(ranks: int) -> None:
-    seed = os.environ.get("DACE_REDIST_SEED", ranks)
     program = build("mpi_random", *SANITIZED, sources=("toy_transport",))
-    printed = run(program, ranks, CASES[ranks], seed, timeout=240)  # other tests run besides
+    printed = run(program, ranks, some(CASES[ranks]), seed(ranks), timeout=240)  # other tests run besides
     found = re.search(r"(\d+) checks passed", printed)
     assert found, printed
-    assert int(found[1]) == ranks * CASES[ranks] * CHECKS_PER_CASE
+    assert int(found[1]) == ranks * some(CASES[ranks]) * CHECKS_PER_CASE
 
 
 @pytest.fixture
@@ -38,10 +38,9 @@ def xpmem() -> dict[str, str]:
 @pytest.mark.fuzz
 def test_random_cases_attached(xpmem: dict[str, str]) -> None:
     """Arrays of other ranks that can be attached are read and written like node-shared ones."""
-    seed = os.environ.get("DACE_REDIST_SEED", 3)
     program = build("mpi_random", *SANITIZED, sources=("toy_transport",))
-    printed = run(program, 3, CASES[3], seed, timeout=240, **xpmem)
-    assert f"{3 * CASES[3] * CHECKS_PER_CASE} checks passed" in printed
+    printed = run(program, 3, some(CASES[3]), seed(3), timeout=240, **xpmem)
+    assert f"{3 * some(CASES[3]) * CHECKS_PER_CASE} checks passed" in printed
 
 
 @pytest.mark.parametrize("first_refused", [None, 1, 2])

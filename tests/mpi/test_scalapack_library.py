@@ -8,7 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,13 @@ import pytest
 from launching import launch
 from mpi4py import MPI
 from redistribution import scalapack
+from seeds import seed, some
 
 from dace_redist.mpi.collective import sleeping_barrier
 from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.toolchain import SCALAPACK, mpi_compiler
 
-CASES = int(os.environ.get("DACE_REDIST_SCALAPACK_CASES", "60"))
-SEED = int(os.environ.get("DACE_REDIST_SEED", "0"))
+SEED = seed()
 TYPES = {"i": "i4", "s": "f4", "d": "f8", "c": "c8", "z": "c16"}
 TRANSPOSES = {"pstran": "f4", "pdtran": "f8", "pctranu": "c8", "pctranc": "c8", "pztranu": "c16", "pztranc": "c16"}
 OUTSIDE = -1
@@ -176,7 +177,7 @@ def transposed(libraries: Libraries, number: int) -> str:
 def test_random_cases(comm: MPI.Intracomm, case: Any) -> None:
     libraries = Libraries(comm)
     before = libraries.carried_out()
-    for number in range(CASES):
+    for number in range(some(60)):
         wrong = [text for text in comm.allgather(case(libraries, number)) if text]
         assert not wrong, wrong[0]
     calls, carried_out = (now - then for now, then in zip(libraries.carried_out(), before, strict=True))
@@ -194,6 +195,14 @@ def launched(*how: str, ranks: int = 4, timeout: float = 120, only: int | None =
     return launch(ranks, ["sh", "-c", command], timeout, environment={"DACE_REDIST_SCALAPACK_REPORT": "1"})
 
 
+@pytest.fixture(scope="module")
+def of_one_rank() -> Iterator[Future[tuple[int, str]]]:
+    """Return what a job prints that is ended after 20 s, in which it says that it waits: other tests run meanwhile."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(launched, "as it is", ranks=2, timeout=20, only=0)
+
+
+@pytest.mark.usefixtures("of_one_rank")
 @pytest.mark.parametrize("how", ["as it is", "threads"])
 def test_preloaded_library_serves_a_python_module(how: str) -> None:
     code, output = launched(how)
@@ -209,15 +218,15 @@ def test_scalapack_reports_wrong_arguments() -> None:
     assert code != 0 and "xxGEMR2D:something wrong in the parameters" in output, output
 
 
-def test_ranks_without_the_library_are_reported() -> None:
-    code, output = launched("as it is", ranks=2, timeout=20, only=0)
-    assert code != 0 and "set LD_PRELOAD on every rank" in output, output
-
-
 def test_new_contexts_take_no_resources() -> None:
     outputs = [launched("contexts", str(count), ranks=2)[1] for count in (500, 3000)]
     (few_kib, few_files), (many_kib, many_files) = (map(int, text.split("right ")[1].split()[:2]) for text in outputs)
     assert many_kib < few_kib * 1.05 + 2048 and many_files == few_files, outputs
+
+
+def test_ranks_without_the_library_are_reported(of_one_rank: Future[tuple[int, str]]) -> None:
+    code, output = of_one_rank.result()
+    assert code != 0 and "set LD_PRELOAD on every rank" in output, output
 
 
 @pytest.mark.compile

@@ -1,15 +1,18 @@
-"""The tuner on several ranks: its record, the use of the record by Auto, and errors."""
+"""The tuner on several ranks: its record, the use of the record by Auto, errors, and the command line."""
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from device_arrays import StridedDeviceArray, use_device
+from launching import launch
+from results import refused
 
 import dace_redist
 from dace_redist import Distribution, schedule
@@ -60,17 +63,6 @@ def moved_by(
     )
     assert np.array_equal(out if isinstance(out, np.ndarray) else out.to_numpy(), wanted)
     return plans_in_use(comm)[-1]
-
-
-def raises_everywhere(comm: Any, kind: type[Exception], text: str, call: Any) -> None:
-    """Check that a call raises on every rank."""
-    told = "nothing raised"
-    try:
-        call()
-    except Exception as error:
-        told = f"{type(error).__name__}: {error}"
-    for rank, said in enumerate(comm.allgather(told)):
-        assert re.match(rf"{kind.__name__}: [^\n]*{text}", said), (text, rank, said)
 
 
 @pytest.mark.compile
@@ -147,7 +139,7 @@ def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, mon
         record.write_text(record.read_text()[:99])
     comm.Barrier()
     forget_choices(comm)
-    raises_everywhere(comm, ValueError, r"tuning\.json is not valid JSON .*half-written", lambda: moved_by(comm))
+    refused(comm, ValueError, r"tuning\.json is not valid JSON .*half-written", lambda: moved_by(comm))
 
 
 @pytest.mark.compile
@@ -246,22 +238,22 @@ def test_bad_input(comm, record: Path, tmp_path: Path):
         ({"what": too_many}, ValueError, "ranks up to 2, but the communicator has 2 ranks: start with mpiexec -n 3"),
         ({"memory": "shared"}, ValueError, "memory must be one of ordinary, shared-source, .*, got 'shared'"),
     ):
-        raises_everywhere(comm, kind, text, call(**words))
+        refused(comm, kind, text, call(**words))
         if "comm" not in words:  # on one rank only
-            raises_everywhere(comm, kind, text, call(**(words if last else {})))
-    raises_everywhere(
+            refused(comm, kind, text, call(**(words if last else {})))
+    refused(
         comm,
         ValueError,
         r"the ranks differ in limit_seconds: 0\.5 on rank 0 and 1\.5 on rank 1",
         call(limit_seconds=0.5 + comm.rank),
     )
-    raises_everywhere(
+    refused(
         comm,
         ValueError,
         "the ranks differ in what they tune: ",
         call(what=schedule(source, source) if last else the_schedule),
     )
-    raises_everywhere(
+    refused(
         comm,
         ValueError,
         "the ranks differ in the redistribution",
@@ -271,6 +263,44 @@ def test_bad_input(comm, record: Path, tmp_path: Path):
     if comm.rank == 0:
         foreign.write_text('{"notes": []}')
     foreign = comm.bcast(foreign)
-    raises_everywhere(comm, ValueError, r"notes\.json is not a tuning record of dace-redist", call(record=foreign))
+    refused(comm, ValueError, r"notes\.json is not a tuning record of dace-redist", call(record=foreign))
     text = r"tuning record .*below cannot be written: .*notes\.json.*; name another file with DACE_REDIST_RECORD"
-    raises_everywhere(comm, OSError, text, call(record=foreign / "below"))
+    refused(comm, OSError, text, call(record=foreign / "below"))
+
+
+CASE = ["--shape", "24,20", "--from", "2", "--to", "1,2", "--limit-seconds", "0.5"]
+
+
+def command_line(record: Path, *words: str, strategy: str = "Pack", ranks: int = 2) -> tuple[int, str]:
+    argv = [sys.executable, "-m", "dace_redist.cli", "tune", *CASE, "--strategy", strategy, *words]
+    return launch(ranks, argv, 120, environment={"DACE_REDIST_RECORD": str(record)})
+
+
+@pytest.mark.compile
+def test_command_line(tmp_path: Path):
+    record = tmp_path / "tuning.json"
+    code, printed = command_line(record, "--dtype", "int32")
+    assert code == 0, printed
+    assert re.search(r"^tensor +int32\[24, 20\]", printed, re.MULTILINE)
+    assert re.search(r"^winner +Pack$", printed, re.MULTILINE)
+    assert re.search(r"^  Pack +[\d.]+ ms \[[\d.]+, [\d.]+\] +1\.00 x +\d+ runs$", printed, re.MULTILINE)
+    assert printed.count("recorded in") == 1 and f"recorded in {record}" in printed
+    assert "100%" in printed  # how far it is
+    options = ["--option", "depth=2", "--option", "growth=1,2.5", "--option", "chunk_bytes=64"]
+    code, printed = command_line(record, *options, "--json", "--quiet", "--limit-seconds", "4", strategy="Pipelined")
+    assert code == 0, printed
+    plain = json.loads(printed[printed.index("{") :])
+    tried = [m["options"] for m in plain["problems"][0]["measured"] if m["strategy"] == "Pipelined"]
+    first = {"chunk_bytes": 64, "depth": 2}
+    assert first in tried and {**first, "growth": 2.5} in tried
+    assert len(json.loads(record.read_text())["entries"]) == 2
+
+
+@pytest.mark.compile
+def test_bench_compares_with_alltoallw():
+    words = ["--shape", "24x20", "--from", "2", "--to", "1x2", "--axes", "1,0", "--limit-seconds", "0.3"]
+    argv = [sys.executable, "-m", "dace_redist.cli", "bench", *words, "--strategy", "Pack", "--memory", "shared-target"]
+    code, printed = launch(2, argv, 120)
+    assert code == 0, printed
+    assert re.search(r"^MPI_Alltoallw +[\d.]+ ms +\[[\d.]+, [\d.]+\] +1\.00 +\d+$", printed, re.MULTILINE)
+    assert re.search(r"^Pack is the fastest strategy: [\d.]+ times as fast as MPI_Alltoallw$", printed, re.MULTILINE)

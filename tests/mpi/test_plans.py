@@ -1,0 +1,301 @@
+"""Plans: of several tensors, with bounded memory, for arrays of any strides, and started."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dace_redist import Distribution, RedistributionError, plan, redistribute
+from dace_redist.native.interface import EncodedProblem, NativePlan
+from dace_redist.redistribution.cache import plans_in_use
+from dace_redist.strategy_memory import extra_memory
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_misuse_of_lists(comm):
+    from mpi4py import MPI
+
+    rows, columns = Distribution((4, 4), (2, 1)), Distribution((4, 4), (1, 2))
+    A, B = np.ones((2, 4)), np.ones((4, 2))
+    for arguments, how, message in (
+        (([rows], [columns, columns]), {}, "lists of equal length, at least 1, for several tensors: got 1 and 2"),
+        (([rows], columns), {}, "got 1 and no list"),
+        (([], []), {}, "got 0 and 0"),
+        (([rows] * 2, [columns] * 2), {"strategy": "RAM"}, "unknown strategy 'RAM'"),
+        (([rows] * 2, [columns] * 2), {"strategy": "NCCL"}, "both are in main memory"),
+        (([rows] * 2, [columns] * 2), {"op": ["sum", "sun"]}, "op"),
+        (([rows] * 2, [columns] * 2), {"memory_bytes": 99}, "memory_bytes is for one tensor"),
+        (
+            ([rows] * (1 + comm.rank), [columns] * (1 + comm.rank)),
+            {},
+            "number of tensors is 1 on rank 0 and 2 on rank 1",
+        ),
+        (([rows] * 2, [columns] * 2), {"alpha": [1, 2, 3]}, "alpha must be a list of 2 values, one per tensor, got 3"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            plan(*arguments, "float64", comm=comm, **how)
+    with pytest.raises(RedistributionError, match="no tensor was given: expected at least one"):
+        NativePlan(MPI._handleof(comm), EncodedProblem("Pack", {}, []))
+    made = plan([rows] * 2, [columns] * 2, "float64", comm=comm)
+    with pytest.raises(ValueError, match="array must be a list of 2 arrays, one per tensor, got 1"):
+        made([A])
+    with pytest.raises(ValueError, match=r"out\[1\] must have the shape"):
+        made([A, A], out=[B, A])
+    made.free()
+    with pytest.raises(ValueError, match="this plan was freed"):
+        made([A, A])
+
+
+@pytest.mark.mpi(ranks=[3])
+def test_plans_of_lists_are_kept(comm):
+    rows, columns = Distribution((6, 9), (3, 1)), Distribution((6, 9), (1, 3))
+    whole = np.arange(54.0).reshape(6, 9)
+    here, there = rows.local(whole, comm.rank), columns.local(whole, comm.rank)
+    kept = len(plans_in_use(comm))
+    for factor in (1, 1, 2, 1):
+        A, B = redistribute([here, here], [rows] * 2, [columns] * 2, comm=comm, alpha=[1, factor])
+        np.testing.assert_array_equal(A, there)
+        np.testing.assert_array_equal(B, factor * there)
+    assert len(plans_in_use(comm)) == kept + 2
+    out = [np.empty_like(there) for _ in range(2)]
+    assert redistribute([here, here], [rows] * 2, [columns] * 2, comm=comm, out=out)[1] is out[1]
+    part = {"comm": comm, "region": ((0, 0), (0, 0), (6, 4))}
+    redistribute([here, here], [rows] * 2, [columns] * 2, out=out, **part)
+    with pytest.raises(ValueError, match="region leaves a part of the target as it is"):
+        redistribute([here, here], [rows] * 2, [columns] * 2, out=None if comm.rank == 1 else out, **part)
+    out[1] = out[1] if comm.rank else out[1].astype("f4")
+    with pytest.raises(TypeError, match=r"out\[1\] must hold float64, got float32"):
+        redistribute([here, here], [rows] * 2, [columns] * 2, comm=comm, out=out)
+    if comm.rank == 1:
+        rows, columns, here = [rows], [columns], [here]
+    for call, text in (
+        (
+            lambda: redistribute(here, rows, columns, comm=comm),
+            "the kind of arguments is single on rank 0 and lists on",
+        ),
+        (
+            lambda: plan(rows, columns, "float64", comm=comm),
+            r"type of elements is float64 on rank 0 and \[float64\] on",
+        ),
+    ):
+        with pytest.raises(ValueError, match=f"the ranks ask for different redistributions: {text} rank 1"):
+            call()
+
+
+BOUNDED = (200, 300)
+
+
+@pytest.mark.mpi(ranks=[3])
+def test_tensors_arrive_within_a_bound(comm):
+    source, target = Distribution(BOUNDED, (comm.size, 1)), Distribution(BOUNDED, (1, comm.size))
+    whole = np.random.default_rng(3).standard_normal(BOUNDED)
+    A = source.local(whole, comm.rank)
+    for strategy in ("Auto", "Pipelined", "Shared", "Hierarchical", "Aggregated"):
+        for memory_bytes in (1 << 20, 100_000, 30_000):
+            with plan(source, target, "float64", comm=comm, strategy=strategy, memory_bytes=memory_bytes) as made:
+                assert extra_memory(made.schedule, made.strategy, **made.options) <= memory_bytes
+                assert "chunk_bytes" in made.options or strategy == "Shared"  # on GPUs its default is larger
+                np.testing.assert_array_equal(made(A), target.local(whole, comm.rank))
+            B = redistribute(A, source, target, comm=comm, strategy=strategy, memory_bytes=memory_bytes, axes=(0, 1))
+            np.testing.assert_array_equal(B, target.local(whole, comm.rank))
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_bounds_that_cannot_be_kept(comm):
+    source, target = Distribution(BOUNDED, (comm.size, 1)), Distribution(BOUNDED, (1, comm.size))
+    A = np.ones(source.local_shape(comm.rank))
+    for how, kind, message in (
+        (
+            {"memory_bytes": 5},
+            ValueError,
+            r"memory_bytes is 5, but strategy Hierarchical needs at least \d+ bytes here",
+        ),
+        ({"memory_bytes": 1000}, ValueError, r"needs at least \d+ bytes here; Pipelined takes as little as \d+$"),
+        ({"memory_bytes": 1 << 20, "strategy": "Pack"}, ValueError, "which memory_bytes cannot bound; use Pipelined"),
+        ({"memory_bytes": "1M"}, TypeError, "memory_bytes must be a number of bytes, got '1M'"),
+        (
+            {"memory_bytes": 999, "strategy": "Pipelined", "chunk_bytes": 800, "depth": 2},
+            ValueError,
+            "at least 3200 bytes here with depth and chunk_bytes as given$",
+        ),
+    ):
+        with pytest.raises(kind, match=message):
+            redistribute(A, source, target, comm=comm, **how)
+
+
+def strided(array: Any, kind: str) -> Any:
+    """Return an array in C order, in Fortran order, backwards in memory, or as every other element of another one."""
+    if kind == "C":
+        return array.copy()
+    if kind == "F":
+        return np.asfortranarray(array)
+    if kind == "backwards":
+        return array[::-1].copy()[::-1]
+    wide = np.zeros((array.shape[0], 2 * array.shape[1]), array.dtype)
+    wide[:, ::2] = array
+    return wide[:, ::2]
+
+
+@pytest.mark.mpi(ranks=[3], full=[2])
+def test_strides_change_from_call_to_call(comm):
+    source, target = Distribution((7, 10), (comm.size, 1)), Distribution((7, 10), (1, comm.size))
+    orders = ["C", "C", "F", "F", "every other", "backwards", "every other", "C"]
+    with plan(source, target, "float64", comm=comm) as made:
+        for call, kind in enumerate(orders):
+            other = orders[call - 1]
+            whole = np.arange(70.0).reshape(7, 10) + 100 * call
+            A = strided(source.local(whole, comm.rank), kind)
+            for move in (made, lambda A, out: redistribute(A, source, target, comm=comm, out=out)):
+                B = strided(np.zeros(target.local_shape(comm.rank)), other)
+                move(A, out=B)
+                np.testing.assert_array_equal(B, target.local(whole, comm.rank), f"{kind} to {other}")
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_arrays_that_overlap_are_refused_whatever_their_strides(comm):
+    source, target = Distribution((4, 4), (2, 1)), Distribution((4, 4), (2, 1), ranks=(1, 0))
+    memory = np.zeros((2, 8))
+    with plan(source, target, "float64", comm=comm) as made:
+        made(memory[:, ::2], out=np.zeros((2, 8))[:, ::2])  # these strides are known from now on
+        with pytest.raises(ValueError, match="array and out overlap"):
+            made(memory[:, ::2], out=memory[:, :7:2])
+
+
+@pytest.mark.mpi(ranks=[3], full=[2])
+def test_one_rank_changes_strides_of_blocks_that_move_whole(comm):
+    """Blocks that are contiguous in both arrays are sent whole; later arrays may hold them in pieces on one side."""
+    shape = (6 * comm.size + 1, 10)
+    source, target = Distribution(shape, (1, 1)), Distribution(shape, (comm.size, 1))
+    kinds = ["C", "F", "every other"]
+    with plan(source, target, "float64", comm=comm, strategy="Pipelined", chunk_bytes=64) as made:
+        for call, (first, others) in enumerate([(kind, other) for kind in kinds for other in kinds]):
+            whole = np.arange(np.prod(shape), dtype=float).reshape(shape) + 1000 * call
+            kind, other = (first, others) if comm.rank == 0 else (others, "C")
+            B = strided(np.zeros(target.local_shape(comm.rank)), other)
+            made(strided(source.local(whole, comm.rank), kind), out=B)
+            np.testing.assert_array_equal(B, target.local(whole, comm.rank), f"{first}, {others}")
+
+
+SHAPE = (120, 90)
+
+
+def rows_to_columns(ranks):
+    return Distribution(SHAPE, (ranks, 1)), Distribution(SHAPE, (1, ranks))
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_misuse(comm):
+    source, target = rows_to_columns(comm.size)
+    A = np.ones(source.local_shape(comm.rank))
+    made = plan(source, target, "float64", comm=comm, strategy="Pack")
+    with pytest.raises(ValueError, match="progress must be one of calls, thread, got 'magic'"):
+        made.start(A, progress="magic")
+    out = np.empty(target.local_shape(comm.rank))
+    request = made.start(A, out=out)
+    assert not A.flags.writeable and not out.flags.writeable
+    for misuse in (lambda: made(A), lambda: made.start(A), made.free):
+        with pytest.raises(ValueError, match="a transfer of this plan is under way: wait for it first"):
+            misuse()
+    with pytest.raises(ValueError, match="read-only"):
+        A[0] = 2
+    assert request.wait() is out and request.done and A.flags.writeable and out.flags.writeable
+    with pytest.raises(ValueError, match="this request was waited for before"):
+        request.wait()
+    assert request.test()
+    with pytest.raises(ValueError, match="array and out overlap"):
+        overlapping(made, source, target, comm)
+    failing = made.start(A)
+    failing._native.test = lambda: fail("the network is down")
+    with pytest.raises(RedistributionError, match="the network is down"):
+        failing.test()
+    with pytest.raises(RedistributionError, match="the network is down"):
+        failing.wait()
+    made.start(A).wait()  # the library has freed the transfer that failed
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        forgotten = made.start(A)
+        native = forgotten._native
+        del forgotten
+        assert "was not waited for" in str(caught[-1].message)
+    native.wait()
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_arrays_are_read_only_until_all_transfers_of_them_are_done(comm):
+    source, target = rows_to_columns(comm.size)
+    A = np.ones(source.local_shape(comm.rank))
+    view, unprotected = A[:], np.from_dlpack(Exported(A))  # NumPy cannot make the latter writeable again
+    fixed = A.copy()
+    fixed.flags.writeable = False
+    plans = [plan(source, target, "float64", comm=comm, strategy="Pack") for _ in range(6)]
+    arrays = [view, A, A, A, fixed, unprotected]
+    references = sys.getrefcount(A)
+    requests = [made.start(array) for made, array in zip(plans, arrays, strict=True)]
+    assert [array.flags.writeable for array in arrays] == [False] * 5 + [True]
+    for request in requests[:3]:
+        request.wait()
+        assert not A.flags.writeable and not view.flags.writeable
+    requests[3].wait()
+    assert A.flags.writeable and view.flags.writeable
+    for request in requests[4:]:
+        request.wait()
+    assert not fixed.flags.writeable and unprotected.flags.writeable
+    assert sys.getrefcount(A) == references  # what is locked is kept no longer
+    for made in plans:
+        made.free()
+    with plan([source] * 2, [target] * 2, "float64", comm=comm) as both:
+        both.start([view, A]).wait()
+    assert A.flags.writeable and view.flags.writeable
+
+
+class Exported:
+    """An array that NumPy takes from another library."""
+
+    def __init__(self, array):
+        self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+
+
+def fail(why):
+    raise RedistributionError(why)
+
+
+def overlapping(made, source, target, comm):
+    memory = np.zeros(20_000)
+    shapes = source.local_shape(comm.rank), target.local_shape(comm.rank)
+    return made.start(
+        memory[: np.prod(shapes[0])].reshape(shapes[0]), out=memory[9 : 9 + np.prod(shapes[1])].reshape(shapes[1])
+    )
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_one_plan_in_two_threads(comm):
+    """Rank 1 comes late: of two threads of rank 0 one waits for it, and the other one is refused."""
+    source, target = rows_to_columns(comm.size)
+    with plan(source, target, "float64", comm=comm, strategy="Hierarchical") as made:
+        A, outs = np.ones(source.local_shape(comm.rank)), [np.zeros(target.local_shape(comm.rank)) for _ in range(2)]
+        if comm.rank == 1:
+            comm.recv(source=0)
+            made(A, outs[0])
+            return
+        refused: queue.Queue[str] = queue.Queue()
+
+        def call(out):
+            try:
+                made(A, out)
+            except RedistributionError as error:
+                refused.put(str(error))
+
+        threads = [threading.Thread(target=call, args=(out,)) for out in outs]
+        for thread in threads:
+            thread.start()
+        assert "is under way in another thread: wait for it first" in refused.get(timeout=30)
+        comm.send(None, 1)
+        for thread in threads:
+            thread.join()
+        assert sorted(out.sum() for out in outs) == [0, A.size]
