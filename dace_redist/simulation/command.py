@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,8 +71,11 @@ def simulate(einsums: str | None, **given: Any) -> None:
     if einsums is None:
         simulated = exported = _redistribution(given)
     else:
+        from dace_redist.simulation.program import Scaling
+
         programs = _programs(einsums, given)
-        simulated, exported = _together(programs, given["weak"]), programs[-1]
+        exported = programs[-1]
+        simulated = Scaling(programs, given["weak"]) if len(programs) > 1 else exported
     replayed = _export(exported, given)
     if given["plot"] is not None:
         simulated.plot(given["plot"])
@@ -100,16 +103,17 @@ def _redistribution(given: dict[str, Any]) -> SimulatedRedistribution:
 def _programs(einsums: str, given: dict[str, Any]) -> list[SimulatedProgram]:
     """Return the einsums on each number of ranks, ascending."""
     from dace_redist.einsum.planner import plan_einsums
-    from dace_redist.simulation.exchange import Job
-    from dace_redist.simulation.machine import Machine
+    from dace_redist.simulation.machine import Job, Machine
     from dace_redist.simulation.program import simulate_plan
 
     _check_einsums(given)
     machine, programs = Machine.load(given["machine"]), []
     options = {name: given[name] for name in ("ranks_per_node", "scattered")}
     strategy = (*given["strategies"], "Auto")[0]
+    sizes, power = given["sizes"], _growth(einsums, given["sizes"]) if given["weak"] else math.inf
     for ranks in sorted(set(given["ranks"])):
-        statements, shapes = read_statements(einsums, _sizes(einsums, given, ranks))
+        scaled = {index: round(ranks ** (1 / power) * size) for index, size in sizes.items()}
+        statements, shapes = read_statements(einsums, scaled)
         job = Job.of(machine, ranks, **options)  # an error before it is planned
         each = job.ranks_per_node if ranks % job.ranks_per_node == 0 else None
         plan = plan_einsums(statements, shapes, ranks, itemsize=given["dtype"].itemsize, node_size=each)
@@ -117,18 +121,15 @@ def _programs(einsums: str, given: dict[str, Any]) -> list[SimulatedProgram]:
     return programs
 
 
-def _sizes(einsums: str, given: dict[str, Any], ranks: int) -> dict[str, int]:
-    """Return the size of every index on a number of ranks."""
+def _growth(einsums: str, sizes: dict[str, int]) -> float:
+    """Return the power of all sizes by which the operations grow, from plans on one rank of these and twice these."""
     from dace_redist.einsum.planner import plan_einsums
-    from dace_redist.simulation.scaling import growth
 
-    sizes: dict[str, int] = given["sizes"]
-    if not given["weak"]:
-        return sizes
-    doubled = {index: 2 * size for index, size in sizes.items()}
-    one, twice = (plan_einsums(*read_statements(einsums, some), 1) for some in (sizes, doubled))
-    factor = growth(one, twice, ranks)
-    return {index: round(factor * size) for index, size in sizes.items()}
+    one, twice = (
+        plan_einsums(*read_statements(einsums, {index: factor * size for index, size in sizes.items()}), 1).flops
+        for factor in (1, 2)
+    )
+    return max(1.0, math.log2(twice / one) if one else 1.0)
 
 
 def _check_einsums(given: dict[str, Any]) -> None:
@@ -143,13 +144,6 @@ def _check_einsums(given: dict[str, Any]) -> None:
         raise click.BadParameter(f"a number of ranks is at least 1, got {min(given['ranks'])}", param_hint="--ranks")
     if len(given["strategies"]) > 1:
         raise click.BadParameter("einsums take one", param_hint="--strategy")
-
-
-def _together(programs: Sequence[SimulatedProgram], weak: bool) -> Any:
-    """Return the only program, or the scaling of several."""
-    from dace_redist.simulation.scaling import Scaling
-
-    return Scaling(programs, weak) if len(programs) > 1 else programs[0]
 
 
 def _export(simulated: SimulatedRedistribution | SimulatedProgram, given: dict[str, Any]) -> float | None:
