@@ -130,6 +130,17 @@ class PlannedDistribution:
             raise ValueError(f"{type(self).__name__}: the local array of rank {rank} is a list of parts")
         return tuple(slice(halo, max(halo, n - halo)) for n, halo in zip(shape, self.halo, strict=True))
 
+    def local(self, array: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
+        """
+        Return a rank's part of the whole tensor, as a new C-order array of shape ``local_shape(rank)``.
+
+        :raises ValueError: If ``array`` has another shape.
+        """
+        self._check_global(array)
+        boxes = [tuple(map(slice, bounds[::2], bounds[1::2])) for bounds in self.core.tile_ranges(rank)]
+        parts = [self._part(array, box).ravel() for box in boxes]
+        return np.concatenate([np.empty(0, array.dtype), *parts]).reshape(self.local_shape(rank))
+
     def owner(self, index: Sequence[int]) -> int:
         """
         Return the rank that owns the element of a global index; of several replicas the first.
