@@ -10,16 +10,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-import numpy as np
 
 from dace_redist._version import __version__
 from dace_redist.einsum.command import bytes_of_memory, einsum
 from dace_redist.errors import RedistributionError
 from dace_redist.joint_schedule import JointSchedule
-from dace_redist.measuring.command import bench, calibrate, memory_option, tune
+from dace_redist.measuring.command import bench, calibrate, tune
 from dace_redist.mpi.launch import launched_rank
 from dace_redist.native.command import build, config, installation
-from dace_redist.problem_options import GroupedCommand, described_schedule, operation_options, problem_options
+from dace_redist.problem_options import (
+    GroupedCommand,
+    described_schedule,
+    file_option,
+    json_option,
+    memory_option,
+    operation_options,
+    plot_option,
+    problem_options,
+    ranks_per_node_option,
+)
 from dace_redist.relabelling import saved_by_relabelling
 from dace_redist.report import text as report
 from dace_redist.report.text import nodes_json, nodes_text, relabelling_text
@@ -34,8 +43,6 @@ from dace_redist.tuning.problem import MEMORIES
 
 if TYPE_CHECKING:
     from dace_redist.tuning.report import CostReport
-
-_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.group(
@@ -70,8 +77,8 @@ def info() -> None:
 @problem_options
 @operation_options
 @click.option("--rank", type=int, help="list the messages of this rank instead")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-@click.option("--plot", "path", type=_FILE, help="draw to .png, .svg or .pdf")
+@json_option
+@plot_option
 @click.option(
     "--memory-bytes",
     metavar="BYTES",
@@ -86,17 +93,17 @@ def info() -> None:
     metavar="[FILE]",
     help="predict the time of each strategy by a machine profile; default: this machine's",
 )
-@click.option("--plot-model", type=_FILE, help="with --profile: draw the fastest strategy by size and run length")
-@click.option("--ranks-per-node", type=click.IntRange(1), help="ranks on each node, numbered node by node")
-@memory_option(suffix=", with --profile")
-def explain(shape: tuple[int, ...], dtype: np.dtype[Any], as_json: bool, path: Path | None, **given: Any) -> None:
+@file_option("--plot-model", help="with --profile: draw the fastest strategy by size and run length")
+@ranks_per_node_option(help="ranks on each node, numbered node by node")
+@memory_option(MEMORIES, ", with --profile")
+def explain(as_json: bool, path: Path | None, **given: Any) -> None:
     """
     Show what a redistribution moves.
 
     \b
     dace-redist explain --shape 48,24,24,72,288 --from 2,1,1,3,2 --to 1,1,1,1,12 --dtype int32
     """  # noqa: D301 (click reads the backspace)
-    schedule = described_schedule(shape, dtype, given)
+    schedule = described_schedule(given)
     _check_combination(schedule, given)
     costs = _costs(schedule, given)
     if costs is not None and given["plot_model"] is not None:

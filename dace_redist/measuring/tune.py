@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import itertools
 import os
 from collections.abc import Mapping, Sequence
@@ -134,14 +133,10 @@ def tune(
             winner, measured = search.run()
         with together(comm):
             if comm.rank == 0:
-                file.add(make_entry(problem, topology, winner, measured, _now()))
+                file.add(make_entry(problem, topology, winner, measured))
         found.append(TunedProblem(labels, problem, winner, measured))
     forget_choices(comm)
     return Tuning(tuple(found), comm.bcast(file.path))
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 def _check_numbers(limit_seconds: Any, precision: Any) -> None:

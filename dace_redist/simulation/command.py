@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dace_redist.einsum.command import index_sizes, multiplied_type, read_statements
-from dace_redist.measuring.command import memory_option
 from dace_redist.problem_options import (
     GroupedCommand,
     described_schedule,
+    file_option,
     given_problem_options,
+    json_option,
+    memory_option,
+    plot_option,
     problem_options,
+    ranks_per_node_option,
     whole_numbers,
 )
 from dace_redist.report.units import format_seconds
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
 
 _SHIPPED = ", ".join(sorted(path.stem for path in Path(__file__).with_name("machines").glob("*.yaml")))
 _KNOWN = ", ".join(MODELLED)
-_FILE, _FOLDER = click.Path(dir_okay=False, path_type=Path), click.Path(file_okay=False, path_type=Path)
+_FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 @click.command(cls=GroupedCommand)
@@ -42,7 +46,7 @@ _FILE, _FOLDER = click.Path(dir_okay=False, path_type=Path), click.Path(file_oka
 )
 @click.option("--weak", is_flag=True, help="sizes are those for one rank, and grow with the ranks")
 @click.option("--machine", metavar="FILE", required=True, help=f"machine file, or one of the package's: {_SHIPPED}")
-@click.option("--ranks-per-node", type=click.IntRange(1), help="ranks on each node; default: one per core")
+@ranks_per_node_option(help="ranks on each node; default: one per core")
 @click.option("--scattered", is_flag=True, help="place nodes anywhere in the machine, not side by side")
 @click.option(
     "--strategy", "strategies", multiple=True, metavar="NAME", help=f"strategy to predict, repeatable: {_KNOWN}"
@@ -50,9 +54,9 @@ _FILE, _FOLDER = click.Path(dir_okay=False, path_type=Path), click.Path(file_oka
 @memory_option(MAIN_MEMORIES)
 @click.option("--traces", type=_FOLDER, help="folder to write traces for SimGrid to")
 @click.option("--replay", is_flag=True, help="with --traces: replay them by SimGrid, and print its time")
-@click.option("--goal", type=_FILE, help="file to write GOAL text for LogGOPSim to")
-@click.option("--plot", type=_FILE, help="draw to .png, .svg or .pdf")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@file_option("--goal", help="file to write GOAL text for LogGOPSim to")
+@plot_option
+@json_option
 def simulate(einsums: str | None, **given: Any) -> None:
     """
     Predict run time on another machine.
@@ -77,8 +81,8 @@ def simulate(einsums: str | None, **given: Any) -> None:
         exported = programs[-1]
         simulated = Scaling(programs, given["weak"]) if len(programs) > 1 else exported
     replayed = _export(exported, given)
-    if given["plot"] is not None:
-        simulated.plot(given["plot"])
+    if given["path"] is not None:
+        simulated.plot(given["path"])
     if given["as_json"]:
         click.echo(json.dumps(simulated.to_json() | ({} if replayed is None else {"replayed_seconds": replayed})))
     else:
@@ -95,7 +99,7 @@ def _redistribution(given: dict[str, Any]) -> SimulatedRedistribution:
     for option in ("sizes", "ranks", "weak"):
         if given[option]:
             raise click.BadParameter("goes with einsums", param_hint=f"--{option}")
-    schedule = described_schedule(given["shape"], given["dtype"], given)
+    schedule = described_schedule(given)
     options = {name: given[name] for name in ("ranks_per_node", "scattered", "memory", "strategies")}
     return simulate_schedule(schedule, given["machine"], **options)
 

@@ -241,7 +241,7 @@ def _is_profile(path: Path) -> bool:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
         return False
-    return isinstance(content, dict) and content.get("format") == f"dace-redist {machine_profile.KIND}"
+    return isinstance(content, dict) and content.get("format") == machine_profile.FILE.head["format"]
 
 
 def _scaled(value: Any, factor: float) -> Any:

@@ -37,7 +37,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def remember(source, target, strategy: str, path: Path | None = None, memory="ordinary", **options) -> None:
     winner = Winner(strategy=strategy, options=options)
     book = Record(path or choosing_path())
-    book.add(make_entry(Problem(schedule(source, target), memory), HERE, winner, [], "2026-01-02T03:04:05+00:00"))
+    book.add(make_entry(Problem(schedule(source, target), memory), HERE, winner, []))
 
 
 def choosing_path() -> Path:
