@@ -15,8 +15,7 @@ import numpy.typing as npt
 from dace_redist import _core
 from dace_redist.box_distribution import BoxDistribution as BoxDistribution
 from dace_redist.box_distribution import TiledDistribution as TiledDistribution
-from dace_redist.grid_distribution import GridDistribution
-from dace_redist.planned_distribution import BLOCKED, BOXED, MARGINS, TILED, Size, integers, size
+from dace_redist.planned_distribution import BLOCKED, BOXED, MARGINS, TILED, GridDistribution, Size, integers, size
 
 _BLOCK_CODES = {"ceil": 0, "balanced": -1}
 _LENGTHS = -2

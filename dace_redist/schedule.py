@@ -25,8 +25,36 @@ MAX_MATRIX_RANKS = 4096
 MAX_COUNTED_RANKS = 1 << 20
 
 
+class Reported:
+    """Schedule of one tensor or several as text, JSON and figure."""
+
+    def __str__(self) -> str:
+        """Return the report: messages, bytes, run lengths, the busiest rank, the share that stays local."""
+        from dace_redist.report import text
+
+        return text.text(self)  # type: ignore[arg-type]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain numbers, lists and dictionaries; lengths in elements unless named bytes."""
+        from dace_redist.report import text
+
+        return text.to_json(self)  # type: ignore[arg-type]
+
+    def plot(self, path: str | Path) -> None:
+        """
+        Draw the owners before and after, of several tensors those of the first, and the volumes between ranks.
+
+        :param path: File to write; its ending says the format: .png, .svg or .pdf.
+        :raises ValueError: If the format is unknown.
+        :raises FileNotFoundError: If the folder does not exist.
+        """
+        from dace_redist.report import figure
+
+        figure.plot_schedule(self, path)  # type: ignore[arg-type]
+
+
 @dataclasses.dataclass(frozen=True)
-class Schedule:
+class Schedule(Reported):
     """
     Messages that turn one distribution into another; made by :func:`schedule`.
 
@@ -226,30 +254,6 @@ class Schedule:
                 sender.update(message.source_runs)
                 receiver.update(message.target_runs)
         return RunLengths(Quantiles.of(sender), Quantiles.of(receiver))
-
-    def __str__(self) -> str:
-        """Return the report: messages, bytes, run lengths, the busiest rank, the share that stays local."""
-        from dace_redist.report import text as explain
-
-        return explain.text(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as plain numbers, lists and dictionaries; lengths in elements unless named bytes."""
-        from dace_redist.report import text as explain
-
-        return explain.to_json(self)
-
-    def plot(self, path: str | Path) -> None:
-        """
-        Draw the owners before and after, and the volumes between ranks.
-
-        :param path: File to write; its ending says the format: .png, .svg or .pdf.
-        :raises ValueError: If the format is unknown.
-        :raises FileNotFoundError: If the folder does not exist.
-        """
-        from dace_redist.report import figure as plot
-
-        plot.plot_schedule(self, path)
 
 
 def schedule(

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dace_redist.measuring.candidates import space
 from dace_redist.measuring.measure import progress_bar
-from dace_redist.measuring.search import NOT_MEASURED, Search
+from dace_redist.measuring.search import NOT_MEASURED, Search, space
 from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.redistribution.cache import forget_choices
 from dace_redist.report.text import header

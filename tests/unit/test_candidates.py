@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dace_redist import Distribution, schedule
-from dace_redist.measuring.candidates import measurable, sensible, space
+from dace_redist.measuring.search import measurable, sensible, space
 from dace_redist.mpi.topology import Topology
 from dace_redist.strategies import OPTIONS, STRATEGIES
 from dace_redist.tuning.record import Winner
