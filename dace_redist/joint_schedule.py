@@ -9,7 +9,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.schedule import Reported, Schedule
+from dace_redist.report import Reported
+from dace_redist.schedule import Schedule
 
 
 class JointSchedule(Reported):

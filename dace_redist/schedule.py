@@ -6,7 +6,6 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from dace_redist import _core
 from dace_redist.distribution import AnyDistribution, BoxDistribution, check_distribution
 from dace_redist.messages import Message, MessageArrays, Quantiles, RankArrays, RunLengths, Totals
 from dace_redist.planned_distribution import size
+from dace_redist.report import Reported
 from dace_redist.transform import Transform
 from dace_redist.transform_arguments import checked_reshape
 
@@ -23,34 +23,6 @@ from dace_redist.transform_arguments import checked_reshape
 MAX_MATRIX_RANKS = 4096
 #: Largest number of ranks whose messages are counted, one rank after another.
 MAX_COUNTED_RANKS = 1 << 20
-
-
-class Reported:
-    """Schedule of one tensor or several as text, JSON and figure."""
-
-    def __str__(self) -> str:
-        """Return the report: messages, bytes, run lengths, the busiest rank, the share that stays local."""
-        from dace_redist.report import text
-
-        return text.text(self)  # type: ignore[arg-type]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as plain numbers, lists and dictionaries; lengths in elements unless named bytes."""
-        from dace_redist.report import text
-
-        return text.to_json(self)  # type: ignore[arg-type]
-
-    def plot(self, path: str | Path) -> None:
-        """
-        Draw the owners before and after, of several tensors those of the first, and the volumes between ranks.
-
-        :param path: File to write; its ending says the format: .png, .svg or .pdf.
-        :raises ValueError: If the format is unknown.
-        :raises FileNotFoundError: If the folder does not exist.
-        """
-        from dace_redist.report import figure
-
-        figure.plot_schedule(self, path)  # type: ignore[arg-type]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,15 +12,13 @@ from mpi4py import MPI
 
 from dace_redist._core import max_eager_bytes, min_remote_run
 from dace_redist._version import __version__
-from dace_redist.errors import RedistributionError
 from dace_redist.measuring.measure import progress_bar
 from dace_redist.measuring.timed_plan import TimedExchanges
 from dace_redist.mpi.collective import checked_communicator, together
 from dace_redist.mpi.topology import Topology, pinned_to_core, topology_of
-from dace_redist.native.device import DEVICE_VARIABLE
 from dace_redist.redistribution.cache import forget_choices
 from dace_redist.tuning import profile as machine_profile
-from dace_redist.tuning.auto import gpus_of
+from dace_redist.tuning.auto import usable_gpu
 from dace_redist.tuning.files import now, profile_path
 from dace_redist.tuning.profile import (
     Copies,
@@ -80,39 +78,38 @@ def _without(part: float, seconds: float | None) -> float:
 def _curve(nbytes: Sequence[int], measure: Callable[[int], float | None]) -> Curve | None:
     """Seconds by size; None if a rank cannot."""
     seconds = [measure(each) for each in nbytes]
-    known = [each for each in seconds if each is not None]
-    return Curve(nbytes=list(nbytes), seconds=known) if len(known) == len(seconds) else None
+    return None if None in seconds else Curve(nbytes=list(nbytes), seconds=seconds)  # type: ignore[arg-type]
 
 
+@dataclasses.dataclass
 class Measurements:
     """The measurements of arrays in one place, all collective; ``node`` has the ranks of this rank's node."""
 
-    def __init__(
-        self, timed: TimedExchanges, node: MPI.Intracomm, topology: Topology, sizes: Sizes, place: str = "ordinary"
-    ) -> None:
-        self._timed, self._node, self._topology, self._sizes = timed, node, topology, sizes
-        self._place = place
+    timed: TimedExchanges
+    node: MPI.Intracomm
+    topology: Topology
+    sizes: Sizes
+    place: str = "ordinary"
 
     def rates(self, launch: float = 0.0) -> Rates:
         """Return copies, without seconds of a launch, and exchanges."""
         copies = self._copies(launch)
         return Rates(
             copies=copies,
-            node=self._within_a_node(copies) if self._topology.ranks_per_node > 1 else None,
-            network=self._between_nodes() if self._topology.node_count > 1 else None,
+            node=self._within_a_node(copies) if self.topology.ranks_per_node > 1 else None,
+            network=self._between_nodes() if self.topology.node_count > 1 else None,
         )
 
     def device_rates(self, name: str) -> DeviceRates:
         """Return the section of GPUs of a model."""
-        timed, messages = self._timed, self._sizes.messages
-        launch = timed.copy(_TINY, _TINY, self._place, (True, False)) or 0.0
+        timed, messages = self.timed, self.sizes.messages
+        launch = timed.copy(_TINY, _TINY, self.place, (True, False)) or 0.0
 
         def staging(memory: str) -> Any:
             """Copies between the GPU and pinned main memory, without those from or to the pinned slot."""
 
             def seconds(nbytes: int) -> float:
-                own = timed.copy(nbytes, nbytes, "ordinary") or 0.0
-                return _without(own, timed.copy(nbytes, nbytes, memory))
+                return _without(timed.copy(nbytes, nbytes, "ordinary") or 0.0, timed.copy(nbytes, nbytes, memory))
 
             return _curve(messages, seconds)
 
@@ -125,7 +122,7 @@ class Measurements:
         )
 
     def _copies(self, launch: float) -> Copies:
-        timed, place, sizes = self._timed, self._place, self._sizes
+        timed, place, sizes = self.timed, self.place, self.sizes
 
         def copied(*gaps: bool) -> Surface:
             return self._surface(sizes.runs, lambda n, run: _without(launch, timed.copy(n, run, place, gaps)))
@@ -135,13 +132,13 @@ class Measurements:
 
     def _within_a_node(self, copies: Copies) -> NodeRates:
         """Exchanges of the ranks of a node."""
-        timed, sizes, group = self._timed, self._sizes, (self._node, range(self._node.size))
-        on_gpu = self._place == "gpu"
+        timed, sizes, group = self.timed, self.sizes, (self.node, range(self.node.size))
+        on_gpu = self.place == "gpu"
         kinds = {"messages": "Pack", "shared": "Shared"}
         kinds |= {} if on_gpu else {"datatypes": "Datatype", "puts": "RMA"}
         latencies = {kind: self._latency(strategy) for kind, strategy in kinds.items()}
         known = {kind: latency for kind, latency in latencies.items() if latency is not None}
-        messages: Any = _curve(sizes.messages, lambda n: timed.shift(group, "Pack", n, self._place))
+        messages: Any = _curve(sizes.messages, lambda n: timed.shift(group, "Pack", n, self.place))
         if on_gpu:
             return NodeRates(latency=known, messages=messages, push=self._exchanged("Shared", copies, known["shared"]))
         eager, longer = (
@@ -162,26 +159,26 @@ class Measurements:
 
     def _between_nodes(self) -> NetworkRates:
         """Exchanges of one rank of each node, and of all of them, with those of the next node."""
-        node_of, timed, comm = self._topology.node_of, self._timed, self._timed.comm
+        node_of, timed, comm = self.topology.node_of, self.timed, self.timed.comm
         places = [[rank for rank, its in enumerate(node_of) if its == node] for node in dict.fromkeys(node_of)]
         leaders = comm, [ranks[0] for ranks in places]
         position = next(ranks.index(comm.rank) for ranks in places if comm.rank in ranks)
-        least, largest = min(map(len, places)), self._sizes.messages[-1]
+        least, largest = min(map(len, places)), self.sizes.messages[-1]
         group: Any = comm.Split(position, comm.rank)
         everyone = group, range(group.size)
 
         def chunk(nbytes: int) -> float:
-            seconds = timed.shift(everyone, "Pipelined", largest, self._place, chunk_bytes=nbytes)
+            seconds = timed.shift(everyone, "Pipelined", largest, self.place, chunk_bytes=nbytes)
             return nbytes * (seconds or 0.0) / (least * largest)
 
-        messages: Any = _curve(self._sizes.messages, lambda n: timed.shift(leaders, "Pipelined", n, self._place))
-        link: Any = _curve(self._sizes.network_chunks, chunk)
+        messages: Any = _curve(self.sizes.messages, lambda n: timed.shift(leaders, "Pipelined", n, self.place))
+        link: Any = _curve(self.sizes.network_chunks, chunk)
         group.Free()
         return NetworkRates(messages=messages, link=link)
 
     def _surface(self, runs: Sequence[int], measure: Callable[[int, int], float | None]) -> Surface:
-        rows = [[(measure(n, run) or 0.0) / max(n, run) for run in runs] for n in self._sizes.footprints]
-        return Surface(footprints=list(self._sizes.footprints), runs=list(runs), seconds_per_byte=rows)
+        rows = [[(measure(n, run) or 0.0) / max(n, run) for run in runs] for n in self.sizes.footprints]
+        return Surface(footprints=list(self.sizes.footprints), runs=list(runs), seconds_per_byte=rows)
 
     def _exchanged(self, strategy: str, copies: Copies, latency: Latency, memory: str = "") -> Surface:
         """
@@ -191,26 +188,26 @@ class Measurements:
         would fetch lines that nobody needs, and none would be written by two ranks. Messages are too long to be eager.
         One takes at least as long as a self copy, whose time is less certain than that of the whole.
         """
-        ranks, memory = self._node.size, memory or self._place
+        ranks, memory = self.node.size, memory or self.place
 
         def measure(nbytes: int, run: int) -> float:
             moved = max(nbytes, run * ranks, 2 * max_eager_bytes * ranks)
             own = moved / ranks
-            seconds = self._timed.cyclic(self._node, strategy, moved, run, memory)
+            seconds = self.timed.cyclic(self.node, strategy, moved, run, memory)
             seconds = _without(latency.exchange + (ranks - 1) * latency.message, seconds)
             crossing = (seconds - own * copies.pack.at(moved, run)) / ((moved - own) or moved)
             return max(seconds / moved, crossing) * max(nbytes, run)
 
-        return self._surface(self._sizes.exchanged_runs, measure)
+        return self._surface(self.sizes.exchanged_runs, measure)
 
     def _latency(self, strategy: str) -> Latency | None:
         """From exchanges with one rank and with all: the time of each message, and the rest. None: a rank cannot."""
-        group = self._node, range(self._node.size)
-        one = self._timed.shift(group, strategy, _TINY, self._place, alone=True)
-        every = self._timed.all_to_all(self._node, strategy, self._place)
+        group = self.node, range(self.node.size)
+        one = self.timed.shift(group, strategy, _TINY, self.place, alone=True)
+        every = self.timed.all_to_all(self.node, strategy, self.place)
         if one is None or every is None:
             return None
-        others = self._topology.ranks_per_node - 1
+        others = self.topology.ranks_per_node - 1
         message = (every - one) / (others - 1) if others > 1 else 0.5 * one
         message = min(max(message, 1e-8), one)
         return Latency(exchange=max(0.0, one - message), message=message)
@@ -250,7 +247,7 @@ def calibrate(
         if comm.rank == 0:
             _check_writable(path)
     sizes, gpu_sizes = sizes or Sizes(), gpu_sizes or Sizes.on_gpu()
-    topology, gpu = topology_of(comm), _usable_gpu(comm)
+    topology, gpu = topology_of(comm), usable_gpu(comm)
     node = comm.Split(topology.node_of[comm.rank], comm.rank)
     with progress_bar(progress and comm.rank == 0, "calibrate", limit_seconds) as show, pinned_to_core(comm):
         with together(comm):
@@ -261,18 +258,7 @@ def calibrate(
         def one_round() -> MachineProfile:
             main = Measurements(timed, node, topology, sizes)
             device = Measurements(timed, node, topology, gpu_sizes, "gpu").device_rates(gpu) if gpu else None
-            return MachineProfile(
-                **machine_profile.FILE.head,
-                machine=topology.machine,
-                mpi=topology.mpi,
-                package=__version__,
-                date=now(),
-                nodes=topology.node_count,
-                ranks_per_node=topology.ranks_per_node,
-                cores_per_node=os.cpu_count() or 1,
-                **dict(main.rates()),
-                device=device,
-            )
+            return _profile(topology, main.rates(), device)
 
         timed.counting = True
         one_round()
@@ -295,12 +281,16 @@ def _check_writable(path: Path) -> None:
         path.unlink()
 
 
-def _usable_gpu(comm: MPI.Intracomm) -> str:
-    """Model of the ranks' GPUs; ``""`` if a rank cannot use one, an error if the variable asks for one. Collective."""
-    wanted = bool(os.environ.get(DEVICE_VARIABLE))
-    try:
-        return gpus_of(comm)
-    except (RuntimeError, RedistributionError, OSError):  # a BuildError is a RuntimeError
-        if comm.allreduce(wanted, MPI.LOR):
-            raise
-        return ""
+def _profile(topology: Topology, main: Rates, device: DeviceRates | None) -> MachineProfile:
+    return MachineProfile(
+        **machine_profile.FILE.head,
+        machine=topology.machine,
+        mpi=topology.mpi,
+        package=__version__,
+        date=now(),
+        nodes=topology.node_count,
+        ranks_per_node=topology.ranks_per_node,
+        cores_per_node=os.cpu_count() or 1,
+        **dict(main),
+        device=device,
+    )

@@ -33,12 +33,6 @@ from dace_redist.tuning.problem import MAIN_MEMORIES, Problem, sides_on_gpu
 from dace_redist.tuning.record import Measured, Winner
 
 
-def measurable(memory: str = MAIN_MEMORIES[0]) -> tuple[str, ...]:
-    """Return the strategies that can be measured by themselves; stock DaCe's code exists in DaCe programs only."""
-    on_gpu = sides_on_gpu(memory)
-    return gpu_strategies(all(on_gpu)) if any(on_gpu) else host_strategies()
-
-
 @dataclasses.dataclass(frozen=True)
 class Space:
     """
@@ -112,7 +106,7 @@ def space(
     """
     Return the candidates.
 
-    :param strategies: Names of strategies; default: all that can be measured.
+    :param strategies: Names of strategies; default: all that move such arrays.
     :param options: Values to try for some options, instead of those that :data:`dace_redist.strategies.OPTIONS` names.
     :param memory: Where the arrays lie, one of :data:`dace_redist.tuning.problem.MEMORIES`.
     :raises ValueError: If a strategy or an option is unknown, or a value out of range.
@@ -120,7 +114,8 @@ def space(
     """
     if isinstance(strategies, str):
         raise TypeError(f"strategies must be a list of names, got the string {strategies!r}")
-    known, on_gpu = measurable(memory), any(sides_on_gpu(memory))
+    sides = sides_on_gpu(memory)
+    known, on_gpu = gpu_strategies(all(sides)) if any(sides) else host_strategies(), any(sides)
     names = tuple(known if strategies is None else dict.fromkeys(strategies))
     for name in names:
         if name == "Auto" or find_strategy(name).name not in known:
@@ -192,51 +187,52 @@ class Search:
         if not first:
             reasons = "; ".join(f"{candidate}: {candidate.note}" for candidate in self._measured)
             raise RuntimeError(f"tune: no strategy can move {self.problem}: {reasons}")
-        least = min(figure.median for _, figure in first)
+        least = first[0][1].median
         self._ratio = {str(candidate): figure.median / least for candidate, figure in first}
         promising = [candidate for candidate, figure in first if figure.low <= TOO_SLOW * least]
-        promising.sort(key=self._time)
+        promising.sort(key=lambda candidate: self._ratio[str(candidate)])
         finalists = self._finalists([*promising, *self._vary(promising)])
         last = self._race("the best of each", finalists, _LAST * self.limit_seconds) or first
-        return min(last, key=lambda pair: pair[1].median)[0], tuple(self._measured)
+        return last[0][0], tuple(self._measured)
 
     def _first_race(self) -> _Raced:
         """Race the strategies with default options, those that are predicted to be the fastest first."""
-        every, seconds = self.tried.first(self.topology), _FIRST * self.limit_seconds
-        predicted = {str(candidate): self.predicted.get(candidate.strategy, 0.0) for candidate in every}
-        most = UNLIKELY * min((one for one in predicted.values() if one), default=0.0)
-        every.sort(key=lambda candidate: predicted[str(candidate)])
-        likely = [candidate for candidate in every if predicted[str(candidate)] <= most]
+
+        def expected(candidate: Winner) -> float:
+            return self.predicted.get(candidate.strategy, 0.0)
+
+        every, seconds = sorted(self.tried.first(self.topology), key=expected), _FIRST * self.limit_seconds
+        most = UNLIKELY * min(filter(None, map(expected, every)), default=0.0)
+        likely = [candidate for candidate in every if expected(candidate) <= most]
         first = self._race("all strategies", likely, seconds)
-        least = min((figure.median for _, figure in first), default=float("inf"))
+        least = first[0][1].median if first else float("inf")
         unlikely = every[len(likely) :]
-        if any(predicted[str(candidate)] < least for candidate in unlikely):
+        if any(expected(candidate) < least for candidate in unlikely):
             return self._race("all strategies again", every, seconds)
         for candidate in unlikely:
-            note = f"{NOT_MEASURED}: predicted to take {format_seconds(predicted[str(candidate)])}"
+            note = f"{NOT_MEASURED}: predicted to take {format_seconds(expected(candidate))}"
             self._measured.append(_measured(candidate, "all strategies", note=note))
         return first
-
-    def _time(self, candidate: Winner) -> float:
-        """Time of a candidate relative to the best of the first round, as far as is known."""
-        return self._ratio[str(candidate)]
 
     def _finalists(self, candidates: Sequence[Winner]) -> list[Winner]:
         """Those that may be the fastest, and the first: the fastest of many in one round may have been lucky."""
         distinct = {str(candidate): candidate for candidate in candidates}
-        most = max(CLOSE * min(map(self._time, candidates)), self._time(candidates[0]))
-        return [candidate for candidate in distinct.values() if self._time(candidate) <= most]
+        most = max(CLOSE * min(self._ratio[name] for name in distinct), self._ratio[str(candidates[0])])
+        return [candidate for name, candidate in distinct.items() if self._ratio[name] <= most]
 
     def _vary(self, promising: Sequence[Winner]) -> list[Winner]:
         """The best options found for each strategy, the most promising one first."""
+        here = self.problem.schedule, self.topology
         steps = [(i, option) for i, best in enumerate(promising) for option in find_strategy(best.strategy).options]
-        steps = [(i, option) for i, option in steps if self._variants(promising[i], option)]
+        steps = [(i, option) for i, option in steps if self.tried.varied(promising[i], option, *here)]
         best, until = list(promising), (1 - _LAST) * self.limit_seconds
         for done, (i, option) in enumerate(steps):
             remaining = self.comm.bcast((until - self._spent) / (len(steps) - done))
             if remaining <= 0:
                 break
-            raced = self._race(f"{option} of {best[i]}", [best[i], *self._variants(best[i], option)], remaining)
+            raced = self._race(
+                f"{option} of {best[i]}", [best[i], *self.tried.varied(best[i], option, *here)], remaining
+            )
             best[i] = self._clearly_fastest(raced, best[i])
         return best
 
@@ -245,17 +241,14 @@ class Search:
         medians = {str(candidate): figure.median for candidate, figure in raced}
         if str(before) not in medians:
             return before
-        winner = min((candidate for candidate, _ in raced), key=lambda candidate: medians[str(candidate)])
+        winner = raced[0][0]
         if medians[str(winner)] >= BETTER * medians[str(before)]:
             return before
-        self._ratio[str(winner)] = self._time(before) * medians[str(winner)] / medians[str(before)]
+        self._ratio[str(winner)] = self._ratio[str(before)] * medians[str(winner)] / medians[str(before)]
         return winner
 
-    def _variants(self, best: Winner, option: str) -> list[Winner]:
-        return self.tried.varied(best, option, self.problem.schedule, self.topology)
-
     def _race(self, name: str, candidates: Sequence[Winner], seconds: float) -> _Raced:
-        """Measure candidates against each other in a round; those that cannot run are noted and left out."""
+        """Measure candidates against each other in a round, the fastest first; those that cannot run are only noted."""
         running: dict[str, tuple[Winner, TimedPlan]] = {}
         failed: list[Measured] = []
         may_compile, begin = not self._measured, self.clock()
@@ -283,9 +276,8 @@ class Search:
         finally:
             for _, plan in running.values():
                 plan.free()
-        raced = [(running[key][0], figure) for key, figure in figures.items()]
-        ordered = sorted(raced, key=lambda pair: pair[1].median)
-        self._measured += [*(_measured(candidate, name, figure) for candidate, figure in ordered), *failed]
+        raced = sorted(((running[key][0], one) for key, one in figures.items()), key=lambda pair: pair[1].median)
+        self._measured += [*(_measured(candidate, name, figure) for candidate, figure in raced), *failed]
         return raced
 
     def _started(self, candidate: Winner) -> TimedPlan | str:
@@ -293,9 +285,8 @@ class Search:
         self.show(f"starting {candidate}", self._spent)
         try:
             plan = TimedPlan(self.problem, candidate.strategy, candidate.options, self._arrays, self.comm)
-            measure(
-                {str(candidate): plan}, self.comm, warmup=0, least=1, most=1, clock=self.clock
-            )  # fails on all or none
+            # fails on all or none
+            measure({str(candidate): plan}, self.comm, warmup=0, least=1, most=1, clock=self.clock)
         except RedistributionError as error:  # on every rank, of which each says it in its own words
             return str(self.comm.bcast(" ".join(str(error).removeprefix("plan: ").split())))
         except RuntimeError as error:
@@ -305,8 +296,6 @@ class Search:
 
 def _measured(candidate: Winner, round: str, figure: Figure | None = None, note: str = "") -> Measured:
     """Return the times of a candidate in a round, or why it has none."""
-    times: dict[str, Any] = {}
-    if figure is not None:
-        times = {f"{name}_seconds": getattr(figure, name) for name in ("median", "low", "high")}
-        times["repetitions"] = len(figure.seconds)
+    times: dict[str, Any] = {} if figure is None else {"repetitions": len(figure.seconds)}
+    times |= {f"{name}_seconds": getattr(figure, name, None) for name in ("median", "low", "high")}
     return Measured(**candidate.model_dump(), round=round, note=note, **times)

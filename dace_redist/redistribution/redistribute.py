@@ -214,7 +214,8 @@ def _redistribute_known(array: Any, target: Any, comm: Any, out: Any, op: Any, h
     """Redistribute arrays that know their distributions; arguments as of :func:`redistribute`."""
     lists = isinstance(array, list)
     given = array if lists else [array]
-    comm = next(filter(None, (comm, *map(_communicator, given))), MPI.COMM_WORLD)
+    found = (one.comm if isinstance(one, DistributedArray) else interop.communicator(one) for one in given)
+    comm = comm or next(filter(None, found), MPI.COMM_WORLD)
     try:
         if target is None:
             check_distribution("target", target)
@@ -245,10 +246,6 @@ def _part(array: Any, comm: MPI.Intracomm) -> interop.Part:
     part = interop.read(array, comm)
     view = array_view("array", part.local)
     return part._replace(local=view.as_numpy()) if view.device == "cpu" else part
-
-
-def _communicator(array: Any) -> MPI.Intracomm | None:
-    return array.comm if isinstance(array, DistributedArray) else interop.communicator(array)
 
 
 def _check_congruent(comm: MPI.Intracomm, other: MPI.Intracomm) -> None:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution
+from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.mpi.topology import Topology, topology_of
-from dace_redist.native.device import device_name
+from dace_redist.native.device import DEVICE_VARIABLE, device_name
 from dace_redist.report.text import header
 from dace_redist.report.units import count, format_seconds
 from dace_redist.schedule import Schedule, schedule
@@ -144,6 +145,17 @@ def gpus_of(comm: Any) -> str:
     with together(comm):
         name = device_name()
     return " and ".join(sorted(set(comm.allgather(name))))
+
+
+def usable_gpu(comm: Any) -> str:
+    """Return :func:`gpus_of`; ``""`` if a rank has none, an error if ``DACE_REDIST_DEVICE`` asks for one. Collective."""
+    wanted = bool(os.environ.get(DEVICE_VARIABLE))
+    try:
+        return gpus_of(comm)
+    except (RuntimeError, RedistributionError, OSError):  # a BuildError is a RuntimeError
+        if any(comm.allgather(wanted)):
+            raise
+        return ""
 
 
 def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] | None) -> Choice:
