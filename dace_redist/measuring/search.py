@@ -190,7 +190,6 @@ class Search:
         least = first[0][1].median
         self._ratio = {str(candidate): figure.median / least for candidate, figure in first}
         promising = [candidate for candidate, figure in first if figure.low <= TOO_SLOW * least]
-        promising.sort(key=lambda candidate: self._ratio[str(candidate)])
         finalists = self._finalists([*promising, *self._vary(promising)])
         last = self._race("the best of each", finalists, _LAST * self.limit_seconds) or first
         return last[0][0], tuple(self._measured)

@@ -148,7 +148,7 @@ def gpus_of(comm: Any) -> str:
 
 
 def usable_gpu(comm: Any) -> str:
-    """Return :func:`gpus_of`; ``""`` if a rank has none, an error if ``DACE_REDIST_DEVICE`` asks for one. Collective."""
+    """Return :func:`gpus_of`; ``""`` if a rank has none, unless ``DACE_REDIST_DEVICE`` asks for one. Collective."""
     wanted = bool(os.environ.get(DEVICE_VARIABLE))
     try:
         return gpus_of(comm)
