@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,13 +27,13 @@ from dace_redist.problem_options import (
     memory_option,
     operation_options,
     plot_option,
+    print_found,
     problem_options,
     ranks_per_node_option,
 )
 from dace_redist.relabelling import saved_by_relabelling
 from dace_redist.report import text as report
 from dace_redist.report.text import nodes_json, nodes_text, relabelling_text
-from dace_redist.report.trace import trace
 from dace_redist.report.units import format_bytes
 from dace_redist.schedule import Schedule
 from dace_redist.simulation.command import simulate
@@ -56,7 +57,7 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for _other in (bench, build, calibrate, config, einsum, simulate, trace, tune):
+for _other in (bench, build, calibrate, config, einsum, simulate, tune):
     cli.add_command(_other)
 
 
@@ -195,6 +196,31 @@ def _report_text(schedule: Schedule, given: Mapping[str, Any], costs: CostReport
         called = with_options(DEFAULT_STRATEGY, options)
         lines.append(f"rounds    {rounds(schedule, options):,} within {format_bytes(nbytes)}, by {called}")
     return "\n".join([*lines, report.verdict(schedule) if costs is None else str(costs)])
+
+
+@cli.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@json_option
+@file_option("--merge", "merged", metavar="FILE", help="file of all ranks to write, for Perfetto")
+@plot_option
+@click.option("--begin", type=float, default=0.0, metavar="MS", help="leave out earlier events, in ms after the first")
+@click.option("--end", type=float, default=math.inf, metavar="MS", help="leave out later events, in ms after the first")
+def trace(folder: Path, as_json: bool, merged: Path | None, path: Path | None, begin: float, end: float) -> None:
+    """
+    Summarise a trace of a run.
+
+    \b
+    DACE_REDIST_TRACE=run mpiexec -n 4 python program.py
+    dace-redist trace run --merge run.json
+    """  # noqa: D301 (click reads the backspace)
+    from dace_redist.report.trace import Trace
+
+    found = Trace(folder, begin, end)
+    if merged is not None:
+        found.merge(merged)
+    if path is not None:
+        found.plot(path)
+    print_found(found, as_json)
 
 
 #: Errors that are reported in one line: of bad input, exit status 2, and of everything else, exit status 1.

@@ -89,11 +89,8 @@ def memory_option(known: Sequence[str], suffix: str = "") -> Callable[[Any], Any
     return click.option("--memory", type=click.Choice(known), default=known[0], metavar="NAME", help=text)
 
 
-def file_option(*names: str, help: str) -> Callable[[Any], Any]:
-    """Return the option of a file to write."""
-    return click.option(*names, type=click.Path(dir_okay=False, path_type=Path), help=help)
-
-
+#: Option of a file to write.
+file_option = functools.partial(click.option, type=click.Path(dir_okay=False, path_type=Path))
 json_option = click.option("--json", "as_json", is_flag=True, help="print JSON")
 plot_option = file_option("--plot", "path", help="draw to .png, .svg or .pdf")
 ranks_per_node_option = functools.partial(click.option, "--ranks-per-node", type=click.IntRange(1))

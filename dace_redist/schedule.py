@@ -245,17 +245,11 @@ def schedule(
     """
     Return the messages that turn one distribution into another. Local; needs no MPI.
 
+    Parameters that are not listed here are those of :func:`dace_redist.plan`.
+
     :param source: Source distribution, without symbols.
     :param target: Target distribution, of the same shape, but for ``axes``, ``region`` and ``reshape``.
     :param dtype: Element type of the source, a NumPy or DaCe type.
-    :param axes: See :func:`dace_redist.plan`.
-    :param region: See :func:`dace_redist.plan`.
-    :param target_dtype: See :func:`dace_redist.plan`.
-    :param alpha: See :func:`dace_redist.plan`.
-    :param beta: See :func:`dace_redist.plan`.
-    :param conj: See :func:`dace_redist.plan`.
-    :param op: See :func:`dace_redist.plan`.
-    :param reshape: See :func:`dace_redist.plan`.
     :raises TypeError: If source or target is not a distribution, or a type has no fixed size or is not computed with.
     :raises ValueError: If the shapes, axes, region, reshape or operation do not fit each other, or a size is a symbol.
     """

@@ -78,16 +78,13 @@ def chosen_strategy(
 
     That is what was measured; else, where there is a machine profile (``dace-redist calibrate``), what the cost model
     predicts to be clearly faster than the default; else the default. For arrays in C order, as those that are measured;
-    with others it is the default strategy.
+    with others it is the default strategy. Parameters that are not listed here are those of
+    :func:`dace_redist.plan` and :func:`dace_redist.tune`.
 
     :param source: Source distribution, without symbols.
     :param target: Target distribution, of the same shape, except for ``axes`` and ``region``.
     :param dtype: Type of the elements.
     :param comm: mpi4py communicator; default: the world.
-    :param axes: See :func:`dace_redist.plan`.
-    :param region: See :func:`dace_redist.plan`.
-    :param memory: See :func:`dace_redist.tune`.
-    :param record: See :func:`dace_redist.tune`.
     :return: The choice, equal on every rank.
     :raises ValueError: On every rank, if ranks ask for different things, if the distributions do not fit each other or
         the communicator, or if the record or the machine profile is damaged.
