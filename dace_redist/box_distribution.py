@@ -1,4 +1,4 @@
-"""Distributions in boxes: :class:`BoxDistribution`."""
+"""Irregular distributions: :class:`TiledDistribution` and :class:`BoxDistribution`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,63 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
-from dace_redist.planned_distribution import BOXED, PlannedDistribution, integers
+from dace_redist.planned_distribution import BOXED, TILED, PlannedDistribution, integers
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TiledDistribution(PlannedDistribution):
+    """
+    Tensor cut into tiles, each with an owner of its own: any irregular placement.
+
+    A rank's local array is one-dimensional: its tiles in row-major tile order, each tile in C order. There is no tile
+    where an extent is 0, and one tile, with ``owner=np.array(rank)``, in a tensor of shape ().
+
+    :param shape: Global shape.
+    :param tile: Shape of a tile; tiles at the end may be smaller.
+    :param owner: Rank of each tile, shape ``ceil(shape / tile)``.
+    :param halo: See :class:`Distribution`.
+    :param periodic: See :class:`Distribution`.
+    :raises ValueError: If an argument is invalid.
+    :raises TypeError: If something is no integer.
+    """
+
+    shape: tuple[int, ...]
+    tile: tuple[int, ...]
+    owner_of_tile: npt.NDArray[np.int64]
+    halo: tuple[int, ...]
+    periodic: tuple[bool, ...]
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        tile: Sequence[int],
+        owner: npt.ArrayLike,
+        *,
+        halo: Sequence[int] | int = 0,
+        periodic: Sequence[bool] | bool = False,
+    ) -> None:
+        object.__setattr__(self, "shape", integers("shape", shape))
+        object.__setattr__(self, "tile", integers("tile", tile))
+        if not all(isinstance(n, int) for n in (*self.shape, *self.tile)):
+            raise TypeError(f"TiledDistribution: sizes must be numbers, got {self.shape} in tiles of {self.tile}")
+        owners = _whole_numbers("TiledDistribution: owner", owner).copy()
+        tiles = tuple(_core.tile_grid(self.shape, self.tile, type(self).__name__))
+        if owners.shape != tiles:
+            raise ValueError(f"TiledDistribution: owner needs one rank per tile, shape {tiles}, got {owners.shape}")
+        owners.setflags(write=False)  # the decoded distribution would not follow
+        object.__setattr__(self, "owner_of_tile", owners)
+        self._set_margins(halo, periodic)
+        _ = self.core
+
+    @cached_property
+    def _encoded_owned(self) -> tuple[int, ...]:
+        return (TILED, len(self.shape), *self.shape, *self.tile, *self.owner_of_tile.ravel().tolist())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TiledDistribution) and self.encoded == other.encoded
+
+    def __hash__(self) -> int:
+        return hash(self.encoded)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,10 +108,10 @@ class BoxDistribution(PlannedDistribution):
         shape = integers("shape", shape)
         if not all(isinstance(extent, int) for extent in shape):
             raise TypeError(f"BoxDistribution: shape must be numbers, got {shape}")
-        ndim, ranks = len(shape), _whole_numbers("owners", owners)
+        ndim, ranks = len(shape), _whole_numbers("BoxDistribution: owners", owners)
         if ranks.ndim != 1:
             raise ValueError(f"BoxDistribution: owners must be a list of one rank per box, got shape {ranks.shape}")
-        given = _whole_numbers("boxes", boxes)
+        given = _whole_numbers("BoxDistribution: boxes", boxes)
         if given.shape != (len(ranks), 2, ndim) and (given.size or len(ranks) * ndim):
             raise ValueError(
                 "BoxDistribution: boxes must have offset and extent of one box per owner, shape "
@@ -138,20 +194,6 @@ class BoxDistribution(PlannedDistribution):
         boxes: npt.NDArray[np.int64] = self.boxes[self.owners == rank]
         return boxes
 
-    def local(self, array: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
-        """
-        Return a rank's part of the whole tensor, as a new C-order array of shape ``local_shape(rank)``.
-
-        :raises ValueError: If ``array`` has another shape.
-        """
-        self._check_global(array)
-        slices = [tuple(map(slice, offset, offset + extent)) for offset, extent in self.boxes_of(rank)]
-        if len(slices) == 1:
-            return self._part(array, slices[0])
-        return (
-            np.concatenate([self._part(array, box).ravel() for box in slices]) if slices else np.empty(0, array.dtype)
-        )
-
     def __reduce__(self) -> tuple[Any, ...]:
         return BoxDistribution.decoded, (self.encoded_array[len(self._margins) :], self.halo, self.periodic)
 
@@ -170,5 +212,5 @@ def _whole_numbers(name: str, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
     """Return integers as an array of 64 bits."""
     numbers = np.asarray(values)
     if numbers.size and not np.issubdtype(numbers.dtype, np.integer):  # of nothing, NumPy makes floats
-        raise TypeError(f"BoxDistribution: {name} must hold integers, got {numbers.dtype}")
+        raise TypeError(f"{name} must hold integers, got {numbers.dtype}")
     return numbers.astype(np.int64, copy=False)

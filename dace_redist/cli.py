@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,20 +11,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-import numpy as np
 
 from dace_redist._version import __version__
 from dace_redist.einsum.command import bytes_of_memory, einsum
 from dace_redist.errors import RedistributionError
 from dace_redist.joint_schedule import JointSchedule
-from dace_redist.measuring.command import bench, calibrate, memory_option, tune
+from dace_redist.measuring.command import bench, calibrate, tune
 from dace_redist.mpi.launch import launched_rank
 from dace_redist.native.command import build, config, installation
-from dace_redist.problem_options import GroupedCommand, described_schedule, operation_options, problem_options
+from dace_redist.problem_options import (
+    GroupedCommand,
+    described_schedule,
+    file_option,
+    json_option,
+    memory_option,
+    operation_options,
+    plot_option,
+    print_found,
+    problem_options,
+    ranks_per_node_option,
+)
 from dace_redist.relabelling import saved_by_relabelling
 from dace_redist.report import text as report
 from dace_redist.report.text import nodes_json, nodes_text, relabelling_text
-from dace_redist.report.trace import trace
 from dace_redist.report.units import format_bytes
 from dace_redist.schedule import Schedule
 from dace_redist.simulation.command import simulate
@@ -34,8 +44,6 @@ from dace_redist.tuning.problem import MEMORIES
 
 if TYPE_CHECKING:
     from dace_redist.tuning.report import CostReport
-
-_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.group(
@@ -49,7 +57,7 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for _other in (bench, build, calibrate, config, einsum, simulate, trace, tune):
+for _other in (bench, build, calibrate, config, einsum, simulate, tune):
     cli.add_command(_other)
 
 
@@ -70,8 +78,8 @@ def info() -> None:
 @problem_options
 @operation_options
 @click.option("--rank", type=int, help="list the messages of this rank instead")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-@click.option("--plot", "path", type=_FILE, help="draw to .png, .svg or .pdf")
+@json_option
+@plot_option
 @click.option(
     "--memory-bytes",
     metavar="BYTES",
@@ -86,17 +94,17 @@ def info() -> None:
     metavar="[FILE]",
     help="predict the time of each strategy by a machine profile; default: this machine's",
 )
-@click.option("--plot-model", type=_FILE, help="with --profile: draw the fastest strategy by size and run length")
-@click.option("--ranks-per-node", type=click.IntRange(1), help="ranks on each node, numbered node by node")
-@memory_option(suffix=", with --profile")
-def explain(shape: tuple[int, ...], dtype: np.dtype[Any], as_json: bool, path: Path | None, **given: Any) -> None:
+@file_option("--plot-model", help="with --profile: draw the fastest strategy by size and run length")
+@ranks_per_node_option(help="ranks on each node, numbered node by node")
+@memory_option(MEMORIES, ", with --profile")
+def explain(as_json: bool, path: Path | None, **given: Any) -> None:
     """
     Show what a redistribution moves.
 
     \b
     dace-redist explain --shape 48,24,24,72,288 --from 2,1,1,3,2 --to 1,1,1,1,12 --dtype int32
     """  # noqa: D301 (click reads the backspace)
-    schedule = described_schedule(shape, dtype, given)
+    schedule = described_schedule(given)
     _check_combination(schedule, given)
     costs = _costs(schedule, given)
     if costs is not None and given["plot_model"] is not None:
@@ -188,6 +196,31 @@ def _report_text(schedule: Schedule, given: Mapping[str, Any], costs: CostReport
         called = with_options(DEFAULT_STRATEGY, options)
         lines.append(f"rounds    {rounds(schedule, options):,} within {format_bytes(nbytes)}, by {called}")
     return "\n".join([*lines, report.verdict(schedule) if costs is None else str(costs)])
+
+
+@cli.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@json_option
+@file_option("--merge", "merged", metavar="FILE", help="file of all ranks to write, for Perfetto")
+@plot_option
+@click.option("--begin", type=float, default=0.0, metavar="MS", help="leave out earlier events, in ms after the first")
+@click.option("--end", type=float, default=math.inf, metavar="MS", help="leave out later events, in ms after the first")
+def trace(folder: Path, as_json: bool, merged: Path | None, path: Path | None, begin: float, end: float) -> None:
+    """
+    Summarise a trace of a run.
+
+    \b
+    DACE_REDIST_TRACE=run mpiexec -n 4 python program.py
+    dace-redist trace run --merge run.json
+    """  # noqa: D301 (click reads the backspace)
+    from dace_redist.report.trace import Trace
+
+    found = Trace(folder, begin, end)
+    if merged is not None:
+        found.merge(merged)
+    if path is not None:
+        found.plot(path)
+    print_found(found, as_json)
 
 
 #: Errors that are reported in one line: of bad input, exit status 2, and of everything else, exit status 1.

@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from dace_redist import _core
 from dace_redist.box_distribution import BoxDistribution as BoxDistribution
-from dace_redist.grid_distribution import GridDistribution
-from dace_redist.planned_distribution import BLOCKED, BOXED, MARGINS, TILED, Size, integers, size
-from dace_redist.tiled_distribution import TiledDistribution as TiledDistribution
+from dace_redist.box_distribution import TiledDistribution as TiledDistribution
+from dace_redist.planned_distribution import BLOCKED, BOXED, MARGINS, TILED, GridDistribution, Size, integers, size
 
 _BLOCK_CODES = {"ceil": 0, "balanced": -1}
 _LENGTHS = -2
@@ -212,18 +211,12 @@ class Distribution(GridDistribution):
         """
         return tuple(self.core.global_index(rank, axis) for axis in range(len(self.shape)))
 
-    def local(self, array: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
-        """
-        Return a rank's part of the whole tensor, as a new C-order array.
-
-        :raises ValueError: If ``array`` has another shape.
-        """
-        self._check_global(array)
-        shape = self.local_shape(rank)
-        if not self.shape:  # NumPy makes a scalar, or one dimension, of what has none
-            return np.full(shape, array)
+    def local(self, array: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:  # noqa: D102 (as of the base)
         if any(self.halo) and self.core.tile_ranges(rank):
-            return self._part(array, self.slices(rank))
+            return super().local(array, rank)
+        self._check_global(array)
+        if not self.shape:  # NumPy makes a scalar, or one dimension, of what has none
+            return np.full(self.local_shape(rank), array)
         return np.ascontiguousarray(array[np.ix_(*self.global_index(rank))])
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dace_redist.report import Reported
 from dace_redist.schedule import Schedule
 
 
-class JointSchedule:
+class JointSchedule(Reported):
     """
     Messages of several tensors that move in one exchange, joined for each pair of ranks, as strategy ``Pack`` does.
 
@@ -64,21 +63,3 @@ class JointSchedule:
     def bytes_total(self) -> int:
         """Return the bytes that go anywhere, also those that stay on their rank."""
         return sum(tensor.bytes_total() for tensor in self.tensors)
-
-    def __str__(self) -> str:
-        """Return the report: messages and bytes of all tensors together."""
-        from dace_redist.report import text
-
-        return text.joint_text(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as plain numbers, lists and dictionaries."""
-        from dace_redist.report import text
-
-        return text.joint_json(self)
-
-    def plot(self, path: str | Path) -> None:
-        """Draw the owners of the first tensor, and the volumes of all, to a file, see :meth:`Schedule.plot`."""
-        from dace_redist.report import figure
-
-        figure.plot_schedule(self, path)

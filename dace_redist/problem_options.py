@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -80,6 +83,24 @@ _OPERATION_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
 )
 
 
+def memory_option(known: Sequence[str], suffix: str = "") -> Callable[[Any], Any]:
+    """Return the option of the memory that arrays lie in; ``suffix`` ends its help."""
+    text = f"memory of the arrays{suffix}: {', '.join(known)}; default: {known[0]}"
+    return click.option("--memory", type=click.Choice(known), default=known[0], metavar="NAME", help=text)
+
+
+#: Option of a file to write.
+file_option = functools.partial(click.option, type=click.Path(dir_okay=False, path_type=Path))
+json_option = click.option("--json", "as_json", is_flag=True, help="print JSON")
+plot_option = file_option("--plot", "path", help="draw to .png, .svg or .pdf")
+ranks_per_node_option = functools.partial(click.option, "--ranks-per-node", type=click.IntRange(1))
+
+
+def print_found(found: Any, as_json: bool) -> None:
+    """Print a result that has ``to_json``."""
+    click.echo(json.dumps(found.to_json()) if as_json else str(found))
+
+
 class GroupedCommand(click.Command):
     """A command whose help lists the options of a redistribution under headings of their own."""
 
@@ -133,13 +154,14 @@ def given_problem_options(values: Mapping[str, Any]) -> list[str]:
     return [flag for name, flag in flags.items() if values[name] is not None]
 
 
-def described_schedule(shape: tuple[int, ...], dtype: np.dtype[Any], sides: dict[str, Any]) -> Schedule:
+def described_schedule(sides: dict[str, Any]) -> Schedule:
     """
-    Return the schedule that the options describe; ``sides`` has those but for ``--shape`` and ``--dtype``.
+    Return the schedule that the options describe.
 
     :raises click.BadParameter: If they do not fit each other; names the option.
     """
     region: Any = None
+    shape, dtype = sides["shape"], sides["dtype"]
     if sides["region_shape"] is not None:
         zeros = (0,) * len(shape)
         region = (sides["region_from"] or zeros, sides["region_to"] or zeros, sides["region_shape"])

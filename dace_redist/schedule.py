@@ -6,7 +6,6 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from dace_redist import _core
 from dace_redist.distribution import AnyDistribution, BoxDistribution, check_distribution
 from dace_redist.messages import Message, MessageArrays, Quantiles, RankArrays, RunLengths, Totals
 from dace_redist.planned_distribution import size
+from dace_redist.report import Reported
 from dace_redist.transform import Transform
 from dace_redist.transform_arguments import checked_reshape
 
@@ -26,7 +26,7 @@ MAX_COUNTED_RANKS = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
-class Schedule:
+class Schedule(Reported):
     """
     Messages that turn one distribution into another; made by :func:`schedule`.
 
@@ -227,30 +227,6 @@ class Schedule:
                 receiver.update(message.target_runs)
         return RunLengths(Quantiles.of(sender), Quantiles.of(receiver))
 
-    def __str__(self) -> str:
-        """Return the report: messages, bytes, run lengths, the busiest rank, the share that stays local."""
-        from dace_redist.report import text as explain
-
-        return explain.text(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as numbers, lists and dictionaries."""
-        from dace_redist.report import text as explain
-
-        return explain.to_json(self)
-
-    def plot(self, path: str | Path) -> None:
-        """
-        Draw the owners before and after, and the volumes between ranks.
-
-        :param path: File to write; its ending says the format: .png, .svg or .pdf.
-        :raises ValueError: If the format is unknown.
-        :raises FileNotFoundError: If the folder does not exist.
-        """
-        from dace_redist.report import figure as plot
-
-        plot.plot_schedule(self, path)
-
 
 def schedule(
     source: AnyDistribution,
@@ -269,17 +245,11 @@ def schedule(
     """
     Return the messages that turn one distribution into another. Local; needs no MPI.
 
+    Parameters that are not listed here are those of :func:`dace_redist.plan`.
+
     :param source: See :func:`dace_redist.plan`.
     :param target: See :func:`dace_redist.plan`.
     :param dtype: See :func:`dace_redist.plan`.
-    :param axes: See :func:`dace_redist.plan`.
-    :param region: See :func:`dace_redist.plan`.
-    :param target_dtype: See :func:`dace_redist.plan`.
-    :param alpha: See :func:`dace_redist.plan`.
-    :param beta: See :func:`dace_redist.plan`.
-    :param conj: See :func:`dace_redist.plan`.
-    :param op: See :func:`dace_redist.plan`.
-    :param reshape: See :func:`dace_redist.plan`.
     :raises TypeError: If source or target is not a distribution, or a type has no fixed size or is not computed with.
     :raises ValueError: If an argument is invalid, or a size is a symbol.
     """

@@ -16,8 +16,8 @@ from dace_redist.distribution import AnyDistribution
 from dace_redist.io.pieces import Round, Selection, chosen_ranks, rounds
 from dace_redist.io.stored import Box, StoredArray
 from dace_redist.mpi.collective import together
+from dace_redist.redistribution.agreement import plan
 from dace_redist.redistribution.arrays import array_view
-from dace_redist.redistribution.planning import plan
 from dace_redist.redistribution.shared_memory import new_array
 
 #: Distribution, local array, and first index of a region.

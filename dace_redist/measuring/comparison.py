@@ -10,8 +10,8 @@ from typing import Any
 from mpi4py import MPI
 
 from dace_redist.errors import RedistributionError
-from dace_redist.measuring.candidates import space
 from dace_redist.measuring.measure import Figure, measure
+from dace_redist.measuring.search import space
 from dace_redist.measuring.timed_plan import TimedPlan, new_arrays
 from dace_redist.messages import Block, Message
 from dace_redist.mpi.collective import together

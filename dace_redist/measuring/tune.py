@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import itertools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dace_redist.measuring.candidates import space
 from dace_redist.measuring.measure import progress_bar
-from dace_redist.measuring.search import NOT_MEASURED, Search
+from dace_redist.measuring.search import NOT_MEASURED, Search, space
 from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.redistribution.cache import forget_choices
 from dace_redist.report.text import header
@@ -134,14 +132,10 @@ def tune(
             winner, measured = search.run()
         with together(comm):
             if comm.rank == 0:
-                file.add(make_entry(problem, topology, winner, measured, _now()))
+                file.add(make_entry(problem, topology, winner, measured))
         found.append(TunedProblem(labels, problem, winner, measured))
     forget_choices(comm)
     return Tuning(tuple(found), comm.bcast(file.path))
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 def _check_numbers(limit_seconds: Any, precision: Any) -> None:

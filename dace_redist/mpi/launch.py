@@ -129,34 +129,44 @@ def describe_mpi() -> str:
 
     :raises RuntimeError: If the ranks did not start or did not find each other.
     """
-    import subprocess  # loads slowly, and most programs start none
-
     # With -c, sys.path starts with the working folder, and the package may be found there rather than installed.
     command = mpiexec_command(2, [sys.executable, "-c", _PRINT_MPI])
-    variables = outside_environment() | mpi_environment(2)
     try:
-        ran = subprocess.Popen(
-            command,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        name, printed, code = answer_of(command, outside_environment() | mpi_environment(2), _TIMEOUT_SECONDS)
     except OSError as error:
         raise RuntimeError(f"{command[0]} cannot be run: {error}") from error
-    for seconds, end in ((_TIMEOUT_SECONDS, signal.SIGTERM), (3, signal.SIGKILL), (None, signal.SIGKILL)):
+    if code != 0 or name is None:
+        raise RuntimeError(f"2 ranks did not find each other (mpiexec returned {code}):\n{printed.strip()}")
+    mpicxx = shutil.which("mpicxx", path=path_from_here())
+    return f"{name}, {command[0]}, {mpicxx or 'no mpicxx'}"
+
+
+def answer_of(command: Sequence[str], environment: dict[str, str], seconds: float) -> tuple[str | None, str, int]:
+    """
+    Run a program, in a group of processes that ends with it or after so many seconds.
+
+    :return: The rest of its last line that begins with ``MPI: ``, all that it printed, and its return code.
+    :raises OSError: If it cannot be run.
+    """
+    import subprocess  # loads slowly, and most programs start none
+
+    ran = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    for wait, end in ((seconds, signal.SIGTERM), (3, signal.SIGKILL), (None, signal.SIGKILL)):
         try:
-            printed = ran.communicate(timeout=seconds)[0]
+            printed: str = ran.communicate(timeout=wait)[0]
             break
         except subprocess.TimeoutExpired:
             os.killpg(ran.pid, end)  # the ranks, too: they are in its group
-    name = [line.removeprefix("MPI: ") for line in printed.splitlines() if line.startswith("MPI: ")]
-    if ran.returncode != 0 or not name:
-        raise RuntimeError(f"2 ranks did not find each other (mpiexec returned {ran.returncode}):\n{printed.strip()}")
-    mpicxx = shutil.which("mpicxx", path=path_from_here())
-    return f"{name[0]}, {command[0]}, {mpicxx or 'no mpicxx'}"
+    answers = [line.removeprefix("MPI: ") for line in printed.splitlines() if line.startswith("MPI: ")]
+    return answers[-1] if answers else None, printed, ran.returncode
 
 
 def main() -> int:

@@ -18,6 +18,7 @@ from dace_redist.native.toolchain import (
     CUDA,
     HOST_DEVICE,
     INCLUDE_DIRECTORY,
+    LIBRARIES,
     NO_COMPILER,
     REDISTRIBUTION,
     RUNTIME_DIRECTORY,
@@ -109,13 +110,11 @@ def locked(path: Path) -> Iterator[None]:
 def _build(name: str, path: Path) -> None:
     import tempfile
 
-    names = {REDISTRIBUTION: "redistribution", CUDA: "copies on GPUs", HOST_DEVICE: "main memory in the place of a GPU"}
-    what = (names | {SCALAPACK: "ScaLAPACK's routines"}).get(name, "contractions")
     settings = _settings(name)
     why = f": {packaged()}" if name == REDISTRIBUTION else ""
     print(
-        f"dace-redist: building the library of {what} for {mpi_name(mpi_in_use().version)}, once for this MPI and "
-        f"processor (half a minute){why}",
+        f"dace-redist: building the library of {LIBRARIES[name]} for {mpi_name(mpi_in_use().version)}, once for this "
+        f"MPI and processor (half a minute){why}",
         file=sys.stderr,
     )
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as folder:

@@ -34,21 +34,10 @@ class Settings(NamedTuple):
         return None if self.failure is None else self.failure.encode()
 
 
-class Block(NamedTuple):
-    """Elements that a peer sends or receives: offset, counts and strides in elements of this rank's array."""
-
-    peer: int
-    offset: int
-    counts: Sequence[int]
-    strides: Sequence[int]
-
-
-class TypedSide(NamedTuple):
-    """Counts, displacements in bytes, and handles of the datatypes of one side of an ``Alltoallw``, by rank."""
-
-    counts: Sequence[int]
-    displacements: Sequence[int]
-    types: Sequence[int]
+#: Elements that a peer sends or receives: peer, offset, counts and strides, in elements of this rank's array.
+Block = tuple[int, int, Sequence[int], Sequence[int]]
+#: Counts, displacements in bytes, and handles of the datatypes of one side of an ``Alltoallw``, by rank.
+TypedSide = tuple[Sequence[int], Sequence[int], Sequence[int]]
 
 
 class _Block(ctypes.Structure):
@@ -94,9 +83,9 @@ class NativeMessagePlan(NativePlan):
         kept: list[Any] = []
         lists: list[Any] = []
         for blocks in sides:
-            numbers = [[np.array(part, np.int64) for part in (block.counts, block.strides)] for block in blocks]
-            addresses = [[part.ctypes.data for part in parts] for parts in numbers]
-            listed = [_Block(b.peer, len(b.counts), b.offset, *a) for b, a in zip(blocks, addresses, strict=True)]
+            numbers = [[np.array(part, np.int64) for part in parts] for _, _, *parts in blocks]
+            places = zip(blocks, numbers, strict=True)
+            listed = [_Block(b[0], len(b[2]), b[1], *(part.ctypes.data for part in parts)) for b, parts in places]
             array = (_Block * len(blocks))(*listed)
             kept.append((numbers, array))
             lists += [len(blocks), ctypes.addressof(array)]
@@ -107,10 +96,8 @@ class NativeMessagePlan(NativePlan):
     @classmethod
     def of_datatypes(cls, comm: int, settings: Settings, source: TypedSide, target: TypedSide) -> NativeMessagePlan:
         """Make a plan of an ``Alltoallw``."""
-        integers = [
-            np.array(numbers, np.intc) for side in (source, target) for numbers in (side.counts, side.displacements)
-        ]
-        types = [np.array(side.types, np.uintp) for side in (source, target)]
+        integers = [np.array(numbers, np.intc) for side in (source, target) for numbers in side[:2]]
+        types = [np.array(side[2], np.uintp) for side in (source, target)]
         lists = (ctypes.c_void_p * 4)(*(numbers.ctypes.data for numbers in integers))
         handles = (ctypes.c_void_p * 2)(*(numbers.ctypes.data for numbers in types))
         where = ctypes.c_ssize_t(comm), *settings.arguments()

@@ -12,7 +12,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dace_redist.errors import BuildError
-from dace_redist.mpi.launch import launched_rank, mpi_environment, mpiexec_command, outside_environment, path_from_here
+from dace_redist.mpi.launch import (
+    answer_of,
+    launched_rank,
+    mpi_environment,
+    mpiexec_command,
+    outside_environment,
+    path_from_here,
+)
 from dace_redist.native.variants import MPI_LIBRARIES
 
 #: ``MPI_COMM_WORLD`` of MPI's standard binary interface.
@@ -78,8 +85,7 @@ def _asked() -> LoadedMpi:
 
     It is started by mpiexec, which may make mpi4py load another library, unless this process is itself or that fails.
     """
-    import json  # load slowly, and programs with MPI do not need them
-    import subprocess
+    import json  # loads slowly, and programs with MPI do not need it
 
     search = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}
     ask, said = [sys.executable, "-c", _PRINT_LOADED], ""
@@ -88,21 +94,13 @@ def _asked() -> LoadedMpi:
         ways.insert(0, (mpiexec_command(1, ask), outside_environment() | mpi_environment(1)))
     for command, environment in ways:
         try:
-            ran = subprocess.run(
-                command,
-                env=environment | search,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_SECONDS_TO_ASK,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
+            answer, printed, code = answer_of(command, environment | search, _SECONDS_TO_ASK)
+        except OSError as error:
             said = f"{command[0]}: {error}"
             continue
-        answers = [line.removeprefix("MPI: ") for line in ran.stdout.splitlines() if line.startswith("MPI: ")]
-        if answers:
-            return LoadedMpi(**json.loads(answers[-1]))
-        said = ran.stderr.strip() or f"the process that tried it ended with {ran.returncode}"
+        if answer is not None:
+            return LoadedMpi(**json.loads(answer))
+        said = printed.strip() or f"the process that tried it ended with {code}"
     raise BuildError(f"mpi4py cannot load an MPI library: {said.splitlines()[-1]}")
 
 

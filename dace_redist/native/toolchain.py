@@ -21,12 +21,17 @@ RUNTIME_DIRECTORY = Path(__file__).parents[1] / "runtime"
 INCLUDE_DIRECTORY = RUNTIME_DIRECTORY / "include"
 SOURCE_DIRECTORY = RUNTIME_DIRECTORY / "src"
 
-#: The libraries by name: redistribution; contractions and linear systems; GPUs; main memory in the place of a GPU;
-#: ScaLAPACK's routines, for preloading.
 REDISTRIBUTION, EINSUM = "dace_redist", "dace_redist_einsum"
 CUDA, HOST_DEVICE = "dace_redist_cuda", "dace_redist_host_device"
 SCALAPACK = "dace_redist_scalapack"
-LIBRARIES = (REDISTRIBUTION, EINSUM, CUDA, HOST_DEVICE, SCALAPACK)
+#: The libraries, and what is in each.
+LIBRARIES = {
+    REDISTRIBUTION: "redistribution",
+    EINSUM: "contractions",
+    CUDA: "copies on GPUs",
+    HOST_DEVICE: "main memory in the place of a GPU",
+    SCALAPACK: "ScaLAPACK's routines",
+}
 
 _CUDA_SETTINGS = ("CUDAARCHS", "CUDAFLAGS", "CUDAHOSTCXX", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS")
 

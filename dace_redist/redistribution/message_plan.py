@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,16 +25,8 @@ Datatypes = Sequence[MPI.Datatype] | tuple[Sequence[int], Sequence[int], Sequenc
 Blocks = Sequence[tuple[int, int, Sequence[int], Sequence[int]]]
 
 
-class Reach(NamedTuple):
-    """Bytes that one side of a plan reads or writes, from the address of its array: half-open; (0, 0): none."""
-
-    first: int
-    end: int
-
-    @classmethod
-    def of(cls, parts: Sequence[tuple[int, int]]) -> Reach:
-        """Return what several parts reach together."""
-        return cls(min(first for first, _ in parts), max(end for _, end in parts)) if parts else cls(0, 0)
+#: Bytes that one side of a plan reads or writes, from the address of its array: first and end; (0, 0): none.
+Reach = tuple[int, int]
 
 
 class MessagePlan(FreeablePlan):
@@ -123,8 +115,7 @@ class PlansOfMessages:
             return _typed_side("source", source, size), _typed_side("target", target, size)
 
         def make(settings: Settings, sides: tuple[TypedSide, TypedSide] | None) -> NativeMessagePlan:
-            nothing = TypedSide((), (), ())
-            return NativeMessagePlan.of_datatypes(handle, settings, *(sides or (nothing, nothing)))
+            return NativeMessagePlan.of_datatypes(handle, settings, *(sides or [((), (), ())] * 2))
 
         return _made(comm, strategy, options, describe, make)
 
@@ -173,17 +164,18 @@ def _checked_view(name: str, array: Any, reach: Reach) -> ArrayView | None:
     """Return the view of an array that holds all bytes that messages reach; None for MPI.BOTTOM."""
     if array is MPI.BOTTOM:
         return None
+    first, end = reach
     if array is None:
-        if reach.first < reach.end:
-            raise ValueError(f"{name} is None, but messages reach its bytes {reach.first} to {reach.end}")
+        if first < end:
+            raise ValueError(f"{name} is None, but messages reach its bytes {first} to {end}")
         return None
     view = array_view(name, array)
     if view.device != "cpu":
         raise TypeError(f"{name} must lie in main memory, as messages do; got an array on the GPU")
-    first, end = (address - view.address for address in view.bounds())
-    if reach.first < reach.end and not (first <= reach.first and reach.end <= end):
+    lowest, highest = (address - view.address for address in view.bounds())
+    if first < end and not (lowest <= first and end <= highest):
         raise ValueError(
-            f"messages reach bytes {reach.first} to {reach.end} of {name}, which has bytes {first} to {end}: pass the "
+            f"messages reach bytes {first} to {end} of {name}, which has bytes {lowest} to {highest}: pass the "
             "array that datatypes, displacements and blocks describe"
         )
     return view
@@ -210,6 +202,11 @@ def _made(
     return MessagePlan(native, settings.strategy, settings.options, (source_reach, target_reach))
 
 
+def _together(parts: Sequence[Reach]) -> Reach:
+    """Return what several parts reach together."""
+    return (min(first for first, _ in parts), max(end for _, end in parts)) if parts else (0, 0)
+
+
 def _typed_side(name: str, side: Datatypes, size: int) -> tuple[TypedSide, Reach]:
     """Return one side of an ``Alltoallw``, checked."""
     given: Any = side
@@ -231,24 +228,25 @@ def _typed_side(name: str, side: Datatypes, size: int) -> tuple[TypedSide, Reach
             first += displacement
             parts.append((first + min(0, steps), first + true_extent + max(0, steps)))
     handles = [MPI._handleof(datatype) % (1 << 64) for datatype in types]
-    return TypedSide(counts, displacements, handles), Reach.of(parts)
+    return (counts, displacements, handles), _together(parts)
 
 
 def _blocks(name: str, blocks: Blocks, dtype: np.dtype[Any]) -> tuple[list[Block], Reach]:
     """Return blocks, checked; the library checks the peers."""
-    made, parts = [], []
+    made: list[Block] = []
+    parts: list[Reach] = []
     for number, block in enumerate(blocks):
         try:
             peer, offset, counts, strides = block
-            one = Block(int(peer), int(offset), [int(count) for count in counts], [int(stride) for stride in strides])
+            peer, offset, counts, strides = int(peer), int(offset), list(map(int, counts)), list(map(int, strides))
         except (TypeError, ValueError) as error:
             raise TypeError(f"{name}[{number}] must be (peer, offset, counts, strides), got {block!r}") from error
-        if len(one.counts) != len(one.strides):
+        if len(counts) != len(strides):
             raise ValueError(f"{name}[{number}] must have as many strides as counts, got {block!r}")
-        made.append(one)
-        if 0 not in one.counts:
-            steps = [(count - 1) * stride for count, stride in zip(one.counts, one.strides, strict=True)]
-            first = one.offset + sum(min(0, step) for step in steps)
-            end = one.offset + sum(max(0, step) for step in steps) + 1
+        made.append((peer, offset, counts, strides))
+        if 0 not in counts:
+            steps = [(count - 1) * stride for count, stride in zip(counts, strides, strict=True)]
+            first = offset + sum(min(0, step) for step in steps)
+            end = offset + sum(max(0, step) for step in steps) + 1
             parts.append((first * dtype.itemsize, end * dtype.itemsize))
-    return made, Reach.of(parts)
+    return made, _together(parts)

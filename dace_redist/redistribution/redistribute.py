@@ -1,4 +1,4 @@
-"""Redistribution of arrays in one call, for mpi4py programs without DaCe; and arrays that know their distribution."""
+"""Redistribution in one call, for mpi4py programs without DaCe; arrays that know their distribution; whole tensors."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ from dace_redist import _core, interop
 from dace_redist.distribution import AnyDistribution, check_distribution
 from dace_redist.mpi.collective import checked_communicator, together
 from dace_redist.native.interface import agree, prepare
-from dace_redist.redistribution.agreement import agreed_problem, agreed_root, fail_together, shapes_of_all
+from dace_redist.redistribution.agreement import (
+    Distributions,
+    Types,
+    agreed_problem,
+    agreed_root,
+    fail_together,
+    shapes_of_all,
+)
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.cache import Found, PlanCache, plan_cache
-from dace_redist.redistribution.planning import Distributions, Types
 from dace_redist.redistribution.problem import Arguments, check_part, check_ranks
 
 
@@ -206,7 +212,8 @@ def _redistribute_known(array: Any, target: Any, comm: Any, out: Any, op: Any, h
     """Redistribute arrays that know their distributions; arguments as of :func:`redistribute`."""
     lists = isinstance(array, list)
     given = array if lists else [array]
-    comm = next(filter(None, (comm, *map(_communicator, given))), MPI.COMM_WORLD)
+    found = (one.comm if isinstance(one, DistributedArray) else interop.communicator(one) for one in given)
+    comm = comm or next(filter(None, found), MPI.COMM_WORLD)
     try:
         if target is None:
             check_distribution("target", target)
@@ -239,10 +246,6 @@ def _part(array: Any, comm: MPI.Intracomm) -> interop.Part:
     return part._replace(local=view.as_numpy()) if view.device == "cpu" else part
 
 
-def _communicator(array: Any) -> MPI.Intracomm | None:
-    return array.comm if isinstance(array, DistributedArray) else interop.communicator(array)
-
-
 def _check_congruent(comm: MPI.Intracomm, other: MPI.Intracomm) -> None:
     """Check that two communicators have the same ranks in the same order."""
     if comm is not other and MPI.Comm.Compare(comm, other) not in (MPI.IDENT, MPI.CONGRUENT):
@@ -250,3 +253,48 @@ def _check_congruent(comm: MPI.Intracomm, other: MPI.Intracomm) -> None:
             f"comm must have the ranks of the array's communicator in its order: these are {comm.size} ranks, comm has "
             f"{other.size}; redistribute() takes one communicator"
         )
+
+
+def scatter(whole: Any, target: AnyDistribution, comm: MPI.Intracomm | None = None, root: int = 0) -> Any:
+    """
+    Distribute a tensor that one rank has. Collective over ``comm``.
+
+    :param whole: The tensor, of shape ``target.shape``, of any library that :func:`dace_redist.redistribute` takes.
+        Only that of rank ``root`` is read.
+    :param target: Distribution of the result, over the ranks of ``comm``.
+    :param comm: mpi4py communicator; default: the world.
+    :param root: Rank that has the tensor.
+    :return: This rank's part of the tensor: an array of NumPy; on rank ``root`` one of the library of ``whole``.
+    :raises ValueError: On every rank, if an argument is invalid on one of them, as a tensor on a GPU.
+    :raises TypeError: On every rank, if something is of the wrong type.
+    """
+    comm = checked_communicator(comm)
+    source, element = agreed_root("target", target, comm, root), None
+    with together(comm):
+        if comm.rank == root:
+            view = array_view("whole", whole)
+            if view.shape != tuple(target.shape):
+                raise ValueError(f"scatter: whole must have shape {tuple(target.shape)}, got {view.shape}")
+            if view.device == "gpu":
+                raise ValueError("scatter: whole must lie in main memory, but lies on the GPU: copy it first")
+            element = view.dtype
+    element = comm.bcast(element, root)
+    part = whole if comm.rank == root else np.empty(source.local_shape(comm.rank), element)
+    return redistribute(part, source, target, comm=comm)
+
+
+def gather(part: Any, source: AnyDistribution, comm: MPI.Intracomm | None = None, root: int = 0) -> Any:
+    """
+    Collect a distributed tensor on one rank. Collective over ``comm``.
+
+    :param part: This rank's part of the tensor, as for :func:`dace_redist.redistribute`.
+    :param source: Its distribution, over the ranks of ``comm``.
+    :param comm: mpi4py communicator; default: the world.
+    :param root: Rank that gets the tensor.
+    :return: The whole tensor, of the library and device of ``part``, on rank ``root``; None on all others.
+    :raises ValueError: On every rank, if an argument is invalid on one of them.
+    :raises TypeError: On every rank, if something is of the wrong type.
+    """
+    comm = checked_communicator(comm)
+    whole = redistribute(part, source, agreed_root("source", source, comm, root), comm=comm)
+    return whole if comm.rank == root else None

@@ -1,1 +1,34 @@
 """A schedule as text, JSON and figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+class Reported:
+    """Schedule of one tensor or several as text, JSON and figure."""
+
+    def __str__(self) -> str:
+        """Return the report: messages, bytes, run lengths, the busiest rank, the share that stays local."""
+        from dace_redist.report import text
+
+        return text.text(self)  # type: ignore[arg-type]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain numbers, lists and dictionaries; lengths in elements unless named bytes."""
+        from dace_redist.report import text
+
+        return text.to_json(self)  # type: ignore[arg-type]
+
+    def plot(self, path: str | Path) -> None:
+        """
+        Draw the owners before and after, of several tensors those of the first, and the volumes between ranks.
+
+        :param path: File to write; its ending says the format: .png, .svg or .pdf.
+        :raises ValueError: If the format is unknown.
+        :raises FileNotFoundError: If the folder does not exist.
+        """
+        from dace_redist.report import figure
+
+        figure.plot_schedule(self, path)  # type: ignore[arg-type]

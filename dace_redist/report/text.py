@@ -113,8 +113,10 @@ def measured_ranks(schedule: Schedule) -> range:
     return range(0, schedule.ranks, -(-schedule.ranks // MAX_MEASURED_RANKS))
 
 
-def text(schedule: Schedule) -> str:
+def text(schedule: Schedule | JointSchedule) -> str:
     """Return the report: messages, bytes, run lengths, the busiest rank, the share of self copies."""
+    if hasattr(schedule, "tensors"):
+        return _joint_text(schedule)  # type: ignore[arg-type]
     totals, itemsize = schedule.totals, schedule.itemsize
     moved, total = schedule.bytes_moved(), schedule.bytes_total()
     lines = [
@@ -192,13 +194,15 @@ def _json_owned(distribution: AnyDistribution) -> dict[str, Any]:
     return {"kind": "blocked"} | {name: None if value is None else list(value) for name, value in values}
 
 
-def to_json(schedule: Schedule) -> dict[str, Any]:
+def to_json(schedule: Schedule | JointSchedule) -> dict[str, Any]:
     """
     Return the report as plain numbers, lists and dictionaries; lengths in elements unless named bytes.
 
     ``volumes`` holds [source, target, bytes] of every message and self copy, None if there are more than
-    ``MAX_LISTED_MESSAGES`` messages.
+    ``MAX_LISTED_MESSAGES`` messages. That of several tensors is short, and its ``volumes`` have no self copies.
     """
+    if hasattr(schedule, "tensors"):
+        return _joint_json(schedule)  # type: ignore[arg-type]
     totals, itemsize = schedule.totals, schedule.itemsize
     messages = int(totals.sends.sum())
     measured = measured_ranks(schedule)
@@ -256,12 +260,11 @@ def _volumes(schedule: Schedule) -> list[list[int]]:
     return [[rank, *pair] for rank, row in rows for pair in np.column_stack(row).tolist()]
 
 
-#: Largest number of different tensors that ``joint_text`` lists.
+#: Largest number of different tensors that are listed of several.
 _MAX_LISTED_TENSORS = 8
 
 
-def joint_text(joint: JointSchedule) -> str:
-    """Return the report of several tensors in one exchange."""
+def _joint_text(joint: JointSchedule) -> str:
     moved, total, tensors = joint.bytes_moved(), joint.bytes_total(), joint.tensors
     alike = all(tensor == tensors[0] for tensor in tensors)
     lines = [f"{len(tensors)} tensors, {'each ' if alike else ''}as follows, in one exchange"]
@@ -280,8 +283,7 @@ def joint_text(joint: JointSchedule) -> str:
     return "\n".join(lines)
 
 
-def joint_json(joint: JointSchedule) -> dict[str, Any]:
-    """Return plain numbers, lists and dictionaries; ``volumes`` as in :func:`to_json`, without self copies."""
+def _joint_json(joint: JointSchedule) -> dict[str, Any]:
     listed = len(joint.messages) <= MAX_LISTED_MESSAGES
     return {
         "tensors": [head_json(tensor) for tensor in joint.tensors],

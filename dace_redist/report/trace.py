@@ -11,8 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import click
-
 from dace_redist.report.canvas import new_figure, save
 from dace_redist.report.units import count, format_bytes, format_seconds
 
@@ -248,32 +246,3 @@ def draw(trace: Trace) -> Any:
     handles.append(Patch(fill=False, edgecolor="0.4", label="making a plan, or an exchange"))
     axes.legend(handles=handles, ncols=len(handles), loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
     return figure
-
-
-@click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-@click.option(
-    "--merge",
-    "merged",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="file of all ranks to write, for Perfetto",
-)
-@click.option("--plot", "path", type=click.Path(dir_okay=False, path_type=Path), help="draw to .png, .svg or .pdf")
-@click.option("--begin", type=float, default=0.0, metavar="MS", help="leave out earlier events, in ms after the first")
-@click.option("--end", type=float, default=math.inf, metavar="MS", help="leave out later events, in ms after the first")
-def trace(folder: Path, as_json: bool, merged: Path | None, path: Path | None, begin: float, end: float) -> None:
-    """
-    Summarise a trace of a run.
-
-    \b
-    DACE_REDIST_TRACE=run mpiexec -n 4 python program.py
-    dace-redist trace run --merge run.json
-    """  # noqa: D301 (click reads the backspace)
-    found = Trace(folder, begin, end)
-    if merged is not None:
-        found.merge(merged)
-    if path is not None:
-        found.plot(path)
-    click.echo(json.dumps(found.to_json()) if as_json else str(found))

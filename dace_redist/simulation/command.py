@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dace_redist.einsum.command import index_sizes, multiplied_type, read_statements
-from dace_redist.measuring.command import memory_option
 from dace_redist.problem_options import (
     GroupedCommand,
     described_schedule,
+    file_option,
     given_problem_options,
+    json_option,
+    memory_option,
+    plot_option,
     problem_options,
+    ranks_per_node_option,
     whole_numbers,
 )
 from dace_redist.report.units import format_seconds
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
 
 _SHIPPED = ", ".join(sorted(path.stem for path in Path(__file__).with_name("machines").glob("*.yaml")))
 _KNOWN = ", ".join(MODELLED)
-_FILE, _FOLDER = click.Path(dir_okay=False, path_type=Path), click.Path(file_okay=False, path_type=Path)
+_FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 @click.command(cls=GroupedCommand)
@@ -42,7 +46,7 @@ _FILE, _FOLDER = click.Path(dir_okay=False, path_type=Path), click.Path(file_oka
 )
 @click.option("--weak", is_flag=True, help="sizes are those for one rank, and grow with the ranks")
 @click.option("--machine", metavar="FILE", required=True, help=f"machine file, or one of the package's: {_SHIPPED}")
-@click.option("--ranks-per-node", type=click.IntRange(1), help="ranks on each node; default: one per core")
+@ranks_per_node_option(help="ranks on each node; default: one per core")
 @click.option("--scattered", is_flag=True, help="place nodes anywhere in the machine, not side by side")
 @click.option(
     "--strategy", "strategies", multiple=True, metavar="NAME", help=f"strategy to predict, repeatable: {_KNOWN}"
@@ -50,9 +54,9 @@ _FILE, _FOLDER = click.Path(dir_okay=False, path_type=Path), click.Path(file_oka
 @memory_option(MAIN_MEMORIES)
 @click.option("--traces", type=_FOLDER, help="folder to write traces for SimGrid to")
 @click.option("--replay", is_flag=True, help="with --traces: replay them by SimGrid, and print its time")
-@click.option("--goal", type=_FILE, help="file to write GOAL text for LogGOPSim to")
-@click.option("--plot", type=_FILE, help="draw to .png, .svg or .pdf")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@file_option("--goal", help="file to write GOAL text for LogGOPSim to")
+@plot_option
+@json_option
 def simulate(einsums: str | None, **given: Any) -> None:
     """
     Predict run time on another machine.
@@ -71,11 +75,14 @@ def simulate(einsums: str | None, **given: Any) -> None:
     if einsums is None:
         simulated = exported = _redistribution(given)
     else:
+        from dace_redist.simulation.program import Scaling
+
         programs = _programs(einsums, given)
-        simulated, exported = _together(programs, given["weak"]), programs[-1]
+        exported = programs[-1]
+        simulated = Scaling(programs, given["weak"]) if len(programs) > 1 else exported
     replayed = _export(exported, given)
-    if given["plot"] is not None:
-        simulated.plot(given["plot"])
+    if given["path"] is not None:
+        simulated.plot(given["path"])
     if given["as_json"]:
         click.echo(json.dumps(simulated.to_json() | ({} if replayed is None else {"replayed_seconds": replayed})))
     else:
@@ -92,7 +99,7 @@ def _redistribution(given: dict[str, Any]) -> SimulatedRedistribution:
     for option in ("sizes", "ranks", "weak"):
         if given[option]:
             raise click.BadParameter("goes with einsums", param_hint=f"--{option}")
-    schedule = described_schedule(given["shape"], given["dtype"], given)
+    schedule = described_schedule(given)
     options = {name: given[name] for name in ("ranks_per_node", "scattered", "memory", "strategies")}
     return simulate_schedule(schedule, given["machine"], **options)
 
@@ -100,16 +107,17 @@ def _redistribution(given: dict[str, Any]) -> SimulatedRedistribution:
 def _programs(einsums: str, given: dict[str, Any]) -> list[SimulatedProgram]:
     """Return the einsums on each number of ranks, ascending."""
     from dace_redist.einsum.planner import plan_einsums
-    from dace_redist.simulation.exchange import Job
-    from dace_redist.simulation.machine import Machine
+    from dace_redist.simulation.machine import Job, Machine
     from dace_redist.simulation.program import simulate_plan
 
     _check_einsums(given)
     machine, programs = Machine.load(given["machine"]), []
     options = {name: given[name] for name in ("ranks_per_node", "scattered")}
     strategy = (*given["strategies"], "Auto")[0]
+    sizes, power = given["sizes"], _growth(einsums, given["sizes"]) if given["weak"] else math.inf
     for ranks in sorted(set(given["ranks"])):
-        statements, shapes = read_statements(einsums, _sizes(einsums, given, ranks))
+        scaled = {index: round(ranks ** (1 / power) * size) for index, size in sizes.items()}
+        statements, shapes = read_statements(einsums, scaled)
         job = Job.of(machine, ranks, **options)  # an error before it is planned
         each = job.ranks_per_node if ranks % job.ranks_per_node == 0 else None
         plan = plan_einsums(statements, shapes, ranks, itemsize=given["dtype"].itemsize, node_size=each)
@@ -117,18 +125,15 @@ def _programs(einsums: str, given: dict[str, Any]) -> list[SimulatedProgram]:
     return programs
 
 
-def _sizes(einsums: str, given: dict[str, Any], ranks: int) -> dict[str, int]:
-    """Return the size of every index on a number of ranks."""
+def _growth(einsums: str, sizes: dict[str, int]) -> float:
+    """Return the power of all sizes by which the operations grow, from plans on one rank of these and twice these."""
     from dace_redist.einsum.planner import plan_einsums
-    from dace_redist.simulation.scaling import growth
 
-    sizes: dict[str, int] = given["sizes"]
-    if not given["weak"]:
-        return sizes
-    doubled = {index: 2 * size for index, size in sizes.items()}
-    one, twice = (plan_einsums(*read_statements(einsums, some), 1) for some in (sizes, doubled))
-    factor = growth(one, twice, ranks)
-    return {index: round(factor * size) for index, size in sizes.items()}
+    one, twice = (
+        plan_einsums(*read_statements(einsums, {index: factor * size for index, size in sizes.items()}), 1).flops
+        for factor in (1, 2)
+    )
+    return max(1.0, math.log2(twice / one) if one else 1.0)
 
 
 def _check_einsums(given: dict[str, Any]) -> None:
@@ -143,13 +148,6 @@ def _check_einsums(given: dict[str, Any]) -> None:
         raise click.BadParameter(f"a number of ranks is at least 1, got {min(given['ranks'])}", param_hint="--ranks")
     if len(given["strategies"]) > 1:
         raise click.BadParameter("einsums take one", param_hint="--strategy")
-
-
-def _together(programs: Sequence[SimulatedProgram], weak: bool) -> Any:
-    """Return the only program, or the scaling of several."""
-    from dace_redist.simulation.scaling import Scaling
-
-    return Scaling(programs, weak) if len(programs) > 1 else programs[0]
 
 
 def _export(simulated: SimulatedRedistribution | SimulatedProgram, given: dict[str, Any]) -> float | None:

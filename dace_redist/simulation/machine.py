@@ -12,14 +12,41 @@ from typing import Any
 import numpy as np
 import pydantic
 import yaml
+from pydantic import Field
 
-from dace_redist.simulation.machine_file import compose, read_machine
-from dace_redist.simulation.network import Array, Network
+from dace_redist.report.units import count
+from dace_redist.simulation.machine_file import (
+    A_RATE,
+    OPERATIONS,
+    Fields,
+    Flops,
+    Mapped,
+    Positive,
+    Rate,
+    Whole,
+    Word,
+    compose,
+    text,
+)
+from dace_redist.simulation.network import KINDS, Array, Network
 from dace_redist.tuning import profile as machine_profile
 from dace_redist.tuning.profile import Curve, MachineProfile, NetworkRates
 
 _SHIPPED = Path(__file__).with_name("machines")
 _LONGEST = 1 << 24  # bytes; beyond, a message takes what its rate says
+
+
+class MachineFile(Fields):
+    """A machine file, with its network unread."""
+
+    name: Word | None = Field(None, description="a name")
+    nodes: Whole | None = Field(None, description="the number of nodes, at least 1")
+    cores: Positive = Field(description="the number of cores of a node, above 0")
+    flops: Flops = Field(description=f"what a core computes, {OPERATIONS}")
+    memory: Rate = Field(description=f"what all cores of a node read and write, {A_RATE}")
+    copies: Rate | None = Field(None, alias="copy", description=f"what a core copies, {A_RATE}")
+    profile: Word | None = Field(None, description="the path of a machine profile, see dace-redist calibrate")
+    network: Any = Field(None, description="fields of a network")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,27 +101,8 @@ class Machine:
         name = file.name or path.stem
         return cls(name, nodes, file.cores, file.flops, file.memory, file.copies, profile, network)
 
-    def node_of(self, ranks: int, ranks_per_node: int, scattered: bool = False) -> Array:
-        """
-        Return the node of each rank; ranks fill one node after another. A ValueError if the machine is too small.
-
-        :param scattered: True if the nodes lie anywhere in the machine, at the same places in every call.
-        """
-        _check_ranks_per_node(ranks_per_node)
-        needed = -(-ranks // ranks_per_node)
-        if needed > self.nodes:
-            raise ValueError(
-                f"{ranks} ranks need {needed} nodes with {ranks_per_node} per node, but {self.name} has {self.nodes}"
-                + (f"; up to {self.nodes * ranks_per_node} ranks fit, or take more per node" if needed > 1 else "")
-            )
-        nodes = np.arange(self.nodes)
-        if scattered:
-            np.random.default_rng(0).shuffle(nodes)
-        return np.repeat(nodes[:needed], ranks_per_node)[:ranks]
-
     def rates(self, ranks_per_node: int) -> MachineProfile:
         """Return the profile for the cost model, on this machine's cores, with its network."""
-        _check_ranks_per_node(ranks_per_node)
         profile, copies = self.profile, self.profile.copies.pack
         factor = 1 / profile.oversubscription  # seconds that a rank has a core for
         if self.copy is not None:
@@ -118,13 +126,95 @@ class Machine:
 
         :param nbytes: Bytes of its operands and of its result.
         """
-        _check_ranks_per_node(ranks_per_node)
         return ranks_per_node * max(flops / (self.cores * self.flops), nbytes / self.memory)
 
     def __str__(self) -> str:
         """Its name, nodes, cores and network."""
         network = "" if self.network is None else f", {self.network.kind}"
         return f"{self.name}: {self.nodes:,} node{'s' * (self.nodes > 1)} of {self.cores:g} cores{network}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """
+    Ranks on the nodes of a machine.
+
+    :param ranks: Number of ranks, which fill one node after another.
+    :param scattered: True if the nodes lie anywhere in the machine, not side by side.
+    :raises ValueError: If the machine has not so many nodes, or none has a rank.
+    """
+
+    machine: Machine
+    ranks: int
+    ranks_per_node: int
+    scattered: bool = False
+
+    def __post_init__(self) -> None:
+        each, name, there = self.ranks_per_node, self.machine.name, self.machine.nodes
+        if not isinstance(each, int | np.integer) or each < 1:
+            raise ValueError(f"ranks_per_node must be a whole number of at least 1, got {each!r}")
+        if self.nodes > there:
+            raise ValueError(
+                f"{self.ranks} ranks need {self.nodes} nodes with {each} per node, but {name} has {there}"
+                + (f"; up to {there * each} ranks fit, or take more per node" if self.nodes > 1 else "")
+            )
+
+    @classmethod
+    def of(cls, machine: Machine, ranks: int, ranks_per_node: int | None = None, scattered: bool = False) -> Job:
+        """Return a job; default: as many ranks on a node as it has cores, and at least one."""
+        each = max(1, int(machine.cores)) if ranks_per_node is None else ranks_per_node
+        return cls(machine, ranks, each, scattered)
+
+    @property
+    def node_of(self) -> Array:
+        """The node of each rank; scattered ones are at the same places in every call."""
+        nodes = np.arange(self.machine.nodes)
+        if self.scattered:
+            np.random.default_rng(0).shuffle(nodes)
+        return np.repeat(nodes[: self.nodes], self.ranks_per_node)[: self.ranks]
+
+    @property
+    def busy_ranks_per_node(self) -> int:
+        """Ranks of a full node."""
+        return min(self.ranks, self.ranks_per_node)
+
+    def __str__(self) -> str:
+        """Return the numbers of ranks and nodes, as of :func:`count`."""
+        return f"{count(self.ranks, 'rank')} on {count(self.nodes, 'node')}"
+
+    @property
+    def nodes(self) -> int:
+        """Number of its nodes."""
+        return -(-self.ranks // self.ranks_per_node)
+
+
+def read_machine(path: Path) -> tuple[MachineFile, int, Network | None, str]:
+    """
+    Read a machine file: its fields, the number of nodes, the network, and the place of ``profile`` for errors.
+
+    A ValueError about a value that is missing, unknown or impossible names the file and the line.
+    """
+    where = f"machine file {path}"
+    top = Mapped(compose(path, where), where)
+    file, network = top.read(MachineFile), None
+    at_nodes = top.at(top.values.get("nodes"))
+    if "network" in top.values:
+        described = Mapped(top.values["network"], where)
+        kind = described.plain("kind") if "kind" in described.values else None
+        if not isinstance(kind, str) or kind not in KINDS:
+            given = described.values.get("kind")
+            wrong = "is missing, expected" if given is None else "must be"
+            got = "" if given is None else f", got {text(given)}"
+            raise ValueError(f"{described.at(given)}: kind {wrong} one of {', '.join(KINDS)}{got}")
+        network = described.read(KINDS[kind])
+    connected = 1 if network is None else network.nodes
+    nodes = file.nodes or connected
+    if network is None and nodes > 1:
+        expected = f"expected one for {nodes} nodes, with kind, link and latency"
+        raise ValueError(f"{at_nodes}: network is missing, {expected}")
+    if nodes > connected:
+        raise ValueError(f"{at_nodes}: nodes must be at most {connected}, which the network connects, got {nodes}")
+    return file, nodes, network, top.at(top.values.get("profile"))
 
 
 def names() -> list[str]:
@@ -151,12 +241,7 @@ def _is_profile(path: Path) -> bool:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
         return False
-    return isinstance(content, dict) and content.get("format") == f"dace-redist {machine_profile.KIND}"
-
-
-def _check_ranks_per_node(given: int) -> None:
-    if not isinstance(given, int | np.integer) or given < 1:
-        raise ValueError(f"ranks_per_node must be a whole number of at least 1, got {given!r}")
+    return isinstance(content, dict) and content.get("format") == machine_profile.FILE.head["format"]
 
 
 def _scaled(value: Any, factor: float) -> Any:

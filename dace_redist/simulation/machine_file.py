@@ -1,49 +1,85 @@
 """
 Reads machine files: YAML that pydantic models describe. Errors name the line, what was expected, and what was given.
 
-Start reading at: read_machine.
+Start reading at: Mapped.
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import pydantic
 import yaml
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from dace_redist.simulation.network import KINDS, Network
-from dace_redist.simulation.quantities import A_RATE, OPERATIONS, Fields, Flops, Positive, Rate, Whole, Word
+_POWERS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_BYTES_PER_SECOND = {
+    f"{p}{unit}": power * n for p, power in _POWERS.items() for unit, n in (("B/s", 1), ("bit/s", 0.125))
+}
+_FLOPS = {f"{prefix}FLOP/s": power for prefix, power in _POWERS.items()}
+
+A_RATE = "a rate from 1 kB/s to 1e6 TB/s with its unit, such as 10 GB/s or 100 Gbit/s"
+A_TIME = "a time above 0 and at most 1000 s with its unit, such as 1.3 us"
+OPERATIONS = "above 0 with its unit, such as 40 GFLOP/s"
 
 
-class MachineFile(Fields):
-    """A machine file, with its network unread."""
+def _with_unit(units: Mapping[str, float]) -> BeforeValidator:
+    """Reads a number with one of these units."""
 
-    name: Word | None = Field(None, description="a name")
-    nodes: Whole | None = Field(None, description="the number of nodes, at least 1")
-    cores: Positive = Field(description="the number of cores of a node, above 0")
-    flops: Flops = Field(description=f"what a core computes, {OPERATIONS}")
-    memory: Rate = Field(description=f"what all cores of a node read and write, {A_RATE}")
-    copies: Rate | None = Field(None, alias="copy", description=f"what a core copies, {A_RATE}")
-    profile: Word | None = Field(None, description="the path of a machine profile, see dace-redist calibrate")
-    network: Any = Field(None, description="fields of a network")
+    def read(value: Any) -> float:
+        found = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(\S+)\s*", value) if isinstance(value, str) else None
+        if found is None or found[2] not in units:
+            raise ValueError
+        return float(found[1]) * units[found[2]]
+
+    return BeforeValidator(read)
+
+
+def _no_truth(value: Any) -> Any:
+    if isinstance(value, bool):  # else 1.0
+        raise ValueError
+    return value
+
+
+def _word(value: Any) -> str:
+    if not isinstance(value, str | int) or not str(value).strip():
+        raise ValueError
+    return str(value).strip()
+
+
+Whole = Annotated[int, Field(strict=True, ge=1)]
+Wholes = Annotated[tuple[Whole, ...], Field(min_length=1)]
+Positive = Annotated[float, BeforeValidator(_no_truth), Field(gt=0, allow_inf_nan=False)]
+Word = Annotated[str, BeforeValidator(_word)]
+Rate = Annotated[float, _with_unit(_BYTES_PER_SECOND), Field(ge=1e3, le=1e18)]
+Time = Annotated[float, _with_unit(_SECONDS), Field(gt=0, le=1e3)]
+Flops = Annotated[float, _with_unit(_FLOPS), Field(gt=0, allow_inf_nan=False)]
+
+
+class Fields(pydantic.BaseModel):
+    """The fields of a mapping; descriptions are for errors, and name other fields in braces."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
 
 _Model = TypeVar("_Model", bound=Fields)
 
 
-class _Mapping:
+class Mapped:
     """A mapping of a YAML file ``where``, for errors that name a line."""
 
     def __init__(self, node: yaml.Node, where: str) -> None:
         self.node, self.where = node, where
         if not isinstance(node, yaml.MappingNode):
-            raise ValueError(f"{self.at()}: expected fields such as 'nodes: 4', got {_text(node)}")
+            raise ValueError(f"{self.at()}: expected fields such as 'nodes: 4', got {text(node)}")
         self.values: dict[str, yaml.Node] = {}
         for key, value in node.value:
-            name = str(key.value) if isinstance(key, yaml.ScalarNode) else _text(key)
+            name = str(key.value) if isinstance(key, yaml.ScalarNode) else text(key)
             if name in self.values:
                 raise ValueError(f"{self.at(key)}: {name} is given twice")
             self.values[name] = value
@@ -74,7 +110,7 @@ class _Mapping:
         expected = str(fields[name].description).format_map(plain)
         if name not in self.values:
             raise ValueError(f"{self.at()}: {name} is missing, expected {expected}")
-        raise ValueError(f"{self.at(self.values[name])}: {name} must be {expected}, got {_text(self.values[name])}")
+        raise ValueError(f"{self.at(self.values[name])}: {name} must be {expected}, got {text(self.values[name])}")
 
 
 def compose(path: Path, where: str) -> yaml.Node:
@@ -88,36 +124,7 @@ def compose(path: Path, where: str) -> yaml.Node:
     return node
 
 
-def read_machine(path: Path) -> tuple[MachineFile, int, Network | None, str]:
-    """
-    Read a machine file: its fields, the number of nodes, the network, and the place of ``profile`` for errors.
-
-    A ValueError about a value that is missing, unknown or impossible names the file and the line.
-    """
-    where = f"machine file {path}"
-    top = _Mapping(compose(path, where), where)
-    file, network = top.read(MachineFile), None
-    at_nodes = top.at(top.values.get("nodes"))
-    if "network" in top.values:
-        described = _Mapping(top.values["network"], where)
-        kind = described.plain("kind") if "kind" in described.values else None
-        if not isinstance(kind, str) or kind not in KINDS:
-            given = described.values.get("kind")
-            wrong = "is missing, expected" if given is None else "must be"
-            got = "" if given is None else f", got {_text(given)}"
-            raise ValueError(f"{described.at(given)}: kind {wrong} one of {', '.join(KINDS)}{got}")
-        network = described.read(KINDS[kind])
-    connected = 1 if network is None else network.nodes
-    nodes = file.nodes or connected
-    if network is None and nodes > 1:
-        expected = f"expected one for {nodes} nodes, with kind, link and latency"
-        raise ValueError(f"{at_nodes}: network is missing, {expected}")
-    if nodes > connected:
-        raise ValueError(f"{at_nodes}: nodes must be at most {connected}, which the network connects, got {nodes}")
-    return file, nodes, network, top.at(top.values.get("profile"))
-
-
-def _text(node: yaml.Node) -> str:
+def text(node: yaml.Node) -> str:
     """A value as it is written, in short: the content of a list or a field may be long, or contain itself."""
     if isinstance(node, yaml.SequenceNode):
         entries = [one.value if isinstance(one, yaml.ScalarNode) else "..." for one in node.value]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pydantic
 from pydantic import Field
 
-from dace_redist.simulation.quantities import A_RATE, A_TIME, Fields, Rate, Time, Whole, Wholes
+from dace_redist.simulation.machine_file import A_RATE, A_TIME, Fields, Rate, Time, Whole, Wholes
 
 Array = npt.NDArray[np.int64]
 #: Of many messages: which of them take a link of a kind, and the numbers of these links.

@@ -1,4 +1,4 @@
-"""Predicts a program of einsums on a machine, step by step. Start reading at: simulate_plan."""
+"""Predicts a program of einsums on a machine, step by step, and its scaling. Start reading at: simulate_plan."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +17,18 @@ from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import EinsumPlan, Group, Move
 from dace_redist.einsum.report import operation_text
 from dace_redist.report.canvas import save
-from dace_redist.report.units import count, format_bytes, milliseconds, table
+from dace_redist.report.units import format_bytes, milliseconds, table
 from dace_redist.schedule import Schedule, schedule
-from dace_redist.simulation.exchange import Exchange, Job, LinkUse, busiest
-from dace_redist.simulation.exports import Operation, RankOperations, exchange_operations
-from dace_redist.simulation.machine import Machine
+from dace_redist.simulation.figures import KIND_COLOURS, LinkUse, busiest, draw_bars, draw_scaling
+from dace_redist.simulation.machine import Job, Machine
+from dace_redist.simulation.redistribution import Exchange, Operation, RankOperations
 from dace_redist.strategies import find_strategy
-
-#: What a step may be, in the order of figures.
-KINDS = ("contract", "reduce", "redistribute")
 
 
 @dataclasses.dataclass(frozen=True)
 class SimulatedStep:
     """
-    A step of a program on a machine: its kind, one of :data:`KINDS`, its tensor or operation, and its time.
+    A step of a program on a machine: its kind, a key of :data:`KIND_COLOURS`, its tensor or operation, and its time.
 
     :param work: Seconds of one run in which each rank computes or adds.
     :param exchange: None in a contraction.
@@ -72,7 +69,7 @@ class SimulatedProgram:
     @property
     def by_kind(self) -> dict[str, float]:
         """Seconds of the steps of each kind."""
-        found = dict.fromkeys(KINDS, 0.0)
+        found = dict.fromkeys(KIND_COLOURS, 0.0)
         for step in self.steps:
             found[step.kind] += step.repeats * step.seconds
         return found
@@ -84,8 +81,10 @@ class SimulatedProgram:
 
     def __str__(self) -> str:
         """The machine, a line for each step, the times by kind, and the busiest link."""
-        where = f"{count(self.job.ranks, 'rank')} on {count(self.job.nodes, 'node')}"
-        lines = [f"machine   {self.job.machine}", f"program   {where}, tensors moved by {self.strategy}; milliseconds"]
+        lines = [
+            f"machine   {self.job.machine}",
+            f"program   {self.job}, tensors moved by {self.strategy}; milliseconds",
+        ]
         rows = [("", "", "time", "times", "moved", "busiest link")]
         rows += [
             (s.kind, s.name, milliseconds(s.seconds), f"{s.repeats}", format_bytes(s.nbytes), s.link.name or "-")
@@ -120,7 +119,7 @@ class SimulatedProgram:
         """Yield the operations of each rank in one run of every step, for a simulator of messages."""
         done: dict[int, list[Operation]] = defaultdict(list)
         for step in self.steps:
-            for rank, operations in () if step.exchange is None else exchange_operations(step.exchange, self.strategy):
+            for rank, operations in () if step.exchange is None else step.exchange.operations(self.strategy):
                 done[rank] += operations
             if step.work > 0:
                 for rank in range(self.job.ranks):
@@ -129,9 +128,13 @@ class SimulatedProgram:
 
     def plot(self, path: str | Path) -> None:
         """Draw the time of each step, and of the busiest links, to a .png, .svg or .pdf file."""
-        from dace_redist.simulation import figures
-
-        save(lambda: figures.draw_steps(self), path)
+        parts = [{step.kind: step.repeats * step.seconds} for step in self.steps]
+        rows = {
+            f"{number + 1}  {step.name}": part
+            for number, (step, part) in enumerate(zip(self.steps, parts, strict=True))
+        }
+        links = [link for step in self.steps if step.exchange is not None for link in step.exchange.links]
+        save(lambda: draw_bars("steps", f"{self.job}; {self.job.machine}", rows, links), path)
 
 
 def simulate_plan(
@@ -235,3 +238,53 @@ def _to_the_next(partial: Placement, elements: int, around: bool, dtype: np.dtyp
     shape, count = (len(pairs), elements), len(pairs)
     source, target = (Distribution(shape, (count,), dims=(0, None), ranks=ranks) for ranks in zip(*pairs, strict=True))
     return schedule(source, target, dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaling:
+    """A program on several ascending numbers of ranks, with which its size may grow; printed, it is a table."""
+
+    programs: Sequence[SimulatedProgram]
+    weak: bool
+
+    @property
+    def efficiencies(self) -> list[float]:
+        """Operations per second and rank, to those of the fewest ranks; 1 if nothing is computed."""
+        rates = [_all_flops(one) / one.seconds / one.job.ranks if one.seconds else 0.0 for one in self.programs]
+        return [rate / rates[0] if rates[0] else 1.0 for rate in rates]
+
+    def __str__(self) -> str:
+        """The machine, and a line for each number of ranks."""
+        first = self.programs[0]
+        sizes = "sizes grow with the ranks" if self.weak else "the same sizes"
+        lines = [
+            f"machine   {first.job.machine}",
+            f"program   {sizes}, tensors moved by {first.strategy}; milliseconds",
+        ]
+        rows = [("ranks", "nodes", "time", *first.by_kind, "efficiency", "busiest link")]
+        for one, efficiency in zip(self.programs, self.efficiencies, strict=True):
+            times = map(milliseconds, (one.seconds, *one.by_kind.values()))
+            where = (f"{one.job.ranks:,}", f"{one.job.nodes:,}")
+            rows.append((*where, *times, f"{100 * efficiency:.0f} %", one.busiest_link.name or "-"))
+        lines += table(rows)
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain numbers, lists and dictionaries; times in seconds."""
+        runs = [
+            one.to_json() | {"efficiency": efficiency}
+            for one, efficiency in zip(self.programs, self.efficiencies, strict=True)
+        ]
+        return {"scaling": "weak" if self.weak else "strong", "runs": runs}
+
+    def plot(self, path: str | Path) -> None:
+        """Draw time by kind of step, efficiency and time of the busiest link, to a .png, .svg or .pdf file."""
+        title = f"{'weak' if self.weak else 'strong'} scaling; {self.programs[0].job.machine}"
+        rows = {f"{one.job.ranks:,}": one.by_kind for one in self.programs}
+        links = [one.busiest_link for one in self.programs]
+        save(lambda: draw_scaling(title, rows, self.efficiencies, links), path)
+
+
+def _all_flops(program: SimulatedProgram) -> float:
+    plan = program.plan
+    return sum(plan.repeats(n) * plan.costs[n].flops * len(group.ranks) for n, group in enumerate(plan.groups))

@@ -1,23 +1,185 @@
-"""Predicts a redistribution on a machine. Start reading at: simulate_schedule."""
+"""Predicts a redistribution on a machine: cost model of its ranks, load of its links. Start: simulate_schedule."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from dace_redist.report.canvas import save
 from dace_redist.schedule import Schedule
-from dace_redist.simulation.exchange import Exchange, Job
-from dace_redist.simulation.exports import RankOperations, exchange_operations
-from dace_redist.simulation.machine import Machine
+from dace_redist.simulation.figures import LinkUse, busiest, draw_bars
+from dace_redist.simulation.machine import Job, Machine
+from dace_redist.simulation.network import Array, Network
 from dace_redist.strategies import DEFAULT_STRATEGY, STRATEGIES, find_strategy
-from dace_redist.tuning.cost_model import Estimate
-from dace_redist.tuning.problem import MAIN_MEMORIES, check_memory
+from dace_redist.tuning.cost_model import CostModel, Estimate
+from dace_redist.tuning.problem import MAIN_MEMORIES, MODELLED, Problem, check_memory
 from dace_redist.tuning.report import CostReport
+
+#: Senders, receivers and bytes of messages.
+Flow = tuple[Array, Array, Array]
+
+_MAX_BATCH = 1 << 20  # messages
+
+
+class Operation(NamedTuple):
+    """
+    One operation of a rank.
+
+    :param kind: ``"compute"``; ``"send"`` and ``"receive"``, which start a message; ``"wait"`` for one from ``peer``.
+    :param amount: Seconds of work, or bytes of the message; 1 for messages on a node, whose copies count as work.
+    """
+
+    kind: str
+    amount: float = 0
+    peer: int = -1
+
+
+#: Ranks with their operations.
+RankOperations = Iterator[tuple[int, list[Operation]]]
+
+
+class LinkLoads:
+    """Bytes that each link of a network carries in one exchange, and the longest route."""
+
+    def __init__(self, network: Network, node_of: Array) -> None:
+        self._network, self._node_of = network, node_of
+        self.nbytes = np.zeros(len(network.rates))
+        self.longest = 0
+
+    def add(self, senders: Array, receivers: Array, nbytes: Array) -> None:
+        """Add messages: their senders, receivers and sizes. Messages within a node take no link."""
+        sources, targets = self._node_of[senders], self._node_of[receivers]
+        leaving = sources != targets
+        sources, targets, nbytes = sources[leaving], targets[leaving], nbytes[leaving]
+        if not len(sources):
+            return
+        lengths = np.zeros(len(sources), np.int64)
+        for which, links in self._network.routes(sources, targets):
+            self.nbytes += np.bincount(links, nbytes[which], len(self.nbytes))
+            lengths[which] += 1
+        self.longest = max(self.longest, int(lengths.max()))
+
+    def busiest(self) -> Iterator[LinkUse]:
+        """Yield the slowest link of each kind that carries anything."""
+        first = 0
+        for kind in self._network.kinds:
+            link = first + int(np.argmax(self.nbytes[first : first + kind.count]))
+            first += kind.count
+            if nbytes := float(self.nbytes[link]):
+                yield LinkUse(self._network.link_name(link), nbytes, nbytes / float(kind.rate))
+
+    @property
+    def latency(self) -> float:
+        """Latency of the longest route on top of that between neighbours."""
+        return max(0, self.longest - 2) * self._network.hop
+
+
+@dataclasses.dataclass(frozen=True)
+class Exchange:
+    """A redistribution on a machine: the cost model, the busiest link of each kind, and the bytes between ranks."""
+
+    model: CostModel
+    links: tuple[LinkUse, ...]
+    nbytes: int
+
+    @property
+    def link(self) -> LinkUse:
+        """The busiest link."""
+        return busiest(self.links)
+
+    @classmethod
+    def of(cls, schedule: Schedule, job: Job, memory: str = "ordinary") -> Exchange:
+        """Return the exchange of a schedule by the ranks of a job."""
+        links, latency, nbytes = _loaded(schedule, job)
+        rates = job.machine.rates(job.busy_ranks_per_node)
+        node_of = job.node_of[: schedule.ranks].tolist()
+        model = CostModel(Problem(schedule, memory), rates, node_of, busiest(links).seconds, latency)
+        return cls(model, links, nbytes)
+
+    def estimate(self, strategy: str) -> Estimate:
+        """Return the time of one strategy; a ValueError if the model does not know it, or it cannot move this."""
+        found = self.model.estimate(strategy)
+        if found is None:
+            known = ", ".join(MODELLED)
+            raise ValueError(
+                f"strategy {strategy} cannot be simulated here: the cost model knows {known}; Shared stays on a node"
+            )
+        return found
+
+    def operations(self, strategy: str) -> RankOperations:
+        """
+        Yield the operations of each rank, node by node.
+
+        A rank starts all receives, packs and sends one message after another, copies within its node, and unpacks
+        messages in ascending order of the senders. Packing, unpacking and latency are spread evenly over the messages.
+
+        :param strategy: One that can move it.
+        :raises ValueError: If it joins messages of several ranks.
+        """
+        if STRATEGIES[strategy].joins_messages:
+            raise ValueError(
+                f"strategy {strategy} joins messages of several ranks, but traces hold those from rank to rank: "
+                "name another strategy"
+            )
+        model = self.model
+        schedule, node_of = model.problem.schedule, model.node_of
+        sizes = {
+            (rank, peer): nbytes if node_of[rank] != node_of[peer] else 1
+            for rank in range(schedule.ranks)
+            for peer, nbytes in np.column_stack(schedule.sent_to(rank)).tolist()
+            if peer != rank
+        }
+        senders, targets = (defaultdict[int, list[int]](list) for _ in "ab")
+        for rank, peer in sizes:
+            senders[peer].append(rank)
+            targets[rank].append(peer)
+        for rank, terms in model.terms_of_ranks(strategy):
+            done = [Operation("receive", sizes[peer, rank], peer) for peer in senders[rank]]
+            before = (terms.latency + terms.pack) / max(1, len(targets[rank]))
+            for peer in targets[rank]:
+                done += [Operation("compute", before), Operation("send", sizes[rank, peer], peer)]
+            done.append(Operation("compute", terms.transfer + (0.0 if targets[rank] else before)))
+            for peer in senders[rank]:
+                done += [Operation("wait", peer=peer), Operation("compute", terms.unpack / len(senders[rank]))]
+            if not senders[rank]:
+                done.append(Operation("compute", terms.unpack))
+            yield rank, [one for one in done if one.kind != "compute" or one.amount > 0]
+
+
+def _loaded(schedule: Schedule, job: Job) -> tuple[tuple[LinkUse, ...], float, int]:
+    """The busiest links, the extra latency of the longest route, and the bytes of all messages."""
+    total, network = 0, job.machine.network
+    every = [] if network is None else [LinkLoads(one, job.node_of) for one in network.routings]
+    for senders, receivers, nbytes in _flows(schedule):
+        total += int(nbytes.sum())
+        for loads in every:
+            loads.add(senders, receivers, nbytes)
+    if network is None:
+        return (), 0.0, total
+    uses = [tuple(loads.busiest()) for loads in every]
+    best = min(range(len(every)), key=lambda routing: busiest(uses[routing]).seconds)
+    return uses[best], every[best].latency, total
+
+
+def _flows(schedule: Schedule) -> Iterator[Flow]:
+    """The messages of a schedule without self copies, of many ranks at a time."""
+    batch, count = list[Flow](), 0
+    for rank in range(schedule.ranks):
+        targets, nbytes = schedule.sent_to(rank)
+        others = targets != rank
+        batch.append((np.full(int(others.sum()), rank, np.int64), targets[others], nbytes[others]))
+        count += int(others.sum())
+        if rank + 1 == schedule.ranks or count >= _MAX_BATCH:
+            senders, receivers, sizes = (np.concatenate(part) for part in zip(*batch, strict=True))
+            yield senders, receivers, sizes
+            batch, count = [], 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,13 +222,12 @@ class SimulatedRedistribution:
     def operations(self) -> RankOperations:
         """Return the operations of each rank by the fastest strategy that sends from rank to rank."""
         names = [one.strategy for one in self.estimates]
-        return exchange_operations(self.exchange, min(names, key=lambda name: STRATEGIES[name].joins_messages))
+        return self.exchange.operations(min(names, key=lambda name: STRATEGIES[name].joins_messages))
 
     def plot(self, path: str | Path) -> None:
         """Draw the strategies against each other, to a .png, .svg or .pdf file."""
-        from dace_redist.simulation import figures
-
-        save(lambda: figures.draw_strategies(self), path)
+        rows = {str(one): one.terms.by_name for one in self.estimates}
+        save(lambda: draw_bars("strategies", f"{self.job}; {self.job.machine}", rows, self.exchange.links), path)
 
 
 def simulate_schedule(

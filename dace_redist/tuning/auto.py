@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution
+from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.mpi.topology import Topology, topology_of
-from dace_redist.native.device import device_name
+from dace_redist.native.device import DEVICE_VARIABLE, device_name
 from dace_redist.report.text import header
 from dace_redist.report.units import count, format_seconds
 from dace_redist.schedule import Schedule, schedule
@@ -77,16 +78,13 @@ def chosen_strategy(
 
     That is what was measured; else, where there is a machine profile (``dace-redist calibrate``), what the cost model
     predicts to be clearly faster than the default; else the default. For arrays in C order, as those that are measured;
-    with others it is the default strategy.
+    with others it is the default strategy. Parameters that are not listed here are those of
+    :func:`dace_redist.plan` and :func:`dace_redist.tune`.
 
     :param source: See :func:`dace_redist.plan`.
     :param target: See :func:`dace_redist.plan`.
     :param dtype: See :func:`dace_redist.plan`.
     :param comm: mpi4py communicator; default: the world.
-    :param axes: See :func:`dace_redist.plan`.
-    :param region: See :func:`dace_redist.plan`.
-    :param memory: See :func:`dace_redist.tune`.
-    :param record: See :func:`dace_redist.tune`.
     :return: The choice, equal on every rank.
     :raises ValueError: On every rank, if an argument is invalid on one of them, or the record or the machine profile is
         damaged.
@@ -144,6 +142,17 @@ def gpus_of(comm: Any) -> str:
     with together(comm):
         name = device_name()
     return " and ".join(sorted(set(comm.allgather(name))))
+
+
+def usable_gpu(comm: Any) -> str:
+    """Return :func:`gpus_of`; ``""`` if a rank has none, unless ``DACE_REDIST_DEVICE`` asks for one. Collective."""
+    wanted = bool(os.environ.get(DEVICE_VARIABLE))
+    try:
+        return gpus_of(comm)
+    except (RuntimeError, RedistributionError, OSError):  # a BuildError is a RuntimeError
+        if any(comm.allgather(wanted)):
+            raise
+        return ""
 
 
 def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] | None) -> Choice:

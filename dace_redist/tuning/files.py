@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import datetime
 import functools
 import os
 from collections.abc import Iterator, Mapping
@@ -17,44 +19,100 @@ if TYPE_CHECKING:
 Content = TypeVar("Content", bound="pydantic.BaseModel")
 
 
-def load(path: Path, model: type[Content], kind: str, version: int, remedy: str) -> tuple[Content | None, str]:
+@dataclasses.dataclass(frozen=True)
+class Kind:
     """
-    Read and check a file; cached until the file changes.
+    Kind of file, whose fields ``format`` and ``version`` say what it is.
 
-    :param model: Model of the content, ``format`` and ``version`` among its fields.
-    :param kind: Name of such files; their ``format`` is ``"dace-redist KIND"``.
-    :param version: The version that can be read.
+    :param name: Its name in words.
+    :param version: Changes when a file of this version could no longer be read.
     :param remedy: End of the error about a bad file.
-    :return: The content and ``""``; of a file of another version None and the reason.
-    :raises ValueError: If it is not such a file, or damaged; names it, and the field that is wrong.
-    :raises OSError: If it cannot be read.
+    :param unwritable: End of the error about one that cannot be written.
     """
-    facts = path.stat()
-    return _load((path, facts.st_mtime_ns, facts.st_size, facts.st_ino), model, kind, version, remedy)
+
+    name: str
+    version: int
+    remedy: str
+    unwritable: str
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """Fields ``format`` and ``version``."""
+        return {"format": f"dace-redist {self.name}", "version": self.version}
+
+    def load(self, path: Path, model: type[Content]) -> tuple[Content | None, str]:
+        """
+        Read and check a file; cached until the file changes.
+
+        :param model: Model of the content.
+        :return: The content and ``""``; of a file of another version None and the reason.
+        :raises ValueError: If it is not such a file, or damaged; names it, and the field that is wrong.
+        :raises OSError: If it cannot be read.
+        """
+        facts = path.stat()
+        return _load((path, facts.st_mtime_ns, facts.st_size, facts.st_ino), self, model)
+
+    @contextlib.contextmanager
+    def writing(self, path: Path) -> Iterator[None]:
+        """Make the folder of a file; an OSError in the block names the file and the remedy."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield
+        except OSError as error:
+            raise OSError(f"{self.name} {path} cannot be written: {error}; {self.unwritable}") from None
+
+    def replace(self, path: Path, content: pydantic.BaseModel) -> None:
+        """
+        Write a file atomically: a reader finds all of the old content or all of the new.
+
+        :param path: Path of the file, in a folder that exists.
+        :param content: Its fields.
+        :raises OSError: If it cannot be written.
+        """
+        import json
+        import tempfile
+
+        descriptor, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".part", dir=path.parent)
+        part = Path(name)
+        try:
+            with open(descriptor, "w") as file:
+                file.write(json.dumps(content.model_dump(exclude_defaults=True), indent=1) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            part.chmod(path.stat().st_mode if path.exists() else 0o644)  # mkstemp's files are for their owner only
+            os.replace(part, path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
 
 
 @functools.lru_cache(maxsize=16)
-def _load(state: tuple[Path, int, int, int], model: Any, kind: str, version: int, remedy: str) -> tuple[Any, str]:
-    import json  # loads slowly, as tempfile below: most programs have no such file
+def _load(state: tuple[Path, int, int, int], kind: Kind, model: Any) -> tuple[Any, str]:
+    import json  # loads slowly, as tempfile above: most programs have no such file
 
-    path = state[0]
+    path, name = state[0], kind.name
     try:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"{kind} {path} is not valid JSON ({error}): damaged, half-written or another file; {remedy}"
+            f"{name} {path} is not valid JSON ({error}): damaged, half-written or another file; {kind.remedy}"
         ) from None
-    if not isinstance(content, dict) or content.get("format") != f"dace-redist {kind}":
-        raise ValueError(f"{path} is not a {kind} of dace-redist, but another file; {remedy}")
+    if not isinstance(content, dict) or content.get("format") != kind.head["format"]:
+        raise ValueError(f"{path} is not a {name} of dace-redist, but another file; {kind.remedy}")
     found = content.get("version")
-    if isinstance(found, int) and not isinstance(found, bool) and found != version:
-        return None, f"it is a {kind} of version {found}, this package reads and writes version {version}"
+    if isinstance(found, int) and not isinstance(found, bool) and found != kind.version:
+        return None, f"it is a {name} of version {found}, this package reads and writes version {kind.version}"
     try:
         return model.model_validate(content), ""
     except ValueError as error:  # a pydantic.ValidationError is one
         first = error.errors()[0]  # type: ignore[attr-defined]
         where = ".".join(map(str, first["loc"])) or "the whole"
-        raise ValueError(f"{kind} {path} is damaged: {where}: {first['msg']}; {remedy}") from None
+        raise ValueError(f"{name} {path} is damaged: {where}: {first['msg']}; {kind.remedy}") from None
+
+
+def now() -> str:
+    """Return date and time in ISO 8601."""
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 def differences(found: Mapping[str, str], here: Mapping[str, str]) -> str:
@@ -62,41 +120,6 @@ def differences(found: Mapping[str, str], here: Mapping[str, str]) -> str:
     return " and ".join(
         f"another {name} ({value}, here {here[name]})" for name, value in found.items() if value != here[name]
     )
-
-
-@contextlib.contextmanager
-def writing(path: Path, kind: str, remedy: str) -> Iterator[None]:
-    """Make the folder of a file; an OSError in the block names the file and the remedy."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        raise OSError(f"{kind} {path} cannot be written: {error}; {remedy}") from None
-
-
-def replace(path: Path, content: Any) -> None:
-    """
-    Write a file atomically: a reader finds all of the old content or all of the new.
-
-    :param path: Path of the file, in a folder that exists.
-    :param content: Values that JSON can hold.
-    :raises OSError: If it cannot be written.
-    """
-    import json
-    import tempfile
-
-    descriptor, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".part", dir=path.parent)
-    part = Path(name)
-    try:
-        with open(descriptor, "w") as file:
-            file.write(json.dumps(content, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        part.chmod(path.stat().st_mode if path.exists() else 0o644)  # mkstemp's files are for their owner only
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def record_path(given: str | os.PathLike[str] | None = None) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,13 +14,14 @@ from dace_redist._version import __version__
 from dace_redist.mpi.topology import Topology
 from dace_redist.tuning import files
 
-KIND = "machine profile"
-#: Changes when a file of this version could no longer be read.
-VERSION = 2
+FILE = files.Kind(
+    "machine profile",
+    2,
+    "make it anew with dace-redist calibrate, or name another file with DACE_REDIST_MACHINE",
+    "name another file with --output",
+)
 #: Used where no profile was made.
 DEFAULT_PROFILE = Path(__file__).with_name("default_machine.json")
-
-_REMEDY = "make it anew with dace-redist calibrate, or name another file with DACE_REDIST_MACHINE"
 
 
 class Strict(pydantic.BaseModel):
@@ -253,18 +253,13 @@ def _smallest(values: Sequence[Any]) -> Any:
 
 def save(profile: MachineProfile, path: Path) -> None:
     """Write a profile; an OSError names the file."""
-    with writing(path):
-        files.replace(path, profile.model_dump(exclude_defaults=True))
-
-
-def writing(path: Path) -> AbstractContextManager[None]:
-    """Make the folder of a profile; an OSError in the block names the file and the remedy."""
-    return files.writing(path, KIND, "name another file with --output")
+    with FILE.writing(path):
+        FILE.replace(path, profile)
 
 
 def load(path: Path) -> tuple[MachineProfile | None, str]:
-    """Read a profile, or say why it is ignored; errors as of :func:`dace_redist.tuning.files.load`."""
-    profile, reason = files.load(path, MachineProfile, KIND, VERSION, _REMEDY)
+    """Read a profile, or say why it is ignored; errors as of :func:`dace_redist.tuning.files.Kind.load`."""
+    profile, reason = FILE.load(path, MachineProfile)
     return profile, f"{path} is ignored: {reason}" if reason else ""
 
 

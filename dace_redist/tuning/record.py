@@ -17,14 +17,9 @@ from dace_redist.tuning import files
 from dace_redist.tuning.problem import Problem
 from dace_redist.tuning.profile import Strict
 
-_KIND = "tuning record"
-FORMAT = f"dace-redist {_KIND}"
-#: Changes when a file of this version could no longer be read.
-VERSION = 1
-
 _LOCK_SECONDS = 30.0  # writing takes milliseconds: whoever holds the lock longer will not release it
 _ANOTHER = "name another file with DACE_REDIST_RECORD"
-_REMEDY = f"move it away, or {_ANOTHER}"
+FILE = files.Kind("tuning record", 1, f"move it away, or {_ANOTHER}", _ANOTHER)
 
 #: Fields that must agree for an entry to hold: what it is for, and where it was measured, with their names in messages.
 _FOR = ("schedule", "dtype", "memory", "layout")
@@ -92,13 +87,13 @@ class _File(Strict):
     entries: list[Entry]
 
 
-def make_entry(problem: Problem, topology: Topology, winner: Winner, measured: Sequence[Measured], date: str) -> Entry:
-    """Return the entry of a redistribution that was measured on a topology; ``date`` in ISO 8601."""
+def make_entry(problem: Problem, topology: Topology, winner: Winner, measured: Sequence[Measured]) -> Entry:
+    """Return the entry of a redistribution that was measured on a topology just now."""
     return Entry(
         shape=" x ".join(map(str, problem.schedule.shape)),
         source=describe(problem.schedule.source),
         target=describe(problem.schedule.target),
-        date=date,
+        date=files.now(),
         winner=winner,
         measured=list(measured),
         **_identity(problem, topology),
@@ -160,13 +155,12 @@ class Record:
         """
         with self._locked():
             kept = [old for old in self._entries_to_keep() if not old.agrees(dict(entry))]
-            file = _File(format=FORMAT, version=VERSION, entries=[*kept, entry])
-            files.replace(self.path, file.model_dump(exclude_defaults=True))
+            FILE.replace(self.path, _File(**FILE.head, entries=[*kept, entry]))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         lock = filelock.FileLock(f"{self.path}.lock")
-        with files.writing(self.path, _KIND, _ANOTHER):
+        with FILE.writing(self.path):
             try:
                 lock.acquire(timeout=_LOCK_SECONDS)
             except filelock.Timeout:
@@ -185,7 +179,7 @@ class Record:
     def _read(self) -> tuple[Sequence[Entry], str]:
         """The entries; or none of a file of another version, and the reason."""
         try:
-            file, reason = files.load(self.path, _File, _KIND, VERSION, _REMEDY)
+            file, reason = FILE.load(self.path, _File)
         except FileNotFoundError:
             return (), ""
         return file.entries if file is not None else (), reason
@@ -194,5 +188,5 @@ class Record:
         try:
             check_options(find_strategy(winner.strategy), winner.options)
         except (ValueError, TypeError) as error:
-            raise ValueError(f"tuning record {self.path} is damaged: {error}; {_REMEDY}") from None
+            raise ValueError(f"tuning record {self.path} is damaged: {error}; {FILE.remedy}") from None
         return winner

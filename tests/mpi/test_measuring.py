@@ -8,8 +8,8 @@ import pytest
 
 from dace_redist import Distribution, RedistributionError, schedule
 from dace_redist.measuring import search
-from dace_redist.measuring.candidates import space
 from dace_redist.measuring.measure import measure
+from dace_redist.measuring.search import space
 from dace_redist.mpi.topology import topology_of
 from dace_redist.tuning.problem import Problem
 

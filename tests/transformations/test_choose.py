@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("four_ranks")
 def remember(source, target, strategy: str, path: Path | None = None, memory="ordinary", **options) -> None:
     winner = Winner(strategy=strategy, options=options)
     book = Record(path or record_path())
-    book.add(make_entry(Problem(schedule(source, target), memory), HERE, winner, [], "2026-01-02T03:04:05+00:00"))
+    book.add(make_entry(Problem(schedule(source, target), memory), HERE, winner, []))
 
 
 def there_and_back(*strategies: str) -> dace.SDFG:

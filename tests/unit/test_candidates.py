@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dace_redist import Distribution, schedule
-from dace_redist.measuring.candidates import measurable, sensible, space
+from dace_redist.measuring.search import sensible, space
 from dace_redist.mpi.topology import Topology
 from dace_redist.strategies import OPTIONS, STRATEGIES
 from dace_redist.tuning.record import Winner
@@ -15,13 +15,15 @@ MOVES = schedule(Distribution((256, 256), [4]), Distribution((256, 256), [1, 4])
 
 
 def test_every_strategy_but_stock_is_tried_with_its_defaults():
-    assert set(measurable()) == set(STRATEGIES) - {"NCCL"}
+    assert set(space(None, None).strategies) == set(STRATEGIES) - {"NCCL"}
     nodes = Topology("m", "M", (0, 0, 1, 1))
-    assert space(None, None).first(nodes) == [Winner(strategy=name, options={}) for name in measurable()]
+    assert space(None, None).first(nodes) == [
+        Winner(strategy=name, options={}) for name in space(None, None).strategies
+    ]
 
 
 def test_on_one_node_hierarchical_and_aggregated_are_shared():
-    tried = [name for name in measurable() if name not in ("Hierarchical", "Aggregated")]
+    tried = [name for name in space(None, None).strategies if name not in ("Hierarchical", "Aggregated")]
     assert [w.strategy for w in space(None, None).first(HERE)] == tried
     assert [w.strategy for w in space(["Hierarchical"], None).first(HERE)] == ["Hierarchical"]
 
@@ -58,7 +60,7 @@ def test_on_gpus_chunks_vary_around_their_default_there():
 
 
 def test_strategies_between_gpus_are_tried_where_both_arrays_lie_there():
-    assert set(measurable("gpu")) - set(measurable()) == {"NCCL"}
+    assert set(space(None, None, "gpu").strategies) - set(space(None, None).strategies) == {"NCCL"}
     for memory in ("ordinary", "gpu-source", "gpu-target"):
         assert "NCCL" not in space(None, None, memory).strategies
         with pytest.raises(

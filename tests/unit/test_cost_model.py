@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dace_redist import Distribution, TiledDistribution, schedule
-from dace_redist.tuning import figure as cost_figure
 from dace_redist.tuning import profile as machine_profile
+from dace_redist.tuning import report as cost_figure
 from dace_redist.tuning.cost_model import CostModel
 from dace_redist.tuning.problem import Problem
 from dace_redist.tuning.profile import MachineProfile

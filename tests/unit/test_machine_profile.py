@@ -45,7 +45,7 @@ def test_round_trip(tmp_path: Path):
     path = tmp_path / "new" / "machine.json"
     save(DEFAULT, path)
     assert load(path) == (DEFAULT, "")
-    assert json.loads(path.read_text())["version"] == machine_profile.VERSION
+    assert json.loads(path.read_text())["version"] == machine_profile.FILE.version
 
 
 @pytest.mark.parametrize(

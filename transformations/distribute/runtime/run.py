@@ -15,10 +15,10 @@ from dace_redist.distribution import Distribution
 from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective import check_same, together
 from dace_redist.mpi.launch import check_launcher
-from dace_redist.redistribution import whole as whole_tensors
+from dace_redist.redistribution import redistribute as whole_tensors
+from dace_redist.redistribution.agreement import plan
 from dace_redist.redistribution.arrays import ArrayView, array_view, is_foreign
 from dace_redist.redistribution.device_arrays import DeviceArray
-from dace_redist.redistribution.planning import plan
 from dace_redist.redistribution.shared_memory import new_array
 from dace_redist.transformations.distribute.runtime.loaded import Loaded, load
 
