@@ -18,8 +18,8 @@ constexpr std::int64_t default_min_bytes = 64 << 10;
 /// The same where processes outside of a grid have to be told about it, in each call.
 constexpr std::int64_t min_exchanged_bytes = 1 << 20;
 
-/// Calls that ScaLAPACK carries out before a plan is made, which takes as long as some of them.
-int calls_before_plan(std::int64_t nbytes) { return nbytes >= 4 << 20 ? 0 : nbytes >= 1 << 20 ? 1 : 7; }
+/// Bytes that calls with the same arguments move until there is a plan, which takes as long as it saves in that many.
+constexpr std::int64_t bytes_before_plan = 4 << 20;
 
 std::int64_t min_bytes() {
   static const std::int64_t bytes = [] {
@@ -96,7 +96,7 @@ bool try_call(const Call& call) {
       for (const int lld : side->leading_dimensions()) key.push_back(lld);
   }
   Entry& entry = processes->plans.entry(std::move(key));
-  if (entry.uses++ < calls_before_plan(nbytes) && min_bytes() > 0) return false;
+  if (++entry.uses * nbytes < bytes_before_plan && min_bytes() > 0) return false;
   try {
     if (!problem.prepare(entry, processes->comm)) return false;
     dr::check(dr_plan_execute(entry.plan.get(), problem.source.data, problem.target.data));

@@ -21,7 +21,7 @@ using Key = std::vector<std::int64_t>;
 /// A redistribution that was asked for.
 struct Entry {
   Key key;
-  int uses = 0;  ///< before this one
+  std::int64_t uses = 0;
   std::unique_ptr<dr_plan, dr::Free<dr_plan, dr_plan_free>> plan{};
   std::int64_t source_lld = 0, target_lld = 0;  ///< of the plan
 };
