@@ -82,6 +82,9 @@ bool try_call(const Call& call) {
     if (nbytes < min_exchanged_bytes && min_bytes() > 0) return false;
     Side::exchange(source, target, processes->comm);
   }
+  const std::uint64_t size = (static_cast<std::uint64_t>(call.m) << 32) + static_cast<std::uint64_t>(call.n);
+  const std::uint64_t kind = target.kind(source.kind(size)) + static_cast<std::uint64_t>(call.routine.element_bytes);
+  if (processes->plans.moved(kind, nbytes) < bytes_before_plan && min_bytes() > 0) return false;
   const bool transposes = call.routine.transposes;
   const int rows = transposes ? call.n : call.m, columns = transposes ? call.m : call.n;
   if (!transposes && !(source.check(rows, columns) && target.check(rows, columns))) return false;
@@ -96,7 +99,6 @@ bool try_call(const Call& call) {
       for (const int lld : side->leading_dimensions()) key.push_back(lld);
   }
   Entry& entry = processes->plans.entry(std::move(key));
-  if (++entry.uses * nbytes < bytes_before_plan && min_bytes() > 0) return false;
   try {
     if (!problem.prepare(entry, processes->comm)) return false;
     dr::check(dr_plan_execute(entry.plan.get(), problem.source.data, problem.target.data));

@@ -61,6 +61,12 @@ void Side::exchange(Side& source, Side& target, MPI_Comm comm) {
   target.facts_.assign(half, facts.end());
 }
 
+std::uint64_t Side::kind(std::uint64_t other) const {
+  for (auto fact = facts_.begin(); fact != facts_.end() - size_; ++fact)
+    other = (other ^ static_cast<std::uint32_t>(*fact)) * 1099511628211ull;
+  return other;
+}
+
 bool Side::is_valid(int rows, int columns) const {
   const auto& f = facts_;
   const auto positions = facts_.begin() + fact_count;

@@ -47,6 +47,8 @@ class Side {
   /// Learns from the other processes what those outside of a grid do not know. Collective.
   static void exchange(Side& source, Side& target, MPI_Comm comm);
 
+  /// Number of what all processes know of it, mixed with another number.
+  std::uint64_t kind(std::uint64_t other) const;
   /// Whether grid and submatrix of `rows` x `columns` make sense. Equal on all processes.
   bool is_valid(int rows, int columns) const;
   /// Whether this process of a valid matrix has the leading dimension that p?tran asks for.
