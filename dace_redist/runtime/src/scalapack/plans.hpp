@@ -57,7 +57,7 @@ class Plans {
     std::uint64_t kind;
     std::int64_t nbytes;
   };
-  std::array<Moved, 512> moved_{};
+  std::array<Moved, 128> moved_{};
 };
 
 }  // namespace dace_redist::scalapack

@@ -27,24 +27,25 @@ Axis axis_of(std::int64_t parts, std::int64_t block, std::int64_t first, std::in
 
 }  // namespace
 
-Side::Side(const Submatrix& matrix, const Processes& processes)
+Side::Side(const Submatrix& matrix, int context, const Position& own)
     : data_(matrix.data),
       descriptor_(matrix.descriptor),
-      position_(position_in(matrix.descriptor[1])),
-      size_(processes.size()),
-      facts_(static_cast<std::size_t>(fact_count + 2 * processes.size()), unknown) {
+      position_(matrix.descriptor[1] == context ? own : position_in(matrix.descriptor[1])),
+      size_(own.grid->rows * own.grid->columns),
+      facts_(static_cast<std::size_t>(fact_count + 2 * size_), unknown) {
   if (!position_.grid) return;
   const Grid& grid = *position_.grid;
+  const std::unordered_map<int, int>& ranks = processes_of(*own.grid).ranks;
   facts_[grid_rows] = grid.rows;
   facts_[grid_columns] = grid.columns;
   std::copy_n(descriptor_ + 2, 6, facts_.begin() + row_count);
   facts_[row_offset] = matrix.row;
   facts_[column_offset] = matrix.column;
-  facts_[static_cast<std::size_t>(fact_count + size_ + processes.rank())] = descriptor_[8];
+  facts_[static_cast<std::size_t>(fact_count + size_ + own.row * own.grid->columns + own.column)] = descriptor_[8];
   int position = 0;
   for (const int world_rank : grid.world_ranks) {
-    const auto found = processes.ranks.find(world_rank);
-    if (found == processes.ranks.end())
+    const auto found = ranks.find(world_rank);
+    if (found == ranks.end())
       facts_[grid_rows] = 0;  // not valid
     else if (position < size_)
       facts_[static_cast<std::size_t>(fact_count + position++)] = found->second;

@@ -40,7 +40,8 @@ struct Part {
 /// A side of a redistribution.
 class Side {
  public:
-  Side(const Submatrix& matrix, const Processes& processes);
+  /// \param own  of this process in the context of all that call.
+  Side(const Submatrix& matrix, int context, const Position& own);
 
   /// Whether the grid has all processes.
   bool has_all_processes() const { return has_all_; }
