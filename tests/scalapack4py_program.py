@@ -2,6 +2,7 @@
 
 import ctypes
 import ctypes.util
+import os
 import sys
 import time
 
@@ -10,7 +11,8 @@ from mpi4py import MPI
 from scalapack4py import ScaLAPACK4py
 
 n, pairs, comm = int(sys.argv[1]), 5, MPI.COMM_WORLD
-library = ScaLAPACK4py(ctypes.CDLL(ctypes.util.find_library("scalapack-openmpi"), mode=ctypes.RTLD_GLOBAL))
+found = os.environ.get("DACE_REDIST_SCALAPACK_LIBRARY") or ctypes.util.find_library("scalapack-openmpi")
+library = ScaLAPACK4py(ctypes.CDLL(found, mode=ctypes.RTLD_GLOBAL))
 rows, columns = MPI.Compute_dims(comm.size, 2)
 context = library.make_blacs_context(library.get_default_system_context(), rows, columns)
 descriptor = library.make_blacs_desc(context, n, n, 64, 64)

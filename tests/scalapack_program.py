@@ -10,7 +10,8 @@ import numpy as np
 from mpi4py import MPI
 
 comm = MPI.COMM_WORLD
-library = ctypes.CDLL(ctypes.util.find_library("scalapack-openmpi"))  # for this module only, as Python loads modules
+found = os.environ.get("DACE_REDIST_SCALAPACK_LIBRARY") or ctypes.util.find_library("scalapack-openmpi")
+library = ctypes.CDLL(found)  # for this module only, as Python loads modules
 linked = ctypes.CDLL(None)  # where a compiled program finds its functions
 pdtran = linked.pdtran_ if hasattr(linked, "pdtran_") else library.pdtran_
 how = sys.argv[1:]
@@ -77,4 +78,5 @@ if "contexts" in how:
 comm.Barrier()
 if comm.rank == 0:
     used = open("/proc/self/status").read().split("VmHWM:")[1].split()[0]
-    print("right", used, len(os.listdir("/proc/self/fd")))
+    handles = "Open MPI" in MPI.Get_library_version()  # are numbers, of which a new communicator has the first free one
+    print("right", used, len(os.listdir("/proc/self/fd")), MPI.COMM_SELF.Dup().py2f() if handles else 0)

@@ -22,6 +22,8 @@ from dace_redist.distribution import AnyDistribution, Distribution
 from redistribution.catalogue import Case
 
 _LIBRARY = "scalapack-openmpi"  # Debian's name for the one that is linked with its Open MPI
+#: Environment variable: a library that is linked with the MPI in use, in its place.
+VARIABLE = "DACE_REDIST_SCALAPACK_LIBRARY"
 #: The routine that redistributes, by type.
 ROUTINES = {"int32": "pigemr2d", "float32": "psgemr2d", "float64": "pdgemr2d"}
 ROUTINES |= {"complex64": "pcgemr2d", "complex128": "pzgemr2d"}
@@ -43,8 +45,9 @@ def why_not(case: Case) -> str | None:
 @functools.cache
 def library_missing() -> str | None:
     """Return the reason why the library is of no use in this process, or None."""
-    name = ctypes.util.find_library(_LIBRARY)
-    if name is None:
+    if os.environ.get(VARIABLE):
+        return None
+    if ctypes.util.find_library(_LIBRARY) is None:
         return "ScaLAPACK is not installed (apt-get install libscalapack-openmpi-dev)"
     folders = {Path(line.split()[-1]).resolve().parent for line in _mapped() if "/libmpi.so.40" in line}
     if not folders:
@@ -61,7 +64,9 @@ def _mapped() -> list[str]:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = ctypes.CDLL(ctypes.util.find_library(_LIBRARY), mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+    library = ctypes.CDLL(
+        os.environ.get(VARIABLE) or ctypes.util.find_library(_LIBRARY), mode=os.RTLD_NOW | os.RTLD_GLOBAL
+    )
     library.Csys2blacs_handle.argtypes = [ctypes.c_void_p]
     library.Cfree_blacs_system_handle.restype = None
     return library

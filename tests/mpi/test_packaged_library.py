@@ -64,7 +64,8 @@ def with_library(site: Path, level: str) -> Path:
         (package / path.name).symlink_to(path)
     folder = package / variants.FOLDER.name / toolchain.mpi_in_use().interface / level
     folder.mkdir(parents=True)
-    shutil.copy(cmake_build.ensure_library(), folder)
+    for library in (cmake_build.ensure_library(), cmake_build.ensure_library(toolchain.SCALAPACK)):
+        shutil.copy(library, folder)
     return folder
 
 
@@ -104,6 +105,8 @@ def test_nothing_is_compiled(tmp_path: Path):
     assert "building" not in done.stderr
     done = run(0, "-m", "dace_redist.cli", "config", "--libs")
     assert done.stdout == f"-L{folder} -Wl,-rpath,{folder} -ldace_redist\n", done.stderr
+    done = run(0, "-m", "dace_redist.cli", "config", "--preload", "scalapack")
+    assert done.stdout == f"{folder}/{variants.SCALAPACK_FILE}\n", done.stderr
     done = run(0, "-m", "dace_redist.cli", "info")
     assert f"{folder}/libdace_redist.so (came with the package)" in done.stdout, done.stdout + done.stderr
     done = run(0, "move.py")
@@ -179,5 +182,6 @@ def test_installed_package(for_all: bool, tmp_path: Path):
     assert library.exists() and not (package / left.name).exists()
     assert (package / variants.FOLDER.name / variants.OPENMP).exists() == for_all
     assert str(Path(mpi.path).parent).encode() not in library.read_bytes()  # where this MPI lies
+    assert library.with_name(variants.SCALAPACK_FILE).exists()
     done = in_installation(site, tmp_path / "home")(2, "-c", PROGRAM)
     assert f"right with {library}\n" in done.stdout, done.stdout + done.stderr

@@ -185,11 +185,13 @@ def test_random_cases(comm: MPI.Intracomm, case: Any) -> None:
     assert carried_out > 0.6 * calls, "too few calls were carried out by the library"
 
 
-def launched(*how: str, ranks: int = 4, timeout: float = 120, only: int | None = None) -> tuple[int, str]:
-    """Start the program with the library preloaded, or preloaded on one rank only."""
+def launched(
+    *how: str, ranks: int = 4, timeout: float = 120, only: int | None = None, behind: str = ""
+) -> tuple[int, str]:
+    """Start the program with the library preloaded, behind another one or on one rank only."""
     if reason := scalapack.library_missing():
         pytest.skip(reason)
-    preload = f"LD_PRELOAD={ensure_library(SCALAPACK)}"
+    preload = f"LD_PRELOAD={behind}:{ensure_library(SCALAPACK)}"
     rank = "[ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} != " + f"{only} ] ||"
     command = f"{'' if only is None else rank} export {preload}; exec {sys.executable} {PROGRAM} {' '.join(how)}"
     return launch(ranks, ["sh", "-c", command], timeout, environment={"DACE_REDIST_SCALAPACK_REPORT": "1"})
@@ -218,10 +220,26 @@ def test_scalapack_reports_wrong_arguments() -> None:
     assert code != 0 and "xxGEMR2D:something wrong in the parameters" in output, output
 
 
+@pytest.mark.compile
+def test_library_for_another_mpi_leaves_calls_to_scalapack(tmp_path: Path) -> None:
+    other = tmp_path / "other.c"
+    other.write_text("""#include <string.h>
+int MPI_Get_library_version(char *version, int *length) { return *length = strlen(strcpy(version, "Fjord MPI")), 0; }
+""")
+    mpicc = mpi_compiler().replace("mpicxx", "mpicc")
+    subprocess.run([mpicc, "-shared", "-fPIC", "-o", tmp_path / "other.so", other], check=True)
+    code, output = launched("as it is", ranks=2, behind=str(tmp_path / "other.so"))
+    assert code == 0 and "right" in output, output
+    assert re.search("libdace_redist_scalapack is for .* but the program uses Fjord MPI: ScaLAPACK is not", output), (
+        output
+    )
+    assert REPORT.findall(output) == [("0", "8")] * 2, output
+
+
 def test_new_contexts_take_no_resources() -> None:
     outputs = [launched("contexts", str(count), ranks=2)[1] for count in (500, 3000)]
-    (few_kib, few_files), (many_kib, many_files) = (map(int, text.split("right ")[1].split()[:2]) for text in outputs)
-    assert many_kib < few_kib * 1.05 + 2048 and many_files == few_files, outputs
+    few, many = ([int(number) for number in text.split("right ")[1].split()[:3]] for text in outputs)
+    assert many[0] < few[0] * 1.05 + 2048 and many[1:] == few[1:], outputs
 
 
 def test_ranks_without_the_library_are_reported(of_one_rank: Future[tuple[int, str]]) -> None:
@@ -252,32 +270,53 @@ def test_drivers_of_scalapack(letter: str, kind: str, tests: int, tmp_path: Path
 
 def scalapack4py_program() -> list[str]:
     pytest.importorskip("scalapack4py", reason="needs scalapack4py (pip install scalapack4py)")
-    return [sys.executable, str(PROGRAM.with_name("scalapack4py_program.py"))]
+    return [sys.executable, str(PROGRAM.with_name("scalapack4py_program.py")), "900"]
+
+
+def debian(program: str, package: str) -> Path:
+    """The latest version of a program; its MPI is Debian's."""
+    found = sorted(Path("/usr").glob(program))
+    if not found or os.environ.get(scalapack.VARIABLE):
+        pytest.skip(f"needs a program that runs with Debian's Open MPI (apt-get install {package})")
+    return found[-1]
 
 
 def petsc4py_program() -> list[str]:
-    found = sorted(Path("/usr/lib/petscdir").glob("*/*-real/lib/python3/dist-packages/petsc4py"))
-    if not found:
-        pytest.skip("needs Debian's petsc4py (apt-get install python3-petsc4py)")
-    return [
-        "env",
-        f"PETSC_DIR={found[0].parents[3]}",
-        "/usr/bin/python3",
-        str(PROGRAM.with_name("petsc4py_program.py")),
-    ]
+    found = debian("lib/petscdir/*/*-real/lib/python3/dist-packages/petsc4py", "python3-petsc4py")
+    folder = f"PETSC_DIR={found.parents[3]}"
+    return ["env", folder, "/usr/bin/python3", str(PROGRAM.with_name("petsc4py_program.py")), "900"]
 
 
-@pytest.mark.parametrize(("program", "calls"), [(scalapack4py_program, 10), (petsc4py_program, 6)])
-def test_programs_get_equal_results(program: Callable[[], list[str]], calls: int) -> None:
+def gpaw_program() -> list[str]:
+    debian("lib/python3/dist-packages/gpaw", "gpaw")
+    return ["/usr/bin/python3", str(PROGRAM.with_name("gpaw_program.py"))]
+
+
+def cp2k_program() -> list[str]:
+    return [str(debian("bin/cp2k.psmp", "cp2k")), "-i", str(PROGRAM.with_name("water.inp"))]
+
+
+@pytest.mark.parametrize(
+    ("program", "calls"),
+    [
+        (scalapack4py_program, 10),
+        (petsc4py_program, 6),
+        pytest.param(gpaw_program, None, marks=pytest.mark.full),
+        pytest.param(cp2k_program, None, marks=pytest.mark.full),
+    ],
+)
+def test_programs_get_equal_results(program: Callable[[], list[str]], calls: int | None, tmp_path: Path) -> None:
+    """:param calls: That the library carries out; None: all, also of small matrices."""
     if reason := scalapack.library_missing():
         pytest.skip(reason)
-    command, preload = [*program(), "900"], f"LD_PRELOAD={ensure_library(SCALAPACK)}"
+    command, preload = program(), f"LD_PRELOAD={ensure_library(SCALAPACK)}"
+    small = {} if calls else {"DACE_REDIST_SCALAPACK_MIN_BYTES": "0"}
     outputs = []
     for words in (command, ["env", preload, "DACE_REDIST_SCALAPACK_REPORT=1", *command]):
-        code, output = launch(4, words, 120)
+        code, output = launch(4, words, 120, environment=small, cwd=tmp_path)
         assert code == 0, output
         outputs.append(output)
-    sums = [re.search(r"^sum (.*)$", output, re.MULTILINE) for output in outputs]
-    assert sums[0] and sums[1] and sums[0][1] == sums[1][1]
-    counts = [int(carried_out) for carried_out, _ in REPORT.findall(outputs[1])]
-    assert counts == [calls] * 4, outputs[1]
+    found, expected = (re.findall(r"^(?:sum|.*Total FORCE_EVAL) (.*)$", output, re.MULTILINE) for output in outputs)
+    assert found == expected and len(found) == 1, outputs[1]
+    counts = [tuple(map(int, numbers)) for numbers in REPORT.findall(outputs[1])]
+    assert len(counts) == 4 and all(carried_out == (calls or most) > 0 for carried_out, most in counts), outputs[1]

@@ -18,8 +18,8 @@ constexpr std::int64_t default_min_bytes = 64 << 10;
 /// The same where processes outside of a grid have to be told about it, in each call.
 constexpr std::int64_t min_exchanged_bytes = 1 << 20;
 
-/// Calls that ScaLAPACK carries out before a plan is made, which takes as long as some of them.
-int calls_before_plan(std::int64_t nbytes) { return nbytes >= 4 << 20 ? 0 : nbytes >= 1 << 20 ? 1 : 7; }
+/// Bytes that calls with the same arguments move until there is a plan, which takes as long as it saves in that many.
+constexpr std::int64_t bytes_before_plan = 4 << 20;
 
 std::int64_t min_bytes() {
   static const std::int64_t bytes = [] {
@@ -74,14 +74,20 @@ bool try_call(const Call& call) {
   if (call.m <= 0 || call.n <= 0) return false;
   const std::int64_t nbytes = std::int64_t{call.m} * call.n * call.routine.element_bytes;
   if (nbytes < min_bytes() || (call.routine.transposes && !is_ordinary(call))) return false;
-  Processes* const processes = processes_of(call.context, call.routine.name);
-  if (!processes) return false;
-  const std::lock_guard<std::mutex> locked(processes->guard);
-  Side source(call.source, *processes), target(call.target, *processes);
+  const Position own = position_in(call.context);
+  if (!own.grid) return false;
+  Processes& processes = processes_of(*own.grid);
+  const std::lock_guard<std::mutex> locked(processes.guard);
+  Side source(call.source, call.context, own), target(call.target, call.context, own);
   if (call.uplo || !source.has_all_processes() || !target.has_all_processes()) {
     if (nbytes < min_exchanged_bytes && min_bytes() > 0) return false;
-    Side::exchange(source, target, processes->comm);
+    if (!is_connected(*own.grid, call.routine.name)) return false;
+    Side::exchange(source, target, processes.comm);
   }
+  const std::uint64_t size = (static_cast<std::uint64_t>(call.m) << 32) + static_cast<std::uint64_t>(call.n);
+  const std::uint64_t kind = target.kind(source.kind(size)) + static_cast<std::uint64_t>(call.routine.element_bytes);
+  if (processes.plans.moved(kind, nbytes) < bytes_before_plan && min_bytes() > 0) return false;
+  if (!is_connected(*own.grid, call.routine.name)) return false;
   const bool transposes = call.routine.transposes;
   const int rows = transposes ? call.n : call.m, columns = transposes ? call.m : call.n;
   if (!transposes && !(source.check(rows, columns) && target.check(rows, columns))) return false;
@@ -95,10 +101,9 @@ bool try_call(const Call& call) {
     for (const Side* const side : {&source, &target})
       for (const int lld : side->leading_dimensions()) key.push_back(lld);
   }
-  Entry& entry = processes->plans.entry(std::move(key));
-  if (entry.uses++ < calls_before_plan(nbytes) && min_bytes() > 0) return false;
+  Entry& entry = processes.plans.entry(std::move(key));
   try {
-    if (!problem.prepare(entry, processes->comm)) return false;
+    if (!problem.prepare(entry, processes.comm)) return false;
     dr::check(dr_plan_execute(entry.plan.get(), problem.source.data, problem.target.data));
     return true;
   } catch (const std::exception& error) {

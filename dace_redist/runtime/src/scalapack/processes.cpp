@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "scalapack/processes.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -8,6 +9,7 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "core/mpi.hpp"
 #include "scalapack/functions.hpp"
@@ -86,24 +88,11 @@ int agreed_maximum(int mine, MPI_Comm comm, const char* routine) {
   return maximum;
 }
 
-/// Collective over `comm`.
-Processes* find_processes(const std::vector<int>& world_ranks, MPI_Comm comm, const char* routine) {
+Processes* find_processes(const std::vector<int>& world_ranks) {
   static std::mutex guard;
-  static auto& all = *new std::map<std::vector<int>, std::unique_ptr<Processes>>;
-  static int sets = 0;
-  int made;
-  {
-    const std::lock_guard<std::mutex> locked(guard);
-    const auto found = all.find(world_ranks);
-    if (found != all.end()) return found->second.get();
-    made = sets;
-  }
-  auto processes = std::make_unique<Processes>(world_ranks);
-  const bool in_world = processes->ranks.count(MPI_UNDEFINED) == 0;  // all of them find the same
-  if (in_world && agreed_maximum(made, comm, routine) < max_sets) MPI_Comm_dup(comm, &processes->comm);
+  static auto& all = *new std::map<std::vector<int>, Processes>;
   const std::lock_guard<std::mutex> locked(guard);
-  sets += processes->comm != MPI_COMM_NULL;
-  return all.emplace(world_ranks, std::move(processes)).first->second.get();
+  return &all.try_emplace(world_ranks, world_ranks).first->second;
 }
 
 }  // namespace
@@ -112,19 +101,15 @@ Processes::Processes(const std::vector<int>& world_ranks) {
   for (const int rank : world_ranks) ranks.emplace(rank, static_cast<int>(ranks.size()));
 }
 
-int Processes::rank() const {
-  int own = 0;
-  MPI_Comm_rank(comm, &own);
-  return own;
-}
-
 Position position_in(int context) {
   using GridInfo = void(const int*, int*, int*, int*, int*);
   using Get = void(const int*, const int*, int*);
   static GridInfo* const gridinfo = function<GridInfo>("blacs_gridinfo_");
   static Get* const get = function<Get>("blacs_get_");
+  static const bool own_mpi = is_own_mpi();
   int rows = -1, columns = -1;
   Position position;
+  if (!own_mpi) return position;
   gridinfo(&context, &rows, &columns, &position.row, &position.column);
   if (position.row < 0 || position.column < 0 || position.row >= rows || position.column >= columns) return {};
   constexpr int communicator = 10;
@@ -140,13 +125,20 @@ Position position_in(int context) {
   return position;
 }
 
-Processes* processes_of(int context, const char* routine) {
-  static const bool own_mpi = is_own_mpi();
-  if (!own_mpi) return nullptr;
-  Grid* const grid = position_in(context).grid;
-  if (!grid) return nullptr;
-  if (!grid->processes) grid->processes = find_processes(grid->world_ranks, grid->comm, routine);
-  return grid->processes->comm == MPI_COMM_NULL ? nullptr : grid->processes;
+Processes& processes_of(Grid& grid) {
+  if (!grid.processes) grid.processes = find_processes(grid.world_ranks);
+  return *grid.processes;
+}
+
+bool is_connected(Grid& grid, const char* routine) {
+  static std::atomic<int> sets{0};
+  Processes& processes = processes_of(grid);
+  const bool in_world = processes.ranks.count(MPI_UNDEFINED) == 0;  // all of them find the same
+  if (!std::exchange(processes.asked, true) && in_world && agreed_maximum(sets, grid.comm, routine) < max_sets) {
+    MPI_Comm_dup(grid.comm, &processes.comm);
+    ++sets;
+  }
+  return processes.comm != MPI_COMM_NULL;
 }
 
 }  // namespace dace_redist::scalapack

@@ -17,11 +17,10 @@ namespace dace_redist::scalapack {
 /// The processes of a context, which redistribute among each other. Contexts of the same processes share one object.
 struct Processes {
   explicit Processes(const std::vector<int>& world_ranks);
-  int size() const { return static_cast<int>(ranks.size()); }
-  int rank() const;
 
   std::unordered_map<int, int> ranks;  ///< by rank in MPI_COMM_WORLD
-  MPI_Comm comm = MPI_COMM_NULL;       ///< of its own; null: left to ScaLAPACK
+  MPI_Comm comm = MPI_COMM_NULL;       ///< of its own; null: left to ScaLAPACK, or not needed yet
+  bool asked = false;                  ///< for the communicator
   Plans plans;
   std::mutex guard;  ///< one call at a time
 };
@@ -40,11 +39,14 @@ struct Position {
   int row = -1, column = -1;
 };
 
-/// Local.
+/// Local. Outside if the program uses another MPI.
 Position position_in(int context);
 
-/// The processes of a context; null if they are left to ScaLAPACK. Collective over the context at its first call.
-/// \param routine  named where a message has to be printed.
-Processes* processes_of(int context, const char* routine);
+/// Local.
+Processes& processes_of(Grid& grid);
+
+/// Whether the processes of a grid have a communicator; if not, they are left to ScaLAPACK. Collective at the first
+/// call. \param routine  named where a message has to be printed.
+bool is_connected(Grid& grid, const char* routine);
 
 }  // namespace dace_redist::scalapack

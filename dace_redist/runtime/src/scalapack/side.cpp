@@ -27,24 +27,25 @@ Axis axis_of(std::int64_t parts, std::int64_t block, std::int64_t first, std::in
 
 }  // namespace
 
-Side::Side(const Submatrix& matrix, const Processes& processes)
+Side::Side(const Submatrix& matrix, int context, const Position& own)
     : data_(matrix.data),
       descriptor_(matrix.descriptor),
-      position_(position_in(matrix.descriptor[1])),
-      size_(processes.size()),
-      facts_(static_cast<std::size_t>(fact_count + 2 * processes.size()), unknown) {
+      position_(matrix.descriptor[1] == context ? own : position_in(matrix.descriptor[1])),
+      size_(own.grid->rows * own.grid->columns),
+      facts_(static_cast<std::size_t>(fact_count + 2 * size_), unknown) {
   if (!position_.grid) return;
   const Grid& grid = *position_.grid;
+  const std::unordered_map<int, int>& ranks = processes_of(*own.grid).ranks;
   facts_[grid_rows] = grid.rows;
   facts_[grid_columns] = grid.columns;
   std::copy_n(descriptor_ + 2, 6, facts_.begin() + row_count);
   facts_[row_offset] = matrix.row;
   facts_[column_offset] = matrix.column;
-  facts_[static_cast<std::size_t>(fact_count + size_ + processes.rank())] = descriptor_[8];
+  facts_[static_cast<std::size_t>(fact_count + size_ + own.row * own.grid->columns + own.column)] = descriptor_[8];
   int position = 0;
   for (const int world_rank : grid.world_ranks) {
-    const auto found = processes.ranks.find(world_rank);
-    if (found == processes.ranks.end())
+    const auto found = ranks.find(world_rank);
+    if (found == ranks.end())
       facts_[grid_rows] = 0;  // not valid
     else if (position < size_)
       facts_[static_cast<std::size_t>(fact_count + position++)] = found->second;
@@ -59,6 +60,12 @@ void Side::exchange(Side& source, Side& target, MPI_Comm comm) {
   const auto half = facts.begin() + static_cast<std::ptrdiff_t>(source.facts_.size());
   source.facts_.assign(facts.begin(), half);
   target.facts_.assign(half, facts.end());
+}
+
+std::uint64_t Side::kind(std::uint64_t other) const {
+  for (auto fact = facts_.begin(); fact != facts_.end() - size_; ++fact)
+    other = (other ^ static_cast<std::uint32_t>(*fact)) * 1099511628211ull;
+  return other;
 }
 
 bool Side::is_valid(int rows, int columns) const {

@@ -40,13 +40,16 @@ struct Part {
 /// A side of a redistribution.
 class Side {
  public:
-  Side(const Submatrix& matrix, const Processes& processes);
+  /// \param own  of this process in the context of all that call.
+  Side(const Submatrix& matrix, int context, const Position& own);
 
   /// Whether the grid has all processes.
   bool has_all_processes() const { return has_all_; }
   /// Learns from the other processes what those outside of a grid do not know. Collective.
   static void exchange(Side& source, Side& target, MPI_Comm comm);
 
+  /// Number of what all processes know of it, mixed with another number.
+  std::uint64_t kind(std::uint64_t other) const;
   /// Whether grid and submatrix of `rows` x `columns` make sense. Equal on all processes.
   bool is_valid(int rows, int columns) const;
   /// Whether this process of a valid matrix has the leading dimension that p?tran asks for.

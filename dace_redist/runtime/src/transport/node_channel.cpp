@@ -97,6 +97,15 @@ Staging staging_of(Index nbytes, Index max_element_bytes, Index receivers, bool 
   return made;
 }
 
+/// Rounds up, so that a plan gets the pages of one that was freed: new ones take longer than all else in making a plan.
+/// Those that are never used are not committed.
+Index of_few_sizes(Index nbytes) {
+  constexpr Index max_unit = 1 << 20;
+  Index unit = 4096;
+  while (unit < max_unit && 2 * unit < nbytes) unit *= 2;
+  return round_up(nbytes, unit);
+}
+
 /// Start of the memory of a plan.
 struct ChannelDirectory {
   std::int64_t count;
@@ -219,7 +228,7 @@ ChannelMemory::ChannelMemory(const Link& link, const std::vector<PeerMessage>& s
     nbytes += static_cast<Index>(sizeof(ChannelState)) + stagings.back().slots * stagings.back().slot_bytes;
     if (message.nbytes > max_eager_bytes) nbytes += handshake_bytes;
   }
-  memory_ = Arena::allocate(nbytes, false).bytes;
+  memory_ = Arena::allocate(of_few_sizes(nbytes), false).bytes;
   auto* const directory = new (memory_) ChannelDirectory{receivers};
   std::copy(offsets.begin(), offsets.end(), directory->offsets());
   for (std::size_t s = 0; s < sends.size(); ++s) {
