@@ -52,7 +52,7 @@ class Sizes:
 
     footprints: Sequence[int] = (32 << 10, 512 << 10, 4 << 20, 16 << 20)
     runs: Sequence[int] = (8, 32, 128, 512, 2048, 8192, 32768)
-    exchanged_runs: Sequence[int] = (8, 32, 128, 512, 2048, 8192, min_remote_run, 64 << 10, 256 << 10)
+    exchanged_runs: Sequence[int] = (8, 32, 128, 512, 2048, 8192, 16 << 10, 64 << 10, min_remote_run, 256 << 10)
     items: Sequence[int] = (4, 8, 16, 64)
     messages: Sequence[int] = (_TINY, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20)
     network_chunks: Sequence[int] = (15 << 10, 60 << 10, 120 << 10, 1 << 20)
