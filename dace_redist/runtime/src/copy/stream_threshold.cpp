@@ -9,6 +9,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/cores.hpp"
+
 namespace dace_redist {
 namespace {
 
@@ -55,7 +57,7 @@ std::int64_t stream_threshold_bytes() {
 std::int64_t direct_stream_bytes(std::int64_t ranks) {
   static const std::int64_t share = given_threshold() ? 0 : determine_cache_share();
   constexpr std::int64_t max_ranks_of_core = 2;  // with more, short runs take longer without streaming
-  static const std::int64_t cores = std::max<std::int64_t>(1, sysconf(_SC_NPROCESSORS_ONLN));  // reads a file
+  const std::int64_t cores = online_cores();
   const std::int64_t of_rank = ranks <= max_ranks_of_core * cores ? share * cores / std::max(cores, ranks) * 3 / 8 : 0;
   return std::max(stream_threshold_bytes() / 8, of_rank);
 }

@@ -10,23 +10,16 @@
 #include <exception>
 #include <thread>
 
+#include "core/cores.hpp"
 #include "plan/plan.hpp"
 #include "trace/trace.hpp"
 
 namespace dace_redist {
-namespace {
-
-std::int64_t cores() {
-  static const long online = sysconf(_SC_NPROCESSORS_ONLN);
-  return std::max(online, 1L);
-}
-
-}  // namespace
 
 Backoff::Backoff(std::int64_t ranks) {
   constexpr std::int64_t many_ranks = 8;  // on a core
-  crowded_ = ranks > many_ranks * cores();
-  busy_rounds_ = ranks > cores() ? 0 : yielding_from;
+  crowded_ = ranks > many_ranks * online_cores();
+  busy_rounds_ = ranks > online_cores() ? 0 : yielding_from;
 }
 
 bool Backoff::wait() {

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "copy/huge_pages.hpp"
+#include "core/cores.hpp"
 #include "shm/available_memory.hpp"
 #include "shm/xpmem.hpp"
 
@@ -145,8 +146,7 @@ std::int32_t oldest_dirty(const ArenaHead& head) {
 
 /// An eighth of the machine's memory, divided among its cores, each of which may run a rank.
 std::int64_t max_dirty_bytes() {
-  static const std::int64_t most = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 8 /
-                                   std::max<std::int64_t>(1, sysconf(_SC_NPROCESSORS_ONLN));
+  static const std::int64_t most = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 8 / online_cores();
   return most;
 }
 
