@@ -68,7 +68,7 @@ Messages part_of(Messages messages, const MessageFilter& takes) {
 }
 
 bool has_many_short(const Strategy& strategy, const Link& link, const Messages& messages) {
-  if (!strategy.short_between_nodes) return false;
+  if (!strategy.short_between_nodes || link.topology.one_node()) return false;
   const MessageFilter is_short = short_messages(strategy, link);
   const auto count = [&](const std::vector<PeerMessage>& list) {
     return static_cast<std::size_t>(std::count_if(list.begin(), list.end(), is_short));

@@ -12,7 +12,7 @@ namespace dace_redist {
 inline constexpr std::int64_t max_eager_bytes = 8 << 10;
 
 /// Runs shorter than this, in bytes, cost the kernel more to look up than a second copy takes. Measured on two cores:
-/// from 32 KiB on with a rank per core, from 256 KiB on with six.
+/// runs of 64 KiB gain with a rank per core, of 256 KiB with two; with six ranks per core only longer ones.
 inline constexpr std::int64_t min_remote_run = 128 << 10;
 
 /// Runs up to this length, in bytes, of a large source that has some for each of several receivers, are not pulled:
