@@ -95,7 +95,6 @@ class Strategy:
     :param overlaps: True if it copies while messages are in flight between nodes.
     :param joined_bytes: Largest message that is sent as one with those of other ranks; 0: none is.
     :param min_joined: Such messages of some rank in one direction from which on they are.
-    :param joins_messages: True if that does not depend on their number.
     :param gpu_only: True if it moves between arrays on GPUs only.
     """
 
@@ -109,8 +108,12 @@ class Strategy:
     overlaps: bool = False
     joined_bytes: int = 0
     min_joined: int = 0
-    joins_messages: bool = False
     gpu_only: bool = False
+
+    @property
+    def joins_messages(self) -> bool:
+        """True if messages of several ranks are sent as one, whatever their number."""
+        return self.joined_bytes > 0 and self.min_joined == 0
 
 
 #: Strategies by name; the library has a row and an expansion under the same name.
@@ -181,7 +184,6 @@ STRATEGIES: dict[str, Strategy] = {
             node_aware=True,
             overlaps=True,
             joined_bytes=max_joined_bytes,
-            joins_messages=True,
         ),
         Strategy(
             "NCCL",

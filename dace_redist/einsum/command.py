@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from fractions import Fraction
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dace_redist.problem_options import print_found
 from dace_redist.transform import COMPUTED_TYPES, element_type
 
 if TYPE_CHECKING:
@@ -103,15 +103,12 @@ def einsum(
     dace-redist einsum 'ij,jk->ik; ik,kl->il' --sizes i=4096,j=4096,k=4096,l=4096 --ranks 4
     """  # noqa: D301 (click reads the backspace)
     from dace_redist.einsum.planner import plan_einsums
-    from dace_redist.einsum.report import to_json
 
     statements, shapes = read_statements(einsums, sizes)
     plan = plan_einsums(statements, shapes, ranks, **others)
     if path is not None:
-        from dace_redist.einsum.plot import plot_plan
-
-        plot_plan(plan, path)
-    click.echo(json.dumps(to_json(plan)) if as_json else str(plan))
+        plan.plot(path)
+    print_found(plan, as_json)
 
 
 def read_statements(text: str, sizes: dict[str, int]) -> tuple[list[Statement], dict[str, tuple[int, ...]]]:

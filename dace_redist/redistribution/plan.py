@@ -87,7 +87,8 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
         self._results_are_shared = find_strategy(self.strategy).node_aware
         _, dtype, _, shape = self._parts[0]
         plain = self._covers and not problem.lists and not problem.on_gpu and not any(tensors[0].target.halo)
-        self._small = plain and math.prod(shape) * dtype.itemsize < MIN_SHARED_BYTES and (shape, dtype)
+        small = plain and math.prod(shape) * dtype.itemsize < MIN_SHARED_BYTES
+        self._small_target = (shape, dtype) if small else None  # of NumPy arrays made without a further look
 
     def _each(self, values: list[Any]) -> Any:
         """Return a list of one value per tensor as users see it: of a single tensor its value."""
@@ -172,8 +173,8 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
         :param array: This rank's part of the source, whose library and device the new array has.
         :raises ValueError: If the redistribution does not define all elements.
         """
-        if self._small and (array is None or isinstance(array, np.ndarray)):
-            return np.empty(*self._small)
+        if self._small_target is not None and (array is None or isinstance(array, np.ndarray)):
+            return np.empty(*self._small_target)
         if not self._covers and not self._zeros:
             for tensor in self._problem.tensors:
                 check_covered(tensor)

@@ -153,9 +153,7 @@ class DistributedProgram:
 
         :param path: File to write; its suffix selects the format: .png, .svg or .pdf.
         """
-        from dace_redist.einsum.plot import plot_plan
-
-        plot_plan(self.plan, path)
+        self.plan.plot(path)
 
     def simulate(self, machine: str | Path, **options: Any) -> SimulatedProgram:
         """
