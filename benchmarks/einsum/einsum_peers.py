@@ -60,13 +60,13 @@ def peer_of(
     work: Callable[[], Any] | None = None
     if WORLD.rank == 0:
         if name == "numpy":
-            work = stack.enter_context(one_process.started(case.name, preset)).run
+            work = stack.enter_context(one_process.started(one_process.__file__, case.name, preset)).run
         else:
             work = (_opt_einsum if name == "opt_einsum" else _cupy)(case, program)
-    return partial(_on_rank_0, work)
+    return partial(on_rank_0, work)
 
 
-def _on_rank_0(work: Callable[[], Any] | None) -> None:
+def on_rank_0(work: Callable[[], Any] | None) -> None:
     """Run something on rank 0 while the others sleep. Collective."""
     if work is not None:
         work()

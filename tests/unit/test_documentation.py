@@ -28,24 +28,27 @@ PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))
 }
 # A comment that readers do not see says on how many ranks a Python block runs (without it, on none), that it continues
-# the Python block before, as which file a block is saved, or which example lies beside the commands of a block
-# that are run.
+# the Python block before or begins all later ones of the page, as which file a block is saved, or which example lies
+# beside the commands of a block that are run.
 BLOCK = re.compile(
-    r"(?:<!-- (ranks|continued|file|run)(?:: (\S+))? -->\n)?^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE
+    r"(?:<!-- (ranks|continued|setup|file|run)(?:: (\S+))? -->\n)?^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE
 )
 
 
 def programs(text: str) -> list[tuple[str, ...]]:
-    """Comment, its value, language and code of the blocks of a page; those that continue one are joined to it."""
+    """Comment, its value, language and code of the programs of a page, which are joined from its blocks."""
     joined: list[tuple[str, ...]] = []
+    setup = ""
     last = 0  # Python block
     for found in BLOCK.finditer(text):
         what, value, language, code = found.groups()
         if what == "continued":
             joined[last] = (*joined[last][:3], joined[last][3] + code)
-            continue
-        last = len(joined) if language == "python" else last
-        joined.append((what, value, language, code))
+        elif what == "setup":
+            setup = code
+        else:
+            last = len(joined) if language == "python" else last
+            joined.append((what, value, language, setup * (language == "python") + code))
     return joined
 
 
@@ -87,7 +90,7 @@ def test_every_block_is_of_a_known_kind() -> None:
     for page, text in PAGES.items():
         fences = len(re.findall(r"^```", text, re.MULTILINE))
         directives = len(re.findall(r"^```\{", text, re.MULTILINE))
-        found = text.count("<!-- continued -->") + sum(name.rpartition("-")[0] == page for name in BLOCKS)
+        found = len(re.findall("<!-- (continued|setup) -->", text)) + sum(name.rpartition("-")[0] == page for name in BLOCKS)
         assert fences == 2 * (directives + found), page
     assert {value for what, value, _, _ in BLOCKS.values() if what == "ranks"} == {"4"}
 
