@@ -33,18 +33,16 @@ class Distribution(GridDistribution):
 
     :param shape: Global shape. DaCe symbols are allowed here, in ``grid`` and ``block``.
     :param grid: Shape of the process grid; its ranks are row-major. ``()``: one rank holds the whole tensor.
-    :param dims: Grid axis that each tensor axis is split over, None: not split. Default: axis i over grid axis i, if
-        there is one.
-    :param block: Blocks of each tensor axis, or one word for all. ``"balanced"`` (also None): the first
-        ``extent mod parts`` parts have one element more, as of ``numpy.array_split``. ``"ceil"``: parts have
-        ceil(extent / parts) elements, the last ones may be short or empty, as in DaCe and PyTorch. An integer: elements
-        per block, block-cyclic if there are more blocks than parts. A sequence: the length of each part.
+    :param dims: Grid axis that each tensor axis is split over, None: not split. Default: axis i over grid axis i.
+    :param block: Blocks of each tensor axis, or one word for all. ``"balanced"`` (also None): blocks differ by at most
+        one element, the longer ones first. ``"ceil"``: blocks of ceil(extent / parts) elements, as in DaCe and PyTorch;
+        the last ones may be short or empty. An integer: elements per block, block-cyclic if there are more blocks than
+        parts. A sequence: the length of each part.
     :param ranks: Rank of each grid position, row-major, each once; default: ascending from 0.
-    :param pins: For each grid axis the only coordinate that takes part, or None for all: a sub-grid.
-    :param halo: Width of the margins of local arrays, on both sides, for each axis or for all; at most the narrowest
-        part. Margins of a source are ignored; those of a target become copies of the elements next to the block.
-    :param periodic: True for axes whose margins wrap around, for each axis or for all; others are left as they are at
-        the ends of the tensor.
+    :param pins: Only coordinate that takes part along each grid axis, or None for all: a sub-grid.
+    :param halo: Width of the margins on both sides, for each axis or for all; at most the narrowest part. Margins of a
+        source are ignored; those of a target become copies of the elements next to the block.
+    :param periodic: True for axes whose margins wrap around, for each axis or for all.
     :raises ValueError: If an argument is invalid.
     :raises TypeError: If something is no integer (or symbol).
     """

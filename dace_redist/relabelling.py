@@ -46,13 +46,12 @@ def relabel(
     their rank; with more ranks it comes from a matching or, above ``MAX_MATCHED_RANKS``, from taking the largest
     overlaps first. Never worse than the numbering given.
 
-    :param source: Source distribution; of several tensors, a list.
-    :param target: Target distribution; of several tensors, a list: all are renumbered alike.
-    :param weights: Cost of a byte from rank i to rank j, shape (ranks, ranks), such as :func:`node_weights`. Default: 1
-        between ranks, 0 on a rank.
+    :param source: Source distribution; for several tensors a list.
+    :param target: Target distribution, or a list: all are renumbered alike.
+    :param weights: Cost of a byte from rank i to rank j, shape (ranks, ranks). Default: 1 between ranks, 0 on a rank.
     :param axes: See :func:`dace_redist.plan`.
     :param region: See :func:`dace_redist.plan`.
-    :param nbytes: Of several tensors: bytes of an element of each. Default: 1 each.
+    :param nbytes: Bytes of an element of each of several tensors. Default: 1 each.
     :return: The target with other ranks; a list where a list was given.
     :raises ValueError: If an argument is invalid.
     :raises TypeError: If something is no distribution.
@@ -91,7 +90,7 @@ def saved_by_relabelling(move: Schedule, node_of: Sequence[int] | None = None) -
 
 def node_weights(node_of: Sequence[int], off_node: float = 10.0, on_node: float = 1.0) -> Floats:
     """
-    Return weights for :func:`relabel`.
+    Return weights for :func:`relabel`: costs of a byte, shape (ranks, ranks), 0 on the diagonal.
 
     :param node_of: Node of each rank, any numbers.
     :param off_node: Cost of a byte between nodes.

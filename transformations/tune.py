@@ -37,20 +37,20 @@ def tune(
     order. A record applies to the same redistribution and kind of memory, on the same machine with the same MPI and the
     same ranks per node.
 
-    :param what: A schedule (``dace_redist.schedule(source, target, dtype=...)``), or an SDFG, which is not changed.
+    :param what: A schedule, or an SDFG, which is not changed.
     :param comm: mpi4py communicator to measure on; default: the world.
     :param symbols: Values of the symbols in an SDFG's sizes.
     :param where: See :func:`dace_redist.set_strategy`.
-    :param memory: ``"ordinary"``; node-shared: ``"shared-source"``, ``"shared-target"``, ``"shared-both"``; on the GPUs
-        of the ranks: ``"gpu"`` (both), ``"gpu-source"``, ``"gpu-target"``. Default, and for arrays on the GPU in an
-        SDFG: as in the SDFG, else ordinary.
-    :param strategies: Names of the strategies to try; default: all.
-    :param options: Values to try by option, as ``{"chunk_bytes": [1 << 20, 8 << 20]}``. Default: those of
+    :param memory: ``"ordinary"``; node-shared: ``"shared-source"``, ``"shared-target"``, ``"shared-both"``; on GPUs:
+        ``"gpu"`` (both), ``"gpu-source"``, ``"gpu-target"``. Default, and for arrays on the GPU in an SDFG: as in the
+        SDFG, else ordinary.
+    :param strategies: Strategies to try; default: all.
+    :param options: Values to try, as ``{"chunk_bytes": [1 << 20, 8 << 20]}``. Default: those of
         :data:`dace_redist.strategies.OPTIONS`.
     :param record: File of the tuning record; default: ``DACE_REDIST_RECORD``, else the user's file.
-    :param limit_seconds: Time for the measurements of one redistribution, > 0, without compilation. Every candidate is
-        run at least three times.
-    :param precision: Relative half-width of the confidence intervals of medians at which measuring ends.
+    :param limit_seconds: Time for the measurements of one redistribution. Compilation is not counted, and every
+        candidate is run at least three times.
+    :param precision: Relative half-width of confidence intervals at which measuring ends.
     :param progress: True for a progress bar on rank 0.
     :return: The results, equal on every rank; ``print`` shows them.
     :raises ValueError: On every rank, if an argument is invalid on one of them, or the record is damaged or of another

@@ -77,8 +77,9 @@ def measured(name: str, repetitions: int) -> dict[str, Any]:
 def main(names: tuple[str, ...], repetitions: int, served: str | None, path: Path | None) -> None:
     if served:
         example = shown(served)
-        arguments = example.arguments()
-        serve(lambda: example.program.f(**arguments))
+        function, arguments = example.program.f, example.arguments()
+        function.__globals__.update(example.sizes)  # symbols that it uses by name
+        serve(lambda: function(**arguments))
         return
     from mpi4py import MPI
 

@@ -42,20 +42,19 @@ def load(
     Some ranks read long contiguous pieces or whole chunks, and exchanges bring the elements where they belong. If every
     rank's part consists of contiguous runs of at least 1 MiB, or of whole chunks, each rank reads its own.
 
-    :param path: File ``.npy``, or of HDF5 (``.h5``, ``.hdf5``, ``.hdf``), or folder of a Zarr store (``.zarr``).
+    :param path: File ``.npy``, ``.h5``, ``.hdf5`` or ``.hdf``, or folder ``.zarr``.
     :param target: Distribution of the result, over the ranks of ``comm``.
     :param comm: mpi4py communicator; default: the world.
-    :param name: Dataset of an HDF5 file, default: its only one; path of an array in a Zarr store, default: its root.
-    :param index: Part of the file's array to read, as of ``numpy.s_``: slices of positive step, integers, and an
-        Ellipsis. Default: all of it.
+    :param name: Dataset of an HDF5 file, default: its only one; path in a Zarr store, default: its root.
+    :param index: Part of the file's array, as of ``numpy.s_``: slices of positive step, integers, and an Ellipsis.
+        Default: all of it.
     :param target_dtype: Element type of the result; default: that of the file.
-    :param readers: Number of ranks that read, or a list of them; the others need not see the file. Default: one rank
+    :param readers: Number of ranks that read, or a list of them. The others need not see the file. Default: one rank
         for each 4 MiB, at equal distances.
-    :param memory_bytes: Maximum bytes of buffers per rank, besides the result. Default: pieces of 64 MiB, and the
-        buffers of the strategy.
+    :param memory_bytes: Maximum bytes of buffers per rank. Default: pieces of 64 MiB, and the buffers of the strategy.
     :param strategy: Strategy of the exchanges.
     :param progress: True for a progress bar on rank 0.
-    :return: The array; its local arrays are of NumPy, in node-shared memory if that suffices.
+    :return: The array, in node-shared memory if that suffices.
     :raises OSError: On every rank, if a rank that reads cannot open or read the file.
     :raises ValueError: On every rank, if an argument is invalid on one of them, or the file is damaged, or ranks see
         different arrays.
@@ -115,14 +114,14 @@ def save(
 
     :param path: File or folder, as for :func:`load`.
     :param array: Array to write.
-    :param name: Dataset of an HDF5 file, default: ``data``; path of an array in a Zarr store, default: its root.
+    :param name: Dataset of an HDF5 file, default: ``data``; path in a Zarr store, default: its root.
     :param target_dtype: Element type in the file; default: that of the array.
     :param writers: As ``readers`` of :func:`load`. An HDF5 dataset with any of ``storage`` is written by one rank.
     :param memory_bytes: See :func:`load`.
     :param strategy: See :func:`load`.
     :param progress: See :func:`load`.
-    :param storage: Arguments of ``h5py.Group.create_dataset`` or ``zarr.create_array``, such as ``chunks``; for
-        ``.npy`` files ``fortran_order``.
+    :param storage: Arguments of ``h5py.Group.create_dataset`` or ``zarr.create_array``; for ``.npy`` files
+        ``fortran_order``.
     :raises OSError: On every rank, if a rank that writes cannot, as on a full disk.
     :raises ValueError: On every rank, if an argument is invalid on one of them.
     :raises TypeError: If ``array`` is not a DistributedArray; on every rank, if its elements cannot be converted to

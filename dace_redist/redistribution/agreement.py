@@ -232,31 +232,31 @@ def plan(
     ``reshape`` are then lists of one value per tensor, or a single value, not a list, for all of them, such as
     ``axes=(1, 0)``.
 
-    :param source: Source distribution, over the ranks of ``comm``; for several tensors a list.
-    :param target: Target distribution, of the same shape but for ``axes``, ``region`` and ``reshape``; or a list.
-    :param dtype: Element type of the source: a NumPy or DaCe type.
+    :param source: Source distribution; for several tensors a list.
+    :param target: Target distribution, or a list; of the same shape unless ``axes``, ``region`` or ``reshape`` is
+        given.
+    :param dtype: Element type of the source, of NumPy or DaCe.
     :param comm: mpi4py communicator; default: the world. Every rank must call, even one that owns nothing.
     :param strategy: Name of a strategy, or ``"Auto"``. That selects the fastest
         measured one (:func:`dace_redist.tune`), else one that the cost model predicts to be clearly faster than the
         default, else the default; see :func:`dace_redist.chosen_strategy`.
-    :param axes: Permutation of the dimensions, as of ``numpy.transpose``: the source axis of each target axis.
-        Default: no permutation.
-    :param region: Sub-tensor to move: (source_offset, target_offset, shape); the shape is in the axes of the source.
-        The rest of the target is unchanged. Default: the whole tensor.
+    :param axes: Source axis of each target axis, as in ``numpy.transpose``. Default: no permutation.
+    :param region: Sub-tensor to move: (source_offset, target_offset, shape), the shape in the axes of the source. The
+        rest of the target is unchanged. Default: the whole tensor.
     :param target_dtype: Element type of the target; default: ``dtype``. Elements are converted by NumPy's rule
         "same_kind"; messages hold the smaller of the two types.
     :param alpha: Factor of the source: the target becomes ``alpha * array + beta * out``, in its own type.
     :param beta: Factor of the target; if 0, ``out`` is not read. With ``op`` only if that is ``"sum"``.
     :param conj: True to conjugate the source.
-    :param op: ``"sum"``, ``"prod"``, ``"min"`` or ``"max"``: replicas of the source are partial results, and the
-        target becomes their reduction. Its order is the same in every run. If the parts are large, replicas of
-        the target reduce a share each and exchange the results. Default: replicas are equal.
-    :param reshape: Global shape of the target, to which the source, permuted by ``axes``, is reshaped in C order; one
-        extent may be -1. Not together with ``region``. Default: no reshape.
+    :param op: ``"sum"``, ``"prod"``, ``"min"`` or ``"max"``: replicas of the source are partial results, which are
+        reduced. The order is the same in every run. If the parts are large, replicas of the target reduce a share each
+        and exchange the results. Default: replicas are equal.
+    :param reshape: Global shape of the target, as in ``numpy.reshape``, after ``axes``; one extent may be -1. Not
+        together with ``region``. Default: no reshape.
     :param memory_bytes: Maximum bytes of buffers per rank. A lower limit means more, smaller chunks. For strategies
         with chunks or slots; ``"Auto"`` is then the default strategy. Default: set by the options.
     :param device: ``"cpu"``, ``"gpu"`` (the current GPU of this process), or a pair for source and target.
-    :param options: Options of the strategy, such as ``chunk_bytes=1 << 20``; with ``"Auto"`` only common options.
+    :param options: Options of the strategy, such as ``chunk_bytes=1 << 20``. With ``"Auto"`` only common options.
     :return: The plan.
     :raises ValueError: On every rank, if an argument is invalid on one of them, or if the ranks pass different
         arguments; names the rank, the expected and the given value.

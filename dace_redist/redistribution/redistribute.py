@@ -261,10 +261,10 @@ def scatter(whole: Any, target: AnyDistribution, comm: MPI.Intracomm | None = No
 
     :param whole: The tensor, of shape ``target.shape``, of any library that :func:`dace_redist.redistribute` takes.
         Only that of rank ``root`` is read.
-    :param target: Distribution of the result, over the ranks of ``comm``.
+    :param target: Distribution of the result.
     :param comm: mpi4py communicator; default: the world.
     :param root: Rank that has the tensor.
-    :return: This rank's part of the tensor: an array of NumPy; on rank ``root`` one of the library of ``whole``.
+    :return: This rank's part: an array of NumPy; on rank ``root`` one of the library of ``whole``.
     :raises ValueError: On every rank, if an argument is invalid on one of them, as a tensor on a GPU.
     :raises TypeError: On every rank, if something is of the wrong type.
     """
@@ -288,10 +288,10 @@ def gather(part: Any, source: AnyDistribution, comm: MPI.Intracomm | None = None
     Collect a distributed tensor on one rank. Collective over ``comm``.
 
     :param part: This rank's part of the tensor, as for :func:`dace_redist.redistribute`.
-    :param source: Its distribution, over the ranks of ``comm``.
+    :param source: Its distribution.
     :param comm: mpi4py communicator; default: the world.
     :param root: Rank that gets the tensor.
-    :return: The whole tensor, of the library and device of ``part``, on rank ``root``; None on all others.
+    :return: The tensor, of the library and device of ``part``, on rank ``root``; None on all others.
     :raises ValueError: On every rank, if an argument is invalid on one of them.
     :raises TypeError: On every rank, if something is of the wrong type.
     """

@@ -4,7 +4,7 @@ Fills in the generated parts of the manual, which can be read without Sphinx the
 Run: python docs/extensions/reference_pages.py. A part stands between ``<!-- generated: KIND ARGUMENTS -->`` and
 ``<!-- end -->``:
 
-- ``python NAME MEMBERS``: signature and docstring of a public name, and a list of members (``+`` before one: in full);
+- ``python NAME``: signature and docstring of a public name, and a list of members;
 - ``command NAME``: help of a command;
 - ``gallery NAME RANKS SIZES``: a program of the gallery and its plan;
 - ``strategies``, ``options``: tables of :mod:`dace_redist.strategies`.
@@ -35,13 +35,30 @@ PAGES = [
 PART = re.compile(r"(<!-- generated: (?P<kind>\w+) ?(?P<arguments>[^\n]*?) ?-->\n).*?(<!-- end -->)", re.DOTALL)
 ROLE = re.compile(r":\w+:`~?(?:dace_redist\.)?(?:[a-z_]+\.)*([^`]+)`")
 FIELD = re.compile(r"^:(?P<kind>\w+)(?: (?P<name>[\w, ]+))?: (?P<text>.*(?:\n(?!:).*)*)", re.MULTILINE)
+#: Members that the entry of a class lists; ``+`` before one: in full.
+MEMBERS = {
+    "Distribution": (
+        "split replicated block_cyclic on_rank from_scalapack scalapack_descriptor local_shape interior owner "
+        "local slices global_index is_equivalent_to ranks_needed"
+    ),
+    "DistributedArray": "redistribute gather to",
+    "Plan": "empty_target inverse adjoint free schedule +__call__ +start +from_datatypes +from_messages",
+    "Request": "test wait",
+    "Schedule": (
+        "bytes_moved bytes_between_nodes volume_matrix sends receives self_copy messages arrays inverse "
+        "adjoint busiest_rank run_lengths exchanges ranks to_json plot"
+    ),
+    "DistributedProgram": (
+        "plan ranks inputs outputs tensor plot simulate with_sizes scatter compile gather +run +__call__"
+    ),
+}
 #: Columns that fit on the rendered page.
 SIGNATURE_WIDTH = 80
 #: Stated once, at the top of the page, as ``comm``.
-COMMON_ERRORS = ("TypeError", "BuildError")
+COMMON_ERRORS = ("TypeError", "BuildError", "OSError")
 #: Stated once, at the top of the page.
 EVERYWHERE = re.compile(r"^On every rank, (i)(?=f )")
-FAILURE = re.compile(r"If (MPI|MPI or (a|the) GPU) fails|If arrays lie on GPUs and a rank has none")
+FAILURE = re.compile(r"If (MPI|MPI or (a|the) GPU) fails|If arrays lie on GPUs and a rank has none|If .*\bdamaged\b.*")
 INVALID = re.compile(r"If an argument is invalid(?: on \w+ rank)?(?:, or (?:if )?(?!(?:if )?the ranks)|[^,]*$|, .*)")
 #: Options of every strategy but NCCL, which the page states once.
 EVERY_STRATEGY = ("max_message_bytes", "threads")
@@ -128,12 +145,13 @@ def table(rows: Iterator[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body)).replace(" --- ", "---")
 
 
-def python(name: str, *members: str) -> str:
+def python(name: str) -> str:
     """Return the entry of a public name."""
     thing = getattr(dace_redist, name)
     constructed = not inspect.isclass(thing) or "Distribution" in name or name == "DistributedArray"
     parts = [f"```py\n{signature(name, thing)}\n```"] if constructed else []
     parts += documentation(thing, constructed)
+    members = MEMBERS.get(name, "").split()
     brief = [member for member in members if not member.startswith("+")]
     parts += ["Members:\n\n" + "\n".join(members_of(thing, brief))] if brief else []
     for member in (member[1:] for member in members if member.startswith("+")):

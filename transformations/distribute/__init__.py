@@ -56,18 +56,18 @@ def distribute(
 
     :param program: A ``@dace.program`` or SDFG of the statements that the manual lists.
     :param ranks: Number of ranks to run on.
-    :param sizes: Values of the symbols in its shapes, by symbol or its name. The plan is made for
-        them; the program keeps its symbols, see :meth:`DistributedProgram.with_sizes`.
-    :param memory_bytes: Maximum bytes per rank; None: no limit, and intermediates stay allocated between runs.
-    :param node_size: Ranks per node, for little communication between nodes.
+    :param sizes: Values of symbols, by symbol or name. The plan is made for them; the program keeps its symbols, see
+        :meth:`DistributedProgram.with_sizes`.
+    :param memory_bytes: Maximum bytes per rank. None: no limit, and intermediates stay allocated between runs.
+    :param node_size: Ranks per node.
     :param placements: Distributions of inputs or outputs, by name.
-    :param overrides: Process grids, by the name of the tensor that is computed: ``{"T": {"i": 2, "k": 4}}``. Here and
-        in ``placements``, the return value is called ``__return`` or as the variable that is returned.
+    :param overrides: Process grids, by the tensor that is computed: ``{"T": {"i": 2, "k": 4}}``. Here and in
+        ``placements``, the return value is called ``__return`` or as the variable that is returned.
     :param device: ``"cpu"`` or ``"gpu"``. Not supported there: reductions other than
         sums, linear systems, products of integers, conditions on scalars. A rank uses its first visible GPU; on nodes
         with several GPUs the launcher assigns one to each rank (``CUDA_VISIBLE_DEVICES``).
-    :param arguments: Device of the parts of inputs and outputs: ``"cpu"``; or, with ``device="gpu"``, ``"gpu"``, so
-        that runs do not copy them. Scalars are always in main memory.
+    :param arguments: Device of inputs and outputs: ``"cpu"``, or, with ``device="gpu"``, ``"gpu"``, so that runs do not
+        copy them. Scalars are always in main memory.
     :raises ValueError: If an argument is invalid, or a statement cannot be distributed; names the statement, the reason
         and a remedy.
     :raises MemoryError: If a rank needs more than ``memory_bytes``; names the bytes and the statement.
