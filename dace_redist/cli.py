@@ -63,11 +63,7 @@ for _other in (bench, build, calibrate, config, einsum, simulate, tune):
 
 @cli.command()
 def info() -> None:
-    """
-    Show and test the installation.
-
-    Two ranks are started. The files are those of the tuning record and of the machine profile.
-    """
+    """Show the installation, and test it on two ranks."""
     lines = installation()
     for word, path in (("record", record_path()), ("profile", profile_path())):
         lines.append(f"{word:<10}{path}{'' if path.exists() else ' (none yet)'}")

@@ -59,18 +59,18 @@ def _factor(_: click.Context, __: click.Parameter, value: str) -> complex:
 _SIDE_OPTIONS = (
     ("-ranks", (), "rank of each grid position, row-major"),
     ("-dims", ("-",), "grid axis that splits each dimension, - for none"),
-    ("-block", ("-", "balanced", "ceil"), "elements per block of each dimension, balanced (also -), or ceil"),
+    ("-block", ("-", "balanced", "ceil"), "elements per block of each dimension, - or balanced, or ceil"),
     ("", (), "process grid, as in 4,1 or 4x1"),
 )
 
 #: Options that select and permute the elements moved.
 _INDEX_OPTIONS = (
-    ("--to-shape", "to_shape", "global shape of the target; default: the source's, permuted"),
-    ("--axes", "axes", "source axis of each target axis, as in 1,0 for a transposition"),
-    ("--reshape", "reshape", "global shape of the target, to which the source is reshaped in C order"),
+    ("--to-shape", "to_shape", "global shape of the target; default: the source's"),
+    ("--axes", "axes", "source axis of each target axis"),
+    ("--reshape", "reshape", "global shape of the target, as numpy.reshape"),
     ("--region-shape", "region_shape", "extents of the sub-tensor to move, in the source's axes"),
-    ("--region-from", "region_from", "first index of the sub-tensor in the source; default: 0,0,..."),
-    ("--region-to", "region_to", "first index of the sub-tensor in the target; default: 0,0,..."),
+    ("--region-from", "region_from", "its first index in the source; default: 0,0,..."),
+    ("--region-to", "region_to", "its first index in the target; default: 0,0,..."),
 )
 
 #: Options of the operation on elements on their way.
@@ -142,7 +142,8 @@ def problem_options(command: Callable[..., None], required: bool = True) -> Call
     for side, name in (("to", "target"), ("from", "source")):
         for end, known, text in _SIDE_OPTIONS:
             field = name + end.replace("-", "_")
-            command = _list_option(f"--{side}{end}", field, f"{name}: {text}", required and not end, known)(command)
+            text = f"as --from{end}" if side == "to" and end else f"{name}: {text}"
+            command = _list_option(f"--{side}{end}", field, text, required and not end, known)(command)
     return _list_option("--shape", "shape", "global shape, as in 48,24,72 or 48x24x72", required)(command)  # type: ignore[no-any-return]
 
 

@@ -23,14 +23,12 @@ from dace_redist.native.toolchain import (
 
 
 @click.command()
-@click.option("--gpu/--no-gpu", default=None, help="build the library for GPUs, or not; default: if nvcc is found")
+@click.option("--gpu/--no-gpu", default=None, help="build the library for GPUs; default: if nvcc is on PATH or in CUDA_HOME")
 def build(gpu: bool | None) -> None:
     """
     Compile the libraries ahead of their first use.
 
-    Those that came with the package are there already. They are kept for this MPI and processor; without this command
-    the first program that needs one builds it. On a cluster, run it once where there is a compiler. The compiler for
-    GPUs, nvcc, is looked for on PATH and below CUDA_HOME.
+    They are kept for this MPI and processor. On a cluster, run it once where there is a compiler.
     """
     for name in (REDISTRIBUTION, EINSUM, SCALAPACK):
         click.echo(ensure_library(name))

@@ -61,7 +61,7 @@ def simulate(einsums: str | None, **given: Any) -> None:
     """
     Predict run time on another machine.
 
-    A short file describes it. Predicted is a redistribution, or a program of einsums.
+    Predicts a redistribution, or a program of einsums.
 
     \b
     dace-redist simulate --shape 8192,8192 --from 512 --to 1,512 --machine fat-tree
