@@ -54,11 +54,11 @@ class Option:
 #: Meaning of each option, and the values that the tuner tries besides the default.
 _MEANINGS: Mapping[str, tuple[str, tuple[int | float, ...]]] = {
     "chunk_bytes": ("largest chunk of a message, in bytes", (512 << 10, 2 << 20, 8 << 20)),
-    "depth": ("chunks in flight per direction; in shared memory, most slots of a ring", (2, 4)),
-    "growth": ("size of each chunk of a message relative to the one before; 1: all equal", (2.0,)),
-    "threads": ("threads that share each copy; 0: one thread, with Threaded those of OpenMP", (1, 2, 4, 8)),
+    "depth": ("chunks in flight per direction, or slots of a ring", (2, 4)),
+    "growth": ("size of each chunk relative to the one before", (2.0,)),
+    "threads": ("threads that share each copy; 0: one, with Threaded all of OpenMP", (1, 2, 4, 8)),
     "slot_bytes": ("size of a slot of a ring in node-shared memory, in bytes", (64 << 10, 128 << 10, 512 << 10)),
-    "max_message_bytes": ("longest single MPI message, in bytes; longer ones are split", ()),
+    "max_message_bytes": ("longest single MPI message, in bytes", ()),
 }
 
 #: Options by name, in the order of the C++ ``Options``, which has their defaults and ranges (``options.hpp``).
@@ -120,11 +120,11 @@ class Strategy:
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy
     for strategy in (
-        Strategy("Datatype", "MPI derived datatypes, all receives first, everything non-blocking"),
+        Strategy("Datatype", "MPI derived datatypes, non-blocking"),
         Strategy(
             "Pack",
-            "pack, one message per pair, unpack in order of arrival",
-            memory="what it sends and receives, but for messages that are contiguous in an array",
+            "one packed message per pair",
+            memory="what it sends and receives, unless contiguous in an array",
             buffers=("packed",),
             on_gpus=True,
         ),
@@ -146,7 +146,7 @@ STRATEGIES: dict[str, Strategy] = {
         ),
         Strategy(
             "RMA",
-            "packed messages put into one window, partners synchronise in pairs",
+            "packed messages put into one window",
             memory="what it sends and receives",
             buffers=("packed",),
         ),
@@ -154,19 +154,18 @@ STRATEGIES: dict[str, Strategy] = {
             "Shared",
             "copies between the memories of the ranks of one node",
             options=("slot_bytes", "depth", "max_message_bytes", "threads"),
-            memory="at most depth x slot_bytes, and twice the message, for each rank it sends to; for messages of up "
-            f"to {max_eager_bytes >> 10} KiB, ordinary arrays, and short runs of a large node-shared source",
+            memory="at most depth x slot_bytes, and twice the message, for each rank it sends to, if both arrays are "
+            f"ordinary, messages have up to {max_eager_bytes >> 10} KiB, or runs of a large source are short",
             buffers=("rings",),
             node_aware=True,
             on_gpus=True,
         ),
         Strategy(
             "Hierarchical",
-            "Shared inside a node, Pipelined between nodes; messages of at most "
-            f"{max_often_joined_bytes} bytes between two nodes are sent as one if some rank has {min_often_joined} of "
-            "them in one direction",
+            "Shared inside a node, Pipelined between nodes; joins messages of at most "
+            f"{max_often_joined_bytes} bytes between two nodes if some rank has {min_often_joined} in one direction",
             options=("slot_bytes", "chunk_bytes", "depth", "growth", "max_message_bytes", "threads"),
-            memory="as Shared and Pipelined together, and twice the messages that are joined",
+            memory="as Shared and Pipelined, and twice the joined messages",
             buffers=("rings", "chunks", "joined"),
             joined_bytes=max_often_joined_bytes,
             min_joined=min_often_joined,
@@ -176,10 +175,9 @@ STRATEGIES: dict[str, Strategy] = {
         ),
         Strategy(
             "Aggregated",
-            f"Hierarchical, but messages of at most {max_joined_bytes >> 10} KiB (and chunk_bytes) between two nodes "
-            "are sent as one",
+            f"Hierarchical, but joins all messages of at most {max_joined_bytes >> 10} KiB (and chunk_bytes)",
             options=("slot_bytes", "chunk_bytes", "depth", "growth", "max_message_bytes", "threads"),
-            memory="as Hierarchical, and twice the messages that are joined, in node-shared memory",
+            memory="as Hierarchical, in node-shared memory",
             buffers=("rings", "chunks", "joined"),
             node_aware=True,
             overlaps=True,
@@ -187,7 +185,7 @@ STRATEGIES: dict[str, Strategy] = {
         ),
         Strategy(
             "NCCL",
-            "packed messages between GPUs by NCCL; each rank needs a GPU of its own",
+            "packed messages between GPUs by NCCL",
             options=(),
             memory="as Pack, on the GPU",
             buffers=("packed",),

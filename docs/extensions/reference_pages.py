@@ -206,9 +206,9 @@ def strategies() -> str:
 
 def options() -> str:
     """Return the table of options."""
-    rows = [("option", "default", "range", "meaning")]
+    rows = [("option", "default", "meaning")]
     for name, option in OPTIONS.items():
-        rows.append((f"`{name}`", str(option.default), f"{option.minimum} to {option.maximum}", option.description))
+        rows.append((f"`{name}`", str(option.default), option.description))
     return table(iter(rows))
 
 
