@@ -20,9 +20,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+
 import click
+from gallery import GALLERY
 from redistribution import figures, tables
 
+from dace_redist import distribute
 from dace_redist.cli import run_command
 from dace_redist.report import canvas
 
@@ -154,8 +158,16 @@ def draw_others() -> None:
     for name, command in COMMANDS.items():
         words = [sys.executable, "-m", "dace_redist.cli", *shlex.split(command), "--plot", str(FIGURES / name)]
         subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
-    for script in sorted(FIGURES.glob("*.py")):
+    for script in (*sorted(FIGURES.glob("*.py")), ROOT / "docs" / "extensions" / "reference_pages.py"):
         subprocess.run([sys.executable, str(script)], check=True)
+
+
+def draw_gallery() -> None:
+    """Draw the plans of the programs that the gallery shows, with the sizes on its page."""
+    page = (ROOT / "docs" / "gallery.md").read_text()
+    for name, ranks, sizes in re.findall(r"<!-- generated: gallery (\w+) (\d+) (.*) -->", page):
+        numbers = {symbol: int(size) for symbol, size in re.findall(r"(\w+)=(\d+)", sizes)}
+        distribute(GALLERY[name].program, int(ranks), numbers).plot(FIGURES / "gallery" / f"{name}.svg")
 
 
 @click.command(help=__doc__)
@@ -171,6 +183,7 @@ def main() -> None:
         if read is redistribution and (runs := [r for r in tables.measured(records) if r["series"] == "runs"]):
             canvas.save(functools.partial(figures.draw_series, runs), FIGURES / "bench-runs.png")
     page.write_text(updated(page.read_text(), rows))
+    draw_gallery()
     draw_others()
 
 

@@ -23,10 +23,11 @@ from gallery import GALLERY
 from gallery.example import Example
 from one_process import serve, started
 from records import append, json_option
+from redistribution.run import environment
 
 from dace_redist import distribute
 from dace_redist.measuring.measure import Repetitions
-from dace_redist.mpi.topology import pinned_to_core
+from dace_redist.mpi.topology import pinned_to_core, topology_of
 
 #: Names and sizes of the programs in the manual.
 SHOWN = dict(re.findall(r"<!-- generated: gallery (\w+) \d+ (.*) -->", (ROOT / "docs" / "gallery.md").read_text()))
@@ -55,7 +56,7 @@ def measured(name: str, repetitions: int) -> dict[str, Any]:
     """Return the median seconds of the ranks, each with its parts of the arguments, and of NumPy. Collective."""
     from einsum_peers import WORLD, on_rank_0
 
-    example, repeat = shown(name), Repetitions(WORLD).repeat
+    example, repeat, where = shown(name), Repetitions(WORLD).repeat, environment(WORLD.size, topology_of(WORLD).node_of)
     program, arguments = distribute(example.program, WORLD.size, example.sizes), example.arguments()
     parts = program.scatter(**{name: arguments[name] for name in program.inputs})
     seconds: dict[str, list[float]] = {"ranks": [], "numpy": []}
@@ -66,7 +67,7 @@ def measured(name: str, repetitions: int) -> dict[str, Any]:
                 seconds["numpy"].append(repeat("numpy", partial(on_rank_0, peer and peer.run)))
                 time.sleep(0.1)  # BLAS threads go on looking for work for some 30 ms
     medians = {who: statistics.median(values[1:]) for who, values in seconds.items()}  # the first round warms up
-    return {"program": name, "sizes": example.sizes, "ranks": WORLD.size, "seconds": medians}
+    return {"program": name, "sizes": example.sizes, "ranks": WORLD.size, "seconds": medians, "environment": where}
 
 
 @click.command(help=__doc__)

@@ -6,7 +6,7 @@ Run: python docs/extensions/reference_pages.py. A part stands between ``<!-- gen
 
 - ``python NAME``: signature and docstring of a public name, and a list of members;
 - ``command NAME``: help of a command;
-- ``gallery NAME RANKS SIZES``: a program of the gallery and its plan;
+- ``gallery NAME RANKS SIZES``: a program of the gallery, its times from ``benchmarks/results``, and its plan;
 - ``strategies``, ``options``: tables of :mod:`dace_redist.strategies`.
 """
 
@@ -15,10 +15,11 @@ from __future__ import annotations
 import importlib
 import inspect
 import itertools
+import json
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +193,20 @@ def gallery(name: str, ranks: str, *sizes: str) -> str:
         for line in ("bytes per rank", "operations", "memory")
     )
     plan = f"Planned for {ranks} ranks with {', '.join(sizes)}: {moved} sent, {operations} and {memory} per rank."
-    return f"```py\n{inspect.getsource(program.f).strip()}\n```\n\n{plan}"
+    picture = f"[![Plan of {name}](figures/gallery/{name}.svg)](figures/gallery/{name}.svg)"
+    return f"```py\n{inspect.getsource(program.f).strip()}\n```\n\n{speed_up(name, numbers)} {plan}\n\n{picture}"
+
+
+def speed_up(name: str, sizes: Mapping[str, int]) -> str:
+    """Return a sentence with the last measured times of a program of the gallery; empty without any for these sizes."""
+    records = map(json.loads, (ROOT / "benchmarks" / "results" / "gallery.jsonl").read_text().splitlines())
+    found = [record for record in records if (record["program"], record["sizes"]) == (name, sizes)]
+    if not found:
+        return ""
+    ours, numpy = (1e3 * seconds for seconds in found[-1]["seconds"].values())
+    return (
+        f"{ours:.0f} ms on {found[-1]['ranks']} ranks, {numpy:.0f} ms by NumPy: a speed-up of **{numpy / ours:.1f}**."
+    )
 
 
 def strategies() -> str:

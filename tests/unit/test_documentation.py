@@ -90,7 +90,9 @@ def test_every_block_is_of_a_known_kind() -> None:
     for page, text in PAGES.items():
         fences = len(re.findall(r"^```", text, re.MULTILINE))
         directives = len(re.findall(r"^```\{", text, re.MULTILINE))
-        found = len(re.findall("<!-- (continued|setup) -->", text)) + sum(name.rpartition("-")[0] == page for name in BLOCKS)
+        found = len(re.findall("<!-- (continued|setup) -->", text)) + sum(
+            name.rpartition("-")[0] == page for name in BLOCKS
+        )
         assert fences == 2 * (directives + found), page
     assert {value for what, value, _, _ in BLOCKS.values() if what == "ranks"} == {"4"}
 
