@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "tests"), str(ROOT / "benchmarks")]
+sys.path.append(str(ROOT / "tests"))
+sys.path.append(str(ROOT / "benchmarks"))
 
 import click
 import numpy as np
