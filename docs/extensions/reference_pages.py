@@ -187,22 +187,17 @@ def gallery(name: str, ranks: str, *sizes: str) -> str:
     sys.path.insert(0, str(ROOT / "tests"))
     program = importlib.import_module("gallery").GALLERY[name].program
     numbers = {symbol: int(size) for symbol, _, size in (text.partition("=") for text in sizes)}
-    report = str(dace_redist.distribute(program, int(ranks), numbers))
-    moved, operations, memory = (
-        re.search(rf"^{line} +(.*?)(?: per rank.*|:.*)?$", report, re.MULTILINE)[1]
-        for line in ("bytes per rank", "operations", "memory")
-    )
-    plan = f"Planned for {ranks} ranks with {', '.join(sizes)}: {moved} sent, {operations} and {memory} per rank."
-    picture = f"[![Plan of {name}](figures/gallery/{name}.svg)](figures/gallery/{name}.svg)"
-    return f"```py\n{inspect.getsource(program.f).strip()}\n```\n\n{speed_up(name, numbers)} {plan}\n\n{picture}"
+    picture = f"[![Plan for {ranks} ranks](figures/gallery/{name}.svg)](figures/gallery/{name}.svg)"
+    times = f"With {', '.join(sizes)}: {speed_up(name, numbers)}"
+    return f"```py\n{inspect.getsource(program.f).strip()}\n```\n\n{times}\n\n{picture}"
 
 
 def speed_up(name: str, sizes: Mapping[str, int]) -> str:
-    """Return a sentence with the last measured times of a program of the gallery; empty without any for these sizes."""
+    """Return a sentence with the last measured times of a program of the gallery; a ValueError without any for these sizes."""
     records = map(json.loads, (ROOT / "benchmarks" / "results" / "gallery.jsonl").read_text().splitlines())
     found = [record for record in records if (record["program"], record["sizes"]) == (name, sizes)]
     if not found:
-        return ""
+        raise ValueError(f"gallery.jsonl has no times of {name} with {sizes}: see benchmarks/einsum/gallery_speedups.py")
     ours, numpy = (1e3 * seconds for seconds in found[-1]["seconds"].values())
     return (
         f"{ours:.0f} ms on {found[-1]['ranks']} ranks, {numpy:.0f} ms by NumPy: a speed-up of **{numpy / ours:.1f}**."
