@@ -128,7 +128,7 @@ class Distribution(GridDistribution):
     @classmethod
     def split(cls, shape: Sequence[Size], axis: int, ranks: int | Sequence[int]) -> Distribution:
         """
-        Return the distribution that splits one tensor axis into balanced blocks.
+        Return the distribution of one tensor axis in balanced blocks.
 
         :param shape: Global shape, in elements.
         :param axis: Tensor axis, from the end if negative.
@@ -144,7 +144,7 @@ class Distribution(GridDistribution):
     @classmethod
     def replicated(cls, shape: Sequence[Size], ranks: int | Sequence[int]) -> Distribution:
         """
-        Return the distribution in which each rank holds the whole tensor.
+        Return the distribution of a whole tensor on each rank.
 
         :param shape: Global shape, in elements.
         :param ranks: Number of ranks (0 to ranks - 1), or the ranks.
@@ -171,7 +171,7 @@ class Distribution(GridDistribution):
     @classmethod
     def on_rank(cls, shape: Sequence[Size], rank: int) -> Distribution:
         """
-        Return the distribution in which only one rank holds the tensor.
+        Return the distribution of a tensor on one rank.
 
         :param shape: Global shape, in elements.
         :param rank: Rank that holds the tensor.
@@ -186,7 +186,7 @@ class Distribution(GridDistribution):
 
     def slices(self, rank: int) -> tuple[slice, ...]:
         """
-        Return the slices of the whole tensor that are a rank's part, one per axis.
+        Return a rank's part of the whole tensor, as one slice per axis.
 
         :raises ValueError: If the rank holds several blocks of an axis that do not follow one another (block-cyclic).
         """

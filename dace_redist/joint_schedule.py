@@ -32,7 +32,7 @@ class JointSchedule(Reported):
 
     @property
     def ranks(self) -> int:
-        """Size of the smallest communicator that holds every rank named."""
+        """Minimum size of a communicator."""
         return max(tensor.ranks for tensor in self.tensors)
 
     def sent_to(self, rank: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -57,7 +57,7 @@ class JointSchedule(Reported):
         return sum(int(tensor.totals.sends.sum()) for tensor in self.tensors)
 
     def bytes_moved(self) -> int:
-        """Return the bytes that go from one rank to another."""
+        """Return the bytes that move between ranks."""
         return sum(self.messages.values())
 
     def bytes_total(self) -> int:

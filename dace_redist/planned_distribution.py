@@ -101,7 +101,7 @@ class PlannedDistribution:
 
     @property
     def ranks_needed(self) -> int:
-        """Smallest size of a communicator that holds every rank named."""
+        """Minimum size of a communicator."""
         return int(self.core.ranks_needed)
 
     @property
@@ -133,7 +133,7 @@ class PlannedDistribution:
 
     def local(self, array: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
         """
-        Return a rank's part of the whole tensor, as a new C-order array of shape ``local_shape(rank)``.
+        Return a rank's part of the whole tensor, as a new C-order array.
 
         :raises ValueError: If ``array`` has another shape.
         """
@@ -155,7 +155,7 @@ class PlannedDistribution:
 
     def is_equivalent_to(self, other: PlannedDistribution) -> bool:
         """
-        Return True if every rank has the same elements in the same places in both.
+        Return True if every rank has the same elements in the same places.
 
         If boxes of one rank overlap, it may be False although they are.
 

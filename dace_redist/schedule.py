@@ -91,23 +91,23 @@ class Schedule(Reported):
 
     @property
     def ranks(self) -> int:
-        """Size of the smallest communicator that holds every rank named."""
+        """Minimum size of a communicator."""
         return max(self.source.ranks_needed, self.target.ranks_needed)
 
     def sends(self, rank: int) -> list[Message]:
-        """Return the messages that a rank sends to others, by exchange and ascending target."""
+        """Return the messages that a rank sends, by exchange and target."""
         return self.of_rank(rank)[0]
 
     def receives(self, rank: int) -> list[Message]:
-        """Return the messages that a rank receives from others, by exchange and ascending source."""
+        """Return the messages that a rank receives, by exchange and source."""
         return self.of_rank(rank)[1]
 
     def self_copy(self, rank: int) -> Message:
-        """Return the elements that stay on a rank, as a message; of no elements if nothing does."""
+        """Return the elements that stay on a rank, as a message."""
         return self.of_rank(rank)[2]
 
     def messages(self, rank: int) -> list[Message]:
-        """Return all that a rank sends, receives and keeps, in this order."""
+        """Return the messages that a rank sends, receives and keeps, in this order."""
         sends, receives, kept = self.of_rank(rank)
         return [*sends, *receives, *([kept] if kept.count else [])]
 
@@ -189,12 +189,12 @@ class Schedule(Reported):
         return matrix
 
     def bytes_moved(self) -> int:
-        """Return the bytes that go from one rank to another."""
+        """Return the bytes that move between ranks."""
         return int(self.totals.sent.sum()) * self.itemsize
 
     def bytes_between_nodes(self, node_of: Sequence[int]) -> int:
         """
-        Return the bytes that go from one node to another, by the number of the node of each rank.
+        Return the bytes between nodes, by the node of each rank.
 
         :raises ValueError: If there is not a number for every rank.
         """

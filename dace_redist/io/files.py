@@ -43,7 +43,7 @@ def load(
     rank's part consists of contiguous runs of at least 1 MiB, or of whole chunks, each rank reads its own.
 
     :param path: File ``.npy``, ``.h5``, ``.hdf5`` or ``.hdf``, or folder ``.zarr``.
-    :param target: Distribution of the result, over the ranks of ``comm``.
+    :param target: Distribution of the result.
     :param comm: mpi4py communicator; default: the world.
     :param name: Dataset of an HDF5 file, default: its only one; path in a Zarr store, default: its root.
     :param index: Part of the file's array, as of ``numpy.s_``: slices of positive step, integers, and an Ellipsis.

@@ -16,14 +16,14 @@ class Reported:
         return text.text(self)  # type: ignore[arg-type]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as plain numbers, lists and dictionaries; lengths in elements unless named bytes."""
+        """Return the report as plain numbers, lists and dictionaries."""
         from dace_redist.report import text
 
         return text.to_json(self)  # type: ignore[arg-type]
 
     def plot(self, path: str | Path) -> None:
         """
-        Draw the owners before and after, of several tensors those of the first, and the volumes between ranks.
+        Draw the owners before and after, of the first tensor, and the volumes between ranks.
 
         :param path: File to write; its ending says the format: .png, .svg or .pdf.
         :raises ValueError: If the format is unknown.

@@ -196,7 +196,7 @@ def _json_owned(distribution: AnyDistribution) -> dict[str, Any]:
 
 def to_json(schedule: Schedule | JointSchedule) -> dict[str, Any]:
     """
-    Return the report as plain numbers, lists and dictionaries; lengths in elements unless named bytes.
+    Return the report as plain numbers, lists and dictionaries.
 
     ``volumes`` holds [source, target, bytes] of every message and self copy, None if there are more than
     ``MAX_LISTED_MESSAGES`` messages. That of several tensors is short, and its ``volumes`` have no self copies.

@@ -157,7 +157,7 @@ class DistributedProgram:
 
     def simulate(self, machine: str | Path, **options: Any) -> SimulatedProgram:
         """
-        Predict the time of one run on a described machine, step by step.
+        Predict the time of one run on a described machine.
 
         :param machine: Path of a machine file, or name of a machine that ships with the package.
         :param options: See :func:`dace_redist.simulation.program.simulate_plan`.
@@ -212,7 +212,7 @@ class DistributedProgram:
 
     def compile(self, comm: Any = None) -> None:
         """
-        Compile the program, unless it was compiled before, and load it. Collective.
+        Compile the program if need be, and load it. Collective.
 
         Otherwise the first run does so, and the first run after a change of :attr:`sdfg`.
 
@@ -233,12 +233,12 @@ class DistributedProgram:
             Tensors that the program writes in place are changed; they may be given also if they are outputs only.
         :param comm: mpi4py intra-communicator with the planned number of ranks, in any order; default: the world.
             Resources of the program for a communicator are freed with it.
-        :return: This rank's part of the program's return value (a tuple, if it returns several); without one the
-            written parts by name. New parts on the GPU are of the library of those given.
+        :return: This rank's part of the return value, or a tuple; without one the written parts by name. New parts on
+            the GPU are of the library of those given.
         :raises ValueError: On every rank, if an argument is invalid on one of them, or the communicator has not the
             planned number of ranks.
         :raises RedistributionError: On every rank, at the end of the run, if a step failed on one of them, as for a
-            singular matrix: what the run wrote is then undefined, and the program can be run again. Only if an MPI call
+            singular matrix. What the run wrote is then undefined, and the program can be run again. Only if an MPI call
             fails on one rank may the others block in theirs.
         """
         return _running().run(self, local, comm)
@@ -260,8 +260,8 @@ class DistributedProgram:
 
         :param arrays: As for :meth:`scatter`; likewise ``named``.
         :param comm: As for :meth:`run`.
-        :return: On rank 0 the program's return value (a tuple, if it returns several); without one the written tensors
-            by name. None elsewhere. Arrays that rank 0 passed for tensors that the program writes are changed there.
+        :return: On rank 0 the return value, or a tuple; without one the written tensors by name. None elsewhere. Arrays
+            that rank 0 passed for tensors that the program writes are changed there.
         :raises ValueError: As :meth:`scatter`; likewise all that :meth:`run` raises.
         """
         return _running().call(self, arrays, named, comm)
