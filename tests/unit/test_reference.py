@@ -50,7 +50,14 @@ def test_every_function_of_the_c_header_is_listed() -> None:
     assert set(members) <= set(re.findall(r"`(\w+)`", page))
 
 
-@pytest.mark.parametrize(("ending", "page"), [("c", "c"), ("cpp", "c"), ("f90", "fortran")])
+def test_the_lines_of_c_plus_plus_are_those_of_the_example() -> None:
+    page = (ROOT / "docs" / "howto" / "c.md").read_text()
+    lines = re.search(r"^```cpp\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)[1].splitlines()
+    assert lines
+    assert set(lines) <= set((ROOT / "examples" / "redistribute.cpp").read_text().splitlines())
+
+
+@pytest.mark.parametrize(("ending", "page"), [("c", "c"), ("f90", "fortran")])
 def test_the_example_of_a_page_is_the_one_in_examples(ending: str, page: str) -> None:
     example = (ROOT / "examples" / f"redistribute.{ending}").read_text()
     assert example in (ROOT / "docs" / "howto" / f"{page}.md").read_text()
