@@ -167,7 +167,7 @@ def command(name: str) -> str:
     called = cli.cli.commands[name]
     text = called.get_help(click.Context(called, info_name=f"dace-redist {name}", terminal_width=92))
     text = re.sub(
-        r"^Usage: .*\n+|^ +(-h, )?--help .*\n?|^(  (dace-redist|mpi|cmake|DACE_)(.*\\\n)*.*\n)+\n?",
+        r"^Usage: .*\n+|^ +(-h, |-q, )?--(help|json|plot|quiet) .*\n?|^(  (dace-redist|mpi|cmake|DACE_)(.*\\\n)*.*\n)+\n?",
         "",
         text,
         flags=re.M,

@@ -208,7 +208,7 @@ def test_make_knows_the_targets() -> None:
 
 
 def test_every_environment_variable_is_in_the_manual() -> None:
-    told = set(re.findall(r"^\| `(DACE_REDIST_\w+)`", PAGES["docs/reference/environment.md"], re.MULTILINE))
+    told = set(re.findall(r"^- `(DACE_REDIST_\w+)`", PAGES["docs/reference/environment.md"], re.MULTILINE))
     python = "".join(path.read_text() for path in ROOT.glob("dace_redist/**/*.py"))
     assert told >= set(re.findall(r"VARIABLE = \"(DACE_REDIST_\w+)\"", python))
 
