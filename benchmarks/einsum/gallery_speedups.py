@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tests"))
-sys.path.append(str(ROOT / "benchmarks"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import click
 import numpy as np
@@ -30,8 +29,9 @@ from dace_redist import distribute
 from dace_redist.measuring.measure import Repetitions
 from dace_redist.mpi.topology import pinned_to_core, topology_of
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "gallery.md"
 #: Names and sizes of the programs in the manual.
-SHOWN = dict(re.findall(r"<!-- generated: gallery (\w+) \d+ (.*) -->", (ROOT / "docs" / "gallery.md").read_text()))
+SHOWN = dict(re.findall(r"<!-- generated: gallery (\w+) \d+ (.*) -->", PAGE.read_text()))
 
 
 def positive_definite(sizes: dict[str, int], rng: np.random.Generator) -> dict[str, Any]:

@@ -23,7 +23,9 @@ from dace_redist.native.toolchain import (
 
 
 @click.command()
-@click.option("--gpu/--no-gpu", default=None, help="build the library for GPUs; default: if nvcc is on PATH or in CUDA_HOME")
+@click.option(
+    "--gpu/--no-gpu", default=None, help="build the library for GPUs; default: if nvcc is on PATH or in CUDA_HOME"
+)
 def build(gpu: bool | None) -> None:
     """
     Compile the libraries ahead of their first use.

@@ -6,7 +6,7 @@ Run: python docs/extensions/reference_pages.py. A part stands between ``<!-- gen
 
 - ``python NAME``: signature and docstring of a public name, and a list of members;
 - ``command NAME``: help of a command;
-- ``gallery NAME RANKS SIZES``: a program of the gallery, its times from ``benchmarks/results``, and its plan;
+- ``gallery NAME RANKS SIZES``: a program of the gallery, its times from ``benchmarks/results``, a picture of its plan;
 - ``strategies``, ``options``: tables of :mod:`dace_redist.strategies`.
 """
 
@@ -61,6 +61,9 @@ COMMON_ERRORS = ("TypeError", "BuildError", "OSError")
 EVERYWHERE = re.compile(r"^On every rank, (i)(?=f )")
 FAILURE = re.compile(r"If (MPI|MPI or (a|the) GPU) fails|If arrays lie on GPUs and a rank has none|If .*\bdamaged\b.*")
 INVALID = re.compile(r"If an argument is invalid(?: on \w+ rank)?(?:, or (?:if )?(?!(?:if )?the ranks)|[^,]*$|, .*)")
+#: Parts of the help of commands that the page leaves out: examples, and options that it states once.
+EXAMPLES = re.compile(r"^(  (dace-redist|mpi|cmake|DACE_)(.*\\\n)*.*\n)+\n?", re.MULTILINE)
+STATED_ONCE = re.compile(r"^Usage: .*\n+|^ +(-h, |-q, )?--(help|json|plot|quiet) .*\n?", re.MULTILINE)
 #: Options of every strategy but NCCL, which the page states once.
 EVERY_STRATEGY = ("max_message_bytes", "threads")
 HEADINGS = {"return": "returns", "raises": "raises", "warns": "warns"}
@@ -163,15 +166,10 @@ def python(name: str) -> str:
 
 
 def command(name: str) -> str:
-    """Return the help of a command without examples, which the guides have; options of several stand in one only."""
+    """Return the help of a command; options of several commands stand in one only."""
     called = cli.cli.commands[name]
     text = called.get_help(click.Context(called, info_name=f"dace-redist {name}", terminal_width=92))
-    text = re.sub(
-        r"^Usage: .*\n+|^ +(-h, |-q, )?--(help|json|plot|quiet) .*\n?|^(  (dace-redist|mpi|cmake|DACE_)(.*\\\n)*.*\n)+\n?",
-        "",
-        text,
-        flags=re.M,
-    )
+    text = STATED_ONCE.sub("", EXAMPLES.sub("", text))
     text = re.sub(r"(INTEGER|FLOAT) RANGE( *)", r"\1      \2", text)
     text = text.strip().removesuffix("Options:").strip()
     if name != "explain":
@@ -183,7 +181,7 @@ def command(name: str) -> str:
 
 
 def gallery(name: str, ranks: str, *sizes: str) -> str:
-    """Return the source of a program of the gallery, and what its plan moves and computes with given sizes."""
+    """Return the source, the times and the picture of a program of the gallery."""
     sys.path.insert(0, str(ROOT / "tests"))
     program = importlib.import_module("gallery").GALLERY[name].program
     numbers = {symbol: int(size) for symbol, _, size in (text.partition("=") for text in sizes)}
@@ -193,11 +191,15 @@ def gallery(name: str, ranks: str, *sizes: str) -> str:
 
 
 def speed_up(name: str, sizes: Mapping[str, int]) -> str:
-    """Return a sentence with the last measured times of a program of the gallery; a ValueError without any for these sizes."""
+    """
+    Return a sentence with the last measured times of a program of the gallery.
+
+    :raises ValueError: If it was not measured with these sizes.
+    """
     records = map(json.loads, (ROOT / "benchmarks" / "results" / "gallery.jsonl").read_text().splitlines())
     found = [record for record in records if (record["program"], record["sizes"]) == (name, sizes)]
     if not found:
-        raise ValueError(f"gallery.jsonl has no times of {name} with {sizes}: see benchmarks/einsum/gallery_speedups.py")
+        raise ValueError(f"{name} was not measured with {sizes}: run benchmarks/einsum/gallery_speedups.py")
     ours, numpy = (1e3 * seconds for seconds in found[-1]["seconds"].values())
     return (
         f"{ours:.0f} ms on {found[-1]['ranks']} ranks, {numpy:.0f} ms by NumPy: a speed-up of **{numpy / ours:.1f}**."
