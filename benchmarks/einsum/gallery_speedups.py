@@ -73,7 +73,7 @@ def measured(name: str, repetitions: int) -> dict[str, Any]:
 
 @click.command(help=__doc__)
 @click.argument("names", nargs=-1, type=click.Choice(list(SHOWN)))
-@click.option("--repetitions", default=7, show_default=True, type=click.IntRange(1), help="timed rounds")
+@click.option("--repetitions", default=11, show_default=True, type=click.IntRange(1), help="timed rounds")
 @click.option("--serve", "served", type=click.Choice(list(SHOWN)), hidden=True)
 @json_option()
 def main(names: tuple[str, ...], repetitions: int, served: str | None, path: Path | None) -> None:
