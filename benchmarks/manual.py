@@ -24,6 +24,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 import click
 from gallery import GALLERY
+from PIL import Image
 from redistribution import figures, tables
 
 from dace_redist import distribute
@@ -36,6 +37,8 @@ Record = Mapping[str, Any]
 #: Words that a row has, and cells that end it.
 Row = tuple[str, list[str]]
 
+#: Of the pictures of plans, which makes them a third as large.
+COLOURS = 32
 #: Figures that a sub-command of dace-redist draws.
 COMMANDS = {
     "plan.png": "explain --shape 48,24,24,72,288 --from 2,1,1,3,2 --to 1,1,1,1,12 --dtype int32",
@@ -167,7 +170,10 @@ def draw_gallery() -> None:
     page = (ROOT / "docs" / "gallery.md").read_text()
     for name, ranks, sizes in re.findall(r"<!-- generated: gallery (\w+) (\d+) (.*) -->", page):
         numbers = {symbol: int(size) for symbol, size in re.findall(r"(\w+)=(\d+)", sizes)}
-        distribute(GALLERY[name].program, int(ranks), numbers).plot(FIGURES / "gallery" / f"{name}.svg")
+        path = FIGURES / "gallery" / f"{name}.png"
+        distribute(GALLERY[name].program, int(ranks), numbers).plot(path)
+        with Image.open(path) as picture:
+            picture.quantize(COLOURS).save(path, optimize=True)
 
 
 @click.command(help=__doc__)
