@@ -43,6 +43,15 @@ class Within:
 
 
 @dataclasses.dataclass(frozen=True)
+class DeviceMesh:
+    """Mesh of PyTorch's DTensor; for each of its axes, the tensor axis that it splits on each side, or None."""
+
+    mesh: Sequence[int]
+    source: Sequence[int | None]
+    target: Sequence[int | None]
+
+
+@dataclasses.dataclass(frozen=True)
 class ConfiguredStrategy:
     """Strategy with options, one method of a case."""
 
@@ -64,6 +73,8 @@ class Case:
     :param within: Larger arrays that the local arrays lie in, or None.
     :param choices: Strategies to measure; empty: all.
     :param region: Sub-tensor that moves, as in :func:`dace_redist.redistribute`; None: the whole tensor.
+    :param pencil: If it is a transfer of mpi4py-fft: the tensor axis that comes together, and the one that is split.
+    :param dtensor: Mesh over which DTensor describes both sides, or None.
     """
 
     name: str
@@ -78,6 +89,8 @@ class Case:
     within: Within | None = None
     choices: tuple[ConfiguredStrategy, ...] = ()
     region: tuple[tuple[int, ...], ...] | None = None
+    pencil: tuple[int, int] | None = None
+    dtensor: DeviceMesh | None = None
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -137,7 +150,7 @@ def _case(entry: dict[str, Any], preset: str) -> Case | None:
     shape = shapes.get(preset) if isinstance(shapes, dict) else shapes if preset == "default" else None
     if shape is None:
         return None
-    within = entry.pop("within", None)
+    within, mesh = entry.pop("within", None), entry.pop("dtensor", None)
     return Case(
         shape=tuple(shape),
         dtype=np.dtype(entry.pop("dtype")),
@@ -146,6 +159,7 @@ def _case(entry: dict[str, Any], preset: str) -> Case | None:
         within=within and Within(**{key: tuple(values) for key, values in within.items()}),
         choices=tuple(_choice(choice) for choice in entry.pop("choices", ())),
         region=region and tuple(tuple(part) for part in region[preset]),
+        dtensor=mesh and DeviceMesh(**mesh),
         **entry,
     )
 

@@ -106,12 +106,12 @@ def _makers(case: Case, comm: Any, arrays: Arrays, stock: Stock | str, wanted: W
                     label = choice.label if variant == "ordinary" else f"{choice.label}, {variant}"
                     yield label, partial(_strategy, label, comm, arrays, choice, variant)
     if wanted.peers:
-        pencil = peers.pencil_axes(case) is not None and importlib.util.find_spec("mpi4py_fft") is not None
+        pencil = case.pencil is not None and importlib.util.find_spec("mpi4py_fft") is not None
         label, kind = (PENCIL, peers.PencilTransfer) if pencil else (ALLTOALLW, peers.Alltoallw)
         yield label, partial(_peer, label, kind, comm, arrays)
         if peers.NestedTypes.fits(case):
             yield NESTED, partial(_peer, NESTED, peers.NestedTypes, comm, arrays)
-        if dtensor.mesh_of(case) is not None and importlib.util.find_spec("torch") is not None:
+        if case.dtensor is not None and importlib.util.find_spec("torch") is not None:
             yield DTENSOR, partial(_peer, DTENSOR, dtensor.Redistribute, comm, arrays)
         if len(case.shape) == 2:
             yield SCALAPACK, partial(_peer, SCALAPACK, _scalapack, comm, arrays)

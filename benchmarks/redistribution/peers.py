@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py.util.dtlib import from_numpy_dtype
 
-from dace_redist.distribution import AnyDistribution, Distribution
+from dace_redist.distribution import Distribution
 from dace_redist.measuring import comparison
 from dace_redist.messages import Message
 from redistribution.catalogue import Case
@@ -89,7 +88,7 @@ class PencilTransfer:
     """
     mpi4py-fft's transfer: one tensor axis comes together while another is split, over the same ranks.
 
-    :param case: A case for which :func:`pencil_axes` finds the axes.
+    :param case: A case with ``pencil`` axes.
     :param comm: Communicator of its ranks.
     :raises ImportError: If mpi4py-fft is not installed.
     """
@@ -97,11 +96,14 @@ class PencilTransfer:
     def __init__(self, case: Case, comm: Any) -> None:
         from mpi4py_fft.pencil import Transfer
 
-        axes = pencil_axes(case)
-        assert axes is not None
-        together, apart = axes
-        others, position = _placed(case.source, comm.rank, together)
-        self._comm = comm.Split(others, position)
+        source = case.source
+        assert case.pencil is not None and isinstance(source, Distribution)
+        together, apart = case.pencil
+        coordinates = np.array(np.unravel_index(comm.rank, source.grid))
+        along = source.dims[together]
+        position, coordinates[along] = int(coordinates[along]), 0
+        # The ranks that differ only in their part along the axis that comes together.
+        self._comm = comm.Split(int(np.ravel_multi_index(coordinates, source.grid)), position)
         shapes = [distribution.local_shape(comm.rank) for distribution in (case.source, case.target)]
         self._transfer = Transfer(self._comm, case.shape, case.dtype, shapes[0], apart, shapes[1], together)
 
@@ -113,45 +115,3 @@ class PencilTransfer:
         """Free the datatypes and the communicator."""
         self._transfer.destroy()
         self._comm.Free()
-
-
-def pencil_axes(case: Case) -> tuple[int, int] | None:
-    """Return the tensor axis to join and the one to split, if a case is a transfer between pencils."""
-    if not (case.is_whole and _is_pencil(case.source) and _is_pencil(case.target)):
-        return None
-    before, after = (_parts(distribution) for distribution in (case.source, case.target))
-    changed = [axis for axis in range(len(case.shape)) if before[axis] != after[axis]]
-    if len(changed) != 2:
-        return None
-    together, apart = changed if after[changed[0]] == 1 else changed[::-1]
-    if before[apart] != 1 or after[together] != 1 or before[together] != after[apart]:
-        return None
-    same = all(_placed(case.source, r, together) == _placed(case.target, r, apart) for r in range(case.ranks))
-    return (together, apart) if same else None
-
-
-def _is_pencil(distribution: AnyDistribution) -> bool:
-    """Return True for a distribution of mpi4py-fft: balanced blocks over ranks numbered row by row."""
-    if not isinstance(distribution, Distribution) or distribution.ranks is not None:
-        return False
-    used = {axis for axis in distribution.dims if axis is not None}
-    if any(pin is not None for pin in distribution.pins) or any(
-        parts > 1 and axis not in used for axis, parts in enumerate(distribution.grid)
-    ):
-        return False
-    return all(
-        block == "balanced" or (extent % parts == 0 and block in ("ceil", extent // parts))
-        for extent, block, parts in zip(distribution.shape, distribution.block, _parts(distribution), strict=True)
-    )
-
-
-def _parts(distribution: Any) -> Sequence[int]:
-    return [1 if axis is None else distribution.grid[axis] for axis in distribution.dims]
-
-
-def _placed(distribution: Any, rank: int, axis: int) -> tuple[int, int]:
-    """Return a number that ranks share which differ in their position along a tensor axis only, and that position."""
-    position = np.unravel_index(rank, distribution.grid)
-    by_axis = [0 if g is None else int(position[g]) for g in distribution.dims]
-    along, by_axis[axis] = by_axis[axis], 0
-    return int(np.ravel_multi_index(by_axis, _parts(distribution))), along
