@@ -36,10 +36,16 @@ def why_not(case: Case) -> str | None:
         return "ScaLAPACK redistributes matrices, whole or in part, out of whole local arrays"
     if str(case.dtype) not in ROUTINES:
         return f"ScaLAPACK has no routine for {case.dtype}"
-    for distribution in (case.source, case.target):
-        if not isinstance(distribution, Distribution) or _blocks(distribution) is None:
-            return "ScaLAPACK knows only block-cyclic distributions with blocks of one size, without replicas"
+    if not (_is_expressible(case.source) and _is_expressible(case.target)):
+        return "ScaLAPACK knows only block-cyclic distributions with blocks of one size, without replicas"
     return library_missing()
+
+
+def _is_expressible(distribution: AnyDistribution) -> bool:
+    try:
+        return isinstance(distribution, Distribution) and len(distribution.scalapack_descriptor(0)) > 0
+    except ValueError:
+        return False
 
 
 @functools.cache
@@ -100,13 +106,12 @@ class Grids:
         :param order: Of the local arrays: ``"F"``, or ``"C"``, for which it is the transposed matrix.
         """
         assert isinstance(distribution, Distribution)
-        sizes, ranks = _blocks(distribution), _ranks(distribution)
-        assert sizes is not None
-        shape, local = distribution.shape, distribution.local_shape(self._comm.rank)
+        numbers = distribution.scalapack_descriptor(self._comm.rank)
+        ranks, local = distribution.rank_grid()[..., 0], distribution.local_shape(self._comm.rank)
         if order == "C":
-            shape, local, sizes, ranks = shape[::-1], local[::-1], sizes[::-1], ranks.T
-        dense = 1
-        numbers = (dense, self._context(ranks), *shape, *sizes, 0, 0, max(1, local[0]))
+            numbers[2:6], ranks = numbers[[3, 2, 5, 4]], ranks.T  # rows are columns, of matrix and blocks
+            numbers[8] = max(1, local[1])
+        numbers[1] = self._context(ranks)
         return (ctypes.c_int * 9)(*numbers)
 
     def free(self) -> None:
@@ -169,28 +174,3 @@ class Gemr2d:
     def free(self) -> None:
         """Free the process grids."""
         self._grids.free()
-
-
-def _blocks(distribution: Distribution) -> tuple[int, int] | None:
-    """Return the elements per block and dimension; None if ScaLAPACK cannot express it."""
-    used = [axis for axis in distribution.dims if axis is not None]
-    if any(p > 1 and a not in used for a, p in enumerate(distribution.grid) if distribution.pins[a] is None):
-        return None
-    sizes = []
-    for extent, block, axis in zip(distribution.shape, distribution.block, distribution.dims, strict=True):
-        parts = 1 if axis is None else distribution.grid[axis]
-        if block == "balanced" and extent % parts:
-            return None
-        sizes.append(block if isinstance(block, int) else -(-extent // parts))
-    return sizes[0], sizes[1]
-
-
-def _ranks(distribution: Distribution) -> npt.NDArray[Any]:
-    """Return the ranks of the process grid, in an array with one axis per tensor axis."""
-    grid = np.asarray(distribution.ranks or range(int(np.prod(distribution.grid)))).reshape(distribution.grid)
-    grid = grid[tuple(slice(None) if pin is None else slice(pin, pin + 1) for pin in distribution.pins)]
-    axes = [axis for axis in distribution.dims if axis is not None]
-    rest = [axis for axis in range(grid.ndim) if axis not in axes]
-    shape = [1 if axis is None else grid.shape[axis] for axis in distribution.dims]
-    ranks: npt.NDArray[Any] = grid.transpose([*axes, *rest]).reshape(shape)
-    return ranks
