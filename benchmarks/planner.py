@@ -31,9 +31,8 @@ from records import append, json_option
 from redistribution.run import environment
 
 from dace_redist import _core, schedule
-from dace_redist.distribution import BoxDistribution, Distribution, TiledDistribution
+from dace_redist.distribution import BoxDistribution, Distribution
 from dace_redist.messages import MessageArrays
-from dace_redist.relabelling import relabel
 
 GRIDS = {
     100: ((5, 5, 2, 2, 1), (1, 2, 2, 5, 5)),
@@ -86,23 +85,6 @@ def measure(kind: str, ranks: int, repetitions: int) -> dict[str, Any]:
     return found | {"seconds": seconds, "peak_bytes": peak}
 
 
-def plan_tiles() -> None:
-    owners = np.random.default_rng(0).integers(0, 100, (1000, 1000))
-    tiles = TiledDistribution((4000, 4000), (4, 4), owners)
-    _core.rank_schedule(tiles.core, Distribution((4000, 4000), (10, 10)).core, 0)
-
-
-def relabel_ranks() -> None:
-    relabel(Distribution((4000, 4000), (1000, 1)), Distribution((4000, 4000), (1, 1000)))
-
-
-#: Plans that are made once for all ranks.
-FURTHER = {
-    "1,000,000 tiles of 100 ranks, made and planned for one": plan_tiles,
-    "relabelling 1,000 ranks, rows to columns": relabel_ranks,
-}
-
-
 def plan_ranks(path: Path | None) -> None:
     for kind in KINDS:
         for ranks in GRIDS:
@@ -113,8 +95,6 @@ def plan_ranks(path: Path | None) -> None:
                 f"{1e3 * found['seconds']:9.3f} ms{found['peak_bytes'] / 1e6:9.2f} MB"
             )
             append(path, found)
-    for what, work in FURTHER.items():
-        click.echo(f"{what}: {timeit.timeit(work, number=1):.2f} s")
 
 
 BOX_RANKS, EXTENT = 1000, 10_000

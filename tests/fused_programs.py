@@ -2,7 +2,7 @@
 redistribute_test_programs.
 """
 
-import by_hand_kernels  # noqa: F401 (dace.comm.Reduce with an operator)
+import by_hand  # noqa: F401 (dace.comm.Reduce with an operator)
 import dace
 import numpy as np
 from mpi4py import MPI

@@ -1,4 +1,4 @@
-"""Clocks between the steps of a program: local work, reductions, redistributions, broadcasts."""
+"""Clocks between the steps of a distributed program: local work, contractions, sums, redistributions."""
 
 from collections.abc import Iterator
 
@@ -10,70 +10,46 @@ from dace.sdfg.state import ControlFlowBlock, ControlFlowRegion, LoopRegion
 
 from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, SumReplicas
 
-_STOCK = (comm.Reduce, comm.Redistribute, comm.Bcast, comm.Allreduce)
-_OWN = {Contraction: "contract", LinearSolve: "solve", SumReplicas: "sum", Redistribute: "redistribute"}
+_STEPS = (Contraction, LinearSolve, SumReplicas, Redistribute)
 _HEAD = 2  # of the clock: when the last step ended, and whether there is a barrier between steps
-_PREFIX = "clock_"
-
-Chain = list[tuple[str, list[ControlFlowBlock]]]
 
 
-def add_clocks(sdfg: dace.SDFG) -> None:
+def add_clocks(sdfg: dace.SDFG) -> list[str]:
     """
-    Put a clock between the steps of a program: a chain of blocks, with loops of such chains.
+    Put a clock between the steps of a program, and return their names, such as ``redistribute T`` or ``local 1``.
 
     The program gets an argument ``clock``, float64 [1, 2 + steps], see :func:`new_clock`. A step in a loop adds up.
     """
     chain = list(_chain(sdfg))
     sdfg.add_array("clock", [1, _HEAD + len(chain)], dace.float64)
-    first = chain[0][1][0] if chain[0][1][0].parent_graph is sdfg else sdfg.start_block
-    names = [_name(kind, blocks) for kind, blocks in chain]
+    kinds, names = [kind for kind, _ in chain], []
     for number, (kind, blocks) in enumerate(chain):
-        seen = names[: number + 1].count(names[number])
-        name = names[number] if seen == 1 and names[number] != kind else f"{names[number]}_{seen}"
-        _add_clock(blocks[-1].parent_graph.add_state_after(blocks[-1]), f"{_PREFIX}{number}_{name}", number)
-    _add_clock(sdfg.add_state_before(first), f"{_PREFIX}start", None)
+        seen = kinds[: number + 1].count(kind)
+        names.append(f"{kind}_{seen}" if seen > 1 or kind == "local" else kind)
+        last = blocks[-1]
+        _add_clock(last.parent_graph.add_state_after(last), f"clock_{names[number]}", number)
+    first = chain[0][1][0]
+    _add_clock(sdfg.add_state_before(first if first.parent_graph is sdfg else sdfg.start_block), "clock_start", None)
+    return [name.replace("_", " ", 1) for name in names]
 
 
 def _chain(region: ControlFlowRegion) -> Iterator[tuple[str, list[ControlFlowBlock]]]:
-    """Return the steps of a region in order: their kind, and their blocks."""
-    steps: Chain = []
+    """Yield the steps of a region and of its loops in order: label of the node or ``local``, and their blocks."""
+    local: list[ControlFlowBlock] = []
     for block in region.bfs_nodes(region.start_block):
+        code = [node for node, _ in block.all_nodes_recursive() if isinstance(node, nodes.CodeNode)]
+        label = next((node.label for node in code if isinstance(node, _STEPS)), None)
+        if local and (label is not None or isinstance(block, LoopRegion)):
+            yield "local", local
+            local = []
         if isinstance(block, LoopRegion):
-            yield from steps
             yield from _chain(block)
-            steps = []
-            continue
-        kind = _kind(block)
-        if steps and {kind, steps[-1][0]} <= {"clear", "local"}:  # a result that is cleared first is one local step
-            steps[-1] = ("local" if "local" in (kind, steps[-1][0]) else "clear", [*steps[-1][1], block])
-        elif kind:
-            steps.append((kind, [block]))
-    yield from steps
-
-
-def _code(block: ControlFlowBlock) -> list[nodes.CodeNode]:
-    return [node for node, _ in block.all_nodes_recursive() if isinstance(node, nodes.CodeNode)]
-
-
-def _kind(block: ControlFlowBlock) -> str | None:
-    """Return the kind of a block: communication, ``contract``, ``clear`` (with zeros) or ``local``; None if empty."""
-    code = _code(block)
-    for node in code:
-        if isinstance(node, _STOCK):
-            return type(node).__name__.lower()
-        if type(node) in _OWN:
-            return _OWN[type(node)]
-    work = [node for node in code if not isinstance(node, comm.Dummy)]
-    if not work:
-        return None
-    return "clear" if all(node.label == "_numpy_full_" for node in work) else "local"
-
-
-def _name(kind: str, blocks: list[ControlFlowBlock]) -> str:
-    """Return kind and tensor of a node of this package, from its label; else the kind."""
-    labels = [node.label for node in _code(blocks[0]) if type(node) in _OWN]
-    return labels[0] if labels else kind
+        elif label is not None:
+            yield label, [block]
+        elif code:
+            local.append(block)
+    if local:
+        yield "local", local
 
 
 def _add_clock(state: dace.SDFGState, name: str, number: int | None) -> None:
@@ -98,16 +74,5 @@ def new_clock(sdfg: dace.SDFG, barrier: bool) -> np.ndarray:
 
 
 def read_clock(clock: np.ndarray) -> np.ndarray:
-    """Return the seconds of a run in each of :func:`steps`."""
+    """Return the seconds of a run in each step of :func:`add_clocks`."""
     return clock[0, _HEAD:]
-
-
-def steps(sdfg: dace.SDFG) -> list[str]:
-    """Return the names of the steps, such as ``local 1`` or ``redistribute T``, in the order of :func:`read_clock`."""
-    found = {}
-    for state in sdfg.states():
-        for label in (node.label for node in state.nodes() if isinstance(node, nodes.Tasklet)):
-            number, _, name = label.removeprefix(_PREFIX).partition("_")
-            if label.startswith(_PREFIX) and name:
-                found[int(number)] = name.replace("_", " ", 1)
-    return [found[number] for number in sorted(found)]

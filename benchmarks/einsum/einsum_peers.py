@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import one_process
-from by_hand import WORLD, ByHand
-from by_hand_kernels import KERNELS
+from by_hand import KERNELS, WORLD, ByHand
+from deinsum import kernels
 from einsum_cases import EinsumCase, everything
 
 from dace_redist import DistributedProgram
@@ -44,13 +44,18 @@ def by_hand_program(case: EinsumCase, sizes: dict[str, int], strategy: str) -> B
     """
     Return a kernel distributed by hand.
 
-    :raises ValueError: If there is none, or it is not for these sizes.
+    :raises ValueError: If there is none.
     """
-    lengths = {sizes[name] for name in "IJKLM" if name in sizes}, {sizes[name] for name in "PQRT" if name in sizes}
-    if case.name not in KERNELS or max(map(len, lengths)) > 1:
-        raise ValueError(f"--by-hand: there are {', '.join(KERNELS)}, with modes of one length and factors of one rank")
-    kernel = KERNELS[case.name]
-    return ByHand(kernel, kernel.extents(*(max(values, default=0) for values in lengths)), strategy)
+    if case.name not in KERNELS:
+        raise ValueError(f"--by-hand: expected one of {', '.join(KERNELS)}, got {case.name}")
+    terms, arrays = kernels()[case.published].einsum.operands, case.program.f.__annotations__.values()
+    symbols = {
+        mode: str(s)
+        for term, array in zip(terms, arrays, strict=True)
+        for mode, s in zip(term, array.shape, strict=True)
+    }
+    extents = {mode: sizes[symbol] for mode, symbol in symbols.items()}
+    return ByHand(case.name, extents, strategy)
 
 
 def peer_of(

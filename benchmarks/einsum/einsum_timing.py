@@ -8,7 +8,7 @@ from typing import Any
 
 import dace
 import numpy as np
-from clocks import add_clocks, new_clock, read_clock, steps
+from clocks import add_clocks, new_clock, read_clock
 from dace.properties import CodeBlock
 from dace.sdfg.state import ConditionalBlock, ControlFlowRegion
 
@@ -45,8 +45,7 @@ class TimedProgram:
         sdfg.add_symbol(_CHOICE, dace.int64)
         for state in [s for s in sdfg.states() if any(isinstance(n, Redistribute) for n in s.nodes())]:
             _choose_at_run(state, strategies)
-        add_clocks(sdfg)
-        self.steps = steps(sdfg)
+        self.steps = add_clocks(sdfg)
         known = {field.name: getattr(program, field.name) for field in fields(program)} | {"built": sdfg}
         self.by_strategy = {
             name: _ClockedProgram(**known | {"sizes": {**program.sizes, _CHOICE: number}})

@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 
 import click
-from by_hand_kernels import KERNELS
+from by_hand import KERNELS
 from einsum_cases import CASES
 from launching import launch
 

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import importlib.util
-import io
-import tempfile
-import warnings
-from collections.abc import Iterator
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy.typing as npt
+from stock_text import parsed, quiet
 
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.mpi.collective import sleeping_barrier
 from dace_redist.native import program
 from redistribution.catalogue import Case
-
-if TYPE_CHECKING:
-    import dace
 
 #: The program, as a user of DaCe writes it. A process grid is a sub-grid of the whole one.
 _SOURCE = """\
@@ -109,8 +100,8 @@ def _load(case: Case, world: Any) -> program.Program:
     failure, loaded = "", None
     try:
         if node.rank == 0:
-            with _quiet():
-                program.ensure_built_at(path, lambda: _sdfg(case))
+            with quiet():
+                program.ensure_built_at(path, lambda: parsed(path.stem, _text(case, path.stem)))
     except Exception as error:
         failure = f"cannot compile stock DaCe's program: {type(error).__name__}: {error}"
     sleeping_barrier(node)  # the compiler needs the cores
@@ -164,26 +155,3 @@ def _values(case: Case) -> dict[str, int]:
             values[f"{letter}L{i}"] = extent // (1 if axis is None else distribution.grid[axis])
         values |= {f"{letter}P{i}": parts for i, parts in enumerate(distribution.grid)}
     return values
-
-
-def _sdfg(case: Case) -> dace.SDFG:
-    """DaCe reads the source of a program from its file, so there has to be one."""
-    name = f"stock_{_key(case)}"
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{name}.py"
-        path.write_text(_text(case, name))
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        sdfg: dace.SDFG = getattr(module, name).to_sdfg()
-        sdfg.name = name
-        return sdfg
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Hide the output of stock DaCe while it parses and expands: debug prints, warnings about itself."""
-    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"dace\.")
-        yield

@@ -22,8 +22,8 @@ BY = {"mm2": ["stock", "Pack"], "mm3": ["Shared"], "ttmc": ["Hierarchical"]}
 BUILT = ("even", 1)
 LOADED = [("even", 4), ("ragged", 2)]
 SIZES = {  # those of "ragged" do not divide, which stock DaCe cannot do
-    "even": {"mm2": [16, 0], "mm3": [16, 0], "ttmc": [8, 4]},
-    "ragged": {"mm2": [13, 0], "mm3": [13, 0], "ttmc": [7, 3]},
+    "even": {kernel: dict.fromkeys("ijklm", 8) | dict.fromkeys("bcde", 4) for kernel in BY},
+    "ragged": {kernel: dict(zip("ijklmbcde", (7, 6, 9, 7, 5, 3, 4, 3, 5), strict=True)) for kernel in BY},
 }
 #: DaCe loads what an earlier run, on any number of ranks, built in its folder.
 LOADS = {"DACE_compiler_build_type": BUILD_TYPE, "DACE_compiler_use_cache": "1"}
@@ -32,10 +32,9 @@ RUN_ALL = """
 import json, sys, zlib
 sys.path.insert(0, sys.argv[1])
 from by_hand import WORLD, ByHand
-from by_hand_kernels import KERNELS
 for kernel, lengths, strategies, path in map(json.loads, sys.argv[2:]):
     for strategy in strategies:
-        program = ByHand(KERNELS[kernel], KERNELS[kernel].extents(*lengths), strategy)
+        program = ByHand(kernel, lengths, strategy)
         program()
         error, parts = program.error(), WORLD.allgather(zlib.crc32(program.result.tobytes()))
         record = {"kernel": kernel, "ranks": WORLD.size, "strategy": strategy, "error": error, "parts": parts}
