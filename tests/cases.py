@@ -108,12 +108,22 @@ def reduced(source: Any, seen: list[np.ndarray], how: dict[str, Any], target: np
 
 
 @st.composite
-def cases(draw: st.DrawFn, ranks: int) -> dict[str, Any]:
-    """Draw a redistribution of a tensor of 0 to 5 dimensions over some of the ranks; half compute with elements."""
+def small_shapes(draw: st.DrawFn) -> tuple[int, ...]:
+    """Draw the shape of a tensor of 0 to 5 dimensions."""
     ndim, least = draw(st.integers(0, 5)), draw(st.sampled_from([0, 1, 1, 1]))
     extents = st.integers(least, {1: 40, 2: 20, 3: 9}.get(ndim, 5))
     alike = draw(st.sampled_from([False, False, True]))  # where axes that are swapped fit, too
-    shape = (draw(extents),) * ndim if alike else tuple(draw(extents) for _ in range(ndim))
+    return (draw(extents),) * ndim if alike else tuple(draw(extents) for _ in range(ndim))
+
+
+@st.composite
+def cases(draw: st.DrawFn, ranks: int, shapes: st.SearchStrategy[Any] | None = None) -> dict[str, Any]:
+    """
+    Draw a redistribution over some of the ranks; half of them compute with elements.
+
+    :param shapes: Shapes of the tensor; None: small ones.
+    """
+    shape = draw(small_shapes() if shapes is None else shapes)
     mapped, target_shape = draw(maps(shape)) if draw(st.sampled_from([True, True, False])) else ({}, shape)
     source, target = draw(ends(shape, target_shape, mapped, ranks))
     how: dict[str, Any] = {"alpha": 1, "beta": 0, "conj": False, "op": None}

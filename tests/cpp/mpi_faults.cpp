@@ -1,7 +1,7 @@
 // Faults on one rank, at a random allocation, call of MPI or copy of a random redistribution: each rank gets an error
 // or the right tensor, no rank waits for ever, and the next plan works.
 //
-// Usage: mpiexec -n RANKS mpi_faults [cases] [seed] [first case]
+// Usage: mpiexec -n RANKS mpi_faults FOLDER CASES SEED [first case], with the folder's files of tests/case_files.py
 //
 // Linked with -Wl,--wrap=malloc,--wrap=aligned_alloc. Allocations of MPI do not fail, and a collective call fails on
 // all ranks: no library survives one that fails on some of them.
@@ -18,16 +18,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
+#include <list>
 #include <memory>
 #include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "api/handles.hpp"
+#include "case_file.hpp"
 #include "dace_redist.h"
 #include "plan/strategies.hpp"
-#include "random_case.hpp"
+#include "random.hpp"
 #include "transport/context.hpp"
 
 namespace {
@@ -253,12 +255,8 @@ constexpr const char* mode_names[modes] = {"execute", "start and wait", "start a
 /// A redistribution by the C interface.
 class Redistribution {
  public:
-  Redistribution(const Case& the, const char* strategy, int rank) : moves_(the.moves) {
-    for (std::size_t t = 0; t < moves_.size(); ++t) {
-      const std::uint64_t place = static_cast<std::uint64_t>(the.number * 64 + rank) * 4 + t;
-      arrays_.emplace_back(moves_[t], rank, place);
-    }
-    for (std::size_t t = 0; t < moves_.size(); ++t) add(moves_[t], arrays_[t], the.options, strategy);
+  Redistribution(const Case& the, const char* strategy) : moves_(the.moves) {
+    for (Move& move : moves_) add(move, the.options, strategy);
   }
 
   int create(MPI_Comm comm) {
@@ -267,9 +265,9 @@ class Redistribution {
   }
 
   int move(Mode mode) {
-    for (MovedArrays& one : arrays_) {
-      one.source.set(one.source_before);
-      one.target.set(one.target_before);
+    for (Move& move : moves_) {
+      move.layouts[0].source.reset();
+      move.layouts[0].target.reset();
     }
     const Scope library(true);
     if (mode == execute) return dr_plan_execute(plan_, sources_.data(), targets_.data());
@@ -284,9 +282,9 @@ class Redistribution {
 
   /// What is wrong with the arrays after a transfer; nothing if it is right.
   std::string wrong() {
-    for (std::size_t t = 0; t < arrays_.size(); ++t) {
-      if (!arrays_[t].target.equals(arrays_[t].expected)) return text("target ", t, " is wrong");
-      if (!arrays_[t].source.equals(arrays_[t].source_before)) return text("source ", t, " was written to");
+    for (std::size_t t = 0; t < moves_.size(); ++t) {
+      if (!moves_[t].layouts[0].target.is_right()) return text("target ", t, " is wrong");
+      if (!moves_[t].layouts[0].source.is_right()) return text("source ", t, " was written to");
     }
     return "";
   }
@@ -298,49 +296,60 @@ class Redistribution {
   }
 
  private:
-  struct Shapes {
-    std::vector<int> axes;
-    std::vector<LocalArray> arrays;
-  };
-
-  static dr_distribution* distribution(const Spec& spec) {
+  /// Made by the C interface, except for grids of which some coordinates take no part.
+  static dr_distribution* distribution(const Index* list, const Index* end) {
     dr_distribution* made = nullptr;
-    const int ndim = static_cast<int>(spec.shape.size());
-    const std::vector<int> axes(spec.dims.begin(), spec.dims.end());
-    Indices block = spec.block;
-    for (const Indices& lengths : spec.lengths) block.insert(block.end(), lengths.begin(), lengths.end());
-    const int code =
-        spec.boxed ? dr_distribution_create_boxes(ndim, spec.shape.data(), static_cast<Index>(spec.owners.size()),
-                                                  spec.offsets.data(), spec.extents.data(), spec.owners.data(), &made)
-        : spec.tiled
-            ? dr_distribution_create_tiles(ndim, spec.shape.data(), spec.tile.data(), spec.owners.data(), &made)
-            : dr_distribution_create_blocks(ndim, spec.shape.data(), static_cast<int>(spec.grid.size()),
-                                            spec.grid.data(), axes.data(), block.data(),
-                                            spec.ranks.empty() ? nullptr : spec.ranks.data(), &made);
+    const int ndim = static_cast<int>(list[1]);
+    const Index* const shape = list + 2;
+    int code = DR_SUCCESS;
+    if (list[0] == margins_kind) {
+      const std::vector<int> periodic(shape + ndim, shape + 2 * ndim);
+      code = dr_distribution_create_halo(distribution(shape + 2 * ndim, end), shape, periodic.data(), &made);
+    } else if (list[0] == tiled_kind) {
+      code = dr_distribution_create_tiles(ndim, shape, shape + ndim, shape + 2 * ndim, &made);
+    } else if (list[0] == boxed_kind) {
+      std::vector<Index> owners, offsets, extents;
+      for (const Index* box = shape + ndim + 1; box < end; box += 1 + 2 * ndim) {
+        owners.push_back(box[0]);
+        offsets.insert(offsets.end(), box + 1, box + 1 + ndim);
+        extents.insert(extents.end(), box + 1 + ndim, box + 1 + 2 * ndim);
+      }
+      code =
+          dr_distribution_create_boxes(ndim, shape, shape[ndim], offsets.data(), extents.data(), owners.data(), &made);
+    } else {
+      const Index* const grid = list + 3 + ndim;
+      const Index *const dims = grid + list[2], *const block = dims + ndim, *const pins = block + ndim;
+      const Index *const ranks = pins + list[2] + 1, *const lengths = ranks + ranks[-1];
+      if (std::any_of(pins, ranks - 1, [](Index pin) { return pin != -1; }))
+        return make_handle(dr_distribution{Distribution({list, end})}).release();
+      const std::vector<int> axes(dims, dims + ndim);
+      std::vector<Index> blocks(block, block + ndim);
+      blocks.insert(blocks.end(), lengths, end);
+      code = dr_distribution_create_blocks(ndim, list + 3, static_cast<int>(list[2]), grid, axes.data(), blocks.data(),
+                                           ranks[-1] > 0 ? ranks : nullptr, &made);
+    }
     if (code != DR_SUCCESS) throw Error(dr_error());
     return made;
   }
 
-  void add(const Move& move, MovedArrays& arrays, const Options& options, const char* strategy) {
-    Shapes& shapes = *shapes_.emplace_back(std::make_unique<Shapes>());
-    shapes.arrays = {arrays.source.local_array(), arrays.target.local_array()};
+  void add(Move& move, const Options& options, const char* strategy) {
+    ArrayMemory &source = move.layouts[0].source, &target = move.layouts[0].target;
     dr_problem problem;
     dr_problem_init(&problem);
-    problem.source = distribution(move.source);
-    problem.target = distribution(move.target);
+    problem.source = distribution(move.source.data(), move.source.data() + move.source.size());
+    problem.target = distribution(move.target.data(), move.target.data() + move.target.size());
     problem.element_bytes = move.element_bytes;
     problem.strategy = strategy;
     problem.options = options;
-    problem.source_shape = shapes.arrays[0].shape.data();
-    problem.source_strides = shapes.arrays[0].strides.data();
-    problem.target_shape = shapes.arrays[1].shape.data();
-    problem.target_strides = shapes.arrays[1].strides.data();
-    const std::size_t ndim = move.source.shape.size();
+    problem.source_shape = source.local_array().shape.data();
+    problem.source_strides = source.local_array().strides.data();
+    problem.target_shape = target.local_array().shape.data();
+    problem.target_strides = target.local_array().strides.data();
+    const std::size_t ndim = static_cast<std::size_t>(problem.source->checked.ndim());
     problem.reshape = !move.index_map.empty() && move.index_map[0] == reshape_after_axes ? 1 : 0;
     if (!move.index_map.empty()) {
       const auto axes = move.index_map.begin() + problem.reshape;
-      shapes.axes.assign(axes, axes + static_cast<std::ptrdiff_t>(ndim));
-      problem.axes = shapes.axes.data();
+      problem.axes = axes_.emplace_back(axes, axes + static_cast<std::ptrdiff_t>(ndim)).data();
     }
     if (!problem.reshape && move.index_map.size() > ndim) {
       problem.region_source_offset = move.index_map.data() + ndim;
@@ -355,22 +364,16 @@ class Redistribution {
     problem.operation.conjugate = operation.conjugate;
     problem.operation.op = static_cast<int>(operation.reduction);
     problems_.push_back(problem);
-    sources_.push_back(arrays.source.data());
-    targets_.push_back(arrays.target.data());
+    sources_.push_back(source.data());
+    targets_.push_back(target.data());
   }
 
-  const std::vector<Move> moves_;
-  std::vector<MovedArrays> arrays_;
-  std::vector<std::unique_ptr<Shapes>> shapes_;
+  std::vector<Move> moves_;
+  std::list<std::vector<int>> axes_;
   std::vector<dr_problem> problems_;
   std::vector<const void*> sources_;
   std::vector<void*> targets_;
   dr_plan* plan_ = nullptr;
-};
-
-struct Outcome {
-  int code = DR_SUCCESS;
-  std::string message;
 };
 
 /// One case after another.
@@ -385,17 +388,12 @@ class Checker {
       if (comms_[c] != MPI_COMM_NULL) PMPI_Comm_dup(comms_[c], &controls_[c]);
   }
 
-  void check(Index number) {
-    const int size = comm_size(MPI_COMM_WORLD);
+  /// Every rank reads the case; those of its communicator carry it out.
+  void check(Reader& reader, Index number, bool skipped) {
+    const Case the = read_case(reader, number, {comms_.begin(), comms_.end()}, 1);
+    if (skipped || the.comm == MPI_COMM_NULL) return;
     Random random(seed_ * 1000003 + static_cast<std::uint64_t>(number));
-    Case the = random_case(random, number, {comms_.begin(), comms_.end()}, {size, size, size - size / 3});
-    if (the.comm == MPI_COMM_NULL) return;
     control_ = controls_[static_cast<std::size_t>(std::find(comms_.begin(), comms_.end(), the.comm) - comms_.begin())];
-    for (Move& move : the.moves) {
-      move.source.pins.assign(move.source.pins.size(), -1);  // the C interface has none
-      move.target.pins.assign(move.target.pins.size(), -1);
-      move.replicas = Distribution(move.source.encoding(), "source").replicas();
-    }
     const char* const strategy = strategies[static_cast<std::size_t>(random.between(0, strategies.size() - 1))];
     const std::string node_ranks = std::to_string(random.between(0, 3));
     setenv(node_ranks_variable, strategy == std::string("Shared") ? "0" : node_ranks.c_str(), 1);
@@ -474,14 +472,13 @@ class Checker {
 
   /// The calls that a plan and a transfer make where nothing fails.
   void run(const Case& the, const char* strategy, const Fault& fault, bool fresh) {
-    const int rank = comm_rank(control_);
     MPI_Comm comm = the.comm;
     if (fresh) PMPI_Comm_dup(the.comm, &comm);
     std::array<long, kinds> made{}, moved{};
     const auto note = [](std::array<long, kinds>& count) {
       for (int kind = 0; kind < kinds; ++kind) count[kind] = calls[kind];
     };
-    auto clean = std::make_unique<Redistribution>(the, strategy, rank);
+    auto clean = std::make_unique<Redistribution>(the, strategy);
     expect_all(stage("the clean plan",
                      [&] {
                        const int code = clean->create(comm);
@@ -501,7 +498,7 @@ class Checker {
       PMPI_Comm_free(&comm);
       PMPI_Comm_dup(the.comm, &comm);
     }
-    auto& failing = *new Redistribution(the, strategy, rank);  // after a failure MPI may write to its arrays
+    auto& failing = *new Redistribution(the, strategy);  // after a failure MPI may write to its arrays
     const bool failed =
         fault.creation ? fail_creation(failing, comm, fault, made) : fail_transfer(failing, comm, fault, moved);
     expect_all(stage("free", [&] { return failing.free(); }), "free");
@@ -556,7 +553,7 @@ class Checker {
 
   /// The next plan on the communicator works.
   void check_next(const Case& the, const char* strategy, Mode mode, MPI_Comm comm) {
-    Redistribution next(the, strategy, comm_rank(control_));
+    Redistribution next(the, strategy);
     expect_all(stage("the next plan", [&] { return next.create(comm); }), "next plan");
     for (int run = 0; run < 2; ++run) {
       expect_all(stage("the next transfer", [&] { return next.move(mode); }), "next transfer");
@@ -580,12 +577,14 @@ class Checker {
 int main(int argc, char** argv) {
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-  const auto number = [&](int at, Index otherwise) { return at < argc ? std::atoll(argv[at]) : otherwise; };
+  const auto number = [&](int at) { return at < argc ? std::atoll(argv[at]) : 0; };
   try {
+    if (argc < 4) throw Error("usage: see the file");
     Watchdog::install();
     replace_strategies(std::make_index_sequence<strategies.size()>());
-    Checker checker(static_cast<std::uint64_t>(number(2, 1)), provided == MPI_THREAD_MULTIPLE);
-    for (Index c = number(3, 0), end = c + number(1, 100); c < end; ++c) checker.check(c);
+    Checker checker(static_cast<std::uint64_t>(number(3)), provided == MPI_THREAD_MULTIPLE);
+    Reader reader(text(argv[1], "/", comm_rank(MPI_COMM_WORLD)));
+    for (Index c = 0; c < number(2); ++c) checker.check(reader, c, c < number(4));
     checker.print();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank %d: %s\n", comm_rank(MPI_COMM_WORLD), error.what());

@@ -1,16 +1,15 @@
-// Random redistributions of one or several tensors by every strategy, without Python; the oracle is brute force: the
-// owners of each global index. Linked with toy_transport.cpp, whose strategy is one of them.
+// Random redistributions of one or several tensors by every strategy. Linked with toy_transport.cpp, whose strategy is
+// one of them.
 //
-// Usage: mpiexec -n RANKS mpi_random [cases] [seed]
+// Usage: mpiexec -n RANKS mpi_random FOLDER CASES, with the folder's files of tests/case_files.py, of two layouts
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <random>
 
+#include "case_file.hpp"
 #include "mpi_leaks.hpp"
 #include "plan/plan.hpp"
-#include "random_case.hpp"
 
 namespace {
 
@@ -38,27 +37,21 @@ std::string describe(const Problem& problem) {
 class Checker {
  public:
   /// Runs one strategy on one case, several times, then with other local arrays.
-  void check_strategy(const Case& the, const char* strategy) {
+  void check_strategy(Case& the, const char* strategy) {
     passed += layouts * runs;
     if (the.comm == MPI_COMM_NULL) return;
-    const Index rank = comm_rank(the.comm);
     Problem problem{"random", strategy, the.options, {}};
-    for (const Move& move : the.moves) {
-      TensorProblem tensor{Distribution(move.source.encoding(), "source"),
-                           Distribution(move.target.encoding(), "target"), move.element_bytes};
-      tensor.index_map = move.index_map;
-      tensor.operation = move.operation;
-      problem.tensors.push_back(std::move(tensor));
-    }
+    for (const Move& move : the.moves)
+      problem.tensors.push_back({Distribution(move.source, "source"), Distribution(move.target, "target"),
+                                 move.element_bytes, move.index_map, move.operation});
     PlanPointer plan;
-    for (std::uint64_t layout = 0; layout < layouts; ++layout) {
-      std::vector<MovedArrays> arrays;
+    for (std::size_t layout = 0; layout < layouts; ++layout) {
+      std::vector<MovedArrays*> arrays;
       std::vector<LocalArray> sources, targets;
       for (std::size_t t = 0; t < the.moves.size(); ++t) {
-        const std::uint64_t place = static_cast<std::uint64_t>(the.number * 64 + rank) * 4 + t;
-        arrays.emplace_back(the.moves[t], rank, place * layouts + layout);
-        sources.push_back(problem.tensors[t].source_array = arrays[t].source.local_array());
-        targets.push_back(problem.tensors[t].target_array = arrays[t].target.local_array());
+        arrays.push_back(&the.moves[t].layouts[layout]);
+        sources.push_back(problem.tensors[t].source_array = arrays[t]->source.local_array());
+        targets.push_back(problem.tensors[t].target_array = arrays[t]->target.local_array());
       }
       if (plan)
         plan->set_arrays(sources, targets);
@@ -68,22 +61,21 @@ class Checker {
     }
   }
 
+  static constexpr int layouts = 2, runs = 2;
   long passed = 0;
 
  private:
-  static constexpr int layouts = 2, runs = 2;
-
-  static void check_runs(Plan& plan, std::vector<MovedArrays>& arrays, const std::string& what) {
+  static void check_runs(Plan& plan, const std::vector<MovedArrays*>& arrays, const std::string& what) {
     std::vector<const void*> sources;
     std::vector<void*> targets;
-    for (MovedArrays& one : arrays) {
-      sources.push_back(one.source.data());
-      targets.push_back(one.target.data());
+    for (MovedArrays* one : arrays) {
+      sources.push_back(one->source.data());
+      targets.push_back(one->target.data());
     }
     for (int run = 0; run < runs; ++run) {
-      for (MovedArrays& one : arrays) {
-        one.source.set(one.source_before);
-        one.target.set(one.target_before);
+      for (MovedArrays* one : arrays) {
+        one->source.reset();
+        one->target.reset();
       }
       if (run == 0) {
         plan.run(sources.data(), targets.data());
@@ -92,25 +84,24 @@ class Checker {
         plan.wait();
       }
       for (std::size_t t = 0; t < arrays.size(); ++t) {
-        if (!arrays[t].target.equals(arrays[t].expected))
-          throw Error(text("target ", t, " is wrong after run ", run, " of ", what));
-        if (!arrays[t].source.equals(arrays[t].source_before))
+        if (!arrays[t]->target.is_right()) throw Error(text("target ", t, " is wrong after run ", run, " of ", what));
+        if (!arrays[t]->source.is_right())
           throw Error(text("source ", t, " was written to by run ", run, " of ", what));
       }
     }
   }
 };
 
-void check_all(Index cases, Index seed) {
+void check_all(const std::string& folder, Index cases) {
   MPI_Comm reversed = MPI_COMM_NULL, some = MPI_COMM_NULL;
-  const int rank = comm_rank(MPI_COMM_WORLD), size = comm_size(MPI_COMM_WORLD);
+  const int rank = comm_rank(MPI_COMM_WORLD);
   MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reversed);
   MPI_Comm_split(MPI_COMM_WORLD, rank % 3 == 2 ? MPI_UNDEFINED : 0, rank, &some);
-  Random random(static_cast<std::uint64_t>(seed));
+  Reader reader(text(folder, "/", rank));
   Checker checker;
   for (Index number = 0; number < cases; ++number) {
-    const Case the = random_case(random, number, {MPI_COMM_WORLD, reversed, some}, {size, size, size - size / 3});
-    const std::string node_ranks = std::to_string(random.between(0, 3));  // the same on all ranks
+    Case the = read_case(reader, number, {MPI_COMM_WORLD, reversed, some}, Checker::layouts);
+    const std::string node_ranks = std::to_string(number % 4);
     for (const char* strategy :
          {"Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical", "Aggregated", "Toy"}) {
       setenv(node_ranks_variable, strategy == std::string("Shared") ? "0" : node_ranks.c_str(), 1);
@@ -130,7 +121,8 @@ int main(int argc, char** argv) {
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
   try {
-    check_all(argc > 1 ? std::atoll(argv[1]) : 200, argc > 2 ? std::atoll(argv[2]) : 1);
+    if (argc != 3) throw Error("usage: see the file");
+    check_all(argv[1], std::atoll(argv[2]));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank %d: %s\n", comm_rank(MPI_COMM_WORLD), error.what());
     MPI_Abort(MPI_COMM_WORLD, 1);

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from case_files import write_cases
 from mpi_programs import SANITIZED, build, run
 from seeds import seed, some
 
@@ -24,8 +25,9 @@ def program() -> Path:
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("ranks", RANKS)
-def test_random_faults(program: Path, ranks: int) -> None:
-    printed = run(program, ranks, some(CASES[ranks]), seed(ranks), timeout=240)
+def test_random_faults(program: Path, ranks: int, tmp_path: Path) -> None:
+    count = write_cases(tmp_path, ranks, some(CASES[ranks]), seed(ranks))
+    printed = run(program, ranks, tmp_path, count, seed(ranks), timeout=240)
     found = re.search(r"(\d+) faults: (\d+) errors", printed)
     assert found, printed
     assert int(found[1]) >= int(found[2]) > 0

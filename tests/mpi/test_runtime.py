@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
+from pathlib import Path
 
 import pytest
+from case_files import write_cases
 from mpi_programs import SANITIZED, build, build_shared, run
 from seeds import seed, some
 
@@ -19,12 +20,11 @@ CHECKS_PER_CASE = 9 * 4  # strategies; two layouts, two runs each
 @pytest.mark.fuzz
 @pytest.mark.mpi_matrix
 @pytest.mark.parametrize("ranks", RANKS)
-def test_random_cases(ranks: int) -> None:
+def test_random_cases(ranks: int, tmp_path: Path) -> None:
     program = build("mpi_random", *SANITIZED, sources=("toy_transport",))
-    printed = run(program, ranks, some(CASES[ranks]), seed(ranks), timeout=240)  # other tests run besides
-    found = re.search(r"(\d+) checks passed", printed)
-    assert found, printed
-    assert int(found[1]) == ranks * some(CASES[ranks]) * CHECKS_PER_CASE
+    count = write_cases(tmp_path, ranks, some(CASES[ranks]), seed(ranks), layouts=2)
+    printed = run(program, ranks, tmp_path, count, timeout=240)  # other tests run besides
+    assert f"{ranks * count * CHECKS_PER_CASE} checks passed" in printed
 
 
 @pytest.fixture
@@ -36,11 +36,12 @@ def xpmem() -> dict[str, str]:
 
 
 @pytest.mark.fuzz
-def test_random_cases_attached(xpmem: dict[str, str]) -> None:
+def test_random_cases_attached(xpmem: dict[str, str], tmp_path: Path) -> None:
     """Arrays of other ranks that can be attached are read and written like node-shared ones."""
     program = build("mpi_random", *SANITIZED, sources=("toy_transport",))
-    printed = run(program, 3, some(CASES[3]), seed(3), timeout=240, **xpmem)
-    assert f"{3 * some(CASES[3]) * CHECKS_PER_CASE} checks passed" in printed
+    count = write_cases(tmp_path, 3, some(CASES[3]), seed(3), layouts=2)
+    printed = run(program, 3, tmp_path, count, timeout=240, **xpmem)
+    assert f"{3 * count * CHECKS_PER_CASE} checks passed" in printed
 
 
 @pytest.mark.parametrize("first_refused", [None, 1, 2])
