@@ -24,7 +24,6 @@ LINKED = (
     ),
     *(SOURCE_DIRECTORY / "copy" / name for name in ("copy.cpp", "copy_block.cpp", "huge_pages.cpp")),
 )
-OPTIMISED = ("-O3", "-march=native", "-fopenmp")
 _MESSAGE_BYTES = 4096
 
 

@@ -24,7 +24,6 @@ from dace_redist.mpi.collective import sleeping_barrier
 
 WORLD = MPI.COMM_WORLD
 STOCK = "stock"
-TOLERANCE = 1e-10  # largest relative error of a right result
 
 
 @op_repository.replaces("dace.comm.Reduce")
