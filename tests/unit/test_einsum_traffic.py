@@ -126,25 +126,6 @@ def test_bounds_hold_for_every_numbering_of_the_ranks(case):
     assert bound <= traffic(source, fitted, shape).busiest + 1e-9
 
 
-@given(cases())
-@settings(max_examples=100, deadline=None)
-def test_relabelling_keeps_most_where_it_is(case):
-    shape, source, target = case
-    own = target.with_ranks(range(len(target.ranks)))
-    ranks = assign(overlap_matrix([Overlap(own, source, shape)], len(target.ranks), 12)).tolist()
-    assert len(set(ranks)) == len(target.ranks)
-    before, after = traffic(source, target, shape), traffic(source, target.with_ranks(ranks), shape)
-    assert after.kept.sum() >= before.kept.sum()
-
-
-def test_a_pure_permutation_vanishes():
-    source = Placement((2, 2), (0, 1), (1, 1), (0, 1, 2, 3))
-    target = Placement((2, 2), (0, 1), (1, 1), (3, 1, 0, 2))
-    ranks = assign(overlap_matrix([Overlap(target.with_ranks(range(4)), source, (6, 7))], 4, 4)).tolist()
-    assert traffic(source, target, (6, 7)).received.sum() > 0
-    assert traffic(source, target.with_ranks(ranks), (6, 7)).received.sum() == 0
-
-
 def test_distributions_of_placements():
     placement = Placement((2, 3), (None, 0), (1, 4), (5, 4, 3, 2, 1, 0))
     assert (placement.parts, placement.replicas, placement.block(1, 30)) == ((1, 2), 3, 16)
