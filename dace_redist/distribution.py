@@ -210,9 +210,10 @@ class Distribution(GridDistribution):
         return tuple(self.core.global_index(rank, axis) for axis in range(len(self.shape)))
 
     def local(self, array: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:  # noqa: D102 (as of the base)
-        if any(self.halo) and self.core.tile_ranges(rank):
-            return super().local(array, rank)
         self._check_global(array)
+        if any(self.halo) and (ranges := self.core.tile_ranges(rank)):
+            held = zip(ranges[0][::2], ranges[0][1::2], self.global_index(rank), self.halo, strict=True)
+            return self._part(array, [slice(low, high) if halo else index for low, high, index, halo in held])
         if not self.shape:  # NumPy makes a scalar, or one dimension, of what has none
             return np.full(self.local_shape(rank), array)
         return np.ascontiguousarray(array[np.ix_(*self.global_index(rank))])

@@ -176,11 +176,18 @@ class PlannedDistribution:
         """Leave out the planner's object, which another process makes again."""
         return {name: value for name, value in self.__dict__.items() if name != "core"}
 
-    def _part(self, array: npt.NDArray[Any], box: Sequence[slice]) -> npt.NDArray[Any]:
-        """Return a copy of a box of the whole tensor with its margins; zeros across ends that are not periodic."""
+    def _part(self, array: npt.NDArray[Any], box: Sequence[slice | npt.NDArray[np.int64]]) -> npt.NDArray[Any]:
+        """
+        Return a copy of a box of the whole tensor with its margins; zeros across ends that are not periodic.
+
+        :param box: A slice of each axis; along axes without margins, indices in any order.
+        """
         if not any(self.halo):
             return np.array(array[tuple(box)], order="C")
-        indices = [np.arange(cut.start - halo, cut.stop + halo) for cut, halo in zip(box, self.halo, strict=True)]
+        indices = [
+            np.arange(cut.start - halo, cut.stop + halo) if isinstance(cut, slice) else cut
+            for cut, halo in zip(box, self.halo, strict=True)
+        ]
         inside = [
             np.flatnonzero(wraps | ((index >= 0) & (index < extent)))
             for index, wraps, extent in zip(indices, self.periodic, self.shape, strict=True)

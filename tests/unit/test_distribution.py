@@ -230,6 +230,8 @@ def test_margins():
         assert np.array_equal(part, around[3 * row : 3 * row + 5, 4 * column : 4 * column + 8])
         assert np.array_equal(part[made.interior(rank)], array[made.slices(rank)])
     assert made.local(array, 4).shape == (0, 0)
+    cyclic = Distribution((6, 8), (2, 2), block=(1, "ceil"), halo=(0, 2))
+    assert np.array_equal(cyclic.local(array, 1), np.pad(array, [(0, 0), (2, 2)])[::2, 4:12])
     assert made.is_equivalent_to(Distribution((6, 8), (2, 2), block="ceil", halo=(1, 2), periodic=(True, False)))
     for other in (Distribution((6, 8), (2, 2)), Distribution((6, 8), (2, 2), halo=(1, 2))):
         assert not made.is_equivalent_to(other) and not other.is_equivalent_to(made)
