@@ -70,15 +70,17 @@ struct Staging {
 
 /// Chooses pieces and slots. All rings of a rank should stay in the cache of its core beside what is copied, in half of
 /// the second level; from 16 receivers on, pieces get shorter for that.
-/// \param in_order  of partial results: pieces must not depend on the number of receivers, which differs by rank.
-Staging staging_of(Index nbytes, Index max_element_bytes, Index receivers, bool in_order, const Options& options) {
+Staging staging_of(Index nbytes, Index max_element_bytes, const Exchanged& exchanged, const Options& options) {
   constexpr Index many_receivers = 16, min_part_bytes = 4 << 10, growth_pieces = 16;
   const Index max_part = options.slot_bytes, half = ceil_div(max_part, 2), quarter = ceil_div(max_part, 4);
+  const Index receivers = exchanged.receivers;
   const Index ring_bytes = stream_threshold_bytes() / 8 / std::max<Index>(1, receivers);
   Staging made;
   if (nbytes <= std::min(max_eager_bytes, max_part)) {
     made.part_bytes = std::max<Index>(nbytes, 1);
-  } else if (in_order || receivers <= many_receivers) {
+  } else if (exchanged.both_ways && receivers <= many_receivers && nbytes <= max_part) {
+    made.part_bytes = nbytes;  // the receiver packs meanwhile
+  } else if (exchanged.in_order || receivers <= many_receivers) {
     // two pieces at least, so that sender and receiver overlap; larger ones in long messages
     made.part_bytes =
         std::max(std::clamp(ceil_div(nbytes, 2), quarter, half), std::min(nbytes / growth_pieces, max_part));
@@ -150,7 +152,6 @@ void Channel::set(PeerMessage new_message, const Tensors& tensors, bool sends) {
   }
   direct.clear();
   packed.clear();
-  timed = message.nbytes >= stream_threshold_bytes() / timed_part;
   if (sends) max_source_run = find_max_source_run(message, tensors);
   min_run = std::numeric_limits<Index>::max();
   for (const BlockGroup& group : cutter.groups()) {
@@ -162,6 +163,10 @@ void Channel::set(PeerMessage new_message, const Tensors& tensors, bool sends) {
     const std::vector<CopyBlock>& blocks = direct.back().blocks();
     min_run = std::min(min_run, group.count == 1 && blocks.size() == 1 ? blocks[0].run_bytes : 0);
   }
+  const bool may_read = min_run >= min_tried_run;
+  timed = message.nbytes > max_eager_bytes && (may_read || message.nbytes >= stream_threshold_bytes() / timed_part);
+  const CopyWay staged = timed ? CopyWay::streamed : CopyWay::cached;
+  choice = CopyChoice(min_run >= min_remote_run ? CopyWay::read : staged, may_read);
 }
 
 void Channel::begin() {
@@ -205,17 +210,17 @@ void compare_shapes(std::vector<Channel>& channels) {
       if (channels[channels[c].shape].equally_shaped(channels[c])) break;
 }
 
-Index self_part_bytes(Index nbytes, std::size_t receivers, bool in_order, const Options& options) {
-  return staging_of(nbytes, 1, static_cast<Index>(receivers), in_order, options).part_bytes;
+Index self_part_bytes(Index nbytes, const Exchanged& exchanged, const Options& options) {
+  return staging_of(nbytes, 1, exchanged, options).part_bytes;
 }
 
-ChannelMemory::ChannelMemory(const Link& link, const std::vector<PeerMessage>& sends, bool in_order)
+ChannelMemory::ChannelMemory(const Link& link, const std::vector<PeerMessage>& sends, const Exchanged& exchanged)
     : context_(link.context.number()), plan_(link.plan) {
   sweep_deferred();
   if (sends.empty()) return;
   Index max_element_bytes = 1;
   for (const auto& tensor : link.tensors) max_element_bytes = std::max(max_element_bytes, tensor->message_bytes());
-  const auto receivers = static_cast<Index>(sends.size());
+  const Index receivers = exchanged.receivers;
   const Index handshake_bytes =
       whole_lines(static_cast<Index>(sizeof(Handshake) + 2 * link.tensors.size() * sizeof(SharedArray)));
   Index nbytes =
@@ -223,7 +228,7 @@ ChannelMemory::ChannelMemory(const Link& link, const std::vector<PeerMessage>& s
   std::vector<Index> offsets;
   std::vector<Staging> stagings;
   for (const PeerMessage& message : sends) {
-    stagings.push_back(staging_of(message.nbytes, max_element_bytes, receivers, in_order, link.options));
+    stagings.push_back(staging_of(message.nbytes, max_element_bytes, exchanged, link.options));
     offsets.push_back(nbytes);
     nbytes += static_cast<Index>(sizeof(ChannelState)) + stagings.back().slots * stagings.back().slot_bytes;
     if (message.nbytes > max_eager_bytes) nbytes += handshake_bytes;

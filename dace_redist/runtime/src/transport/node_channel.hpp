@@ -30,9 +30,9 @@
 #include "copy/copy.hpp"
 #include "copy/run_list.hpp"
 #include "core/cache_line.hpp"
+#include "transport/copy_choice.hpp"
 #include "transport/message.hpp"
 #include "transport/protocol_limits.hpp"
-#include "transport/store_choice.hpp"
 #include "transport/transport.hpp"
 
 namespace dace_redist {
@@ -75,8 +75,8 @@ struct Handshake {
 
   alignas(cache_line_bytes) Counter entered;  ///< by the receiver: transfer for which its targets hold
   Index receiver_copy_bytes;                  ///< bytes that the receiver copies if it copies all it receives
-  double unpack_seconds;  ///< per byte, in the receiver's last transfer; 0 if nothing was staged or timed
-  Counter refused;        ///< by the receiver: transfer in which it cannot read
+  double receiver_seconds;  ///< per byte, in the receiver's last transfer; 0 if nothing was copied or timed
+  Counter refused;          ///< by the receiver: transfer in which it cannot read
   alignas(cache_line_bytes) Counter decision;  ///< by the sender: transfer * protocols + protocol
   alignas(cache_line_bytes) Counter finished;  ///< by the side that copies: transfer that is done
 
@@ -147,25 +147,31 @@ class Channel {
   std::uint64_t total = 0;                    ///< pieces of all transfers that went through the ring
   std::uint64_t read_seen = 0;                ///< of a sender: pieces that it knows to be read
 
-  bool timed = false;    ///< whether staged pieces are timed, to choose the stores
+  bool timed = false;    ///< whether pieces are timed, to choose how they are copied
   bool streams = false;  ///< whether staged pieces are packed with non-temporal stores in the transfer at hand
-  StoreChoice stores;
-  PieceTime piece_time;  ///< of packing or unpacking
+  CopyChoice choice;     ///< of a sender
+  PieceTime piece_time;  ///< of packing, unpacking or reading
 };
 
 /// Numbers the channels by the shape of their blocks.
 void compare_shapes(std::vector<Channel>& channels);
 
+/// What a rank exchanges within its node.
+struct Exchanged {
+  Index receivers = 0;     ///< of its messages
+  bool in_order = false;   ///< partial results: pieces must not depend on the rank
+  bool both_ways = false;  ///< it receives at least half as many bytes as it sends
+};
+
 /// The largest piece of the self copy: as of messages of as many bytes, with which it is copied or reduced.
-/// \param receivers, in_order  as for ChannelMemory.
-Index self_part_bytes(Index nbytes, std::size_t receivers, bool in_order, const Options& options);
+Index self_part_bytes(Index nbytes, const Exchanged& exchanged, const Options& options);
 
 /// The channels that a rank sends, in one allocation of its arena that partners find by the numbers of context and
 /// plan. It is given back when all receivers have freed their plans, too.
 class ChannelMemory {
  public:
   /// Allocates the state and the ring of each message, and publishes them. \throws Error if there is too little memory.
-  ChannelMemory(const Link& link, const std::vector<PeerMessage>& sends, bool in_order);
+  ChannelMemory(const Link& link, const std::vector<PeerMessage>& sends, const Exchanged& exchanged);
   ChannelMemory(const ChannelMemory&) = delete;
   ChannelMemory& operator=(const ChannelMemory&) = delete;
   ~ChannelMemory();

@@ -172,13 +172,15 @@ bool read(NodeTransfer& transfer, Channel& channel) {
   const SharedArray* const sources = channel.handshake->sources(transfer.tensors->size());
   MessageCutter& cutter = channel.cutter;
   bool copied = true;
-  cutter.take(read_bytes, [&](Index) {
-    const auto tensor = static_cast<std::size_t>(cutter.tensor());
-    const Index element_bytes = transfer.tensor(cutter.tensor()).message_bytes();
-    const CopyBlock block = cutter.whole_group() ? channel.direct[cutter.group()].blocks().front()
-                                                 : make_copy_block(cutter.part(), element_bytes);
-    copied = copied && channel.arena->read(block, sources[tensor].address, transfer.arrays.targets[tensor]);
-  });
+  channel.piece_time.add(seconds_per_byte([&] {
+    return cutter.take(read_bytes, [&](Index) {
+      const auto tensor = static_cast<std::size_t>(cutter.tensor());
+      const Index element_bytes = transfer.tensor(cutter.tensor()).message_bytes();
+      const CopyBlock block = cutter.whole_group() ? channel.direct[cutter.group()].blocks().front()
+                                                   : make_copy_block(cutter.part(), element_bytes);
+      copied = copied && channel.arena->read(block, sources[tensor].address, transfer.arrays.targets[tensor]);
+    });
+  }));
   if (copied) transfer.finish_if_done(channel);
   return copied;
 }

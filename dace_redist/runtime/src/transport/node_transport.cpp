@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -77,14 +78,20 @@ NodeTransport::NodeTransport(const Link& link, Messages messages)
   target_layouts_.resize(link.tensors.size());
   transfer_.tensors = &link.tensors;
   transfer_.threads = link.threads();
+  const auto bytes_of = [](const std::vector<PeerMessage>& list) {
+    return std::accumulate(list.begin(), list.end(), Index{0},
+                           [](Index sum, const PeerMessage& message) { return sum + message.nbytes; });
+  };
+  const Exchanged exchanged{static_cast<Index>(messages.sends.size()), reduces_,
+                            !reduces_ && 2 * bytes_of(to_receive_) >= bytes_of(messages.sends)};
   try {
-    memory_.emplace(link, messages.sends, reduces_);
+    memory_.emplace(link, messages.sends, exchanged);
   } catch (const Error& error) {
     throw NoSharedMemory(error.what());
   }
   sends_.reserve(messages.sends.size() + 1);  // reduced_ points to channels
   receives_.reserve(to_receive_.size());
-  const Index self_part = self_part_bytes(messages.self.nbytes, messages.sends.size(), reduces_, link.options);
+  const Index self_part = self_part_bytes(messages.self.nbytes, exchanged, link.options);
   sends_.emplace_back(std::move(messages.self), link.tensors, true, self_part);
   for (std::size_t s = 0; s < messages.sends.size(); ++s)
     add_channel(std::move(messages.sends[s]), true, memory_->state(s));
@@ -242,7 +249,7 @@ void NodeTransport::advertise_targets() {
     for (std::size_t t = 0; t < link_.tensors.size(); ++t)
       handshake.targets()[t].set(transfer_.arrays.targets[t], link_.tensors[t]->target, arena);
     handshake.receiver_copy_bytes = sent_bytes_ + received_bytes_;
-    handshake.unpack_seconds = channel.piece_time.take();
+    handshake.receiver_seconds = channel.piece_time.take();
     handshake.entered.store(transfer_.number, std::memory_order_release);
     transfer_.tell(channel);
   }
@@ -265,6 +272,9 @@ bool NodeTransport::decide_all() {
 }
 
 void NodeTransport::decide(Channel& channel) {
+  const double sending = channel.piece_time.take(), receiving = channel.handshake->receiver_seconds;
+  if (receiving > 0 && (sending > 0) == (channel.choice.way() != CopyWay::read))
+    channel.choice.learn(sending + receiving);
   const Protocol protocol = best_protocol(channel);
   if (protocol == Protocol::pull || protocol == Protocol::read) {
     const Arena* const arena = Arena::made();
@@ -287,16 +297,15 @@ Protocol NodeTransport::best_protocol(Channel& channel) const {
                           channel.max_source_run <= max_scattered_run;
     return scatters ? Protocol::staged : Protocol::pull;
   }
+  if (refused) channel.choice.forbid_reading();
   const bool readable = channel.min_run >= min_remote_run && !refused;
   const bool receiver_copies_less = channel.handshake->receiver_copy_bytes < bytes_not_delegated_;
-  if (pushes && !(readable && receiver_copies_less)) return Protocol::push;
-  return readable ? Protocol::read : Protocol::staged;
+  if (pushes) return readable && receiver_copies_less ? Protocol::read : Protocol::push;
+  return channel.choice.way() == CopyWay::read ? Protocol::read : Protocol::staged;
 }
 
 void NodeTransport::set_protocol(Channel& channel, Protocol protocol) {
-  const double packing = channel.piece_time.take(), unpacking = channel.handshake->unpack_seconds;
-  if (packing > 0 && unpacking > 0) channel.stores.learn(packing + unpacking);
-  channel.streams = protocol == Protocol::staged && channel.timed && channel.stores.streams();
+  channel.streams = protocol == Protocol::staged && channel.timed && channel.choice.way() == CopyWay::streamed;
   channel.protocol = protocol;
   channel.handshake->decide(transfer_.number, protocol);
   transfer_.tell(channel);
@@ -308,6 +317,7 @@ bool NodeTransport::check_receivers() {
   for (Channel& channel : sends_) {
     if (channel.done || (channel.protocol != Protocol::pull && channel.protocol != Protocol::read)) continue;
     if (channel.handshake->refused.load(std::memory_order_acquire) == transfer_.number) {
+      channel.choice.forbid_reading();
       const bool pushes = !reduces_ && channel.address_partner(channel.handshake->targets());
       set_protocol(channel, pushes ? Protocol::push : Protocol::staged);
       any = true;

@@ -47,7 +47,8 @@ std::unique_ptr<Transport> make_reduced(const Link& link, Messages messages);
 /// - pull: the sources lie in the sender's arena, and have no short runs for each of several receivers; the receiver
 ///   copies out of them;
 /// - read: the sources do not, all runs are long, and the targets do not either or their rank has less to copy than the
-///   sender; the receiver has the kernel copy them out of the sender's memory;
+///   sender; the receiver has the kernel copy them out of the sender's memory, if that was measured to be faster than
+///   staging, or the runs are very long;
 /// - staged: in all other cases, and for short messages; the sender packs pieces into free slots of a ring in its
 ///   arena, the receiver unpacks them while they are in the cache.
 ///

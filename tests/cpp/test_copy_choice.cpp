@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/// \file
+/// CopyChoice, given the time of each way: takes the fastest one after a few transfers, tries the others rarely,
+/// notices that times have changed, and never reads where that is forbidden.
+
+#include <array>
+#include <cstdio>
+
+#include "transport/copy_choice.hpp"
+
+namespace {
+
+using dace_redist::CopyChoice;
+using dace_redist::CopyWay;
+
+int failures = 0;
+
+void check(bool right, const char* what) {
+  if (right) return;
+  std::printf("wrong: %s\n", what);
+  ++failures;
+}
+
+/// Time of a way: [read, streamed, cached].
+using Times = std::array<double, 3>;
+
+/// Runs transfers. \return how many took each way.
+std::array<int, 3> run(CopyChoice& choice, const Times& times, int transfers) {
+  std::array<int, 3> taken{};
+  for (int transfer = 0; transfer < transfers; ++transfer) {
+    const auto way = static_cast<std::size_t>(choice.way());
+    ++taken[way];
+    choice.learn(times[way]);
+  }
+  return taken;
+}
+
+void check_fastest(CopyWay first) {
+  for (std::size_t fastest = 0; fastest < 3; ++fastest) {
+    Times times{2, 2, 2};
+    times[fastest] = 1;
+    CopyChoice choice(first, true);
+    run(choice, {50, 50, 50}, 1);  // new pages
+    run(choice, times, 5);
+    const auto taken = run(choice, times, 1000);
+    check(taken[fastest] >= 990, "the fastest way is taken");
+    for (const int count : taken) check(count >= 2, "each way is tried again");
+
+    times[fastest] = 4;  // something has changed
+    run(choice, times, 16);
+    check(static_cast<std::size_t>(choice.way()) != fastest, "a way that became slow is left");
+  }
+}
+
+void check_forbidden() {
+  CopyChoice choice(CopyWay::read, true), never(CopyWay::cached, false);
+  check(choice.way() == CopyWay::read && never.way() == CopyWay::cached, "the first way is the given one");
+  run(choice, {1, 3, 2}, 20);
+  check(choice.way() == CopyWay::read, "reading is the fastest way");
+  choice.forbid_reading();
+  check(choice.way() == CopyWay::cached, "the next best way is taken where reading is forbidden");
+  for (CopyChoice* one : {&choice, &never}) {
+    check(run(*one, {0.1, 3, 2}, 1000)[0] == 0, "nothing is read where that is forbidden");
+    check(one->way() == CopyWay::cached, "the faster stores are taken");
+  }
+}
+
+}  // namespace
+
+int main() {
+  check_fastest(CopyWay::read);
+  check_fastest(CopyWay::streamed);
+  check_forbidden();
+  if (failures == 0) std::printf("all checks passed\n");
+  return failures != 0;
+}
