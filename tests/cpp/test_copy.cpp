@@ -66,7 +66,7 @@ struct Case {
 };
 
 Case random_case(Random& random) {
-  constexpr std::array<std::int64_t, 12> element_sizes{1, 2, 4, 8, 16, 1, 4, 8, 3, 12, 24, 0};
+  constexpr std::array<std::int64_t, 12> element_sizes{1, 2, 4, 8, 16, 32, 64, 8, 3, 12, 24, 0};
   Case made;
   made.element_bytes = element_sizes[static_cast<std::size_t>(random.between(0, 11))];
   if (made.element_bytes == 0) made.element_bytes = random.between(1, 600);

@@ -153,12 +153,17 @@ void assemble_lines(const CopyBlock& block, const CopyEndpoints* endpoints, std:
   }
 }
 
-/// Gathers a tile of elements of 4 or 8 bytes whose columns lie without gaps in the source.
+/// True if lines hold whole runs, and tiles of these are not too large.
+bool divides_lines(std::int64_t run_bytes) { return run_bytes >= 4 && line_bytes % run_bytes == 0; }
+
+/// Gathers a tile whose columns lie without gaps in the source; of elements of 4 or 8 bytes, in registers.
 void transpose_tile(const Plane& gather, const char* source, char* tile) {
   if (gather.run_bytes == 8)
     transpose_matrix<std::uint64_t>(gather.rows, gather.columns, source, gather.source_row, tile, gather.target_column);
-  else
+  else if (gather.run_bytes == 4)
     transpose_matrix<std::uint32_t>(gather.rows, gather.columns, source, gather.source_row, tile, gather.target_column);
+  else
+    plane_copy(gather.run_bytes)(gather, source, tile);
 }
 
 /// Lengths of chunks of elements that follow each other from `start` on: the first one ends at the end of a line, so
@@ -171,13 +176,13 @@ ChunkWalk::Lengths ending_with_lines(std::int64_t length, std::int64_t element_b
 
 /// Copies tiles whose source lines and target lines both fit the cache; `row_dim` is transposed_dimension().
 ///
-/// The next tile is prefetched between the non-temporal stores if elements are transposed in registers and streamed,
-/// else before or while a tile is gathered.
+/// The next tile is prefetched between the non-temporal stores if runs of 4 to 64 bytes are transposed and streamed, else
+/// before or while a tile is gathered.
 void copy_tiles(const CopyBlock& block, int row_dim, const char* source, char* target, bool stream) {
   const auto last = static_cast<std::size_t>(block.ndim - 1);
   const std::int64_t run_bytes = block.run_bytes;
   const bool gathered = block.target_strides[last] == run_bytes;
-  const bool transposed = gathered && (run_bytes == 4 || run_bytes == 8) &&
+  const bool transposed = gathered && divides_lines(run_bytes) &&
                           block.source_strides[static_cast<std::size_t>(row_dim)] == run_bytes;
   const bool fills_lines = transposed && stream;
   const std::int64_t max_row = fills_lines ? streamed_tile_columns * run_bytes : tile_row_bytes;
