@@ -176,14 +176,14 @@ ChunkWalk::Lengths ending_with_lines(std::int64_t length, std::int64_t element_b
 
 /// Copies tiles whose source lines and target lines both fit the cache; `row_dim` is transposed_dimension().
 ///
-/// The next tile is prefetched between the non-temporal stores if runs of 4 to 64 bytes are transposed and streamed, else
-/// before or while a tile is gathered.
+/// The next tile is prefetched between the non-temporal stores if runs that divide lines are transposed and streamed,
+/// else before or while a tile is gathered.
 void copy_tiles(const CopyBlock& block, int row_dim, const char* source, char* target, bool stream) {
   const auto last = static_cast<std::size_t>(block.ndim - 1);
   const std::int64_t run_bytes = block.run_bytes;
   const bool gathered = block.target_strides[last] == run_bytes;
-  const bool transposed = gathered && divides_lines(run_bytes) &&
-                          block.source_strides[static_cast<std::size_t>(row_dim)] == run_bytes;
+  const bool transposed =
+      gathered && divides_lines(run_bytes) && block.source_strides[static_cast<std::size_t>(row_dim)] == run_bytes;
   const bool fills_lines = transposed && stream;
   const std::int64_t max_row = fills_lines ? streamed_tile_columns * run_bytes : tile_row_bytes;
   const std::int64_t columns = std::min(max_row / run_bytes, block.counts[last]);

@@ -86,9 +86,7 @@ void set_block(StridedBlock& block, const std::array<const Piece*, max_dims>& pi
     else if (!tiled.has(group))
       append_run(group, piece.counts[2], 1, 1);
   }
-  // The loops inside a tile, in the order of the target: the sender permutes, into a slot or buffer that is aligned to
-  // lines. The target often is not, and then each row that is written on its own ends in partial lines.
-  for (const int group : {tiled.columns, tiled.rows}) {
+  for (const int group : {tiled.columns, tiled.rows}) {  // the loops inside a tile
     if (group < 0) continue;
     const Piece& piece = *pieces[at(group)];
     append_run(group, tiled.cuts(group, piece) ? tiled.extent(group) : piece.counts[2], 1, 1);

@@ -49,7 +49,9 @@ using SharedBox = std::array<const Overlap*, max_dims>;  // [groups]
 /// that sender and receiver have them in one order.
 ///
 /// The dimensions of a block are in the order of the map's groups. If the fastest axes of both sides differ, a block
-/// is cut into tiles along these two: either side then reads or writes its array in stretches of a tile's row.
+/// is cut into tiles along these two: either side then reads or writes its array in stretches of a tile's row. Inside
+/// of tiles, dimensions are in the order of the target: so the sender permutes, into slots that are aligned to lines.
+/// Rows that a receiver permuted into an array that is not would all end in partial lines.
 void append_blocks(const SharedBox& box, const IndexMap& map, const CellLayout& source, const CellLayout& target,
                    std::vector<StridedBlock>& blocks);
 
