@@ -2,6 +2,7 @@
 
 import ctypes
 import ctypes.util
+import itertools
 import os
 import sys
 import threading
@@ -58,6 +59,31 @@ def moved(n: int, lld: int = 0) -> None:
     pointer.kept.clear()
 
 
+def moved_among(ranks: tuple[int, ...]) -> None:
+    """Redistribute among some of the ranks; ScaLAPACK's contexts have an order of processes."""
+    made, members = ctypes.c_int(), np.array(ranks, "i4")
+    library.Cblacs_get(0, 0, ctypes.byref(made))
+    library.Cblacs_gridmap(ctypes.byref(made), ctypes.c_void_p(members.ctypes.data), 1, 1, len(ranks))
+    if comm.rank in ranks:
+        A = np.ones((100, 100), order="F")
+        a, b = (np.array([1, made.value, 100, 100, 100, block, 0, 0, 100], "i4") for block in (7, 13))
+        library.pdgemr2d_(*map(pointer, (100, 100, A, 1, 1, a, A.copy(), 1, 1, b, made.value)))
+        library.Cblacs_gridexit(made)
+    pointer.kept.clear()
+
+
+class Mallinfo(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks")]
+    _fields_ += [(name, ctypes.c_size_t) for name in ("fsmblks", "uordblks", "fordblks", "keepcost")]
+
+
+def allocated() -> int:
+    """Bytes of memory that malloc has given to this process."""
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = Mallinfo
+    return int(mallinfo().uordblks + mallinfo().hblkhd)
+
+
 if "lld" in how:
     moved(800, lld=1)
 if "freed" in how:
@@ -75,6 +101,14 @@ if "threads" in how:
 if "contexts" in how:
     for _ in range(int(how[-1])):
         moved(100)
+if "sets" in how:
+    orders = [order for size in range(1, comm.size + 1) for order in itertools.permutations(range(comm.size), size)]
+    before = 0
+    for number, order in enumerate(orders):
+        if number == len(orders) // 2:
+            before = allocated()
+        moved_among(order)
+    print("grown by", allocated() - before, "in", len(orders) - len(orders) // 2, flush=True)
 comm.Barrier()
 if comm.rank == 0:
     used = open("/proc/self/status").read().split("VmHWM:")[1].split()[0]

@@ -64,15 +64,18 @@ def library_missing() -> str | None:
     return None
 
 
+def library_file() -> str:
+    """Return the path or name of ScaLAPACK's library."""
+    return os.environ.get(VARIABLE) or ctypes.util.find_library(_LIBRARY) or ""
+
+
 def _mapped() -> list[str]:
     return Path("/proc/self/maps").read_text().splitlines()
 
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = ctypes.CDLL(
-        os.environ.get(VARIABLE) or ctypes.util.find_library(_LIBRARY), mode=os.RTLD_NOW | os.RTLD_GLOBAL
-    )
+    library = ctypes.CDLL(library_file(), mode=os.RTLD_NOW | os.RTLD_GLOBAL)
     library.Csys2blacs_handle.argtypes = [ctypes.c_void_p]
     library.Cfree_blacs_system_handle.restype = None
     return library

@@ -242,6 +242,14 @@ def test_new_contexts_take_no_resources() -> None:
     assert many[0] < few[0] * 1.05 + 2048 and many[1:] == few[1:], outputs
 
 
+def test_sets_of_processes_take_no_memory() -> None:
+    """Other processes, or in another order, for each context: 326 on 5 ranks."""
+    code, output = launched("sets", ranks=5)
+    grown = [tuple(map(int, found)) for found in re.findall(r"grown by (-?\d+) in (\d+)", output)]
+    assert code == 0 and len(grown) == 5, output
+    assert all(nbytes < 256 * sets for nbytes, sets in grown), output
+
+
 def test_ranks_without_the_library_are_reported(of_one_rank: Future[tuple[int, str]]) -> None:
     code, output = of_one_rank.result()
     assert code != 0 and "set LD_PRELOAD on every rank" in output, output

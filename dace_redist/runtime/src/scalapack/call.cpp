@@ -21,20 +21,17 @@ constexpr std::int64_t min_exchanged_bytes = 1 << 20;
 /// Bytes that calls with the same arguments move until there is a plan, which takes as long as it saves in that many.
 constexpr std::int64_t bytes_before_plan = 4 << 20;
 
-std::int64_t min_bytes() {
-  static const std::int64_t bytes = [] {
-    const char* const value = std::getenv("DACE_REDIST_SCALAPACK_MIN_BYTES");
-    return value && *value ? std::strtoll(value, nullptr, 10) : default_min_bytes;
-  }();
-  return bytes;
-}
+const std::int64_t min_bytes = [] {
+  const char* const value = std::getenv("DACE_REDIST_SCALAPACK_MIN_BYTES");
+  return value && *value ? std::strtoll(value, nullptr, 10) : default_min_bytes;
+}();
 
 /// Calls of this process; printed at its end if DACE_REDIST_SCALAPACK_REPORT is set.
 class Report {
  public:
   void add(bool is_carried_out) {
     ++calls_;
-    carried_out_ += is_carried_out;
+    if (is_carried_out) ++carried_out_;
   }
   std::int64_t calls() const { return calls_; }
   std::int64_t carried_out() const { return carried_out_; }
@@ -70,24 +67,8 @@ bool has_many_pieces(const Problem& problem) {
   return columns * rows > 1 << 20;
 }
 
-bool try_call(const Call& call) {
-  if (call.m <= 0 || call.n <= 0) return false;
-  const std::int64_t nbytes = std::int64_t{call.m} * call.n * call.routine.element_bytes;
-  if (nbytes < min_bytes() || (call.routine.transposes && !is_ordinary(call))) return false;
-  const Position own = position_in(call.context);
-  if (!own.grid) return false;
-  Processes& processes = processes_of(*own.grid);
-  const std::lock_guard<std::mutex> locked(processes.guard);
-  Side source(call.source, call.context, own), target(call.target, call.context, own);
-  if (call.uplo || !source.has_all_processes() || !target.has_all_processes()) {
-    if (nbytes < min_exchanged_bytes && min_bytes() > 0) return false;
-    if (!is_connected(*own.grid, call.routine.name)) return false;
-    Side::exchange(source, target, processes.comm);
-  }
-  const std::uint64_t size = (static_cast<std::uint64_t>(call.m) << 32) + static_cast<std::uint64_t>(call.n);
-  const std::uint64_t kind = target.kind(source.kind(size)) + static_cast<std::uint64_t>(call.routine.element_bytes);
-  if (processes.plans.moved(kind, nbytes) < bytes_before_plan && min_bytes() > 0) return false;
-  if (!is_connected(*own.grid, call.routine.name)) return false;
+/// Carries out a call with its own plan. \return false if it is left to ScaLAPACK.
+bool execute(const Call& call, const Side& source, const Side& target, Processes& processes) {
   const bool transposes = call.routine.transposes;
   const int rows = transposes ? call.n : call.m, columns = transposes ? call.m : call.n;
   if (!transposes && !(source.check(rows, columns) && target.check(rows, columns))) return false;
@@ -102,10 +83,35 @@ bool try_call(const Call& call) {
       for (const int lld : side->leading_dimensions()) key.push_back(lld);
   }
   Entry& entry = processes.plans.entry(std::move(key));
+  if (!problem.prepare(entry, processes.comm)) return false;
+  dr::check(dr_plan_execute(entry.plan.get(), problem.source.data, problem.target.data));
+  return true;
+}
+
+bool try_call(const Call& call) {
+  if (call.m <= 0 || call.n <= 0) return false;
+  const std::int64_t nbytes = std::int64_t{call.m} * call.n * call.routine.element_bytes;
+  if (nbytes < min_bytes || (call.routine.transposes && !is_ordinary(call))) return false;
+  Grid* const grid = grid_of(call.context);
+  if (!grid) return false;
+  Side source(call.source, call.context, *grid), target(call.target, call.context, *grid);
+  if (call.uplo || !source.has_all_processes() || !target.has_all_processes()) {
+    if (nbytes < min_exchanged_bytes && min_bytes > 0) return false;
+    Processes* const processes = connected(*grid, call.routine.name);
+    if (!processes) return false;
+    const std::lock_guard<std::mutex> locked(processes->guard);
+    Side::exchange(source, target, processes->comm);
+  }
+  const std::uint64_t size = (static_cast<std::uint64_t>(call.m) << 32) + static_cast<std::uint64_t>(call.n);
+  const std::uint64_t kind = target.kind(source.kind(size)) + static_cast<std::uint64_t>(call.routine.element_bytes);
+  if (moved(*grid, kind, nbytes) < bytes_before_plan && min_bytes > 0) return false;
+  Processes* const processes = connected(*grid, call.routine.name);
+  if (!processes) return false;
+  source.locate();
+  target.locate();
+  const std::lock_guard<std::mutex> locked(processes->guard);
   try {
-    if (!problem.prepare(entry, processes.comm)) return false;
-    dr::check(dr_plan_execute(entry.plan.get(), problem.source.data, problem.target.data));
-    return true;
+    return execute(call, source, target, *processes);
   } catch (const std::exception& error) {
     stop(call, error.what());
   }

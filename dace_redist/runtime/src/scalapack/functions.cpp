@@ -29,8 +29,10 @@ std::vector<std::string> loaded_libraries() {
 
 }  // namespace
 
+void* find_linked_function(const char* name) { return dlsym(RTLD_NEXT, name); }
+
 void* find_function(const char* name) {
-  if (void* const next = dlsym(RTLD_NEXT, name)) return next;
+  if (void* const next = find_linked_function(name)) return next;
   const void* const own = library_of(reinterpret_cast<const void*>(&find_function));
   for (const std::string& path : loaded_libraries()) {
     void* const library = path.empty() ? nullptr : dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);

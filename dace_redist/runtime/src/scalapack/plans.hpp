@@ -26,17 +26,28 @@ struct Entry {
   std::int64_t source_lld = 0, target_lld = 0;  ///< of the plan
 };
 
-/// The last redistributions of a set of processes, which all of them ask for in one order.
-class Plans {
+/// Bytes that the last kinds of calls have moved.
+class Traffic {
  public:
-  /// Bytes that calls of a kind have moved, after one more. One line of memory is looked at: calls that are left to
-  /// ScaLAPACK may take no longer than without the library.
-  std::int64_t moved(std::uint64_t kind, std::int64_t nbytes) {
+  /// Bytes of a kind, after one more call. One line of memory is looked at: calls that are left to ScaLAPACK may take
+  /// no longer than without the library.
+  std::int64_t add(std::uint64_t kind, std::int64_t nbytes) {
     Moved& all = moved_[kind % moved_.size()];
     if (all.kind != kind) all = {kind, 0};
     return all.nbytes += nbytes;
   }
 
+ private:
+  struct Moved {
+    std::uint64_t kind;
+    std::int64_t nbytes;
+  };
+  std::array<Moved, 128> moved_{};
+};
+
+/// The last redistributions of a set of processes, which all of them ask for in one order.
+class Plans {
+ public:
   /// The entry of a key, which may be new.
   Entry& entry(Key key) {
     const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& one) { return one.key == key; });
@@ -52,12 +63,6 @@ class Plans {
  private:
   static constexpr std::size_t max_entries = 64;  // a plan has some buffers, file descriptors and mappings
   std::list<Entry> entries_;                      // the last one first
-
-  struct Moved {
-    std::uint64_t kind;
-    std::int64_t nbytes;
-  };
-  std::array<Moved, 128> moved_{};
 };
 
 }  // namespace dace_redist::scalapack

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "scalapack/processes.hpp"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -21,28 +23,104 @@ namespace {
 constexpr int max_sets = 256;
 constexpr std::chrono::seconds patience{10};
 
-/// Whether MPI is the one that this library was compiled for. Another one has other handles.
-bool is_own_mpi() {
-  std::string version(8192, '\0');  // of any MPI
-  int length = 0, initialized = 0;
-  MPI_Initialized(&initialized);
-  MPI_Get_library_version(version.data(), &length);
 #if defined(OPEN_MPI)
-  const char* const own = "Open MPI";
+constexpr const char* own_mpi = "Open MPI";
 #elif defined(MPICH_VERSION)
-  const char* const own = "MPICH";
+constexpr const char* own_mpi = "MPICH";
 #else
-  const char* const own = "";
+constexpr const char* own_mpi = "";
 #endif
-  if (version.find(own) == std::string::npos)
-    std::fprintf(stderr,
-                 "dace-redist: libdace_redist_scalapack is for %s, but the program uses %.40s: ScaLAPACK is not "
-                 "replaced; preload the library that `dace-redist config --preload scalapack` prints for that MPI\n",
-                 own, version.c_str());
-  return initialized && version.find(own) != std::string::npos;
+
+/// Whether MPI_Comm_free deletes attributes. Others do when the communicator's last message has arrived; until then,
+/// its context may have become another one, with another communicator.
+#if defined(OPEN_MPI)
+constexpr bool frees_at_once = true;
+#else
+constexpr bool frees_at_once = false;
+#endif
+
+std::string mpi_version() {
+  std::string version(8192, '\0');  // of any MPI
+  int length = 0;
+  MPI_Get_library_version(version.data(), &length);
+  return version;
 }
 
+/// Whether MPI is the one that this library was compiled for. Another one has other handles.
+const bool is_own_mpi = mpi_version().find(own_mpi) != std::string::npos;
+
+/// Whether calls can be carried out. Prints once why not.
+bool is_usable() {
+  static std::once_flag reported;
+  if (!is_own_mpi)
+    std::call_once(reported, [] {
+      std::fprintf(stderr,
+                   "dace-redist: libdace_redist_scalapack is for %s, but the program uses %.40s: ScaLAPACK is not "
+                   "replaced; preload the library that `dace-redist config --preload scalapack` prints for that MPI\n",
+                   own_mpi, mpi_version().c_str());
+    });
+  int initialized = 0;
+  MPI_Initialized(&initialized);
+  return is_own_mpi && initialized;
+}
+
+const Function<void(const int*, int*, int*, int*, int*)> gridinfo{"blacs_gridinfo_"};
+const Function<void(const int*, const int*, int*)> get{"blacs_get_"};
+
+/// Whether this process is in the grid of a context; not if the context was freed.
+bool has_process(int context) {
+  int rows = -1, columns = -1, row = -1, column = -1;
+  gridinfo.get()(&context, &rows, &columns, &row, &column);
+  return 0 <= row && row < rows && 0 <= column && column < columns;
+}
+
+/// Handle, in Fortran, of the communicator of a context, which has the processes in row-major order.
+int communicator_handle(int context) {
+  constexpr int communicator = 10;
+  int handle = 0;
+  get.get()(&context, &communicator, &handle);
+  return handle;
+}
+
+/// A context that was looked up, so that a call that is left to ScaLAPACK looks at one line of memory for it.
+class alignas(32) Known {
+ public:
+  /// \return null: not this one.
+  Grid* find(int context) {
+    const Lock locked(is_locked_);
+    if (!grid_ || context_ != context) return nullptr;
+    return frees_at_once || handle_ == communicator_handle(context) ? grid_ : nullptr;
+  }
+  void set(int context, int handle, Grid* grid) {
+    const Lock locked(is_locked_);
+    context_ = context;
+    handle_ = handle;
+    grid_ = grid;
+  }
+  void forget(const void* grid) {
+    const Lock locked(is_locked_);
+    if (grid_ == grid) grid_ = nullptr;
+  }
+
+ private:
+  /// A mutex would need more lines of memory.
+  struct Lock {
+    explicit Lock(std::atomic_flag& flag) : is_locked(flag) {
+      while (is_locked.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
+    }
+    ~Lock() { is_locked.clear(std::memory_order_release); }
+    std::atomic_flag& is_locked;
+  };
+
+  std::atomic_flag is_locked_ = ATOMIC_FLAG_INIT;
+  int context_ = 0, handle_ = 0;
+  Grid* grid_ = nullptr;
+};
+std::array<Known, 16> last_known;
+
+/// Called as BLACS frees the communicator of a context.
 int delete_grid(MPI_Comm, int, void* grid, void*) {
+  for (Known& known : last_known) known.forget(grid);
   delete static_cast<Grid*>(grid);
   return MPI_SUCCESS;
 }
@@ -88,57 +166,89 @@ int agreed_maximum(int mine, MPI_Comm comm, const char* routine) {
   return maximum;
 }
 
-Processes* find_processes(const std::vector<int>& world_ranks) {
-  static std::mutex guard;
-  static auto& all = *new std::map<std::vector<int>, Processes>;
-  const std::lock_guard<std::mutex> locked(guard);
-  return &all.try_emplace(world_ranks, world_ranks).first->second;
+/// Processes with a communicator of their own. They stay: MPI_Finalize frees their plans.
+class Sets {
+ public:
+  /// \return null: not there.
+  Processes* find(const std::vector<int>& world_ranks) {
+    const std::lock_guard<std::mutex> locked(guard_);
+    const auto found = all_.find(world_ranks);
+    return found == all_.end() ? nullptr : &found->second;
+  }
+  Processes* add(const std::vector<int>& world_ranks, MPI_Comm comm) {
+    const std::lock_guard<std::mutex> locked(guard_);
+    return &all_.try_emplace(world_ranks, comm).first->second;
+  }
+  int size() {
+    const std::lock_guard<std::mutex> locked(guard_);
+    return static_cast<int>(all_.size());
+  }
+
+ private:
+  std::mutex guard_;
+  std::map<std::vector<int>, Processes> all_;
+};
+Sets& sets = *new Sets;
+
+Grid* new_grid(int context, MPI_Comm comm) {
+  auto* const grid = new Grid;
+  gridinfo.get()(&context, &grid->rows, &grid->columns, &grid->row, &grid->column);
+  grid->comm = comm;
+  if (sets.size() > 0) grid->processes = sets.find(grid->members().world_ranks);
+  MPI_Comm_set_attr(comm, grid_keyval(), grid);
+  return grid;
 }
 
 }  // namespace
 
-Processes::Processes(const std::vector<int>& world_ranks) {
-  for (const int rank : world_ranks) ranks.emplace(rank, static_cast<int>(ranks.size()));
+const Grid::Members& Grid::members() const {
+  if (found_members) return *found_members;
+  Members all{world_ranks_of(comm, rows * columns)};
+  all.ascending = all.world_ranks;
+  std::sort(all.ascending.begin(), all.ascending.end());
+  auto mixed = static_cast<std::uint64_t>(rows);
+  for (const int rank : all.world_ranks) {
+    all.positions.emplace(rank, static_cast<int>(all.positions.size()));
+    mixed = (mixed ^ static_cast<std::uint32_t>(rank)) * 1099511628211ull;
+  }
+  all.signature = static_cast<int>(mixed >> 34);
+  found_members = std::make_unique<const Members>(std::move(all));
+  return *found_members;
 }
 
-Position position_in(int context) {
-  using GridInfo = void(const int*, int*, int*, int*, int*);
-  using Get = void(const int*, const int*, int*);
-  static GridInfo* const gridinfo = function<GridInfo>("blacs_gridinfo_");
-  static Get* const get = function<Get>("blacs_get_");
-  static const bool own_mpi = is_own_mpi();
-  int rows = -1, columns = -1;
-  Position position;
-  if (!own_mpi) return position;
-  gridinfo(&context, &rows, &columns, &position.row, &position.column);
-  if (position.row < 0 || position.column < 0 || position.row >= rows || position.column >= columns) return {};
-  constexpr int communicator = 10;
-  int handle = 0, found = 0;
-  get(&context, &communicator, &handle);
+Grid* grid_of(int context) {
+  Known& known = last_known[static_cast<unsigned>(context) % last_known.size()];
+  if (Grid* const grid = known.find(context)) return grid;
+  if (!is_usable() || !has_process(context)) return nullptr;
+  const int handle = communicator_handle(context);
   const MPI_Comm comm = communicator_of_fortran(handle);
   void* attribute = nullptr;
+  int found = 0;
   MPI_Comm_get_attr(comm, grid_keyval(), &attribute, &found);
-  position.grid = static_cast<Grid*>(attribute);
-  if (found) return position;
-  position.grid = new Grid{rows, columns, world_ranks_of(comm, rows * columns), comm};
-  MPI_Comm_set_attr(comm, grid_keyval(), position.grid);
-  return position;
+  auto* const grid = found ? static_cast<Grid*>(attribute) : new_grid(context, comm);
+  known.set(context, handle, grid);
+  return grid;
 }
 
-Processes& processes_of(Grid& grid) {
-  if (!grid.processes) grid.processes = find_processes(grid.world_ranks);
-  return *grid.processes;
+std::int64_t moved(Grid& grid, std::uint64_t kind, std::int64_t nbytes) {
+  if (!grid.processes) return grid.traffic.add(kind, nbytes);
+  const std::lock_guard<std::mutex> locked(grid.processes->guard);
+  return grid.processes->traffic.add(kind, nbytes);
 }
 
-bool is_connected(Grid& grid, const char* routine) {
-  static std::atomic<int> sets{0};
-  Processes& processes = processes_of(grid);
-  const bool in_world = processes.ranks.count(MPI_UNDEFINED) == 0;  // all of them find the same
-  if (!std::exchange(processes.asked, true) && in_world && agreed_maximum(sets, grid.comm, routine) < max_sets) {
-    MPI_Comm_dup(grid.comm, &processes.comm);
-    ++sets;
+Processes* connected(Grid& grid, const char* routine) {
+  if (grid.processes || grid.is_refused) return grid.processes;
+  const Grid::Members& members = grid.members();
+  if ((grid.processes = sets.find(members.world_ranks))) return grid.processes;
+  const bool in_world = members.positions.count(MPI_UNDEFINED) == 0;  // all of them find the same
+  if (in_world && agreed_maximum(sets.size(), grid.comm, routine) < max_sets) {
+    MPI_Comm comm;
+    MPI_Comm_dup(grid.comm, &comm);
+    grid.processes = sets.add(members.world_ranks, comm);
+    grid.processes->traffic = grid.traffic;
   }
-  return processes.comm != MPI_COMM_NULL;
+  grid.is_refused = !grid.processes;
+  return grid.processes;
 }
 
 }  // namespace dace_redist::scalapack

@@ -2,9 +2,10 @@
 #pragma once
 
 /// \file
-/// Processes of BLACS contexts. Programs make contexts for single calls, and numbers of contexts are used again:
-/// what is kept belongs to the processes, in their order.
+/// Processes of BLACS contexts. Programs make contexts for single calls, and numbers of contexts are used again: plans
+/// belong to the processes, in their order.
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -14,39 +15,53 @@
 
 namespace dace_redist::scalapack {
 
-/// The processes of a context, which redistribute among each other. Contexts of the same processes share one object.
+/// The processes of a context, with a communicator of their own. Contexts of the same processes share one object. It
+/// lives until the end of the program; there are as many as communicators at most.
 struct Processes {
-  explicit Processes(const std::vector<int>& world_ranks);
+  explicit Processes(MPI_Comm own) : comm(own) {}
 
-  std::unordered_map<int, int> ranks;  ///< by rank in MPI_COMM_WORLD
-  MPI_Comm comm = MPI_COMM_NULL;       ///< of its own; null: left to ScaLAPACK, or not needed yet
-  bool asked = false;                  ///< for the communicator
+  const MPI_Comm comm;
   Plans plans;
+  Traffic traffic;
   std::mutex guard;  ///< one call at a time
 };
 
-/// The process grid of a context.
+/// The process grid of a context, and this process in it. It is freed with the context, which all of its processes do
+/// between the same calls: what they decide by its contents, they decide alike. A table of processes that drops the
+/// least recently used ones could not hold them: each process has other tables, so some would have forgotten processes
+/// that others had not, and leave a call to ScaLAPACK for which the others make a plan.
 struct Grid {
-  int rows = 0, columns = 0;
-  std::vector<int> world_ranks;  ///< [rows * columns] in MPI_COMM_WORLD, row-major
-  MPI_Comm comm = MPI_COMM_NULL;
-  Processes* processes = nullptr;  ///< null: not asked for yet
+  /// Looked up when needed: many programs only have calls that are left to ScaLAPACK.
+  struct Members {
+    std::vector<int> world_ranks;              ///< [rows * columns] in MPI_COMM_WORLD, row-major
+    std::vector<int> ascending;                ///< the same, in order
+    std::unordered_map<int, int> positions{};  ///< by rank in MPI_COMM_WORLD
+    int signature = 0;                         ///< of extents and ranks
+  };
+  const Members& members() const;
+  /// Whether this grid has the processes of another one, in any order.
+  bool has_processes_of(const Grid& other) const {
+    return this == &other || members().ascending == other.members().ascending;
+  }
+
+  int rows, columns;
+  int row, column;  ///< of this process
+  MPI_Comm comm;
+  bool is_refused = false;         ///< a communicator
+  Processes* processes = nullptr;  ///< null: without a communicator of their own
+  Traffic traffic{};               ///< until they have one
+  mutable std::unique_ptr<const Members> found_members{};
 };
 
-/// This process in the grid of a context.
-struct Position {
-  Grid* grid = nullptr;  ///< null: outside, or the context was freed
-  int row = -1, column = -1;
-};
+/// The grid of a context; null outside of it, if the context was freed, or if the program uses another MPI. Local.
+Grid* grid_of(int context);
 
-/// Local. Outside if the program uses another MPI.
-Position position_in(int context);
+/// Bytes that calls of a kind have moved, after one more, in a grid, or in all grids of its processes if they have a
+/// communicator. Local.
+std::int64_t moved(Grid& grid, std::uint64_t kind, std::int64_t nbytes);
 
-/// Local.
-Processes& processes_of(Grid& grid);
-
-/// Whether the processes of a grid have a communicator; if not, they are left to ScaLAPACK. Collective at the first
-/// call. \param routine  named where a message has to be printed.
-bool is_connected(Grid& grid, const char* routine);
+/// The processes of a grid, connected if need be; null: they are left to ScaLAPACK. Collective at the first call.
+/// \param routine  named where a message has to be printed.
+Processes* connected(Grid& grid, const char* routine);
 
 }  // namespace dace_redist::scalapack

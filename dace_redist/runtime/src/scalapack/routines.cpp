@@ -12,7 +12,7 @@
 
 using dace_redist::scalapack::Call;
 using dace_redist::scalapack::carried_out;
-using dace_redist::scalapack::function;
+using dace_redist::scalapack::Function;
 using dace_redist::scalapack::Routine;
 using dace_redist::scalapack::Submatrix;
 
@@ -28,13 +28,13 @@ Submatrix submatrix(void* data, int row, int column, const int* descriptor) {
 extern "C" {
 
 #define DR_GEMR2D(type, bytes)                                                                                         \
+  static const Function<void(int, int, void*, int, int, int*, void*, int, int, int*, int)> real_p##type##gemr2d{       \
+      "Cp" #type "gemr2d"};                                                                                            \
   DR_API void Cp##type##gemr2d(int m, int n, void* a, int ia, int ja, int* desca, void* b, int ib, int jb, int* descb, \
                                int context) {                                                                          \
-    using Real = void(int, int, void*, int, int, int*, void*, int, int, int*, int);                                    \
-    static const Routine routine{"p" #type "gemr2d", bytes};                                                           \
-    static Real* const real = function<Real>("Cp" #type "gemr2d");                                                     \
+    static constexpr Routine routine{"p" #type "gemr2d", bytes};                                                       \
     if (!carried_out({routine, m, n, submatrix(a, ia, ja, desca), submatrix(b, ib, jb, descb), context}))              \
-      real(m, n, a, ia, ja, desca, b, ib, jb, descb, context);                                                         \
+      real_p##type##gemr2d.get()(m, n, a, ia, ja, desca, b, ib, jb, descb, context);                                   \
   }                                                                                                                    \
   DR_API void p##type##gemr2d_(int* m, int* n, void* a, int* ia, int* ja, int* desca, void* b, int* ib, int* jb,       \
                                int* descb, int* context) {                                                             \
@@ -48,15 +48,15 @@ DR_GEMR2D(c, 8)
 DR_GEMR2D(z, 16)
 
 #define DR_TRMR2D(type, bytes)                                                                                         \
+  static const Function<void(char*, char*, int, int, void*, int, int, int*, void*, int, int, int*, int)>               \
+      real_p##type##trmr2d{"Cp" #type "trmr2d"};                                                                       \
   DR_API void Cp##type##trmr2d(char* uplo, char* diag, int m, int n, void* a, int ia, int ja, int* desca, void* b,     \
                                int ib, int jb, int* descb, int context) {                                              \
-    using Real = void(char*, char*, int, int, void*, int, int, int*, void*, int, int, int*, int);                      \
-    static const Routine routine{"p" #type "trmr2d", bytes};                                                           \
-    static Real* const real = function<Real>("Cp" #type "trmr2d");                                                     \
+    static constexpr Routine routine{"p" #type "trmr2d", bytes};                                                       \
     Call call{routine, m, n, submatrix(a, ia, ja, desca), submatrix(b, ib, jb, descb), context};                       \
     call.uplo = uplo;                                                                                                  \
     call.diag = diag;                                                                                                  \
-    if (!carried_out(call)) real(uplo, diag, m, n, a, ia, ja, desca, b, ib, jb, descb, context);                       \
+    if (!carried_out(call)) real_p##type##trmr2d.get()(uplo, diag, m, n, a, ia, ja, desca, b, ib, jb, descb, context); \
   }                                                                                                                    \
   DR_API void p##type##trmr2d_(char* uplo, char* diag, int* m, int* n, void* a, int* ia, int* ja, int* desca, void* b, \
                                int* ib, int* jb, int* descb, int* context) {                                           \
@@ -70,14 +70,14 @@ DR_TRMR2D(c, 8)
 DR_TRMR2D(z, 16)
 
 #define DR_TRAN(name, Number, element, conjugates)                                                                 \
+  static const Function<void(int*, int*, Number*, void*, int*, int*, int*, Number*, void*, int*, int*, int*)>      \
+      real_##name{#name "_"};                                                                                      \
   DR_API void name##_(int* m, int* n, Number* alpha, void* a, int* ia, int* ja, int* desca, Number* beta, void* c, \
                       int* ic, int* jc, int* descc) {                                                              \
-    using Real = void(int*, int*, Number*, void*, int*, int*, int*, Number*, void*, int*, int*, int*);             \
-    static const Routine routine{#name, sizeof(Number), element, true, conjugates};                                \
-    static Real* const real = function<Real>(#name "_");                                                           \
+    static constexpr Routine routine{#name, sizeof(Number), element, true, conjugates};                            \
     const Call call{routine,  *m,     *n,   submatrix(a, *ia, *ja, desca), submatrix(c, *ic, *jc, descc),          \
                     desca[1], *alpha, *beta};                                                                      \
-    if (!carried_out(call)) real(m, n, alpha, a, ia, ja, desca, beta, c, ic, jc, descc);                           \
+    if (!carried_out(call)) real_##name.get()(m, n, alpha, a, ia, ja, desca, beta, c, ic, jc, descc);              \
   }
 
 DR_TRAN(pstran, float, DR_FLOAT32, false)

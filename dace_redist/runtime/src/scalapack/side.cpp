@@ -27,69 +27,89 @@ Axis axis_of(std::int64_t parts, std::int64_t block, std::int64_t first, std::in
 
 }  // namespace
 
-Side::Side(const Submatrix& matrix, int context, const Position& own)
+Side::Side(const Submatrix& matrix, int context, const Grid& all)
     : data_(matrix.data),
       descriptor_(matrix.descriptor),
-      position_(matrix.descriptor[1] == context ? own : position_in(matrix.descriptor[1])),
-      size_(own.grid->rows * own.grid->columns),
-      facts_(static_cast<std::size_t>(fact_count + 2 * size_), unknown) {
-  if (!position_.grid) return;
-  const Grid& grid = *position_.grid;
-  const std::unordered_map<int, int>& ranks = processes_of(*own.grid).ranks;
-  facts_[grid_rows] = grid.rows;
-  facts_[grid_columns] = grid.columns;
+      all_(all),
+      grid_(matrix.descriptor[1] == context ? &all : grid_of(matrix.descriptor[1])) {
+  facts_.fill(unknown);
+  if (!grid_) return;
+  facts_[grid_rows] = grid_->rows;
+  facts_[grid_columns] = grid_->columns;
+  facts_[grid_signature] = grid_ == &all ? 0 : grid_->members().signature;
   std::copy_n(descriptor_ + 2, 6, facts_.begin() + row_count);
   facts_[row_offset] = matrix.row;
   facts_[column_offset] = matrix.column;
-  facts_[static_cast<std::size_t>(fact_count + size_ + own.row * own.grid->columns + own.column)] = descriptor_[8];
-  int position = 0;
-  for (const int world_rank : grid.world_ranks) {
-    const auto found = ranks.find(world_rank);
-    if (found == ranks.end())
+}
+
+void Side::locate() {
+  if (!processes_.empty()) return;
+  const std::unordered_map<int, int>& positions = all_.members().positions;
+  processes_.assign(static_cast<std::size_t>(all_.rows * all_.columns), unknown);
+  if (!grid_) return;
+  auto place = processes_.begin();
+  for (const int world_rank : grid_->members().world_ranks) {
+    const auto found = positions.find(world_rank);
+    if (found == positions.end())
       facts_[grid_rows] = 0;  // not valid
-    else if (position < size_)
-      facts_[static_cast<std::size_t>(fact_count + position++)] = found->second;
+    else if (place != processes_.end())
+      *place++ = found->second;
   }
-  has_all_ = position == size_ && facts_[grid_rows] > 0;
 }
 
 void Side::exchange(Side& source, Side& target, MPI_Comm comm) {
-  std::vector<int> facts = source.facts_;
-  facts.insert(facts.end(), target.facts_.begin(), target.facts_.end());
-  MPI_Allreduce(MPI_IN_PLACE, facts.data(), static_cast<int>(facts.size()), MPI_INT, MPI_MIN, comm);
-  const auto half = facts.begin() + static_cast<std::ptrdiff_t>(source.facts_.size());
-  source.facts_.assign(facts.begin(), half);
-  target.facts_.assign(half, facts.end());
+  std::vector<int> all;
+  const auto for_each = [&](const auto& act) {
+    for (Side* const side : {&source, &target}) {
+      act(side->facts_);
+      act(side->processes_);
+      act(side->llds_);
+    }
+  };
+  for (Side* const side : {&source, &target}) {
+    side->locate();
+    side->llds_.assign(side->processes_.size(), unknown);
+    if (side->grid_)
+      side->llds_[static_cast<std::size_t>(side->all_.row * side->all_.columns + side->all_.column)] =
+          side->descriptor_[8];
+  }
+  for_each([&](const auto& numbers) { all.insert(all.end(), numbers.begin(), numbers.end()); });
+  MPI_Allreduce(MPI_IN_PLACE, all.data(), static_cast<int>(all.size()), MPI_INT, MPI_MIN, comm);
+  auto next = all.begin();
+  for_each([&](auto& numbers) {
+    std::copy_n(next, numbers.size(), numbers.begin());
+    next += static_cast<std::ptrdiff_t>(numbers.size());
+  });
 }
 
 std::uint64_t Side::kind(std::uint64_t other) const {
-  for (auto fact = facts_.begin(); fact != facts_.end() - size_; ++fact)
-    other = (other ^ static_cast<std::uint32_t>(*fact)) * 1099511628211ull;
+  for (const int fact : facts_) other = (other ^ static_cast<std::uint32_t>(fact)) * 1099511628211ull;
   return other;
 }
 
 bool Side::is_valid(int rows, int columns) const {
   const auto& f = facts_;
-  const auto positions = facts_.begin() + fact_count;
   const std::int64_t size = std::int64_t{f[grid_rows]} * f[grid_columns];
-  return std::find(f.begin(), positions, unknown) == positions && size > 0 && size <= size_ &&
-         std::find(positions, positions + size, unknown) == positions + size && f[row_block] > 0 &&
-         f[column_block] > 0 && f[first_row] >= 0 && f[first_row] < f[grid_rows] && f[first_column] >= 0 &&
-         f[first_column] < f[grid_columns] && f[row_offset] >= 0 && f[column_offset] >= 0 && rows > 0 && columns > 0 &&
-         rows <= f[row_count] - f[row_offset] && columns <= f[column_count] - f[column_offset];
+  return std::find(f.begin(), f.end(), unknown) == f.end() && size > 0 &&
+         size <= static_cast<std::int64_t>(processes_.size()) &&
+         std::find(processes_.begin(), processes_.begin() + size, unknown) == processes_.begin() + size &&
+         f[row_block] > 0 && f[column_block] > 0 && f[first_row] >= 0 && f[first_row] < f[grid_rows] &&
+         f[first_column] >= 0 && f[first_column] < f[grid_columns] && f[row_offset] >= 0 && f[column_offset] >= 0 &&
+         rows > 0 && columns > 0 && rows <= f[row_count] - f[row_offset] &&
+         columns <= f[column_count] - f[column_offset];
 }
 
 bool Side::check(int rows, int columns) const {
   using ParamCheck = void(int*, int, int, int, int, int, int, int);
-  static auto* const paramcheck = reinterpret_cast<ParamCheck*>(find_function("paramcheck"));
-  if (!paramcheck) return false;
-  if (std::find(facts_.begin(), facts_.begin() + fact_count, unknown) != facts_.begin() + fact_count) return true;
+  static const Function<ParamCheck> paramcheck{"paramcheck"};
+  if (!paramcheck.find()) return false;
+  if (std::find(facts_.begin(), facts_.end(), unknown) != facts_.end()) return true;
   int descriptor[9] = {1, descriptor_[1]};
   std::copy_n(facts_.begin() + row_count, 6, descriptor + 2);
   descriptor[8] = descriptor_[8];
   if (facts_[row_block] > 0 && facts_[column_block] > 0 && facts_[grid_rows] > 0)
-    paramcheck(descriptor, facts_[row_offset], facts_[column_offset], rows, columns, facts_[grid_rows],
-               facts_[grid_columns], 0);
+    paramcheck.get()(descriptor, facts_[row_offset], facts_[column_offset], rows, columns, facts_[grid_rows],
+                     facts_[grid_columns], 0);
   return true;
 }
 
@@ -99,23 +119,24 @@ bool Side::has_valid_lld() const {
     const std::int64_t part = (position - facts_[first] + parts) % parts, rest = facts_[count] % period;
     return facts_[count] / period * block + std::clamp<std::int64_t>(rest - part * block, 0, block);
   };
-  const bool has_columns = extent(grid_columns, column_block, column_count, first_column, position_.column) > 0;
-  const std::int64_t rows = extent(grid_rows, row_block, row_count, first_row, position_.row);
+  const bool has_columns = extent(grid_columns, column_block, column_count, first_column, grid_->column) > 0;
+  const std::int64_t rows = extent(grid_rows, row_block, row_count, first_row, grid_->row);
   return lld() >= (has_columns ? std::max<std::int64_t>(1, rows) : 1);
 }
 
 Part Side::part(int rows, int columns, std::int64_t element_bytes) const {
   const auto& f = facts_;
-  Part part{axis_of(f[grid_columns], f[column_block], f[first_column], f[column_offset], columns, position_.column),
-            axis_of(f[grid_rows], f[row_block], f[first_row], f[row_offset], rows, position_.row)};
+  const int own_column = grid_ ? grid_->column : -1, own_row = grid_ ? grid_->row : -1;
+  Part part{axis_of(f[grid_columns], f[column_block], f[first_column], f[column_offset], columns, own_column),
+            axis_of(f[grid_rows], f[row_block], f[first_row], f[row_offset], rows, own_row)};
   const auto place = [](const Axis& axis, std::int64_t index) { return (axis.first + index) % axis.parts; };
   for (std::int64_t column = 0; column < part.columns.parts; ++column)
     for (std::int64_t row = 0; row < part.rows.parts; ++row)
-      part.ranks.push_back(f[static_cast<std::size_t>(fact_count + place(part.rows, row) * part.columns.parts +
-                                                      place(part.columns, column))]);
-  if (!position_.grid) return part;
-  part.column = (position_.column - part.columns.first + part.columns.parts) % part.columns.parts;
-  part.row = (position_.row - part.rows.first + part.rows.parts) % part.rows.parts;
+      part.ranks.push_back(processes_[static_cast<std::size_t>(place(part.rows, row) * part.columns.parts +
+                                                               place(part.columns, column))]);
+  if (!grid_) return part;
+  part.column = (own_column - part.columns.first + part.columns.parts) % part.columns.parts;
+  part.row = (own_row - part.rows.first + part.rows.parts) % part.rows.parts;
   part.lld = lld();
   part.data = data_ + (part.columns.skip * lld() + part.rows.skip) * element_bytes;
   return part;

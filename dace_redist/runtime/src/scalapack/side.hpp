@@ -4,6 +4,7 @@
 /// \file
 /// The matrix of a call: its description, also on processes outside of its grid, and its local array.
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -37,19 +38,22 @@ struct Part {
   char* data = nullptr;  ///< the first block of this process
 };
 
-/// A side of a redistribution.
+/// A side of a redistribution. Making it allocates nothing: it may take no longer to leave a call to ScaLAPACK than
+/// without the library.
 class Side {
  public:
-  /// \param own  of this process in the context of all that call.
-  Side(const Submatrix& matrix, int context, const Position& own);
+  /// \param all  the grid of all processes that call; its context is \p context.
+  Side(const Submatrix& matrix, int context, const Grid& all);
 
   /// Whether the grid has all processes.
-  bool has_all_processes() const { return has_all_; }
-  /// Learns from the other processes what those outside of a grid do not know. Collective.
+  bool has_all_processes() const { return grid_ && grid_->has_processes_of(all_); }
+  /// Learns from the other processes what those outside of a grid do not know, and leading dimensions. Collective.
   static void exchange(Side& source, Side& target, MPI_Comm comm);
-
   /// Number of what all processes know of it, mixed with another number.
   std::uint64_t kind(std::uint64_t other) const;
+  /// Finds the grid's processes among all, if they were not exchanged. Needed for what follows.
+  void locate();
+
   /// Whether grid and submatrix of `rows` x `columns` make sense. Equal on all processes.
   bool is_valid(int rows, int columns) const;
   /// Whether this process of a valid matrix has the leading dimension that p?tran asks for.
@@ -60,12 +64,13 @@ class Side {
 
   Part part(int rows, int columns, std::int64_t element_bytes) const;
   /// [processes] leading dimensions of all processes, after an exchange.
-  std::vector<int> leading_dimensions() const { return {facts_.end() - size_, facts_.end()}; }
+  const std::vector<int>& leading_dimensions() const { return llds_; }
 
  private:
   enum Fact {
     grid_rows,
     grid_columns,
+    grid_signature,
     row_count,
     column_count,
     row_block,
@@ -80,10 +85,11 @@ class Side {
 
   char* data_;
   const int* descriptor_;
-  Position position_;
-  int size_;  // processes
-  bool has_all_ = false;
-  std::vector<int> facts_;  // then the process of each position of the grid, row-major; then llds by process
+  const Grid& all_;
+  const Grid* grid_;
+  std::array<int, fact_count> facts_;
+  std::vector<int> processes_;  // of each position of the grid, row-major; then unknown ones: [processes]
+  std::vector<int> llds_;
 };
 
 }  // namespace dace_redist::scalapack
