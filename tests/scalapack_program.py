@@ -108,7 +108,9 @@ if "sets" in how:
         if number == len(orders) // 2:
             before = allocated()
         moved_among(order)
-    print("grown by", allocated() - before, "in", len(orders) - len(orders) // 2, flush=True)
+    grown = comm.gather(allocated() - before)
+    if comm.rank == 0:
+        print("grown by", max(grown), "in", len(orders) - len(orders) // 2)
 comm.Barrier()
 if comm.rank == 0:
     used = open("/proc/self/status").read().split("VmHWM:")[1].split()[0]
