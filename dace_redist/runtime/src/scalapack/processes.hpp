@@ -34,7 +34,7 @@ struct Grid {
   /// Looked up when needed: many programs only have calls that are left to ScaLAPACK.
   struct Members {
     std::vector<int> world_ranks;              ///< [rows * columns] in MPI_COMM_WORLD, row-major
-    std::vector<int> ascending;                ///< the same, in order
+    std::vector<int> ascending{};              ///< the same, in order
     std::unordered_map<int, int> positions{};  ///< by rank in MPI_COMM_WORLD
     int signature = 0;                         ///< of extents and ranks
   };
