@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
-#include <numeric>
+#include <utility>
 
 #include "core/cache_line.hpp"
 
@@ -13,12 +13,6 @@ namespace dace_redist {
 namespace {
 
 constexpr Index never = std::numeric_limits<Index>::max();
-
-/// The least common multiple; `never` if it is too large.
-Index common_multiple(Index a, Index b) {
-  const Index factor = a / std::gcd(a, b);
-  return factor > never / b ? never : factor * b;
-}
 
 /// The first flat index from `flat` on that is owned along axis number `at` and faster ones, all of which own
 /// something. \param origin  begin of the indices of the axis that are looked at. \return `never` if there is none
@@ -60,15 +54,12 @@ class Walk {
  public:
   Walk(const GroupSide& source, const GroupSide& target) : sides_{Position{source}, Position{target}} {}
 
-  /// Appends the shared elements as pieces.
-  Index find_pieces(std::vector<Piece>& pieces, std::vector<GroupLoop>& loops) {
-    pieces_ = &pieces;
-    loops_ = &loops;
+  SharedElements find_shared() {
     const auto& [first, second] = sides_;
     const Index lo = std::max(first.axis().lo * first.axis().stride, second.axis().lo * second.axis().stride);
     const Index hi = std::min(first.axis().hi * first.axis().stride, second.axis().hi * second.axis().stride);
     if (lo < hi) enter(0, lo, hi);
-    return count_;
+    return std::move(shared_);
   }
 
   /// The cells of the second side, whose owned indices are unknown, with elements that the first one owns.
@@ -161,6 +152,7 @@ class Walk {
     const GroupAxis& axis = sides_[side].axis();
     const Index first = sides_[side].origin(lo) + axis.owned.start * axis.stride;
     const Index period = axis.owned.period * axis.stride, length = axis.owned.length * axis.stride;
+    if ((hi - first) % period >= length) hi = first + round_up(hi - first, period);  // nothing is owned in between
     repeat(lo, hi, first + round_up(lo - first, period), [&](Index begin, Index end) {
       sides_[side].within_owned = true;
       for (Index past; begin < end; begin += period - past) {
@@ -190,16 +182,13 @@ class Walk {
   std::array<int, 2> current_axes() const { return {sides_[0].axis().axis, sides_[1].axis().axis}; }
 
   void add_piece(Index lo, Index hi) {
-    Piece& piece = pieces_->emplace_back();
-    piece.source_offset = sides_[0].local_index(lo);
-    piece.target_offset = sides_[1].local_index(lo);
-    piece.counts[2] = hi - lo;
-    piece.first_loop = loops_->size();
-    piece.loop_count = around_.size();
-    loops_->insert(loops_->end(), around_.begin(), around_.end());
+    const std::vector<GroupLoop>& loops = shared_.loops;
+    shared_.pieces.push_back(
+        {{sides_[0].local_index(lo), sides_[1].local_index(lo)}, hi - lo, loops.size(), around_.size()});
+    shared_.loops.insert(loops.end(), around_.begin(), around_.end());
     Index count = hi - lo;
     for (const GroupLoop& loop : around_) count *= loop.count;
-    count_ += count;
+    shared_.count += count;
   }
 
   std::array<Position, 2> sides_;  // source, target
@@ -207,9 +196,7 @@ class Walk {
   std::vector<Index> cell_{};      // coordinates along the axes that the second side has entered
   std::vector<std::vector<Index>> cells_{};
   std::vector<GroupLoop> around_{};  // loops around the current range
-  std::vector<Piece>* pieces_ = nullptr;
-  std::vector<GroupLoop>* loops_ = nullptr;
-  Index count_ = 0;  // of elements
+  SharedElements shared_{};
 };
 
 }  // namespace
@@ -225,9 +212,20 @@ std::vector<std::vector<Index>> overlapping_cells(const GroupSide& own, const Gr
   return Walk(own, other).find_cells();
 }
 
-Index append_group_overlap(const GroupSide& source, const GroupSide& target, std::vector<Piece>& pieces,
-                           std::vector<GroupLoop>& loops) {
-  return Walk(source, target).find_pieces(pieces, loops);
+SharedElements shared_elements(const GroupSide& source, const GroupSide& target) {
+  return Walk(source, target).find_shared();
+}
+
+SharedElements shared_indices(const std::array<int, 2>& axes, const Intervals& source, const Intervals& target,
+                              Index first, Index last) {
+  const Index lo = std::max({source.start, target.start, first}), hi = std::min({source.end, target.end, last});
+  if (source.empty() || target.empty() || lo >= hi) return {};
+  if (source.count < 2 && target.count < 2)  // nearly always
+    return {hi - lo, {{{lo - source.start, lo - target.start}, hi - lo}}, {}};
+  const auto side = [lo, hi](int axis, const Intervals& owned) {
+    return GroupSide{{axis, {hi, 1, 1, false}, 1, owned, lo, hi}};
+  };
+  return shared_elements(side(axes[0], source), side(axes[1], target));
 }
 
 }  // namespace dace_redist

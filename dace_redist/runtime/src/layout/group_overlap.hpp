@@ -2,10 +2,11 @@
 #pragma once
 
 /// \file
-/// The elements that two cells have in common along a group of axes (AxisGroup), one tensor being the other one
-/// reshaped. Start reading at: append_group_overlap.
+/// The elements that two cells have in common along an axis or a group of axes (AxisGroup), one tensor being the other
+/// one reshaped. Start reading at: shared_elements.
 
 #include <array>
+#include <cstddef>
 #include <vector>
 
 #include "layout/intervals.hpp"
@@ -34,17 +35,34 @@ struct GroupLoop {
   std::array<Index, 2> offsets, steps;
 };
 
+/// Elements that are neighbours on both sides, in loops, the first one outermost.
+struct Piece {
+  std::array<Index, 2> offsets;  // local indices of source and target along the fastest axes
+  Index count;
+  std::size_t first_loop = 0, loop_count = 0;
+};
+
+/// The elements that two cells share.
+struct SharedElements {
+  Index count = 0;
+  std::vector<Piece> pieces{};
+  std::vector<GroupLoop> loops{};  // of all pieces
+};
+
 /// The coordinates of all cells that may hold an element of the group that `own` holds: [cells][axes of `other`],
-/// ascending. Cost: that of append_group_overlap with all of them.
+/// ascending. Cost: that of shared_elements() with all of them.
 std::vector<std::vector<Index>> overlapping_cells(const GroupSide& own, const GroupSide& other);
 
-/// Appends the elements that two cells share. Both sides of a message call this with equal arguments and so get their
-/// pieces in one order. \return their number.
+/// The elements that two cells share. Both sides of a message call this with equal arguments and so get their pieces in
+/// one order.
 ///
-/// Ranges of flat indices are cut at the rows of the slower axis of both sides. Whole rows repeat after the least
-/// common multiple of the strides of both sides: one loop. Cost: the number of pieces; where neither stride divides
-/// the other, one for each row.
-Index append_group_overlap(const GroupSide& source, const GroupSide& target, std::vector<Piece>& pieces,
-                           std::vector<GroupLoop>& loops);
+/// Ranges of flat indices are cut at the rows and owned intervals of the slower axis of both sides. What repeats after
+/// the least common multiple of the strides or periods of both sides is one loop. Cost: the number of pieces; where
+/// neither of two strides divides the other, one for each row until both repeat.
+SharedElements shared_elements(const GroupSide& source, const GroupSide& target);
+
+/// Those along one axis of each side, of flat indices in [first, last).
+SharedElements shared_indices(const std::array<int, 2>& axes, const Intervals& source, const Intervals& target,
+                              Index first, Index last);
 
 }  // namespace dace_redist

@@ -2,13 +2,15 @@
 #pragma once
 
 /// \file
-/// One dimension: the global indices that a coordinate owns, and the indices that two coordinates have in common.
-/// Start reading at: AxisSplit (ownership along one dimension), then append_overlap.
+/// One dimension: the global indices that a coordinate owns, and the coordinates that own some of them in another
+/// split. Start reading at: AxisSplit.
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <numeric>
 #include <vector>
 
 namespace dace_redist {
@@ -17,6 +19,12 @@ using Index = std::int64_t;
 
 /// a / b rounded up, for a >= 0 and b > 0; does not overflow.
 inline constexpr Index ceil_div(Index a, Index b) { return a / b + (a % b != 0); }
+
+/// The least common multiple; the largest number if it is larger.
+inline constexpr Index common_multiple(Index a, Index b) {
+  const Index factor = a / std::gcd(a, b), largest = std::numeric_limits<Index>::max();
+  return factor > largest / b ? largest : factor * b;
+}
 
 /// The global indices that one coordinate owns along one dimension: `count` intervals of `length` indices, `period`
 /// apart, the last one cut off at `end`. The local array holds them one after another: the global index
@@ -123,23 +131,5 @@ struct AxisSplit {
 /// found if `other` has one block per coordinate; else the number of blocks visited until every coordinate was seen or
 /// the pattern repeats.
 std::vector<Index> overlapping_coordinates(const Intervals& mine, const AxisSplit& other, Index first, Index last);
-
-/// Indices that two interval sequences share, as a nest of loops in local indices of both sides, outermost first:
-/// [repetitions of the joint period][equal runs within it][the run, stride 1].
-struct Piece {
-  static constexpr int levels = 3;
-
-  Index count() const { return counts[0] * counts[1] * counts[2]; }
-
-  Index source_offset = 0, target_offset = 0;
-  std::array<Index, levels> counts{1, 1, 1}, source_strides{0, 0, 1}, target_strides{0, 0, 1};
-  std::size_t first_loop = 0, loop_count = 0;  // outer loops over several axes, see GroupLoop
-};
-
-/// Appends the indices in [first, last) that `source` and `target` have in common. Both sides of a message call this
-/// with equal arguments and so get their pieces in one order. Cost: the number of runs in one joint period, plus the
-/// runs before and after the repetitions.
-void append_overlap(const Intervals& source, const Intervals& target, Index first, Index last,
-                    std::vector<Piece>& pieces);
 
 }  // namespace dace_redist

@@ -18,7 +18,7 @@ struct TiledAxes {
   /// Elements of a tile along one of the two. Tiles are longer along the source's fastest axis, since short stretches
   /// cost more to read than to write.
   Index extent(int group) const { return group == rows ? 64 : 256; }
-  bool cuts(int group, const Piece& piece) const { return has(group) && piece.counts[2] % extent(group) == 0; }
+  bool cuts(int group, const Piece& piece) const { return has(group) && piece.count % extent(group) == 0; }
 };
 
 /// The groups of the fastest axes of both sides if they differ. Trailing groups that both sides have in one place do
@@ -37,13 +37,12 @@ TiledAxes tiled_axes(const SharedBox& box, const IndexMap& map) {
 std::vector<Piece> cut_runs(const std::vector<Piece>& pieces, Index extent) {
   std::vector<Piece> cut;
   for (Piece piece : pieces) {
-    const Index run = piece.counts[2], whole = run < 2 * extent ? run : run - run % extent;
-    piece.counts[2] = whole;
+    const Index run = piece.count, whole = run < 2 * extent ? run : run - run % extent;
+    piece.count = whole;
     cut.push_back(piece);
     if (whole == run) continue;
-    piece.counts[2] = run - whole;
-    piece.source_offset += whole;
-    piece.target_offset += whole;
+    piece.count = run - whole;
+    for (Index& offset : piece.offsets) offset += whole;
     cut.push_back(piece);
   }
   return cut;
@@ -54,19 +53,10 @@ void set_block(StridedBlock& block, const std::array<const Piece*, max_dims>& pi
                const IndexMap& map, const CellLayout& source, const CellLayout& target, const TiledAxes& tiled) {
   block.source_offset = source.offset;
   block.target_offset = target.offset;
-  const auto append_loop = [&](Index count, Index source_stride, Index target_stride) {
-    if (count == 1) return;
-    if (block.ndim == max_block_dims) throw Error(text("a message needs more than ", max_block_dims, " nested loops"));
-    const std::size_t loop = at(block.ndim++);
-    block.counts[loop] = count;
-    block.source_strides[loop] = source_stride;
-    block.target_strides[loop] = target_stride;
-  };
   const int groups = static_cast<int>(map.groups().size());
-  const auto append_run = [&](int group, Index count, Index source_step, Index target_step) {
+  const auto append_run = [&](int group, Index count, Index step) {
     const AxisGroup& axes = map.groups()[at(group)];
-    append_loop(count, source_step * source.strides[at(axes.source_axis)],
-                target_step * target.strides[at(axes.target_axis)]);
+    append_loop(block, count, step * source.strides[at(axes.source_axis)], step * target.strides[at(axes.target_axis)]);
   };
   for (int group = 0; group < groups; ++group) {
     const Piece& piece = *pieces[at(group)];
@@ -75,21 +65,19 @@ void set_block(StridedBlock& block, const std::array<const Piece*, max_dims>& pi
       const Index source_stride = source.strides[at(axes[0])], target_stride = target.strides[at(axes[1])];
       block.source_offset += offsets[0] * source_stride;
       block.target_offset += offsets[1] * target_stride;
-      append_loop(count, steps[0] * source_stride, steps[1] * target_stride);
+      append_loop(block, count, steps[0] * source_stride, steps[1] * target_stride);
     }
-    block.source_offset += piece.source_offset * source.strides[at(map.groups()[at(group)].source_axis)];
-    block.target_offset += piece.target_offset * target.strides[at(map.groups()[at(group)].target_axis)];
-    for (std::size_t level = 0; level + 1 < Piece::levels; ++level)
-      append_run(group, piece.counts[level], piece.source_strides[level], piece.target_strides[level]);
+    block.source_offset += piece.offsets[0] * source.strides[at(map.groups()[at(group)].source_axis)];
+    block.target_offset += piece.offsets[1] * target.strides[at(map.groups()[at(group)].target_axis)];
     if (tiled.cuts(group, piece))
-      append_run(group, piece.counts[2] / tiled.extent(group), tiled.extent(group), tiled.extent(group));
+      append_run(group, piece.count / tiled.extent(group), tiled.extent(group));
     else if (!tiled.has(group))
-      append_run(group, piece.counts[2], 1, 1);
+      append_run(group, piece.count, 1);
   }
   for (const int group : {tiled.columns, tiled.rows}) {  // the loops inside a tile
     if (group < 0) continue;
     const Piece& piece = *pieces[at(group)];
-    append_run(group, tiled.cuts(group, piece) ? tiled.extent(group) : piece.counts[2], 1, 1);
+    append_run(group, tiled.cuts(group, piece) ? tiled.extent(group) : piece.count, 1);
   }
 }
 
@@ -108,6 +96,15 @@ CellLayout cell_layout(const Distribution& distribution, const Cell& cell, const
   }
   for (int axis = 0; owned && axis < ndim; ++axis) layout.offset += distribution.halo(axis) * layout.strides[at(axis)];
   return layout;
+}
+
+void append_loop(StridedBlock& block, Index count, Index source_stride, Index target_stride) {
+  if (count == 1) return;
+  if (block.ndim == max_block_dims) throw Error(text("a message needs more than ", max_block_dims, " nested loops"));
+  const std::size_t loop = at(block.ndim++);
+  block.counts[loop] = count;
+  block.source_strides[loop] = source_stride;
+  block.target_strides[loop] = target_stride;
 }
 
 void append_blocks(const SharedBox& box, const IndexMap& map, const CellLayout& source, const CellLayout& target,

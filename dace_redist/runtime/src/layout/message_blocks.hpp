@@ -29,21 +29,10 @@ struct CellLayout {
 /// \param owned  begin at the first element owned, else at the first one of the margins.
 CellLayout cell_layout(const Distribution& distribution, const Cell& cell, const LocalLayout* local, bool owned);
 
-/// The indices that a cell shares, along a group of axes, with a coordinate of the other distribution on each of them.
-struct Overlap {
-  Index coordinate = 0;              // of the other distribution
-  Index count = 0;                   // of shared indices
-  std::vector<Piece> pieces{};       // of several axes: along the fastest ones
-  std::vector<GroupLoop> loops{};    // of several axes: those of all pieces
-  std::vector<Index> coordinates{};  // of several axes, instead of coordinate
+using SharedBox = std::array<const SharedElements*, max_dims>;  // [groups]
 
-  Index set_count() {
-    count = 0;
-    for (const Piece& piece : pieces) count += piece.count();
-    return count;
-  }
-};
-using SharedBox = std::array<const Overlap*, max_dims>;  // [groups]
+/// Adds a loop inside of those that a block has, unless it has one element. \throws Error if there are too many.
+void append_loop(StridedBlock& block, Index count, Index source_stride, Index target_stride);
 
 /// Appends the blocks of the elements that two cells share. Blocks and their order depend on `box` and `map` only, so
 /// that sender and receiver have them in one order.

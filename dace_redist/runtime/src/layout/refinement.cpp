@@ -2,30 +2,17 @@
 #include "layout/refinement.hpp"
 
 #include <algorithm>
-#include <array>
 #include <deque>
 #include <iterator>
-#include <numeric>
 #include <utility>
 
-#include "core/error.hpp"
+#include "layout/message_blocks.hpp"
 
 namespace dace_redist {
 namespace {
 
 using Loop = SideBlock::Loop;
 using Blocks = std::deque<SideBlock>;
-
-/// A block on both sides.
-struct PairedBlock {
-  struct PairedLoop {
-    Index count;
-    std::array<Index, 2> strides;
-  };
-  std::array<Index, 2> offsets{};
-  std::vector<PairedLoop> loops{};
-};
-using PairedBlocks = std::vector<PairedBlock>;
 
 /// Drops loops of one element, and joins loops that are one.
 void merge_loops(std::vector<Loop>& loops) {
@@ -66,120 +53,53 @@ void cut_first(Blocks& blocks, Index count) {
   blocks.insert(blocks.begin(), std::make_move_iterator(parts.begin()), std::make_move_iterator(parts.end()));
 }
 
-/// The innermost loops of a block, and as much of the next one as makes `count` elements; and the loops around them.
-struct Rows {
-  SideBlock inner, outer;
-};
-Rows split_loops(const SideBlock& block, std::size_t inner_loops, Index repeats) {
-  const auto next = block.loops.end() - static_cast<std::ptrdiff_t>(inner_loops) - 1;
-  Rows rows{{0, {next, block.loops.end()}}, {block.offset, {block.loops.begin(), next + 1}}};
-  rows.inner.loops.front().count = repeats;
-  rows.outer.loops.back() = {next->count / repeats, next->stride * repeats};
-  return rows;
+/// The loops of a block as the axes of a tensor.
+GroupSide axes_of(const SideBlock& block) {
+  GroupSide axes;
+  for (const Loop& loop : block.loops) {
+    const AxisSplit whole{loop.count, 1, 1, false};
+    axes.push_back({static_cast<int>(axes.size()), whole, 1, whole.intervals(0), 0, loop.count});
+  }
+  return with_strides(std::move(axes));
 }
 
-void pair_lists(Blocks source, Blocks target, PairedBlocks& paired);
-
-/// Takes the inner loops off two blocks whose counts divide each other. \return these loops, innermost last.
-std::vector<PairedBlock::PairedLoop> take_common(SideBlock& source, SideBlock& target) {
-  std::vector<PairedBlock::PairedLoop> common;
-  while (!source.loops.empty() && !target.loops.empty()) {
-    Loop &x = source.loops.back(), &y = target.loops.back();
-    const Index count = std::min(x.count, y.count);
-    if (x.count % count != 0 || y.count % count != 0) break;
-    common.push_back({count, {x.stride, y.stride}});
-    for (SideBlock* const side : {&source, &target}) {
-      Loop& loop = side->loops.back();
-      loop = {loop.count / count, loop.stride * count};
-      if (loop.count == 1) side->loops.pop_back();
-    }
+/// Has a block go forward in the source: Open MPI (4.1.4) sends bytes of stride -1 in ascending order.
+void turn_forward(StridedBlock& block) {
+  for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d) {
+    if (block.source_strides[d] >= 0) continue;
+    block.source_offset += (block.counts[d] - 1) * block.source_strides[d];
+    block.target_offset += (block.counts[d] - 1) * block.target_strides[d];
+    block.source_strides[d] = -block.source_strides[d];
+    block.target_strides[d] = -block.target_strides[d];
   }
-  std::reverse(common.begin(), common.end());
-  return common;
-}
-
-/// How many innermost loops of two blocks make the rows after whose least common multiple both repeat.
-struct Period {
-  Index count = 0;  // elements; 0: there is none
-  std::array<std::size_t, 2> loops{};
-  std::array<Index, 2> repeats{};
-};
-Period find_period(const SideBlock& source, const SideBlock& target) {
-  Period best;
-  const Index total = source.count();
-  Index x = 1;
-  for (std::size_t i = 1; i < source.loops.size(); ++i) {
-    const Index outer_x = source.loops[source.loops.size() - 1 - i].count;
-    x *= source.loops[source.loops.size() - i].count;
-    Index y = 1;
-    for (std::size_t j = 1; j < target.loops.size(); ++j) {
-      const Index outer_y = target.loops[target.loops.size() - 1 - j].count;
-      y *= target.loops[target.loops.size() - j].count;
-      const Index count = std::lcm(x, y);
-      if (count >= total || outer_x % (count / x) != 0 || outer_y % (count / y) != 0) continue;
-      if (best.count == 0 || count < best.count) best = {count, {i, j}, {count / x, count / y}};
-    }
-  }
-  return best;
 }
 
 /// Pairs two blocks with as many elements.
-void pair_blocks(SideBlock source, SideBlock target, PairedBlocks& paired) {
+void pair_blocks(SideBlock source, SideBlock target, std::vector<StridedBlock>& paired) {
   merge_loops(source.loops);
   merge_loops(target.loops);
-  const auto common = take_common(source, target);
-  PairedBlocks outer, inner(1);
-  if (source.loops.empty()) {
-    outer.push_back({{source.offset, target.offset}});
-  } else if (const Period period = find_period(source, target); period.count > 0) {
-    const Rows x = split_loops(source, period.loops[0], period.repeats[0]),
-               y = split_loops(target, period.loops[1], period.repeats[1]);
-    inner.clear();
-    pair_lists({x.inner}, {y.inner}, inner);
-    pair_blocks(x.outer, y.outer, outer);
-  } else {
-    Blocks rows{source};
-    cut_first(rows, source.count() / source.loops.front().count);
-    pair_lists(std::move(rows), {target}, outer);
-  }
-  for (const PairedBlock& around : outer)
-    for (const PairedBlock& within : inner) {
-      PairedBlock& block = paired.emplace_back(around);
-      for (const std::size_t side : {0, 1}) block.offsets[side] += within.offsets[side];
-      block.loops.insert(block.loops.end(), within.loops.begin(), within.loops.end());
-      block.loops.insert(block.loops.end(), common.begin(), common.end());
+  const SharedElements shared = shared_elements(axes_of(source), axes_of(target));
+  const auto stride = [](const SideBlock& side, std::size_t loop) {
+    return side.loops.empty() ? 0 : side.loops[loop].stride;
+  };
+  const Index source_step = stride(source, source.loops.size() - 1),
+              target_step = stride(target, target.loops.size() - 1);
+  for (const Piece& piece : shared.pieces) {
+    StridedBlock block;
+    block.source_offset = source.offset + piece.offsets[0] * source_step;
+    block.target_offset = target.offset + piece.offsets[1] * target_step;
+    for (std::size_t i = piece.first_loop; i < piece.first_loop + piece.loop_count; ++i) {
+      const auto& [axes, count, offsets, steps] = shared.loops[i];
+      const Index along_source = stride(source, static_cast<std::size_t>(axes[0])),
+                  along_target = stride(target, static_cast<std::size_t>(axes[1]));
+      block.source_offset += offsets[0] * along_source;
+      block.target_offset += offsets[1] * along_target;
+      append_loop(block, count, steps[0] * along_source, steps[1] * along_target);
     }
-}
-
-void pair_lists(Blocks source, Blocks target, PairedBlocks& paired) {
-  while (!source.empty()) {
-    const Index x = source.front().count(), y = target.front().count();
-    if (x > y) cut_first(source, y);
-    if (y > x) cut_first(target, x);
-    if (x != y) continue;
-    pair_blocks(std::move(source.front()), std::move(target.front()), paired);
-    source.pop_front();
-    target.pop_front();
+    append_loop(block, piece.count, source_step, target_step);
+    turn_forward(block);
+    paired.push_back(merged(block));
   }
-}
-
-StridedBlock strided_block(const PairedBlock& paired) {
-  if (paired.loops.size() > static_cast<std::size_t>(max_block_dims))
-    throw Error(text("a message needs more than ", max_block_dims, " nested loops: give it as several blocks"));
-  StridedBlock block;
-  block.source_offset = paired.offsets[0];
-  block.target_offset = paired.offsets[1];
-  for (const auto& [count, strides] : paired.loops) {
-    // forward in the source: Open MPI (4.1.4) sends bytes of stride -1 in ascending order
-    const Index direction = strides[0] < 0 ? -1 : 1;
-    if (direction < 0) block.source_offset += (count - 1) * strides[0];
-    if (direction < 0) block.target_offset += (count - 1) * strides[1];
-    const auto d = static_cast<std::size_t>(block.ndim++);
-    block.counts[d] = count;
-    block.source_strides[d] = direction * strides[0];
-    block.target_strides[d] = direction * strides[1];
-  }
-  return merged(block);
 }
 
 }  // namespace
@@ -190,13 +110,19 @@ Index SideBlock::count() const {
   return product;
 }
 
-std::vector<StridedBlock> refine(const std::vector<SideBlock>& source, const std::vector<SideBlock>& target) {
-  PairedBlocks paired;
-  pair_lists({source.begin(), source.end()}, {target.begin(), target.end()}, paired);
-  std::vector<StridedBlock> blocks;
-  blocks.reserve(paired.size());
-  std::transform(paired.begin(), paired.end(), std::back_inserter(blocks), strided_block);
-  return blocks;
+std::vector<StridedBlock> refine(const std::vector<SideBlock>& sources, const std::vector<SideBlock>& targets) {
+  std::vector<StridedBlock> paired;
+  Blocks source(sources.begin(), sources.end()), target(targets.begin(), targets.end());
+  while (!source.empty()) {
+    const Index x = source.front().count(), y = target.front().count();
+    if (x > y) cut_first(source, y);
+    if (y > x) cut_first(target, x);
+    if (x != y) continue;
+    pair_blocks(std::move(source.front()), std::move(target.front()), paired);
+    source.pop_front();
+    target.pop_front();
+  }
+  return paired;
 }
 
 }  // namespace dace_redist

@@ -29,8 +29,7 @@ struct SideBlock {
 /// many. Elements correspond by their places in the lists; the order of the result is another one, which depends on the
 /// arguments only.
 ///
-/// Loops are cut where the counts of one side divide those of the other. Else the blocks repeat after the least common
-/// multiple of the rows of both sides, and are cut at the rows' ends within it. Cost: that of the result.
+/// Of two blocks with as many elements one is the other one reshaped, see shared_elements(). Cost: that of the result.
 ///
 /// \throws Error if a block needs more than max_block_dims loops.
 DR_API std::vector<StridedBlock> refine(const std::vector<SideBlock>& source, const std::vector<SideBlock>& target);

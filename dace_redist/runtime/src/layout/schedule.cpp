@@ -18,6 +18,12 @@ struct CellPair {
   Index source_cell = 0, target_cell = 0;
 };
 
+/// What a cell shares, along a group of axes, with a coordinate of the other distribution on each of them.
+struct Overlap {
+  std::vector<Index> coordinates{};  // of the other distribution along its axes of the group
+  SharedElements shared{};
+};
+
 /// Collects what a rank sends, or what it receives: for each of its cells ("own"), the pairs with all overlapping cells
 /// of the other distribution, and for each pair the peers that the replica policy names.
 class Collector {
@@ -116,8 +122,8 @@ class Collector {
     for (std::size_t number = 0; number < own.overlaps.size(); ++number) {
       const AxisGroup& group = arguments_.map.groups()[number];
       const Overlap& overlap = own.overlap(number, choice);
-      if (group.plain()) other.coordinates[at(other_axis(group))] = overlap.coordinate;
       const std::vector<int>& axes = group.axes[1 - own_side()];
+      if (group.plain()) other.coordinates[at(other_axis(group))] = overlap.coordinates[0];
       for (std::size_t i = 0; i < axes.size(); ++i) other.coordinates[at(axes[i])] = overlap.coordinates[i];
     }
     other.number = other_.cell_number(other.coordinates);
@@ -181,10 +187,10 @@ class Collector {
       for (const IndexBox& part : parts) {
         Index count = 1;
         for (std::size_t axis = 0; axis < groups.size(); ++axis) {
-          Overlap& overlap = own.overlaps[axis][0];
-          overlap.pieces.clear();
-          append_overlap(sources[axis], targets[axis], part.lo[axis], part.hi[axis], overlap.pieces);
-          count *= overlap.set_count();
+          SharedElements& shared = own.overlaps[axis][0].shared;
+          shared = shared_indices({groups[axis].source_axis, groups[axis].target_axis}, sources[axis], targets[axis],
+                                  part.lo[axis], part.hi[axis]);
+          count *= shared.count;
         }
         if (count > 0) add_pair(own, {}, other, peer);
         sum += count;
@@ -209,10 +215,9 @@ class Collector {
     for (const Index coordinate : coordinates) {
       const Intervals other = split.intervals(coordinate).widened(halo);
       if (sends_) window = routes_.window(whole, other, target_axis, slice);
-      Overlap overlap{coordinate};
-      append_overlap(sends_ ? own : other, (sends_ ? other : own).shifted(-whole.shift), window.lo, window.hi,
-                     overlap.pieces);
-      if (overlap.set_count() > 0) overlaps.push_back(std::move(overlap));  // else of another slice
+      SharedElements shared = shared_indices({group.source_axis, group.target_axis}, sends_ ? own : other,
+                                             (sends_ ? other : own).shifted(-whole.shift), window.lo, window.hi);
+      if (shared.count > 0) overlaps.push_back({{coordinate}, std::move(shared)});  // else of another slice
     }
     return overlaps;
   }
@@ -244,10 +249,8 @@ class Collector {
     std::vector<Overlap> overlaps;
     for (std::vector<Index>& coordinates : overlapping_cells(own, unknown)) {
       const GroupSide other = side_of(group, 1 - own_side(), coordinates.data(), slice);
-      Overlap overlap;
-      overlap.count = append_group_overlap(sends_ ? own : other, sends_ ? other : own, overlap.pieces, overlap.loops);
-      overlap.coordinates = std::move(coordinates);
-      if (overlap.count > 0) overlaps.push_back(std::move(overlap));
+      SharedElements shared = shared_elements(sends_ ? own : other, sends_ ? other : own);
+      if (shared.count > 0) overlaps.push_back({std::move(coordinates), std::move(shared)});
     }
     return overlaps;
   }
@@ -260,7 +263,7 @@ class Collector {
     CellPair& pair = pairs_.emplace_back();
     pair.message.count = 1;
     for (std::size_t group = 0; group < own.overlaps.size(); ++group) {
-      box[group] = &own.overlap(group, choice);
+      box[group] = &own.overlap(group, choice).shared;
       pair.message.count *= box[group]->count;
     }
     pair.message.peer = peer.rank;
