@@ -75,12 +75,11 @@ TensorProblem tensor_of(const dr_problem& problem, int rank) {
 
 /// A problem of tensors whose strategy and options are equal.
 Problem problem_of(int count, const dr_problem* problems, int rank) {
-  const auto strategy_of = [](const dr_problem& one) { return one.strategy ? one.strategy : "Hierarchical"; };
-  Problem problem{problems->label ? problems->label : "redistribution", strategy_of(*problems), problems->options, {}};
+  Problem problem = settings_of(*problems);
   for (const dr_problem* one = problems; one != problems + count; ++one) {
-    if (problem.strategy != strategy_of(*one))
-      throw Error(
-          text("several tensors at once move by one strategy, got ", problem.strategy, " and ", strategy_of(*one)));
+    const std::string strategy = settings_of(*one).strategy;
+    if (problem.strategy != strategy)
+      throw Error(text("several tensors at once move by one strategy, got ", problem.strategy, " and ", strategy));
     problem.tensors.push_back(tensor_of(*one, rank));
   }
   return problem;

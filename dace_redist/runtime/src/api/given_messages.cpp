@@ -50,61 +50,49 @@ Distribution no_elements() {
   return Distribution({blocked_kind, ndim, 1, extent, parts, not_split, whole, pin, ranks}, "messages");
 }
 
-dr_plan* make_given(MPI_Comm comm, bool joint, const std::function<dr_problem()>& checked, const char* counted,
+}  // namespace
+
+MessageSides block_sides(const BlockLists& lists, const dr_problem& problem, Context& context) {
+  const ElementOperation operation = decoded(problem.operation);
+  const bool converts = operation.target != ElementType::opaque && operation.source != operation.target;
+  const Index source_bytes = problem.element_bytes,
+              target_bytes = converts ? element_bytes_of(operation.target) : source_bytes;
+  return {side_of(lists.send_count, lists.sends, source_bytes, context.size(), "sends"),
+          side_of(lists.receive_count, lists.receives, target_bytes, context.size(), "receives")};
+}
+
+MessageSides typed_sides(const TypedSide& source, const TypedSide& target, const dr_problem& problem,
+                         Context& context) {
+  const auto check_lists = [](const TypedSide& side, const char* names) {
+    check_pointer(side.counts, names);
+    check_pointer(side.displacements, names);
+    check_pointer(side.types, names);
+  };
+  check_lists(source, "sendcounts, sdispls and sendtypes");
+  check_lists(target, "recvcounts, rdispls and recvtypes");
+  if (!decoded(problem.operation).is_copy())
+    throw ArgumentError(
+        "problem: datatypes are moved as bytes, and cannot be converted or scaled: use dr_plan_create_messages");
+  return {typed_side(source, context.comm()), typed_side(target, context.comm()), element_alignment};
+}
+
+dr_plan* make_given(MPI_Comm comm, bool joint, const std::function<dr_problem()>& get_problem,
                     const std::function<MessageSides(const dr_problem& problem, Context& context)>& describe) {
   const std::shared_ptr<Context> context = Context::of(comm);
   dr_problem problem{};
   const ExchangedSides sides(*context, [&] {
-    problem = checked();
+    problem = get_problem();
     check_without_distributions(problem);
     return describe(problem, *context);
   });
   return make_plan(comm, joint, [&] {
-    auto messages = std::make_shared<GivenMessages>(sides.match(counted));
-    Problem made{problem.label ? problem.label : "redistribution",
-                 problem.strategy ? problem.strategy : "Hierarchical",
-                 problem.options,
-                 {}};
+    auto messages = std::make_shared<GivenMessages>(sides.match());
+    Problem made = settings_of(problem);
     TensorProblem& tensor = made.tensors.emplace_back(
         TensorProblem{no_elements(), no_elements(), problem.element_bytes * messages->element});
     tensor.operation = decoded(problem.operation);
     tensor.messages = std::move(messages);
     return made;
-  });
-}
-
-}  // namespace
-
-dr_plan* make_messages_plan(MPI_Comm comm, bool joint, const std::function<dr_problem()>& problem,
-                            const BlockLists& lists) {
-  return make_given(comm, joint, problem, "elements", [&](const dr_problem& checked, Context& context) {
-    const auto source_type = decoded(checked.operation).source, target_type = decoded(checked.operation).target;
-    const Index source_bytes = checked.element_bytes;
-    const Index target_bytes =
-        target_type == ElementType::opaque || source_type == target_type ? source_bytes : element_bytes_of(target_type);
-    return MessageSides{side_of(lists.send_count, lists.sends, source_bytes, context.size(), "sends"),
-                        side_of(lists.receive_count, lists.receives, target_bytes, context.size(), "receives")};
-  });
-}
-
-dr_plan* make_alltoallw_plan(MPI_Comm comm, bool joint, const std::function<dr_problem()>& problem,
-                             const std::function<AlltoallwArguments()>& get_arguments) {
-  return make_given(comm, joint, problem, "bytes", [&](const dr_problem& checked, Context& context) {
-    const AlltoallwArguments arguments = get_arguments();
-    for (const TypedSide* const side : {&arguments.source, &arguments.target}) {
-      const char* const name =
-          side == &arguments.source ? "sendcounts, sdispls and sendtypes" : "recvcounts, rdispls and recvtypes";
-      for (const void* const list :
-           {static_cast<const void*>(side->counts), static_cast<const void*>(side->displacements),
-            static_cast<const void*>(side->types)})
-        check_pointer(list, name);
-    }
-    if (!decoded(checked.operation).is_copy())
-      throw ArgumentError(
-          "problem: datatypes are moved as bytes, and cannot be converted or scaled: use "
-          "dr_plan_create_messages");
-    return MessageSides{typed_side(arguments.source, context.comm()), typed_side(arguments.target, context.comm()),
-                        element_alignment};
   });
 }
 
@@ -118,14 +106,14 @@ int dr_plan_create_messages(const dr_problem* problem, int64_t send_count, const
                             const dr_block* receives, MPI_Comm comm, dr_plan** plan) {
   return guarded(DR_ERROR_PLAN, __func__, [&] {
     check_mpi(comm);
-    dr_plan* const made = make_messages_plan(comm, false,
-                                             [&] {
-                                               check_pointer(plan, "plan");
-                                               check_pointer(problem, "problem");
-                                               return *problem;
-                                             },
-                                             {send_count, sends, receive_count, receives});
-    *plan = made;
+    const auto get_problem = [&] {
+      check_pointer(plan, "plan");
+      check_pointer(problem, "problem");
+      return *problem;
+    };
+    *plan = make_given(comm, false, get_problem, [&](const dr_problem& checked, Context& context) {
+      return block_sides({send_count, sends, receive_count, receives}, checked, context);
+    });
   });
 }
 
@@ -134,20 +122,17 @@ int dr_plan_create_alltoallw(const dr_problem* problem, const int sendcounts[], 
                              const MPI_Datatype recvtypes[], MPI_Comm comm, dr_plan** plan) {
   return guarded(DR_ERROR_PLAN, __func__, [&] {
     check_mpi(comm);
-    dr_plan* const made = make_alltoallw_plan(
-        comm, false,
-        [&] {
-          check_pointer(plan, "plan");
-          dr_problem given;
-          dr_problem_init(&given);
-          if (problem) given = *problem;
-          given.element_bytes = 1;
-          return given;
-        },
-        [&] {
-          return AlltoallwArguments{{sendcounts, sdispls, sendtypes}, {recvcounts, rdispls, recvtypes}};
-        });
-    *plan = made;
+    const auto get_problem = [&] {
+      check_pointer(plan, "plan");
+      dr_problem given;
+      dr_problem_init(&given);
+      if (problem) given = *problem;
+      given.element_bytes = 1;
+      return given;
+    };
+    *plan = make_given(comm, false, get_problem, [&](const dr_problem& checked, Context& context) {
+      return typed_sides({sendcounts, sdispls, sendtypes}, {recvcounts, rdispls, recvtypes}, checked, context);
+    });
   });
 }
 

@@ -19,17 +19,14 @@ struct BlockLists {
   const dr_block* receives;
 };
 
-/// The arguments of MPI_Alltoallw.
-struct AlltoallwArguments {
-  TypedSide source, target;
-};
+/// What this rank sends and receives by a plan for `problem`. \throws Error if an argument is wrong.
+MessageSides block_sides(const BlockLists& lists, const dr_problem& problem, Context& context);
+MessageSides typed_sides(const TypedSide& source, const TypedSide& target, const dr_problem& problem, Context& context);
 
-/// Make plans as handles. Collective.
-/// \param joint    arrays are lists of one address.
-/// \param problem  called once on each rank; what it throws on one rank is an error on all.
-dr_plan* make_messages_plan(MPI_Comm comm, bool joint, const std::function<dr_problem()>& problem,
-                            const BlockLists& lists);
-dr_plan* make_alltoallw_plan(MPI_Comm comm, bool joint, const std::function<dr_problem()>& problem,
-                             const std::function<AlltoallwArguments()>& arguments);
+/// Makes a plan as a handle. Collective.
+/// \param joint  arrays are lists of one address.
+/// \param get_problem, describe  called once on each rank; what they throw on one rank is an error on all.
+dr_plan* make_given(MPI_Comm comm, bool joint, const std::function<dr_problem()>& get_problem,
+                    const std::function<MessageSides(const dr_problem& problem, Context& context)>& describe);
 
 }  // namespace dace_redist

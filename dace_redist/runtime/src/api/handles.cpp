@@ -99,6 +99,13 @@ ElementOperation decoded(const dr_operation& operation) {
   return result;
 }
 
+Problem settings_of(const dr_problem& problem) {
+  return {problem.label ? problem.label : "redistribution",
+          problem.strategy ? problem.strategy : "Hierarchical",
+          problem.options,
+          {}};
+}
+
 Encoding decoded(const program::Numbers& numbers) { return {numbers.begin, numbers.begin + numbers.count}; }
 
 TensorProblem decoded(const EncodedTensor& tensor) {

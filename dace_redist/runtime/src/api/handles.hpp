@@ -125,6 +125,9 @@ Encoding decoded(const program::Numbers& numbers);
 /// \throws Error if a number is none of its enumeration.
 ElementOperation decoded(const dr_operation& operation);
 
+/// Label, strategy and options of a problem, without its tensor.
+Problem settings_of(const dr_problem& problem);
+
 /// \throws Error if an encoding is wrong, or a number none of its enumeration.
 TensorProblem decoded(const EncodedTensor& tensor);
 

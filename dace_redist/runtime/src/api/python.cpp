@@ -68,9 +68,9 @@ DR_API int dr_python_plan_create_messages(std::uintptr_t comm, const char* strat
                                           const BlockLists* lists, const char* failure, dr_plan** plan) {
   return guarded(DR_ERROR_PLAN, "plan", [&] {
     check_mpi(communicator(comm));
-    *plan = make_messages_plan(
+    *plan = make_given(
         communicator(comm), true, [&] { return given_problem(strategy, *options, element_bytes, operation, failure); },
-        *lists);
+        [&](const dr_problem& problem, Context& context) { return block_sides(*lists, problem, context); });
   });
 }
 
@@ -81,16 +81,13 @@ DR_API int dr_python_plan_create_alltoallw(std::uintptr_t comm, const char* stra
                                            const char* failure, dr_plan** plan) {
   return guarded(DR_ERROR_PLAN, "plan", [&] {
     check_mpi(communicator(comm));
-    std::vector<MPI_Datatype> handles[2];
-    const auto problem = [&] {
-      const dr_problem given = given_problem(strategy, *options, 1, nullptr, failure);
-      const int ranks = comm_size(communicator(comm));
+    const auto get_problem = [&] { return given_problem(strategy, *options, 1, nullptr, failure); };
+    *plan = make_given(communicator(comm), true, get_problem, [&](const dr_problem& problem, Context& context) {
+      std::vector<MPI_Datatype> handles[2];
       for (std::size_t side = 0; side < 2; ++side)
-        for (int rank = 0; rank < ranks; ++rank) handles[side].push_back((MPI_Datatype)(types[side][rank]));
-      return given;
-    };
-    *plan = make_alltoallw_plan(communicator(comm), true, problem, [&] {
-      return AlltoallwArguments{{lists[0], lists[1], handles[0].data()}, {lists[2], lists[3], handles[1].data()}};
+        for (int rank = 0; rank < context.size(); ++rank) handles[side].push_back((MPI_Datatype)(types[side][rank]));
+      return typed_sides({lists[0], lists[1], handles[0].data()}, {lists[2], lists[3], handles[1].data()}, problem,
+                         context);
     });
   });
 }

@@ -126,7 +126,7 @@ void ExchangedSides::exchange(MPI_Comm comm, int tag) {
   check(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE), "MPI_Waitall");
 }
 
-GivenMessages ExchangedSides::match(const char* counted) const {
+GivenMessages ExchangedSides::match() const {
   GivenMessages made;
   made.source = {{}, mine_.source.unit_bytes, mine_.source.packed, mine_.source.start};
   made.target = {{}, mine_.target.unit_bytes, mine_.target.packed, mine_.target.start};
@@ -147,8 +147,8 @@ GivenMessages ExchangedSides::match(const char* counted) const {
       sent_to_me = take(word);
       received_from_me = take(word);
     }
-    Message sent = message(rank_, peer, mine(mine_.source.blocks, peer), received_from_me, made.element, counted);
-    Message received = message(peer, rank_, sent_to_me, mine(mine_.target.blocks, peer), made.element, counted);
+    Message sent = message(rank_, peer, mine(mine_.source.blocks, peer), received_from_me, made.element);
+    Message received = message(peer, rank_, sent_to_me, mine(mine_.target.blocks, peer), made.element);
     sent.peer = received.peer = peer;
     if (peer == rank_) {
       made.schedule.self = std::move(sent);
@@ -162,7 +162,8 @@ GivenMessages ExchangedSides::match(const char* counted) const {
 
 /// One of the rank's messages, and its blocks.
 Message ExchangedSides::message(int source, int target, const std::vector<SideBlock>& sent,
-                                const std::vector<SideBlock>& received, Index element, const char* counted) const {
+                                const std::vector<SideBlock>& received, Index element) const {
+  const char* const counted = mine_.max_element > 1 ? "bytes" : "elements";
   const Index sends = count_of(sent), receives = count_of(received);
   if (sends != receives)
     throw Error(text("rank ", source, " sends ", sends, " ", counted, " to rank ", target, ", which receives ",

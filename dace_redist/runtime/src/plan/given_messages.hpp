@@ -48,9 +48,8 @@ class ExchangedSides {
   /// \param describe  called once on each rank; what it throws on one rank is an error on all.
   ExchangedSides(Context& context, const std::function<MessageSides()>& describe);
 
-  /// \param counted  what blocks count, in words.
   /// \throws Error if a rank sends another number of elements than its peer receives, or receives any twice.
-  GivenMessages match(const char* counted) const;
+  GivenMessages match() const;
 
  private:
   using Words = std::vector<Index>;
@@ -62,7 +61,7 @@ class ExchangedSides {
   void write();
   void exchange(MPI_Comm comm, int tag);
   Message message(int source, int target, const std::vector<SideBlock>& sent, const std::vector<SideBlock>& received,
-                  Index element, const char* counted) const;
+                  Index element) const;
 
   int rank_;
   MessageSides mine_;
