@@ -73,7 +73,7 @@ MessageSides typed_sides(const TypedSide& source, const TypedSide& target, const
   if (!decoded(problem.operation).is_copy())
     throw ArgumentError(
         "problem: datatypes are moved as bytes, and cannot be converted or scaled: use dr_plan_create_messages");
-  return {typed_side(source, context.comm()), typed_side(target, context.comm()), element_alignment};
+  return {typed_side(source, context.comm()), typed_side(target, context.comm()), "bytes"};
 }
 
 dr_plan* make_given(MPI_Comm comm, bool joint, const std::function<dr_problem()>& get_problem,
@@ -88,8 +88,8 @@ dr_plan* make_given(MPI_Comm comm, bool joint, const std::function<dr_problem()>
   return make_plan(comm, joint, [&] {
     auto messages = std::make_shared<GivenMessages>(sides.match());
     Problem made = settings_of(problem);
-    TensorProblem& tensor = made.tensors.emplace_back(
-        TensorProblem{no_elements(), no_elements(), problem.element_bytes * messages->element});
+    TensorProblem& tensor =
+        made.tensors.emplace_back(TensorProblem{no_elements(), no_elements(), problem.element_bytes});
     tensor.operation = decoded(problem.operation);
     tensor.messages = std::move(messages);
     return made;

@@ -29,22 +29,19 @@ struct MessageSide {
 /// Both sides of a rank.
 struct MessageSides {
   MessageSide source, target;
-  /// Elements have as many of what blocks count as divides this and all numbers; 1: blocks count elements. Else the
-  /// innermost loop of each block has stride 1.
-  Index max_element = 1;
+  const char* counted = "elements";  ///< what blocks count, in words
 };
 
 /// The messages of a tensor. Offsets are from the first element of a side that moves.
 struct GivenMessages {
   RankSchedule schedule{};
   MessageSide source{}, target{};  ///< without blocks
-  Index element = 1;               ///< how many of what blocks counted
 };
 
 /// The sides of a rank and of its peers, which may not fit each other.
 class ExchangedSides {
  public:
-  /// Tells every peer this rank's sides of its messages. Collective.
+  /// Tells every rank this one's sides of their messages. Collective.
   /// \param describe  called once on each rank; what it throws on one rank is an error on all.
   ExchangedSides(Context& context, const std::function<MessageSides()>& describe);
 
@@ -52,21 +49,15 @@ class ExchangedSides {
   GivenMessages match() const;
 
  private:
-  using Words = std::vector<Index>;
-  /// What a rank tells each other one ahead of its blocks.
-  struct Header {
-    Index words = 0, element = 1;
+  /// Descriptions for or from each rank, one after another.
+  struct WordsOfRanks {
+    std::vector<int> counts, begins;
+    std::vector<Index> words;
   };
-
-  void write();
-  void exchange(MPI_Comm comm, int tag);
-  Message message(int source, int target, const std::vector<SideBlock>& sent, const std::vector<SideBlock>& received,
-                  Index element) const;
 
   int rank_;
   MessageSides mine_;
-  std::vector<Header> to_, from_;  // [ranks]
-  std::map<int, Words> out_, in_;  // by peer: sides of a message
+  WordsOfRanks theirs_;
 };
 
 }  // namespace dace_redist

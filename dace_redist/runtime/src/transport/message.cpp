@@ -8,14 +8,14 @@ namespace dace_redist {
 namespace {
 
 std::vector<BlockGroup> group_blocks(const std::vector<Block>& blocks, const Tensors& tensors, Index max_group_bytes,
-                                     Index max_tiny) {
+                                     Index max_tiny_bytes) {
   std::vector<BlockGroup> groups;
   bool open = false;
   for (std::size_t b = 0; b < blocks.size(); ++b) {
     const int tensor = blocks[b].tensor;
     const Index elements = blocks[b].box.count();
     const Index element_bytes = tensors[static_cast<std::size_t>(tensor)]->message_bytes();
-    const bool tiny = elements <= max_tiny;
+    const bool tiny = elements * element_bytes <= max_tiny_bytes;
     if (open && tiny && groups.back().tensor == tensor &&
         (groups.back().elements + elements) * element_bytes <= max_group_bytes) {
       ++groups.back().count;
@@ -46,8 +46,8 @@ bool reduce(const Tensors& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor->reduces; });
 }
 
-MessageCutter::MessageCutter(const PeerMessage& message, const Tensors& tensors, Index part_bytes, Index max_tiny)
-    : blocks_(message.blocks.data()), groups_(group_blocks(message.blocks, tensors, part_bytes, max_tiny)) {
+MessageCutter::MessageCutter(const PeerMessage& message, const Tensors& tensors, Index part_bytes, Index max_tiny_bytes)
+    : blocks_(message.blocks.data()), groups_(group_blocks(message.blocks, tensors, part_bytes, max_tiny_bytes)) {
   restart(part_bytes);
 }
 

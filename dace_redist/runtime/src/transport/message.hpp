@@ -76,8 +76,8 @@ class MessageCutter {
  public:
   /// \param message     must outlive the cutter.
   /// \param part_bytes  the largest part; rows that are longer are cut.
-  /// \param max_tiny    blocks of up to so many elements form groups; 0: each block is a group.
-  MessageCutter(const PeerMessage& message, const Tensors& tensors, Index part_bytes, Index max_tiny = 0);
+  /// \param max_tiny_bytes  blocks of up to so many bytes form groups; 0: each block is a group.
+  MessageCutter(const PeerMessage& message, const Tensors& tensors, Index part_bytes, Index max_tiny_bytes = 0);
 
   /// Goes to the first part, and may cut parts of another size; groups stay as they are.
   void restart(Index part_bytes);
