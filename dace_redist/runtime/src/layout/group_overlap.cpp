@@ -152,12 +152,15 @@ class Walk {
     const GroupAxis& axis = sides_[side].axis();
     const Index first = sides_[side].origin(lo) + axis.owned.start * axis.stride;
     const Index period = axis.owned.period * axis.stride, length = axis.owned.length * axis.stride;
-    if ((hi - first) % period >= length) hi = first + round_up(hi - first, period);  // nothing is owned in between
-    repeat(lo, hi, first + round_up(lo - first, period), [&](Index begin, Index end) {
+    const Index past_end = (hi - first) % period;
+    if (past_end >= length && hi < never - period) hi += period - past_end;  // nothing is owned in between
+    const Index past = (lo - first) % period, step = past == 0 ? 0 : period - past;
+    repeat(lo, hi, step < hi - lo ? lo + step : hi, [&](Index begin, Index end) {
       sides_[side].within_owned = true;
-      for (Index past; begin < end; begin += period - past) {
-        past = (begin - first) % period;
-        if (past < length) visit(begin, std::min(end, begin + length - past));
+      for (Index left; begin < end; begin += std::min(left, end - begin)) {
+        const Index within = (begin - first) % period;
+        left = period - within;
+        if (within < length) visit(begin, begin + std::min(end - begin, length - within));
       }
       sides_[side].within_owned = false;
     });
