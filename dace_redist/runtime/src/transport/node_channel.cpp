@@ -136,7 +136,7 @@ Channel::Channel(PeerMessage new_message, const Tensors& tensors, bool sends, In
 
 void Channel::set(PeerMessage new_message, const Tensors& tensors, bool sends) {
   constexpr Index timed_part = 512;      // of the streaming threshold: stores of shorter messages make no difference
-  constexpr Index max_tiny_bytes = 256;  // a list of their runs is mostly shorter than a CopyBlock
+  constexpr Index max_tiny_bytes = 512;  // longer blocks are copied for several receivers at once
   message = std::move(new_message);
   cutter = MessageCutter(message, tensors, part_bytes, max_tiny_bytes);
   partner.assign(tensors.size(), nullptr);
