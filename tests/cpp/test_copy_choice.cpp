@@ -41,11 +41,15 @@ void check_fastest(CopyWay first) {
     times[fastest] = 1;
     CopyChoice choice(first, true);
     run(choice, {50, 50, 50}, 1);  // new pages
-    run(choice, times, 5);
+    run(choice, times, 8);
     const auto taken = run(choice, times, 1000);
     check(taken[fastest] >= 990, "the fastest way is taken");
     for (const int count : taken) check(count >= 2, "each way is tried again");
 
+    for (int transfer = 0; transfer < 100; ++transfer) {  // a rank loses its core in some transfers
+      choice.learn(static_cast<std::size_t>(choice.way()) == fastest ? 8 : 2);
+      check(run(choice, times, 20)[fastest] >= 18, "one long time makes no difference");
+    }
     times[fastest] = 4;  // something has changed
     run(choice, times, 16);
     check(static_cast<std::size_t>(choice.way()) != fastest, "a way that became slow is left");

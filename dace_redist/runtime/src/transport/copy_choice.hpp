@@ -64,13 +64,12 @@ class CopyChoice {
   /// Takes note of what the last transfer took, and chooses for the next one.
   /// \param seconds  of both sides, per byte.
   void learn(double seconds) {
-    if (!std::exchange(is_warm_[index(way_)], true)) return;  // of arrays and slots whose pages may have been new
-    double& known = seconds_[index(way_)];
-    const bool slower = known > 0 && seconds > slower_by * known;
-    known = seconds;
+    Times& times = times_[index(way_)];
+    const bool slower = times.is_known() && seconds > slower_by * times.seconds;
+    times.add(seconds);
     ++since_trial_;
     way_ = fastest();
-    if (seconds_[index(way_)] == 0 || since_trial_ < (slower ? min_interval : trial_interval)) return;
+    if (!times_[index(way_)].is_known() || since_trial_ < (slower ? min_interval : trial_interval)) return;
     since_trial_ = 0;
     last_trial_ = after(last_trial_);
     if (last_trial_ == way_) last_trial_ = after(last_trial_);
@@ -78,26 +77,43 @@ class CopyChoice {
   }
 
  private:
-  static constexpr double slower_by = 1.5;  // than in the last transfer the same way: something has changed
+  /// Of one way.
+  struct Times {
+    static constexpr int enough = 3;
+    static constexpr double weight = 0.125;  // of a longer time: ranks lose their core now and then
+
+    int transfers = 0;
+    double seconds = 0;
+
+    bool is_known() const { return transfers >= enough; }
+    void add(double latest) {
+      transfers += !is_known();
+      if (transfers == 1) return;  // the pages of arrays and slots may have been new
+      seconds = seconds == 0 || latest < seconds ? latest : seconds + weight * (latest - seconds);
+    }
+  };
+
+  static constexpr double slower_by = 1.5;                      // than the same way before: something has changed
   static constexpr int trial_interval = 128, min_interval = 8;  // transfers until another way is tried again
   static constexpr std::size_t ways = 3;
 
   static std::size_t index(CopyWay way) { return static_cast<std::size_t>(way); }
   CopyWay after(CopyWay way) const { return way == CopyWay::cached ? first_ : static_cast<CopyWay>(index(way) + 1); }
 
-  /// One that was not timed yet, else the fastest.
+  /// One that is not known yet, else the fastest.
   CopyWay fastest() const {
     CopyWay best = first_;
     for (CopyWay way = first_;; way = after(way)) {
-      if (seconds_[index(way)] < seconds_[index(best)]) best = way;
+      const Times &times = times_[index(way)], &least = times_[index(best)];
+      if (!times.is_known()) return way;
+      if (times.seconds < least.seconds) best = way;
       if (way == CopyWay::cached) return best;
     }
   }
 
   CopyWay first_ = CopyWay::streamed, way_ = CopyWay::streamed, last_trial_ = CopyWay::cached;
   int since_trial_ = 0;
-  std::array<bool, ways> is_warm_{};
-  std::array<double, ways> seconds_{};  // of the last transfer this way; 0: none counted yet
+  std::array<Times, ways> times_{};
 };
 
 }  // namespace dace_redist
