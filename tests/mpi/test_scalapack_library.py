@@ -199,9 +199,9 @@ def launched(
 
 @pytest.fixture(scope="module")
 def of_one_rank() -> Iterator[Future[tuple[int, str]]]:
-    """Return what a job prints that is ended after 20 s, in which it says that it waits: other tests run meanwhile."""
+    """Return what a job prints in 40 s; after 10 s it says that it waits. Other tests run meanwhile."""
     with ThreadPoolExecutor(1) as pool:
-        yield pool.submit(launched, "as it is", ranks=2, timeout=20, only=0)
+        yield pool.submit(launched, "as it is", ranks=2, timeout=40, only=0)
 
 
 @pytest.mark.usefixtures("of_one_rank")
