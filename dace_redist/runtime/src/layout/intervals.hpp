@@ -6,7 +6,6 @@
 /// split. Start reading at: AxisSplit.
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
