@@ -152,10 +152,10 @@ void NodeTransport::note_messages() {
   transfer_.stream_pulled = received_bytes_ >= direct_threshold;
   Index unpacked_bytes = reduces_ ? 0 : received_bytes_;
   for (const PartialResults& part : reduced_) unpacked_bytes += part.target_bytes(transfer_);
-  const Index target_bytes = received_bytes_ + sends_[0].message.nbytes,
-              unpack_threshold = threshold / unpack_stream_divisor;
-  transfer_.stream_unpacked = unpacked_bytes >= unpack_threshold && target_bytes >= direct_threshold;
-  stream_self_private_ = target_bytes >= std::max(unpack_threshold, direct_threshold);
+  const Index self_bytes = sends_[0].message.nbytes, unpack_threshold = threshold / unpack_stream_divisor;
+  const bool large_target = received_bytes_ + self_bytes >= std::max(unpack_threshold, direct_threshold);
+  transfer_.stream_unpacked = large_target && unpacked_bytes >= unpack_threshold;
+  stream_self_private_ = large_target || self_bytes >= threshold;  // the latter as every other copy
 }
 
 void NodeTransport::update_layouts(Channel& channel, const SharedArray* arrays, std::vector<Layouts>& known,
