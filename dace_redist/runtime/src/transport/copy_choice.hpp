@@ -4,37 +4,25 @@
 /// \file
 /// How a message between private arrays of two ranks of a node is copied: by whichever way takes less time.
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 namespace dace_redist {
 
-/// What copying pieces takes, per byte: of the fastest piece, as ranks lose their core in the middle of others.
-class PieceTime {
+/// Measures the time since a start.
+class Clock {
  public:
-  /// Takes note of the seconds per byte of a piece.
-  void add(double seconds) {
-    if (min_ == 0 || seconds < min_) min_ = seconds;
-  }
-
-  /// \return the time since the last call, in seconds per byte; 0 if there was no piece.
-  double take() { return std::exchange(min_, 0); }
+  void start() { start_ = now(); }
+  double seconds() const { return std::chrono::duration<double>(now() - start_).count(); }
 
  private:
-  double min_ = 0;
-};
+  static std::chrono::steady_clock::time_point now() { return std::chrono::steady_clock::now(); }
 
-/// \return the seconds per byte that `copy` takes, which returns the bytes it has copied.
-template <class Copy>
-double seconds_per_byte(const Copy& copy) {
-  const auto begin = std::chrono::steady_clock::now();
-  const std::int64_t nbytes = copy();
-  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
-  return spent.count() / static_cast<double>(nbytes);
-}
+  std::chrono::steady_clock::time_point start_;
+};
 
 /// Copied by the receiver out of the sender's memory, by the kernel; or staged in slots, which the sender writes with
 /// non-temporal stores, so that they lie in memory, or with ordinary ones, so that they lie in its core's cache.
@@ -43,9 +31,13 @@ enum class CopyWay { read, streamed, cached };
 /// The way of a message in each transfer.
 ///
 /// A core that shares a cache with the sender's takes a piece from there sooner than from memory; any other core up to
-/// four times later. What the kernel takes to read differs by a factor of three between machines. Nothing says reliably
-/// which of these holds, and it may change: so every way is timed in the first transfers, on both sides together, and
-/// the fastest one taken from then on. Now and then another one is tried again.
+/// four times later. What the kernel takes to read differs by a factor of three between machines, and where ranks share
+/// cores, staging has them wait for each other. Nothing says reliably which of these holds, and it may change: so every
+/// way is timed in the first transfers, and the fastest one taken from then on. Now and then another one is tried
+/// again.
+///
+/// What counts is the time of the whole transfer: what a message takes by itself also depends on what both ranks copy
+/// for others meanwhile. Most messages of a plan try the same way in the same transfer.
 class CopyChoice {
  public:
   CopyChoice() = default;
@@ -62,14 +54,12 @@ class CopyChoice {
   CopyWay way() const { return way_; }
 
   /// Takes note of what the last transfer took, and chooses for the next one.
-  /// \param seconds  of both sides, per byte.
-  void learn(double seconds) {
-    Times& times = times_[index(way_)];
-    const bool slower = times.is_known() && seconds > slower_by * times.seconds;
-    times.add(seconds);
+  /// \param time  of the transfer, of the rank that began it last.
+  void learn(double time) {
+    times_[index(way_)].add(time);
     ++since_trial_;
     way_ = fastest();
-    if (!times_[index(way_)].is_known() || since_trial_ < (slower ? min_interval : trial_interval)) return;
+    if (!times_[index(way_)].is_known() || since_trial_ < trial_interval) return;
     since_trial_ = 0;
     last_trial_ = after(last_trial_);
     if (last_trial_ == way_) last_trial_ = after(last_trial_);
@@ -77,25 +67,27 @@ class CopyChoice {
   }
 
  private:
-  /// Of one way.
-  struct Times {
-    static constexpr int enough = 3;
-    static constexpr double weight = 0.125;  // of a longer time: ranks lose their core now and then
-
-    int transfers = 0;
-    double seconds = 0;
-
-    bool is_known() const { return transfers >= enough; }
-    void add(double latest) {
-      transfers += !is_known();
-      if (transfers == 1) return;  // the pages of arrays and slots may have been new
-      seconds = seconds == 0 || latest < seconds ? latest : seconds + weight * (latest - seconds);
+  /// The latest times of one way. Their median counts: pages are new at first, ranks lose their core now and then, and
+  /// where they share cores, some begin late.
+  class Times {
+   public:
+    void add(double time) {
+      latest_[transfers_++ % latest_.size()] = time;
+      auto sorted = latest_;
+      std::sort(sorted.begin(), sorted.end());
+      median_ = sorted[sorted.size() / 2];
     }
+
+    bool is_known() const { return transfers_ >= latest_.size(); }
+    double median() const { return median_; }
+
+   private:
+    std::size_t transfers_ = 0;
+    std::array<double, 5> latest_{};
+    double median_ = 0;
   };
 
-  static constexpr double slower_by = 1.5;                      // than the same way before: something has changed
-  static constexpr int trial_interval = 128, min_interval = 8;  // transfers until another way is tried again
-  static constexpr std::size_t ways = 3;
+  static constexpr int trial_interval = 128;  // transfers until another way is tried again
 
   static std::size_t index(CopyWay way) { return static_cast<std::size_t>(way); }
   CopyWay after(CopyWay way) const { return way == CopyWay::cached ? first_ : static_cast<CopyWay>(index(way) + 1); }
@@ -106,14 +98,14 @@ class CopyChoice {
     for (CopyWay way = first_;; way = after(way)) {
       const Times &times = times_[index(way)], &least = times_[index(best)];
       if (!times.is_known()) return way;
-      if (times.seconds < least.seconds) best = way;
+      if (times.median() < least.median()) best = way;
       if (way == CopyWay::cached) return best;
     }
   }
 
   CopyWay first_ = CopyWay::streamed, way_ = CopyWay::streamed, last_trial_ = CopyWay::cached;
   int since_trial_ = 0;
-  std::array<Times, ways> times_{};
+  std::array<Times, 3> times_{};  // [ways]
 };
 
 }  // namespace dace_redist

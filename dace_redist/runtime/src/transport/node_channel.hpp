@@ -73,10 +73,10 @@ struct ChannelState {
 struct Handshake {
   using Counter = ChannelState::Counter;
 
-  alignas(cache_line_bytes) Counter entered;  ///< by the receiver: transfer for which its targets hold
-  Index receiver_copy_bytes;                  ///< bytes that the receiver copies if it copies all it receives
-  double receiver_seconds;  ///< per byte, in the receiver's last transfer; 0 if nothing was copied or timed
-  Counter refused;          ///< by the receiver: transfer in which it cannot read
+  alignas(cache_line_bytes) Counter entered;   ///< by the receiver: transfer for which its targets hold
+  Index receiver_copy_bytes;                   ///< bytes that the receiver copies if it copies all it receives
+  double receiver_seconds;                     ///< of the receiver's last transfer
+  Counter refused;                             ///< by the receiver: transfer in which it cannot read
   alignas(cache_line_bytes) Counter decision;  ///< by the sender: transfer * protocols + protocol
   alignas(cache_line_bytes) Counter finished;  ///< by the side that copies: transfer that is done
 
@@ -147,10 +147,10 @@ class Channel {
   std::uint64_t total = 0;                    ///< pieces of all transfers that went through the ring
   std::uint64_t read_seen = 0;                ///< of a sender: pieces that it knows to be read
 
-  bool timed = false;    ///< whether pieces are timed, to choose how they are copied
+  bool timed = false;    ///< whether transfers are timed, to choose how the message is copied
   bool streams = false;  ///< whether staged pieces are packed with non-temporal stores in the transfer at hand
   CopyChoice choice;     ///< of a sender
-  PieceTime piece_time;  ///< of packing, unpacking or reading
+  bool chosen = false;   ///< whether the last transfer took the way of `choice`
 };
 
 /// Numbers the channels by the shape of their blocks.

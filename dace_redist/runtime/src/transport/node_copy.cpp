@@ -17,14 +17,13 @@ bool is_listed(const MessageCutter& cutter, const CopyList& group) {
 /// \param packs    whether the target is a slot, in which the blocks follow each other.
 /// \param arrays_of  `arrays_of(channel, tensor, displacement)`: starts of source and target array of a channel; if it
 ///                   packs, of the source array and of the free part of the slot.
-/// \return bytes of a piece.
 template <class ArraysOf>
-Index copy_pieces(const NodeTransfer& transfer, const CopyBatch& batch, bool packs, bool stream,
-                  const ArraysOf& arrays_of) {
+void copy_pieces(const NodeTransfer& transfer, const CopyBatch& batch, bool packs, bool stream,
+                 const ArraysOf& arrays_of) {
   std::array<CopyEndpoints, max_batch> places;
   Channel& first = batch.first();
   const MessageCutter& cutter = first.cutter;
-  return first.cutter.take(first.part_bytes, [&](Index displacement) {
+  first.cutter.take(first.part_bytes, [&](Index displacement) {
     const int tensor = cutter.tensor();
     const ElementSteps& steps = transfer.tensor(tensor).steps;
     const ElementStep& step = packs ? steps.pack() : steps.direct();
@@ -54,21 +53,12 @@ Index copy_pieces(const NodeTransfer& transfer, const CopyBatch& batch, bool pac
   });
 }
 
-Index pack_piece(const NodeTransfer& transfer, const CopyBatch& batch) {
-  const bool streams = batch.first().streams;
-  const Index taken =
-      copy_pieces(transfer, batch, true, streams, [&](const Channel& channel, std::size_t tensor, Index displacement) {
-        return CopyEndpoints{transfer.arrays.sources[tensor], channel.slot(channel.total) + displacement};
-      });
-  return taken * static_cast<Index>(batch.count());
-}
-
-/// The next piece, from its slot to the array. \return its bytes.
-Index unpack_piece(const NodeTransfer& transfer, Channel& channel) {
+/// The next piece, from its slot to the array.
+void unpack_piece(const NodeTransfer& transfer, Channel& channel) {
   const trace::Span span("unpack", channel.message.peer);
   MessageCutter& cutter = channel.cutter;
   const char* const slot = channel.slot(channel.total);
-  return cutter.take(channel.part_bytes, [&](Index displacement) {
+  cutter.take(channel.part_bytes, [&](Index displacement) {
     const ElementStep& step = transfer.tensor(cutter.tensor()).steps.unpack();
     const char* const from = slot + displacement;
     char* const target = transfer.arrays.targets[cutter.tensor()];
@@ -140,12 +130,10 @@ void pull(NodeTransfer& transfer, const CopyBatch& batch) {
 
 void pack(NodeTransfer& transfer, const CopyBatch& batch) {
   const trace::Span span("pack", batch.first().message.peer);
-  if (batch.first().timed) {
-    const double seconds = seconds_per_byte([&] { return pack_piece(transfer, batch); });
-    for (Channel* channel : batch) channel->piece_time.add(seconds);
-  } else {
-    pack_piece(transfer, batch);
-  }
+  copy_pieces(transfer, batch, true, batch.first().streams,
+              [&](const Channel& channel, std::size_t tensor, Index displacement) {
+                return CopyEndpoints{transfer.arrays.sources[tensor], channel.slot(channel.total) + displacement};
+              });
   for (Channel* channel : batch) {
     channel->state->written.store(++channel->total, std::memory_order_release);
     transfer.tell(*channel);
@@ -156,10 +144,7 @@ void pack(NodeTransfer& transfer, const CopyBatch& batch) {
 bool unpack(NodeTransfer& transfer, Channel& channel) {
   bool any = false;
   while (!channel.cutter.done() && has_piece(channel)) {
-    if (channel.timed)
-      channel.piece_time.add(seconds_per_byte([&] { return unpack_piece(transfer, channel); }));
-    else
-      unpack_piece(transfer, channel);
+    unpack_piece(transfer, channel);
     free_slot(transfer, channel);
     any = true;
   }
@@ -172,15 +157,13 @@ bool read(NodeTransfer& transfer, Channel& channel) {
   const SharedArray* const sources = channel.handshake->sources(transfer.tensors->size());
   MessageCutter& cutter = channel.cutter;
   bool copied = true;
-  channel.piece_time.add(seconds_per_byte([&] {
-    return cutter.take(read_bytes, [&](Index) {
-      const auto tensor = static_cast<std::size_t>(cutter.tensor());
-      const Index element_bytes = transfer.tensor(cutter.tensor()).message_bytes();
-      const CopyBlock block = cutter.whole_group() ? channel.direct[cutter.group()].blocks().front()
-                                                   : make_copy_block(cutter.part(), element_bytes);
-      copied = copied && channel.arena->read(block, sources[tensor].address, transfer.arrays.targets[tensor]);
-    });
-  }));
+  cutter.take(read_bytes, [&](Index) {
+    const auto tensor = static_cast<std::size_t>(cutter.tensor());
+    const Index element_bytes = transfer.tensor(cutter.tensor()).message_bytes();
+    const CopyBlock block = cutter.whole_group() ? channel.direct[cutter.group()].blocks().front()
+                                                 : make_copy_block(cutter.part(), element_bytes);
+    copied = copied && channel.arena->read(block, sources[tensor].address, transfer.arrays.targets[tensor]);
+  });
   if (copied) transfer.finish_if_done(channel);
   return copied;
 }

@@ -22,6 +22,8 @@ struct NodeTransfer {
   int threads = 1;
   std::size_t open = 0;         ///< channels that are not done
   bool tells = false;           ///< whether a channel is told
+  Clock clock;                  ///< runs since the start
+  double seconds = 0;           ///< that the last transfer took
   bool sources_shared = false;  ///< whether all sources of this rank lie in its arena
   bool large_source = false;    ///< whether this rank sends more than stays in the cache meanwhile
 
@@ -33,7 +35,7 @@ struct NodeTransfer {
   void tell(Channel& channel) { tells = channel.told = true; }
   void close(Channel& channel) {
     channel.done = true;
-    --open;
+    if (--open == 0) seconds = clock.seconds();
   }
   void close_if_done(Channel& channel) {
     if (channel.cutter.done()) close(channel);

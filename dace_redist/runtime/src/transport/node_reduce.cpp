@@ -25,11 +25,8 @@ bool PartialResults::ready() const {
 
 void PartialResults::reduce_next(NodeTransfer& transfer) {
   const trace::Span span("reduce");
-  const bool timed = first().timed;
-  const double seconds = timed ? seconds_per_byte([&] { return reduce_piece(transfer); }) : 0;
-  if (!timed) reduce_piece(transfer);
+  reduce_piece(transfer);
   for (Channel* channel : channels_) {
-    if (timed) channel->piece_time.add(seconds);
     if (channel->protocol == Protocol::staged) free_slot(transfer, *channel);
     if (channel->protocol == Protocol::pull)
       transfer.finish_if_done(*channel);
@@ -38,13 +35,12 @@ void PartialResults::reduce_next(NodeTransfer& transfer) {
   }
 }
 
-/// \return the bytes of its messages.
-Index PartialResults::reduce_piece(const NodeTransfer& transfer) {
+void PartialResults::reduce_piece(const NodeTransfer& transfer) {
   MessageCutter& cutter = first().cutter;
   const int tensor = cutter.tensor();
   const Tensor& reduced = transfer.tensor(tensor);
   const Index target_bytes = reduced.reduction.target_bytes();
-  const Index nbytes = cutter.take(first().part_bytes, [&](Index displacement) {
+  cutter.take(first().part_bytes, [&](Index displacement) {
     const BlockGroup& group = cutter.groups()[cutter.group()];
     const std::size_t several = cutter.several_blocks() ? group.count : 1;
     for (std::size_t b = 0; b < several; ++b) {
@@ -59,7 +55,6 @@ Index PartialResults::reduce_piece(const NodeTransfer& transfer) {
     }
     for (std::size_t summand = 1; summand < channels_.size(); ++summand) channels_[summand]->cutter.advance();
   });
-  return nbytes * static_cast<Index>(channels_.size());
 }
 
 /// A block of a partial result. \param displacement  bytes of the piece that come before it.

@@ -28,7 +28,7 @@ class PartialResults {
 
  private:
   Channel& first() const { return *channels_.front(); }
-  Index reduce_piece(const NodeTransfer& transfer);
+  void reduce_piece(const NodeTransfer& transfer);
   PartialBlock partial(const NodeTransfer& transfer, const Channel& channel, Index summand, const StridedBlock& block,
                        Index displacement) const;
 

@@ -179,6 +179,7 @@ void NodeTransport::begin(const Arrays& arrays, Pace) {
   const Arena* const arena = Arena::made();
   const auto shared = [arena](const void* array) { return !array || (arena && arena->offset_of(array) >= 0); };
   transfer_.arrays = arrays;
+  transfer_.clock.start();
   ++transfer_.number;
   bool targets_shared = true;
   transfer_.sources_shared = true;
@@ -249,7 +250,7 @@ void NodeTransport::advertise_targets() {
     for (std::size_t t = 0; t < link_.tensors.size(); ++t)
       handshake.targets()[t].set(transfer_.arrays.targets[t], link_.tensors[t]->target, arena);
     handshake.receiver_copy_bytes = sent_bytes_ + received_bytes_;
-    handshake.receiver_seconds = channel.piece_time.take();
+    handshake.receiver_seconds = transfer_.seconds;
     handshake.entered.store(transfer_.number, std::memory_order_release);
     transfer_.tell(channel);
   }
@@ -272,9 +273,7 @@ bool NodeTransport::decide_all() {
 }
 
 void NodeTransport::decide(Channel& channel) {
-  const double sending = channel.piece_time.take(), receiving = channel.handshake->receiver_seconds;
-  if (receiving > 0 && (sending > 0) == (channel.choice.way() != CopyWay::read))
-    channel.choice.learn(sending + receiving);
+  if (channel.chosen) channel.choice.learn(std::min(transfer_.seconds, channel.handshake->receiver_seconds));
   const Protocol protocol = best_protocol(channel);
   if (protocol == Protocol::pull || protocol == Protocol::read) {
     const Arena* const arena = Arena::made();
@@ -305,8 +304,10 @@ Protocol NodeTransport::best_protocol(Channel& channel) const {
 }
 
 void NodeTransport::set_protocol(Channel& channel, Protocol protocol) {
+  const bool reads = channel.choice.way() == CopyWay::read;
   channel.streams = protocol == Protocol::staged && channel.timed && channel.choice.way() == CopyWay::streamed;
   channel.protocol = protocol;
+  channel.chosen = channel.timed && protocol == (reads ? Protocol::read : Protocol::staged);
   channel.handshake->decide(transfer_.number, protocol);
   transfer_.tell(channel);
 }

@@ -15,7 +15,7 @@ inline constexpr std::int64_t max_eager_bytes = 8 << 10;
 inline constexpr std::int64_t min_remote_run = 128 << 10;
 
 /// Runs from this length on, in bytes, are read if that was measured to be faster: it depends on the machine.
-inline constexpr std::int64_t min_tried_run = 4 << 10;
+inline constexpr std::int64_t min_tried_run = 2 << 10;
 
 /// Runs up to this length, in bytes, of a large source that has some for each of several receivers, are not pulled:
 /// each receiver would fetch whole cache lines, and prefetch further ones, but needs a part of them. The sender reads
