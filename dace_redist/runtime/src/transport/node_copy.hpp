@@ -31,6 +31,11 @@ struct NodeTransfer {
   bool stream_pushed = false, stream_pulled = false, stream_unpacked = false, stream_self = false;
 
   const Tensor& tensor(int number_of_tensor) const { return *(*tensors)[static_cast<std::size_t>(number_of_tensor)]; }
+  void begin(const Arrays& new_arrays) {
+    arrays = new_arrays;
+    ++number;
+    clock.start();
+  }
   /// Something was stored for the partner of a channel.
   void tell(Channel& channel) { tells = channel.told = true; }
   void close(Channel& channel) {

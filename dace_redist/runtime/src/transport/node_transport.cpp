@@ -178,9 +178,7 @@ void NodeTransport::update_layouts(Channel& channel, const SharedArray* arrays, 
 void NodeTransport::begin(const Arrays& arrays, Pace) {
   const Arena* const arena = Arena::made();
   const auto shared = [arena](const void* array) { return !array || (arena && arena->offset_of(array) >= 0); };
-  transfer_.arrays = arrays;
-  transfer_.clock.start();
-  ++transfer_.number;
+  transfer_.begin(arrays);
   bool targets_shared = true;
   transfer_.sources_shared = true;
   for (std::size_t t = 0; t < link_.tensors.size(); ++t) {
@@ -304,10 +302,10 @@ Protocol NodeTransport::best_protocol(Channel& channel) const {
 }
 
 void NodeTransport::set_protocol(Channel& channel, Protocol protocol) {
-  const bool reads = channel.choice.way() == CopyWay::read;
-  channel.streams = protocol == Protocol::staged && channel.timed && channel.choice.way() == CopyWay::streamed;
+  const CopyWay way = channel.choice.way();
+  channel.streams = protocol == Protocol::staged && channel.timed && way == CopyWay::streamed;
   channel.protocol = protocol;
-  channel.chosen = channel.timed && protocol == (reads ? Protocol::read : Protocol::staged);
+  channel.chosen = channel.timed && protocol == (way == CopyWay::read ? Protocol::read : Protocol::staged);
   channel.handshake->decide(transfer_.number, protocol);
   transfer_.tell(channel);
 }
