@@ -7,6 +7,7 @@ Tests of one file on equal numbers of ranks share a launch, until one fails. Eac
 from __future__ import annotations
 
 import faulthandler
+import importlib.util
 import json
 import os
 import re
@@ -33,6 +34,12 @@ TESTS = "tests.json"
 #: Files that start first.
 LONGEST = ("test_distribute.py", "test_documentation.py", "test_headers.py", "test_interop.py", "test_runtime.py")
 LONGEST += ("test_bench.py", "test_resources.py", "test_threads.py", "test_transfers.py")
+#: Modules that ranks of tests with a marker have imported when they start, if they are installed; none starts MPI.
+PRELOADED = {
+    "dace": ("dace_redist.transformations.distribute",),
+    "libraries": ("torch.distributed.tensor", "pylops", "dace_redist.mpi.launch"),
+    "": ("dace_redist.mpi.launch",),
+}
 DEFAULT_TIMEOUT = 120
 DEFAULT_GRACE = 10
 START_SECONDS = 60  # of a launch, beside the time limits of its tests
@@ -59,6 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "mpi(ranks, full, timeout=120, alone=False): run under mpiexec, once for each number of ranks",
         "dace: of an mpi test whose ranks use DaCe: they have imported it when they start",
+        "libraries: of an mpi test whose ranks use PyTorch or PyLops: they have imported them when they start",
         "mpi_matrix: a test whose result may depend on the MPI: it runs under others, too",
         "full: runs in `make test-full` only",
     ):
@@ -84,7 +92,7 @@ class Launch(NamedTuple):
     """Tests that share a launch: of a file, on a number of ranks, with a kind of device; or one that runs alone."""
 
     path: Path
-    needs_dace: bool
+    preloaded: str
     ranks: int
     device: str
     alone: str
@@ -92,9 +100,9 @@ class Launch(NamedTuple):
     @staticmethod
     def of(item: pytest.Item) -> Launch:
         alone = item.get_closest_marker("mpi").kwargs.get("alone", False)
-        needs_dace = item.get_closest_marker("dace") is not None
+        preloaded = next(name for name in PRELOADED if not name or item.get_closest_marker(name))
         params = item.callspec.params
-        return Launch(item.path, needs_dace, params["mpi_ranks"], params.get("kind", ""), item.nodeid if alone else "")
+        return Launch(item.path, preloaded, params["mpi_ranks"], params.get("kind", ""), item.nodeid if alone else "")
 
 
 def time_limit(item: pytest.Item) -> float:
@@ -158,7 +166,7 @@ def run_tests(items: list[pytest.Item]) -> None:
     config, ranks = items[0].config, Launch.of(items[0]).ranks
     switches = ["-s", "-q", "--no-header", "--runxfail", "--tb=short"]
     switches += ["-p", "no:cacheprovider", "-p", "no:faulthandler", f"--rootdir={config.rootpath}"]
-    forks = servers(config, needs_dace=Launch.of(items[0]).needs_dace)
+    forks = servers(config, Launch.of(items[0]).preloaded)
     argv = forks.command([*(item.nodeid for item in items), *switches])
     with tempfile.TemporaryDirectory(prefix="dace-redist-mpi-") as name:
         folder = Path(name)
@@ -177,10 +185,10 @@ def run_tests(items: list[pytest.Item]) -> None:
 _servers: dict[tuple[str, ...], Servers] = {}
 
 
-def servers(config: pytest.Config, needs_dace: bool) -> Servers:
-    """Return the servers that fork ranks, with or without DaCe imported."""
-    own = "dace_redist.transformations.distribute" if needs_dace else "dace_redist.mpi.launch"
-    modules = ("numpy", "hypothesis.strategies", own)
+def servers(config: pytest.Config, preloaded: str) -> Servers:
+    """Return the servers that fork ranks with some modules imported."""
+    own = [name for name in PRELOADED[preloaded] if importlib.util.find_spec(name.partition(".")[0])]
+    modules = ("numpy", "hypothesis.strategies", *own)
     if modules not in _servers:
         _servers[modules] = Servers(modules, launch.mpi_environment(ranks=1))
         config.add_cleanup(_servers[modules].stop)
@@ -190,7 +198,7 @@ def servers(config: pytest.Config, needs_dace: bool) -> Servers:
 @pytest.fixture(scope="session")
 def ranks_with_dace(request: pytest.FixtureRequest) -> Servers:
     """Return servers for tests that start programs on several ranks, where importing DaCe takes most of the time."""
-    return servers(request.config, needs_dace=True)
+    return servers(request.config, "dace")
 
 
 def read_report(folder: Path, number: int, rank: int) -> dict[str, str]:

@@ -11,6 +11,7 @@ import opt_einsum
 import pytest
 from contractions import CompiledContraction, Library, build
 from mpi_programs import build_shared
+from seeds import some
 
 from dace_redist.errors import RedistributionError
 from dace_redist.native.device import DEVICE_VARIABLE, ensure_device_library
@@ -112,7 +113,7 @@ def random_einsum(rng: random.Random) -> tuple[str, dict[str, int]]:
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_random_einsums(library, dtype):
     rng, numbers = random.Random(dtype), np.random.default_rng(7)
-    for _ in range(400):
+    for _ in range(some(600)):
         expression, extents = random_einsum(rng)
         arrays = [
             random_array(numbers, [extents[i] for i in term], dtype) for term in expression.split("->")[0].split(",")
@@ -128,7 +129,7 @@ def test_random_einsums_on_a_device(dtype, monkeypatch):
     monkeypatch.setenv(DEVICE_VARIABLE, "host")
     ensure_device_library()
     rng, numbers = random.Random(dtype), np.random.default_rng(7)
-    for _ in range(300):
+    for _ in range(some(400)):
         expression, extents = random_einsum(rng)
         terms = expression.split("->")[0].split(",")
         arrays = [random_array(numbers, [extents[i] for i in term], dtype, backwards=0) for term in terms]
@@ -203,7 +204,7 @@ def test_random_khatri_rao_products(library, dtype, threads, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
     library.functions.omp_set_num_threads(threads)
     rng, numbers = random.Random(dtype), np.random.default_rng(11)
-    for _ in range(100):
+    for _ in range(some(200)):
         expression, extents = random_khatri_rao(rng)
         terms = expression.split("->")[0].split(",")
         arrays = [random_array(numbers, [extents[i] for i in term], dtype) for term in terms]

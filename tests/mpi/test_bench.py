@@ -26,7 +26,7 @@ BENCH, COMPARE, COPIES, PREDICTED = (
 def test_a_case_with_several_methods(tmp_path):
     output = tmp_path / "results.jsonl"
     words = ["owners-transposed-96", "seed-k2", "--preset", "tiny", "--variants", "ordinary,gpu", "--batch", "2"]
-    words += ["--least", "3", "--limit", "2", "--rate", "1gbit", "--json", str(output)]
+    words += ["--least", "3", "--limit", "0.2", "--rate", "1gbit", "--json", str(output)]
     command = [sys.executable, "-m", "mpi4py", BENCH, *words]
     code, printed = launch(4, command, timeout=240, environment={"DACE_REDIST_DEVICE": "host"})
     assert code == 0, printed
@@ -87,15 +87,15 @@ MATRICES = ["axes", "reshape", "convert", "several", "reduce", "reduce-4", "stac
 
 
 @pytest.mark.parametrize(
-    ("names", "shape", "count"),
+    ("names", "shape", "count", "ranks"),
     [
-        (MATRICES, "128x128", 19),
-        (["cholesky"], "40", 1),
-        (["libraries"], "16x16", 4),
-        (["halo"], "8x8x8", 4),
+        (MATRICES, "128x128", 19, 4),
+        (["cholesky"], "40", 1, 4),
+        (["libraries"], "16x16", 4, 2),  # imports take most of the time
+        (["halo"], "8x8x8", 4, 4),
     ],
 )
-def test_comparisons(names, shape, count, tmp_path):
+def test_comparisons(names, shape, count, ranks, tmp_path):
     """Each checks its own results."""
     if "cholesky" in names and (reason := scalapack.library_missing()):
         pytest.skip(reason)
@@ -103,7 +103,7 @@ def test_comparisons(names, shape, count, tmp_path):
         pytest.skip("needs the libraries of `make interop`")
     output = tmp_path / "results.jsonl"
     words = [*names, "--shape", shape, "--limit", "0.1", "--json", str(output)]
-    code, printed = launch(4, [sys.executable, "-m", "mpi4py", COMPARE, *words], timeout=120)
+    code, printed = launch(ranks, [sys.executable, "-m", "mpi4py", COMPARE, *words], timeout=120)
     assert code == 0, printed
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     assert len(lines) == count and {line["comparison"] for line in lines} == set(names)

@@ -13,6 +13,10 @@ from mpi4py import MPI
 
 from dace_redist import DistributedArray, Distribution, redistribute
 
+#: Libraries that import PyTorch or PyLops, which takes seconds.
+SLOW = ("heat", "partitioned", "pylops_mpi", "torch")
+EACH = [pytest.param(name, marks=[pytest.mark.libraries] if name in SLOW else []) for name in LIBRARIES]
+
 
 def some_distribution(shape: tuple[int, ...], ranks: int, number: int):
     """Return a random distribution, equal on all ranks."""
@@ -30,7 +34,7 @@ def some_distribution(shape: tuple[int, ...], ranks: int, number: int):
     return found[-1]
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", EACH)
 @pytest.mark.mpi(ranks=[4], full=[1, 3], timeout=300)
 def test_array_is_read(comm, library):
     for number, (array, whole) in enumerate(LIBRARIES[library](comm).arrays()):
@@ -42,7 +46,7 @@ def test_array_is_read(comm, library):
         assert not any(comm.allgather(wrong)), f"{array} to {target}"
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", EACH)
 @pytest.mark.mpi(ranks=[4], full=[1, 3], timeout=300)
 def test_array_is_made(comm, library):
     own = LIBRARIES[library](comm)
@@ -113,6 +117,7 @@ def test_irregular_partitions(comm):
         redistribute(Partitioned(comm.rank, 9 if comm.rank == 0 else 1), target, comm=comm)
 
 
+@pytest.mark.libraries
 @pytest.mark.mpi(ranks=[2])
 def test_wrong_arrays(comm):
     module = LIBRARIES["pylops_mpi"](comm).module

@@ -8,6 +8,7 @@ from distributions import CALM, ends, maps, shapes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import carried_out
+from seeds import some
 
 from dace_redist import BoxDistribution, Distribution, schedule
 
@@ -45,7 +46,7 @@ def check(moved):
 
 
 @pytest.mark.slow
-@settings(CALM, max_examples=200)
+@settings(CALM, max_examples=some(400))
 @given(linear_schedules())
 def test_inner_products_are_equal(moved):
     try:

@@ -103,14 +103,20 @@ def test_program(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     runpy.run_path(write(code_of(name), tmp_path), run_name="__main__")
 
 
-def with_dace_if_used(name: str) -> Any:
-    used = any(text in code_of(name) for text in ("import dace\n", "tune("))
-    return pytest.param(name, marks=[pytest.mark.dace] if used else [])
+#: Markers of programs by what these contain.
+IMPORTING = {"import dace\n": pytest.mark.dace, "tune(": pytest.mark.dace}
+IMPORTING |= dict.fromkeys(["import heat", "pylops_mpi", "torch"], pytest.mark.libraries)
+
+
+def marked(name: str) -> Any:
+    """Return a program with the marker of what its ranks import."""
+    marks = [marker for text, marker in IMPORTING.items() if text in code_of(name)]
+    return pytest.param(name, marks=marks[:1])
 
 
 @pytest.mark.compile
 @pytest.mark.mpi(ranks=[4], timeout=240)
-@pytest.mark.parametrize("name", [with_dace_if_used(name) for name in blocks("python", "ranks")])
+@pytest.mark.parametrize("name", [marked(name) for name in blocks("python", "ranks")])
 def test_program_on_ranks(name: str, tmp_path: Path, comm, monkeypatch: pytest.MonkeyPatch) -> None:
     for library in re.findall(rf"^(?:import|from) ((?:{'|'.join(LIBRARIES)})\w*)", code_of(name), re.MULTILINE):
         imported(library)
