@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-from comparisons import cholesky, files, fused, halo, libraries, overlap, pencils, scalapack_routines, sparse_stacks
+from comparisons import files, fused, halo, libraries, overlap, pencils, scalapack_routines, sparse_stacks
 from comparisons.comparison import Comparison, UnsuitableError
 from mpi4py import MPI
 from records import append, json_option
@@ -47,11 +47,6 @@ ENTRIES = {
     ),
     "stacks": Entry(
         "stacks of sparse matrices (energies x non-zeros) there and back", ((103, 50021),), sparse_stacks.transposed
-    ),
-    "cholesky": Entry(
-        "a system that lies in rows, solved by ScaLAPACK in blocks or in rows",
-        ((500,), (1000,), (2000,), (4000,)),
-        cholesky.solved,
     ),
     "scalapack": Entry(
         "p?gemr2d and p?tran, by the library for preloading or by ScaLAPACK",

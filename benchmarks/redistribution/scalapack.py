@@ -96,12 +96,6 @@ class Grids:
         self._system = self._blacs.Csys2blacs_handle(MPI._handleof(comm))
         self.everyone = self._context(np.arange(comm.size).reshape(1, -1))
 
-    def routine(self, name: str) -> Any:
-        """Return a function of the library, one without a result."""
-        routine = getattr(self._blacs, name)
-        routine.restype = None
-        return routine
-
     def descriptor(self, distribution: AnyDistribution, order: str = "C") -> Any:
         """
         Return ScaLAPACK's nine numbers for a matrix. Collective.
@@ -145,7 +139,6 @@ class Gemr2d:
     :param source: Distribution before; see :func:`why_not`.
     :param target: Distribution after.
     :param region: As in :func:`dace_redist.redistribute`; None: the whole matrix.
-    :param order: Of the local arrays, ``"C"`` or ``"F"``.
     """
 
     def __init__(
@@ -155,13 +148,10 @@ class Gemr2d:
         source: AnyDistribution,
         target: AnyDistribution,
         region: Sequence[Sequence[int]] | None = None,
-        order: str = "C",
     ) -> None:
         self._grids, self._dtype = Grids(comm), np.dtype(dtype)
-        self._descriptors = [self._grids.descriptor(side, order) for side in (source, target)]
-        parts = [tuple(part) for part in region or ((0, 0), (0, 0), source.shape)]
-        if order == "C":
-            parts = [part[::-1] for part in parts]  # rows are columns
+        self._descriptors = [self._grids.descriptor(side) for side in (source, target)]
+        parts = [tuple(part)[::-1] for part in region or ((0, 0), (0, 0), source.shape)]  # rows are columns
         self._first = [(row + 1, column + 1) for row, column in parts[:2]]  # indices begin at 1
         self._shape = parts[2]
 
@@ -171,7 +161,8 @@ class Gemr2d:
             (ctypes.c_void_p(array.ctypes.data), *first, descriptor)
             for array, first, descriptor in zip((source, target), self._first, self._descriptors, strict=True)
         ]
-        routine = self._grids.routine("C" + ROUTINES[str(self._dtype)])
+        routine = _library()["C" + ROUTINES[str(self._dtype)]]
+        routine.restype = None
         routine(*self._shape, *matrices[0], *matrices[1], self._grids.everyone)
 
     def free(self) -> None:

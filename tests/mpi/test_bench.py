@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from launching import launch
-from redistribution import catalogue, methods, peers, scalapack
+from redistribution import catalogue, methods, peers
 from redistribution.arrays import Arrays, is_right
 
 from dace_redist.strategies import host_strategies
@@ -90,15 +90,12 @@ MATRICES = ["axes", "reshape", "convert", "several", "reduce", "reduce-4", "stac
     ("names", "shape", "count", "ranks"),
     [
         (MATRICES, "128x128", 19, 4),
-        (["cholesky"], "40", 1, 4),
         (["libraries"], "16x16", 4, 2),  # imports take most of the time
         (["halo"], "8x8x8", 4, 4),
     ],
 )
 def test_comparisons(names, shape, count, ranks, tmp_path):
     """Each checks its own results."""
-    if "cholesky" in names and (reason := scalapack.library_missing()):
-        pytest.skip(reason)
     if "libraries" in names and not all(map(importlib.util.find_spec, ("heat", "mpiarray", "pylops_mpi", "torch"))):
         pytest.skip("needs the libraries of `make interop`")
     output = tmp_path / "results.jsonl"
