@@ -110,14 +110,18 @@ def random_einsum(rng: random.Random) -> tuple[str, dict[str, int]]:
     return ",".join(map("".join, terms)) + "->" + "".join(kept), extents
 
 
+def operands(rng: np.random.Generator, expression: str, extents: dict[str, int], dtype, **how) -> list[np.ndarray]:
+    """Return random operands of an einsum; :func:`random_array` takes the rest."""
+    terms = expression.split("->")[0].split(",")
+    return [random_array(rng, [extents[i] for i in term], dtype, **how) for term in terms]
+
+
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_random_einsums(library, dtype):
     rng, numbers = random.Random(dtype), np.random.default_rng(7)
     for _ in range(some(600)):
         expression, extents = random_einsum(rng)
-        arrays = [
-            random_array(numbers, [extents[i] for i in term], dtype) for term in expression.split("->")[0].split(",")
-        ]
+        arrays = operands(numbers, expression, extents, dtype)
         path = ()
         if len(arrays) > 1 and rng.random() < 0.5:
             path = opt_einsum.contract_path(expression, *arrays, optimize="greedy")[0]
@@ -131,8 +135,7 @@ def test_random_einsums_on_a_device(dtype, monkeypatch):
     rng, numbers = random.Random(dtype), np.random.default_rng(7)
     for _ in range(some(400)):
         expression, extents = random_einsum(rng)
-        terms = expression.split("->")[0].split(",")
-        arrays = [random_array(numbers, [extents[i] for i in term], dtype, backwards=0) for term in terms]
+        arrays = operands(numbers, expression, extents, dtype, backwards=0)
         check(None, expression, arrays, dtype, numbers, run=OnDevice(expression, dtype))
 
 
@@ -176,12 +179,11 @@ KERNELS = [
 def test_kernels(library, expression, size):
     """Extents differ, and are large enough for blocks and the ends of blocks."""
     rng = np.random.default_rng(3)
-    terms = expression.split("->")[0].split(",")
-    extents = {index: size + shift for shift, index in enumerate(sorted(set("".join(terms))))}
+    indices = sorted(set(expression.split("->")[0]) - {","})
+    extents = {index: size + shift for shift, index in enumerate(indices)}
     for dtype in ("float64", "complex64"):
         for _ in range(3):
-            arrays = [random_array(rng, [extents[i] for i in term], dtype) for term in terms]
-            check(library, expression, arrays, dtype, rng)
+            check(library, expression, operands(rng, expression, extents, dtype), dtype, rng)
 
 
 def random_khatri_rao(rng: random.Random) -> tuple[str, dict[str, int]]:
@@ -206,9 +208,7 @@ def test_random_khatri_rao_products(library, dtype, threads, monkeypatch):
     rng, numbers = random.Random(dtype), np.random.default_rng(11)
     for _ in range(some(200)):
         expression, extents = random_khatri_rao(rng)
-        terms = expression.split("->")[0].split(",")
-        arrays = [random_array(numbers, [extents[i] for i in term], dtype) for term in terms]
-        check(library, expression, arrays, dtype, numbers)
+        check(library, expression, operands(numbers, expression, extents, dtype), dtype, numbers)
 
 
 @pytest.mark.parametrize(
