@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import hashlib
 import importlib.metadata
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import filelock
-import pytest
 
 from dace_redist.mpi.collective import sleeping_barrier
 
 ROOT = Path(__file__).resolve().parent.parent
-#: CMake's build type of programs in tests: without optimisation, nor what a debugger needs. Half the time of "Release".
-BUILD_TYPE = os.environ.get("DACE_compiler_build_type", "None")
-
-
-@contextlib.contextmanager
-def quick_builds() -> Iterator[None]:
-    """Build with type :data:`BUILD_TYPE` inside; DaCe, which reads the environment once, may be loaded or not."""
-    from dace.config import set_temporary
-
-    with pytest.MonkeyPatch.context() as patch, set_temporary("compiler", "build_type", value=BUILD_TYPE):
-        patch.setenv("DACE_compiler_build_type", BUILD_TYPE)  # by which programs on disk are told apart
-        yield
 
 
 def planned(comm: Any, program: Any, sizes: dict[str, int], **options: Any) -> Any:
@@ -82,10 +68,9 @@ def _build(folder: Path, make: Callable[[], Any]) -> None:
             return
         for old in folder.parent.glob("*/"):
             shutil.rmtree(old)
-        with quick_builds():
-            sdfg = make()
-            sdfg.build_folder = str(folder)
-            sdfg.compile(return_program_handle=False)
+        sdfg = make()
+        sdfg.build_folder = str(folder)
+        sdfg.compile(return_program_handle=False)
         done.touch()
 
 

@@ -58,6 +58,8 @@ os.environ.setdefault("DACE_REDIST_CACHE", str(_builds / "programs"))
 os.environ["DACE_REDIST_MACHINE"] = str(_builds / "no machine.json")  # what "Auto" is must not depend on this machine
 # Hundreds of processes import the same sources.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# CMake's build type of DaCe's programs: without optimisation, nor what a debugger needs. Half the time of "Release".
+os.environ.setdefault("DACE_compiler_build_type", "None")
 # "inspect" walks up the stack, deep under pytest, per node; "none" forgets also what the frontend knows.
 os.environ.setdefault("DACE_compiler_lineinfo", "frontend")
 

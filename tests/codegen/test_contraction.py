@@ -8,7 +8,6 @@ import re
 import dace
 import numpy as np
 import pytest
-from builds import quick_builds
 from sdfgs import contracting
 
 from dace_redist.library_nodes import Contraction
@@ -16,12 +15,6 @@ from dace_redist.native import blas
 from dace_redist.native.toolchain import EINSUM, library_path
 
 H, J, K, R, S = (dace.symbol(name) for name in "HJKRS")
-
-
-@pytest.fixture(autouse=True)
-def _quick_builds():
-    with quick_builds():
-        yield
 
 
 def numbers(*shape: int) -> np.ndarray:

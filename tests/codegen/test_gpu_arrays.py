@@ -8,7 +8,6 @@ from pathlib import Path
 
 import dace
 import pytest
-from builds import BUILD_TYPE
 from dace.sdfg.validation import InvalidSDFGNodeError
 from sdfgs import COLUMNS, OURS, ROWS, add_move, contracting, rows_to_columns
 
@@ -152,8 +151,7 @@ def test_a_program_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     sdfg = computing_sdfg("gpu_program")
     assert sdfg.apply_transformations_repeated(OverlapRedistribute) == 2
     sdfg.build_folder = str(tmp_path)
-    with dace.config.set_temporary("compiler", "build_type", value=BUILD_TYPE):
-        sdfg.compile(return_program_handle=False)
+    sdfg.compile(return_program_handle=False)
     assert list(tmp_path.rglob(f"lib{sdfg.name}.so"))
 
 

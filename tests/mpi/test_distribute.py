@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builds import planned, quick_builds
+from builds import planned
 from results import by_numpy, check_gathered
 
 from dace_redist import RedistributionError
 
 
 @pytest.fixture(autouse=True)
-def _quick_builds(monkeypatch):
+def _shared_tensors(monkeypatch):
     monkeypatch.setattr("dace_redist.transformations.distribute.emit.storage.MIN_BYTES", 1)  # tensors are small here
-    with quick_builds():
-        yield
 
 
 def distributed(comm: Any, name: str, **options: Any) -> Any:

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from builds import BUILD_TYPE
 from forked_ranks import Servers
 from launching import launch
 
@@ -25,11 +24,12 @@ SIZES = {  # those of "ragged" do not divide, which stock DaCe cannot do
     "even": {kernel: dict.fromkeys("ijklm", 8) | dict.fromkeys("bcde", 4) for kernel in BY},
     "ragged": {kernel: dict(zip("ijklmbcde", (7, 6, 9, 7, 5, 3, 4, 3, 5), strict=True)) for kernel in BY},
 }
-#: DaCe loads what an earlier run, on any number of ranks, built in its folder.
-LOADS = {"DACE_compiler_build_type": BUILD_TYPE, "DACE_compiler_use_cache": "1"}
 # Starting Python and DaCe on 8 ranks takes longer than all runs together: one process runs all kernels.
+# DaCe loads what an earlier run, on any number of ranks, built in its folder; forks have read the environment before.
 RUN_ALL = """
 import json, sys, zlib
+from dace.config import Config
+Config.set("compiler", "use_cache", value=True)
 sys.path.insert(0, sys.argv[1])
 from by_hand import WORLD, ByHand
 for kernel, lengths, strategies, path in map(json.loads, sys.argv[2:]):
@@ -56,7 +56,7 @@ def run_all(ranks: int, sizes: str, cwd: Path, timeout: float = 300, forks: Serv
     ]
     arguments = ["-c", RUN_ALL, str(SCRIPTS), *map(json.dumps, runs)]
     argv = forks.command(arguments) if forks else [sys.executable, *arguments]
-    code, output = launch(ranks, argv, timeout, environment=LOADS, cwd=cwd)
+    code, output = launch(ranks, argv, timeout, cwd=cwd)
     assert code == 0, output
 
 
@@ -86,7 +86,7 @@ def test_right_and_equal(kernel: str, sizes: str, ranks: int, folder: Path) -> N
 @pytest.mark.full
 def test_demo(tmp_path: Path) -> None:
     argv = [sys.executable, str(SCRIPTS / "demo.py"), "--size", "6", "--rank", "4", "--repetitions", "2"]
-    variables = os.environ | {"DACE_compiler_build_type": BUILD_TYPE, "DACE_REDIST_TRACE": str(tmp_path / "trace")}
+    variables = os.environ | {"DACE_REDIST_TRACE": str(tmp_path / "trace")}
     done = subprocess.run(argv, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All answers are right." in done.stdout

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builds import quick_builds
 from redistribution import scalapack
 
 FOLDER = Path(__file__).parents[2] / "examples"
@@ -43,7 +42,6 @@ def test_example(
     if name == "cholesky.py" and (reason := scalapack.library_missing()):
         pytest.skip(reason)
     monkeypatch.setenv("DACE_REDIST_RECORD", str(comm.bcast(tmp_path) / "record.json"))
-    with quick_builds():
-        runpy.run_path(str(FOLDER / name), run_name="__main__")
+    runpy.run_path(str(FOLDER / name), run_name="__main__")
     if comm.rank == 0:
         assert capsys.readouterr().out.splitlines()[-1].startswith(PRINTED[name])

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from builds import BUILD_TYPE
 from launching import launch
 
 ROOT = Path(__file__).parents[2]
@@ -41,8 +40,7 @@ def start(ranks: int, cupy: str, folder: Path, *command: str, timeout: float = 6
     """A launch with such a module in the place of CuPy."""
     (folder / "cupy.py").write_text(cupy)
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    variables = {"PYTHONPATH": path, "DACE_compiler_build_type": BUILD_TYPE}
-    return launch(ranks, [sys.executable, *command], timeout, environment=variables, cwd=folder)
+    return launch(ranks, [sys.executable, *command], timeout, environment={"PYTHONPATH": path}, cwd=folder)
 
 
 @pytest.mark.full

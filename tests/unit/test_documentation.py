@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import re
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builds import quick_builds
 from click.testing import CliRunner
 from interop_libraries import LIBRARIES, imported
 
@@ -123,8 +121,7 @@ def test_program_on_ranks(name: str, tmp_path: Path, comm, monkeypatch: pytest.M
     path = write(code_of(name), tmp_path) if comm.rank == 0 else None
     path = comm.bcast(path)  # one file: DaCe takes programs of two files for two programs
     monkeypatch.chdir(Path(path).parent)
-    with quick_builds() if "dace" in sys.modules else contextlib.nullcontext():
-        runpy.run_path(path, run_name="__main__")
+    runpy.run_path(path, run_name="__main__")
     gc.collect()  # frees the program on all ranks now: a window is freed by all ranks together
 
 
