@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -13,38 +12,13 @@
 namespace dace_redist::scalapack {
 namespace {
 
-/// Submatrices of fewer bytes are left to ScaLAPACK: it is as fast, without a plan.
+/// Smaller submatrices are left to ScaLAPACK: it is as fast, without a plan.
 constexpr std::int64_t default_min_bytes = 64 << 10;
 /// The same where processes outside of a grid have to be told about it, in each call.
 constexpr std::int64_t min_exchanged_bytes = 1 << 20;
 
 /// Bytes that calls with the same arguments move until there is a plan, which takes as long as it saves in that many.
 constexpr std::int64_t bytes_before_plan = 4 << 20;
-
-const std::int64_t min_bytes = [] {
-  const char* const value = std::getenv("DACE_REDIST_SCALAPACK_MIN_BYTES");
-  return value && *value ? std::strtoll(value, nullptr, 10) : default_min_bytes;
-}();
-
-/// Calls of this process; printed at its end if DACE_REDIST_SCALAPACK_REPORT is set.
-class Report {
- public:
-  void add(bool is_carried_out) {
-    ++calls_;
-    if (is_carried_out) ++carried_out_;
-  }
-  std::int64_t calls() const { return calls_; }
-  std::int64_t carried_out() const { return carried_out_; }
-  ~Report() {
-    if (std::getenv("DACE_REDIST_SCALAPACK_REPORT") && calls_ > 0)
-      std::fprintf(stderr, "dace-redist: process %d carried out %lld of %lld calls of ScaLAPACK's routines\n", getpid(),
-                   static_cast<long long>(carried_out_), static_cast<long long>(calls_));
-  }
-
- private:
-  std::atomic<std::int64_t> calls_{0}, carried_out_{0};
-};
-Report report;
 
 [[noreturn]] void stop(const Call& call, const char* message) {
   std::fprintf(stderr, "dace-redist: %s: %s\n", call.routine.name, message);
@@ -82,16 +56,15 @@ bool execute(const Call& call, const Side& source, const Side& target, Processes
     for (const Side* const side : {&source, &target})
       for (const int lld : side->leading_dimensions()) key.push_back(lld);
   }
-  Entry& entry = processes.plans.entry(std::move(key));
+  Entry& entry = processes.plans.entry(std::move(key), call.nbytes() < bytes_before_plan);
   if (!problem.prepare(entry, processes.comm)) return false;
   dr::check(dr_plan_execute(entry.plan.get(), problem.source.data, problem.target.data));
   return true;
 }
 
 bool try_call(const Call& call) {
-  if (call.m <= 0 || call.n <= 0) return false;
-  const std::int64_t nbytes = std::int64_t{call.m} * call.n * call.routine.element_bytes;
-  if (nbytes < min_bytes || (call.routine.transposes && !is_ordinary(call))) return false;
+  if (call.m <= 0 || call.n <= 0 || (call.routine.transposes && !is_ordinary(call))) return false;
+  const std::int64_t nbytes = call.nbytes(), min_bytes = calls.min_bytes;
   Grid* const grid = grid_of(call.context);
   if (!grid) return false;
   Side source(call.source, call.context, *grid), target(call.target, call.context, *grid);
@@ -119,9 +92,22 @@ bool try_call(const Call& call) {
 
 }  // namespace
 
+Calls calls;
+
+Calls::Calls() : min_bytes(default_min_bytes) {
+  const char* const value = std::getenv("DACE_REDIST_SCALAPACK_MIN_BYTES");
+  if (value && *value) min_bytes = std::strtoll(value, nullptr, 10);
+}
+
+Calls::~Calls() {
+  if (std::getenv("DACE_REDIST_SCALAPACK_REPORT") && all > 0)
+    std::fprintf(stderr, "dace-redist: process %d carried out %lld of %lld calls of ScaLAPACK's routines\n", getpid(),
+                 static_cast<long long>(carried_out), static_cast<long long>(all));
+}
+
 bool carried_out(const Call& call) {
   const bool done = try_call(call);
-  report.add(done);
+  if (done) ++calls.carried_out;
   return done;
 }
 
@@ -129,6 +115,6 @@ bool carried_out(const Call& call) {
 
 /// Numbers of calls in this process: all, and those that the library has carried out.
 extern "C" DR_API void dr_scalapack_calls(std::int64_t* all, std::int64_t* carried_out) {
-  *all = dace_redist::scalapack::report.calls();
-  *carried_out = dace_redist::scalapack::report.carried_out();
+  *all = dace_redist::scalapack::calls.all;
+  *carried_out = dace_redist::scalapack::calls.carried_out;
 }

@@ -4,6 +4,7 @@
 /// \file
 /// A call of a routine, and how this library carries it out. Start reading at: carried_out.
 
+#include <atomic>
 #include <complex>
 #include <cstdint>
 
@@ -26,9 +27,27 @@ struct Call {
   int context;  ///< of all processes that call
   std::complex<double> alpha{1}, beta{0};
   const char *uplo = nullptr, *diag = nullptr;  ///< of a triangle; null: the whole submatrix
+
+  std::int64_t nbytes() const { return std::int64_t{m} * n * routine.element_bytes; }
 };
 
-/// Carries out a call. Collective over its context: \return the same on all processes of the context.
+/// Calls of this process; printed at its end if DACE_REDIST_SCALAPACK_REPORT is set. They lie in one line of memory,
+/// the only one that a small call looks at: it may take no longer than without the library.
+struct alignas(64) Calls {
+  Calls();
+  ~Calls();
+  std::int64_t min_bytes;  ///< of a call that is not small
+  std::atomic<std::int64_t> all{0}, carried_out{0};
+};
+extern Calls calls;
+
+/// Counts a call. \return whether it is left to ScaLAPACK for its size.
+inline bool is_small(int m, int n, std::int64_t element_bytes) {
+  ++calls.all;
+  return std::int64_t{m} * n * element_bytes < calls.min_bytes;
+}
+
+/// Carries out a call that is not small. Collective over its context: \return the same on all processes of the context.
 /// \return false if it is left to ScaLAPACK: what the library cannot do, or would do slower.
 bool carried_out(const Call& call);
 

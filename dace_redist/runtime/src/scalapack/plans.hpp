@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <list>
 #include <memory>
 #include <utility>
@@ -22,6 +23,7 @@ using Key = std::vector<std::int64_t>;
 /// A redistribution that was asked for.
 struct Entry {
   Key key;
+  bool is_repeated;
   std::unique_ptr<dr_plan, dr::Free<dr_plan, dr_plan_free>> plan{};
   std::int64_t source_lld = 0, target_lld = 0;  ///< of the plan
 };
@@ -48,15 +50,21 @@ class Traffic {
 /// The last redistributions of a set of processes, which all of them ask for in one order.
 class Plans {
  public:
-  /// The entry of a key, which may be new.
-  Entry& entry(Key key) {
+  /// The entry of a key, which may be new. A plan that no call has repeated is freed before the next one is made, which
+  /// takes its memory: pages that are there already. At a second call it is made again, and stays.
+  /// \param is_repeated  whether calls before had the key, if it is new here.
+  Entry& entry(Key key, bool is_repeated) {
     const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& one) { return one.key == key; });
     if (found != entries_.end()) {
       entries_.splice(entries_.begin(), entries_, found);
+      entries_.front().is_repeated = true;
     } else {
       if (entries_.size() == max_entries) entries_.pop_back();
-      entries_.push_front({std::move(key)});
+      entries_.push_front({std::move(key), is_repeated});
     }
+    std::for_each(std::next(entries_.begin()), entries_.end(), [](Entry& other) {
+      if (!other.is_repeated) other.plan.reset();
+    });
     return entries_.front();
   }
 
