@@ -3,8 +3,8 @@ Figures of the manual, and numbers in the tables of its performance page, from t
 
     python benchmarks/manual.py                # or: make figures
 
-Results that are missing leave their rows and figures as they are; ``benchmarks/README.md`` has the commands that make
-them. A row of the page is found by words of its first cells; its last cells are replaced.
+Results that are missing leave their rows and figures as they are; ``benchmarks/measure.sh results`` makes them.
+A row of the page is found by words of its first cells; its last cells are replaced.
 """
 
 from __future__ import annotations

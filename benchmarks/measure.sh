@@ -1,0 +1,49 @@
+#!/bin/bash
+# Measures what the manual shows, in the environment of `make venv`, on an otherwise idle machine, from the root:
+#   benchmarks/measure.sh results   benchmarks/results, from which `make figures` draws figures and fills tables
+#   benchmarks/measure.sh auto      "Auto" against single strategies
+#   benchmarks/measure.sh nodes     short and long messages, their share of the link, and overlap, between emulated nodes
+set -e
+both="--variants ordinary,shared-target --strategies Auto --least 9"
+
+results() {
+    mkdir -p benchmarks/results
+    mpiexec -n 12 python benchmarks/bench.py $both --limit 1.2 --json benchmarks/results/redistribution.jsonl
+    # To put in place of their records: the group runs, and DTensor's cases, for which PyTorch lacks memory on 12 ranks.
+    mpiexec -n 4 python benchmarks/bench.py "runs-*" $both --limit 2.5 --json runs.jsonl
+    mpiexec -n 4 python benchmarks/bench.py owners-transposed-3840 "quarters-to-rows-*" fft-transpose-1536 \
+        slab-to-pencil-4-240 $both --limit 8 --json dtensor.jsonl
+    mpiexec -n 4 python benchmarks/compare.py --json benchmarks/results/comparisons.jsonl # libraries: after make interop
+    python benchmarks/planner.py boxes --json benchmarks/results/comparisons.jsonl
+    python benchmarks/einsum/einsums.py mm2 mm3 ttmc mttkrp3_0 --ranks 4 --json benchmarks/results/einsums.jsonl
+    OMP_NUM_THREADS=1 mpiexec -n 2 python benchmarks/einsum/gallery_speedups.py --json benchmarks/results/gallery.jsonl
+    python benchmarks/overheads.py --json benchmarks/results/overheads.jsonl
+    python benchmarks/pdhseqr.py --json pdhseqr.jsonl
+}
+
+auto() {
+    local single="--variants ordinary --no-peers --strategies Auto,Datatype,Pack,Pipelined,RMA --least 9 --limit 1.5"
+    mpiexec -n 2 python benchmarks/bench.py --ranks 2 "nas-*" "wrf-*" "milc-*" "specfem3d-*" $single
+    mpiexec -n 4 python benchmarks/bench.py --ranks 4 "runs-*" {cyclic-other,owners-transposed}-960 fft-transpose-768 \
+        slab-to-pencil-4-96 tiles-random 2mm-ik-4 3mm-km-4 $single
+    mpiexec -n 12 python benchmarks/bench.py --ranks 12 {cyclic-same,grid-transposed,rows-to-columns}-960 \
+        "pencil-to-pencil-*96" slab-to-{pencil,slab}-96 seed-k8 short-last few-to-all one-to-all all-to-one dealt-tiles \
+        "prime-[bcm]*" $single
+}
+
+nodes() {
+    local ranks
+    for ranks in 12 32; do
+        python benchmarks/cluster/cluster.py --nodes 4 --ranks $ranks --rate 1gbit -- python benchmarks/bench.py \
+            --ranks $ranks messages --variants ordinary --strategies Hierarchical,Aggregated --batch 10
+    done
+    python benchmarks/cluster/cluster.py --nodes 4 --ranks 12 --rate 1gbit -- python benchmarks/bench.py --ranks 12 \
+        --rate 1gbit "seed-k*" "rows-*" "slab-to-slab-*" "pencil-to-pencil-*" one-to-all --variants ordinary --limit 9
+    MPI4PY_RC_THREAD_LEVEL=multiple OMP_NUM_THREADS=1 python benchmarks/cluster/cluster.py --nodes 2 --ranks 2 \
+        --rate 1gbit -- python benchmarks/compare.py overlap
+}
+
+case $1 in
+    results | auto | nodes) "$1" ;;
+    *) echo "usage: benchmarks/measure.sh results | auto | nodes" >&2 && exit 2 ;;
+esac
