@@ -90,12 +90,12 @@ def saved_by_relabelling(move: Schedule, node_of: Sequence[int] | None = None) -
 
 def node_weights(node_of: Sequence[int], off_node: float = 10.0, on_node: float = 1.0) -> Floats:
     """
-    Return weights for :func:`relabel`: costs of a byte, shape (ranks, ranks), 0 on the diagonal.
+    Return weights for :func:`relabel`.
 
     :param node_of: Node of each rank, any numbers.
     :param off_node: Cost of a byte between nodes.
     :param on_node: Cost of a byte between two ranks of a node.
-    :return: Array of shape (ranks, ranks) with zeros on the diagonal.
+    :return: Costs of a byte, shape (ranks, ranks), with zeros on the diagonal.
     """
     nodes = np.asarray(node_of)
     costs = np.where(nodes[:, None] == nodes, float(on_node), float(off_node))

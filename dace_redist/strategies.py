@@ -154,16 +154,16 @@ STRATEGIES: dict[str, Strategy] = {
             "Shared",
             "copies between the memories of the ranks of one node",
             options=("slot_bytes", "depth", "max_message_bytes", "threads"),
-            memory="at most depth x slot_bytes, and twice the message, for each rank it sends to, if both arrays are "
-            f"ordinary, messages have up to {max_eager_bytes >> 10} KiB, or runs of a large source are short",
+            memory="for each rank it sends to at most depth x slot_bytes and twice the message; none for messages above "
+            f"{max_eager_bytes >> 10} KiB to or from node-shared arrays, unless runs of a large source are short",
             buffers=("rings",),
             node_aware=True,
             on_gpus=True,
         ),
         Strategy(
             "Hierarchical",
-            "Shared inside a node, Pipelined between nodes; joins messages of at most "
-            f"{max_often_joined_bytes} bytes between two nodes if some rank has {min_often_joined} in one direction",
+            "Shared inside a node, Pipelined between nodes; joins messages between two nodes of at most "
+            f"{max_often_joined_bytes} bytes if a rank has {min_often_joined} of them in one direction",
             options=("slot_bytes", "chunk_bytes", "depth", "growth", "max_message_bytes", "threads"),
             memory="as Shared and Pipelined, and twice the joined messages",
             buffers=("rings", "chunks", "joined"),

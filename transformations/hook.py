@@ -31,10 +31,10 @@ def hook(sdfg: SDFG) -> None:
     DaCe calls it before every call of a program that is not compiled yet, if the environment variable
     ``DACE_call_hooks`` or DaCe's configuration names ``dace_redist.hook``. Programs compiled by
     ``dace.sdfg.utils.distributed_compile`` are then optimized, too, and any other program redistributes by this
-    package's default strategy. One line per program on standard error reports the changes. A node whose
-    ``implementation`` is ``"MPI"`` remains DaCe's; one with a strategy keeps it.
+    package's default strategy. One line per program on standard error reports the changes; a program without
+    redistributions has none. A node whose ``implementation`` is ``"MPI"`` remains DaCe's; one with a strategy keeps it.
 
-    :param sdfg: Changed in place, nested SDFGs included; without redistributions unchanged.
+    :param sdfg: See :func:`dace_redist.set_strategy`.
     :raises ValueError: On every rank, if ranks have different programs, or if the tuning record is damaged.
     """
     from mpi4py import MPI

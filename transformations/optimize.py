@@ -33,7 +33,7 @@ def optimize(
     symbols: Mapping[str, int] | None = None,
 ) -> SDFG:
     """
-    Apply to the redistributions of a program what pays. Collective over ``comm``.
+    Apply the transformations that save time to the redistributions of a program. Collective over ``comm``.
 
     In this order: stock nodes are replaced; redistributions are fused with each other and with transpositions,
     conversions, reductions and broadcasts around them, and removed where no data moves; ranks are renumbered; those of
@@ -41,7 +41,7 @@ def optimize(
     :func:`dace_redist.choose_strategies`; transients are placed in node-shared memory; a redistribution is started
     before, and waited for after, computations of its state that do not depend on it.
 
-    :param sdfg: Changed in place, nested SDFGs included.
+    :param sdfg: See :func:`dace_redist.set_strategy`.
     :param record: See :func:`dace_redist.tune`.
     :param comm: mpi4py communicator that the program will run on; default: the world.
     :param symbols: See :func:`dace_redist.tune`. Without them, redistributions of unknown sizes are neither joined nor

@@ -122,8 +122,8 @@ def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> 
 
     :param sdfg: Changed in place, including nested SDFGs.
     :param name: Name of a strategy, or ``"Auto"``.
-    :param where: None: all nodes; a string: those with this label (``*`` and ``?`` as in file names); a function of
-        node and state: those for which it returns True.
+    :param where: Nodes to set: None: all; a string: those with this label (``*`` and ``?`` as in file names); a
+        function of node and state: those for which it returns True.
     :param options: Options of the strategy, such as ``chunk_bytes=8 << 20``.
     :return: ``sdfg``.
     :raises ValueError: If an argument is invalid, or no node matches.

@@ -99,8 +99,8 @@ class PlansOfMessages:
         Each rank gives its own side only. Datatypes may be freed afterwards. If one of a rank cannot be decoded, MPI
         packs or unpacks the side of this rank.
 
-        :param source: Datatype of what each rank is sent, or (counts, displacements in bytes, datatypes).
-        :param target: Datatype of what each rank sends to this one, likewise.
+        :param source: Datatype for each receiver, or (counts, displacements in bytes, datatypes).
+        :param target: Datatype for each sender, likewise.
         :param comm: mpi4py communicator; default: the world.
         :param strategy: See :func:`dace_redist.plan`.
         :param options: See :func:`dace_redist.plan`.

@@ -102,8 +102,8 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
         :param out: This rank's part of the target, likewise. Default: a new array of the library of ``array``, in main
             memory in node-shared memory if the strategy copies directly into it.
         :return: This rank's part of the target: ``out`` if given.
-        :raises ValueError: On this rank only, if the plan was freed, or an array does not fit; the others may wait for
-            this rank.
+        :raises ValueError: On this rank only, if the plan was freed, or an array does not fit; other ranks may wait for
+            it.
         :raises TypeError: On this rank only, if an array has another type.
         :raises RedistributionError: If MPI or the GPU fails.
         """

@@ -171,12 +171,13 @@ def command(name: str) -> str:
     text = called.get_help(click.Context(called, info_name=f"dace-redist {name}", terminal_width=92))
     text = STATED_ONCE.sub("", EXAMPLES.sub("", text))
     text = re.sub(r"(INTEGER|FLOAT) RANGE( *)", r"\1      \2", text)
+    text = text.replace("required]", "mandatory]")
     text = text.strip().removesuffix("Options:").strip()
     if name != "explain":
         text = re.sub(r"^Redistribution:\n(?: .*\n)+", "Redistribution: see explain\n", text, flags=re.MULTILINE)
         text = re.sub(r"(--memory NAME +)memory of the arrays:.*\n(?: {9,}.*\n)*", r"\1see explain\n", text)
-    if name == "bench":
-        text = re.sub(r"(--strategy NAME +)strategy to measure.*\n(?: {9,}.*\n)*", r"\1see tune\n", text)
+    if name != "tune":
+        text = re.sub(r"(--strategy NAME +)strategy to .*\n(?: {9,}.*\n)*", r"\1see tune\n", text)
     return f"```text\n{text}\n```"
 
 
