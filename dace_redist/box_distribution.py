@@ -82,7 +82,7 @@ class BoxDistribution(PlannedDistribution):
     all elements that the target needs.
 
     :param shape: Global shape.
-    :param boxes: Offset and extent of each box: an array of shape ``(n, 2, len(shape))``, or a list of pairs.
+    :param boxes: Offset and extent of each box, shape ``(n, 2, len(shape))``, or a list of pairs.
     :param owners: Rank of each box.
     :param halo: See :class:`Distribution`.
     :param periodic: See :class:`Distribution`.

@@ -34,7 +34,7 @@ class Distribution(GridDistribution):
 
     :param shape: Global shape. DaCe symbols are allowed here, in ``grid`` and ``block``.
     :param grid: Shape of the process grid; its ranks are row-major. ``()``: one rank holds the whole tensor.
-    :param dims: Grid axis that each tensor axis is split over, None: not split. Default: axis i over grid axis i.
+    :param dims: Grid axis that splits each tensor axis, None: not split. Default: grid axis i splits axis i.
     :param block: Blocks of each tensor axis, or one word for all. ``"balanced"`` (also None): lengths differ by at most
         1, longer blocks first. ``"ceil"``: ceil(extent / parts) elements, as in DaCe and PyTorch; the last blocks may be
         short or empty. An integer: elements per block, block-cyclic. A sequence: the length of each part.

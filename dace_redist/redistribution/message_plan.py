@@ -134,7 +134,9 @@ class PlansOfMessages:
         **options: int | float,
     ) -> MessagePlan:
         """
-        Plan messages in strided blocks. Collective over ``comm``; errors as of :meth:`from_datatypes`.
+        Plan messages in strided blocks. Collective over ``comm``.
+
+        Errors are those of :meth:`from_datatypes`.
 
         A message is the blocks of one peer in the order of the list, each in C order, and has the same number of
         elements on both sides; the blocks may differ.

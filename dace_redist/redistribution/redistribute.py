@@ -56,14 +56,14 @@ def redistribute(
 
     Parameters that are not listed here, and errors, are those of :func:`dace_redist.plan`.
 
-    :param array: This rank's part of the source, of shape ``source.local_shape(rank)`` and any strides. A rank that
-        owns nothing of the source may pass None if it passes ``out``, also in a list. An array of NumPy, or of CuPy,
-        PyTorch or another library with ``__cuda_array_interface__`` or ``__dlpack__``, in main memory or on a GPU.
-    :param out: This rank's part of the target, of shape ``target.local_shape(rank)``; it must not overlap
-        ``array``, but may be ``array`` itself in a halo exchange.
-        Required with ``beta``, and with a ``region`` that does not cover the target. Default: a new C-order array of
-        the library and on the device of ``array``; in main memory it is node-shared if the strategy copies directly
-        into it.
+    :param array: This rank's part of the source. Its shape is ``source.local_shape(rank)``, with any strides. A rank
+        that owns nothing of the source may pass None if it passes ``out``, also in a list. An array of NumPy, or of
+        CuPy, PyTorch or another library with ``__cuda_array_interface__`` or ``__dlpack__``, in main memory or on a
+        GPU.
+    :param out: This rank's part of the target, not overlapping ``array``; in a halo exchange it may be ``array``. Its
+        shape is ``target.local_shape(rank)``. Required with ``beta``, and with a ``region`` that does not cover the
+        target. Default: a new C-order array of the library and on the device of ``array``; in main memory it is
+        node-shared if the strategy copies directly into it.
     :param target_dtype: Element type of the target; default: that of ``array``.
     :return: This rank's part of the target: ``out`` if given. Without ``source`` a :class:`DistributedArray`.
     :raises RedistributionError: If MPI or a GPU fails.

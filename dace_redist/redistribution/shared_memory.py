@@ -32,7 +32,7 @@ def shared_empty(shape: int | Sequence[int], dtype: npt.DTypeLike = np.float64) 
     :return: The array, not initialised. If node-shared memory is exhausted, an ordinary array, which moves more
         slowly.
     :raises ValueError: If an argument is invalid.
-    :warns RuntimeWarning: If node-shared memory is exhausted; reports the bytes requested and available.
+    :warns RuntimeWarning: If node-shared memory is exhausted. Reports the bytes requested and available.
     """
     element = np.dtype(dtype)
     extents = (int(shape),) if isinstance(shape, int | np.integer) else tuple(map(int, shape))

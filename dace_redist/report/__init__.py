@@ -23,7 +23,7 @@ class Reported:
 
     def plot(self, path: str | Path) -> None:
         """
-        Draw the owners before and after, of the first tensor, and the volumes between ranks.
+        Draw the owners in source and target, of the first tensor, and the volumes between ranks.
 
         :param path: File to write; its ending says the format: .png, .svg or .pdf.
         :raises ValueError: If the format is unknown.

@@ -43,7 +43,7 @@ MEMBERS = {
         "local slices global_index is_equivalent_to ranks_needed"
     ),
     "DistributedArray": "redistribute gather to",
-    "Plan": "empty_target inverse adjoint free schedule +__call__ +start +from_datatypes +from_messages",
+    "Plan": "from_datatypes from_messages empty_target inverse adjoint free schedule +__call__ +start",
     "Request": "test wait",
     "Schedule": (
         "bytes_moved bytes_between_nodes volume_matrix sends receives self_copy messages arrays inverse "
@@ -116,7 +116,8 @@ def documentation(function: Any, constructed: bool = True) -> Iterator[str]:
             heading = f"{HEADINGS[found['kind']]} `{name}`" if name else HEADINGS[found["kind"]]
             words = re.sub("on (one|any) of them", r"on \1 rank", EVERYWHERE.sub(lambda start: start[1].upper(), words))
             words = FAILURE.sub("", INVALID.sub("If ", words))
-            entries += [f"- *{heading}*: {words}"] if words not in ("", "If ") and name not in COMMON_ERRORS else []
+            trivial = words in ("", "If ", "The plan", "`sdfg`") or name in COMMON_ERRORS
+            entries += [] if trivial else [f"- *{heading}*: {words}"]
         elif name != "comm" and (found["kind"] == "ivar" or constructed):
             kind = "" if words.startswith("See `") else type_of(parameters.get(name))
             entries.append(f"- `{name}`{kind}: {words}")
@@ -140,7 +141,8 @@ def members_of(owner: Any, members: Sequence[str]) -> Iterator[str]:
         member, called = inspect.getattr_static(owner, name), getattr(owner, name)
         text = inspect.getdoc(getattr(member, "func", called)) or ""
         words = re.sub(r"^Return (the )?", "", sentence(text.partition("\n\n")[0]))
-        yield f"- `{signature(name, called) if callable(called) else name}`: {words}"
+        shown = signature(name, called).replace("\n   ", "") if callable(called) else name
+        yield f"- `{shown}`: {words}"
 
 
 def table(rows: Iterator[Sequence[str]]) -> str:
@@ -176,8 +178,8 @@ def command(name: str) -> str:
     if name != "explain":
         text = re.sub(r"^Redistribution:\n(?: .*\n)+", "Redistribution: see explain\n", text, flags=re.MULTILINE)
         text = re.sub(r"(--memory NAME +)memory of the arrays:.*\n(?: {9,}.*\n)*", r"\1see explain\n", text)
-    if name != "tune":
-        text = re.sub(r"(--strategy NAME +)strategy to .*\n(?: {9,}.*\n)*", r"\1see tune\n", text)
+    meaning = "strategy to measure, repeatable; default: all" if name == "tune" else "see tune"
+    text = re.sub(r"(--strategy NAME +)strategy to .*\n(?: {9,}.*\n)*", rf"\1{meaning}\n", text)
     return f"```text\n{text}\n```"
 
 

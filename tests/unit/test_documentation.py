@@ -25,9 +25,12 @@ ROOT = Path(__file__).parents[2]
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))
 }
-# A comment that readers do not see says on how many ranks a Python block runs (without it, on none), that it continues
-# the Python block before or begins all later ones of the page, as which file a block is saved, or which example lies
-# beside the commands of a block that are run.
+# Comments that readers do not see, before a block:
+# <!-- ranks: 4 -->             a Python program for four ranks (without a comment: without MPI)
+# <!-- continued -->            more lines of the previous Python block
+# <!-- setup -->                first lines of all later Python blocks of the page
+# <!-- file: NAME -->           a file for the commands of the page
+# <!-- run: redistribute.c -->  commands to run, beside that file of examples/, with their output
 BLOCK = re.compile(
     r"(?:<!-- (ranks|continued|setup|file|run)(?:: (\S+))? -->\n)?^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE
 )

@@ -66,11 +66,11 @@ def distribute(
     :param device: ``"cpu"`` or ``"gpu"``. Not supported there: reductions other than
         sums, linear systems, products of integers, conditions on scalars. A rank uses its first visible GPU; on nodes
         with several GPUs the launcher assigns one to each rank (``CUDA_VISIBLE_DEVICES``).
-    :param arguments: Device of inputs and outputs: ``"cpu"``, or, with ``device="gpu"``, ``"gpu"``, so that runs do not
-        copy them. Scalars are always in main memory.
-    :raises ValueError: If an argument is invalid, or a statement cannot be distributed; names the statement, the reason
+    :param arguments: Device of inputs and outputs; ``"gpu"`` only with ``device="gpu"``. Scalars are always in main
+        memory.
+    :raises ValueError: If an argument is invalid, or a statement cannot be distributed. Names the statement, the reason
         and a remedy.
-    :raises MemoryError: If a rank needs more than ``memory_bytes``; names the bytes and the statement.
+    :raises MemoryError: If a rank needs more than ``memory_bytes``. Names the bytes and the statement.
     :raises TypeError: If ``program`` is neither a program nor an SDFG, or another argument has the wrong type.
     """
     _check_arguments(ranks, sizes, placements, overrides)
