@@ -188,7 +188,7 @@ def gallery(name: str, ranks: str, *sizes: str) -> str:
     sys.path.insert(0, str(ROOT / "tests"))
     program = importlib.import_module("gallery").GALLERY[name].program
     numbers = {symbol: int(size) for symbol, _, size in (text.partition("=") for text in sizes)}
-    picture = f"![Plan for {ranks} ranks](figures/gallery/{name}.png)"
+    picture = f"[![Plan for {ranks} ranks](figures/gallery/{name}.png)](figures/gallery/{name}.png)"
     times = f"With {', '.join(sizes)}: {speed_up(name, numbers)}"
     return f"```py\n{inspect.getsource(program.f).strip()}\n```\n\n{times}\n\n{picture}"
 
