@@ -124,7 +124,7 @@ def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> 
     :param name: Name of a strategy, or ``"Auto"``.
     :param where: Nodes to set: None: all; a string: those with this label (``*`` and ``?`` as in file names); a
         function of node and state: those for which it returns True.
-    :param options: Options of the strategy, such as ``chunk_bytes=8 << 20``.
+    :param options: See :func:`dace_redist.plan`.
     :return: ``sdfg``.
     :raises ValueError: If an argument is invalid, or no node matches.
     :raises TypeError: If ``sdfg`` is not an SDFG, or an option has the wrong type.

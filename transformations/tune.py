@@ -51,7 +51,7 @@ def tune(
     :param limit_seconds: Time for the measurements of one redistribution. Compilation is not counted, and every
         candidate is run at least three times.
     :param precision: Relative half-width of confidence intervals at which measuring ends.
-    :param progress: True for a progress bar on rank 0.
+    :param progress: See :func:`dace_redist.load`.
     :return: The results, equal on every rank; ``print`` shows them.
     :raises ValueError: On every rank, if an argument is invalid on one of them, or the record is damaged or of another
         version.
