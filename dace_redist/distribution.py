@@ -29,15 +29,15 @@ class Distribution(GridDistribution):
 
     Tensor axis i is cut into blocks as ``block[i]`` says; block j belongs to coordinate ``j mod p`` of the grid
     axis ``dims[i]`` with its ``p`` coordinates. Grid axes that no tensor axis names hold replicas. Of an axis of extent
-    0 every rank owns 0 elements; a tensor of shape () has one element. Margins (``halo``) of a source are ignored; those
-    of a target become copies of the elements that they mirror.
+    0 every rank owns 0 elements; a tensor of shape () has one element. Margins (``halo``) of a source are ignored;
+    those of a target become copies of the elements that they mirror.
 
     :param shape: Global shape. DaCe symbols are allowed here, in ``grid`` and ``block``.
     :param grid: Shape of the process grid; its ranks are row-major. ``()``: one rank holds the whole tensor.
     :param dims: Grid axis that splits each tensor axis, None: not split. Default: grid axis i splits axis i.
     :param block: Blocks of each tensor axis, or one word for all. ``"balanced"`` (also None): lengths differ by at most
-        1, longer blocks first. ``"ceil"``: ceil(extent / parts) elements, as in DaCe and PyTorch; the last blocks may be
-        short or empty. An integer: elements per block, block-cyclic. A sequence: the length of each part.
+        1, longer blocks first. ``"ceil"``: ceil(extent / parts) elements, as in DaCe and PyTorch; the last blocks may
+        be short or empty. An integer: elements per block, block-cyclic. A sequence: the length of each part.
     :param ranks: Rank of each grid position, row-major, each once; default: ascending from 0.
     :param pins: Coordinate of a sub-grid along each grid axis, or None for all coordinates.
     :param halo: Width of the margins on both sides, for each axis or for all; at most the narrowest part.
