@@ -55,8 +55,8 @@ class Option:
 _MEANINGS: Mapping[str, tuple[str, tuple[int | float, ...]]] = {
     "chunk_bytes": ("largest chunk of a message, in bytes", (512 << 10, 2 << 20, 8 << 20)),
     "depth": ("chunks in flight per direction, or slots of a ring", (2, 4)),
-    "growth": ("size of each chunk relative to the one before", (2.0,)),
-    "threads": ("threads that share each copy; 0: one, with Threaded all of OpenMP", (1, 2, 4, 8)),
+    "growth": ("size of each chunk relative to the previous one", (2.0,)),
+    "threads": ("threads that share each copy; 0: one, with Threaded all OpenMP threads", (1, 2, 4, 8)),
     "slot_bytes": ("size of a slot of a ring in node-shared memory, in bytes", (64 << 10, 128 << 10, 512 << 10)),
     "max_message_bytes": ("longest single MPI message, in bytes", ()),
 }
@@ -101,7 +101,7 @@ class Strategy:
     name: str
     summary: str
     options: tuple[str, ...] = ("max_message_bytes", "threads")
-    memory: str = "what MPI takes"
+    memory: str = "buffers of MPI"
     buffers: tuple[str, ...] = ()
     node_aware: bool = False
     on_gpus: bool = False
@@ -124,7 +124,7 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             "Pack",
             "one packed message per pair",
-            memory="what it sends and receives, unless contiguous in an array",
+            memory="the bytes sent and received, unless contiguous in an array",
             buffers=("packed",),
             on_gpus=True,
         ),
@@ -147,7 +147,7 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             "RMA",
             "packed messages put into one window",
-            memory="what it sends and receives",
+            memory="the bytes sent and received",
             buffers=("packed",),
         ),
         Strategy(

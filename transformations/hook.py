@@ -26,7 +26,7 @@ _optimized: WeakSet[SDFG] = WeakSet()
 
 def hook(sdfg: SDFG) -> None:
     """
-    Optimize a DaCe program before it is compiled, as :func:`dace_redist.optimize` does. Collective over the world.
+    Optimize a DaCe program when it is compiled, as :func:`dace_redist.optimize` does. Collective over the world.
 
     DaCe calls it before every call of a program that is not compiled yet, if the environment variable
     ``DACE_call_hooks`` or DaCe's configuration names ``dace_redist.hook``. Programs compiled by

@@ -52,7 +52,7 @@ def installation() -> list[str]:
 @click.command()
 @click.option("--cflags", is_flag=True, help="options of the C or C++ compiler, besides those of mpicc")
 @click.option("--libs", is_flag=True, help="options of the linker")
-@click.option("--fortran", is_flag=True, help="source of the Fortran module, to compile before the program")
+@click.option("--fortran", is_flag=True, help="source of the Fortran module, to compile first")
 @click.option("--cmakedir", is_flag=True, help="folder of the CMake package, for -Ddace_redist_DIR=")
 @click.option("--preload", type=click.Choice(["scalapack"]), help="library for LD_PRELOAD")
 def config(cflags: bool, libs: bool, fortran: bool, cmakedir: bool, preload: str | None) -> None:
