@@ -55,6 +55,8 @@ def ensure_library(name: str = REDISTRIBUTION) -> Path:
         with locked(path):
             if not is_built(name):
                 _build(name, path)
+    except BuildError as error:
+        raise BuildError(f"cannot build the library of {LIBRARIES[name]}: {error}") from error
     except OSError as error:
         raise OSError(
             error.errno, f"cannot write {path.parent} ({error.strerror}); set {CACHE_VARIABLE} to another folder"
@@ -131,8 +133,8 @@ def _settings(name: str) -> list[str]:
         nvcc = cuda_compiler()
         if nvcc is None:
             raise BuildError(
-                "cannot build the library for GPUs: there is no nvcc; install the CUDA toolkit, and put its folder bin "
-                "on PATH, or name its folder by the variable CUDA_HOME"
+                "there is no nvcc; install the CUDA toolkit, and put its folder bin on PATH, or name its folder by the "
+                "variable CUDA_HOME"
             )
         settings += ["-DDACE_REDIST_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}"]
     elif name == SCALAPACK:
@@ -156,11 +158,11 @@ def _run(command: list[str]) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=build_environment())
     except FileNotFoundError as error:
-        raise BuildError("cannot build the library: cmake is not there; get it with pip install cmake") from error
+        raise BuildError("cmake is not there; get it with pip install cmake") from error
     except OSError as error:
-        raise BuildError(f"cannot build the library: {command[0]} cannot be run: {error.strerror}") from error
+        raise BuildError(f"{command[0]} cannot be run: {error.strerror}") from error
     if done.returncode != 0:
-        raise BuildError(f"cannot build the library: {first_error(done.stdout + done.stderr)}")
+        raise BuildError(first_error(done.stdout + done.stderr))
 
 
 def first_error(output: str) -> str:

@@ -42,7 +42,7 @@ struct alignas(64) Calls {
 extern Calls calls;
 
 /// Counts a call. \return whether it is left to ScaLAPACK for its size.
-inline bool is_small(int m, int n, std::int64_t element_bytes) {
+inline bool counted_as_small(int m, int n, std::int64_t element_bytes) {
   ++calls.all;
   return std::int64_t{m} * n * element_bytes < calls.min_bytes;
 }
