@@ -35,6 +35,7 @@ from redistribution.arrays import Arrays
 from redistribution.catalogue import Case
 from redistribution.methods import Method, Skipped, Wanted
 
+_WARMUP = 10  # rounds: plans choose how messages are copied in their first 9 calls
 _BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 
@@ -176,7 +177,7 @@ def _measure_on(
         methods = [one for one in made if isinstance(one, Method)]
         apart = [m.label for m in methods if m.kind in ("stock", "bound") or m.choice.strategy == "Auto"]
         runs = {method.label: partial(_repeated, method.run, settings.batch) for method in methods}
-        batches = measure(runs, comm, drop_slower_than=10.0, apart=apart, **settings.limits)
+        batches = measure(runs, comm, warmup=_WARMUP, drop_slower_than=10.0, apart=apart, **settings.limits)
         figures = {label: Figure.of([s / settings.batch for s in one.seconds]) for label, one in batches.items()}
     finally:
         for one in made:

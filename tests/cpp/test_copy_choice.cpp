@@ -41,7 +41,7 @@ void check_fastest(CopyWay first) {
     times[fastest] = 1;
     CopyChoice choice(first, true);
     run(choice, {50, 50, 50}, 1);  // new pages
-    run(choice, times, 14);
+    run(choice, times, 8);
     const auto taken = run(choice, times, 1000);
     check(taken[fastest] >= 990, "the fastest way is taken");
     for (const int count : taken) check(count >= 2, "each way is tried again");

@@ -74,14 +74,17 @@ class CopyChoice {
     void add(double time) {
       latest_[transfers_++ % latest_.size()] = time;
       auto sorted = latest_;
-      std::sort(sorted.begin(), sorted.end());
-      median_ = sorted[sorted.size() / 2];
+      const std::size_t count = std::min(transfers_, sorted.size());
+      std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(count));
+      median_ = sorted[count / 2];
     }
 
-    bool is_known() const { return transfers_ >= latest_.size(); }
+    bool is_known() const { return transfers_ >= enough; }
     double median() const { return median_; }
 
    private:
+    static constexpr std::size_t enough = 3;
+
     std::size_t transfers_ = 0;
     std::array<double, 5> latest_{};
     double median_ = 0;
