@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 #: Share of the cases that a test draws: all in `make test-full` and `make fuzz`, fewest under further MPIs.
-SHARE = float(os.environ.get("DACE_REDIST_SHARE", 0.25))
+SHARE = float(os.environ.get("DACE_REDIST_SHARE", 0.35))
 
 
 def seed(usual: int = 0) -> int:

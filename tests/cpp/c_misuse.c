@@ -128,10 +128,15 @@ static void misuse_plans(int rank, int size) {
   ARGUMENT(dr_plan_free(&copy), "already freed?");
 }
 
-static void misuse_halos(int size) {
+/* Rows with a halo: what is refused, and an exchange in place, which wraps around. */
+static void exchange_halo(int rank, int size) {
   const int64_t whole[] = {2 * size, 3}, grid[] = {size}, halo[] = {1, 0}, wide[] = {3, 0};
   const int periodic[] = {1, 0};
   dr_distribution *rows = NULL, *d = NULL, *again = NULL;
+  dr_problem problem;
+  dr_plan* plan = NULL;
+  int64_t count = 0;
+  double a[4][3];
   dr_distribution_create_blocks(2, whole, 1, grid, NULL, NULL, NULL, &rows);
   ARGUMENT(dr_distribution_create_halo(NULL, halo, NULL, &d), "owned is null");
   ARGUMENT(dr_distribution_create_halo(rows, NULL, NULL, &d), "halo is null");
@@ -139,7 +144,16 @@ static void misuse_halos(int size) {
            "halo[0] must not be wider than a part, 2 elements along axis 0, got 3");
   GOOD(dr_distribution_create_halo(rows, halo, periodic, &d));
   ARGUMENT(dr_distribution_create_halo(d, halo, periodic, &again), "without a halo");
-  dr_distribution_free(&rows), dr_distribution_free(&d);
+  GOOD(dr_distribution_local_count(d, rank, &count));
+  dr_problem_init(&problem);
+  problem.source = problem.target = d, problem.element_bytes = sizeof(double);
+  GOOD(dr_plan_create(&problem, MPI_COMM_WORLD, &plan));
+  for (int i = 0; i < 12; ++i) a[i / 3][i % 3] = i / 3 == 1 || i / 3 == 2 ? 2 * rank + i / 3 - 1 : -1;
+  GOOD(dr_plan_execute(plan, a, a));
+  for (int i = 0; i < 12; ++i)
+    if (count != 12 || a[i / 3][i % 3] != (2 * rank + i / 3 - 1 + 2 * size) % (2 * size))
+      fprintf(stderr, "halo: row %d holds %g\n", i / 3, a[i / 3][i % 3]), ++failures;
+  dr_plan_free(&plan), dr_distribution_free(&rows), dr_distribution_free(&d);
 }
 
 /* The last rank asks for something else than the others. */
@@ -168,8 +182,8 @@ static void disagree(int rank, int size) {
   dr_distribution_free(&cyclic);
 }
 
-/* Maps of indices that fit no tensor. */
-static void misuse_index_maps(int size) {
+/* A box of a matrix to its place in a transposed one, and maps that fit no tensor. */
+static void map_indices(int rank, int size) {
   const int64_t grid[] = {size, 1}, target_shape[] = {5, 9};
   const int64_t source_offset[] = {1, 0}, target_offset[] = {1, 2}, box[] = {5, 3};
   const int transposed[] = {1, 0};
@@ -189,6 +203,22 @@ static void misuse_index_maps(int size) {
   ARGUMENT(dr_plan_create(&reshaped, MPI_COMM_WORLD, &plan), "a region and a reshape cannot be combined");
   reshaped.region_shape = reshaped.region_source_offset = reshaped.region_target_offset = NULL;
   PLAN(&reshaped, "has 24 elements, but the target's shape");
+  GOOD(dr_plan_create(&problem, MPI_COMM_WORLD, &plan));
+  double a[24], b[45];
+  int64_t rows[2], columns[2];
+  dr_distribution_local_shape(source, rank, rows);
+  dr_distribution_local_shape(target, rank, columns);
+  const int64_t first_row = rank * ((shape[0] + size - 1) / size), first = rank * ((target_shape[0] + size - 1) / size);
+  for (int64_t i = 0; i < rows[0] * rows[1]; ++i) a[i] = (double)(first_row * shape[1] + i);
+  for (int i = 0; i < 45; ++i) b[i] = -1;
+  GOOD(dr_plan_execute(plan, a, b));
+  for (int64_t i = 0; i < columns[0]; ++i)
+    for (int64_t j = 0; j < columns[1]; ++j) {
+      const int64_t column = first + i - 1, row = j - 2 + 1;
+      const int inside = column >= 0 && column < box[1] && row >= 1 && row < 1 + box[0];
+      if (b[i * columns[1] + j] != (inside ? (double)(row * shape[1] + column) : -1.)) ++failures;
+    }
+  dr_plan_free(&plan);
   dr_distribution_free(&source);
   dr_distribution_free(&target);
 }
@@ -407,8 +437,8 @@ int main(int argc, char** argv) {
   misuse_messages(size);
   misuse_alltoallw(size);
   if (size > 1) disagree(rank, size);
-  misuse_halos(size);
-  misuse_index_maps(size);
+  exchange_halo(rank, size);
+  map_indices(rank, size);
   compute_and_start(rank, size);
   if (size > 1) fail_a_transfer(size);
   misuse_memory();

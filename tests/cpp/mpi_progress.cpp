@@ -136,7 +136,7 @@ void check_orders() {
   for (const MessageShape shape : {small, medium, large})
     for (const bool shared : {false, true}) {
       Transfer first(shape, shared), second(shape, !shared);
-      for (int round = 0; round < 2; ++round) {
+      for (int round = 0; round < 3; ++round) {
         first.start();
         second.start();
         (rank % 2 == 0 ? first : second).wait();
@@ -151,7 +151,7 @@ void check_blocked() {
   for (const MessageShape shape : {small, medium, large})
     for (const bool shared : {false, true}) {
       Transfer transfer(shape, shared);
-      for (int round = 0; round < 2; ++round) {
+      for (int round = 0; round < 3; ++round) {
         int token = 0;
         transfer.start();
         if (rank == 0) MPI_Recv(&token, 1, MPI_INT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);

@@ -119,7 +119,7 @@ def operands(rng: np.random.Generator, expression: str, extents: dict[str, int],
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_random_einsums(library, dtype):
     rng, numbers = random.Random(dtype), np.random.default_rng(7)
-    for _ in range(some(600)):
+    for _ in range(some(1200)):
         expression, extents = random_einsum(rng)
         arrays = operands(numbers, expression, extents, dtype)
         path = ()
@@ -133,7 +133,7 @@ def test_random_einsums_on_a_device(dtype, monkeypatch):
     monkeypatch.setenv(DEVICE_VARIABLE, "host")
     ensure_device_library()
     rng, numbers = random.Random(dtype), np.random.default_rng(7)
-    for _ in range(some(400)):
+    for _ in range(some(900)):
         expression, extents = random_einsum(rng)
         arrays = operands(numbers, expression, extents, dtype, backwards=0)
         check(None, expression, arrays, dtype, numbers, run=OnDevice(expression, dtype))
@@ -206,7 +206,7 @@ def test_random_khatri_rao_products(library, dtype, threads, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", str(threads))
     library.functions.omp_set_num_threads(threads)
     rng, numbers = random.Random(dtype), np.random.default_rng(11)
-    for _ in range(some(200)):
+    for _ in range(some(300)):
         expression, extents = random_khatri_rao(rng)
         check(library, expression, operands(numbers, expression, extents, dtype), dtype, numbers)
 

@@ -277,10 +277,9 @@ def check_kernels(comm: Any, name: str) -> tuple[Any, dict[str, Any]]:
     return program, given
 
 
-@pytest.mark.full  # plans are tested in tests/transformations, kernels in tests/cpp/test_contraction.py
 @pytest.mark.compile
 @pytest.mark.dace
-@pytest.mark.mpi(ranks=[3, 8], timeout=400)  # each number takes a build of its own
+@pytest.mark.mpi(ranks=[8], full=[3], timeout=400)  # each number takes a build of its own
 def test_all_kernels(comm):
     check_kernels(comm, "all_kernels")
 

@@ -46,7 +46,7 @@ def check(moved):
 
 
 @pytest.mark.slow
-@settings(CALM, max_examples=some(400))
+@settings(CALM, max_examples=some(600))
 @given(linear_schedules())
 def test_inner_products_are_equal(moved):
     try:

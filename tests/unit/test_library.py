@@ -143,7 +143,8 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("tools")
 def test_no_compiler():
-    with pytest.raises(BuildError, match=r"library of redistribution: no C\+\+17 compiler: get one with apt-get"):
+    said = r"cannot build the library of redistribution: no C\+\+17 compiler: get one with apt-get install g\+\+"
+    with pytest.raises(BuildError, match=said):
         cmake_build.ensure_library()
 
 
