@@ -37,6 +37,7 @@ constexpr std::int64_t max_assembled_run = 512;        ///< longer runs of a sin
 constexpr std::int64_t assembled_bytes = 2048;         ///< bytes assembled for each endpoint of a batch in turn
 constexpr std::int64_t assembled_ahead_bytes = 16384;  ///< prefetch distance of assembled lines
 constexpr std::int64_t tile_row_bytes = 256;           ///< target bytes in a row of a tile
+constexpr std::int64_t max_tile_rows = 256;            ///< runs
 constexpr std::int64_t streamed_tile_columns = 64;     ///< target elements in a row of a streamed, transposed tile
 constexpr std::int64_t tile_bytes = 16384;             ///< a tile and its source lines fit the L1 cache
 constexpr std::int64_t max_tile_bytes = 25600;         ///< the last tiles are longer by up to a line on both sides
@@ -145,7 +146,7 @@ void assemble_lines(const CopyBlock& block, const CopyEndpoints* endpoints, std:
         const char* const source = endpoints[p].source + from;
         char* const target = endpoints[p].target + to;
         const std::int64_t head = bytes_to_line(target);
-        if (head > 0 && done == 0) LongRun::copy(source, target, head);  // a run is no shorter
+        if (done == 0) ShortRun::copy(source, target, head);  // a run is no shorter
         write_lines<non_temporal>({source + head, run_bytes - in_run - head, run_bytes, gap}, target + head + done,
                                   std::min(turn_bytes, row_bytes - head - done), ahead);
       }
@@ -174,6 +175,13 @@ ChunkWalk::Lengths ending_with_lines(std::int64_t length, std::int64_t element_b
   return {part == 0 ? length : length - line + part, length, length + line - 1};
 }
 
+/// A length of parts of about equal lengths: a multiple of `unit`, and at most `most`, if that is no less.
+std::int64_t even_part(std::int64_t length, std::int64_t most, std::int64_t unit) {
+  most = std::max(unit, most - most % unit);
+  const std::int64_t parts = (length + most - 1) / most;
+  return (length + parts * unit - 1) / (parts * unit) * unit;
+}
+
 /// Copies tiles whose source lines and target lines both fit the cache; `row_dim` is transposed_dimension().
 ///
 /// The next tile is prefetched between the non-temporal stores if runs that divide lines are transposed and streamed,
@@ -187,7 +195,9 @@ void copy_tiles(const CopyBlock& block, int row_dim, const char* source, char* t
   const bool fills_lines = transposed && stream;
   const std::int64_t max_row = fills_lines ? streamed_tile_columns * run_bytes : tile_row_bytes;
   const std::int64_t columns = std::min(max_row / run_bytes, block.counts[last]);
-  const std::int64_t rows = std::min(tile_row_bytes, tile_bytes / (columns * run_bytes));
+  const std::int64_t rows = even_part(block.counts[static_cast<std::size_t>(row_dim)],
+                                      std::min(max_tile_rows, tile_bytes / (columns * run_bytes)),
+                                      std::max<std::int64_t>(1, line_bytes / run_bytes));
   const auto lengths = [&](std::int64_t length, const char* start) {
     return fills_lines ? ending_with_lines(length, run_bytes, start) : ChunkWalk::Lengths{length, length, length};
   };
@@ -223,14 +233,17 @@ void copy_tiles(const CopyBlock& block, int row_dim, const char* source, char* t
       transpose_tile(gather, from, tile.data());
     else
       copy_runs(gather, from, tile.data());
+    const std::int64_t stores = plane.target_row == row_bytes ? 1 : plane.rows;  // rows that follow each other are one
+    const std::int64_t stored_bytes = plane.rows * row_bytes / stores;
     if (fills_lines) {
-      for (std::int64_t row = 0; row < plane.rows; ++row)
-        StreamRun::copy(tile.data() + row * row_bytes, to + row * plane.target_row, row_bytes, lines);
+      for (std::int64_t s = 0; s < stores; ++s)
+        StreamRun::copy(tile.data() + s * stored_bytes, to + s * plane.target_row, stored_bytes, lines);
       lines.prefetch_all();  // there are fewer stores than lines where rows are short
       continue;
     }
-    const Plane scatter{1, plane.rows, row_bytes, 0, row_bytes, 0, plane.target_row, 0};
-    const PlaneCopy copy_these = plane.columns == columns ? copy_rows : copy_plane<LongRun, Prefetch::none>;
+    const Plane scatter{1, stores, stored_bytes, 0, stored_bytes, 0, plane.target_row, 0};
+    const PlaneCopy copy_these =
+        stream || stored_bytes == columns * run_bytes ? copy_rows : copy_plane<LongRun, Prefetch::none>;
     copy_these(scatter, tile.data(), to);
   }
 }

@@ -52,6 +52,23 @@ struct OverlappingRun {
   }
 };
 
+/// Copies less than 64 bytes in pieces that overlap. Of memcpy, GCC makes a string instruction where it knows that
+/// bound.
+struct ShortRun {
+  static void copy(const char* source, char* target, std::int64_t run_bytes) {
+    if (run_bytes >= 32)
+      OverlappingRun<32, 2>::copy(source, target, run_bytes);
+    else if (run_bytes >= 16)
+      OverlappingRun<16, 2>::copy(source, target, run_bytes);
+    else if (run_bytes >= 8)
+      OverlappingRun<8, 2>::copy(source, target, run_bytes);
+    else if (run_bytes >= 4)
+      OverlappingRun<4, 2>::copy(source, target, run_bytes);
+    else
+      for (std::int64_t byte = 0; byte < run_bytes; ++byte) target[byte] = source[byte];
+  }
+};
+
 /// Copies a run of any length.
 struct LongRun {
   static void copy(const char* source, char* target, std::int64_t run_bytes) {
@@ -171,14 +188,16 @@ struct StreamRun {
   template <class BeforeLine>
   static void copy_lines(const char* source, char* target, std::int64_t run_bytes, const BeforeLine& before_line) {
     const std::int64_t head = bytes_to_line(target);
-    if (run_bytes < head + line_bytes) return LongRun::copy(source, target, run_bytes);
-    if (head > 0) LongRun::copy(source, target, head);
+    if (run_bytes < head + line_bytes)
+      return run_bytes < line_bytes ? ShortRun::copy(source, target, run_bytes)
+                                    : OverlappingRun<line_bytes, 2>::copy(source, target, run_bytes);
+    ShortRun::copy(source, target, head);
     std::int64_t done = head;
     for (; done + line_bytes <= run_bytes; done += line_bytes) {
       before_line(done);
       stream_line(source + done, target + done);
     }
-    if (done < run_bytes) LongRun::copy(source + done, target + done, run_bytes - done);
+    ShortRun::copy(source + done, target + done, run_bytes - done);
   }
 };
 

@@ -76,7 +76,6 @@ constexpr std::int64_t bytes_ahead = 4096;
 template <class T, Reduction reduction>
 void reduce_rows(const ElementKernel::ReducedRows& rows) {
   constexpr auto nbytes = static_cast<std::int64_t>(sizeof(T));
-  using Line = std::array<T, static_cast<std::size_t>(detail::line_bytes / nbytes)>;
   const Combination<T, static_cast<int>(reduction)> function((ElementOperation()));
   for (std::int64_t r = 0; r < rows.row_count; ++r) {
     char* const target = rows.target + r * rows.target_stride;
@@ -91,18 +90,24 @@ void reduce_rows(const ElementKernel::ReducedRows& rows) {
         for (std::int64_t at = from; at < end; at += nbytes)
           store(target + at, function(load<T>(source_at(s, at)), load<T>(target + at)));
     };
-    const auto load_line = [&](std::size_t s, std::int64_t at) {
+    const auto prefetch = [&](std::size_t s, std::int64_t at) {
       const std::int64_t ahead = rows.row_bytes > bytes_ahead ? bytes_ahead : rows.sources[s].row_stride;
       detail::prefetch_line(detail::address_at(source_at(s, at), ahead));
-      return load<Line>(source_at(s, at));
     };
     std::int64_t at = rows.stream ? std::min(detail::bytes_to_line(target), rows.row_bytes) : 0;
     if (at > 0) reduce_until(0, at);
+    // A line is read by elements, not copied first: vectors are then loaded from the source at their full width.
     for (; at + detail::line_bytes <= rows.row_bytes; at += detail::line_bytes) {
-      Line line = load_line(0, at);
-      for (std::size_t s = 1; s < rows.source_count; ++s) {
-        const Line values = load_line(s, at);
-        for (std::size_t i = 0; i < line.size(); ++i) line[i] = function(values[i], line[i]);
+      alignas(detail::line_bytes) std::array<T, static_cast<std::size_t>(detail::line_bytes / nbytes)> line;
+      const auto element = [&](std::size_t s, std::size_t i) {
+        return load<T>(source_at(s, at) + static_cast<std::int64_t>(i) * nbytes);
+      };
+      prefetch(0, at);
+      prefetch(1, at);
+      for (std::size_t i = 0; i < line.size(); ++i) line[i] = function(element(1, i), element(0, i));
+      for (std::size_t s = 2; s < rows.source_count; ++s) {
+        prefetch(s, at);
+        for (std::size_t i = 0; i < line.size(); ++i) line[i] = function(element(s, i), line[i]);
       }
       const auto* const reduced = reinterpret_cast<const char*>(line.data());
       if (rows.stream)

@@ -52,13 +52,13 @@ class LineWriter {
     std::int64_t line = begin_;
     if (begin_ > 0) {
       line = line_bytes;
-      LongRun::copy(buffer_ + begin_, target_, line - begin_);
+      ShortRun::copy(buffer_ + begin_, target_, line - begin_);
     }
     for (; line < whole; line += line_bytes) {
       ahead_->prefetch_next();
       stream_line(buffer_ + line, target_ + (line - begin_));
     }
-    if (end_ > whole) LongRun::copy(buffer_ + whole, buffer_, end_ - whole);
+    ShortRun::copy(buffer_ + whole, buffer_, end_ - whole);
     target_ += whole - begin_;
     begin_ = 0;
     end_ -= whole;
