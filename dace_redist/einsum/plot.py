@@ -23,10 +23,12 @@ COLOURS = {"moved": "#c0392b", "fetched": "#2471a3", "reduced": "#1e8449", "stay
 #: Minimum number of groups that folding a repeated sequence must leave out.
 MIN_LEFT_OUT = 3
 
-# Lengths in inches: widths and heights of boxes; in a row, from its bottom, centres of inputs, groups and results.
-_TENSOR, _GROUP = (1.3, 0.62), (2.3, 1.1)
-_INPUTS, _GROUPS, _RESULTS = 5.0, 2.9, 0.5
-_GAP, _HEADER, _FRAME_TITLE, _ROW, _LONGEST_ROW = 0.8, 0.85, 0.45, 5.9, 20.0
+# Lengths in inches: widths and heights of boxes, space between inputs; in a row, from its bottom, centres of boxes.
+_TENSOR, _GROUP, _SPACE = (1.4, 0.62), (1.8, 0.72), 0.12
+_INPUTS, _GROUPS, _RESULTS = 2.9, 1.68, 0.4
+_GAP, _HEADER, _FRAME_TITLE, _ROW = 0.5, 0.85, 0.32, 3.6
+_LONGEST_ROW = 9.7  # text of 10 points can be read where a page shows this in 700 pixels
+_FONT, _LINE = 10.0, 16  # points, and characters that fit the box of a tensor
 
 
 def plot_plan(plan: EinsumPlan, path: str | Path) -> None:
@@ -107,7 +109,18 @@ def _columns(plan: EinsumPlan, numbers: Iterable[int]) -> dict[int, _Column]:
 
 
 def _width(inputs: Sequence[str]) -> float:
-    return max(_GROUP[0], len(inputs) * (_TENSOR[0] + 0.15)) + _GAP
+    return max(_GROUP[0], len(inputs) * (_TENSOR[0] + _SPACE)) + _GAP
+
+
+def _wrapped(words: str) -> str:
+    """Return a name or a shape on two lines if it is long; of a very long name the start and the end."""
+    if len(words) <= (_LINE + 4 if " " in words else _LINE):  # digits and spaces are narrower
+        return words
+    if len(words) > 2 * _LINE and " " not in words:
+        return f"{words[: _LINE - 1]}…\n…{words[1 - _LINE :]}"
+    cuts = [place + 1 for place, character in enumerate(words) if character in "_ "] or [len(words)]
+    cut = min(cuts, key=lambda place: abs(2 * place - len(words)))
+    return f"{words[:cut]}\n{words[cut:]}".strip()
 
 
 class _Picture:
@@ -136,7 +149,7 @@ class _Picture:
         if column.starts_row:
             self.where = {}
         for place, name in enumerate(column.inputs):
-            x = column.x + (place - (len(column.inputs) - 1) / 2) * (_TENSOR[0] + 0.15)
+            x = column.x + (place - (len(column.inputs) - 1) / 2) * (_TENSOR[0] + _SPACE)
             self._tensor(name, x, bottom + _INPUTS)
         cost, repeats = self.plan.costs[number], self.plan.repeats(number)
         often = f", {repeats} times" if repeats > 1 else ""
@@ -159,17 +172,17 @@ class _Picture:
         elif x == self.columns[before].x:
             self._arrow([(x + _TENSOR[0] / 2, y), (left, middle - 0.25 * _GROUP[1])], kind, words, at=0.5)
         else:  # a result goes to a later group in a lane of its own, below the groups
-            lane = [column.x for column in self.columns.values()].index(x) % 4
-            start, top, low = x + 0.35 * _TENSOR[0], y + _TENSOR[1] / 2, y + _TENSOR[1] / 2 + 0.2 + 0.19 * lane
+            lane = [column.x for column in self.columns.values()].index(x) % 2
+            start, top, low = x + 0.35 * _TENSOR[0], y + _TENSOR[1] / 2, y + _TENSOR[1] / 2 + 0.16 + 0.22 * lane
             end = column.x - (0.42 - 0.06 * lane) * _GROUP[0]
             self._arrow([(start, top), (start, low), (end, low), (end, middle - _GROUP[1] / 2)], kind, "")
-            self._label(words, kind, left - 0.45 * _GAP, low)
+            self._label(words, kind, self.columns[before].x - 0.75, low)
 
     def _read_label(self, number: int, name: str) -> tuple[str, str]:
         plan, group = self.plan, self.plan.groups[number]
         moves = [m for m in plan.moves if m.group == number == m.before_group and m.tensor == name]
-        if moves:
-            return "moved", format_bytes(sum(move.bytes_per_rank for move in moves))
+        if moved := sum(move.bytes_per_rank for move in moves):
+            return "moved", format_bytes(moved)
         placement = group.operand_placements[group.operands.index(name)]
         earlier = (name in (*other.operands, other.result) for other in plan.groups[:number])
         if not any(earlier) and placement.replicas > 1 and plan.costs[number].fetched:
@@ -195,21 +208,22 @@ class _Picture:
             corners = [(left, low), (right, low), (right, high), (left, high), (left, low)]
             self.axes.plot(*zip(*corners, strict=True), color="0.35", linewidth=1.0, linestyle="--")
             words = f"{times} times, the last shown"
-            self.axes.text(left + 0.12, high - 0.2, words, ha="left", va="center", fontsize=9)
+            self.axes.text(left + 0.12, high - 0.16, words, ha="left", va="center", fontsize=_FONT)
 
     def _tensor(self, name: str, x: float, y: float) -> None:
         self.where[name] = x, y
         colour = "#dcebdd" if name in self.plan.outputs else "#e8eef5"
-        self._box(x, y, _TENSOR, f"{name}\n{shape_text(self.plan.sizes[name])}", colour)
+        self._box(x, y, _TENSOR, f"{_wrapped(name)}\n{_wrapped(shape_text(self.plan.sizes[name]))}", colour)
 
     def _box(self, x: float, y: float, size: tuple[float, float], words: str, colour: str) -> None:
         from matplotlib.patches import Rectangle
 
         corner = (x - size[0] / 2, y - size[1] / 2)
         self.axes.add_patch(Rectangle(corner, *size, facecolor=colour, edgecolor="0.35"))
-        longest = max(len(line) for line in words.split("\n"))
-        font = max(5.0, min(9.0, size[0] * 72 / (0.62 * max(longest, 1))))
-        self.axes.text(x, y, words, ha="center", va="center", fontsize=font, linespacing=1.35, zorder=4)
+        lines = words.split("\n")
+        longest = max(1, *map(len, lines))
+        font = max(5.0, min(_FONT, size[0] * 72 / (0.6 * longest), size[1] * 72 / (1.4 * len(lines))))
+        self.axes.text(x, y, words, ha="center", va="center", fontsize=font, linespacing=1.2, zorder=4)
 
     def _arrow(self, points: Sequence[tuple[float, float]], kind: str, words: str, *, at: float = 0.5) -> None:
         """Draw a line with an arrow at its end, and a label at a part of the last piece."""
@@ -221,7 +235,7 @@ class _Picture:
 
     def _label(self, words: str, kind: str, x: float, y: float) -> None:
         background = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
-        look = {"color": COLOURS[kind], "fontsize": 8, "ha": "center", "va": "center", "zorder": 3}
+        look = {"color": COLOURS[kind], "fontsize": 9, "ha": "center", "va": "center", "zorder": 3}
         if words:
             self.axes.text(x, y, words, bbox=background, **look)
 
@@ -231,8 +245,8 @@ class _Picture:
             f"{count(plan.ranks, 'rank')}: {format_bytes(plan.bytes_per_rank)} per rank, {format_flops(plan.flops)}, "
             f"memory {format_bytes(plan.memory_bytes)}"
         )
-        self.axes.text(width / 2, height - 0.25, heading, ha="center", va="center", fontsize=11)
+        self.axes.text(width / 2, height - 0.25, heading, ha="center", va="center", fontsize=12)
         for place, (kind, colour) in enumerate(COLOURS.items()):
             x = width / 2 - 2.7 + 1.4 * place
             self.axes.plot([x, x + 0.3], [height - 0.58] * 2, color=colour, linewidth=2)
-            self.axes.text(x + 0.38, height - 0.58, kind, ha="left", va="center", fontsize=8)
+            self.axes.text(x + 0.38, height - 0.58, kind, ha="left", va="center", fontsize=_FONT)

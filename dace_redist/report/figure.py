@@ -1,4 +1,4 @@
-"""Draws a schedule: owners before and after, and the volume from rank to rank. Start: plot_schedule."""
+"""Draws a schedule: owners in source and target, and the volume from rank to rank. Start: plot_schedule."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 _MAX_CUTS = 400  # per dimension: more could not be told apart, so owners are sampled at this many indices
 _MAX_BINS = 256  # cells per side of the volume matrix: of more ranks, neighbours share one
 _MAX_NUMBERED = 12  # cells per side that are numbered
-_NUMBER = {"ha": "center", "va": "center", "size": 6}
+_NUMBER = {"ha": "center", "va": "center", "size": 8}
 
 
 def plot_schedule(schedule: Schedule | JointSchedule, path: str | Path) -> None:
     """
-    Draw the tensor cut by owner before and after, and the bytes from each rank to each rank.
+    Draw the owners of the tensor in source and target, and the bytes from each rank to each rank.
 
     Of several tensors these are owners of the first, and bytes of all. Parameters and errors as of :func:`save`.
     """
@@ -36,9 +36,10 @@ def plot_schedule(schedule: Schedule | JointSchedule, path: str | Path) -> None:
 def draw(drawn: Schedule | JointSchedule) -> Any:
     """Return the ``matplotlib.figure.Figure`` of :func:`plot_schedule`."""
     schedule: Schedule = drawn.tensors[0] if hasattr(drawn, "tensors") else drawn
-    figure = new_figure(13, 4.9, layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)
-    *panels, matrix = figure.subplots(1, 3, width_ratios=(1, 1, 1.2))
+    figure = new_figure(8.4, 9.2, layout="constrained")  # 9 points can be read where a page shows this in 700 pixels
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
+    above, below = figure.subfigures(2, 1, height_ratios=(1, 1.5))
+    panels, matrix = above.subplots(1, 2), below.subplots()
     figure.suptitle(_title(drawn, schedule), fontsize=11)
     shown = shown_dimensions(schedule)
     sides = (schedule.source, schedule.target)
@@ -49,7 +50,7 @@ def draw(drawn: Schedule | JointSchedule) -> Any:
     _outline_region(panels, schedule, shown)
     _draw_matrix(matrix, drawn)
     if any(max(owners.owners.shape) > _MAX_NUMBERED for owners in maps):
-        bar = figure.colorbar(meshes[0], ax=panels, orientation="horizontal", fraction=0.05, aspect=50, label="rank")
+        bar = above.colorbar(meshes[0], ax=panels, orientation="horizontal", fraction=0.05, aspect=50, label="rank")
         bar.ax.xaxis.get_major_locator().set_params(integer=True)
     return figure
 
@@ -124,7 +125,7 @@ def owner_map(distribution: AnyDistribution, shown: tuple[int, ...]) -> OwnerMap
 
 
 def _name_panels(panels: list[Any], schedule: Schedule, shown: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
-    sides = (("Owner before", schedule.source), ("Owner after", schedule.target))
+    sides = (("Owner in the source", schedule.source), ("Owner in the target", schedule.target))
     for panel, (title, side), dimensions in zip(panels, sides, shown, strict=True):
         indices = [":" if axis in dimensions else "0" for axis in range(len(side.shape))]
         cut = f", slice [{', '.join(indices)}]" if len(indices) > 2 else ""
@@ -235,7 +236,8 @@ def _draw_matrix(axes: Any, schedule: Schedule | JointSchedule) -> None:
             axis.set_ticks(np.arange(0.5, schedule.ranks - 1), minor=True)
     axes.grid(which="minor", color="white", linewidth=0.6 if schedule.ranks <= 24 else 0.25)
     axes.tick_params(which="minor", length=0)
-    axes.figure.colorbar(image, ax=axes, label=f"volume in {'bytes' if unit == 'B' else unit}", shrink=0.85)
+    look = {"location": "bottom", "fraction": 0.05, "aspect": 50, "shrink": 0.55}
+    axes.figure.colorbar(image, ax=axes, label=f"volume in {'bytes' if unit == 'B' else unit}", **look)
     if len(volumes) <= _MAX_NUMBERED:
         for (i, j), value in np.ndenumerate(volumes):
             if value:

@@ -101,3 +101,10 @@ def test_picture_says_what_moves(tmp_path):
     assert (tmp_path / "plan.svg").read_bytes().startswith(b"<?xml")
     with pytest.raises(ValueError, match="needs one of the endings"):
         plot_plan(plan, tmp_path / "plan.gif")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_picture_can_be_read_in_700_pixels(name):
+    figure = draw(planned(name, size=1024))
+    pixels = 700 / (72 * figure.get_figwidth())
+    assert min(text.get_fontsize() for text in figure.axes[0].texts) * pixels >= 8.5

@@ -49,7 +49,7 @@ def test_numbers_stay_inside_the_axes_and_labels_apart(name):
         assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
     everything = [axes.get_tightbbox() for axes in figure.axes]
     assert not any(a.overlaps(b) for i, a in enumerate(everything) for b in everything[:i])
-    assert figure.axes[3].get_ylabel().startswith("volume in ")
+    assert figure.axes[3].get_xlabel().startswith("volume in ")
 
 
 def test_the_two_dimensions_that_differ_most_are_shown():
