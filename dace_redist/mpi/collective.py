@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 Fact = TypeVar("Fact")
 
+_FILES = (FileNotFoundError, PermissionError, OSError)
 _KINDS: dict[str, type[Exception]] = {
     kind.__name__: kind
-    for kind in (RedistributionError, BuildError, ValueError, TypeError, OSError, ImportError, RuntimeError)
-}  # BuildError before RuntimeError, of which it is one
+    for kind in (RedistributionError, BuildError, ValueError, TypeError, *_FILES, ImportError, RuntimeError)
+}  # subclasses before their bases
 
 
 def checked_communicator(comm: Any) -> MPI.Intracomm:
@@ -44,8 +45,8 @@ def together(comm: Any, what: str = "", value: object = None) -> Iterator[None]:
     :param value: Object that all ranks must have alike; compared by its ``repr``.
     :raises ValueError: On every rank, if a rank has another value than rank 0.
     :raises Exception: The rank's own failure; on a rank without one that of the first rank that failed, as
-        RedistributionError, BuildError, ValueError, TypeError, OSError, ImportError or RuntimeError, with the number of
-        that rank.
+        RedistributionError, BuildError, ValueError, TypeError, FileNotFoundError, PermissionError, OSError, ImportError
+        or RuntimeError, with the number of that rank.
     """
     failure: Exception | None = None
     try:

@@ -251,7 +251,7 @@ def test_wrong_arguments(comm, tmp_path):
         (lambda: save(other, array, chunks=(2, 2)), TypeError, "takes fortran_order and no other"),
         (lambda: save(path, array, chunks=(9, 9)), ValueError, "(?i)chunk"),
         (lambda: save(path.with_name("folder.npy"), array), ValueError, "is a folder"),
-        (lambda: save(path.with_name("none") / "a.npy", array), OSError, "No such file or directory"),
+        (lambda: save(path.with_name("none") / "a.npy", array), FileNotFoundError, "No such file or directory"),
         (lambda: save(path, array, writers=0), ValueError, "writers must be a number from 1"),
         (lambda: save(path, array, target_dtype="i4"), TypeError, "cannot convert elements"),
     ):
@@ -265,7 +265,7 @@ def test_wrong_arguments(comm, tmp_path):
 def test_damaged_and_missing_files(comm, tmp_path, form):
     needed(form)
     path, rows = folder(comm, tmp_path) / f"bad.{form}", Distribution((400, 6), (3,))
-    refused(comm, OSError, "No such file|is no folder", lambda: load(path, rows, comm=comm))
+    refused(comm, FileNotFoundError, "No such file|is no folder", lambda: load(path, rows, comm=comm))
     if comm.rank == 0:
         write(path, np.random.default_rng(1).random((400, 6)))
         file = path if path.is_file() else path / "c" / "0" / "0"
