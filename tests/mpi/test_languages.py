@@ -60,7 +60,7 @@ def fortran(source: str, folder: Path) -> str:
     (folder / "probe.f90").write_text("use mpi_f08\nend\n")
     if subprocess.run([mpifort, "-c", "probe.f90"], cwd=folder, capture_output=True).returncode:
         pytest.skip("this MPI has no module mpi_f08 for this gfortran")
-    checks = ["-std=f2018", "-Wall", "-Wno-maybe-uninitialized", "-fcheck=bounds"]
+    checks = ["-std=f2018", "-Wall", "-Werror", "-Wno-maybe-uninitialized", "-fcheck=bounds"]
     return compiled(mpifort, source, folder, *checks, *config("--fortran"))
 
 

@@ -1,22 +1,9 @@
 ! SPDX-License-Identifier: BSD-3-Clause
-!> Fortran 2008 interface of dace-redist: the functions of dace_redist.h, with handles of type(c_ptr). Compile it with
-!> the program that uses it: `mpifort $(dace-redist config --fortran) program.f90 $(dace-redist config --libs)`.
-!>
-!> Lists have an entry per axis in the order of Fortran's arrays. Tensor axes, grid axes and indices are numbered from
-!> 1, ranks from 0, and on a grid as in MPI_Cart_create. Each function returns 0 or an error code, for dr_check.
-module dace_redist
+!> C functions that dace_redist calls; public here, as gfortran warns of private ones.
+module dace_redist_c
   use, intrinsic :: iso_c_binding
-  use, intrinsic :: iso_fortran_env, only: error_unit
-  use mpi_f08, only: MPI_Comm, MPI_Abort, MPI_COMM_WORLD
   implicit none
-  private :: c_error, strlen, c_problem, c_blocks, c_local_shape, c_plan, long, type_bytes
-  private :: MPI_Comm, MPI_Abort, MPI_COMM_WORLD, error_unit
-  integer, parameter :: DR_BOOL = 1, DR_INT8 = 2, DR_INT16 = 3, DR_INT32 = 4, DR_INT64 = 5, DR_FLOAT32 = 10, &
-    DR_FLOAT64 = 11, DR_COMPLEX64 = 12, DR_COMPLEX128 = 13
-  integer, parameter :: DR_SUM = 1, DR_PROD = 2, DR_MIN = 3, DR_MAX = 4
-  integer, parameter :: DR_NOT_SPLIT = 0, DR_BLOCK_CEIL = 0, DR_BLOCK_BALANCED = -1
-  integer(c_int), parameter :: DR_PROGRESS_CALLS = 0, DR_PROGRESS_THREAD = 1
-  integer, parameter :: long = c_int64_t, type_bytes(13) = [1, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 8, 16]
+  integer, parameter :: long = c_int64_t
 
   type, bind(C) :: dr_options
     integer(long) :: chunk_bytes, depth
@@ -42,9 +29,6 @@ module dace_redist
     integer(c_size_t) function strlen(text) bind(C)
       import c_ptr, c_size_t; type(c_ptr), value :: text
     end function
-    integer(c_int) function dr_options_init(options) bind(C)
-      import c_int, dr_options; type(dr_options) :: options
-    end function
     integer(c_int) function c_problem_init(problem) bind(C, name="dr_problem_init")
       import c_int, c_problem; type(c_problem) :: problem
     end function
@@ -57,12 +41,38 @@ module dace_redist
       import c_int, c_ptr, long; type(c_ptr), value :: distribution; integer(c_int), value :: rank
       integer(long) :: shape(*)
     end function
-    integer(c_int) function dr_distribution_free(distribution) bind(C)
-      import c_int, c_ptr; type(c_ptr) :: distribution
-    end function
     integer(c_int) function c_plan(problem, comm, plan) bind(C, name="dr_plan_create_f")
       import c_int, c_ptr, c_problem; type(c_problem), intent(in) :: problem; integer(c_int), value :: comm
       type(c_ptr) :: plan
+    end function
+  end interface
+end module
+
+!> Fortran 2008 interface of dace-redist: the functions of dace_redist.h, with handles of type(c_ptr). Compile it with
+!> the program that uses it: `mpifort $(dace-redist config --fortran) program.f90 $(dace-redist config --libs)`.
+!>
+!> Lists have an entry per axis in the order of Fortran's arrays. Tensor axes, grid axes and indices are numbered from
+!> 1, ranks from 0, and on a grid as in MPI_Cart_create. Each function returns 0 or an error code, for dr_check.
+module dace_redist
+  use dace_redist_c
+  use, intrinsic :: iso_fortran_env, only: error_unit
+  use mpi_f08, only: MPI_Comm, MPI_Abort, MPI_COMM_WORLD
+  implicit none
+  private :: c_error, strlen, c_problem, c_problem_init, c_blocks, c_local_shape, c_plan, long, type_bytes
+  private :: MPI_Comm, MPI_Abort, MPI_COMM_WORLD, error_unit
+  integer, parameter :: DR_BOOL = 1, DR_INT8 = 2, DR_INT16 = 3, DR_INT32 = 4, DR_INT64 = 5, DR_FLOAT32 = 10, &
+    DR_FLOAT64 = 11, DR_COMPLEX64 = 12, DR_COMPLEX128 = 13
+  integer, parameter :: DR_SUM = 1, DR_PROD = 2, DR_MIN = 3, DR_MAX = 4
+  integer, parameter :: DR_NOT_SPLIT = 0, DR_BLOCK_CEIL = 0, DR_BLOCK_BALANCED = -1
+  integer(c_int), parameter :: DR_PROGRESS_CALLS = 0, DR_PROGRESS_THREAD = 1
+  integer, parameter :: type_bytes(13) = [1, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 8, 16]
+
+  interface
+    integer(c_int) function dr_options_init(options) bind(C)
+      import c_int, dr_options; type(dr_options) :: options
+    end function
+    integer(c_int) function dr_distribution_free(distribution) bind(C)
+      import c_int, c_ptr; type(c_ptr) :: distribution
     end function
     !> Arrays may have any rank; of those that are not contiguous Fortran passes copies.
     integer(c_int) function dr_plan_execute(plan, source, target) bind(C)
