@@ -68,7 +68,8 @@ IndexMap::IndexMap(const std::vector<Index>& numbers, const Distribution& source
 void IndexMap::read_box(const std::vector<Index>& numbers, const Shape& from, const Shape& to) {
   const std::size_t ndim = from.size();
   if (to.size() != ndim || (numbers.empty() && from != to))
-    throw Error(text("source and target need one global shape, got ", tuple_text(from), " and ", tuple_text(to)));
+    throw Error(text("source and target need one global shape, got ", tuple_text(from), " and ", tuple_text(to),
+                     "; axes, region or reshape relate others"));
   if (!numbers.empty() && numbers.size() != ndim && numbers.size() != 4 * ndim)
     throw Error(text("axes and region of ", ndim, " dimensions take ", ndim, " or ", 4 * ndim, " numbers, got ",
                      numbers.size()));
