@@ -126,8 +126,9 @@ def _communicator(program: DistributedProgram, comm: Any) -> tuple[Any, Exceptio
         return found, error
     which = "the world has" if comm is None else "the communicator has"
     return found, ValueError(
-        f"the program is distributed over {program.ranks} ranks, but {which} {found.size}: start it with "
-        f"mpirun -n {program.ranks}, pass comm= with {program.ranks} ranks, or call distribute(..., ranks={found.size})"
+        f"the program is distributed over {program.ranks} ranks, but {which} {found.size}: start "
+        f"it with mpiexec -n {program.ranks}, pass comm= with {program.ranks} ranks, or call "
+        f"distribute(..., ranks={found.size})"
     )
 
 
