@@ -135,10 +135,19 @@ class Schedule(Reported):
     def adjoint(self, *, source_partial: bool = True, target_partial: bool = True) -> Schedule:
         """Return the schedule of the adjoint; see :meth:`dace_redist.Plan.adjoint`."""
         if any((*self.source.halo, *self.target.halo)):
-            raise ValueError("adjoint: gradients in a halo are not added: take distributions without halo")
-        shares = self.source.replicas if source_partial and not self.reduces else 1
-        change = self.transform.adjoint(self.source.shape, shares, target_partial and self.target.replicas > 1)
-        return Schedule(self.target, self.source, change)
+            raise ValueError(
+                "adjoint: gradients in a halo take exchanges of their own, which a schedule does not have: take "
+                "Plan.adjoint, or distributions without halo"
+            )
+        try:
+            shares = self.source.replicas if source_partial and not self.reduces else 1
+            reduces = target_partial and self.target.replicas > 1
+        except ValueError as error:  # of boxes
+            raise ValueError(
+                f"adjoint: {error}; if all that hold an element have one gradient, pass source_partial=False or "
+                "target_partial=False"
+            ) from None
+        return Schedule(self.target, self.source, self.transform.adjoint(self.source.shape, shares, reduces))
 
     @cached_property
     def totals(self) -> Totals:

@@ -31,10 +31,20 @@ def adjoint_node(forward: Redistribute) -> Redistribute:
     """
     Return the node that adds the gradients of a node's input, with the same strategy and options.
 
-    :raises AutoDiffException: If the node is non-blocking or not linear, or leaves a part of its output unchanged.
+    :raises AutoDiffException: If the node is non-blocking or not linear, leaves a part of its output unchanged, or a
+        distribution has a halo or boxes that do not hold each element once.
     """
     source, target = forward.distributions()
     index_map = forward.index_map
+    if any((*source.halo, *target.halo)):
+        raise AutoDiffException(
+            f"{forward.title}: gradients in a halo are not added in a DaCe program: differentiate a program without "
+            "halo, or call dace_redist.Plan.adjoint between programs"
+        )
+    try:
+        source_replicas, target_replicas = source.replicas, target.replicas
+    except ValueError as error:  # of boxes
+        raise AutoDiffException(f"{forward.title}: {error}") from None
     linear = forward.beta == 0 and forward.op in ("", "sum")
     permutes_last = forward.reshapes and bool(forward.axes)
     if forward.nonblocking or not linear or permutes_last or not index_map.covers(target.shape):
@@ -51,9 +61,9 @@ def adjoint_node(forward: Redistribute) -> Redistribute:
         axes=back.axes,
         region=back.region,
         reshape=back.reshape,
-        alpha=forward.alpha if forward.op else forward.alpha * (1.0 / source.replicas),
+        alpha=forward.alpha if forward.op else forward.alpha * (1.0 / source_replicas),
         beta=1,
         conj=forward.conj,
-        op=None if target.replicas == 1 else "sum",
+        op=None if target_replicas == 1 else "sum",
         **forward.options,
     )

@@ -9,7 +9,7 @@ import dace
 import pytest
 from sdfgs import COLUMNS, OURS, ROWS, connected, redistributions, rows_to_columns
 
-from dace_redist import Distribution
+from dace_redist import BoxDistribution, Distribution
 from dace_redist.library_nodes import Redistribute
 from dace_redist.strategies import OPTIONS, STRATEGIES
 
@@ -110,3 +110,26 @@ def test_symbols_of_a_nested_sdfg_are_mapped():
     (node,) = redistributions(outer)
     assert node.distributions() == (Distribution((16, 16), (4, 1)), Distribution((16, 16), (1, 4)))
     assert node.options["chunk_bytes"] == 128
+
+
+HALO = Distribution((8, 6), (2,), halo=1)
+OVERLAPPING = BoxDistribution((8, 6), [((0, 0), (5, 6)), ((4, 0), (4, 6))], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("target", "how", "text"),
+    [
+        (HALO, {}, "gradients in a halo are not added .*Plan.adjoint"),
+        (OVERLAPPING, {}, "boxes must hold every element once"),
+        (ROWS, {"beta": 1}, "only a blocking node with beta=0"),
+    ],
+)
+def test_nodes_that_have_no_adjoint(target, how, text):
+    from dace.autodiff import AutoDiffException
+
+    from dace_redist.library_nodes.autodiff import adjoint_node
+
+    source = Distribution(target.shape, (2,))
+    for sides in ((source, target), (target, source)):
+        with pytest.raises(AutoDiffException, match=text):
+            adjoint_node(Redistribute("moved", *sides, **how))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from cases import OPTIONS
 from distributions import ends, maps, same_on_all_ranks, shapes
 from hypothesis import given, reject
 from hypothesis import strategies as st
+from results import refused
 
-from dace_redist import Distribution, plan, schedule
+from dace_redist import Distribution, TiledDistribution, plan, schedule
 
 #: Types of source and target that convert both ways.
 TYPES = [(a, b) for kind in (("f4", "f8"), ("c8", "c16")) for a in kind for b in kind]
@@ -133,6 +136,54 @@ def test_elements_outside_the_region(comm):
         np.testing.assert_array_equal(adjoint(y, out=out), kept)
         with forward.inverse() as inverse, pytest.raises(ValueError, match="region leaves a part"):
             inverse(y)
+
+
+def halos(ranks):
+    """Return distributions with margins: over each axis, with parts of any length, and replicas."""
+    how = [
+        {"halo": (1, 2), "periodic": (True, False)},
+        {"halo": (2, 1), "periodic": True},
+        {"halo": (0, 2), "periodic": (False, True)},
+        {"halo": 1},
+    ]
+    grids = [((ranks, 1), None), ((1, ranks), None), ((ranks,), (None, None)), ((2, 2), (1, 0))][: 3 + (ranks == 4)]
+    made = [Distribution((8, 9), grid, dims=dims, **one) for grid, dims in grids for one in how]
+    lengths = (*(2,) * (ranks - 1), 8 - 2 * (ranks - 1))
+    turned = {"block": [lengths, None], "ranks": range(ranks)[::-1]}
+    return [*made, *(Distribution((8, 9), (ranks,), **turned, **one) for one in how)]
+
+
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[1, 4], full=[2, 3], timeout=240)
+def test_gradients_in_a_halo_are_added_to_their_owners(comm):
+    rows, everywhere = Distribution((8, 9), (comm.size,)), Distribution.replicated((8, 9), comm.size)
+    strategies = itertools.cycle(sorted(OPTIONS))
+    for halo in halos(comm.size):
+        for source, target in ((rows, halo), (everywhere, halo), (halo, halo), (halo, everywhere)):
+            x, kind = part(source, "c16", 1, comm.rank, differs=False), {"alpha": 1 - 2j, "conj": True}
+            y = numbers(target.local_shape(comm.rank), "c16", (2, comm.rank))
+            with plan(source, target, "c16", comm=comm, strategy=next(strategies), **kind) as forward:
+                with forward.adjoint() as adjoint:
+                    moved, before, gradient = forward(x, out=np.zeros_like(y)), y.copy(), adjoint(y)
+                    left, scale = inner(comm, moved, y)
+                    right, _ = inner(comm, x, gradient)
+                    assert abs(left - right) <= 1e-9 * scale, f"{source} to {target}, {forward.strategy}"
+                    assert np.array_equal(y, before) and gradient.shape == x.shape
+                    if any(source.halo):  # which are not read
+                        gradient[source.interior(comm.rank)] = 0
+                        assert not gradient.any()
+                    for call in (adjoint.inverse, adjoint.adjoint, lambda a=adjoint, b=y: a.start(b)):
+                        with pytest.raises(ValueError, match="can only be called and freed"):
+                            call()
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_halos_that_have_no_adjoint(comm):
+    rows, halo = Distribution((8,), (2,)), Distribution((8,), (2,), halo=1)
+    tiles = TiledDistribution((8,), (4,), [0, 1], halo=1)
+    for source, target in ((rows, tiles), (tiles, rows), ([rows, rows], [halo, rows]), ([halo], [rows])):
+        with plan(source, target, "f8", comm=comm) as forward:
+            refused(comm, ValueError, "must be of one tensor in main memory.*plan each tensor", forward.adjoint)
 
 
 @pytest.mark.mpi(ranks=[2])
