@@ -218,7 +218,8 @@ Kind = TypeVar("Kind", bound="GridDistribution")
 
 #: ScaLAPACK's type of the descriptor of a dense matrix, and the context of a process outside of the grid.
 _DENSE, _NO_CONTEXT = 1, -1
-_NAMES = ("dtype", "ctxt", "m", "n", "mb", "nb", "rsrc", "csrc", "lld")
+#: Names of the integers of a descriptor.
+DESCRIPTOR = ("dtype", "ctxt", "m", "n", "mb", "nb", "rsrc", "csrc", "lld")
 
 
 class GridDistribution(PlannedDistribution):
@@ -255,16 +256,18 @@ class GridDistribution(PlannedDistribution):
         :raises ValueError: If the numbers describe no dense matrix on the grid; says which one is wrong.
         """
         numbers = integers("descriptor", descriptor)
-        if len(numbers) != len(_NAMES):
-            raise ValueError(f"descriptor must be the nine integers {', '.join(_NAMES)}, got {len(numbers)}")
+        if len(numbers) != len(DESCRIPTOR):
+            raise ValueError(f"descriptor must be the nine integers {', '.join(DESCRIPTOR)}, got {len(numbers)}")
         ranks = np.array(grid)
         if ranks.shape == (2,):
             ranks = np.arange(np.prod(ranks)).reshape(ranks)
         if ranks.ndim != 2 or not np.issubdtype(ranks.dtype, np.integer):
             raise ValueError(f"grid must be (rows, columns), or a matrix of ranks, got {grid!r}")
-        kind, _, m, n, mb, nb, *first, _ = numbers
+        kind, _, m, n, mb, nb, *first, lld = numbers
         if kind != _DENSE:
             raise ValueError(f"descriptor: dtype must be {_DENSE}, of a dense matrix, got {kind}")
+        if lld < 1:
+            raise ValueError(f"descriptor: lld must be at least 1, got {lld}")
         for name, value, extent in zip(("rsrc", "csrc"), first, ranks.shape, strict=True):
             if not 0 <= value < extent:
                 raise ValueError(

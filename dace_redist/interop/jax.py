@@ -58,9 +58,13 @@ def make(part: Part, sharding: Any = None) -> Any:
         grid = np.array([devices[rank] for rank in of.ranks.ravel().tolist()]).reshape(of.ranks.shape)
         names = [f"x{axis}" for axis in range(of.ranks.ndim)]
         sharding = jax.sharding.NamedSharding(jax.sharding.Mesh(grid, names), jax.sharding.PartitionSpec(*names[:-1]))
-    if any(len(set(lengths)) > 1 for lengths in of.lengths) or not blocks.Blocks.of(
-        expected := distribution(of.shape, sharding)
-    ).is_like(of):
+    if any(len(set(lengths)) > 1 for lengths in of.lengths):
+        raise ValueError(
+            f"JAX needs parts of one length along each axis, got {part.distribution}: redistribute() to such parts "
+            "first, or pad the array"
+        )
+    expected = distribution(of.shape, sharding)
+    if not blocks.Blocks.of(expected).is_like(of):
         raise ValueError(f"JAX needs {expected}, got {part.distribution}: redistribute() to it first")
     mine = sharding.addressable_devices
     shards = [jax.device_put(np.ascontiguousarray(part.local), device) for device in mine]

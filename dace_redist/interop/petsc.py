@@ -71,7 +71,10 @@ def make(part: Part, kind: str = "vec", dm: Any = None) -> Any:
     from petsc4py import PETSc
 
     if kind not in ("vec", "dense") or (dm is not None and kind != "vec"):
-        raise ValueError(f"kind must be vec or dense, and vec if dm is given; got {kind!r}")
+        raise ValueError(
+            f"kind must be vec or dense, and vec if dm is given; got {kind!r}: Mat.convert() makes "
+            "others of a dense one"
+        )
     if part.local.dtype != PETSc.ScalarType:
         scalar = np.dtype(PETSc.ScalarType)
         raise TypeError(

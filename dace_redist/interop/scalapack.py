@@ -11,6 +11,7 @@ from mpi4py import MPI
 
 from dace_redist.distribution import Distribution
 from dace_redist.interop import Part
+from dace_redist.planned_distribution import DESCRIPTOR
 
 
 def grid_ranks(context: int, library: Any, comm: MPI.Intracomm | None = None) -> npt.NDArray[np.int64]:
@@ -49,7 +50,7 @@ def read(array: Any, comm: MPI.Intracomm) -> Part:
     """Return this rank's part of an ``NPScal``. Local."""
     d = array.descr
     ranks = grid_ranks(d.ctxt, array.sl.blacs, comm)
-    numbers = [int(getattr(d, name)) for name in ("dtype", "ctxt", "m", "n", "mb", "nb", "rsrc", "csrc", "lld")]
+    numbers = [int(getattr(d, name)) for name in DESCRIPTOR]
     return Part(array.loc_array, Distribution.from_scalapack(numbers, ranks), comm)
 
 

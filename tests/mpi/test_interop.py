@@ -10,6 +10,7 @@ from distributions import distributions
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from interop_libraries import LIBRARIES, numbers
 from mpi4py import MPI
+from results import refused
 
 from dace_redist import DistributedArray, Distribution, redistribute
 
@@ -75,6 +76,7 @@ def test_scalapack_descriptor(comm):
         ([1, 0, 9, 8, 2, 3, 2, 0, 6], (2, 2), "rsrc must be from 0 to 1"),
         ([502, 0, 9, 8, 2, 3, 0, 0, 6], (2, 2), "dtype must be 1"),
         ([1, 0, 9, 8, 2, 3], (2, 2), "must be the nine integers"),
+        ([1, 0, 9, 8, 2, 3, 0, 0, 0], (2, 2), "lld must be at least 1, got 0"),
         ([1, 0, 9, 8, 0, 3, 0, 0, 6], (2, 2), r"block\[0\] must be at least 1"),
         ([1, 0, 9, 8, 2, 3, 0, 0, 6], 4, "grid must be"),
     ):
@@ -149,7 +151,11 @@ def test_wrong_arrays_of_petsc(comm):
     petsc = LIBRARIES["petsc"](comm).petsc
     dm = petsc.DMDA().create(sizes=(6, 4), stencil_width=1, boundary_type="periodic", comm=comm)
     sparse = petsc.Mat().createAIJ((6, 4), comm=comm)
-    sparse.setUp()
+    cyclic = petsc.Mat().create(comm)
+    cyclic.setSizes((6, 4))
+    cyclic.setType("scalapack")
+    for matrix in (sparse, cyclic):
+        matrix.setUp()
     rows, columns = (Distribution.split((6, 4), axis, 2) for axis in (0, 1))
     turned = Distribution((6, 4), (2,), ranks=[1, 0])
     x, y, z = (DistributedArray(np.zeros(of.local_shape(comm.rank)), of, comm) for of in (rows, columns, turned))
@@ -157,7 +163,8 @@ def test_wrong_arrays_of_petsc(comm):
     for call, kind, text in (
         (lambda: redistribute(dm.createLocalVec(), rows, comm=comm), ValueError, "must be a global one .* 24 elements"),
         (lambda: redistribute(sparse, rows, comm=comm), ValueError, "Mat must be dense, got mpiaij: pass Mat.convert"),
-        (lambda: x.to("petsc", kind="aij"), ValueError, "kind must be vec or dense, .* got 'aij'"),
+        (lambda: redistribute(cyclic, rows, comm=comm), ValueError, 'got scalapack: pass Mat.convert."dense"'),
+        (lambda: x.to("petsc", kind="aij"), ValueError, "kind must be vec or dense, .* got 'aij'.*Mat.convert"),
         (lambda: single.to("petsc"), TypeError, "elements of this PETSc are float64, got float32"),
         (lambda: y.to("petsc", kind="dense"), ValueError, r"the rows .* redistribute\(\) to Distribution.split"),
         (lambda: z.to("petsc"), ValueError, "PETSc needs Distribution.*got Distribution.*redistribute"),
@@ -165,6 +172,18 @@ def test_wrong_arrays_of_petsc(comm):
     ):
         with pytest.raises(kind, match=text):
             call()
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_wrong_arrays_of_jax(comm):
+    sharding = next(LIBRARIES["jax"](comm).shardings((4, 4)))  # the whole array on each rank
+    uneven, columns = Distribution((3, 4), (2,)), Distribution((4, 4), (1, 2))
+    for where, how, text in (
+        (uneven, {}, "JAX needs parts of one length along each axis, got .* or pad the array"),
+        (columns, {"sharding": sharding}, r"JAX needs Distribution\(.*got Distribution.*redistribute\(\) to it first"),
+    ):
+        x = DistributedArray(np.zeros(where.local_shape(comm.rank)), where, comm)
+        refused(comm, ValueError, text, lambda x=x, how=how: x.to("jax", **how))
 
 
 @pytest.mark.mpi(ranks=[2], alone=True)
