@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import resource
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -389,3 +392,43 @@ def test_types_that_are_only_moved(comm, tmp_path):
         np.save(objects, np.array([None] * 12))
     comm.barrier()
     refused(comm, (TypeError, ValueError), "(?i)object", lambda: load(objects, cyclic, comm=comm))
+
+
+@contextlib.contextmanager
+def growth_of_memory():
+    """Give a list that gets the largest growth of this process's memory in a block, in bytes, but for mapped files."""
+    growth: list[int] = []
+    begun, ended = threading.Event(), threading.Event()
+
+    def resident() -> int:
+        status = Path("/proc/self/status").read_text()
+        return 1024 * sum(map(int, re.findall(r"Rss(?:Anon|Shmem):\s*(\d+)", status)))
+
+    def watch() -> None:
+        highest = before = resident()
+        begun.set()
+        while not ended.wait(0.001):
+            highest = max(highest, resident())
+        growth.append(highest - before)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    begun.wait()
+    try:
+        yield growth
+    finally:
+        ended.set()
+        watching.join()
+
+
+@pytest.mark.mpi(ranks=[2], alone=True)
+def test_memory_is_bounded(comm, tmp_path):
+    """Buffers that ranks share count on both of them."""
+    path, columns = folder(comm, tmp_path) / "large.npy", Distribution((2048, 8192), (1, 2))
+    array = DistributedArray(np.ones(columns.local_shape(comm.rank)), columns, comm)
+    save(path, array, memory_bytes=1 << 20)  # modules are loaded
+    for memory_bytes, least, most in ((4 << 20, 0, 8 << 20), (None, 24 << 20, 256 << 20)):
+        with growth_of_memory() as growth:
+            save(path, array, memory_bytes=memory_bytes)
+        everywhere = comm.allgather(growth[0])
+        assert least <= max(everywhere) <= most, f"{memory_bytes}: {everywhere}"
