@@ -268,7 +268,10 @@ def schedule(
     change = Transform(len(source.shape), dtype, target_dtype, axes, region, alpha, beta, conj, op, reshape)  # type: ignore[arg-type]
     check_shapes(source, target, change)
     if op is not None and isinstance(source, BoxDistribution):
-        raise ValueError("op reduces replicas of a Distribution; overlapping boxes of a source hold equal elements")
+        raise ValueError(
+            "op reduces replicas of a Distribution; overlapping boxes of a source hold equal elements: describe "
+            "partial results by a grid axis that no tensor axis names"
+        )
     return Schedule(source, target, change)
 
 

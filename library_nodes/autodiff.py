@@ -49,8 +49,8 @@ def adjoint_node(forward: Redistribute) -> Redistribute:
     permutes_last = forward.reshapes and bool(forward.axes)
     if forward.nonblocking or not linear or permutes_last or not index_map.covers(target.shape):
         raise AutoDiffException(
-            f'{forward.title}: only a blocking node with beta=0, no op but "sum", not both axes and a reshape, and a '
-            "region that covers the output can be differentiated"
+            f'{forward.title}: only a blocking node with beta=0, no op but "sum", not both axes and a reshape (take a '
+            "node for each), and a region that covers the output can be differentiated"
         )
     back = index_map.inverse(source.shape)
     return Redistribute(
