@@ -91,6 +91,13 @@ if "freed" in how:
     *_, A, a = matrix((1, comm.size), freed, 800, 64)
     library.Cblacs_gridexit(freed)
     library.pdgemr2d_(*map(pointer, (800, 800, A, 1, 1, a, A.copy("F"), 1, 1, a, everyone)))
+if "at_once" in how:  # the other ranks do not call: both threads of rank 0 stay in the routine
+    for everyone, tall in [(context(1, comm.size), context(comm.size, 1)) for _ in range(2)]:
+        (*_, A, a), (*_, B, b) = matrix((comm.size, 1), tall, 800, 13), matrix((1, comm.size), everyone, 800, 64)
+        arguments = [*map(pointer, (800, 800, A, 1, 1, a, B, 1, 1, b, everyone))]
+        if comm.rank == 0:
+            threading.Thread(target=library.pdgemr2d_, args=arguments).start()
+    comm.Barrier()
 for size in (10, 300, 800, 800):
     moved(size)
 if "threads" in how:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launching import launch
+from launching import TIMED_OUT, launch
 from mpi4py import MPI
 from redistribution import scalapack
 from seeds import seed, some
@@ -218,6 +218,25 @@ def test_scalapack_reports_wrong_arguments() -> None:
     assert code != 0 and "??MR2D:bad lda arg" in output, output
     code, output = launched("freed", ranks=2)
     assert code != 0 and "xxGEMR2D:something wrong in the parameters" in output, output
+
+
+def test_threads_that_call_at_once_are_an_error() -> None:
+    code, output = launched("at_once", ranks=2, timeout=40)
+    assert code not in (0, TIMED_OUT) and "another thread of this process is in a routine of ScaLAPACK" in output, (
+        output
+    )
+
+
+@pytest.mark.compile
+def test_processor_below_the_level_of_the_library() -> None:
+    if not shutil.which("qemu-x86_64"):
+        pytest.skip("no emulator of x86-64 (Debian: apt-get install qemu-user)")
+    library = ensure_library(SCALAPACK)
+    for processor, loads in (("Conroe", False), ("max", True)):  # without SSE4; with all that the emulator has
+        emulated = ["qemu-x86_64", "-cpu", processor, "-E", f"LD_PRELOAD={library}", "/bin/true"]
+        done = subprocess.run(emulated, capture_output=True, text=True)
+        assert (done.returncode == 0) == loads, done.stderr
+        assert ("CPU ISA level is lower than required" in done.stderr) != loads, done.stderr
 
 
 @pytest.mark.compile

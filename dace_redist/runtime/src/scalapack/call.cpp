@@ -20,12 +20,6 @@ constexpr std::int64_t min_exchanged_bytes = 1 << 20;
 /// Bytes that calls with the same arguments move until there is a plan, which takes as long as it saves in that many.
 constexpr std::int64_t bytes_before_plan = 4 << 20;
 
-[[noreturn]] void stop(const Call& call, const char* message) {
-  std::fprintf(stderr, "dace-redist: %s: %s\n", call.routine.name, message);
-  MPI_Abort(MPI_COMM_WORLD, 1);
-  std::abort();
-}
-
 /// Cases of p?tran that stay with ScaLAPACK: other descriptors, replicas, several contexts, a source that is not read.
 bool is_ordinary(const Call& call) {
   constexpr int dense = 1;
@@ -86,13 +80,19 @@ bool try_call(const Call& call) {
   try {
     return execute(call, source, target, *processes);
   } catch (const std::exception& error) {
-    stop(call, error.what());
+    stop(call.routine, error.what());
   }
 }
 
 }  // namespace
 
 Calls calls;
+
+void stop(const Routine& routine, const char* message) {
+  std::fprintf(stderr, "dace-redist: %s: %s\n", routine.name, message);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  std::abort();
+}
 
 Calls::Calls() : min_bytes(default_min_bytes) {
   const char* const value = std::getenv("DACE_REDIST_SCALAPACK_MIN_BYTES");

@@ -38,14 +38,30 @@ struct alignas(64) Calls {
   ~Calls();
   std::int64_t min_bytes;  ///< of a call that is not small
   std::atomic<std::int64_t> all{0}, carried_out{0};
+  std::atomic<bool> has_large{false};  ///< a thread is in a call that is not small
 };
 extern Calls calls;
 
-/// Counts a call. \return whether it is left to ScaLAPACK for its size.
-inline bool counted_as_small(int m, int n, std::int64_t element_bytes) {
-  ++calls.all;
-  return std::int64_t{m} * n * element_bytes < calls.min_bytes;
-}
+[[noreturn]] void stop(const Routine& routine, const char* message);
+
+/// Counts a call, and lasts as long as it. Two calls that are not small at once end the program: BLACS is not
+/// thread-safe, and processes that take the calls in different orders wait forever.
+class CountedCall {
+ public:
+  CountedCall(const Routine& routine, int m, int n)
+      : is_small(std::int64_t{m} * n * routine.element_bytes < calls.min_bytes) {
+    ++calls.all;
+    if (!is_small && calls.has_large.exchange(true))
+      stop(routine, "another thread of this process is in a routine of ScaLAPACK; call them from one thread at a time");
+  }
+  ~CountedCall() {
+    if (!is_small) calls.has_large = false;
+  }
+  CountedCall(const CountedCall&) = delete;
+  CountedCall& operator=(const CountedCall&) = delete;
+
+  const bool is_small;  ///< left to ScaLAPACK
+};
 
 /// Carries out a call that is not small. Collective over its context: \return the same on all processes of the context.
 /// \return false if it is left to ScaLAPACK: what the library cannot do, or would do slower.

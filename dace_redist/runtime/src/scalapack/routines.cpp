@@ -12,7 +12,7 @@
 
 using dace_redist::scalapack::Call;
 using dace_redist::scalapack::carried_out;
-using dace_redist::scalapack::counted_as_small;
+using dace_redist::scalapack::CountedCall;
 using dace_redist::scalapack::Function;
 using dace_redist::scalapack::Routine;
 using dace_redist::scalapack::Submatrix;
@@ -34,7 +34,8 @@ extern "C" {
   DR_API void Cp##type##gemr2d(int m, int n, void* a, int ia, int ja, int* desca, void* b, int ib, int jb, int* descb, \
                                int context) {                                                                          \
     static constexpr Routine routine{"p" #type "gemr2d", bytes};                                                       \
-    if (counted_as_small(m, n, bytes) ||                                                                               \
+    const CountedCall counted(routine, m, n);                                                                          \
+    if (counted.is_small ||                                                                                            \
         !carried_out({routine, m, n, submatrix(a, ia, ja, desca), submatrix(b, ib, jb, descb), context}))              \
       real_p##type##gemr2d.get()(m, n, a, ia, ja, desca, b, ib, jb, descb, context);                                   \
   }                                                                                                                    \
@@ -58,7 +59,8 @@ DR_GEMR2D(z, 16)
     Call call{routine, m, n, submatrix(a, ia, ja, desca), submatrix(b, ib, jb, descb), context};                       \
     call.uplo = uplo;                                                                                                  \
     call.diag = diag;                                                                                                  \
-    if (counted_as_small(m, n, bytes) || !carried_out(call))                                                           \
+    const CountedCall counted(routine, m, n);                                                                          \
+    if (counted.is_small || !carried_out(call))                                                                        \
       real_p##type##trmr2d.get()(uplo, diag, m, n, a, ia, ja, desca, b, ib, jb, descb, context);                       \
   }                                                                                                                    \
   DR_API void p##type##trmr2d_(char* uplo, char* diag, int* m, int* n, void* a, int* ia, int* ja, int* desca, void* b, \
@@ -80,7 +82,8 @@ DR_TRMR2D(z, 16)
     static constexpr Routine routine{#name, sizeof(Number), element, true, conjugates};                            \
     const Call call{routine,  *m,     *n,   submatrix(a, *ia, *ja, desca), submatrix(c, *ic, *jc, descc),          \
                     desca[1], *alpha, *beta};                                                                      \
-    if (counted_as_small(*m, *n, sizeof(Number)) || !carried_out(call))                                            \
+    const CountedCall counted(routine, *m, *n);                                                                    \
+    if (counted.is_small || !carried_out(call))                                                                    \
       real_##name.get()(m, n, alpha, a, ia, ja, desca, beta, c, ic, jc, descc);                                    \
   }
 
