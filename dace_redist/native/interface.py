@@ -20,6 +20,9 @@ from dace_redist.strategies import OPTIONS, default_options
 
 _SUCCESS = 0
 
+#: Bytes of a version of any MPI, at most.
+_MAX_VERSION = 8192
+
 #: See :attr:`dace_redist.transform.Transform.encoded_operation`.
 EncodedOperation = tuple[int, int, complex, complex, bool, int]
 #: Bytes of an element, encoded source, target and index map, and operation of a tensor.
@@ -99,7 +102,8 @@ def library() -> Any:
     """
     Load the library and declare the types of its functions.
 
-    :raises BuildError: If it cannot be built, or was built for another MPI than the one that mpi4py loaded.
+    :raises BuildError: If it cannot be built, was built for another MPI than the one that mpi4py loaded, or would call
+        another one.
     """
     found = load(ensure_library(), processor_flags())
     found.dr_python_mpi.restype = ctypes.c_char_p
@@ -124,24 +128,34 @@ def library() -> Any:
 def _check_mpi(compiled_with: str) -> None:
     from mpi4py import MPI
 
-    loaded = MPI.Get_library_version().split("\n")[0]
+    loaded = MPI.Get_library_version().split("\n")[0].rstrip("\0")
     if compiled_with not in loaded:
         raise BuildError(
             f"{mpi_compiler()} compiles for {compiled_with}, but mpi4py loaded {loaded}: put the folder of that MPI's "
             "mpicxx first on PATH, or install mpi4py for this one"
         )
+    program, length = ctypes.CDLL(None), ctypes.c_int()
+    if hasattr(program, "MPI_Get_library_version"):  # the dynamic linker takes it before the library's own MPI
+        version = ctypes.create_string_buffer(_MAX_VERSION)
+        program.MPI_Get_library_version(version, ctypes.byref(length))
+        first = version.value.decode(errors="replace").split("\n")[0]
+        if first != loaded:
+            raise BuildError(
+                f"this process has two MPIs: mpi4py loaded {loaded}, but the library would call {first}, which the "
+                "program, LD_PRELOAD or another Python module loaded for all libraries; load one of them only"
+            )
 
 
 def prepare(comm: Any, ensure: Callable[[], object] | None = None) -> None:
     """
-    Build the library unless it exists. Collective at the first call for a communicator.
+    Build the library unless it exists, and load it. Collective at the first call for a communicator.
 
-    :param ensure: Builds another library; default: that of redistribution.
+    :param ensure: Does so for another library; default: that of redistribution.
     """
 
     def build() -> bool:
         with together(comm):
-            (ensure or ensure_library)()
+            (ensure or library)()
         return True
 
     remembered(comm, ensure, build)

@@ -66,8 +66,10 @@ def _loaded() -> LoadedMpi:
     standard = MPI._handleof(MPI.COMM_WORLD) == _STANDARD_WORLD
     interface = "openmpi" if "Open MPI" in version else "mpiabi" if standard else "mpich"
     maps = Path("/proc/self/maps")
-    found = re.search(r"/.*/libmpi(ch|_abi)?\.so.*", maps.read_text()) if maps.exists() else None
-    return LoadedMpi(version, interface if _is_loaded(MPI_LIBRARIES[interface]) else "", found[0] if found else "")
+    found = re.findall(r"/.*/libmpi(?:ch|_abi)?\.so.*", maps.read_text()) if maps.exists() else []
+    name = MPI_LIBRARIES[interface]
+    found.sort(key=lambda path: name not in path)  # a process may have loaded another MPI, too
+    return LoadedMpi(version, interface if _is_loaded(name) else "", found[0] if found else "")
 
 
 def _is_loaded(name: str) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 from device_arrays import OtherLibrary
+from launching import launch
 from mpi_programs import build_with_library, run
 from results import raise_anywhere
 
 import dace_redist
 from dace_redist import Distribution, TiledDistribution
+from dace_redist.native.toolchain import mpi_compiler
 
 SHAPE = (6, 8)
 
@@ -356,3 +360,38 @@ def test_none_that_leaves_a_question(comm):
         *arguments, how = call({"out": empty, "target_dtype": "f8"})
         with pytest.raises(kind, match=text):
             dace_redist.redistribute(*arguments, comm=comm, **how)
+
+
+@pytest.mark.compile
+def test_second_mpi_in_a_process(tmp_path: Path) -> None:
+    """On one rank only. The dynamic linker may find its functions first: Python modules load it for all libraries."""
+    other, program = tmp_path / "libmpi.so.99", tmp_path / "program.py"
+    stand_in = """#include <string.h>
+int MPI_Get_library_version(char *version, int *length) { return *length = strlen(strcpy(version, "Fjord MPI")), 0; }
+"""
+    mpicc = mpi_compiler().replace("mpicxx", "mpicc")
+    command = [mpicc, "-x", "c", "-", "-shared", "-fPIC", "-o", str(other)]
+    subprocess.run(command, input=stand_in, text=True, check=True)
+    program.write_text(f"""
+import ctypes
+import sys
+import numpy as np
+from mpi4py import MPI
+import dace_redist
+from dace_redist.native.loaded_mpi import mpi_in_use
+comm = MPI.COMM_WORLD
+if comm.rank == 1:
+    other, load = ctypes.CDLL("{other}"), ctypes.CDLL
+    if "first" in sys.argv:
+        ctypes.CDLL = lambda name, *how, **more: load(name, *how, **more) if name else other
+assert mpi_in_use().path != "{other}"
+source, target = (dace_redist.Distribution.split((2, 2), axis=axis, ranks=2) for axis in (0, 1))
+try:
+    moved = dace_redist.redistribute(np.ones((1, 2)), source, target)
+    print("moved", moved.shape, flush=True)
+except dace_redist.BuildError as error:
+    print("raised", error, flush=True)
+""")
+    for order, said in (("last", r"moved \(2, 1\)"), ("first", "raised .*two MPIs.* would call Fjord MPI")):
+        code, printed = launch(2, [sys.executable, str(program), order], 60)
+        assert code == 0 and len(re.findall(said, printed)) == 2, printed
