@@ -143,13 +143,15 @@ def _hashed(folder: Path, endings: tuple[str, ...]) -> list[tuple[str, str]]:
 
 #: Compilers that CMake looks for where ``CXX`` names none.
 _COMPILERS = ("c++", "g++", "clang++", "icpx")
+#: Programs one of which CMake starts the compiler by, unless the variable ``CMAKE_GENERATOR`` names another way.
+_MAKES = ("gmake", "make", "smake")
 
 
 def check_compiler() -> None:
     """
-    Check that there is a C++ compiler.
+    Check that there are a C++ compiler and make.
 
-    :raises BuildError: If there is none, or ``CXX``, which may have options, names one that is not there.
+    :raises BuildError: If one is missing, or ``CXX``, which may have options, names a compiler that is not there.
     """
     given, path = os.environ.get("CXX", "").strip(), path_from_here()
     if given and not any(shutil.which(program, path=path) for program in (given, given.split()[0])):
@@ -159,6 +161,8 @@ def check_compiler() -> None:
         )
     if not given and not any(shutil.which(program, path=path) for program in _COMPILERS):
         raise BuildError(NO_COMPILER)
+    if not os.environ.get("CMAKE_GENERATOR") and not any(shutil.which(program, path=path) for program in _MAKES):
+        raise BuildError("no make, which CMake compiles with: get it with apt-get install make")
 
 
 #: Remedy where there is no compiler.

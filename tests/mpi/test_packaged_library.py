@@ -109,6 +109,8 @@ def test_nothing_is_compiled(tmp_path: Path):
     assert done.stdout == f"{folder}/{variants.SCALAPACK_FILE}\n", done.stderr
     done = run(0, "-m", "dace_redist.cli", "info")
     assert f"{folder}/libdace_redist.so (came with the package)" in done.stdout, done.stdout + done.stderr
+    done = run(0, "-m", "dace_redist.cli", "build")
+    assert done.returncode == 1 and "cannot build the library of contractions: no C++17" in done.stderr, done.stderr
     done = run(0, "move.py")
     assert done.returncode != 0 and "BuildError: no C++17 compiler: get one with" in done.stderr, done.stderr
     assert not list((tmp_path / "home").rglob("*.so"))

@@ -148,6 +148,14 @@ def test_no_compiler():
         cmake_build.ensure_library()
 
 
+def test_no_make(tools: Path, monkeypatch: pytest.MonkeyPatch):
+    (tools / "g++").touch(0o755)
+    with pytest.raises(BuildError, match=r"no make, which CMake compiles with: get it with apt-get install make"):
+        cmake_build.ensure_library()
+    monkeypatch.setenv("CMAKE_GENERATOR", "Ninja")
+    toolchain.check_compiler()
+
+
 @pytest.mark.usefixtures("tools")
 def test_library_built_elsewhere_needs_no_compiler():
     path = toolchain.library_path()
