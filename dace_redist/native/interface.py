@@ -150,12 +150,13 @@ def prepare(comm: Any, ensure: Callable[[], object] | None = None) -> None:
     """
     Build the library unless it exists, and load it. Collective at the first call for a communicator.
 
-    :param ensure: Does so for another library; default: that of redistribution.
+    :param ensure: Builds another library; default: that of redistribution.
     """
 
     def build() -> bool:
         with together(comm):
-            (ensure or library)()
+            (ensure or ensure_library)()
+            library()
         return True
 
     remembered(comm, ensure, build)

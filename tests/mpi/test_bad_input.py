@@ -388,9 +388,9 @@ assert mpi_in_use().path != "{other}"
 source, target = (dace_redist.Distribution.split((2, 2), axis=axis, ranks=2) for axis in (0, 1))
 try:
     moved = dace_redist.redistribute(np.ones((1, 2)), source, target)
-    print("moved", moved.shape, flush=True)
+    sys.stdout.write(f"moved {{moved.shape}}\\n")
 except dace_redist.BuildError as error:
-    print("raised", error, flush=True)
+    sys.stdout.write(f"raised {{error}}\\n")
 """)
     for order, said in (("last", r"moved \(2, 1\)"), ("first", "raised .*two MPIs.* would call Fjord MPI")):
         code, printed = launch(2, [sys.executable, str(program), order], 60)
