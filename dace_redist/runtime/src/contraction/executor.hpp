@@ -12,17 +12,11 @@
 #include "copy/buffer.hpp"
 #include "copy/parallel_for.hpp"
 #include "core/cache_line.hpp"
+#include "core/vector_bytes.hpp"
 #include "layout/intervals.hpp"
 
 namespace dace_redist {
 
-#if defined(__AVX512F__)
-inline constexpr Index vector_bytes = 64;
-#elif defined(__AVX__)
-inline constexpr Index vector_bytes = 32;
-#else
-inline constexpr Index vector_bytes = 16;
-#endif
 inline constexpr Index max_panel_vectors = 9;  ///< with more columns BLAS is as good
 
 /// A processor and its routines for the elements of a type.

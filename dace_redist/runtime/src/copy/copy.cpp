@@ -179,7 +179,7 @@ ChunkWalk::Lengths ending_with_lines(std::int64_t length, std::int64_t element_b
 std::int64_t even_part(std::int64_t length, std::int64_t most, std::int64_t unit) {
   most = std::max(unit, most - most % unit);
   const std::int64_t parts = (length + most - 1) / most;
-  return (length + parts * unit - 1) / (parts * unit) * unit;
+  return round_up((length + parts - 1) / parts, unit);
 }
 
 /// Copies tiles whose source lines and target lines both fit the cache; `row_dim` is transposed_dimension().

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/vector_bytes.hpp"
+
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
 #define DACE_REDIST_TRANSPOSES_VECTORS
@@ -16,15 +18,6 @@
 #endif
 
 namespace dace_redist::detail {
-
-/// Bytes of a vector register. The compiler takes shuffles of longer vectors apart, element by element.
-#if defined(__AVX512F__)
-inline constexpr std::int64_t vector_bytes = 64;
-#elif defined(__AVX2__)
-inline constexpr std::int64_t vector_bytes = 32;
-#else
-inline constexpr std::int64_t vector_bytes = 16;
-#endif
 
 /// Rows and columns that are transposed in registers.
 template <class Element>
