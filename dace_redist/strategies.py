@@ -56,7 +56,7 @@ _MEANINGS: Mapping[str, tuple[str, tuple[int | float, ...]]] = {
     "chunk_bytes": ("largest chunk of a message, in bytes", (512 << 10, 2 << 20, 8 << 20)),
     "depth": ("chunks in flight per direction, or slots of a ring", (2, 4)),
     "growth": ("size of each chunk relative to the previous one", (2.0,)),
-    "threads": ("threads that share each copy; 0: one, with Threaded all OpenMP threads", (1, 2, 4, 8)),
+    "threads": ("threads that share each copy; 0: one, with Threaded one per core of the rank", (1, 2, 4, 8)),
     "slot_bytes": ("size of a slot of a ring in node-shared memory, in bytes", (64 << 10, 128 << 10, 512 << 10)),
     "max_message_bytes": ("longest single MPI message, in bytes", ()),
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "copy/threads.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "copy/parallel_for.hpp"
 #include "copy/stream_threshold.hpp"
+#include "core/cores.hpp"
 
 namespace dace_redist {
 namespace {
@@ -35,10 +37,9 @@ void share_blocks(const std::vector<CopyBlock>& blocks, int part, int threads, c
 
 }  // namespace
 
-int thread_count(std::int64_t option) {
-  if (option > 0) return static_cast<int>(option);
+int threads_of_rank([[maybe_unused]] std::int64_t ranks) {
 #ifdef _OPENMP
-  return omp_get_max_threads();
+  return std::max(1, std::min(omp_get_max_threads(), static_cast<int>(online_cores() / ranks)));
 #else
   return 1;
 #endif

@@ -9,8 +9,9 @@
 
 namespace dace_redist {
 
-/// Threads to use for an option `threads`: as many as OpenMP has for 0, one if compiled without OpenMP.
-DR_API int thread_count(std::int64_t option);
+/// Threads of OpenMP, at most the cores of this node for each of its ranks: threads that share a core wait for each
+/// other. One if compiled without OpenMP.
+DR_API int threads_of_rank(std::int64_t ranks);
 
 /// As copy(), by `threads` threads if the block is large enough.
 DR_API void copy(const CopyBlock& block, const void* source, void* target, bool stream, int threads);
