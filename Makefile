@@ -34,7 +34,8 @@ fuzz: venv  ## the random tests for SECONDS=600, with new seeds; prints how to r
 	@$(IN_ENV) .venv/bin/python .ci/fuzz.py $(SECONDS)
 
 test-quick: venv  ## only what needs neither mpiexec nor a compiler, and is not slow: half a minute
-	@$(IN_ENV) .venv/bin/python -m pytest -q -m "not mpi and not compile and not lint and not slow and not full" -n auto --dist loadfile
+	@$(IN_ENV) .venv/bin/python -m pytest -q --ignore tests/mpi \
+	    -m "not mpi and not compile and not lint and not slow and not full" -n auto --dist loadfile
 
 lint: .venv/.dev lint-imports  ## style, types, spelling, and which module may import which
 	@$(IN_ENV); export PATH; set -e; \
