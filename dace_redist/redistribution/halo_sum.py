@@ -10,6 +10,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import Distribution
+from dace_redist.redistribution.arrays import c_strides
 from dace_redist.redistribution.message_plan import PlansOfMessages
 
 #: Block of a message: peer, offset, counts and strides, in elements.
@@ -53,7 +54,7 @@ def _messages(distribution: Distribution, rank: int) -> Iterator[tuple[list[_Blo
     """Give the blocks that a rank sends and receives in each exchange, at most one of each."""
     ranks, shape, halo = distribution.rank_grid(), distribution.local_shape(rank), distribution.halo
     places = np.argwhere(ranks == rank).tolist()
-    strides = tuple(int(np.prod(shape[axis + 1 :])) for axis in range(len(shape)))
+    strides = c_strides(shape, 1)
 
     def blocks(axis: int, first: int, step: int) -> list[_Block]:
         """Return the block from an index on, as wide as the halo, for the neighbour that is a step away."""

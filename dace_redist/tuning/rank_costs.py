@@ -93,7 +93,7 @@ class RankCosts:
             return self._datatype(traffic)
         if strategy == "RMA":
             return self._put(traffic)
-        if strategy == "Threaded":  # 0 threads: as many as OpenMP would take
+        if strategy == "Threaded":  # 0 threads: one per core of the rank
             share = self._profile.cores_per_node / self._ranks_per_node
             return self._chunk(traffic, cores=max(1.0, min(options["threads"] or share, share)))
         piece = int(min(options["chunk_bytes"], options["max_message_bytes"]))

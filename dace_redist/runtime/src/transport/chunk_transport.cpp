@@ -296,8 +296,7 @@ std::unique_ptr<Transport> make_packed(const Link& link, Messages messages) {
 
 std::unique_ptr<Transport> make_threaded(const Link& link, Messages messages) {
   const auto ranks = static_cast<std::int64_t>(link.topology.partners.size());
-  const int threads = link.options.threads > 0 ? link.threads() : threads_of_rank(ranks);
-  return std::make_unique<ChunkTransport>(link, Cutting{threads}, std::move(messages));
+  return std::make_unique<ChunkTransport>(link, Cutting{link.threads(threads_of_rank(ranks))}, std::move(messages));
 }
 
 std::unique_ptr<Transport> make_datatype(const Link& link, Messages messages) {

@@ -63,8 +63,8 @@ struct Link {
 
   MPI_Comm comm() const { return context.comm(); }
   int rank() const { return context.rank(); }
-  /// Threads for copies.
-  int threads() const { return options.threads > 0 ? static_cast<int>(options.threads) : 1; }
+  /// Threads for copies. \param if_unset  if the option does not say.
+  int threads(int if_unset = 1) const { return options.threads > 0 ? static_cast<int>(options.threads) : if_unset; }
 };
 
 /// Makes a transport for messages. \throws Error if this rank cannot.
