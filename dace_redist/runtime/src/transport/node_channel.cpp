@@ -65,13 +65,14 @@ CopyList group_copy(const PeerMessage& message, const BlockGroup& group, const E
 
 /// How the pieces of a message are staged.
 struct Staging {
-  Index part_bytes = 1, slots = 1, slot_bytes = 0;
+  Index part_bytes = 1, slots = 1, cached_slots = 1, slot_bytes = 0;
 };
 
-/// Chooses pieces and slots. All rings of a rank should stay in the cache of its core beside what is copied, in half of
-/// the second level; from 16 receivers on, pieces get shorter for that.
+/// Chooses pieces and slots. The slots of all rings of a rank that ordinary stores write should stay in the cache of
+/// its core beside what is copied, in half of the second level; from 16 receivers on, pieces get shorter for that.
+/// Non-temporal stores pass the cache by: with four times as many slots, the two ranks wait less for each other.
 Staging staging_of(Index nbytes, Index max_element_bytes, const Exchanged& exchanged, const Options& options) {
-  constexpr Index many_receivers = 16, min_part_bytes = 4 << 10, growth_pieces = 16;
+  constexpr Index many_receivers = 16, min_part_bytes = 4 << 10, growth_pieces = 16, streamed_rings = 4;
   const Index max_part = options.slot_bytes, half = ceil_div(max_part, 2), quarter = ceil_div(max_part, 4);
   const Index receivers = exchanged.receivers;
   const Index ring_bytes = stream_threshold_bytes() / 8 / std::max<Index>(1, receivers);
@@ -94,8 +95,10 @@ Staging staging_of(Index nbytes, Index max_element_bytes, const Exchanged& excha
   // to many packs for another one while one unpacks; with few receivers it needs a second slot.
   const Index wanted = std::max<Index>(ceil_div(nbytes, 2 * made.part_bytes), receivers > 2 ? 1 : 2);
   const bool eager = nbytes <= max_eager_bytes;
-  made.slots = std::clamp<Index>(ring_bytes / made.slot_bytes, 1,
-                                 std::min(eager ? 2 : wanted, std::max<Index>(1, options.depth)));
+  const Index max_slots = std::min(eager ? 2 : wanted, std::max<Index>(1, options.depth));
+  made.cached_slots = std::clamp<Index>(ring_bytes / made.slot_bytes, 1, max_slots);
+  made.slots =
+      eager ? made.cached_slots : std::clamp<Index>(streamed_rings * ring_bytes / made.slot_bytes, 1, max_slots);
   return made;
 }
 
@@ -176,6 +179,17 @@ void Channel::begin() {
   cutter.restart(part_bytes);
 }
 
+void Channel::decide(Protocol new_protocol, std::uint64_t transfer) {
+  const CopyWay way = choice.way();
+  protocol = new_protocol;
+  streams = protocol == Protocol::staged && timed && way == CopyWay::streamed;
+  chosen = timed && protocol == (way == CopyWay::read ? Protocol::read : Protocol::staged);
+  slots = streams ? state->slots : state->cached_slots;
+  handshake->slots = slots;
+  handshake->decision.store(transfer * ChannelState::protocols + static_cast<std::uint64_t>(protocol),
+                            std::memory_order_release);
+}
+
 bool Channel::equally_shaped(const Channel& other) const {
   const auto equal = [](const Block& x, const Block& y) {
     return x.tensor == y.tensor && x.box.ndim == y.box.ndim && x.box.counts == y.box.counts &&
@@ -240,6 +254,7 @@ ChannelMemory::ChannelMemory(const Link& link, const std::vector<PeerMessage>& s
     auto* const state = new (memory_ + offsets[s]) ChannelState{};
     state->receiver = sends[s].peer;
     state->slots = stagings[s].slots;
+    state->cached_slots = stagings[s].cached_slots;
     state->slot_bytes = stagings[s].slot_bytes;
     state->part_bytes = stagings[s].part_bytes;
     state->ring_offset = sizeof(ChannelState);

@@ -60,7 +60,8 @@ struct ChannelState {
 
   // By the sender, before it is published:
   int receiver;
-  Index slots, slot_bytes, part_bytes;
+  Index slots, cached_slots;  ///< of the ring, and of these in use where ordinary stores write them
+  Index slot_bytes, part_bytes;
   Index handshake_offset, ring_offset;  ///< bytes, from this state on; handshake_offset 0: the message is eager
 
   alignas(cache_line_bytes) Counter written;  ///< by the sender: staged pieces
@@ -78,15 +79,12 @@ struct Handshake {
   double receiver_seconds;                     ///< of the receiver's last transfer
   Counter refused;                             ///< by the receiver: transfer in which it cannot read
   alignas(cache_line_bytes) Counter decision;  ///< by the sender: transfer * protocols + protocol
+  Index slots;                                 ///< by the sender, before its decision: in use if the message is staged
   alignas(cache_line_bytes) Counter finished;  ///< by the side that copies: transfer that is done
 
   SharedArray* targets() { return reinterpret_cast<SharedArray*>(this + 1); }
   SharedArray* sources(std::size_t tensors) { return targets() + tensors; }
 
-  void decide(std::uint64_t transfer, Protocol protocol) {
-    decision.store(transfer * ChannelState::protocols + static_cast<std::uint64_t>(protocol),
-                   std::memory_order_release);
-  }
   /// The sender's choice for a transfer; undecided if it has made none yet.
   Protocol decided(std::uint64_t transfer) const {
     const std::uint64_t number = decision.load(std::memory_order_acquire);
@@ -109,6 +107,8 @@ class Channel {
   void set(PeerMessage new_message, const Tensors& tensors, bool sends);
 
   void begin();
+  /// Of a sender: copies the message by a protocol in this transfer, and tells the receiver.
+  void decide(Protocol new_protocol, std::uint64_t transfer);
   bool eager() const { return handshake == nullptr; }
   bool is_self() const { return state == nullptr; }
   bool equally_shaped(const Channel& other) const;

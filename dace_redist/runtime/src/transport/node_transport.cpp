@@ -302,11 +302,7 @@ Protocol NodeTransport::best_protocol(Channel& channel) const {
 }
 
 void NodeTransport::set_protocol(Channel& channel, Protocol protocol) {
-  const CopyWay way = channel.choice.way();
-  channel.streams = protocol == Protocol::staged && channel.timed && way == CopyWay::streamed;
-  channel.protocol = protocol;
-  channel.chosen = channel.timed && protocol == (way == CopyWay::read ? Protocol::read : Protocol::staged);
-  channel.handshake->decide(transfer_.number, protocol);
+  channel.decide(protocol, transfer_.number);
   transfer_.tell(channel);
 }
 
@@ -352,6 +348,7 @@ bool NodeTransport::accept(Channel& channel) {
     if (protocol == Protocol::read) channel.cutter.restart(std::max(channel.part_bytes, read_bytes));
   }
   channel.protocol = protocol;
+  channel.slots = handshake.slots;
   return true;
 }
 
