@@ -14,7 +14,6 @@ from dace import SDFG, data, dtypes, symbolic
 from dace.codegen.common import sym2cpp, update_persistent_desc
 from dace.config import Config
 from dace.libraries.blas.environments.cublas import cuBLAS
-from dace.libraries.comm.environments.mpi import MPI
 from dace.sdfg import SDFGState, nodes
 
 from dace_redist.library_nodes.node import COMMUNICATORS, RedistNode, plain_number
@@ -127,8 +126,9 @@ def _pieces(sdfg: SDFG) -> list[list[tuple[str, data.Data, SDFG]]]:
     return list(pieces.values())
 
 
-def _allocate_arrays(sdfg: SDFG) -> str:
-    code = ""
+def _start(sdfg: SDFG) -> str:
+    """Initialise MPI, unless the caller of the program has, and allocate arrays."""
+    code = "int initialized; MPI_Initialized(&initialized); if (!initialized) MPI_Init(nullptr, nullptr);\n"
     for arrays in _pieces(sdfg):
         on_node = "true" if any(is_node_shared(array) for _, array, _ in arrays) else "false"
         counts = [sym2cpp(update_persistent_desc(array, owner).total_size) for _, array, owner in arrays]
@@ -149,10 +149,12 @@ def _free_arrays(sdfg: SDFG) -> str:
 
 
 def _cmake_variables() -> dict[str, str]:
-    """Return CMake's MPI compilers, unless the user sets them (``DACE_compiler_extra_cmake_args``)."""
+    """Return CMake's MPI compilers, unless the user sets them (``DACE_compiler_extra_cmake_args``), and an option."""
     from dace_redist.native.toolchain import mpi_settings
 
-    return {} if "MPI_CXX_COMPILER" in str(Config.get("compiler", "extra_cmake_args")) else mpi_settings()
+    given = "MPI_CXX_COMPILER" in str(Config.get("compiler", "extra_cmake_args"))
+    # Open MPI 4's C++ bindings, which are gone from MPI, take half of the time to compile a program.
+    return ({} if given else mpi_settings()) | {"MPI_CXX_SKIP_MPICXX": "ON"}
 
 
 def _cmake_files() -> list[str]:
@@ -200,17 +202,20 @@ class _Plain:
 @dace.library.environment
 class RuntimeEnvironment(_Plain):
     """
-    Environment of redistributions: the library, MPI through DaCe's own environment, and memory for arrays allocated at
-    program start, see :func:`is_allocated_at_start`.
+    Environment of redistributions: the library, MPI, and memory for arrays allocated at program start, see
+    :func:`is_allocated_at_start`.
+
+    DaCe's own environment of MPI is not used: its compiler flags are a set, whose order differs between processes, so
+    that DaCe often runs CMake again instead of repeating the commands of an earlier build.
     """
 
+    cmake_packages = ["MPI"]
     cmake_variables = staticmethod(_cmake_variables)
     cmake_files = staticmethod(_cmake_files)
-    cmake_libraries = ["dace_redist::dace_redist"]  # a target: DaCe splits paths at spaces
+    cmake_libraries = ["MPI::MPI_CXX", "dace_redist::dace_redist"]  # targets: DaCe splits paths at spaces
     headers = {"frame": ["dace_redist_program.hpp"], "cuda": [_NAMES]}
-    init_code = staticmethod(_allocate_arrays)
+    init_code = staticmethod(_start)
     finalize_code = staticmethod(_free_arrays)
-    dependencies = [MPI]
 
 
 @dace.library.environment
