@@ -67,7 +67,9 @@ def _reduced(model: Model, best: list[int], cost: float, limited: bool = True) -
         if limited and len(rows) > limit:
             orders = (np.argsort(given[rows], kind="stable") for given in (model.given(variable, best), costs))
             rows = rows[np.concatenate([order[: limit // 2] for order in orders])]
-        kept.append(np.union1d(rows, [best[variable]]))
+        chosen = np.zeros(len(costs), np.bool_)
+        chosen[[*rows, best[variable]]] = True
+        kept.append(np.flatnonzero(chosen))
     for variable, rows in enumerate(kept):
         model.keep(variable, rows)
     return [int(np.searchsorted(rows, row)) for rows, row in zip(kept, best, strict=True)]

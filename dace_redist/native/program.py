@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import ctypes
 import functools
 import hashlib
@@ -72,7 +71,7 @@ class Program:
 
 
 def _signature(sdfg: dace.SDFG) -> dict[str, Any]:
-    """Return names and kinds of the arguments of the program's functions, in order."""
+    """Return names and kinds of the arguments of the program's functions, in order. Changes the SDFG."""
     import dace
 
     def kind(descriptor: Any) -> str:
@@ -80,7 +79,6 @@ def _signature(sdfg: dace.SDFG) -> dict[str, Any]:
             return "pointer"
         return _REAL if descriptor.dtype == dace.float64 else _INTEGER
 
-    sdfg = copy.deepcopy(sdfg)
     sdfg.expand_library_nodes()
     arguments, free = sdfg.arglist(), sdfg.free_symbols
     symbols = [name for name in arguments if name in free]
@@ -123,7 +121,8 @@ def named_path(name: str) -> Path:
 
 def ensure_built_at(path: Path, make: Callable[[], dace.SDFG]) -> Path:
     """
-    Build a program of the SDFG that ``make`` returns, unless it is there; of several processes one builds.
+    Build a program of the SDFG that ``make`` returns, unless it is there; of several processes one builds. The SDFG is
+    changed.
 
     :param path: Its place, see :func:`named_path`; its signature lies beside it. Also returned.
     :raises BuildError: If there is no MPI to compile with.
@@ -141,6 +140,8 @@ def ensure_built_at(path: Path, make: Callable[[], dace.SDFG]) -> Path:
 def _build(sdfg: dace.SDFG, path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as folder:
         sdfg.build_folder = os.path.join(folder, sdfg.name)
+        os.mkdir(sdfg.build_folder)
+        Path(sdfg.build_folder, "FOLDER_MODE").write_text("production")  # DaCe writes no files for debugging
         library = os.path.join(folder, path.name)
         with _tools_of_this_python():
             sdfg.compile(output_file=library, return_program_handle=False)

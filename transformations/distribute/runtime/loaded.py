@@ -38,8 +38,9 @@ class Loaded:
     def __init__(self, program: DistributedProgram, comm: Any) -> None:
         self._comm, self._values = comm, program.local_extents(comm.rank)
         self._state: int | None = None
-        name, sdfg = program.identity[0], copy.deepcopy(program.built)  # building changes it
+        name, sdfg = program.identity[0], program.built
         if comm != MPI.COMM_WORLD:  # in the world, plans are made when the program starts
+            sdfg = copy.deepcopy(sdfg)
             self._values[_take_communicator(sdfg)] = MPI._handleof(comm)
             name += "-communicator"
         path = _built(name, sdfg, comm)
@@ -94,10 +95,10 @@ def _built(name: str, sdfg: SDFG, comm: Any) -> Path:
     failure: Exception | None = None
     if comm.rank == 0:
         try:
-            path = programs.ensure_built_at(programs.named_path(name), lambda: sdfg)
+            path = programs.ensure_built_at(programs.named_path(name), lambda: copy.deepcopy(sdfg))
         except Exception as error:
             failure = error
-    sleeping_barrier(comm, 0.05)  # the compiler needs the cores
+    sleeping_barrier(comm)  # the compiler needs the cores
     with together(comm):
         if failure is not None:
             raise failure
