@@ -11,6 +11,7 @@ from dace.libraries.blas.environments.cublas import cuBLAS
 from dace.libraries.comm.nodes.node import mpi_communicator
 from dace.libraries.standard.helper import CURRENT_STREAM_NAME
 from dace.sdfg import SDFG, SDFGState, nodes
+from dace.sdfg.state import LoopRegion
 from dace.transformation.transformation import ExpandTransformation
 
 from dace_redist.library_nodes.environment import (
@@ -78,7 +79,7 @@ def plan_tasklet(node: Any, state: SDFGState, sdfg: SDFG, strategy: str) -> node
         constants += constant
         described.append(arguments)
     init = ""
-    if "_comm" not in node.in_connectors and all(_known_at_start(tensor, state) for tensor in tensors):
+    if "_comm" not in node.in_connectors and all(_known_at_start(tensor, node, state) for tensor in tensors):
         grid = next((edge.data.data for edge in state.in_edges(node) if edge.dst_conn == "_grid"), "")
         at_start = communicator.replace("_grid", f"__state->{grid}")
         init = f"__state->{field}->make({braced(braced([at_start, one]) for one in described)});\n"
@@ -129,15 +130,23 @@ def _moved(node: DistributedNode, state: SDFGState) -> tuple[str, str]:
     return index_map, braced([str(source), str(target), *factors, str(int(conj)), str(op)])
 
 
-def _known_at_start(node: DistributedNode, state: SDFGState) -> bool:
-    """Return True if all symbols of the plan are known when the program is initialised: they are the program's own."""
-    sdfg, used = state.sdfg, set(node.free_symbols)
-    for array, subset in node.arrays(sdfg, state):
+def _known_at_start(tensor: DistributedNode, node: nodes.Node, state: SDFGState) -> bool:
+    """
+    Return True if all symbols of the plan are known when the program is initialised: they are the program's own.
+
+    :param tensor: What a tensor of ``node`` is moved by: ``node`` itself, or a part of a joint node.
+    """
+    sdfg, used = state.sdfg, set(tensor.free_symbols)
+    for array, subset in tensor.arrays(sdfg, state):
         used |= symbols_of((*array.strides, *subset.size()))
     used -= set(sdfg.constants)
+    # All but those that are set on the way; to ask DaCe for the program's free symbols takes a walk over all its nodes.
     changing = {name for edge in sdfg.all_interstate_edges() for name in edge.data.assignments}
-    own = sdfg.parent_sdfg is None and used <= set(sdfg.free_symbols) - changing
-    return not used or own
+    changing |= {region.loop_variable for region in sdfg.all_control_flow_regions() if isinstance(region, LoopRegion)}
+    scope = node
+    while (scope := state.entry_node(scope)) is not None:
+        changing |= scope.new_symbol_names(sdfg, state)
+    return not used or (sdfg.parent_sdfg is None and used.isdisjoint({*changing, *sdfg.arrays}))
 
 
 def wait_tasklet(node: RedistributeWait, state: SDFGState, sdfg: SDFG, _: str) -> nodes.Tasklet:
