@@ -54,7 +54,10 @@ def neutral_element(reduction: str, dtype: dtypes.typeclass) -> Any:
 
 def in_numbers(shape: Sequence[Any], sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Return a shape with values for its symbols."""
-    return tuple(int(symbolic.evaluate(extent, dict(sizes))) for extent in shape)
+    return tuple(
+        int(sizes[extent.name] if isinstance(extent, symbolic.symbol) else symbolic.evaluate(extent, dict(sizes)))
+        for extent in shape
+    )
 
 
 def check_sizes(sdfg: SDFG, sizes: Mapping[str, int]) -> None:
@@ -84,9 +87,9 @@ def shapes_of(sdfg: SDFG, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]
     """
     Return the logical shape of every array of a program, in numbers.
 
-    :raises ValueError: As :func:`check_sizes`, or if an extent is negative.
+    :param sizes: Checked by :func:`check_sizes`.
+    :raises ValueError: If an extent is negative.
     """
-    check_sizes(sdfg, sizes)
     shapes = {name: in_numbers(logical_shape(array), sizes) for name, array in sdfg.arrays.items()}
     for name, shape in shapes.items():
         if any(extent < 0 for extent in shape):

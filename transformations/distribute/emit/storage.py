@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 
-from dace import SDFG, Memlet, data, dtypes, symbolic
+from dace import SDFG, Memlet, data, dtypes
 from dace.sdfg import nodes
 from dace.sdfg import utils as sdutil
 from dace.sdfg.state import ControlFlowBlock, ControlFlowRegion, LoopRegion, SDFGState
@@ -16,7 +17,7 @@ from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, Su
 from dace_redist.library_nodes.environment import MEMORY_PIECE, NODE_SHARED, RuntimeEnvironment, allocate_at_start
 from dace_redist.library_nodes.indexed import CUBLAS
 from dace_redist.library_nodes.node import NUMBERS
-from dace_redist.transformations.distribute.ir import Body, operations, scalars_of
+from dace_redist.transformations.distribute.ir import Body, in_numbers, operations, scalars_of
 
 #: Smaller transients have no pages of their own.
 MIN_BYTES = 64 << 10
@@ -41,7 +42,7 @@ def place_transients(sdfg: SDFG, sizes: Mapping[str, int]) -> None:
     :param sizes: Values of all symbols, on the rank with the largest parts.
     """
     nbytes = {
-        name: int(symbolic.evaluate(array.total_size, dict(sizes))) * array.dtype.bytes
+        name: math.prod(in_numbers(array.shape, sizes)) * array.dtype.bytes
         for name, array in sdfg.arrays.items()
         if array.transient and not isinstance(array, data.View)
     }

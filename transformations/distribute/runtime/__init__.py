@@ -17,7 +17,7 @@ from dace import SDFG, data
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.transformations.distribute.emit import Recipe
 from dace_redist.transformations.distribute.emit.arrays import DistributedTensor, LocalSymbols
-from dace_redist.transformations.distribute.ir import in_numbers, logical_shape, shapes_of
+from dace_redist.transformations.distribute.ir import check_sizes, in_numbers, logical_shape, shapes_of
 
 if TYPE_CHECKING:
     from dace_redist.simulation.program import SimulatedProgram
@@ -181,6 +181,7 @@ class DistributedProgram:
         if unknown:
             raise ValueError(f"the program has no size {', '.join(unknown)}; it has {', '.join(self.sizes) or 'none'}")
         sizes = {**self.sizes, **sizes}
+        check_sizes(self.recipe.source, sizes)
         shapes_of(self.recipe.source, sizes)
         if self.symbols.allow(sizes):
             return replace(self, sizes=sizes)
