@@ -135,7 +135,9 @@ class RedistNode(nodes.LibraryNode):
                 raise ValueError(f"{self.title}: input {read} and output {output} overlap; write to another array")
 
     def _validate_symbols(self, sdfg: SDFG, state: SDFGState) -> None:
-        unknown = self.free_symbols - state.symbols_defined_at(self).keys() - sdfg.constants.keys()
+        unknown = self.free_symbols - sdfg.symbols.keys() - sdfg.constants.keys()
+        if unknown:  # or defined by a map or a loop
+            unknown -= state.symbols_defined_at(self).keys()
         if unknown:
             raise ValueError(
                 f"{self.title}: the program does not know {', '.join(sorted(unknown))}, which its properties name; "
