@@ -149,12 +149,10 @@ def _free_arrays(sdfg: SDFG) -> str:
 
 
 def _cmake_variables() -> dict[str, str]:
-    """Return CMake's MPI compilers, unless the user sets them (``DACE_compiler_extra_cmake_args``), and an option."""
+    """Return CMake's MPI compilers, unless the user sets them (``DACE_compiler_extra_cmake_args``)."""
     from dace_redist.native.toolchain import mpi_settings
 
-    given = "MPI_CXX_COMPILER" in str(Config.get("compiler", "extra_cmake_args"))
-    # Open MPI 4's C++ bindings, which are gone from MPI, take half of the time to compile a program.
-    return ({} if given else mpi_settings()) | {"MPI_CXX_SKIP_MPICXX": "ON"}
+    return {} if "MPI_CXX_COMPILER" in str(Config.get("compiler", "extra_cmake_args")) else mpi_settings()
 
 
 def _cmake_files() -> list[str]:
@@ -212,7 +210,7 @@ class RuntimeEnvironment(_Plain):
     cmake_packages = ["MPI"]
     cmake_variables = staticmethod(_cmake_variables)
     cmake_files = staticmethod(_cmake_files)
-    cmake_libraries = ["MPI::MPI_CXX", "dace_redist::dace_redist"]  # targets: DaCe splits paths at spaces
+    cmake_libraries = ["MPI::MPI_CXX", "dace_redist::program"]  # targets: DaCe splits paths at spaces
     headers = {"frame": ["dace_redist_program.hpp"], "cuda": [_NAMES]}
     init_code = staticmethod(_start)
     finalize_code = staticmethod(_free_arrays)
