@@ -168,6 +168,7 @@ def alone(program, sizes, **options):
     return dace_redist.distribute(program, 1, sizes, device="gpu", **options)
 
 
+@pytest.mark.compile  # of the library for arrays on a GPU, if it is not there
 def test_parts_on_the_gpu_are_handed_over(runs):
     program = alone(in_place, {"N": 3, "M": 4, "K": 5}, arguments="gpu")
     A, B, G = (np.full(shape, 2, np.float32) for shape in ((3, 4), (4, 5), (3, 5)))

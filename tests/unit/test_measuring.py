@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
+from math import comb
 
 import pytest
-from scipy.stats import binom
 
 from dace_redist.measuring.measure import Figure, _Judge
 
@@ -19,7 +19,7 @@ def test_interval_is_the_narrowest_pair_of_order_statistics_that_is_certain_enou
     assert low == count - 1 - high
 
     def certainty(below):  # that the true median is between ordered[below] and its mirror image
-        return 1 - 2 * binom.cdf(below, count, 0.5)
+        return 1 - 2 * sum(comb(count, k) for k in range(below + 1)) / 2**count
 
     assert certainty(low) >= 0.95 > certainty(low + 1)
     assert figure.low <= figure.median <= figure.high
