@@ -112,6 +112,20 @@ def distributions(shape: tuple[int, ...], ranks: int = 16, covering: bool = True
     return st.one_of(*[blocked(shape, ranks)] * 3, tiled(shape, few), boxed(shape, few, covering))
 
 
+def some_distribution(shape: tuple[int, ...], ranks: int, number: int) -> Any:
+    """Return a random distribution of any kind, equal on all ranks."""
+    found = []  # the first is the simplest, whatever the seed
+
+    @hypothesis.seed(int(number))
+    @settings(CALM, max_examples=2, phases=[hypothesis.Phase.generate], database=None)
+    @hypothesis.given(distributions(shape, ranks))
+    def draw(distribution: Any) -> None:
+        found.append(distribution)
+
+    draw()
+    return found[-1]
+
+
 @st.composite
 def with_margins(draw: st.DrawFn, drawn: st.SearchStrategy[Any]) -> Any:
     """Draw a distribution, mostly with margins, as far as its parts are wide enough."""

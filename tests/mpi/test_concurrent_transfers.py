@@ -8,29 +8,13 @@ from collections import Counter
 import numpy as np
 import pytest
 from cases import OPTIONS
+from distributions import some_distribution
 from launching import launch
 from seeds import seed
 
 import dace_redist
-from dace_redist import Distribution, RedistributionError, TiledDistribution, plan, redistribute
+from dace_redist import Distribution, RedistributionError, plan, redistribute
 from dace_redist.report.trace import Trace
-
-
-def random_distribution(random: np.random.Generator, shape: tuple[int, ...], ranks: int) -> object:
-    """Blocks, block-cyclic, replicated or tiled."""
-    kind = random.integers(4)
-    if kind == 0:
-        tile = tuple(int(random.integers(max(1, extent // 5), extent + 1)) for extent in shape)
-        tiles = tuple(-(-n // t) for n, t in zip(shape, tile, strict=True))
-        return TiledDistribution(shape, tile, random.integers(0, ranks, tiles))
-    grid = [0] * len(shape)
-    left = ranks
-    for axis in random.permutation(len(shape)):
-        grid[axis] = int(random.integers(1, left + 1))
-        left //= grid[axis]
-    block = None if kind == 1 else [int(random.integers(1, extent + 1)) for extent in shape]
-    used = random.permutation(ranks)[: int(np.prod(grid))]
-    return Distribution(shape, tuple(grid), block=block, ranks=used.tolist())
 
 
 class Transfer:
@@ -38,7 +22,9 @@ class Transfer:
 
     def __init__(self, comm, random: np.random.Generator, strategy: str) -> None:
         self.shape = tuple(int(n) for n in random.integers(1, [160, 90, 4]))
-        self.source, self.target = (random_distribution(random, self.shape, comm.size) for _ in range(2))
+        self.source, self.target = (
+            some_distribution(self.shape, comm.size, number) for number in random.integers(1 << 30, size=2)
+        )
         allocate = [np.empty, dace_redist.shared_empty]
         first, second = random.integers(2, size=2)
         self.comm, self.strategy, self.turn = comm, strategy, 0

@@ -6,8 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from distributions import distributions
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from distributions import some_distribution
 from interop_libraries import LIBRARIES, numbers
 from mpi4py import MPI
 from results import refused
@@ -17,22 +16,6 @@ from dace_redist import DistributedArray, Distribution, redistribute
 #: Libraries that import PyTorch or PyLops, which takes seconds.
 SLOW = ("heat", "partitioned", "pylops_mpi", "torch")
 EACH = [pytest.param(name, marks=[pytest.mark.libraries] if name in SLOW else []) for name in LIBRARIES]
-
-
-def some_distribution(shape: tuple[int, ...], ranks: int, number: int):
-    """Return a random distribution, equal on all ranks."""
-    found = []
-
-    @seed(number)
-    @settings(
-        max_examples=1, phases=[Phase.generate], database=None, deadline=None, suppress_health_check=[*HealthCheck]
-    )
-    @given(distributions(shape, ranks))
-    def draw(distribution):
-        found.append(distribution)
-
-    draw()
-    return found[-1]
 
 
 @pytest.mark.parametrize("library", EACH)
