@@ -26,6 +26,7 @@ numbers = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(numbers, st.integers(2, 8))
 def test_one_axis_is_optimal(weights, parts):

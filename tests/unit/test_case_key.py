@@ -25,6 +25,7 @@ def key(source=ROWS, target=COLUMNS, dtype="float64") -> str:
     return schedule_key(schedule(source, target, dtype=dtype))
 
 
+@pytest.mark.slow
 @settings(derandomize=True, max_examples=200)
 @given(st.data(), st.lists(st.integers(0, 12), max_size=2).map(tuple))
 def test_canonical_form_owns_the_same(data, shape: tuple[int, ...]):

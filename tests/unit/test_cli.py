@@ -46,6 +46,7 @@ def test_json(run):
     assert one["messages"][0]["blocks"][0]["counts"] == [2, 4]
 
 
+@pytest.mark.slow
 def test_plot(run, tmp_path):
     code, out, _ = run(*SMALL, "--plot", str(tmp_path / "plan.png"))
     assert code == 0

@@ -143,6 +143,7 @@ def test_report(tmp_path):
     assert first["bottleneck"] == max(first["terms"], key=first["terms"].get)
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path, run, monkeypatch):
     monkeypatch.setattr(cost_figure, "_RUNS", (8, 1 << 15))
     path, picture = tmp_path / "machine.json", tmp_path / "model.png"

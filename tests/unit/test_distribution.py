@@ -202,6 +202,7 @@ def repeats(distribution):
     return any(len(np.unique(part)) < part.size for part in held)
 
 
+@pytest.mark.slow
 @CALM
 @given(pairs)
 def test_equivalent_distributions_hold_the_same_on_every_rank(pair):

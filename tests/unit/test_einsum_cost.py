@@ -79,6 +79,7 @@ def test_pure_permutations_vanish(ranks):
     assert plain.moves[0].bytes_per_rank > needed
 
 
+@pytest.mark.slow
 def test_every_process_makes_the_same_plan():
     folder = Path(__file__).parents[2] / "benchmarks" / "einsum"
     code = (

@@ -73,6 +73,7 @@ def test_targets_of_another_shape(shape, how, said):
         schedule(A, Distribution(shape, (2, 1)), **how)
 
 
+@pytest.mark.slow
 def test_the_report_names_the_reshape(tmp_path):
     moved = schedule(A, Distribution((3, 8), (2, 1)), axes=(1, 0), reshape=(3, 8))
     assert "as        axes (1, 0), reshape to (3, 8)" in str(moved)
