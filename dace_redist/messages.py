@@ -164,10 +164,15 @@ class Message:
     @property
     def run_length(self) -> int:
         """Elements that are contiguous on both sides: of its blocks the one that holds the median element."""
-        lengths: Counter[int] = Counter()
+        return Quantiles.of(self.common_runs).median
+
+    @property
+    def common_runs(self) -> Counter[int]:
+        """Number of runs by length that are contiguous on both sides."""
+        lengths = Counter[int]()
         for block in self.blocks:
             lengths[block.run_length] += block.count // block.run_length
-        return Quantiles.of(lengths).median
+        return lengths
 
     @property
     def source_runs(self) -> Counter[int]:

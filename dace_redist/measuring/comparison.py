@@ -13,7 +13,7 @@ from dace_redist.errors import RedistributionError
 from dace_redist.measuring.measure import Figure, measure
 from dace_redist.measuring.search import space
 from dace_redist.measuring.timed_plan import TimedPlan, new_arrays
-from dace_redist.messages import Block, Message
+from dace_redist.messages import Message
 from dace_redist.mpi.collective import together
 from dace_redist.report.text import header
 from dace_redist.report.units import milliseconds, table
@@ -126,20 +126,18 @@ class Alltoallw:
 
     def _datatype(self, message: Message, sent: bool) -> MPI.Datatype:
         """Return the datatype of a message in a local array."""
-        parts = [self._strided(block, sent) for block in message.blocks]
-        places = [block.source_offset if sent else block.target_offset for block in message.blocks]
-        offsets = [place * self._dtype.itemsize for place in places]
+        parts, offsets, itemsize = [], [], self._dtype.itemsize
+        for block in message.blocks:
+            strides = block.source_strides if sent else block.target_strides
+            kind = self._element()
+            for count, stride in zip(reversed(block.counts), reversed(strides), strict=True):
+                kind = self._keep(kind.Create_hvector(count, 1, stride * itemsize))
+            parts.append(kind)
+            offsets.append(itemsize * (block.source_offset if sent else block.target_offset))
         return self._keep(MPI.Datatype.Create_struct([1] * len(parts), offsets, parts))
 
     def _element(self) -> MPI.Datatype:
         return self._keep(MPI.BYTE.Create_contiguous(self._dtype.itemsize))
-
-    def _strided(self, block: Block, sent: bool) -> MPI.Datatype:
-        kind = self._element()
-        strides = block.source_strides if sent else block.target_strides
-        for count, stride in zip(reversed(block.counts), reversed(strides), strict=True):
-            kind = self._keep(kind.Create_hvector(count, 1, stride * self._dtype.itemsize))
-        return kind
 
 
 def _memory(array: Any) -> Any:

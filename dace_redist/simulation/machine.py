@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pydantic
-import yaml
 from pydantic import Field
 
 from dace_redist.report.units import count
@@ -20,12 +19,13 @@ from dace_redist.simulation.machine_file import (
     OPERATIONS,
     Fields,
     Flops,
-    Mapped,
+    Mapping,
     Positive,
     Rate,
     Whole,
     Word,
-    compose,
+    not_fields,
+    read_yaml,
     text,
 )
 from dace_redist.simulation.network import KINDS, Array, Network
@@ -36,40 +36,24 @@ _SHIPPED = Path(__file__).with_name("machines")
 _LONGEST = 1 << 24  # bytes; beyond, a message takes what its rate says
 
 
-class MachineFile(Fields):
-    """A machine file, with its network unread."""
+class Machine(Fields):
+    """A machine as its file describes it; :meth:`load` reads it. Rates are in bytes per second."""
 
-    name: Word | None = Field(None, description="a name")
-    nodes: Whole | None = Field(None, description="the number of nodes, at least 1")
+    name: Word = Field(description="a name")
+    nodes: Whole = Field(description="the number of nodes, at least 1")
+    #: A fraction where nodes share cores, as emulated ones do.
     cores: Positive = Field(description="the number of cores of a node, above 0")
     flops: Flops = Field(description=f"what a core computes, {OPERATIONS}")
     memory: Rate = Field(description=f"what all cores of a node read and write, {A_RATE}")
-    copies: Rate | None = Field(None, alias="copy", description=f"what a core copies, {A_RATE}")
-    profile: Word | None = Field(None, description="the path of a machine profile, see dace-redist calibrate")
-    network: Any = Field(None, description="fields of a network")
-
-
-@dataclasses.dataclass(frozen=True)
-class Machine:
-    """
-    A machine as it is described; :meth:`load` reads it.
-
-    :param cores: Cores of a node; a fraction where nodes share cores, as emulated ones do.
-    :param flops: Operations per second of a core, in contractions.
-    :param memory: Bytes per second that all cores of a node read and write together.
-    :param copy: Bytes per second that a core copies; None: as in the profile.
-    :param profile: Rates of copies, and of messages on a node.
-    :param network: Between the nodes; None: there is one node.
-    """
-
-    name: str
-    nodes: int
-    cores: float
-    flops: float
-    memory: float
-    copy: float | None
-    profile: MachineProfile
-    network: Network | None
+    #: None: as in the profile.
+    core_copy: Rate | None = Field(None, alias="copy", description=f"what a core copies, {A_RATE}")
+    #: Rates of copies, and of messages on a node.
+    profile: MachineProfile = Field(
+        default_factory=machine_profile.default_profile,
+        description="the path of a machine profile, see dace-redist calibrate",
+    )
+    #: None: there is one node.
+    network: Network | None = Field(None, description="fields of a network")
 
     @classmethod
     def load(cls, given: str | os.PathLike[str] | Machine) -> Machine:
@@ -96,17 +80,27 @@ class Machine:
                 "takes a machine file, which describes nodes and network, and names a profile by "
                 f"'profile: {path.name}'"
             )
-        file, nodes, network, where = read_machine(path)
-        profile = _profile(file.profile, path, where)
-        name = file.name or path.stem
-        return cls(name, nodes, file.cores, file.flops, file.memory, file.copies, profile, network)
+        fields = read_yaml(path)
+        network = fields["network"] = _network(fields) if "network" in fields else None
+        if isinstance(given_profile := fields.get("profile"), str):
+            fields["profile"] = _profile(given_profile, path, fields.at("profile"))
+        connected = 1 if network is None else network.nodes
+        fields |= {"name": path.stem, "nodes": connected} | fields
+        machine = fields.read(cls)
+        if network is None and machine.nodes > 1:
+            expected = f"expected one for {machine.nodes} nodes, with kind, link and latency"
+            raise ValueError(f"{fields.at('nodes')}: network is missing, {expected}")
+        if machine.nodes > connected:
+            limit = f"nodes must be at most {connected}, which the network connects, got {machine.nodes}"
+            raise ValueError(f"{fields.at('nodes')}: {limit}")
+        return machine
 
     def rates(self, ranks_per_node: int) -> MachineProfile:
         """Return the profile for the cost model, on this machine's cores, with its network."""
         profile, copies = self.profile, self.profile.copies.pack
         factor = 1 / profile.oversubscription  # seconds that a rank has a core for
-        if self.copy is not None:
-            factor = 1 / self.copy / copies.seconds_per_byte[-1][-1]
+        if self.core_copy is not None:
+            factor = 1 / self.core_copy / copies.seconds_per_byte[-1][-1]
         ranks = max(1, min(ranks_per_node, int(self.cores)))
         factor *= max(1.0, ranks / self.cores)  # a profile's seconds contain the wait for a core
         scaled = {part: _scaled(getattr(profile, part), factor) for part in ("copies", "node")}
@@ -188,33 +182,16 @@ class Job:
         return -(-self.ranks // self.ranks_per_node)
 
 
-def read_machine(path: Path) -> tuple[MachineFile, int, Network | None, str]:
-    """
-    Read a machine file: its fields, the number of nodes, the network, and the place of ``profile`` for errors.
-
-    A ValueError about a value that is missing, unknown or impossible names the file and the line.
-    """
-    where = f"machine file {path}"
-    top = Mapped(compose(path, where), where)
-    file, network = top.read(MachineFile), None
-    at_nodes = top.at(top.values.get("nodes"))
-    if "network" in top.values:
-        described = Mapped(top.values["network"], where)
-        kind = described.plain("kind") if "kind" in described.values else None
-        if not isinstance(kind, str) or kind not in KINDS:
-            given = described.values.get("kind")
-            wrong = "is missing, expected" if given is None else "must be"
-            got = "" if given is None else f", got {text(given)}"
-            raise ValueError(f"{described.at(given)}: kind {wrong} one of {', '.join(KINDS)}{got}")
-        network = described.read(KINDS[kind])
-    connected = 1 if network is None else network.nodes
-    nodes = file.nodes or connected
-    if network is None and nodes > 1:
-        expected = f"expected one for {nodes} nodes, with kind, link and latency"
-        raise ValueError(f"{at_nodes}: network is missing, {expected}")
-    if nodes > connected:
-        raise ValueError(f"{at_nodes}: nodes must be at most {connected}, which the network connects, got {nodes}")
-    return file, nodes, network, top.at(top.values.get("profile"))
+def _network(fields: Mapping) -> Network:
+    described = fields["network"]
+    if not isinstance(described, Mapping):
+        raise ValueError(not_fields(fields.at("network"), described))
+    kind = described.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        wrong = "is missing, expected" if kind is None else "must be"
+        got = "" if kind is None else f", got {text(kind)}"
+        raise ValueError(f"{described.at('kind')}: kind {wrong} one of {', '.join(KINDS)}{got}")
+    return described.read(KINDS[kind])
 
 
 def names() -> list[str]:
@@ -228,11 +205,9 @@ def describes_machine(given: str | os.PathLike[str]) -> bool:
     if not path.exists():
         return str(given) in names()
     try:
-        node = None if _is_profile(path) else compose(path, str(path))
+        return not _is_profile(path) and len({"cores", "flops", "memory", "network"} & read_yaml(path).keys()) > 1
     except (OSError, ValueError):
         return False
-    pairs = node.value if isinstance(node, yaml.MappingNode) else []
-    return len({"cores", "flops", "memory", "network"} & {str(key.value) for key, _ in pairs}) > 1
 
 
 def _is_profile(path: Path) -> bool:
@@ -256,10 +231,8 @@ def _scaled(value: Any, factor: float) -> Any:
     return factor * value if isinstance(value, float) else value
 
 
-def _profile(given: str | None, path: Path, where: str) -> MachineProfile:
+def _profile(given: str, path: Path, where: str) -> MachineProfile:
     """A profile of any machine and release: the description tells the machine."""
-    if given is None:
-        return machine_profile.default_profile()
     try:
         found, reason = machine_profile.load(path.parent / given)
     except FileNotFoundError:

@@ -1,14 +1,14 @@
 """
 Reads machine files: YAML that pydantic models describe. Errors name the line, what was expected, and what was given.
 
-Start reading at: Mapped.
+Start reading at: read_yaml.
 """
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping
+from collections import abc
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -28,7 +28,7 @@ A_TIME = "a time above 0 and at most 1000 s with its unit, such as 1.3 us"
 OPERATIONS = "above 0 with its unit, such as 40 GFLOP/s"
 
 
-def _with_unit(units: Mapping[str, float]) -> BeforeValidator:
+def _with_unit(units: abc.Mapping[str, float]) -> BeforeValidator:
     """Reads a number with one of these units."""
 
     def read(value: Any) -> float:
@@ -40,22 +40,10 @@ def _with_unit(units: Mapping[str, float]) -> BeforeValidator:
     return BeforeValidator(read)
 
 
-def _no_truth(value: Any) -> Any:
-    if isinstance(value, bool):  # else 1.0
-        raise ValueError
-    return value
-
-
-def _word(value: Any) -> str:
-    if not isinstance(value, str | int) or not str(value).strip():
-        raise ValueError
-    return str(value).strip()
-
-
-Whole = Annotated[int, Field(strict=True, ge=1)]
+Whole = Annotated[int, Field(ge=1)]
 Wholes = Annotated[tuple[Whole, ...], Field(min_length=1)]
-Positive = Annotated[float, BeforeValidator(_no_truth), Field(gt=0, allow_inf_nan=False)]
-Word = Annotated[str, BeforeValidator(_word)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Word = Annotated[str, pydantic.StringConstraints(strip_whitespace=True, min_length=1)]
 Rate = Annotated[float, _with_unit(_BYTES_PER_SECOND), Field(ge=1e3, le=1e18)]
 Time = Annotated[float, _with_unit(_SECONDS), Field(gt=0, le=1e3)]
 Flops = Annotated[float, _with_unit(_FLOPS), Field(gt=0, allow_inf_nan=False)]
@@ -70,63 +58,70 @@ class Fields(pydantic.BaseModel):
 _Model = TypeVar("_Model", bound=Fields)
 
 
-class Mapped:
-    """A mapping of a YAML file ``where``, for errors that name a line."""
+class Mapping(dict[str, Any]):
+    """The fields of a mapping in a YAML file, their values as they are written, for errors that name a line."""
 
-    def __init__(self, node: yaml.Node, where: str) -> None:
-        self.node, self.where = node, where
+    def __init__(self, node: yaml.Node, loader: _Loader) -> None:
+        self._where, self._line, self._lines = loader.where, node.start_mark.line, dict[str, int]()
         if not isinstance(node, yaml.MappingNode):
-            raise ValueError(f"{self.at()}: expected fields such as 'nodes: 4', got {text(node)}")
-        self.values: dict[str, yaml.Node] = {}
+            raise ValueError(not_fields(self.at(), loader.construct_object(node, deep=True)))
         for key, value in node.value:
-            name = str(key.value) if isinstance(key, yaml.ScalarNode) else text(key)
-            if name in self.values:
-                raise ValueError(f"{self.at(key)}: {name} is given twice")
-            self.values[name] = value
+            read = loader.construct_object(key, deep=True)
+            name = read if isinstance(read, str) else text(read)
+            if name in self:
+                raise ValueError(f"{self._where}, line {key.start_mark.line + 1}: {name} is given twice")
+            self[name], self._lines[name] = loader.construct_object(value, deep=True), value.start_mark.line
 
-    def at(self, node: yaml.Node | None = None) -> str:
-        """Return the file and the line of a value, by default of the mapping."""
-        return f"{self.where}, line {(node or self.node).start_mark.line + 1}"
-
-    def plain(self, name: str) -> Any:
-        """Return the value of a field; a value that YAML cannot make is invalid for every field."""
-        try:
-            return yaml.SafeLoader("").construct_object(self.values[name], deep=True)
-        except (ValueError, yaml.YAMLError):
-            return object()
+    def at(self, name: str = "") -> str:
+        """Return the file and the line of a field; of the mapping, if it is not given."""
+        return f"{self._where}, line {self._lines.get(name, self._line) + 1}"
 
     def read(self, model: type[_Model]) -> _Model:
         """Return the mapping as a model; a ValueError names the line of a field that is missing, unknown or wrong."""
-        plain = {name: self.plain(name) for name in self.values}
         try:
-            return model.model_validate(plain)
+            return model.model_validate(dict(self))
         except pydantic.ValidationError as error:
-            wrong = error.errors()[0]
-        name = str(wrong["loc"][0])
+            name = str(error.errors()[0]["loc"][0])
         fields = {field.alias or key: field for key, field in model.model_fields.items()}
         if name not in fields:
-            known = ", ".join(fields)
-            raise ValueError(f"{self.at(self.values[name])}: {name} is unknown here; expected are {known}")
-        expected = str(fields[name].description).format_map(plain)
-        if name not in self.values:
+            raise ValueError(f"{self.at(name)}: {name} is unknown here; expected are {', '.join(fields)}")
+        expected = str(fields[name].description).format_map({key: text(value) for key, value in self.items()})
+        if name not in self:
             raise ValueError(f"{self.at()}: {name} is missing, expected {expected}")
-        raise ValueError(f"{self.at(self.values[name])}: {name} must be {expected}, got {text(self.values[name])}")
+        raise ValueError(f"{self.at(name)}: {name} must be {expected}, got {text(self[name])}")
 
 
-def compose(path: Path, where: str) -> yaml.Node:
-    """Return the content of a YAML file, ``where`` in errors; a ValueError if it is not YAML, or empty."""
+class _Loader(yaml.BaseLoader):  # type: ignore[misc]
+    """Reads mappings with the lines of their fields; scalars stay text."""
+
+    where = ""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Mapping:
+        return Mapping(node, self)
+
+
+def read_yaml(path: Path) -> Mapping:
+    """Return the fields of a machine file; a ValueError if it is not YAML, empty, or has no fields."""
+    where = f"machine file {path}"
     try:
-        node = yaml.compose(path.read_text(), yaml.SafeLoader)
+        loader = _Loader(path.read_text())
+        loader.where = where
+        node = loader.get_single_node()
+        if node is None:
+            raise ValueError(f"{where} is empty, expected fields such as 'nodes: 4'")
+        return Mapping(node, loader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from None
-    if node is None:
-        raise ValueError(f"{where} is empty, expected fields such as 'nodes: 4'")
-    return node
 
 
-def text(node: yaml.Node) -> str:
-    """A value as it is written, in short: the content of a list or a field may be long, or contain itself."""
-    if isinstance(node, yaml.SequenceNode):
-        entries = [one.value if isinstance(one, yaml.ScalarNode) else "..." for one in node.value]
+def not_fields(where: str, value: Any) -> str:
+    """Return the text of an error about a value in the place of a mapping."""
+    return f"{where}: expected fields such as 'nodes: 4', got {text(value)}"
+
+
+def text(value: Any) -> str:
+    """Return a value as it is written, in short: the content of a list or of a field may be long."""
+    if isinstance(value, list):
+        entries = [one if isinstance(one, str) else "..." for one in value]
         return textwrap.shorten(f"[{', '.join(entries)}]", 60, placeholder=" ...]")
-    return repr(node.value) if isinstance(node, yaml.ScalarNode) else "fields"
+    return repr(value) if isinstance(value, str) else "fields"

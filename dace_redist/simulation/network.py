@@ -257,14 +257,13 @@ class Torus(Network):
             extent = self.dims[dim]
             forward = (wanted - at[dim]) % extent
             back = forward > extent // 2
-            left = np.where(back, extent - forward, forward)
-            while left.any():
-                nodes = np.ravel_multi_index([place.astype(np.int64) for place in at], self.dims)
+            steps = np.where(back, extent - forward, forward)
+            for step in range(steps.max(initial=0)):
+                nodes = np.ravel_multi_index(at, self.dims)
                 for way, turned in enumerate((~back, back)):
-                    which = np.flatnonzero((left > 0) & turned)
+                    which = np.flatnonzero((steps > step) & turned)
                     yield 2 + 2 * dim + way, (which, nodes[which])
-                step = np.where(left > 0, np.where(back, -1, 1), 0)
-                at[dim], left = (at[dim] + step) % extent, np.maximum(left - 1, 0)
+                at[dim] = np.where(steps > step, at[dim] + np.where(back, -1, 1), at[dim]) % extent
 
 
 #: Networks by their kinds in machine files.

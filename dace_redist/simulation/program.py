@@ -21,7 +21,7 @@ from dace_redist.report.units import format_bytes, milliseconds, table
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.simulation.figures import KIND_COLOURS, LinkUse, busiest, draw_bars, draw_scaling
 from dace_redist.simulation.machine import Job, Machine
-from dace_redist.simulation.redistribution import Exchange, Operation, RankOperations
+from dace_redist.simulation.redistribution import Operation, RankOperations, SimulatedRedistribution, simulate_on
 from dace_redist.strategies import find_strategy
 
 
@@ -39,7 +39,7 @@ class SimulatedStep:
     seconds: float
     repeats: int
     work: float
-    exchange: Exchange | None = None
+    exchange: SimulatedRedistribution | None = None
 
     @property
     def link(self) -> LinkUse:
@@ -165,7 +165,7 @@ def simulate_plan(
 class _Simulation:
     def __init__(self, plan: EinsumPlan, job: Job, strategy: str) -> None:
         self._plan, self._job, self._strategy = plan, job, strategy
-        self._exchanges: dict[Any, Exchange] = {}
+        self._exchanges: dict[Any, SimulatedRedistribution] = {}
 
     def steps(self) -> Iterator[SimulatedStep]:
         for number in range(len(self._plan.groups) + 1):
@@ -180,7 +180,7 @@ class _Simulation:
         key = (move.source, move.target, self._plan.sizes[move.tensor])
         if key not in self._exchanges:
             source, target = (end.distribution(key[2]) for end in key[:2])
-            self._exchanges[key] = Exchange.of(schedule(source, target, self._dtype), self._job)
+            self._exchanges[key] = simulate_on(self._job, schedule(source, target, self._dtype))
         exchange = self._exchanges[key]
         seconds, repeats = exchange.estimate(self._strategy).seconds, self._plan.repeats(move.group)
         return SimulatedStep("redistribute", move.tensor, seconds, repeats, 0.0, exchange)
@@ -210,7 +210,7 @@ class _Simulation:
         block = group.partial_placement.block_bytes(sizes, 1)
         scattered = group.reduction.axis is not None
         sent = -(-block * (several - 1) // several) if scattered else block
-        exchange = Exchange.of(_to_the_next(group.partial_placement, sent, scattered, self._dtype), self._job)
+        exchange = simulate_on(self._job, _to_the_next(group.partial_placement, sent, scattered, self._dtype))
         work = self._work(0.0, 3 * sent * self._plan.itemsize)  # two are read, one is written
         messages = math.ceil(math.log2(several))
         seconds = exchange.estimate(self._strategy).seconds + work + (messages - 1) * self._latency

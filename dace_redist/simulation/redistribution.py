@@ -6,7 +6,6 @@ import dataclasses
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,11 +80,16 @@ class LinkLoads:
         return max(0, self.longest - 2) * self._network.hop
 
 
-@dataclasses.dataclass(frozen=True)
-class Exchange:
-    """A redistribution on a machine: the cost model, the busiest link of each kind, and the bytes between ranks."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SimulatedRedistribution(CostReport):
+    """
+    Times of a redistribution on a machine, by some strategies, or by all; printed, they are a table.
 
-    model: CostModel
+    :param links: The busiest link of each kind.
+    :param nbytes: Bytes of all messages between ranks.
+    """
+
+    job: Job
     links: tuple[LinkUse, ...]
     nbytes: int
 
@@ -94,14 +98,10 @@ class Exchange:
         """The busiest link."""
         return busiest(self.links)
 
-    @classmethod
-    def of(cls, schedule: Schedule, job: Job, memory: str = "ordinary") -> Exchange:
-        """Return the exchange of a schedule by the ranks of a job."""
-        links, latency, nbytes = _loaded(schedule, job)
-        rates = job.machine.rates(job.busy_ranks_per_node)
-        node_of = job.node_of[: schedule.ranks].tolist()
-        model = CostModel(Problem(schedule, memory), rates, node_of, busiest(links).seconds, latency)
-        return cls(model, links, nbytes)
+    @property
+    def seconds(self) -> float:
+        """The time of the fastest strategy."""
+        return self.estimates[0].seconds
 
     def estimate(self, strategy: str) -> Estimate:
         """Return the time of one strategy; a ValueError if the model does not know it, or it cannot move this."""
@@ -113,16 +113,38 @@ class Exchange:
             )
         return found
 
-    def operations(self, strategy: str) -> RankOperations:
+    def lines(self) -> list[str]:
+        """Return lines of the machine, of each strategy, of the bound and of the busiest link."""
+        return [*super().lines(), f"link      {self.link}"]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain numbers, lists and dictionaries; times in seconds."""
+        return {
+            **super().to_json(),
+            "ranks": self.job.ranks,
+            "nodes": self.job.nodes,
+            "bytes_moved": self.nbytes,
+            "busiest_link": dataclasses.asdict(self.link),
+        }
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the strategies against each other, to a .png, .svg or .pdf file."""
+        rows = {str(one): one.terms.by_name for one in self.estimates}
+        save(lambda: draw_bars("strategies", f"{self.job}; {self.job.machine}", rows, self.links), path)
+
+    def operations(self, strategy: str = "") -> RankOperations:
         """
         Yield the operations of each rank, node by node.
 
         A rank starts all receives, packs and sends one message after another, copies within its node, and unpacks
         messages in ascending order of the senders. Packing, unpacking and latency are spread evenly over the messages.
 
-        :param strategy: One that can move it.
+        :param strategy: One that can move it; default: the fastest one that sends from rank to rank.
         :raises ValueError: If it joins messages of several ranks.
         """
+        strategy = strategy or min(
+            (one.strategy for one in self.estimates), key=lambda name: STRATEGIES[name].joins_messages
+        )
         if STRATEGIES[strategy].joins_messages:
             raise ValueError(
                 f"strategy {strategy} joins messages of several ranks, but traces hold those from rank to rank: "
@@ -153,19 +175,21 @@ class Exchange:
             yield rank, [one for one in done if one.kind != "compute" or one.amount > 0]
 
 
-def _loaded(schedule: Schedule, job: Job) -> tuple[tuple[LinkUse, ...], float, int]:
-    """The busiest links, the extra latency of the longest route, and the bytes of all messages."""
+def simulate_on(
+    job: Job, schedule: Schedule, memory: str = "ordinary", strategies: tuple[str, ...] = ()
+) -> SimulatedRedistribution:
+    """Predict a redistribution by the ranks of a job: by the better routing of a network that adapts."""
     total, network = 0, job.machine.network
     every = [] if network is None else [LinkLoads(one, job.node_of) for one in network.routings]
     for senders, receivers, nbytes in _flows(schedule):
         total += int(nbytes.sum())
         for loads in every:
             loads.add(senders, receivers, nbytes)
-    if network is None:
-        return (), 0.0, total
-    uses = [tuple(loads.busiest()) for loads in every]
-    best = min(range(len(every)), key=lambda routing: busiest(uses[routing]).seconds)
-    return uses[best], every[best].latency, total
+    uses = [(tuple(loads.busiest()), loads.latency) for loads in every]
+    links, latency = min(uses, key=lambda use: busiest(use[0]).seconds, default=((), 0.0))
+    rates, node_of = job.machine.rates(job.busy_ranks_per_node), job.node_of[: schedule.ranks].tolist()
+    model = CostModel(Problem(schedule, memory), rates, node_of, busiest(links).seconds, latency)
+    return SimulatedRedistribution(model, str(job.machine), strategies, job=job, links=links, nbytes=total)
 
 
 def _flows(schedule: Schedule) -> Iterator[Flow]:
@@ -180,54 +204,6 @@ def _flows(schedule: Schedule) -> Iterator[Flow]:
             senders, receivers, sizes = (np.concatenate(part) for part in zip(*batch, strict=True))
             yield senders, receivers, sizes
             batch, count = [], 0
-
-
-@dataclasses.dataclass(frozen=True)
-class SimulatedRedistribution:
-    """Times of a redistribution on a machine, by some strategies, or by all; printed, it is a table."""
-
-    job: Job
-    exchange: Exchange
-    strategies: tuple[str, ...]
-
-    @cached_property
-    def estimates(self) -> list[Estimate]:
-        """The strategies' times, the fastest first."""
-        return self.exchange.model.estimates(self.strategies)
-
-    @property
-    def seconds(self) -> float:
-        """The time of the fastest strategy."""
-        return self.estimates[0].seconds
-
-    @property
-    def _report(self) -> CostReport:
-        return CostReport(self.exchange.model, str(self.job.machine), self.strategies)
-
-    def __str__(self) -> str:
-        """The machine, a line for each strategy, the bound and the busiest link."""
-        report = self._report
-        return "\n".join([*report.lines(), f"link      {self.exchange.link}", report.verdict])
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain numbers, lists and dictionaries; times in seconds."""
-        return {
-            **self._report.to_json(),
-            "ranks": self.job.ranks,
-            "nodes": self.job.nodes,
-            "bytes_moved": self.exchange.nbytes,
-            "busiest_link": dataclasses.asdict(self.exchange.link),
-        }
-
-    def operations(self) -> RankOperations:
-        """Return the operations of each rank by the fastest strategy that sends from rank to rank."""
-        names = [one.strategy for one in self.estimates]
-        return self.exchange.operations(min(names, key=lambda name: STRATEGIES[name].joins_messages))
-
-    def plot(self, path: str | Path) -> None:
-        """Draw the strategies against each other, to a .png, .svg or .pdf file."""
-        rows = {str(one): one.terms.by_name for one in self.estimates}
-        save(lambda: draw_bars("strategies", f"{self.job}; {self.job.machine}", rows, self.exchange.links), path)
 
 
 def simulate_schedule(
@@ -253,7 +229,7 @@ def simulate_schedule(
     """
     job = Job.of(Machine.load(machine), schedule.ranks, ranks_per_node, scattered)
     wanted = tuple(dict.fromkeys(find_strategy(name).name for name in strategies))
-    exchange = Exchange.of(schedule, job, check_memory(memory, MAIN_MEMORIES))
+    simulated = simulate_on(job, schedule, check_memory(memory, MAIN_MEMORIES), wanted)
     for name in wanted or (DEFAULT_STRATEGY,):
-        exchange.estimate(name)  # an error where it cannot be known
-    return SimulatedRedistribution(job, exchange, wanted)
+        simulated.estimate(name)  # an error where it cannot be known
+    return simulated

@@ -57,11 +57,6 @@ class Choice:
         return f"{with_options(self.strategy, self.options)}: {self.reason}"
 
 
-def default_choice(reason: str) -> Choice:
-    """Return the default strategy with its default options, and why nothing measured is used, in one line."""
-    return Choice(DEFAULT_STRATEGY, {}, False, reason)
-
-
 def chosen_strategy(
     source: AnyDistribution,
     target: AnyDistribution,
@@ -158,7 +153,7 @@ def usable_gpu(comm: Any) -> str:
 def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] | None) -> Choice:
     reason = "nothing was measured"
     if problem.schedule.ranks > len(topology.node_of):
-        return default_choice("the communicator does not hold its ranks")
+        return Choice(DEFAULT_STRATEGY, {}, False, "the communicator does not hold its ranks")
     if record_path(path).exists():
         from dace_redist.tuning.record import Record  # loads pydantic, which takes as long as NumPy
 
@@ -171,21 +166,17 @@ def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] |
             reason = ignored
     model = _model_of(problem, topology)
     if model is None:
-        return default_choice(reason)
+        return Choice(DEFAULT_STRATEGY, {}, False, reason)
     seconds = {one.strategy: one.seconds for one in model.estimates()}
-    name = predicted_winner(seconds)
+    name = min(seconds, key=seconds.__getitem__)
+    if seconds[name] >= CLEARLY_FASTER * seconds[DEFAULT_STRATEGY]:
+        name = DEFAULT_STRATEGY
     chosen = model.with_best_options(name)
     assert chosen is not None
     reason = f"predicted to take {format_seconds(chosen.seconds)} by the cost model"
     if seconds[name] > min(seconds.values()):
         reason += ", and none to be clearly faster"
     return Choice(name, dict(chosen.options), False, reason, True)
-
-
-def predicted_winner(seconds: Mapping[str, float]) -> str:
-    """Return the fastest strategy if it is clearly faster than the default one, else the default."""
-    best = min(seconds, key=seconds.__getitem__)
-    return best if seconds[best] < CLEARLY_FASTER * seconds[DEFAULT_STRATEGY] else DEFAULT_STRATEGY
 
 
 def predicted_seconds(problem: Problem, topology: Topology) -> dict[str, float]:

@@ -89,18 +89,20 @@ class RankCosts:
         """
         if strategy not in MODELLED or (any(self._on_gpu) and not STRATEGIES[strategy].on_gpus):
             return None
+        if strategy == "RMA" and self._profile.node is not None and "puts" not in self._node.latency:
+            return None  # no windows
         if strategy == "Datatype":
             return self._datatype(traffic)
-        if strategy == "RMA":
-            return self._put(traffic)
         if strategy == "Threaded":  # 0 threads: one per core of the rank
             share = self._profile.cores_per_node / self._ranks_per_node
             return self._chunk(traffic, cores=max(1.0, min(options["threads"] or share, share)))
         piece = int(min(options["chunk_bytes"], options["max_message_bytes"]))
         if strategy == "Shared" and crosses:
             return None
-        if strategy == "Pack" or strategy == "Pipelined" or self._mixed:
-            return self._chunk(traffic, None if strategy == "Pack" else piece)
+        if strategy in ("Pack", "RMA"):
+            return self._chunk(traffic, kind="puts" if strategy == "RMA" else "messages")
+        if strategy == "Pipelined" or self._mixed:
+            return self._chunk(traffic, piece)
         leaving = traffic.only(lambda m: not m.within)
         most = min(options["chunk_bytes"], STRATEGIES[strategy].joined_bytes)
         if leaving.count(lambda m: m.nbytes <= most) < STRATEGIES[strategy].min_joined:
@@ -123,15 +125,16 @@ class RankCosts:
         transfer = self._transfer(traffic)
         return Terms(self._latency(traffic, "datatypes"), transfer, pack, unpack + self._own(traffic))
 
-    def _chunk(self, traffic: RankTraffic, piece: int | None = None, cores: float = 1) -> Terms:
+    def _chunk(self, traffic: RankTraffic, piece: int | None = None, cores: float = 1, kind: str = "messages") -> Terms:
         """
         Pack, send and unpack: ``T = latency + M / B_mpi + M / B_pack + M / B_unpack``, of whole messages or of pieces.
 
         GPUs pack and unpack some messages or pieces while others are transferred: all of the longer of both counts, and
-        of the shorter the part of one piece.
+        of the shorter the part of one piece. Puts, the ``kind`` of RMA, are all copied out of the window.
         """
-        latency, transfer = self._latency(traffic, "messages"), self._transfer(traffic, piece)
-        pack, unpack = self._copies(traffic, True, piece), self._copies(traffic, False, piece) + self._own(traffic)
+        latency, transfer = self._latency(traffic, kind), self._transfer(traffic, piece)
+        pack, unpack = (self._copies(traffic, sent, piece, kind == "puts" and not sent) for sent in (True, False))
+        unpack += self._own(traffic)
         if not any(self._on_gpu):
             return Terms(latency, transfer, pack / cores, unpack / cores)
         if self._mixed:
@@ -146,15 +149,6 @@ class RankCosts:
         copied, transferred = (exposed, 1.0) if pack + unpack <= transfer else (1.0, exposed)
         latency += sum(launched) * self._device.launch
         return Terms(latency, transferred * transfer, copied * pack, copied * unpack)
-
-    def _put(self, traffic: RankTraffic) -> Terms | None:
-        """As Pack, but for the latency, and contiguous messages, copied out of the window; None without windows."""
-        if self._profile.node is not None and "puts" not in self._node.latency:
-            return None
-        footprint = 2 * traffic.footprint(False)
-        unpack = sum(m.times * self._copied(False, m.received, footprint) for m in traffic.receives)
-        transfer, pack = self._transfer(traffic), self._copies(traffic, True)
-        return Terms(self._latency(traffic, "puts"), transfer, pack, unpack + self._own(traffic))
 
     def _join(self, traffic: RankTraffic) -> Terms:
         """Its share of one message for each other node, and a handshake with the ranks of its node on each of them."""
@@ -234,16 +228,16 @@ class RankCosts:
         """The messages of a side; between a GPU and main memory the self copy is one of them."""
         return [*traffic.side(sent), *([traffic.own] if self._mixed and traffic.own.nbytes else [])]
 
-    def _packed(self, traffic: RankTraffic, sent: bool) -> list[Traffic]:
+    def _packed(self, traffic: RankTraffic, sent: bool, every: bool = False) -> list[Traffic]:
         """Messages that are copied on a side: not contiguous ones, but all in main memory opposite a GPU."""
-        every = self._mixed and not self._on_gpu[not sent]
+        every = every or (self._mixed and not self._on_gpu[not sent])
         return [m for m in self._messages(traffic, sent) if every or not m.contiguous(sent)]
 
-    def _copies(self, traffic: RankTraffic, sent: bool, piece: int | None = None) -> float:
+    def _copies(self, traffic: RankTraffic, sent: bool, piece: int | None = None, every: bool = False) -> float:
         """Packing, or unpacking, with buffers of all messages, or of a piece, in use besides the array."""
         whole = traffic.footprint(sent)
         footprint, seconds = whole + min(whole, piece or whole), 0.0
-        for m in self._packed(traffic, sent):
+        for m in self._packed(traffic, sent, every):
             used = min(m.nbytes, piece or m.nbytes) if self._on_gpu[not sent] else footprint  # GPUs: that of a kernel
             seconds += m.times * self._copied(sent, m.sent if sent else m.received, used)
         return seconds

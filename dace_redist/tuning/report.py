@@ -6,6 +6,7 @@ import dataclasses
 import os
 import textwrap
 from collections import Counter
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -67,20 +68,11 @@ def draw(profile: MachineProfile, ranks: int, memory: str) -> Any:
     return figure
 
 
-def parsec_bound(remote: float, local: float, rate: float, memory_rate: float) -> float:
-    """
-    Return the highest bandwidth, in bytes per second, that formula 3 of Cao et al. can come to: formula 5 without its
-    extra time (*Evaluating Data Redistribution in PaRSEC*, section 7.2).
-
-    :param remote: M_remote, in bytes, > 0; ``local`` is M_local, ``rate`` B_net and ``memory_rate`` B_memory.
-    """
-    return rate * memory_rate / ((2 + local / remote) * rate + memory_rate)
-
-
 @dataclasses.dataclass(frozen=True)
 class Bound:
     """
-    Formula 5 of Cao et al. for a redistribution. The paper's process is a rank where all are on one node, else a node.
+    Highest bandwidth that formula 3 of Cao et al. can come to: formula 5 without its extra time (*Evaluating Data
+    Redistribution in PaRSEC*, section 7.2). The paper's process is a rank where all are on one node, else a node.
 
     :param remote: M_remote: largest traffic into or out of a process, in bytes.
     :param local: M_local: largest self copy of a process, in bytes.
@@ -119,7 +111,9 @@ class Bound:
     @property
     def bandwidth(self) -> float:
         """Formula 5, in bytes per second; 0 if nothing moves between processes."""
-        return parsec_bound(self.remote, self.local, self.rate, self.memory_rate) if self.remote else 0.0
+        if not self.remote:
+            return 0.0
+        return self.rate * self.memory_rate / ((2 + self.local / self.remote) * self.rate + self.memory_rate)
 
     def share(self, seconds: float) -> float:
         """Return the part of the bound that is reached in so many seconds: formula 3 to formula 5."""
@@ -197,9 +191,19 @@ class CostReport:
             )
         return cls(CostModel(problem, profile, node_of), origin)
 
+    @cached_property
+    def estimates(self) -> list[Estimate]:
+        """The strategies' times, the fastest first."""
+        return self.model.estimates(self.strategies)
+
+    @cached_property
+    def bound(self) -> Bound:
+        """The bound of the redistribution."""
+        return Bound.of(self.model)
+
     def lines(self) -> list[str]:
         """Return lines of the machine, of each strategy with its terms in milliseconds, and of the bound."""
-        model, bound = self.model, Bound.of(self.model)
+        model, bound = self.model, self.bound
         where = f"{count(len(model.node_of), 'rank')} on {count(len(set(model.node_of)), 'node')}"
         machine = textwrap.wrap(self.origin, 90, break_long_words=False, break_on_hyphens=False)
         lines = [f"{'' if i else 'machine':<10}{line}" for i, line in enumerate(machine)]
@@ -207,7 +211,7 @@ class CostReport:
             lines.append(f"GPU       {model.profile.device.name}")
         lines.append(f"model     {where}, {model.problem.memory} arrays; milliseconds")
         rows = [("", "time", *Terms().by_name, "bottleneck", "of bound")]
-        for one in model.estimates(self.strategies):
+        for one in self.estimates:
             reached = f"{100 * bound.share(one.seconds):.0f} %" if bound.remote else "-"
             times = map(milliseconds, (one.seconds, *one.terms.by_name.values()))
             rows.append((str(one), *times, one.bottleneck, reached))
@@ -216,7 +220,7 @@ class CostReport:
     @property
     def verdict(self) -> str:
         """The fastest strategy, as a sentence."""
-        best = self.model.estimates(self.strategies)[0]
+        best = self.estimates[0]
         return f"{best} is predicted to be the fastest, in {format_seconds(best.seconds)}"
 
     def __str__(self) -> str:
@@ -225,7 +229,7 @@ class CostReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain numbers, lists and dictionaries; times in seconds, rates in bytes per second."""
-        bound = Bound.of(self.model)
+        bound = self.bound
         strategies = [
             {
                 "strategy": estimate.strategy,
@@ -235,7 +239,7 @@ class CostReport:
                 "bottleneck": estimate.bottleneck,
                 "share_of_bound": bound.share(estimate.seconds) if bound.remote else None,
             }
-            for estimate in self.model.estimates(self.strategies)
+            for estimate in self.estimates
         ]
         return {"machine": self.origin, "strategies": strategies, "bound": dataclasses.asdict(bound)}
 

@@ -36,12 +36,9 @@ class Traffic:
     @classmethod
     def of(cls, message: Message, itemsize: int, within: bool) -> Traffic:
         """Describe a message of elements of ``itemsize`` bytes."""
-        both = Counter[int]()
-        for block in message.blocks:
-            both[block.run_length] += block.count // block.run_length
         sent, received, direct = (
             tuple(sorted((length * itemsize, length * often * itemsize) for length, often in runs.items()))
-            for runs in (message.source_runs, message.target_runs, both)
+            for runs in (message.source_runs, message.target_runs, message.common_runs)
         )
         return cls(message.nbytes(itemsize), sent, received, direct, within)
 

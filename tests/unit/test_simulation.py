@@ -41,7 +41,7 @@ def test_machines_of_the_package():
 
 def test_units_and_defaults(machine):
     found = Machine.load(machine())
-    assert (found.nodes, found.cores, found.flops, found.memory, found.copy) == (8, 4.0, 1e10, 2e10, None)
+    assert (found.nodes, found.cores, found.flops, found.memory, found.core_copy) == (8, 4.0, 1e10, 2e10, None)
     assert (found.network.link, found.network.latency, found.network.hop) == (1e9, 2e-6, 1e-7)
     bits = Machine.load(machine(SWITCH.replace("link: 1 GB/s", "link: 8 Gbit/s")))
     assert bits.network.link == 1e9
@@ -106,7 +106,7 @@ def test_links_of_nodes_decide_where_they_are_slow(machine):
     """One rank per node: 7/8 of a rank's rows leave its node at 1 GB/s."""
     simulated = simulate_schedule(schedule(ROWS, COLUMNS), machine(), ranks_per_node=1)
     sent = NBYTES / 8 * 7 / 8
-    assert (simulated.exchange.link.nbytes, simulated.exchange.nbytes) == (sent, NBYTES * 7 / 8)
+    assert (simulated.link.nbytes, simulated.nbytes) == (sent, NBYTES * 7 / 8)
     times = {one.strategy: one.seconds for one in simulated.estimates}
     assert times["Pipelined"] == pytest.approx(sent / 1e9, rel=2e-3)  # copies meanwhile, but for a chunk
     assert times["Pipelined"] < times["Pack"] < 2 * times["Pipelined"]
@@ -118,16 +118,16 @@ def test_a_thin_tree_is_slower_and_a_route_through_it_longer(machine):
     moved = schedule(ROWS, COLUMNS)
     tree = SWITCH.replace("kind: switch, ports: 8", "kind: fat-tree, down: [2, 4], up: [1, UP], hop: 1 ms")
     thin, full = (simulate_schedule(moved, machine(tree.replace("UP", str(up))), ranks_per_node=1) for up in (1, 2))
-    assert thin.exchange.link.name.startswith("level-1 uplink")
-    assert thin.exchange.link.nbytes == 2 * 6 * NBYTES / 64  # two nodes, six on other switches
-    assert full.exchange.link.name == "link from node 0"
-    latency = full.exchange.model.estimate("Pack").terms.latency
+    assert thin.link.name.startswith("level-1 uplink")
+    assert thin.link.nbytes == 2 * 6 * NBYTES / 64  # two nodes, six on other switches
+    assert full.link.name == "link from node 0"
+    latency = full.model.estimate("Pack").terms.latency
     assert 0.002 < latency < 0.0021  # two links more than between neighbours
 
 
 def test_ranks_on_a_node_take_no_link(machine):
     simulated = simulate_schedule(schedule(ROWS, COLUMNS), machine(), ranks_per_node=8)
-    assert simulated.exchange.link.name == ""
+    assert simulated.link.name == ""
     assert "Shared" in {one.strategy for one in simulated.estimates}
     fewer = simulate_schedule(
         schedule(ROWS, COLUMNS), machine(SWITCH.replace("cores: 4", "cores: 2")), ranks_per_node=8
