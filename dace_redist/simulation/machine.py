@@ -43,6 +43,7 @@ class Machine(Fields):
     nodes: Whole = Field(description="the number of nodes, at least 1")
     #: A fraction where nodes share cores, as emulated ones do.
     cores: Positive = Field(description="the number of cores of a node, above 0")
+    #: In contractions.
     flops: Flops = Field(description=f"what a core computes, {OPERATIONS}")
     memory: Rate = Field(description=f"what all cores of a node read and write, {A_RATE}")
     #: None: as in the profile.
@@ -85,7 +86,8 @@ class Machine(Fields):
         if isinstance(given_profile := fields.get("profile"), str):
             fields["profile"] = _profile(given_profile, path, fields.at("profile"))
         connected = 1 if network is None else network.nodes
-        fields |= {"name": path.stem, "nodes": connected} | fields
+        for name, default in (("name", path.stem), ("nodes", connected)):
+            fields[name] = default if fields.get(name) is None else fields[name]
         machine = fields.read(cls)
         if network is None and machine.nodes > 1:
             expected = f"expected one for {machine.nodes} nodes, with kind, link and latency"

@@ -56,10 +56,15 @@ class Fields(pydantic.BaseModel):
 
 
 _Model = TypeVar("_Model", bound=Fields)
+_NOTHING = ("", "~", "null", "Null", "NULL")
 
 
 class Mapping(dict[str, Any]):
-    """The fields of a mapping in a YAML file, their values as they are written, for errors that name a line."""
+    """
+    The fields of a mapping in a YAML file, for errors that name a line.
+
+    Values are as they are written; None where there is none, which counts as a missing field.
+    """
 
     def __init__(self, node: yaml.Node, loader: _Loader) -> None:
         self._where, self._line, self._lines = loader.where, node.start_mark.line, dict[str, int]()
@@ -70,7 +75,9 @@ class Mapping(dict[str, Any]):
             name = read if isinstance(read, str) else text(read)
             if name in self:
                 raise ValueError(f"{self._where}, line {key.start_mark.line + 1}: {name} is given twice")
-            self[name], self._lines[name] = loader.construct_object(value, deep=True), value.start_mark.line
+            nothing = isinstance(value, yaml.ScalarNode) and value.style is None and value.value in _NOTHING
+            self[name] = None if nothing else loader.construct_object(value, deep=True)
+            self._lines[name] = value.start_mark.line
 
     def at(self, name: str = "") -> str:
         """Return the file and the line of a field; of the mapping, if it is not given."""
@@ -79,7 +86,7 @@ class Mapping(dict[str, Any]):
     def read(self, model: type[_Model]) -> _Model:
         """Return the mapping as a model; a ValueError names the line of a field that is missing, unknown or wrong."""
         try:
-            return model.model_validate(dict(self))
+            return model.model_validate({name: value for name, value in self.items() if value is not None})
         except pydantic.ValidationError as error:
             name = str(error.errors()[0]["loc"][0])
         fields = {field.alias or key: field for key, field in model.model_fields.items()}
@@ -124,4 +131,4 @@ def text(value: Any) -> str:
     if isinstance(value, list):
         entries = [one if isinstance(one, str) else "..." for one in value]
         return textwrap.shorten(f"[{', '.join(entries)}]", 60, placeholder=" ...]")
-    return repr(value) if isinstance(value, str) else "fields"
+    return repr(value or "") if value is None or isinstance(value, str) else "fields"

@@ -45,7 +45,10 @@ def test_units_and_defaults(machine):
     assert (found.network.link, found.network.latency, found.network.hop) == (1e9, 2e-6, 1e-7)
     bits = Machine.load(machine(SWITCH.replace("link: 1 GB/s", "link: 8 Gbit/s")))
     assert bits.network.link == 1e9
-    assert Machine.load(machine(SWITCH.replace("nodes: 8\n", ""))).nodes == 8  # as the network has
+    for nodes in ("", "nodes:\n", "nodes: ~\n"):
+        assert Machine.load(machine(SWITCH.replace("nodes: 8\n", nodes))).nodes == 8  # as the network has
+    nothing = Machine.load(machine(SWITCH.replace("nodes: 8", "copy:\nname:\nprofile: null")))
+    assert (nothing.name, nothing.core_copy) == ("machine", None) and nothing.profile == found.profile
 
 
 @pytest.mark.parametrize(
@@ -61,6 +64,8 @@ def test_units_and_defaults(machine):
         ),
         ("memory: 20 GB/s", "memory: 1\nmemory: 2", r"line 5: memory is given twice"),
         (NETWORK, "", r"line 1: network is missing, expected one for 8 nodes"),
+        (NETWORK, "network:\n", r"line 5: expected fields such as 'nodes: 4', got ''"),
+        ("cores: 4", "cores:", r"line 2: cores must be the number of cores of a node, above 0, got ''"),
         (NETWORK, "network: fast\n", r"line 5: expected fields such as 'nodes: 4', got 'fast'"),
         ("kind: switch", "kind: star", r"line 5: kind must be one of switch, fat-tree, dragonfly, torus, got 'star'"),
         (
