@@ -7,10 +7,8 @@ import difflib
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pydantic
 from pydantic import Field
 
 from dace_redist.report.units import count
@@ -105,9 +103,10 @@ class Machine(Fields):
             factor = 1 / self.core_copy / copies.seconds_per_byte[-1][-1]
         ranks = max(1, min(ranks_per_node, int(self.cores)))
         factor *= max(1.0, ranks / self.cores)  # a profile's seconds contain the wait for a core
-        scaled = {part: _scaled(getattr(profile, part), factor) for part in ("copies", "node")}
+        parts = profile.model_dump(include={"copies", "node"})
+        scaled = machine_profile.combined([parts], lambda seconds: factor * seconds[0])
         each = {"ranks_per_node": ranks, "cores_per_node": self.cores, "network": self._network_rates()}
-        return profile.model_copy(update=scaled | each)
+        return MachineProfile.model_validate(profile.model_dump() | scaled).model_copy(update=each)
 
     def _network_rates(self) -> NetworkRates | None:
         if self.network is None:
@@ -219,18 +218,6 @@ def _is_profile(path: Path) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(content, dict) and content.get("format") == machine_profile.FILE.head["format"]
-
-
-def _scaled(value: Any, factor: float) -> Any:
-    """All times in a part of a machine profile times a factor; whole numbers are sizes."""
-    if isinstance(value, pydantic.BaseModel):
-        scaled = {name: _scaled(getattr(value, name), factor) for name in type(value).model_fields}
-        return value.model_copy(update=scaled)
-    if isinstance(value, dict):
-        return {key: _scaled(entry, factor) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_scaled(entry, factor) for entry in value]
-    return factor * value if isinstance(value, float) else value
 
 
 def _profile(given: str, path: Path, where: str) -> MachineProfile:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -237,18 +237,22 @@ class MachineProfile(Rates):
 def fastest(rounds: Sequence[MachineProfile]) -> MachineProfile:
     """Return the smallest seconds of each measurement of several profiles that were made one after another."""
     measured = [one.model_dump(include={"copies", "node", "network", "device"}) for one in rounds]
-    return MachineProfile.model_validate(rounds[-1].model_dump() | _smallest(measured))
+    return MachineProfile.model_validate(rounds[-1].model_dump() | combined(measured, min))
 
 
-def _smallest(values: Sequence[Any]) -> Any:
-    """The smallest of the numbers at each place of nested lists and dictionaries; None where one is. Names stay."""
+def combined(values: Sequence[Any], combine: Callable[[Sequence[float]], float]) -> Any:
+    """
+    Combine the times at each place of nested lists and dictionaries, as of models; None where one is.
+
+    Whole numbers, which are sizes, and names stay.
+    """
     if any(value is None for value in values):
         return None
     if isinstance(values[0], dict):
-        return {key: _smallest([value[key] for value in values]) for key in values[0]}
+        return {key: combined([value[key] for value in values], combine) for key in values[0]}
     if isinstance(values[0], list):
-        return [_smallest(entries) for entries in zip(*values, strict=True)]
-    return min(values)
+        return [combined(entries, combine) for entries in zip(*values, strict=True)]
+    return combine(values) if isinstance(values[0], float) else values[0]
 
 
 def save(profile: MachineProfile, path: Path) -> None:
