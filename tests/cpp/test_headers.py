@@ -24,8 +24,8 @@ HEADERS = sorted(header.relative_to(folder).as_posix() for folder in FOLDERS for
 HEADERS.remove(CUBLAS)
 INCLUDES = [option for folder in FOLDERS for option in ("-I", str(folder))]
 PROGRAMS = sorted(Path(__file__).parent.glob("test_*.cpp"))
-#: Linked to each program, as one unit, which halves the time of compiling it.
-COPIES = "".join(f'#include "{source}"\n' for source in sorted(FOLDERS[0].glob("copy/*.cpp")))
+#: Linked to each program.
+COPIES = [str(source) for source in sorted(FOLDERS[0].glob("copy/*.cpp"))]
 #: In place of a program's own number, as the sanitisers make it slow.
 RANDOM_CASES, RANDOM_CASES_OF = "150", {"test_device_copy": "40"}
 #: Sources of the runtime that a program is linked with.
@@ -45,11 +45,11 @@ def blas_flags() -> list[str]:
     return [*(f"-isystem{path}" for path in blas.include_directories), *blas.definitions]
 
 
-def complaints(compiler: str, *arguments: str) -> str:
-    """Run a compiler and return its output if it failed; skip the test if it is not installed."""
+def complaints(compiler: str, *arguments: str, folder: Path | None = None) -> str:
+    """Run a compiler in a folder and return its output if it failed; skip the test if it is not installed."""
     if shutil.which(compiler) is None:
         pytest.skip(f"no {compiler} on this machine")
-    done = subprocess.run([compiler, *WARNINGS, *INCLUDES, *arguments], capture_output=True, text=True)
+    done = subprocess.run([compiler, *WARNINGS, *INCLUDES, *arguments], capture_output=True, text=True, cwd=folder)
     return "" if done.returncode == 0 else f"{shlex.join(done.args)}\n{done.stderr}"
 
 
@@ -97,16 +97,15 @@ def program_switches(compiler: str, machine: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def copies(tmp_path_factory):
-    """Object of the copy kernels by compiler and processor, each compiled once."""
+    """Objects of the copy kernels by compiler and processor, each compiled once."""
 
     @cache
-    def compiled(compiler: str, machine: str) -> str:
-        source = tmp_path_factory.mktemp("copies") / "copies.cpp"
-        source.write_text(COPIES)
-        made = str(source.with_suffix(".o"))
-        if found := complaints(compiler, *program_switches(compiler, machine), "-c", str(source), "-o", made):
+    def compiled(compiler: str, machine: str) -> list[str]:
+        folder = tmp_path_factory.mktemp("copies")
+        found = complaints(compiler, *program_switches(compiler, machine), "-c", *COPIES, folder=folder)
+        if found:
             pytest.fail(found, pytrace=False)
-        return made
+        return [str(made) for made in sorted(folder.glob("*.o"))]
 
     return compiled
 
@@ -124,7 +123,7 @@ def test_program_runs_clean(program, compiler, machine, copies, tmp_path):
     binary = tmp_path / program.stem
     switches = program_switches(compiler, machine)
     sources = [str(program), *(str(FOLDERS[0] / source) for source in LINKED.get(program.stem, []))]
-    found = complaints(compiler, *switches, *sources, copies(compiler, machine), "-o", str(binary))
+    found = complaints(compiler, *switches, *sources, *copies(compiler, machine), "-o", str(binary))
     if "cannot find" in found and ("libclang_rt" in found or "asan" in found):
         pytest.skip(f"{compiler} has no sanitiser libraries here (Debian: apt-get install libclang-rt-dev)")
     if found:
