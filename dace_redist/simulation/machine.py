@@ -80,12 +80,14 @@ class Machine(Fields):
                 f"'profile: {path.name}'"
             )
         fields = read_yaml(path)
-        network = fields["network"] = _network(fields) if "network" in fields else None
+        network = _network(fields) if "network" in fields else None
+        fields["network"] = network
         if isinstance(given_profile := fields.get("profile"), str):
             fields["profile"] = _profile(given_profile, path, fields.at("profile"))
         connected = 1 if network is None else network.nodes
         for name, default in (("name", path.stem), ("nodes", connected)):
-            fields[name] = default if fields.get(name) is None else fields[name]
+            if fields.get(name) is None:
+                fields[name] = default
         machine = fields.read(cls)
         if network is None and machine.nodes > 1:
             expected = f"expected one for {machine.nodes} nodes, with kind, link and latency"

@@ -40,7 +40,13 @@ def _with_unit(units: abc.Mapping[str, float]) -> BeforeValidator:
     return BeforeValidator(read)
 
 
-Whole = Annotated[int, Field(ge=1)]
+def _whole(value: Any) -> Any:
+    if not re.fullmatch(r"[+-]?[0-9_]+", str(value)):  # else 8.0 is taken
+        raise ValueError
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
 Wholes = Annotated[tuple[Whole, ...], Field(min_length=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Word = Annotated[str, pydantic.StringConstraints(strip_whitespace=True, min_length=1)]

@@ -55,6 +55,7 @@ def test_units_and_defaults(machine):
     "old, new, message",
     [
         ("cores: 4", "cores: four", r"line 2: cores must be the number of cores of a node, above 0, got 'four'"),
+        ("nodes: 8", "nodes: 8.0", r"line 1: nodes must be the number of nodes, at least 1, got '8.0'"),
         ("nodes: 8\ncores: 4", "cores: 4\nnodes: 1000000", r"line 2: nodes must be at most 8, which .*, got 1000000"),
         ("cores: 4\n", "", r"line 1: cores is missing, expected the number of cores of a node"),
         (
