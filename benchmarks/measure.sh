@@ -1,9 +1,11 @@
 #!/bin/bash
 # Measures what the manual shows, in the environment of `make venv`, on an otherwise idle machine, from the root:
 #   benchmarks/measure.sh results   benchmarks/results, from which `make figures` draws figures and fills tables
-#   benchmarks/measure.sh auto      "Auto" against single strategies
-#   benchmarks/measure.sh nodes     short and long messages, their share of the link, and overlap, between emulated nodes
+#   benchmarks/measure.sh auto      "Auto" against single strategies: results/auto.jsonl
+#   benchmarks/measure.sh nodes     short and long messages, their share of the link, and overlap, between emulated nodes:
+#                                   results/nodes.jsonl
 set -e
+results=benchmarks/results
 both="--variants ordinary,shared-target --strategies Auto --least 9"
 
 # With PyTorch, whose DTensor is measured where it is installed, 12 ranks need more than 24 GiB of memory.
@@ -12,7 +14,6 @@ without_pytorch() {
 }
 
 results() {
-    local results=benchmarks/results
     without_pytorch
     rm -f $results/{redistribution,comparisons,einsums,gallery,overheads}.jsonl
     # of a method that is measured twice in a case, the last result counts
@@ -30,7 +31,9 @@ results() {
 }
 
 auto() {
-    local single="--variants ordinary --no-peers --strategies Auto,Datatype,Pack,Pipelined,RMA --least 9 --limit 1.5"
+    local single="--variants ordinary --no-peers --strategies Auto,Datatype,Pack,Pipelined,RMA --least 9 --limit 1.5
+        --json $results/auto.jsonl"
+    rm -f $results/auto.jsonl
     mpiexec -n 2 python benchmarks/bench.py --ranks 2 "nas-*" "wrf-*" "milc-*" "specfem3d-*" $single
     mpiexec -n 4 python benchmarks/bench.py --ranks 4 "runs-*" {cyclic-other,owners-transposed}-960 fft-transpose-768 \
         slab-to-pencil-4-96 tiles-random 2mm-ik-4 3mm-km-4 $single
@@ -40,16 +43,18 @@ auto() {
 }
 
 nodes() {
-    local ranks
+    local ranks json="--json $results/nodes.jsonl"
     without_pytorch
+    rm -f $results/nodes.jsonl
     for ranks in 12 32; do
         python benchmarks/cluster/cluster.py --nodes 4 --ranks $ranks --rate 1gbit -- python benchmarks/bench.py \
-            --ranks $ranks messages --variants ordinary --strategies Hierarchical,Aggregated --batch 10
+            --ranks $ranks messages --variants ordinary --strategies Hierarchical,Aggregated --batch 10 $json
     done
     python benchmarks/cluster/cluster.py --nodes 4 --ranks 12 --rate 1gbit -- python benchmarks/bench.py --ranks 12 \
-        --rate 1gbit "seed-k*" "rows-*" "slab-to-slab-*" "pencil-to-pencil-*" one-to-all --variants ordinary --limit 9
+        --rate 1gbit "seed-k*" "rows-*" "slab-to-slab-*" "pencil-to-pencil-*" one-to-all --variants ordinary --limit 9 \
+        $json
     MPI4PY_RC_THREAD_LEVEL=multiple OMP_NUM_THREADS=1 python benchmarks/cluster/cluster.py --nodes 2 --ranks 2 \
-        --rate 1gbit -- python benchmarks/compare.py overlap
+        --rate 1gbit -- python benchmarks/compare.py overlap $json
 }
 
 case $1 in

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// \file
-/// CopyChoice, given the time of each way: takes the fastest one after a few transfers, tries the others rarely,
-/// notices that times have changed, and never reads where that is forbidden.
+/// CopyChoice, given the time of each way: takes the fastest one after a few transfers, tries the others rarely, and
+/// much slower ones once; notices that times have changed, and never reads where that is forbidden.
 
 #include <array>
 #include <cstdio>
@@ -56,6 +56,20 @@ void check_fastest(CopyWay first) {
   }
 }
 
+void check_slow() {
+  CopyChoice choice(CopyWay::read, true);
+  run(choice, {1, 3, 2}, 4);
+  run(choice, {50, 50, 50}, 1);  // new slots
+  const auto taken = run(choice, {1, 3, 2}, 20);
+  check(taken[1] == 1 && taken[2] == 1, "a way that takes much longer is tried once");
+
+  CopyChoice unlucky(CopyWay::read, true);
+  run(unlucky, {2, 2, 2}, 3);
+  run(unlucky, {2, 8, 2}, 1);  // a rank loses its core in the only transfer of the fastest way
+  run(unlucky, {2, 1, 2}, 300);
+  check(unlucky.way() == CopyWay::streamed, "the fastest way is found in spite of a long time in its first transfer");
+}
+
 void check_forbidden() {
   CopyChoice choice(CopyWay::read, true), never(CopyWay::cached, false);
   check(choice.way() == CopyWay::read && never.way() == CopyWay::cached, "the first way is the given one");
@@ -74,6 +88,7 @@ void check_forbidden() {
 int main() {
   check_fastest(CopyWay::read);
   check_fastest(CopyWay::streamed);
+  check_slow();
   check_forbidden();
   if (failures == 0) std::printf("all checks passed\n");
   return failures != 0;
