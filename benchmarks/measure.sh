@@ -4,6 +4,8 @@
 #   benchmarks/measure.sh auto      "Auto" against single strategies: results/auto.jsonl
 #   benchmarks/measure.sh nodes     short and long messages, their share of the link, and overlap, between emulated nodes:
 #                                   results/nodes.jsonl
+#   benchmarks/measure.sh copying   operations that are fused, ScaLAPACK's routines, kinds of stores: results/copying.jsonl
+#   benchmarks/measure.sh mapped    arrays that other ranks map, by a stand-in for XPMEM, as root: results/mapped.jsonl
 set -e
 results=benchmarks/results
 both="--variants ordinary,shared-target --strategies Auto --least 9"
@@ -51,13 +53,33 @@ nodes() {
             --ranks $ranks messages --variants ordinary --strategies Hierarchical,Aggregated --batch 10 $json
     done
     python benchmarks/cluster/cluster.py --nodes 4 --ranks 12 --rate 1gbit -- python benchmarks/bench.py --ranks 12 \
-        --rate 1gbit "seed-k*" "rows-*" "slab-to-slab-*" "pencil-to-pencil-*" one-to-all --variants ordinary --limit 9 \
-        $json
+        --rate 1gbit seed-k8 seed-k12 "rows-*" "slab-to-slab-*" "pencil-to-pencil-*" one-to-all --variants ordinary \
+        --strategies Auto --limit 20 $json
     MPI4PY_RC_THREAD_LEVEL=multiple OMP_NUM_THREADS=1 python benchmarks/cluster/cluster.py --nodes 2 --ranks 2 \
         --rate 1gbit -- python benchmarks/compare.py overlap $json
 }
 
+copying() {
+    local ranks json="--json $results/copying.jsonl"
+    rm -f $results/copying.jsonl
+    for ranks in 4 8; do
+        mpiexec -n $ranks python benchmarks/compare.py axes convert reduce $json
+        mpiexec -n $ranks python benchmarks/compare.py scalapack --shape 2000 --shape 4000 --shape 8000 $json
+    done
+    for ranks in 2 4; do python benchmarks/stores.py --ranks $ranks $json; done
+}
+
+mapped() {
+    local folder
+    folder=$(mktemp -d)
+    g++ -O2 -fPIC -shared -o "$folder/xpmem.so" tests/cpp/stand_in_xpmem.cpp
+    rm -f $results/mapped.jsonl
+    DACE_REDIST_XPMEM=$folder/xpmem.so mpiexec -n 12 python benchmarks/bench.py seed-k16 seed-k24 --no-peers \
+        --variants ordinary,mapped --strategies Auto --least 9 --limit 4 --json $results/mapped.jsonl
+    rm -r "$folder"
+}
+
 case $1 in
-    results | auto | nodes) "$1" ;;
-    *) echo "usage: benchmarks/measure.sh results | auto | nodes" >&2 && exit 2 ;;
+    results | auto | nodes | copying | mapped) "$1" ;;
+    *) echo "usage: benchmarks/measure.sh results | auto | nodes | copying | mapped" >&2 && exit 2 ;;
 esac

@@ -33,7 +33,8 @@ from dace_redist.problem_options import (
 )
 from dace_redist.relabelling import saved_by_relabelling
 from dace_redist.report import text as report
-from dace_redist.report.text import nodes_json, nodes_text, relabelling_text
+from dace_redist.report.as_json import nodes_json, rank_json, to_json
+from dace_redist.report.text import nodes_text, relabelling_text
 from dace_redist.report.units import format_bytes
 from dace_redist.schedule import Schedule
 from dace_redist.simulation.command import simulate
@@ -109,7 +110,7 @@ def explain(as_json: bool, path: Path | None, **given: Any) -> None:
     if path is not None:
         (several or schedule).plot(path)
     if given["rank"] is not None:
-        said = report.rank_json(schedule, given["rank"]) if as_json else report.rank_text(schedule, given["rank"])
+        said = rank_json(schedule, given["rank"]) if as_json else report.rank_text(schedule, given["rank"])
     elif several is not None:
         said = several.to_json() if as_json else str(several)
     else:
@@ -168,7 +169,7 @@ def _nodes_of(schedule: Schedule, given: Mapping[str, Any], costs: CostReport | 
 
 
 def _report_json(schedule: Schedule, given: Mapping[str, Any], costs: CostReport | None) -> dict[str, Any]:
-    facts = {**report.to_json(schedule), "bytes_saved_by_relabelling": saved_by_relabelling(schedule)}
+    facts = {**to_json(schedule), "bytes_saved_by_relabelling": saved_by_relabelling(schedule)}
     node_of = _nodes_of(schedule, given, costs)
     if node_of is not None:
         saved = saved_by_relabelling(schedule, node_of)

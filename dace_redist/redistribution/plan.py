@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
 from dace_redist import _core
-from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.joint_schedule import JointSchedule
 from dace_redist.native.interface import EncodedProblem, Layout, NativePlan, check, function_address
 from dace_redist.redistribution.arrays import DEVICES, ArrayView, Views
-from dace_redist.redistribution.halo_sum import HaloSum
 from dace_redist.redistribution.in_program import CallableInProgram
 from dace_redist.redistribution.message_plan import PlansOfMessages
 from dace_redist.redistribution.problem import Problem, check_arrays, check_covered, check_devices
@@ -216,6 +213,8 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
         """
         partial = {"source_partial": source_partial, "target_partial": target_partial}
         if any(any((*one.source.halo, *one.target.halo)) for one in self._problem.tensors):
+            from dace_redist.redistribution.halo_adjoint import HaloAdjoint  # it is a Plan, too
+
             return HaloAdjoint(self, partial)
         adjoint = Plan(self._comm, self._way_back([tensor.adjoint(**partial) for tensor in self._problem.tensors]))
         adjoint._zeros = not adjoint._covers
@@ -286,54 +285,6 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
                 native.set_stream(stream)
                 self._stream = stream
         return native, used
-
-
-class HaloAdjoint(Plan):
-    """Plan of the adjoint of a redistribution from or to a distribution with a halo; see :meth:`Plan.adjoint`."""
-
-    def __init__(self, forward: Plan, partial: Mapping[str, bool]) -> None:
-        """Make the plan; a ValueError if a halo is not one of blocks, or arrays are several or lie on a GPU."""
-        (tensor, *others), problem = forward._problem.tensors, forward._problem
-        sides = [side for side in (tensor.source, tensor.target) if any(side.halo)]
-        if others or problem.lists or problem.on_gpu or not all(isinstance(side, Distribution) for side in sides):
-            raise ValueError(
-                "adjoint: a plan with a halo must be of one tensor in main memory, and each side with a halo a "
-                f"Distribution; got {forward!r}: plan each tensor by itself, from and to distributions without halo"
-            )
-        owned = Schedule(_owned(tensor.source), _owned(tensor.target), tensor.transform).adjoint(**partial)
-        super().__init__(forward._comm, forward._way_back([dataclasses.replace(owned, source=tensor.target)]))
-        self.target, rank, self._sum = tensor.source, self._comm.rank, None
-        self._interior: Any = tensor.source.interior(rank) if any(tensor.source.halo) else ...
-        if isinstance(tensor.target, Distribution) and any(tensor.target.halo):
-            self._sum = HaloSum(self._comm, tensor.target, self.dtype, self.strategy, self.options)
-
-    def __call__(self, array: Any, out: Any = None) -> Any:
-        """Move the gradients; those in margins are added to the elements that they mirror."""
-        if out is None:
-            out = np.zeros(self.target.local_shape(self._comm.rank), self.target_dtype)
-        views = self._checked(array, out[self._interior])
-        if self._sum is not None and views.sources[0] is not None:
-            array = views.sources[0].as_numpy().copy("C")
-            self._sum(array)
-        super().__call__(array, out[self._interior])
-        return out
-
-    def free(self) -> None:
-        """Free the plan's buffers."""
-        super().free()
-        if self._sum is not None:
-            self._sum.free()
-
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise ValueError(f"the adjoint of a redistribution with a halo can only be called and freed, got {self!r}")
-
-    start = inverse = adjoint = __sdfg__ = _refuse
-
-
-def _owned(distribution: AnyDistribution) -> AnyDistribution:
-    """Return a distribution without its halo."""
-    none = (0,) * len(distribution.shape)
-    return dataclasses.replace(distribution, halo=none) if any(distribution.halo) else distribution
 
 
 def _layout(view: ArrayView | None) -> Layout:

@@ -17,9 +17,9 @@ class Reported:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain numbers, lists and dictionaries."""
-        from dace_redist.report import text
+        from dace_redist.report import as_json
 
-        return text.to_json(self)  # type: ignore[arg-type]
+        return as_json.to_json(self)  # type: ignore[arg-type]
 
     def plot(self, path: str | Path) -> None:
         """

@@ -1,4 +1,4 @@
-"""Schedules as text for people and as JSON for programs: whole, of one rank, of several tensors, between nodes."""
+"""Schedules as text for people: whole, of one rank, of several tensors, between nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from dace_redist.messages import Message, Quantiles
 from dace_redist.report.units import count, format_bytes, share, table
 from dace_redist.strategies import DEFAULT_STRATEGY
 from dace_redist.strategy_memory import all_extra_memory
-from dace_redist.transform import Transform
 
 if TYPE_CHECKING:
     from dace_redist.joint_schedule import JointSchedule
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 #: Largest number of ranks whose runs are measured for the report; of more ranks, this many evenly spread ones.
 MAX_MEASURED_RANKS = 256
-#: Largest number of messages that ``to_json`` lists.
-MAX_LISTED_MESSAGES = 100_000
 
 
 def spread(lengths: Quantiles, itemsize: int) -> str:
@@ -176,90 +173,6 @@ def _direction(message: Message, rank: int) -> tuple[str, int]:
     return ("sends to", message.target) if message.source == rank else ("receives from", message.source)
 
 
-def distribution_json(distribution: AnyDistribution) -> dict[str, Any]:
-    """Return the arguments that make a distribution, as plain numbers and lists."""
-    margins = {"halo": list(distribution.halo), "periodic": list(distribution.periodic)}
-    return _json_owned(distribution) | (margins if any(distribution.halo) else {})
-
-
-def _json_owned(distribution: AnyDistribution) -> dict[str, Any]:
-    if isinstance(distribution, TiledDistribution):
-        owner = distribution.owner_of_tile.tolist()
-        return {"kind": "tiled", "shape": list(distribution.shape), "tile": list(distribution.tile), "owner": owner}
-    if isinstance(distribution, BoxDistribution):
-        boxes, owners = distribution.boxes.tolist(), distribution.owners.tolist()
-        return {"kind": "boxed", "shape": list(distribution.shape), "boxes": boxes, "owners": owners}
-    fields = ("shape", "grid", "dims", "block", "ranks", "pins")
-    values = [(name, getattr(distribution, name)) for name in fields]
-    return {"kind": "blocked"} | {name: None if value is None else list(value) for name, value in values}
-
-
-def to_json(schedule: Schedule | JointSchedule) -> dict[str, Any]:
-    """
-    Return the report as plain numbers, lists and dictionaries.
-
-    ``volumes`` holds [source, target, bytes] of every message and self copy, None if there are more than
-    ``MAX_LISTED_MESSAGES`` messages. That of several tensors is short, and its ``volumes`` have no self copies.
-    """
-    if hasattr(schedule, "tensors"):
-        return _joint_json(schedule)  # type: ignore[arg-type]
-    totals, itemsize = schedule.totals, schedule.itemsize
-    messages = int(totals.sends.sum())
-    measured = measured_ranks(schedule)
-    runs, busiest = schedule.run_lengths(measured), schedule.busiest_rank()
-    in_bytes = {name: (getattr(totals, name) * itemsize).tolist() for name in ("sent", "received", "kept")}
-    return {
-        **head_json(schedule),
-        "bytes_moved": schedule.bytes_moved(),
-        "bytes_total": schedule.bytes_total(),
-        "messages": messages,
-        "message_lengths": dataclasses.asdict(Quantiles.of(totals.sizes)),
-        "run_lengths": {**dataclasses.asdict(runs), "ranks_measured": len(measured)},
-        "busiest_rank": busiest,
-        "extra_bytes": all_extra_memory(schedule),
-        "per_rank": {f"bytes_{name}": values for name, values in in_bytes.items()},
-        "volumes": _volumes(schedule) if messages <= MAX_LISTED_MESSAGES else None,
-    }
-
-
-def head_json(schedule: Schedule) -> dict[str, Any]:
-    """Return type, shape, distributions and operation as plain numbers, lists and dictionaries."""
-    return {
-        "shape": list(schedule.shape),
-        "dtype": str(schedule.dtype),
-        "itemsize": schedule.itemsize,
-        "ranks": schedule.ranks,
-        "source": distribution_json(schedule.source),
-        "target": distribution_json(schedule.target),
-        "axes": schedule.transform.axes,
-        "region": None if schedule.transform.region is None else schedule.transform.region._asdict(),
-        "reshape": schedule.transform.reshape,
-        "target_dtype": str(schedule.target_dtype),
-        "operation": None if schedule.transform.is_copy else _operation_json(schedule.transform),
-        "exchanges": schedule.exchanges,
-    }
-
-
-def _operation_json(operation: Transform) -> dict[str, Any]:
-    """Return an operation without its types; complex factors as real and imaginary part."""
-    factors = {"alpha": operation.alpha, "beta": operation.beta}
-    plain = {name: value if value.imag == 0 else [value.real, value.imag] for name, value in factors.items()}
-    return {**plain, "conj": operation.conj, "op": operation.op}
-
-
-def rank_json(schedule: Schedule, rank: int) -> dict[str, Any]:
-    """Return the messages of one rank with their blocks, as plain numbers, lists and dictionaries."""
-    messages = [{**dataclasses.asdict(m), "bytes": m.nbytes(schedule.itemsize)} for m in schedule.messages(rank)]
-    sides = {"source": schedule.source, "target": schedule.target}
-    shapes = {f"{name}_local_shape": list(side.local_shape(rank)) for name, side in sides.items()}
-    return {**head_json(schedule), "rank": rank, **shapes, "messages": messages}
-
-
-def _volumes(schedule: Schedule) -> list[list[int]]:
-    rows = ((rank, schedule.sent_to(rank)) for rank in range(schedule.ranks))
-    return [[rank, *pair] for rank, row in rows for pair in np.column_stack(row).tolist()]
-
-
 #: Largest number of different tensors that are listed of several.
 _MAX_LISTED_TENSORS = 8
 
@@ -283,19 +196,6 @@ def _joint_text(joint: JointSchedule) -> str:
     return "\n".join(lines)
 
 
-def _joint_json(joint: JointSchedule) -> dict[str, Any]:
-    listed = len(joint.messages) <= MAX_LISTED_MESSAGES
-    return {
-        "tensors": [head_json(tensor) for tensor in joint.tensors],
-        "ranks": joint.ranks,
-        "bytes_moved": joint.bytes_moved(),
-        "bytes_total": joint.bytes_total(),
-        "messages": len(joint.messages),
-        "separate_messages": joint.separate_messages,
-        "volumes": [[*pair, nbytes] for pair, nbytes in joint.messages.items()] if listed else None,
-    }
-
-
 def nodes_text(schedule: Schedule, node_of: Sequence[int]) -> str:
     """Return the bytes between nodes and between ranks of a node, as a line; ``node_of`` has the node of each rank."""
     total, between = schedule.bytes_total(), schedule.bytes_between_nodes(node_of)
@@ -304,16 +204,6 @@ def nodes_text(schedule: Schedule, node_of: Sequence[int]) -> str:
         f"nodes     {len(set(node_of)):,}: {format_bytes(between)} ({share(between, total)}) moved between them, "
         f"{format_bytes(within)} ({share(within, total)}) between ranks of a node"
     )
-
-
-def nodes_json(schedule: Schedule, node_of: Sequence[int]) -> dict[str, Any]:
-    """Return the numbers of :func:`nodes_text`."""
-    between = schedule.bytes_between_nodes(node_of)
-    return {
-        "node_of_rank": list(node_of),
-        "bytes_between_nodes": between,
-        "bytes_within_nodes": schedule.bytes_moved() - between,
-    }
 
 
 def relabelling_text(saved: int | None, moved: int, how: str = "", where: str = "") -> list[str]:
