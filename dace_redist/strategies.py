@@ -163,7 +163,7 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             "Hierarchical",
             "Shared inside a node, Pipelined between nodes; joins messages between two nodes of at most "
-            f"{max_often_joined_bytes} bytes if a rank has {min_often_joined} of them in one direction",
+            f"{max_often_joined_bytes >> 10} KiB if a rank has {min_often_joined} of them in one direction",
             options=("slot_bytes", "chunk_bytes", "depth", "growth", "max_message_bytes", "threads"),
             memory="as Shared and Pipelined, and twice the joined messages",
             buffers=("rings", "chunks", "joined"),

@@ -57,6 +57,6 @@ inline void check_options(const Options& options) {
 /// (docs/performance.md).
 inline constexpr std::int64_t max_joined_bytes = std::int64_t{4} << 10;
 /// Hierarchical: the largest message that is joined with others, if some rank sends or receives so many of them.
-inline constexpr std::int64_t max_often_joined_bytes = 512, min_often_joined = 8;
+inline constexpr std::int64_t max_often_joined_bytes = 2 << 10, min_often_joined = 8;
 
 }  // namespace dace_redist
