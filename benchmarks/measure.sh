@@ -3,6 +3,7 @@
 #   benchmarks/measure.sh results   all from which `make figures` draws figures and fills tables
 #   benchmarks/measure.sh auto      "Auto" against single strategies
 #   benchmarks/measure.sh copying   operations that are fused, ScaLAPACK's routines, kinds of stores
+#   benchmarks/measure.sh dispatch  the library of a wheel against the one that is compiled for this processor
 #   benchmarks/measure.sh mapped    arrays that other ranks map, by a stand-in for XPMEM, as root
 #   benchmarks/measure.sh nodes     short and long messages, their share of the link, and overlap, between emulated nodes
 # Results are printed, and kept in benchmarks/results.
@@ -69,6 +70,17 @@ copying() {
     for ranks in 2 4; do python benchmarks/stores.py --ranks $ranks $json; done
 }
 
+dispatch() {
+    local side site how="--no-peers --variants ordinary --strategies Auto --least 9 --limit 0.5"
+    site=$(mktemp -d)
+    DACE_REDIST_WHEEL_MPIS=$(command -v mpicxx) pip install -q --no-deps --no-build-isolation --target "$site" .
+    rm -f $results/dispatch-*.jsonl
+    mpiexec -n 12 python benchmarks/bench.py $how --json $results/dispatch-native.jsonl
+    PYTHONPATH=$site mpiexec -n 12 python benchmarks/bench.py $how --json $results/dispatch-packaged.jsonl
+    for side in native packaged; do sed -i '/"method": "Auto"/!d' $results/dispatch-$side.jsonl; done
+    rm -r "$site"
+}
+
 # The stand-in cannot map other arrays, and is given up when it fails: only this variant in a process.
 mapped() {
     local folder
@@ -81,6 +93,6 @@ mapped() {
 }
 
 case $1 in
-    results | auto | nodes | copying | mapped) "$1" ;;
-    *) echo "usage: benchmarks/measure.sh results | auto | nodes | copying | mapped" >&2 && exit 2 ;;
+    results | auto | nodes | copying | dispatch | mapped) "$1" ;;
+    *) echo "usage: benchmarks/measure.sh results | auto | nodes | copying | dispatch | mapped" >&2 && exit 2 ;;
 esac
