@@ -9,11 +9,17 @@
 # Results are printed, and kept in benchmarks/results.
 set -e
 results=benchmarks/results
+file=$results/$1.jsonl  # of all but "results" and "dispatch", which have several
 both="--variants ordinary,shared-target --strategies Auto --least 9"
 
 # With PyTorch, whose DTensor is measured where it is installed, 12 ranks need more than 24 GiB of memory.
 without_pytorch() {
     ! python -c "import torch" 2>/dev/null || { echo "pip uninstall torch, and rm -f .venv/.interop, first" >&2; exit 2; }
+}
+
+# Keeps the results of strategies, without those of stock DaCe and of the plain copy.
+only_strategies() {
+    sed -i '/"kind": "strategy"/!d' "$@"
 }
 
 results() {
@@ -35,49 +41,50 @@ results() {
 
 auto() {
     local single="--variants ordinary --no-peers --strategies Auto,Datatype,Pack,Pipelined,RMA --least 9 --limit 1.5
-        --json $results/auto.jsonl"
-    rm -f $results/auto.jsonl
+        --json $file"
+    rm -f "$file"
     mpiexec -n 2 python benchmarks/bench.py --ranks 2 "nas-*" "wrf-*" "milc-*" "specfem3d-*" $single
     mpiexec -n 4 python benchmarks/bench.py --ranks 4 "runs-*" {cyclic-other,owners-transposed}-960 fft-transpose-768 \
         slab-to-pencil-4-96 tiles-random 2mm-ik-4 3mm-km-4 $single
     mpiexec -n 12 python benchmarks/bench.py --ranks 12 {cyclic-same,grid-transposed,rows-to-columns}-960 \
         "pencil-to-pencil-*96" slab-to-{pencil,slab}-96 seed-k8 short-last few-to-all one-to-all all-to-one dealt-tiles \
         "prime-[bcm]*" $single
+    only_strategies "$file"
 }
 
 nodes() {
-    local ranks json="--json $results/nodes.jsonl"
+    local ranks
     without_pytorch
-    rm -f $results/nodes.jsonl
+    rm -f "$file"
     for ranks in 12 32; do
         python benchmarks/cluster/cluster.py --nodes 4 --ranks $ranks --rate 1gbit -- python benchmarks/bench.py \
-            --ranks $ranks messages --variants ordinary --strategies Hierarchical,Aggregated --batch 10 $json
+            --ranks $ranks messages --variants ordinary --strategies Hierarchical,Aggregated --batch 10 --json $file
     done
     python benchmarks/cluster/cluster.py --nodes 4 --ranks 12 --rate 1gbit -- python benchmarks/bench.py --ranks 12 \
         --rate 1gbit seed-k8 seed-k12 "rows-*" "slab-to-slab-*" "pencil-to-pencil-*" one-to-all --variants ordinary \
-        --strategies Auto --limit 20 $json
+        --strategies Auto --limit 20 --json $file
     MPI4PY_RC_THREAD_LEVEL=multiple OMP_NUM_THREADS=1 python benchmarks/cluster/cluster.py --nodes 2 --ranks 2 \
-        --rate 1gbit -- python benchmarks/compare.py overlap $json
+        --rate 1gbit -- python benchmarks/compare.py overlap --json $file
 }
 
 copying() {
-    local ranks json="--json $results/copying.jsonl"
-    rm -f $results/copying.jsonl
+    local ranks
+    rm -f "$file"
     for ranks in 4 8; do
-        mpiexec -n $ranks python benchmarks/compare.py axes convert reduce $json
-        mpiexec -n $ranks python benchmarks/compare.py scalapack --shape 2000 --shape 4000 --shape 8000 $json
+        mpiexec -n $ranks python benchmarks/compare.py axes convert reduce --json $file
+        mpiexec -n $ranks python benchmarks/compare.py scalapack --shape 2000 --shape 4000 --shape 8000 --json $file
     done
-    for ranks in 2 4; do python benchmarks/stores.py --ranks $ranks $json; done
+    for ranks in 2 4; do python benchmarks/stores.py --ranks $ranks --json $file; done
 }
 
 dispatch() {
-    local side site how="--no-peers --variants ordinary --strategies Auto --least 9 --limit 0.5"
+    local site how="--no-peers --variants ordinary --strategies Auto --least 9 --limit 0.5"
     site=$(mktemp -d)
     DACE_REDIST_WHEEL_MPIS=$(command -v mpicxx) pip install -q --no-deps --no-build-isolation --target "$site" .
     rm -f $results/dispatch-*.jsonl
     mpiexec -n 12 python benchmarks/bench.py $how --json $results/dispatch-native.jsonl
     PYTHONPATH=$site mpiexec -n 12 python benchmarks/bench.py $how --json $results/dispatch-packaged.jsonl
-    for side in native packaged; do sed -i '/"method": "Auto"/!d' $results/dispatch-$side.jsonl; done
+    only_strategies $results/dispatch-*.jsonl
     rm -r "$site"
 }
 
@@ -86,9 +93,9 @@ mapped() {
     local folder
     folder=$(mktemp -d)
     g++ -O2 -fPIC -shared -o "$folder/xpmem.so" tests/cpp/stand_in_xpmem.cpp
-    rm -f $results/mapped.jsonl
+    rm -f "$file"
     DACE_REDIST_XPMEM=$folder/xpmem.so mpiexec -n 12 python benchmarks/bench.py seed-k16 seed-k24 --no-peers \
-        --variants mapped --strategies Auto --least 9 --limit 8 --json $results/mapped.jsonl
+        --variants mapped --strategies Auto --least 9 --limit 8 --json $file
     rm -r "$folder"
 }
 
