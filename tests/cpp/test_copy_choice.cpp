@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// \file
 /// CopyChoice, given the time of each way: takes the fastest one after a few transfers, tries the others rarely, and
-/// much slower ones once; notices that times have changed, and never reads where that is forbidden.
+/// much slower ones once; notices that times have changed, and never reads where that is forbidden. StoreChoice, given
+/// the times between transfers: takes the faster stores if these times are about the transfers, else those of the size.
 
 #include <array>
+#include <cstdint>
 #include <cstdio>
 
 #include "transport/copy_choice.hpp"
@@ -12,6 +14,7 @@ namespace {
 
 using dace_redist::CopyChoice;
 using dace_redist::CopyWay;
+using dace_redist::StoreChoice;
 
 int failures = 0;
 
@@ -83,6 +86,35 @@ void check_forbidden() {
   }
 }
 
+/// Runs transfers. \return how many write with non-temporal stores.
+int run_stores(StoreChoice& choice, std::int64_t bytes, double streamed, double ordinary, double share, int transfers) {
+  int count = 0;
+  double last = 1;
+  for (int transfer = 0; transfer < transfers; ++transfer) {
+    choice.begin(last, share * last);
+    count += choice.streams(bytes);
+    last = choice.streams(bytes) ? streamed : ordinary;
+  }
+  return count;
+}
+
+void check_stores() {
+  constexpr std::int64_t threshold = 1 << 20;
+  for (const std::int64_t bytes : {threshold / 2, 2 * threshold}) {
+    StoreChoice streamed(threshold, bytes, false), ordinary(threshold, bytes, false);
+    check(run_stores(streamed, bytes, 1, 2, 0.5, 1000) >= 985, "non-temporal stores are taken where they are faster");
+    check(run_stores(ordinary, bytes, 2, 1, 0.5, 1000) <= 15, "ordinary stores are taken where they are faster");
+    const int expected = bytes < threshold ? 0 : 1000;
+    StoreChoice fixed(threshold, bytes, true);
+    check(run_stores(fixed, bytes, 1, 2, 0.5, 1000) == expected, "a threshold that is given decides");
+    check(run_stores(fixed, bytes, 2, 1, 0.5, 1000) == expected, "a threshold that is given decides");
+    check(run_stores(streamed, bytes, 2, 1, 0.1, 1000) == expected, "what a program does else decides nothing");
+  }
+  StoreChoice small(threshold, threshold / 1000, false), large(threshold, 5 * threshold, false);
+  check(run_stores(small, threshold / 1000, 1, 2, 0.5, 1000) == 0, "few bytes are written with ordinary stores");
+  check(run_stores(large, 5 * threshold, 2, 1, 0.5, 1000) == 1000, "many bytes are written with non-temporal stores");
+}
+
 }  // namespace
 
 int main() {
@@ -90,6 +122,7 @@ int main() {
   check_fastest(CopyWay::streamed);
   check_slow();
   check_forbidden();
+  check_stores();
   if (failures == 0) std::printf("all checks passed\n");
   return failures != 0;
 }

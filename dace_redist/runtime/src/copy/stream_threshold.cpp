@@ -54,8 +54,13 @@ std::int64_t stream_threshold_bytes() {
   return threshold;
 }
 
+bool stream_threshold_given() {
+  static const bool given = given_threshold() != nullptr;
+  return given;
+}
+
 std::int64_t direct_stream_bytes(std::int64_t ranks) {
-  static const std::int64_t share = given_threshold() ? 0 : determine_cache_share();
+  static const std::int64_t share = stream_threshold_given() ? 0 : determine_cache_share();
   constexpr std::int64_t max_ranks_of_core = 2;  // with more, short runs take longer without streaming
   const std::int64_t cores = online_cores();
   const std::int64_t of_rank = ranks <= max_ranks_of_core * cores ? share * cores / std::max(cores, ranks) * 3 / 8 : 0;

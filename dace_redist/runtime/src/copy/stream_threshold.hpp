@@ -15,6 +15,8 @@ namespace dace_redist {
 ///
 /// \throws std::invalid_argument if the variable is set to something else than a number of bytes.
 DR_API std::int64_t stream_threshold_bytes();
+/// Whether the environment variable sets it.
+DR_API bool stream_threshold_given();
 
 /// Bytes from which streaming pays if each of `ranks` ranks of a node writes so many into arrays that their owners read
 /// next: less stays in the last-level cache, which these ranks share. At least an eighth of stream_threshold_bytes();

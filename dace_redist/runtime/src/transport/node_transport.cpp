@@ -62,6 +62,7 @@ class NodeTransport final : public Transport {
   std::vector<Layouts> source_layouts_, target_layouts_;  // [tensors] of partners, if they are not in C order
   Index sent_bytes_ = 0, received_bytes_ = 0;             // with the self copy, without
   bool stream_self_private_ = false;  // whether the self copy to a private array uses non-temporal stores
+  StoreChoice stores_;                // of what is pushed or pulled
   std::vector<PartialResults> reduced_;
 
   NodeTransfer transfer_;
@@ -148,8 +149,7 @@ void NodeTransport::note_messages() {
   const Index threshold = stream_threshold_bytes();
   const Index direct_threshold = direct_stream_bytes(static_cast<Index>(link_.topology.partners.size()));
   transfer_.large_source = sent_bytes_ >= threshold / large_source_divisor;
-  transfer_.stream_pushed = sent_bytes_ >= direct_threshold;
-  transfer_.stream_pulled = received_bytes_ >= direct_threshold;
+  stores_ = StoreChoice(direct_threshold, std::max(sent_bytes_, received_bytes_), stream_threshold_given());
   Index unpacked_bytes = reduces_ ? 0 : received_bytes_;
   for (const PartialResults& part : reduced_) unpacked_bytes += part.target_bytes(transfer_);
   const Index self_bytes = sends_[0].message.nbytes, unpack_threshold = threshold / unpack_stream_divisor;
@@ -178,6 +178,7 @@ void NodeTransport::update_layouts(Channel& channel, const SharedArray* arrays, 
 void NodeTransport::begin(const Arrays& arrays, Pace) {
   const Arena* const arena = Arena::made();
   const auto shared = [arena](const void* array) { return !array || (arena && arena->offset_of(array) >= 0); };
+  const double since_last = transfer_.clock.seconds();
   transfer_.begin(arrays);
   bool targets_shared = true;
   transfer_.sources_shared = true;
@@ -185,6 +186,9 @@ void NodeTransport::begin(const Arrays& arrays, Pace) {
     transfer_.sources_shared = transfer_.sources_shared && shared(arrays.sources[t]);
     targets_shared = targets_shared && shared(arrays.targets[t]);
   }
+  if (targets_shared || transfer_.sources_shared) stores_.begin(since_last, transfer_.seconds);
+  transfer_.stream_pushed = stores_.streams(sent_bytes_);
+  transfer_.stream_pulled = stores_.streams(received_bytes_);
   transfer_.stream_self = targets_shared ? transfer_.stream_pushed : stream_self_private_;
   for (Channel& channel : sends_) channel.begin();
   for (Channel& channel : receives_) channel.begin();
