@@ -47,6 +47,9 @@ std::int64_t determine_cache_share() {
   return cores > 0 ? kibibytes * 1024 / cores : 0;
 }
 
+/// Whether so many ranks share cores that short runs take longer without streaming.
+bool crowd_cores(std::int64_t ranks) { return ranks > 2 * std::int64_t{online_cores()}; }
+
 }  // namespace
 
 std::int64_t stream_threshold_bytes() {
@@ -54,17 +57,16 @@ std::int64_t stream_threshold_bytes() {
   return threshold;
 }
 
-bool stream_threshold_given() {
-  static const bool given = given_threshold() != nullptr;
-  return given;
+std::int64_t direct_stream_bytes(std::int64_t ranks) {
+  static const std::int64_t share = given_threshold() ? 0 : determine_cache_share();
+  const std::int64_t cores = online_cores();
+  const std::int64_t of_rank = crowd_cores(ranks) ? 0 : share * cores / std::max(cores, ranks) * 3 / 8;
+  return std::max(stream_threshold_bytes() / 8, of_rank);
 }
 
-std::int64_t direct_stream_bytes(std::int64_t ranks) {
-  static const std::int64_t share = stream_threshold_given() ? 0 : determine_cache_share();
-  constexpr std::int64_t max_ranks_of_core = 2;  // with more, short runs take longer without streaming
-  const std::int64_t cores = online_cores();
-  const std::int64_t of_rank = ranks <= max_ranks_of_core * cores ? share * cores / std::max(cores, ranks) * 3 / 8 : 0;
-  return std::max(stream_threshold_bytes() / 8, of_rank);
+bool direct_stream_is_fixed(std::int64_t ranks) {
+  static const bool given = given_threshold() != nullptr;
+  return given || crowd_cores(ranks);
 }
 
 }  // namespace dace_redist

@@ -15,13 +15,15 @@ namespace dace_redist {
 ///
 /// \throws std::invalid_argument if the variable is set to something else than a number of bytes.
 DR_API std::int64_t stream_threshold_bytes();
-/// Whether the environment variable sets it.
-DR_API bool stream_threshold_given();
 
 /// Bytes from which streaming pays if each of `ranks` ranks of a node writes so many into arrays that their owners read
 /// next: less stays in the last-level cache, which these ranks share. At least an eighth of stream_threshold_bytes();
 /// exactly that if the environment variable is set, or ranks share cores by more than two.
 DR_API std::int64_t direct_stream_bytes(std::int64_t ranks);
+
+/// Whether direct_stream_bytes() decides whatever is timed: the environment variable is set, or ranks share cores by
+/// more than two, where times are about other ranks' turns.
+DR_API bool direct_stream_is_fixed(std::int64_t ranks);
 
 namespace detail {
 

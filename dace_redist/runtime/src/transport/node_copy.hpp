@@ -24,6 +24,7 @@ struct NodeTransfer {
   bool tells = false;           ///< whether a channel is told
   Clock clock;                  ///< runs since the start
   double seconds = 0;           ///< that the last transfer took
+  double since_last = 0;        ///< seconds from the start of the last transfer to the start of this one
   bool sources_shared = false;  ///< whether all sources of this rank lie in its arena
   bool large_source = false;    ///< whether this rank sends more than stays in the cache meanwhile
 
@@ -34,6 +35,7 @@ struct NodeTransfer {
   void begin(const Arrays& new_arrays) {
     arrays = new_arrays;
     ++number;
+    since_last = clock.seconds();
     clock.start();
   }
   /// Something was stored for the partner of a channel.

@@ -147,9 +147,10 @@ void NodeTransport::note_messages() {
   compare_shapes(receives_);
   if (reduces_) reduced_ = find_partial_results(sends_[0], receives_);
   const Index threshold = stream_threshold_bytes();
-  const Index direct_threshold = direct_stream_bytes(static_cast<Index>(link_.topology.partners.size()));
+  const auto ranks = static_cast<Index>(link_.topology.partners.size());
+  const Index direct_threshold = direct_stream_bytes(ranks);
   transfer_.large_source = sent_bytes_ >= threshold / large_source_divisor;
-  stores_ = StoreChoice(direct_threshold, std::max(sent_bytes_, received_bytes_), stream_threshold_given());
+  stores_ = StoreChoice(direct_threshold, std::max(sent_bytes_, received_bytes_), direct_stream_is_fixed(ranks));
   Index unpacked_bytes = reduces_ ? 0 : received_bytes_;
   for (const PartialResults& part : reduced_) unpacked_bytes += part.target_bytes(transfer_);
   const Index self_bytes = sends_[0].message.nbytes, unpack_threshold = threshold / unpack_stream_divisor;
@@ -178,7 +179,6 @@ void NodeTransport::update_layouts(Channel& channel, const SharedArray* arrays, 
 void NodeTransport::begin(const Arrays& arrays, Pace) {
   const Arena* const arena = Arena::made();
   const auto shared = [arena](const void* array) { return !array || (arena && arena->offset_of(array) >= 0); };
-  const double since_last = transfer_.clock.seconds();
   transfer_.begin(arrays);
   bool targets_shared = true;
   transfer_.sources_shared = true;
@@ -186,7 +186,7 @@ void NodeTransport::begin(const Arrays& arrays, Pace) {
     transfer_.sources_shared = transfer_.sources_shared && shared(arrays.sources[t]);
     targets_shared = targets_shared && shared(arrays.targets[t]);
   }
-  if (targets_shared || transfer_.sources_shared) stores_.begin(since_last, transfer_.seconds);
+  if (targets_shared || transfer_.sources_shared) stores_.begin(transfer_.since_last, transfer_.seconds);
   transfer_.stream_pushed = stores_.streams(sent_bytes_);
   transfer_.stream_pulled = stores_.streams(received_bytes_);
   transfer_.stream_self = targets_shared ? transfer_.stream_pushed : stream_self_private_;
