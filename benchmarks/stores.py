@@ -5,7 +5,7 @@ Rows become columns in a node-shared target, which every rank then sums over. Th
 processes of its own, since DACE_REDIST_STREAM_BYTES is read once. The time of a kind is the geometric mean over the
 processes: it differs by a factor of two between them.
 
-    python benchmarks/stores.py [--ranks 2] [--rounds 5] [--json FILE]
+    python benchmarks/stores.py [--ranks 2] [--rounds 15] [--json FILE]
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 import click
 from on_ranks import part_on_ranks
 from records import append, json_option
+from redistribution.run import environment
 
 from dace_redist.mpi.launch import launched_rank
 
@@ -58,25 +59,28 @@ def _seconds(mebibytes: int) -> float:
 
 @click.command(help=__doc__)
 @click.option("--ranks", default=2, show_default=True)
-@click.option("--rounds", default=5, show_default=True, help="of processes for each kind of stores")
+@click.option("--rounds", default=15, show_default=True, help="of processes for each kind of stores")
 @json_option("output")
 @click.option("--part", hidden=True)
 def main(ranks: int, rounds: int, output: Path | None, part: str | None) -> None:
     if part:
         figures = [_seconds(size) for size in (MEBIBYTES[0], *MEBIBYTES)][1:]  # the first one warms up
         if launched_rank() == 0:
-            print(json.dumps(figures))
+            print(json.dumps({"seconds": figures, "environment": environment(ranks, [0] * ranks)}))
         return
     seconds: dict[str, list[list[float]]] = {stores: [] for stores in STORES}
+    where = None
     for _ in range(rounds):
         for stores in random.sample(list(STORES), len(STORES)):
-            seconds[stores].append(part_on_ranks(ranks, __file__, "sizes", STORES[stores]))
+            done = part_on_ranks(ranks, __file__, "sizes", STORES[stores])
+            seconds[stores].append(done["seconds"])
+            where = done["environment"]
     for i, size in enumerate(MEBIBYTES):
         mean = {stores: statistics.geometric_mean(part[i] for part in parts) for stores, parts in seconds.items()}
         share = min(value for stores, value in mean.items() if stores != CHOSEN) / mean[CHOSEN]
         times = ", ".join(f"{stores} {1e3 * value:.2f} ms" for stores, value in mean.items())
         click.echo(f"{size:4} MiB: {times}; chosen to the better one {share:.2f}")
-        append(output, {"mebibytes": size, "ranks": ranks, "seconds": mean})
+        append(output, {"mebibytes": size, "ranks": ranks, "seconds": mean, "environment": where})
 
 
 if __name__ == "__main__":
