@@ -41,7 +41,8 @@ def whole_numbers(*known: str) -> _Callback:
     return read
 
 
-def _dtype(_: click.Context, __: click.Parameter, value: str) -> np.dtype[Any]:
+def read_type(_: click.Context, __: click.Parameter, value: str) -> np.dtype[Any]:
+    """Read an element type."""
     try:
         return element_type(value)
     except TypeError as error:
@@ -134,7 +135,7 @@ def _list_option(flag: str, name: str, text: str, required: bool = False, known:
 def problem_options(command: Callable[..., None], required: bool = True) -> Callable[..., None]:
     """Add the options of a redistribution to a command: its shape, both sides and the type of the elements."""
     kind: Any = click.option(
-        "--dtype", metavar="TYPE", default="float64", show_default=True, callback=_dtype, help="element type"
+        "--dtype", metavar="TYPE", default="float64", show_default=True, callback=read_type, help="element type"
     )
     command = kind(command)
     for flag, name, text in reversed(_INDEX_OPTIONS):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dace_redist.problem_options import print_found
-from dace_redist.transform import COMPUTED_TYPES, element_type
+from dace_redist.problem_options import json_option, plot_option, print_found, ranks_per_node_option, read_type
+from dace_redist.transform import COMPUTED_TYPES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,12 +41,9 @@ def index_sizes(_: click.Context, __: click.Parameter, values: tuple[str, ...]) 
 
 
 def bytes_of_memory(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    """Read an optional amount of memory, see :func:`amount_of_memory`."""
-    return None if value is None else amount_of_memory(value)
-
-
-def amount_of_memory(value: str) -> int:
-    """Return the bytes of ``4GiB``, ``500MB`` or a plain number; raise a ``BadParameter`` for other texts."""
+    """Return the bytes of ``4GiB``, ``500MB`` or a plain number, if given."""
+    if value is None:
+        return None
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?(?:i?B)?)\s*", value, re.IGNORECASE)
     units = {name.lower(): factor for name, factor in _UNITS.items()}
     if found is None or found[2].lower() not in units:
@@ -54,11 +51,8 @@ def amount_of_memory(value: str) -> int:
     return int(Fraction(found[1]) * units[found[2].lower()])
 
 
-def _dtype(_: click.Context, __: click.Parameter, value: str) -> int:
-    try:
-        return multiplied_type(element_type(value)).itemsize
-    except TypeError as error:
-        raise click.BadParameter(str(error)) from None
+def _itemsize(context: click.Context, parameter: click.Parameter, value: str) -> int:
+    return multiplied_type(read_type(context, parameter, value)).itemsize
 
 
 def multiplied_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -77,14 +71,12 @@ def multiplied_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 )
 @click.option("--ranks", type=click.IntRange(min=1), required=True, help="ranks to plan for")
 @click.option(
-    "--dtype", "itemsize", metavar="TYPE", default="float64", show_default=True, callback=_dtype, help="element type"
+    "--dtype", "itemsize", metavar="TYPE", default="float64", show_default=True, callback=_itemsize, help="element type"
 )
 @click.option("--memory-bytes", metavar="BYTES", callback=bytes_of_memory, help="limit per rank, as in 4GiB")
-@click.option(
-    "--ranks-per-node", "node_size", type=click.IntRange(min=1), help="minimise traffic between nodes of so many ranks"
-)
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-@click.option("--plot", "path", type=click.Path(dir_okay=False, path_type=Path), help="draw to .png, .svg or .pdf")
+@ranks_per_node_option("node_size", help="minimise traffic between nodes of so many ranks")
+@json_option
+@plot_option
 def einsum(
     einsums: str,
     sizes: dict[str, int],

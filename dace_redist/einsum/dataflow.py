@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from dace_redist.einsum.groupings import EinsumStep
@@ -13,6 +13,9 @@ from dace_redist.einsum.placement import Placement, same_place, traffic
 from dace_redist.einsum.plan import EinsumPlan, Group, GroupCost, Move
 from dace_redist.einsum.problem import Problem
 from dace_redist.einsum.statement import Statement
+
+#: Group and number of the operand (None: the result) at which a tensor has a placement; group None: the user's.
+End = tuple[int | None, int | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,16 +57,19 @@ class EinsumProgram:
         first = {name: min(writers, default=len(self.steps)) for name, writers in self.writers.items()}
         return tuple(name for name, reads in self.readers.items() if reads and reads[0][0] <= first[name])
 
-    def owner(self, tensor: str) -> tuple[int, int | None] | None:
-        """
-        Return the group that determines the home of a tensor: its first writer, else its first reader.
-
-        :return: Group and number of the operand (None: the result); None if the user gives the placement.
-        """
+    def owner(self, tensor: str) -> End:
+        """Return the end that determines the home of a tensor: its first writer, else its first reader."""
         if tensor in self.problem.placements:
-            return None
+            return None, None
         writers = self.writers[tensor]
         return (writers[0], None) if writers else self.readers[tensor][0]
+
+    def placement(self, end: End, tensor: str, groups: Mapping[int, Group]) -> Placement:
+        """Return the placement of a tensor at an end, given the groups by number."""
+        number, operand = end
+        if number is None:
+            return self.problem.placements[tensor]
+        return groups[number].result_placement if operand is None else groups[number].operand_placements[operand]
 
     @cached_property
     def lifetimes(self) -> dict[str, tuple[int, int]]:
@@ -123,7 +129,8 @@ class _Dataflow:
     def __init__(self, program: EinsumProgram, groups: Sequence[Group]) -> None:
         self.program, self.groups = program, groups
         names = dict.fromkeys(name for group in groups for name in (*group.operands, group.result))
-        self.homes = {name: self._home(name) for name in names}
+        by_number = dict(enumerate(groups))
+        self.homes = {name: program.placement(program.owner(name), name, by_number) for name in names}
         self.moves: list[Move] = []
         self._copies: dict[str, list[_Copy]] = {name: [] for name in names}
         self._past: list[tuple[str, _Copy]] = []
@@ -135,13 +142,6 @@ class _Dataflow:
     @property
     def _itemsize(self) -> int:
         return self.program.problem.itemsize
-
-    def _home(self, tensor: str) -> Placement:
-        owner = self.program.owner(tensor)
-        if owner is None:
-            return self.program.problem.placements[tensor]
-        group, operand = self.groups[owner[0]], owner[1]
-        return group.result_placement if operand is None else group.operand_placements[operand]
 
     def _read(self, number: int, operand: int) -> None:
         name = self.groups[number].operands[operand]

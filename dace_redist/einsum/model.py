@@ -10,11 +10,11 @@ from functools import cached_property
 
 import numpy as np
 
-from dace_redist.einsum.dataflow import EinsumProgram
+from dace_redist.einsum.dataflow import EinsumProgram, End
 from dace_redist.einsum.grids import Candidates, Layouts
 from dace_redist.einsum.groupings import BYTES_PER_SECOND, FLOPS_PER_SECOND, INTERNODE_BYTES_PER_SECOND
 from dace_redist.einsum.nodes import internode_elements
-from dace_redist.einsum.placement import Array, Floats, Overlap, Placement, ceil_division, overlap_matrix
+from dace_redist.einsum.placement import Array, Floats, Overlap, ceil_division, overlap_matrix
 from dace_redist.einsum.plan import Group
 from dace_redist.relabelling import MAX_MATCHED_RANKS, assign
 
@@ -30,15 +30,11 @@ MAX_TABLE = 250_000
 
 @dataclasses.dataclass(frozen=True)
 class Edge:
-    """
-    A tensor that may have to be moved, ``weight`` times.
-
-    Source and target are the group and operand (None: the result) with this placement; group None: the user's.
-    """
+    """A tensor that may have to be moved, ``weight`` times."""
 
     tensor: str
-    source: tuple[int | None, int | None]
-    target: tuple[int | None, int | None]
+    source: End
+    target: End
     weight: int
 
     @property
@@ -87,9 +83,9 @@ class Model:
         """Yield an edge for every tensor that a group reads or writes elsewhere than at the tensor's home."""
         step, repeats = self.program.steps[number], self.program.statement(number).repeats
         for operand, name in enumerate(step.operands):
-            if (home := self.program.owner(name) or (None, None)) != (number, operand):
+            if (home := self.program.owner(name)) != (number, operand):
                 yield Edge(name, home, (number, operand), repeats)
-        if (home := self.program.owner(step.result) or (None, None)) != (number, None):
+        if (home := self.program.owner(step.result)) != (number, None):
             yield Edge(step.result, (number, None), home, repeats)
 
     def keep(self, variable: int, which: Array) -> None:
@@ -199,14 +195,9 @@ class Model:
     def overlap(self, edge: Edge, number: int, group: Group, known: Mapping[int, Group]) -> Overlap:
         """Return the overlap of an edge for a group whose ranks are not assigned yet (0, 1, 2, ...)."""
         ends = (edge.source, edge.target) if edge.source[0] == number else (edge.target, edge.source)
-        own, other = (self._placement(end, edge.tensor, {**known, number: group}) for end in ends)
+        groups = {**known, number: group}
+        own, other = (self.program.placement(end, edge.tensor, groups) for end in ends)
         return Overlap(own, other, self.program.sizes[edge.tensor], edge.weight, edge.source[0] == number)
-
-    def _placement(self, end: tuple[int | None, int | None], tensor: str, groups: Mapping[int, Group]) -> Placement:
-        number, operand = end
-        if number is None:
-            return self.program.problem.placements[tensor]
-        return groups[number].result_placement if operand is None else groups[number].operand_placements[operand]
 
 
 def _least_moved(overlaps: Sequence[Overlap], positions: int, bound: float, ranks: int) -> float:

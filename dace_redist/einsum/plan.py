@@ -263,6 +263,7 @@ class EinsumPlan:
         :raises FileNotFoundError: If the folder does not exist.
         :raises ImportError: If Matplotlib is not installed.
         """
-        from dace_redist.einsum.plot import plot_plan
+        from dace_redist.einsum.plot import draw
+        from dace_redist.report.canvas import save
 
-        plot_plan(self, path)
+        save(lambda: draw(self), path)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dace_redist.einsum.report import format_flops, grid_text, operation_text, shape_text
-from dace_redist.report.canvas import new_figure, save
+from dace_redist.report.canvas import new_figure
 from dace_redist.report.units import count, format_bytes
 
 if TYPE_CHECKING:
@@ -29,18 +28,6 @@ _INPUTS, _GROUPS, _RESULTS = 2.9, 1.68, 0.4
 _GAP, _HEADER, _FRAME_TITLE, _ROW = 0.5, 0.85, 0.32, 3.6
 _LONGEST_ROW = 9.7  # text of 10 points can be read where a page shows this in 700 pixels
 _FONT, _LINE = 10.0, 16  # points, and characters that fit the box of a tensor
-
-
-def plot_plan(plan: EinsumPlan, path: str | Path) -> None:
-    """
-    Draw tensors, groups with their grids, and redistributions with their volume.
-
-    :param path: File to write; its suffix selects the format: .png, .svg or .pdf.
-    :raises ValueError: If the format is unknown.
-    :raises FileNotFoundError: If the folder does not exist.
-    :raises ImportError: If Matplotlib is not installed.
-    """
-    save(lambda: draw(plan), path)
 
 
 def draw(plan: EinsumPlan) -> Any:

@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from dace_redist.native.interface import EncodedOperation, NativePlan, check_agreed, library, native_operation
-from dace_redist.native.interface import native_options as options_of
-
-
-class Settings(NamedTuple):
-    """
-    Settings of a plan.
-
-    :param options: Options of the strategy that are not at their defaults.
-    :param failure: Failure of this rank, which becomes the error of all ranks; None: it describes its messages.
-    """
-
-    strategy: str
-    options: Mapping[str, int | float]
-    failure: str | None = None
-
-    def arguments(self) -> tuple[Any, ...]:
-        """Return strategy and options as the library takes them."""
-        return self.strategy.encode(), ctypes.byref(options_of(tuple(self.options.items())))
-
-    @property
-    def encoded_failure(self) -> bytes | None:
-        """Failure as the library takes it."""
-        return None if self.failure is None else self.failure.encode()
-
+from dace_redist.native.interface import (
+    EncodedOperation,
+    EncodedProblem,
+    NativePlan,
+    check_agreed,
+    library,
+    native_operation,
+)
 
 #: Elements that a peer sends or receives: peer, offset, counts and strides, in elements of this rank's array.
 Block = tuple[int, int, Sequence[int], Sequence[int]]
@@ -73,7 +56,12 @@ class NativeMessagePlan(NativePlan):
 
     @classmethod
     def of_blocks(
-        cls, comm: int, settings: Settings, itemsize: int, operation: EncodedOperation, sides: Sequence[Sequence[Block]]
+        cls,
+        comm: int,
+        problem: EncodedProblem,
+        itemsize: int,
+        operation: EncodedOperation,
+        sides: Sequence[Sequence[Block]],
     ) -> NativeMessagePlan:
         """
         Make a plan of messages in blocks.
@@ -89,16 +77,18 @@ class NativeMessagePlan(NativePlan):
             array = (_Block * len(blocks))(*listed)
             kept.append((numbers, array))
             lists += [len(blocks), ctypes.addressof(array)]
-        where = ctypes.c_ssize_t(comm), *settings.arguments(), ctypes.c_int64(itemsize)
+        where = ctypes.c_ssize_t(comm), *problem.how, ctypes.c_int64(itemsize)
         described = ctypes.byref(native_operation(operation)), ctypes.byref(_BlockLists(*lists))
-        return cls("dr_python_plan_create_messages", *where, *described, settings.encoded_failure)
+        return cls("dr_python_plan_create_messages", *where, *described, problem.encoded_failure)
 
     @classmethod
-    def of_datatypes(cls, comm: int, settings: Settings, source: TypedSide, target: TypedSide) -> NativeMessagePlan:
+    def of_datatypes(
+        cls, comm: int, problem: EncodedProblem, source: TypedSide, target: TypedSide
+    ) -> NativeMessagePlan:
         """Make a plan of an ``Alltoallw``."""
         integers = [np.array(numbers, np.intc) for side in (source, target) for numbers in side[:2]]
         types = [np.array(side[2], np.uintp) for side in (source, target)]
         lists = (ctypes.c_void_p * 4)(*(numbers.ctypes.data for numbers in integers))
         handles = (ctypes.c_void_p * 2)(*(numbers.ctypes.data for numbers in types))
-        where = ctypes.c_ssize_t(comm), *settings.arguments()
-        return cls("dr_python_plan_create_alltoallw", *where, lists, handles, settings.encoded_failure)
+        where = ctypes.c_ssize_t(comm), *problem.how
+        return cls("dr_python_plan_create_alltoallw", *where, lists, handles, problem.encoded_failure)

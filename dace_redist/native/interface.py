@@ -33,7 +33,7 @@ Layout = tuple[Sequence[int], Sequence[int]] | None
 
 class EncodedProblem(NamedTuple):
     """
-    Problem of a plan.
+    Problem of a plan; of messages that each rank describes strategy, options and failure only.
 
     :param strategy: Name of a strategy of the library.
     :param options: Options of the strategy that are not at their defaults.
@@ -48,6 +48,16 @@ class EncodedProblem(NamedTuple):
     memories: Sequence[int] = (0, 0)
     elements: str = ""
     failure: str | None = None
+
+    @property
+    def how(self) -> tuple[Any, ...]:
+        """Strategy and options as the library takes them."""
+        return self.strategy.encode(), ctypes.byref(native_options(tuple(self.options.items())))
+
+    @property
+    def encoded_failure(self) -> bytes | None:
+        """Failure as the library takes it."""
+        return None if self.failure is None else self.failure.encode()
 
 
 class _Options(ctypes.Structure):
@@ -213,7 +223,7 @@ class NativePlan:
 
     def __init__(self, comm: int, problem: EncodedProblem) -> None:
         self._plan = ctypes.c_void_p()
-        strategy, options, tensors, memories, elements, failure = problem
+        tensors = problem.tensors
         self._addresses = ctypes.c_void_p * len(tensors)
         self._layouts = _Numbers * (4 * len(tensors))
         encoded = [
@@ -221,21 +231,13 @@ class NativePlan:
                 itemsize,
                 *(_Numbers(part.__array_interface__["data"][0], part.size) for part in parts),
                 native_operation(operation),
-                *memories,
+                *problem.memories,
             )
             for itemsize, *parts, operation in tensors
         ]
-        create = library().dr_python_plan_create
-        given = native_options(tuple(options.items()))
-        arguments = (
-            strategy.encode(),
-            given,
-            len(tensors),
-            (_Tensor * len(tensors))(*encoded),
-            elements.encode(),
-            None if failure is None else failure.encode(),
-        )
-        check_agreed(create(comm, *arguments, self._plan))
+        arguments = (*problem.how, len(tensors), (_Tensor * len(tensors))(*encoded))
+        words = problem.elements.encode(), problem.encoded_failure
+        check_agreed(library().dr_python_plan_create(comm, *arguments, *words, self._plan))
 
     @property
     def address(self) -> int:

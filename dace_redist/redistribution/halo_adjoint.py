@@ -11,13 +11,11 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, Distribution
+from dace_redist.native.given_messages import Block
 from dace_redist.redistribution.arrays import c_strides
 from dace_redist.redistribution.message_plan import PlansOfMessages
 from dace_redist.redistribution.plan import Plan
 from dace_redist.schedule import Schedule
-
-#: Block of a message: peer, offset, counts and strides, in elements.
-_Block = tuple[int, int, tuple[int, ...], tuple[int, ...]]
 
 
 class HaloAdjoint(Plan):
@@ -101,13 +99,13 @@ class HaloSum:
             plan.free()
 
 
-def _messages(distribution: Distribution, rank: int) -> Iterator[tuple[list[_Block], list[_Block]]]:
+def _messages(distribution: Distribution, rank: int) -> Iterator[tuple[list[Block], list[Block]]]:
     """Give the blocks that a rank sends and receives in each exchange, at most one of each."""
     ranks, shape, halo = distribution.rank_grid(), distribution.local_shape(rank), distribution.halo
     places = np.argwhere(ranks == rank).tolist()
     strides = c_strides(shape, 1)
 
-    def blocks(axis: int, first: int, step: int) -> list[_Block]:
+    def blocks(axis: int, first: int, step: int) -> list[Block]:
         """Return the block from an index on, as wide as the halo, for the neighbour that is a step away."""
         for *place, replica in places:
             place[axis] += step

@@ -12,8 +12,8 @@ from mpi4py import MPI
 
 from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective import checked_communicator, encoded_failure
-from dace_redist.native.given_messages import Block, NativeMessagePlan, Settings, TypedSide
-from dace_redist.native.interface import NativePlan, prepare
+from dace_redist.native.given_messages import Block, NativeMessagePlan, TypedSide
+from dace_redist.native.interface import EncodedProblem, NativePlan, prepare
 from dace_redist.redistribution.arrays import ArrayView, Views, array_view
 from dace_redist.redistribution.request import FreeablePlan, Request, progress_number
 from dace_redist.strategies import check_options, find_strategy
@@ -21,10 +21,8 @@ from dace_redist.transform import Transform
 
 #: One side of an ``Alltoallw``: a datatype for each rank, or counts, displacements in bytes, and datatypes.
 Datatypes = Sequence[MPI.Datatype] | tuple[Sequence[int], Sequence[int], Sequence[MPI.Datatype]]
-#: Blocks of one side: peer, offset, counts and strides, in elements.
-Blocks = Sequence[tuple[int, int, Sequence[int], Sequence[int]]]
-
-
+#: Blocks of one side.
+Blocks = Sequence[Block]
 #: Bytes that one side of a plan reads or writes, from the address of its array: first and end; (0, 0): none.
 Reach = tuple[int, int]
 
@@ -114,8 +112,8 @@ class PlansOfMessages:
         def describe() -> tuple[tuple[TypedSide, Reach], tuple[TypedSide, Reach]]:
             return _typed_side("source", source, size), _typed_side("target", target, size)
 
-        def make(settings: Settings, sides: tuple[TypedSide, TypedSide] | None) -> NativeMessagePlan:
-            return NativeMessagePlan.of_datatypes(handle, settings, *(sides or [((), (), ())] * 2))
+        def make(problem: EncodedProblem, sides: tuple[TypedSide, TypedSide] | None) -> NativeMessagePlan:
+            return NativeMessagePlan.of_datatypes(handle, problem, *(sides or [((), (), ())] * 2))
 
         return _made(comm, strategy, options, describe, make)
 
@@ -155,9 +153,9 @@ class PlansOfMessages:
             transform = Transform(1, np.dtype(dtype), **change)
             return _blocks("sends", sends, transform.dtype), _blocks("receives", receives, transform.target_dtype)
 
-        def make(settings: Settings, sides: tuple[list[Block], list[Block]] | None) -> NativeMessagePlan:
+        def make(problem: EncodedProblem, sides: tuple[list[Block], list[Block]] | None) -> NativeMessagePlan:
             element = transform.dtype.itemsize, transform.encoded_operation
-            return NativeMessagePlan.of_blocks(handle, settings, *element, sides or ([], []))
+            return NativeMessagePlan.of_blocks(handle, problem, *element, sides or ([], []))
 
         return _made(comm, strategy, options, describe, make)
 
@@ -188,20 +186,20 @@ def _made(
     strategy: str,
     options: Mapping[str, Any],
     describe: Callable[[], Any],
-    make: Callable[[Settings, Any], NativeMessagePlan],
+    make: Callable[[EncodedProblem, Any], NativeMessagePlan],
 ) -> MessagePlan:
     """Make a plan; what ``describe`` raises on one rank is an error on all. Collective."""
     prepare(comm)
     try:
         chosen = find_strategy(strategy)
-        settings = Settings(chosen.name, check_options(chosen, options, ("comm", "strategy", "dtype")))
+        problem = EncodedProblem(chosen.name, check_options(chosen, options, ("comm", "strategy", "dtype")))
         (source, source_reach), (target, target_reach) = describe()
     except Exception as error:
         with contextlib.suppress(RedistributionError):
-            make(Settings("", {}, encoded_failure(error)), None)
+            make(EncodedProblem(failure=encoded_failure(error)), None)
         raise
-    native = make(settings, (source, target))
-    return MessagePlan(native, settings.strategy, settings.options, (source_reach, target_reach))
+    native = make(problem, (source, target))
+    return MessagePlan(native, problem.strategy, problem.options, (source_reach, target_reach))
 
 
 def _together(parts: Sequence[Reach]) -> Reach:

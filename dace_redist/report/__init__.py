@@ -29,6 +29,6 @@ class Reported:
         :raises ValueError: If the format is unknown.
         :raises FileNotFoundError: If the folder does not exist.
         """
-        from dace_redist.report import figure
+        from dace_redist.report import canvas, figure
 
-        figure.plot_schedule(self, path)  # type: ignore[arg-type]
+        canvas.save(lambda: figure.draw(self), path)  # type: ignore[arg-type]

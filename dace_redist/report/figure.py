@@ -1,16 +1,15 @@
-"""Draws a schedule: owners in source and target, and the volume from rank to rank. Start: plot_schedule."""
+"""Draws a schedule: owners in source and target, and the volume from rank to rank. Start: draw."""
 
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution, BoxDistribution, TiledDistribution
-from dace_redist.report.canvas import new_figure, new_frame, save
+from dace_redist.report.canvas import new_figure, new_frame
 from dace_redist.report.text import describe_boxes
 from dace_redist.report.units import BYTE_UNITS, byte_unit, count, format_bytes, share
 
@@ -24,17 +23,8 @@ _MAX_NUMBERED = 12  # cells per side that are numbered
 _NUMBER = {"ha": "center", "va": "center", "size": 8}
 
 
-def plot_schedule(schedule: Schedule | JointSchedule, path: str | Path) -> None:
-    """
-    Draw the owners of the tensor in source and target, and the bytes from each rank to each rank.
-
-    Of several tensors these are owners of the first, and bytes of all. Parameters and errors as of :func:`save`.
-    """
-    save(lambda: draw(schedule), path)
-
-
 def draw(drawn: Schedule | JointSchedule) -> Any:
-    """Return the ``matplotlib.figure.Figure`` of :func:`plot_schedule`."""
+    """Return the ``matplotlib.figure.Figure``: owners of the first tensor, and bytes of all."""
     schedule: Schedule = drawn.tensors[0] if hasattr(drawn, "tensors") else drawn
     figure = new_figure(8.4, 9.2, layout="constrained")  # 9 points can be read where a page shows this in 700 pixels
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)

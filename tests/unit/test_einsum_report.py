@@ -9,7 +9,7 @@ import pytest
 
 from dace_redist.einsum import Einsum, Statement, plan_einsums
 from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.plot import draw, plot_plan
+from dace_redist.einsum.plot import draw
 from dace_redist.einsum.report import to_json
 
 E = Einsum.parse
@@ -97,10 +97,10 @@ def test_picture_says_what_moves(tmp_path):
     words = [text.get_text() for text in draw(plan).axes[0].texts]
     assert "ij,jk → ik\ni:2 j:2 k:2\n17.2 GFLOP" in words
     assert "16 MiB" in words
-    plot_plan(plan, tmp_path / "plan.svg")
+    plan.plot(tmp_path / "plan.svg")
     assert (tmp_path / "plan.svg").read_bytes().startswith(b"<?xml")
     with pytest.raises(ValueError, match="needs one of the endings"):
-        plot_plan(plan, tmp_path / "plan.gif")
+        plan.plot(tmp_path / "plan.gif")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
