@@ -103,7 +103,7 @@ class DeviceContraction::Implementation {
 
   void add_step(Device& device, const PairStep& pair) {
     DeviceStep step{pair.places, std::get<GemmPlan>(pair.method), {}, {}};
-    const TileWalk whole(step.plan.dimensions, step.plan.tiles);
+    const TileWalk whole(step.plan.dimensions);
     const auto kernel = [&](const StridedBlock& block) {
       return std::make_unique<CopyKernel>(device, std::vector<DeviceCopy>{{block}},
                                           ElementStep{nbytes_, nbytes_, nullptr});
@@ -141,7 +141,7 @@ class DeviceContraction::Implementation {
   /// In column-major order: the transposed product c' = b' a', unless c itself lies transposed.
   DeviceProduct product(const DeviceStep& step, const void* alpha, const void* beta) const {
     const GemmPlan& plan = step.plan;
-    const TileWalk whole(plan.dimensions, plan.tiles);
+    const TileWalk whole(plan.dimensions);
     const auto matrix = [&](Operand tensor) {
       const Index rows = plan.size(sides_of[tensor][0]), columns = plan.size(sides_of[tensor][1]);
       const auto [row_stride, column_stride] = plan.strides(tensor, whole);

@@ -77,6 +77,7 @@ struct Dimension {
   Index extent = 1;
   std::array<Index, 3> strides{};  ///< by Operand, elements; 0 in a tensor without the index
   unsigned holders = 0;            ///< bit t: tensor t has the index
+  Index tile = 1;                  ///< extent of the tiles of a walk, see TileWalk; smaller at the end
 
   bool in(Operand tensor) const { return (holders >> tensor & 1u) != 0; }
 };

@@ -20,7 +20,7 @@ template <class T>
 class Gemm {
  public:
   /// \param scratch  [plan.scratch_count], aligned to 64 bytes.
-  Gemm(const GemmPlan& plan, T* scratch) : plan_(plan), at_(plan.dimensions, plan.tiles) {
+  Gemm(const GemmPlan& plan, T* scratch) : plan_(plan), at_(plan.dimensions) {
     for (const Operand tensor : {A, B, C}) buffers_[tensor].data = scratch + plan.buffer_at[tensor];
   }
 
@@ -84,7 +84,7 @@ class Gemm {
   }
 
   const GemmPlan& plan_;
-  TileWalk at_;
+  TileWalk<> at_;
   std::array<Buffer, 3> buffers_{};
 };
 
