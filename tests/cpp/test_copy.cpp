@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// \file
-/// Compares merged(), make_copy_block(), copy(), slice(), RunList and reduce_blocks() with a loop over elements, on
+/// Compares merged(), make_copy_block(), copy(), slice(), CopyList and reduce_blocks() with a loop over elements, on
 /// many random boxes.
 ///
 /// Usage: test_copy [boxes] [seed]
@@ -34,7 +34,6 @@ namespace {
 
 using dace_redist::CopyBlock;
 using dace_redist::CopyEndpoints;
-using dace_redist::RunList;
 using Bytes = std::vector<unsigned char>;
 
 constexpr StridedBlock plain_box(std::int64_t rows, std::int64_t columns, std::int64_t source_row) {
@@ -140,7 +139,6 @@ bool copies_like_the_oracle(const Case& made, const StridedBlock& block, int par
   const CopyBlock whole = make_copy_block(block, made.element_bytes);
   if (whole.nbytes() != made.block.count() * made.element_bytes) return false;
   std::int64_t nbytes = 0;
-  RunList runs;
   dace_redist::CopyList list;
 #ifdef _OPENMP
   const int threads = parts;
@@ -151,7 +149,7 @@ bool copies_like_the_oracle(const Case& made, const StridedBlock& block, int par
     const CopyBlock piece = slice(whole, part, parts);
     nbytes += piece.nbytes();
     if (by == By::runs)
-      runs.append(piece);
+      list.append_runs(piece);
     else if (by == By::lists)
       list.append(piece);
     else if (by == By::threads)
@@ -159,7 +157,6 @@ bool copies_like_the_oracle(const Case& made, const StridedBlock& block, int par
     else
       copy(piece, from, target.data(), made.stream);
   }
-  runs.copy(reinterpret_cast<const char*>(from), reinterpret_cast<char*>(target.data()));
   copy_threaded(list, reinterpret_cast<const char*>(from), reinterpret_cast<char*>(target.data()), threads);
   return nbytes == whole.nbytes() && target.bytes() == expected;
 }

@@ -105,16 +105,8 @@ DR_API int dr_python_plan_set_arrays(dr_plan* plan, const program::Numbers (*arr
   });
 }
 
-/// Which MPI the library was compiled with, by its name in MPI_Get_library_version(); empty if it is another one.
-DR_API const char* dr_python_mpi() {
-#if defined(OPEN_MPI)
-  return "Open MPI";
-#elif defined(MPICH_VERSION)
-  return "MPICH";
-#else
-  return "";
-#endif
-}
+/// The name of the MPI that the library is compiled for.
+DR_API const char* dr_python_mpi() { return own_mpi; }
 
 /// Whether all ranks pass one number, which is not 0. Collective.
 DR_API int dr_python_agree(std::uintptr_t comm, std::uint64_t mine) {

@@ -93,17 +93,17 @@ class DeviceContraction::Implementation {
     steps_.clear();
     const ContractionPlan& plan = einsum_->plan();
     for (const auto& step : plan.steps) add_step(device, std::get<PairStep>(step));
-    scratch_at_ = plan.kept_count;
-    ones_at_ = scratch_at_ + plan.scratch_count;
     memory_ = {};  // before its successor is allocated
-    memory_ = DeviceBuffer(device, (ones_at_ + plan.ones_count) * nbytes_);
-    fill_ones(device, plan.ones_count);
+    memory_ = DeviceBuffer(device, (plan.kept_count + plan.scratch_count) * nbytes_);
+    std::vector<char> ones(static_cast<std::size_t>(plan.ones_count * nbytes_));
+    for (auto one = ones.begin(); one != ones.end(); one += nbytes_) std::copy_n(one_.begin(), nbytes_, one);
+    ones_ = ones.empty() ? nullptr : device.upload(ones.data(), plan.ones_count * nbytes_);
     device_ = &device;
   }
 
   void add_step(Device& device, const PairStep& pair) {
     DeviceStep step{pair.places, std::get<GemmPlan>(pair.method), {}, {}};
-    const TileWalk whole(step.plan.dimensions, step.plan.tiles);
+    const TileWalk whole(step.plan.dimensions);
     const auto kernel = [&](const StridedBlock& block) {
       return std::make_unique<CopyKernel>(device, std::vector<DeviceCopy>{{block}},
                                           ElementStep{nbytes_, nbytes_, nullptr});
@@ -118,30 +118,21 @@ class DeviceContraction::Implementation {
     steps_.push_back(std::move(step));
   }
 
-  void fill_ones(Device& device, Index count) {
-    if (count == 0) return;
-    const PinnedBuffer ones(device, count * nbytes_);
-    for (Index i = 0; i < count; ++i) std::memcpy(ones.at(i * nbytes_), &one_, static_cast<std::size_t>(nbytes_));
-    const DeviceHandle stream = device.make_stream();
-    device.copy(address({TensorPlace::ones, 0}), ones.at(0), count * nbytes_, stream.get());
-    device.synchronize(stream.get());
-  }
-
   char* buffer(const DeviceStep& step, Operand tensor) const {
-    return memory_.at((scratch_at_ + step.plan.buffer_at[tensor]) * nbytes_);
+    return memory_.at((einsum_->plan().kept_count + step.plan.buffer_at[tensor]) * nbytes_);
   }
 
   char* address(const TensorPlace& place) const {
     if (place.kind == TensorPlace::operand)
       return const_cast<char*>(static_cast<const char*>(operands_[place.at]));  // steps only read it
     if (place.kind == TensorPlace::result) return result_;
-    return memory_.at((place.kind == TensorPlace::kept ? place.at : ones_at_) * nbytes_);
+    return place.kind == TensorPlace::kept ? memory_.at(place.at * nbytes_) : static_cast<char*>(ones_.get());
   }
 
   /// In column-major order: the transposed product c' = b' a', unless c itself lies transposed.
   DeviceProduct product(const DeviceStep& step, const void* alpha, const void* beta) const {
     const GemmPlan& plan = step.plan;
-    const TileWalk whole(plan.dimensions, plan.tiles);
+    const TileWalk whole(plan.dimensions);
     const auto matrix = [&](Operand tensor) {
       const Index rows = plan.size(sides_of[tensor][0]), columns = plan.size(sides_of[tensor][1]);
       const auto [row_stride, column_stride] = plan.strides(tensor, whole);
@@ -172,8 +163,8 @@ class DeviceContraction::Implementation {
   std::optional<PlannedEinsum> einsum_;
   Device* device_ = nullptr;  // that of the memory
   std::vector<DeviceStep> steps_;
-  Index scratch_at_ = 0, ones_at_ = 0;     // elements
-  DeviceBuffer memory_;                    // intermediates, scratch, ones
+  DeviceBuffer memory_;                    // intermediates, then the buffers of a step
+  DeviceHandle ones_;                      // constants
   const void* const* operands_ = nullptr;  // of the run at hand
   char* result_ = nullptr;
 };

@@ -38,13 +38,6 @@ Index Layout::count() const {
   return product;
 }
 
-Layout contiguous_layout(const std::string& indices, const std::vector<Index>& extents) {
-  Layout layout{indices, extents, std::vector<Index>(extents.size())};
-  Index stride = 1;
-  for (std::size_t d = extents.size(); d-- > 0; stride *= extents[d]) layout.strides[d] = stride;
-  return layout;
-}
-
 Path complete_path(const Einsum& einsum, Path path) {
   std::size_t tensors = einsum.operands.size();
   if (path.empty()) {
@@ -66,7 +59,7 @@ Path complete_path(const Einsum& einsum, Path path) {
   return path;
 }
 
-TensorLayouts read_layouts(const Einsum& einsum, const std::vector<Index>& words) {
+std::vector<Layout> read_layouts(const Einsum& einsum, const std::vector<Index>& words) {
   const auto fail = [&](const auto&... parts) { throw Error(text("einsum \"", einsum.expression, "\": ", parts...)); };
   Layout extents;  // of every index
   std::size_t at = 0;
@@ -85,42 +78,42 @@ TensorLayouts read_layouts(const Einsum& einsum, const std::vector<Index>& words
     at += 2 * ndim;
     return layout;
   };
-  TensorLayouts all;
-  for (const std::string& indices : einsum.operands) all.operands.push_back(read(indices));
-  all.result = read(einsum.result);
+  std::vector<Layout> all;
+  for (const std::string& indices : einsum.operands) all.push_back(read(indices));
+  all.push_back(read(einsum.result));
   if (at != words.size()) fail("expected ", at, " extents and strides, got ", words.size());
   return all;
 }
 
-std::optional<std::size_t> find_khatri_rao_tensor(const std::vector<std::string>& operands, const std::string& result) {
+std::optional<std::size_t> find_khatri_rao_tensor(const std::vector<Layout>& operands, const Layout& result) {
   if (operands.size() < 3) return {};
-  const auto longest = std::max_element(operands.begin(), operands.end(),
-                                        [](const auto& x, const auto& y) { return x.size() < y.size(); });
-  const std::string& tensor = *longest;
-  const auto has = [](const std::string& indices, char index) { return indices.find(index) != std::string::npos; };
+  const auto longest = std::max_element(operands.begin(), operands.end(), [](const Layout& x, const Layout& y) {
+    return x.indices.size() < y.indices.size();
+  });
+  const Layout& tensor = *longest;
   std::string summed, common;
   for (auto factor = operands.begin(); factor != operands.end(); ++factor) {
     if (factor == longest) continue;
-    if (factor->size() != 2) return {};
-    for (const char index : *factor) (has(tensor, index) ? summed : common) += index;
+    if (factor->indices.size() != 2) return {};
+    for (const char index : factor->indices) (tensor.has(index) ? summed : common) += index;
   }
   const std::size_t factors = operands.size() - 1;
   const bool one_common = common.size() == factors && common.find_first_not_of(common.front()) == std::string::npos;
-  if (!one_common || summed.size() != factors || !has(result, common.front())) return {};
-  if (result.size() + factors != tensor.size() + 1) return {};
-  for (const char index : tensor)
-    if (std::count(summed.begin(), summed.end(), index) != (has(result, index) ? 0 : 1)) return {};
+  if (!one_common || summed.size() != factors || !result.has(common.front())) return {};
+  if (result.indices.size() + factors != tensor.indices.size() + 1) return {};
+  for (const char index : tensor.indices)
+    if (std::count(summed.begin(), summed.end(), index) != (result.has(index) ? 0 : 1)) return {};
   return static_cast<std::size_t>(longest - operands.begin());
 }
 
 bool is_khatri_rao_product(const std::string& expression) {
-  Einsum einsum(expression);
-  for (std::string& indices : einsum.operands) {
-    Layout distinct;
-    for (const char index : indices) distinct.add(index, 1, 1);
-    indices = distinct.indices;
+  const Einsum einsum(expression);
+  std::vector<Layout> operands;
+  for (const std::string& indices : einsum.operands) {
+    Layout& operand = operands.emplace_back();
+    for (const char index : indices) operand.add(index, 1, 1);
   }
-  return find_khatri_rao_tensor(einsum.operands, einsum.result).has_value();
+  return find_khatri_rao_tensor(operands, {einsum.result, {}, {}}).has_value();
 }
 
 Dimensions dimensions_of(const Layout& a, const Layout& b, const Layout& c) {

@@ -41,9 +41,6 @@ struct Layout {
   Index count() const;
 };
 
-/// A new array in C order.
-Layout contiguous_layout(const std::string& indices, const std::vector<Index>& extents);
-
 /// Positions of the tensors that a step takes from the list of those left; its result is appended to the list.
 using Path = std::vector<std::vector<std::size_t>>;
 
@@ -51,20 +48,14 @@ using Path = std::vector<std::vector<std::size_t>>;
 /// \throws Error if it does not end with one tensor.
 Path complete_path(const Einsum& einsum, Path path);
 
-/// Extents and strides of all tensors of an einsum.
-struct TensorLayouts {
-  std::vector<Layout> operands;
-  Layout result;
-};
-
+/// Extents and strides of the operands of an einsum, then of its result.
 /// \param words  For each operand, then for the result: extents, then strides in elements.
 /// \throws Error if their number does not fit the expression, or extents of an index differ.
-TensorLayouts read_layouts(const Einsum& einsum, const std::vector<Index>& words);
+std::vector<Layout> read_layouts(const Einsum& einsum, const std::vector<Index>& words);
 
 /// Position of the tensor in a tensor times a Khatri-Rao product (MTTKRP), such as `ijk,ja,ka->ia`: the others are a
 /// matrix for each of its summed indices, and share one index of the result. None if the einsum is something else.
-/// \param operands  Indices of each, no index twice.
-std::optional<std::size_t> find_khatri_rao_tensor(const std::vector<std::string>& operands, const std::string& result);
+std::optional<std::size_t> find_khatri_rao_tensor(const std::vector<Layout>& operands, const Layout& result);
 
 /// Whether an einsum is computed as a tensor times a Khatri-Rao product, all operands at once.
 bool is_khatri_rao_product(const std::string& expression);
@@ -77,6 +68,7 @@ struct Dimension {
   Index extent = 1;
   std::array<Index, 3> strides{};  ///< by Operand, elements; 0 in a tensor without the index
   unsigned holders = 0;            ///< bit t: tensor t has the index
+  Index tile = 1;                  ///< extent of the tiles of a walk, see TileWalk; smaller at the end
 
   bool in(Operand tensor) const { return (holders >> tensor & 1u) != 0; }
 };

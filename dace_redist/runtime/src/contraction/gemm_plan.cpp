@@ -11,14 +11,14 @@ namespace dace_redist {
 
 Index GemmPlan::size(GemmSide side) const {
   Index product = 1;
-  for (const std::size_t d : groups[side]) product *= tiles[d];
+  for (const std::size_t d : groups[side]) product *= dimensions[d].tile;
   return product;
 }
 
 Index GemmPlan::size(Operand tensor) const {
   Index product = 1;
-  for (std::size_t d = 0; d < dimensions.size(); ++d)
-    if (dimensions[d].in(tensor)) product *= tiles[d];
+  for (const Dimension& dimension : dimensions)
+    if (dimension.in(tensor)) product *= dimension.tile;
   return product;
 }
 
@@ -33,12 +33,12 @@ std::array<GemmSide, 2> GemmPlan::buffer_sides(Operand tensor) const {
   return {first, second};
 }
 
-StridedBlock GemmPlan::block(Operand tensor, const TileWalk& at) const {
+StridedBlock GemmPlan::block(Operand tensor, const TileWalk<>& at) const {
   StridedBlock result;
   const auto [outer, inner] = buffer_sides(tensor);
   for (const GemmSide side : {Around, outer, inner})
     for (const std::size_t d : groups[side]) {
-      if (!dimensions[d].in(tensor) || tiles[d] == 1) continue;
+      if (!dimensions[d].in(tensor) || dimensions[d].tile == 1) continue;
       if (result.ndim == max_block_dims)
         throw Error(text("a tensor has more than ", max_block_dims, " dimensions that cannot be merged"));
       const auto position = static_cast<std::size_t>(result.ndim++);
@@ -87,7 +87,8 @@ void cut(GemmPlan& plan, GemmSide side, Index target) {
   for (const std::size_t d : plan.groups[side]) {
     const Index size = plan.size(side);
     if (size <= target) return;
-    plan.tiles[d] = std::max<Index>(1, target / (size / plan.tiles[d]));
+    Index& tile = plan.dimensions[d].tile;
+    tile = std::max<Index>(1, target / (size / tile));
   }
 }
 
@@ -113,8 +114,8 @@ void cut_tiles(GemmPlan& plan, Index max_count) {
 template <class Holds>
 double tile_count(const GemmPlan& plan, const Holds& holds) {
   double count = 1;
-  for (std::size_t d = 0; d < plan.tiles.size(); ++d)
-    if (holds(plan.dimensions[d])) count *= static_cast<double>(ceil_div(plan.dimensions[d].extent, plan.tiles[d]));
+  for (const Dimension& dimension : plan.dimensions)
+    if (holds(dimension)) count *= static_cast<double>(ceil_div(dimension.extent, dimension.tile));
   return count;
 }
 
@@ -171,14 +172,12 @@ std::vector<GemmPlan::Group> side_options(const Dimensions& dimensions, GemmSide
 
 /// Completes a plan whose sides are chosen.
 void complete(GemmPlan& plan, Operand order, Index max_count, bool batched) {
-  plan.tiles.assign(plan.dimensions.size(), 1);
-  plan.groups[Around].clear();
   for (std::size_t d = 0; d < plan.dimensions.size(); ++d) {
     const bool in_matrix = std::any_of(plan.groups.begin(), plan.groups.begin() + Around, [d](const auto& group) {
       return std::find(group.begin(), group.end(), d) != group.end();
     });
     if (!in_matrix) plan.groups[Around].push_back(d);
-    if (in_matrix || batched) plan.tiles[d] = plan.dimensions[d].extent;
+    if (in_matrix || batched) plan.dimensions[d].tile = plan.dimensions[d].extent;
   }
   plan.groups[Around] = sorted_by_stride(plan.dimensions, plan.groups[Around], order);
   if (batched && !is_one_batch(plan)) return;
@@ -213,7 +212,7 @@ GemmPlan choose_gemm_plan(const Dimensions& unordered, Index element_bytes, bool
     for (const auto& c : columns)
       for (const auto& s : sums)
         for (const Operand order : {C, A, B}) {
-          GemmPlan plan{dimensions, {}, {r, c, s, {}}};
+          GemmPlan plan{dimensions, {r, c, s, {}}};
           complete(plan, order, max_copied_bytes / element_bytes, batched);
           if (plan.cost < best.cost) best = std::move(plan);
           if (!batched) break;  // the loops need no order yet

@@ -55,7 +55,6 @@ struct GemmPlan {
   using Group = std::vector<std::size_t>;  ///< positions of dimensions, outermost first
 
   Dimensions dimensions;                                  ///< in the order of the loops
-  std::vector<Index> tiles;                               ///< [dimensions]
   std::array<Group, 4> groups;                            ///< by GemmSide
   std::array<bool, 3> copied{};                           ///< by Operand: to a buffer; of C: from a buffer
   std::array<Index, 3> buffer_at{};                       ///< by Operand: position of its buffer in the scratch memory
@@ -75,17 +74,17 @@ struct GemmPlan {
   std::array<GemmSide, 2> buffer_sides(Operand tensor) const;
 
   /// A tile of a tensor as the source, the buffer as the target.
-  StridedBlock block(Operand tensor, const TileWalk& at) const;
+  StridedBlock block(Operand tensor, const TileWalk<>& at) const;
 
   /// Elements of the tile at hand in one side.
-  Index size(GemmSide side, const TileWalk& at) const {
+  Index size(GemmSide side, const TileWalk<>& at) const {
     Index product = 1;
     for (const std::size_t d : groups[side]) product *= at.extent(d);
     return product;
   }
 
   /// Strides of the rows and of the columns of a tensor's matrix, in its buffer if it is copied.
-  std::array<Index, 2> strides(Operand tensor, const TileWalk& at) const {
+  std::array<Index, 2> strides(Operand tensor, const TileWalk<>& at) const {
     const auto [first, second] = sides_of[tensor];
     if (!copied[tensor]) return {stride(tensor, first), stride(tensor, second)};
     if (buffer_sides(tensor)[1] == second) return {size(second, at), 1};

@@ -36,7 +36,6 @@ class KhatriRao {
     for (std::size_t d = 0; d < plan_.axes.size(); ++d)
       if (!plan_.axes[d].kept) factors_.at(d) = operands(plan_.axes[d].factor);
     block_.resize(plan_.rows.size());
-    block_tiles_.assign(plan_.rows.size(), 1);
   }
 
   /// `result = alpha * product + beta * result`.
@@ -51,7 +50,7 @@ class KhatriRao {
                       is_first ? std::min(plan_.panel_chunk, first.extent - begin) : plan_.axes[d].extent, panel_,
                       depth);
       }
-      pass(begin * first.tensor_stride, depth);
+      pass(begin * first.strides[A], depth);
     }
   }
 
@@ -79,18 +78,17 @@ class KhatriRao {
   /// One pass over the tensor, with the rows in the panel. Threads share the outermost loop, each with a result of its
   /// own unless the loop is one over the result.
   void pass(Index tensor_offset, Index depth) const {
-    const std::size_t d = plan_.looped.front();
-    const KhatriRaoPlan::Axis& outermost = plan_.axes[d];
+    const KhatriRaoPlan::Axis& outermost = plan_.axes.front();
     const int threads = plan_.threads;
     parallel_for(threads, [&](int thread) {
       const Index begin = outermost.extent * thread / threads, end = outermost.extent * (thread + 1) / threads;
       KhatriRao part = *this;
-      part.tensor_ += tensor_offset + begin * outermost.tensor_stride;
+      part.tensor_ += tensor_offset + begin * outermost.strides[A];
       part.own_ += thread * plan_.own_count;
       if (outermost.kept)
-        part.result_ += begin * outermost.result_stride;
+        part.result_ += begin * outermost.strides[C];
       else
-        part.factors_[d] += begin * outermost.factor_stride;
+        part.factors_.front() += begin * outermost.factor_stride;
       if (!outermost.kept && thread > 0) {
         part.result_ = part.own_ + plan_.result_at;
         std::fill(part.result_, part.result_ + plan_.result_count, T(0));
@@ -103,11 +101,13 @@ class KhatriRao {
     }
   }
 
+  using AxisWalk = TileWalk<KhatriRaoPlan::Axis>;
+
   /// \param extent  Of the outermost loop.
   void walk(Index extent, Index depth) {
-    Dimensions loops = plan_.loops;
-    loops.front().extent = extent;
-    TileWalk at(loops, plan_.tiles);
+    std::vector<KhatriRaoPlan::Axis> axes = plan_.axes;
+    axes.front().extent = extent;
+    AxisWalk at(axes);
     do {
       Index count = 1;
       for (const std::size_t row : plan_.rows) count *= at.extent(row);
@@ -119,38 +119,38 @@ class KhatriRao {
   }
 
   /// Khatri-Rao product of the matrices of the loops, but for the innermost one, for the indices of a block.
-  void set_weights(const TileWalk& at) {
+  void set_weights(const AxisWalk& at) {
     T* const weights = own_ + plan_.weights_at;
     Index count = set_first_row(T(1), weights);
-    for (std::size_t loop = 0; loop < plan_.looped.size(); ++loop)
-      if (const std::size_t d = plan_.looped[loop]; !plan_.axes[d].kept && loop != plan_.rows.back())
-        multiply_rows(d, at.first(loop), at.extent(loop), weights, count);
+    for (std::size_t d = 0; d < plan_.axes.size(); ++d)
+      if (!plan_.axes[d].kept && !plan_.axes[d].in_panel && d != plan_.rows.back())
+        multiply_rows(d, at.first(d), at.extent(d), weights, count);
   }
 
   /// Adds the rows of the product, times their weights, to the result.
-  void add_block(const TileWalk& at, T* out) {
+  void add_block(const AxisWalk& at, T* out) {
     Index product_step = plan_.columns, weights_step = plan_.columns;
     for (std::size_t row = block_.size(); row-- > 0;) {
-      const KhatriRaoPlan::Axis& axis = plan_.axes[plan_.looped[plan_.rows[row]]];
+      const KhatriRaoPlan::Axis& axis = plan_.axes[plan_.rows[row]];
       const bool has_weights = !axis.kept && row + 1 < block_.size();
-      block_[row] = {at.extent(plan_.rows[row]), {product_step, has_weights ? weights_step : 0, axis.result_stride}, 0};
+      block_[row] = {at.extent(plan_.rows[row]), {product_step, has_weights ? weights_step : 0, axis.strides[C]}};
       product_step *= block_[row].extent;
       if (has_weights) weights_step *= block_[row].extent;
     }
     const Index count = std::exchange(block_.back().extent, 1);  // the walk is over the others
-    const std::size_t d = plan_.looped[plan_.rows.back()];
+    const std::size_t d = plan_.rows.back();
     const KhatriRaoPlan::Axis& axis = plan_.axes[d];
-    TileWalk in(block_, block_tiles_);
+    TileWalk in(block_);
     do {
       const T* product = own_ + plan_.product_at + in.offset(A);
       const T* weights = own_ + plan_.weights_at + in.offset(B);
       if (axis.kept)
         detail::add_weighted_rows(count, plan_.rank, product, plan_.columns, weights, out + in.offset(C),
-                                  axis.result_stride);
+                                  axis.strides[C]);
       else
         detail::add_weighted_sum(count, plan_.rank, product, plan_.columns,
-                                 factors_[d] + at.first(plan_.rows.back()) * axis.factor_stride, axis.factor_stride,
-                                 weights, out + in.offset(C));
+                                 factors_[d] + at.first(d) * axis.factor_stride, axis.factor_stride, weights,
+                                 out + in.offset(C));
     } while (in.advance());
   }
 
@@ -161,7 +161,6 @@ class KhatriRao {
   T* own_;  // buffers of a thread: weights and the product of a block, a result
   T* result_;
   Dimensions block_;  // [rows], A: the product, B: the weights, C: the result
-  std::vector<Index> block_tiles_;
 };
 
 }  // namespace dace_redist

@@ -23,13 +23,13 @@ KhatriRaoPlan::KhatriRaoPlan(const std::vector<Layout>& operands, std::size_t po
   set_axes(operands);
   usable = choose_groups(columns * executor.element_nbytes);
   if (usable && executor.has_panel_kernel(columns))  // else BLAS has the threads
-    threads = static_cast<int>(std::min<Index>(thread_count(), loops.front().extent));
+    threads = static_cast<int>(std::min<Index>(thread_count(), axes.front().extent));
 }
 
 void KhatriRaoPlan::set_axes(const std::vector<Layout>& operands) {
   const Layout& x = operands[tensor];
   for (std::size_t d = 0; d < x.indices.size(); ++d) {
-    Axis axis{x.indices[d], x.extents[d], x.strides[d], 0, tensor, 0, true};
+    Axis axis{{x.extents[d], {x.strides[d], 0, 0}, 1u << A | 1u << C}, x.indices[d], tensor};
     for (std::size_t i = 0; i < operands.size(); ++i) {
       if (i == tensor || !operands[i].has(axis.index)) continue;
       axis.factor = i;
@@ -40,32 +40,33 @@ void KhatriRaoPlan::set_axes(const std::vector<Layout>& operands) {
   }
   std::stable_sort(axes.begin(), axes.end(), [](const Axis& a, const Axis& b) {
     const bool single_a = a.extent == 1, single_b = b.extent == 1;
-    return single_a != single_b ? single_a : !single_a && a.tensor_stride > b.tensor_stride;
+    return single_a != single_b ? single_a : !single_a && a.strides[A] > b.strides[A];
   });
-}
-
-bool KhatriRaoPlan::adjoin(std::size_t outer, std::size_t inner) const {
-  return axes[outer].tensor_stride == axes[inner].tensor_stride * axes[inner].extent;
 }
 
 /// Splits the axes into those of the panel, those of the rows of a block, and those that loop.
 bool KhatriRaoPlan::choose_groups(Index row_bytes) {
   const std::size_t last = axes.size() - 1;
-  if (axes[last].extent > 1 && axes[last].tensor_stride != 1) return false;
+  if (axes.size() > max_dimensions || (axes[last].extent > 1 && axes[last].strides[A] != 1)) return false;
   for (const Axis& axis : axes)
-    if (axis.extent > 1 && axis.tensor_stride <= 0) return false;
+    if (axis.extent > 1 && axis.strides[A] <= 0) return false;
   std::size_t innermost = last;
   while (axes[innermost].kept) --innermost;
   const Index max_depth = std::max(min_rows, panel_bytes / row_bytes);
   depth = axes[innermost].extent;
   panel.push_back(innermost);
-  for (std::size_t d = innermost; d-- > 1 && !axes[d].kept && adjoin(d, d + 1);) {  // axis 0 is left for rows
+  for (std::size_t d = innermost;
+       d-- > 1 && !axes[d].kept && adjoin(axes[d], axes[d + 1], A);) {  // axis 0 is left for rows
     if (depth * axes[d].extent > max_depth) break;
     depth *= axes[d].extent;
     panel.insert(panel.begin(), d);
   }
   panel_chunk = panel.size() == 1 ? std::min(depth, max_depth) : axes[panel.front()].extent;
   if (panel.size() == 1) depth = panel_chunk;
+  for (const std::size_t d : panel) {
+    axes[d].in_panel = true;
+    axes[d].tile = axes[d].extent;
+  }
   return choose_tiles(innermost == last ? panel.front() : last + 1, row_bytes);
 }
 
@@ -73,34 +74,24 @@ bool KhatriRaoPlan::choose_groups(Index row_bytes) {
 bool KhatriRaoPlan::choose_tiles(std::size_t end, Index row_bytes) {
   const Index max_rows = std::max(min_rows, product_bytes / row_bytes);
   const bool transposed = end == axes.size();
-  std::vector<Index> tile_of(axes.size(), 1);
   for (std::size_t d = end; d-- > 0;) {
-    const bool fits = d + 1 == end || adjoin(d, d + 1);
+    const bool fits = d + 1 == end || adjoin(axes[d], axes[d + 1], A);
     if (!fits || (transposed && !axes[d].kept)) break;
     rows.insert(rows.begin(), d);
     const Index chunk = std::max<Index>(1, max_rows / block_rows);
     const Index pieces = ceil_div(axes[d].extent, chunk);
-    tile_of[d] = ceil_div(axes[d].extent, pieces);
-    block_rows *= tile_of[d];
+    axes[d].tile = ceil_div(axes[d].extent, pieces);
+    block_rows *= axes[d].tile;
     if (pieces > 1) break;
   }
-  row_stride = axes[rows.back()].tensor_stride;
-  depth_stride = axes[panel.back()].tensor_stride;
-  for (std::size_t d = 0; d < axes.size(); ++d) {
-    if (std::find(panel.begin(), panel.end(), d) != panel.end()) continue;
-    looped.push_back(d);
-    loops.push_back({axes[d].extent, {axes[d].tensor_stride, 0, 0}, 1u << A | 1u << C});
-    tiles.push_back(tile_of[d]);
-  }
-  for (std::size_t& row : rows)
-    row = static_cast<std::size_t>(std::find(looped.begin(), looped.end(), row) - looped.begin());
+  row_stride = axes[rows.back()].strides[A];
+  depth_stride = axes[panel.back()].strides[A];
   return matrix_layout(block_rows, depth, row_stride, depth_stride).valid;
 }
 
 void KhatriRaoPlan::set_result(const Layout& result, const Executor& executor) {
   for (Axis& axis : axes)
-    if (axis.kept) axis.result_stride = result.stride(axis.index);
-  for (std::size_t d = 0; d < looped.size(); ++d) loops[d].strides[C] = axes[looped[d]].result_stride;
+    if (axis.kept) axis.strides[C] = result.stride(axis.index);
   result_nest = LoopNest(dimensions_of({}, {}, result));
   result_count = result.count();
   const auto place = [&](Index& total, Index count) {

@@ -13,28 +13,24 @@
 
 namespace dace_redist {
 
-/// The indices of the tensor: those of the panel, those of the rows of a block, and those that loop around it.
+/// The indices of the tensor: those of the panel, those of the rows of a block, and those that loop around it. The
+/// outermost one is a loop.
 struct KhatriRaoPlan {
-  /// An index of the tensor.
-  struct Axis {
-    char index;
-    Index extent, tensor_stride;
-    Index result_stride;  ///< 0: summed
-    std::size_t factor;   ///< operand with its matrix; the tensor itself: the index is kept
-    Index factor_stride;  ///< between rows of the matrix
-    bool kept;
+  /// An index of the tensor. A: the tensor, C: the result.
+  struct Axis : Dimension {
+    char index = 0;
+    std::size_t factor = 0;   ///< operand with its matrix; the tensor itself: the index is kept
+    Index factor_stride = 0;  ///< between rows of the matrix
+    bool kept = true, in_panel = false;
   };
 
-  std::size_t tensor;               ///< position among the operands
-  Index rank = 1, columns = 1;      ///< extent of the common index; columns of the panel, padded to whole vectors
-  std::vector<Axis> axes;           ///< outermost first
-  std::vector<std::size_t> panel;   ///< positions in axes
-  Index panel_chunk = 1;            ///< of the panel's outermost axis, in the panel at a time
-  Index depth = 1;                  ///< rows of the panel
-  std::vector<std::size_t> looped;  ///< positions in axes of the loops
-  Dimensions loops;                 ///< [looped], A: the tensor, C: the result
-  std::vector<Index> tiles;         ///< [looped]
-  std::vector<std::size_t> rows;    ///< positions in loops of the rows of a block
+  std::size_t tensor;              ///< position among the operands
+  Index rank = 1, columns = 1;     ///< extent of the common index; columns of the panel, padded to whole vectors
+  std::vector<Axis> axes;          ///< outermost first; tiles: those of the loops, all of an axis of the panel
+  std::vector<std::size_t> panel;  ///< positions in axes
+  Index panel_chunk = 1;           ///< of the panel's outermost axis, in the panel at a time
+  Index depth = 1;                 ///< rows of the panel
+  std::vector<std::size_t> rows;   ///< positions in axes of the rows of a block
   Index block_rows = 1, row_stride = 1, depth_stride = 1;
   bool usable = false;  ///< whether the tensor lies so that its blocks are matrices
   int threads = 1;
@@ -54,7 +50,6 @@ struct KhatriRaoPlan {
 
  private:
   void set_axes(const std::vector<Layout>& operands);
-  bool adjoin(std::size_t outer, std::size_t inner) const;
   bool choose_groups(Index row_bytes);
   bool choose_tiles(std::size_t end, Index row_bytes);
 };

@@ -31,22 +31,15 @@ LoopNest::LoopNest(Dimensions dimensions) : dimensions_(std::move(dimensions)) {
                        [](const Dimension& x, const Dimension& y) { return step_cost(x) < step_cost(y); });
   if (cheapest != dimensions_.rend()) std::rotate(cheapest.base() - 1, cheapest.base(), dimensions_.end());
   choose_tiles();
-  for (const Dimension& dimension : dimensions_) {
-    if (dimension.strides[C] == 0) {
-      sums_ = true;
-      continue;
-    }
-    kept_.push_back({dimension.extent, {0, 0, dimension.strides[C]}, 1u << C});
-    kept_tiles_.push_back(1);
-  }
-  if (!kept_.empty()) kept_tiles_.back() = kept_.back().extent;
+  for (const Dimension& dimension : dimensions_)
+    if (dimension.strides[C] != 0) kept_.push_back({dimension.extent, {0, 0, dimension.strides[C]}, 1u << C});
+  if (!kept_.empty()) kept_.back().tile = kept_.back().extent;
 }
 
 /// Tiles the loops where a tensor that is strided in the innermost dimension is contiguous in another one.
 void LoopNest::choose_tiles() {
-  tiles_.assign(dimensions_.size(), 1);
   if (dimensions_.empty()) return;
-  tiles_.back() = dimensions_.back().extent;
+  dimensions_.back().tile = dimensions_.back().extent;
   const auto last = dimensions_.end() - 1;
   const auto across = [&inner = *last](const Dimension& dimension) {
     bool any = false;
@@ -57,10 +50,10 @@ void LoopNest::choose_tiles() {
   const auto found = std::find_if(dimensions_.begin(), last, across);
   if (found != last) {
     std::rotate(found, found + 1, last);
-    tiles_[tiles_.size() - 2] = transposed_tile;
-    tiles_.back() = std::min(tiles_.back(), 8 * transposed_tile);
+    (last - 1)->tile = transposed_tile;
+    last->tile = std::min(last->tile, 8 * transposed_tile);
   } else if (dimensions_.size() > 1) {
-    tiles_[tiles_.size() - 2] = (last - 1)->extent;
+    (last - 1)->tile = (last - 1)->extent;
   }
 }
 

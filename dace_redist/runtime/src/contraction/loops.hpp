@@ -17,17 +17,17 @@ namespace dace_redist {
 inline constexpr std::size_t max_dimensions = 24;  ///< of one product, after merging
 
 /// Visits the tiles of some dimensions, the last one fastest; allocates nothing. The dimensions must outlive the walk.
+template <class D = Dimension>
 class TileWalk {
  public:
   /// \param dimensions  Outermost first, at most max_dimensions, no extent 0.
-  /// \param tiles  Extent of a tile in each; those at the end of a dimension may be smaller.
-  TileWalk(const Dimensions& dimensions, const std::vector<Index>& tiles) : dimensions_(dimensions), tiles_(tiles) {}
+  explicit TileWalk(const std::vector<D>& dimensions) : dimensions_(dimensions) {}
 
   /// Elements from the start of a tensor.
   Index offset(Operand tensor) const { return offsets_[tensor]; }
 
   /// Extent of this tile in one dimension.
-  Index extent(std::size_t d) const { return std::min(tiles_[d], dimensions_[d].extent - first_[d]); }
+  Index extent(std::size_t d) const { return std::min(dimensions_[d].tile, dimensions_[d].extent - first_[d]); }
 
   /// First index of this tile in one dimension.
   Index first(std::size_t d) const { return first_[d]; }
@@ -35,8 +35,8 @@ class TileWalk {
   /// Goes to the next tile; false after the last one.
   bool advance() {
     for (std::size_t d = dimensions_.size(); d-- > 0;) {
-      if (tiles_[d] >= dimensions_[d].extent) continue;
-      move(d, tiles_[d]);
+      if (dimensions_[d].tile >= dimensions_[d].extent) continue;
+      move(d, dimensions_[d].tile);
       if (first_[d] < dimensions_[d].extent) return true;
       move(d, -first_[d]);
     }
@@ -49,8 +49,7 @@ class TileWalk {
     for (const Operand tensor : {A, B, C}) offsets_[tensor] += by * dimensions_[d].strides[tensor];
   }
 
-  const Dimensions& dimensions_;
-  const std::vector<Index>& tiles_;
+  const std::vector<D>& dimensions_;
   std::array<Index, max_dimensions> first_{};  // [dimensions]
   std::array<Index, 3> offsets_{};
 };
@@ -68,7 +67,8 @@ class LoopNest {
 
   template <class T>
   void run(T alpha, const T* a, const T* b, T beta, T* c) const {
-    if (!sums_ && beta == T(0)) return walk<true>(alpha, a, b, c);
+    const bool sums = kept_.size() < dimensions_.size();
+    if (!sums && beta == T(0)) return walk<true>(alpha, a, b, c);
     scale(beta, c);
     walk<false>(alpha, a, b, c);
   }
@@ -77,7 +77,7 @@ class LoopNest {
   template <class T>
   void scale(T beta, T* c) const {
     if (beta == T(1)) return;
-    TileWalk at(kept_, kept_tiles_);
+    TileWalk at(kept_);
     const Dimension inner = kept_.empty() ? Dimension{} : kept_.back();
     do detail::scale_vector(inner.extent, beta, c + at.offset(C), inner.strides[C]);
     while (at.advance());
@@ -92,7 +92,7 @@ class LoopNest {
     const Dimension none;
     const Dimension& inner = ndim > 0 ? dimensions_[ndim - 1] : none;
     const Dimension& outer = ndim > 1 ? dimensions_[ndim - 2] : none;
-    TileWalk at(dimensions_, tiles_);
+    TileWalk at(dimensions_);
     do {
       const Index rows = ndim > 1 ? at.extent(ndim - 2) : 1, count = ndim > 0 ? at.extent(ndim - 1) : 1;
       for (Index row = 0; row < rows; ++row)
@@ -119,11 +119,8 @@ class LoopNest {
     }
   }
 
-  Dimensions dimensions_;     // outermost first
-  std::vector<Index> tiles_;  // [dimensions_]
-  Dimensions kept_;           // those of c, outermost first, for scaling it
-  std::vector<Index> kept_tiles_;
-  bool sums_ = false;
+  Dimensions dimensions_;  // outermost first
+  Dimensions kept_;        // those of c, outermost first, for scaling it
 };
 
 }  // namespace dace_redist

@@ -71,7 +71,9 @@ class Planner {
   static Layout appended(Layout layout, const Layout& tensor, const Chosen& chosen) {
     for (std::size_t d = 0; d < tensor.indices.size(); ++d)
       if (chosen(tensor.indices[d])) layout.add(tensor.indices[d], tensor.extents[d], 0);
-    return contiguous_layout(layout.indices, layout.extents);
+    Index stride = 1;
+    for (std::size_t d = layout.extents.size(); d-- > 0; stride *= layout.extents[d]) layout.strides[d] = stride;
+    return layout;
   }
 
   /// A constant: a product with it sums over its indices.
@@ -145,18 +147,14 @@ class Planner {
   /// rows are not contiguous are copied first, and a result likewise afterwards.
   std::optional<Tensor> add_khatri_rao(Tensors tensors, const Tensors& others, bool last) {
     std::vector<Layout> layouts;
-    std::vector<std::string> indices;
-    for (const Tensor& tensor : tensors) {
-      layouts.push_back(tensor.layout);
-      indices.push_back(tensor.layout.indices);
-    }
+    for (const Tensor& tensor : tensors) layouts.push_back(tensor.layout);
     const auto kept = [&](char index) { return needed(index, others); };
     Layout all = last ? result_ : Layout{};
     if (!last)
       for (const Layout& layout : layouts) all = appended(std::move(all), layout, kept);
-    const std::optional<std::size_t> tensor = find_khatri_rao_tensor(indices, all.indices);
+    const std::optional<std::size_t> tensor = find_khatri_rao_tensor(layouts, all);
     if (!tensor) return {};
-    const std::string& factor = indices[*tensor == 0 ? 1 : 0];
+    const std::string& factor = layouts[*tensor == 0 ? 1 : 0].indices;
     const char common = layouts[*tensor].has(factor[0]) ? factor[1] : factor[0];
     for (std::size_t i = 0; i < layouts.size(); ++i)
       if (i != *tensor && !has_rows(layouts[i], common)) layouts[i] = rows_of(layouts[i], common);
@@ -186,8 +184,10 @@ bool PlannedEinsum::update(const Index* layouts, std::size_t count) {
   if (is_planned_ && std::equal(layouts, layouts + count, layouts_.begin(), layouts_.end())) return false;
   is_planned_ = false;
   layouts_.assign(layouts, layouts + count);
-  const TensorLayouts tensors = read_layouts(einsum_, layouts_);
-  plan_ = Planner(tensors.result, executor_).plan(tensors.operands, path_);
+  std::vector<Layout> operands = read_layouts(einsum_, layouts_);
+  const Layout result = std::move(operands.back());
+  operands.pop_back();
+  plan_ = Planner(result, executor_).plan(operands, path_);
   return is_planned_ = true;
 }
 

@@ -10,6 +10,7 @@
 #include "copy/copy_kernels.hpp"
 #include "copy/line_assembler.hpp"
 #include "copy/line_writer.hpp"
+#include "copy/parallel_for.hpp"
 #include "copy/transpose.hpp"
 
 // The leaves of copy_batch(), in the order in which it tries them. All write in the order of the target, except tiles.
@@ -287,17 +288,31 @@ void store(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t c
                    plane_copy(block.run_bytes, from_memory ? prefetch_of_runs(block.run_bytes) : Prefetch::none));
 }
 
+void share_batch(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count, bool stream, int threads) {
+  parallel_for(threads, [&](int part) {
+    const CopyBlock share = slice(block, part, threads);
+    std::array<CopyEndpoints, max_batch> places;
+    for (std::size_t p = 0; p < count; ++p)
+      places[p] = {endpoints[p].source + (share.source_offset - block.source_offset),
+                   endpoints[p].target + (share.target_offset - block.target_offset)};
+    copy_batch(share, places.data(), count, stream);
+  });
+}
+
 }  // namespace
 }  // namespace detail
 
-void copy(const CopyBlock& block, const void* source, void* target, bool stream) {
+void copy(const CopyBlock& block, const void* source, void* target, bool stream, int threads) {
   const CopyEndpoints endpoints{static_cast<const char*>(source) + block.source_offset,
                                 static_cast<char*>(target) + block.target_offset};
-  copy_batch(block, &endpoints, 1, stream);
+  copy_batch(block, &endpoints, 1, stream, threads);
 }
 
-void copy_batch(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count, bool stream) {
-  if (block.nbytes() == 0) return;
+void copy_batch(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count, bool stream, int threads) {
+  const std::int64_t nbytes = block.nbytes();
+  if (nbytes == 0) return;
+  if (threads > 1 && nbytes * static_cast<std::int64_t>(count) >= detail::min_parallel_bytes)
+    return detail::share_batch(block, endpoints, count, stream, threads);
   if (count == 1 && endpoints->source == endpoints->target && block.source_strides == block.target_strides) return;
   const bool streamed = stream && detail::can_stream && detail::target_span(block) >= detail::min_streamed_span;
   const int row_dim = detail::transposed_dimension(block);

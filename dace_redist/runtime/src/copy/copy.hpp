@@ -6,6 +6,7 @@
 /// Start reading at: the table in copy.cpp.
 
 #include <cstddef>
+#include <cstdint>
 
 #include "copy/copy_block.hpp"
 #include "copy/stream_threshold.hpp"
@@ -18,7 +19,8 @@ namespace dace_redist {
 /// \param source, target  Starts of the two arrays, which do not overlap; any alignment. Nothing is done where every
 ///     element would be copied to itself.
 /// \param stream  Use non-temporal stores where whole cache lines are written; see stream_threshold_bytes().
-DR_API void copy(const CopyBlock& block, const void* source, void* target, bool stream);
+/// \param threads  Threads that share the copy if it is large enough.
+DR_API void copy(const CopyBlock& block, const void* source, void* target, bool stream, int threads = 1);
 
 /// Copies one block for several pairs of endpoints, such as the parts of a row that go to different arrays: source
 /// lines that these share are read once.
@@ -26,7 +28,15 @@ DR_API void copy(const CopyBlock& block, const void* source, void* target, bool 
 /// \param block  The block; its offsets are ignored.
 /// \param endpoints  [count] Starts of the copies; sources may overlap, targets do not.
 /// \param count  1 to max_batch.
-/// \param stream  As for copy().
-DR_API void copy_batch(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count, bool stream);
+/// \param stream, threads  As for copy().
+DR_API void copy_batch(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count, bool stream,
+                       int threads = 1);
+
+namespace detail {
+
+/// Starting threads for fewer bytes costs more than it saves.
+inline constexpr std::int64_t min_parallel_bytes = std::int64_t{64} << 10;
+
+}  // namespace detail
 
 }  // namespace dace_redist

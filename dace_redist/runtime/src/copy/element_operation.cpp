@@ -208,13 +208,13 @@ void ElementKernel::stream_row(const Row& row, detail::LineWriter& writer) const
   }
 }
 
-void ElementKernel::apply(const ElementBlock& block, const char* source, char* target, bool stream) const {
+void ElementKernel::apply(const CopyBlock& block, const char* source, char* target, bool stream) const {
   const CopyEndpoints endpoint{source + block.source_offset, target + block.target_offset};
   apply_batch(block, &endpoint, 1, stream, false);
 }
 
-void ElementKernel::apply_batch(const ElementBlock& block, const CopyEndpoints* endpoints, std::size_t count,
-                                bool stream, bool stream_short_rows) const {
+void ElementKernel::apply_batch(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count, bool stream,
+                                bool stream_short_rows) const {
   if (block.run_bytes == 0) return;
   const int last = block.ndim - 1;
   const std::int64_t row_bytes = block.ndim > 0 ? block.counts[static_cast<std::size_t>(last)] * target_bytes_ : 0;

@@ -40,19 +40,6 @@ struct ElementOperation {
   }
 };
 
-/// Operation of a summand, one of the partial results of an element: the first one, of index 0, is stored (with beta),
-/// later ones are reduced into the target.
-inline ElementOperation operation_for(ElementOperation reduction, std::int64_t summand_index) {
-  if (summand_index == 0)
-    reduction.reduction = Reduction::none;
-  else
-    reduction.beta = 0;
-  return reduction;
-}
-
-/// A block of make_element_block().
-using ElementBlock = CopyBlock;
-
 /// The loops of one ElementOperation, selected once by its types.
 class DR_API ElementKernel {
  public:
@@ -81,10 +68,10 @@ class DR_API ElementKernel {
   /// not support the reduction.
   explicit ElementKernel(const ElementOperation& operation);
 
-  /// Applies the operation to a block.
+  /// Applies the operation to a block of make_element_block().
   /// \param source, target  Starts of the two arrays, which do not overlap.
   /// \param stream  As for copy(), in rows of 1 KiB or more; ignored where the target is read or axes are permuted.
-  void apply(const ElementBlock& block, const char* source, char* target, bool stream) const;
+  void apply(const CopyBlock& block, const char* source, char* target, bool stream) const;
 
   /// Applies the operation to a batch of blocks, row by row for all endpoints: where these follow each other in the
   /// source, such as the parts of a row that go to different arrays, it is read in order.
@@ -93,7 +80,7 @@ class DR_API ElementKernel {
   /// \param count  1 to max_batch.
   /// \param stream  As for apply().
   /// \param stream_short_rows  Stream shorter rows, too: another core then reads them sooner.
-  void apply_batch(const ElementBlock& block, const CopyEndpoints* endpoints, std::size_t count, bool stream,
+  void apply_batch(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count, bool stream,
                    bool stream_short_rows) const;
 
   /// Applies the operation to one row.

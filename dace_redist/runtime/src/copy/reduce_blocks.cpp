@@ -105,10 +105,12 @@ void reduce_blocks(std::vector<PartialBlock>& blocks, std::int64_t target_bytes,
 }
 
 void ReductionSteps::set(const ElementOperation& operation, std::int64_t source_bytes) {
-  ElementOperation copy;
+  ElementOperation first = operation, further = operation, copy;
+  first.reduction = Reduction::none;
+  further.beta = 0;
   copy.source = copy.target = operation.target;
-  first_.set(operation_for(operation, 0), source_bytes);
-  further_.set(operation_for(operation, 1), source_bytes);
+  first_.set(first, source_bytes);
+  further_.set(further, source_bytes);
   copy_ = ElementKernel(copy);
 }
 

@@ -33,7 +33,8 @@ struct PartialBlock {
 ///                nothing is converted, scaled or updated, and rows are contiguous on all sides, of 1 KiB or more.
 DR_API void reduce_blocks(std::vector<PartialBlock>& blocks, std::int64_t target_bytes, char* target, bool stream);
 
-/// The steps of partial results on their way, see ElementSteps and operation_for().
+/// The steps of the partial results of an element, see ElementSteps: the first one is stored (with beta), later ones
+/// are reduced into the target.
 class DR_API ReductionSteps {
  public:
   /// \throws Error if the operation cannot be carried out with these types.

@@ -5,7 +5,7 @@
 
 namespace dace_redist {
 
-void RunList::append(const CopyBlock& block) {
+void CopyList::append_runs(const CopyBlock& block) {
   if (block.nbytes() == 0) return;
   if (stretches_.empty() || stretches_.back().run_bytes != block.run_bytes)
     stretches_.push_back({0, block.run_bytes, detail::listed_copy(block.run_bytes)});
@@ -16,7 +16,7 @@ void RunList::append(const CopyBlock& block) {
   } while (walk.advance());
 }
 
-void RunList::copy(const char* source, char* target) const {
+void CopyList::copy_runs(const char* source, char* target) const {
   const detail::ListedRun* next = runs_.data();
   for (const Stretch& stretch : stretches_) {
     stretch.copy_runs(next, stretch.count, stretch.run_bytes, source, target);
@@ -36,8 +36,9 @@ bool CopyList::append(const StridedBlock& block, const ElementStep& step) {
 }
 
 void CopyList::append(const CopyBlock& block) {
+  constexpr std::int64_t max_listed_runs = 32, max_listed_run = 1024;
   if (block.run_bytes <= max_listed_run && block.nbytes() <= max_listed_runs * block.run_bytes)
-    runs_.append(block);
+    append_runs(block);
   else
     blocks_.push_back(block);
 }

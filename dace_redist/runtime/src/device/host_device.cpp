@@ -83,11 +83,7 @@ class HostDevice final : public Device {
   DeviceHandle pin(void* memory, std::int64_t nbytes) override {
     const Guard guard(mutex_);
     pinned_[static_cast<char*>(memory)] = nbytes;
-    return {memory, [this](void* unpinned) {
-              const Guard locked(mutex_);
-              run_all();
-              pinned_.erase(static_cast<char*>(unpinned));
-            }};
+    return held(memory, [this](void* unpinned) { pinned_.erase(static_cast<char*>(unpinned)); });
   }
 
   int device_of(const void* address) const override {
@@ -97,18 +93,11 @@ class HostDevice final : public Device {
 
   DeviceHandle make_stream() override {
     const Guard guard(mutex_);
-    return {queues_.emplace_back(std::make_unique<Queue>()).get(), [this](void* stream) {
-              const Guard locked(mutex_);
-              run_all();
-              queues_.remove_if([&](const auto& queue) { return queue.get() == stream; });
-            }};
+    return held(queues_.emplace_back(std::make_unique<Queue>()).get(),
+                [this](void* stream) { queues_.remove_if([&](const auto& queue) { return queue.get() == stream; }); });
   }
   DeviceHandle make_event() override {
-    return {new Mark, [this](Mark* event) {
-              const Guard guard(mutex_);
-              run_all();
-              delete event;
-            }};
+    return held(new Mark, [](void* event) { delete static_cast<Mark*>(event); });
   }
   void record(Event event, Stream stream) override {
     const Guard guard(mutex_);
@@ -144,10 +133,7 @@ class HostDevice final : public Device {
   DeviceHandle upload(const void* bytes, std::int64_t nbytes) override {
     const DeviceHandle memory(std::malloc(static_cast<std::size_t>(nbytes)), std::free);
     std::memcpy(memory.get(), bytes, static_cast<std::size_t>(nbytes));
-    return {memory.get(), [this, memory](void*) {
-              const Guard guard(mutex_);
-              run_all();
-            }};
+    return held(memory.get(), [memory](void*) {});
   }
   void run(const TileLaunch& launch, Stream stream) override {
     const Guard guard(mutex_);
@@ -190,17 +176,25 @@ class HostDevice final : public Device {
   static_assert(sizeof(Handle) <= sizeof DeviceMemoryName::handle);
   using Allocations = std::map<const char*, Allocation>;
 
+  /// A handle that runs all work before `release`, as cudaFree does.
+  template <class Release>
+  DeviceHandle held(void* object, const Release& release) {
+    return {object, [this, release](void* released) {
+              const Guard guard(mutex_);
+              run_all();
+              release(released);
+            }};
+  }
+
   /// Registers memory of the device as long as the result is held.
   DeviceHandle add(DeviceHandle memory, std::int64_t nbytes) {
     const char* const start = static_cast<char*>(memory.get());
     Allocation& allocation = allocations_[start];
     if (allocation.users++ == 0) allocation.number = ++number_;
     allocation.nbytes = std::max(allocation.nbytes, nbytes);
-    return {memory.get(), [this, memory, start](void*) {
-              const Guard guard(mutex_);
-              run_all();  // as cudaFree does
-              if (--allocations_[start].users == 0) allocations_.erase(start);
-            }};
+    return held(memory.get(), [this, memory, start](void*) {
+      if (--allocations_[start].users == 0) allocations_.erase(start);
+    });
   }
 
   Allocations::const_iterator find(const void* address) const {

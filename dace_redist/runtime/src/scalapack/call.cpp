@@ -56,7 +56,9 @@ bool execute(const Call& call, const Side& source, const Side& target, Processes
   return true;
 }
 
-bool try_call(const Call& call) {
+}  // namespace
+
+bool carried_out(const Call& call) {
   if (call.m <= 0 || call.n <= 0 || (call.routine.transposes && !is_ordinary(call))) return false;
   const std::int64_t nbytes = call.nbytes(), min_bytes = calls.min_bytes;
   Grid* const grid = grid_of(call.context);
@@ -84,8 +86,6 @@ bool try_call(const Call& call) {
   }
 }
 
-}  // namespace
-
 Calls calls;
 
 void stop(const Routine& routine, const char* message) {
@@ -103,12 +103,6 @@ Calls::~Calls() {
   if (std::getenv("DACE_REDIST_SCALAPACK_REPORT") && all > 0)
     std::fprintf(stderr, "dace-redist: process %d carried out %lld of %lld calls of ScaLAPACK's routines\n", getpid(),
                  static_cast<long long>(carried_out), static_cast<long long>(all));
-}
-
-bool carried_out(const Call& call) {
-  const bool done = try_call(call);
-  if (done) ++calls.carried_out;
-  return done;
 }
 
 }  // namespace dace_redist::scalapack

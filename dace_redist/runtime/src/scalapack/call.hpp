@@ -2,7 +2,7 @@
 #pragma once
 
 /// \file
-/// A call of a routine, and how this library carries it out. Start reading at: carried_out.
+/// A call of a routine, and how this library carries it out. Start reading at: carry_out.
 
 #include <atomic>
 #include <complex>
@@ -44,27 +44,21 @@ extern Calls calls;
 
 [[noreturn]] void stop(const Routine& routine, const char* message);
 
-/// Counts a call, and lasts as long as it. Two calls that are not small at once end the program: BLACS is not
-/// thread-safe, and processes that take the calls in different orders wait forever.
-class CountedCall {
- public:
-  CountedCall(const Routine& routine, int m, int n)
-      : is_small(std::int64_t{m} * n * routine.element_bytes < calls.min_bytes) {
-    ++calls.all;
-    if (!is_small && calls.has_large.exchange(true))
-      stop(routine, "another thread of this process is in a routine of ScaLAPACK; call them from one thread at a time");
-  }
-  ~CountedCall() {
-    if (!is_small) calls.has_large = false;
-  }
-  CountedCall(const CountedCall&) = delete;
-  CountedCall& operator=(const CountedCall&) = delete;
-
-  const bool is_small;  ///< left to ScaLAPACK
-};
-
 /// Carries out a call that is not small. Collective over its context: \return the same on all processes of the context.
 /// \return false if it is left to ScaLAPACK: what the library cannot do, or would do slower.
 bool carried_out(const Call& call);
+
+/// Carries out a call, or has `leave` call ScaLAPACK, and counts it. Two calls that are not small at once end the
+/// program: BLACS is not thread-safe, and processes that take the calls in different orders wait forever.
+template <class Leave>
+void carry_out(const Call& call, const Leave& leave) {
+  ++calls.all;
+  if (call.nbytes() < calls.min_bytes) return leave();
+  if (calls.has_large.exchange(true))
+    stop(call.routine,
+         "another thread of this process is in a routine of ScaLAPACK; call them from one thread at a time");
+  carried_out(call) ? void(++calls.carried_out) : leave();
+  calls.has_large = false;
+}
 
 }  // namespace dace_redist::scalapack

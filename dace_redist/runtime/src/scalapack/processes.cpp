@@ -23,14 +23,6 @@ namespace {
 constexpr int max_sets = 256;
 constexpr std::chrono::seconds patience{10};
 
-#if defined(OPEN_MPI)
-constexpr const char* own_mpi = "Open MPI";
-#elif defined(MPICH_VERSION)
-constexpr const char* own_mpi = "MPICH";
-#else
-constexpr const char* own_mpi = "";
-#endif
-
 /// Whether MPI_Comm_free deletes attributes. Others do when the communicator's last message has arrived; until then,
 /// its context may have become another one, with another communicator.
 #if defined(OPEN_MPI)

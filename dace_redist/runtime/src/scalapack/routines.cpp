@@ -11,8 +11,7 @@
 #include "scalapack/functions.hpp"
 
 using dace_redist::scalapack::Call;
-using dace_redist::scalapack::carried_out;
-using dace_redist::scalapack::CountedCall;
+using dace_redist::scalapack::carry_out;
 using dace_redist::scalapack::Function;
 using dace_redist::scalapack::Routine;
 using dace_redist::scalapack::Submatrix;
@@ -34,10 +33,8 @@ extern "C" {
   DR_API void Cp##type##gemr2d(int m, int n, void* a, int ia, int ja, int* desca, void* b, int ib, int jb, int* descb, \
                                int context) {                                                                          \
     static constexpr Routine routine{"p" #type "gemr2d", bytes};                                                       \
-    const CountedCall counted(routine, m, n);                                                                          \
-    if (counted.is_small ||                                                                                            \
-        !carried_out({routine, m, n, submatrix(a, ia, ja, desca), submatrix(b, ib, jb, descb), context}))              \
-      real_p##type##gemr2d.get()(m, n, a, ia, ja, desca, b, ib, jb, descb, context);                                   \
+    carry_out({routine, m, n, submatrix(a, ia, ja, desca), submatrix(b, ib, jb, descb), context},                      \
+              [&] { real_p##type##gemr2d.get()(m, n, a, ia, ja, desca, b, ib, jb, descb, context); });                 \
   }                                                                                                                    \
   DR_API void p##type##gemr2d_(int* m, int* n, void* a, int* ia, int* ja, int* desca, void* b, int* ib, int* jb,       \
                                int* descb, int* context) {                                                             \
@@ -59,9 +56,8 @@ DR_GEMR2D(z, 16)
     Call call{routine, m, n, submatrix(a, ia, ja, desca), submatrix(b, ib, jb, descb), context};                       \
     call.uplo = uplo;                                                                                                  \
     call.diag = diag;                                                                                                  \
-    const CountedCall counted(routine, m, n);                                                                          \
-    if (counted.is_small || !carried_out(call))                                                                        \
-      real_p##type##trmr2d.get()(uplo, diag, m, n, a, ia, ja, desca, b, ib, jb, descb, context);                       \
+    carry_out(call,                                                                                                    \
+              [&] { real_p##type##trmr2d.get()(uplo, diag, m, n, a, ia, ja, desca, b, ib, jb, descb, context); });     \
   }                                                                                                                    \
   DR_API void p##type##trmr2d_(char* uplo, char* diag, int* m, int* n, void* a, int* ia, int* ja, int* desca, void* b, \
                                int* ib, int* jb, int* descb, int* context) {                                           \
@@ -82,9 +78,7 @@ DR_TRMR2D(z, 16)
     static constexpr Routine routine{#name, sizeof(Number), element, true, conjugates};                            \
     const Call call{routine,  *m,     *n,   submatrix(a, *ia, *ja, desca), submatrix(c, *ic, *jc, descc),          \
                     desca[1], *alpha, *beta};                                                                      \
-    const CountedCall counted(routine, *m, *n);                                                                    \
-    if (counted.is_small || !carried_out(call))                                                                    \
-      real_##name.get()(m, n, alpha, a, ia, ja, desca, beta, c, ic, jc, descc);                                    \
+    carry_out(call, [&] { real_##name.get()(m, n, alpha, a, ia, ja, desca, beta, c, ic, jc, descc); });            \
   }
 
 DR_TRAN(pstran, float, DR_FLOAT32, false)
