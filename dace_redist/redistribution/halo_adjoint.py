@@ -1,9 +1,9 @@
-"""Adjoints of redistributions from or to distributions with a halo. Start reading at: HaloAdjoint."""
+"""Adjoints of redistributions from or to distributions with a halo. Start reading at: HaloGradients."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,28 +12,33 @@ from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.native.given_messages import Block
-from dace_redist.redistribution.arrays import c_strides
+from dace_redist.redistribution.arrays import Views, c_strides
 from dace_redist.redistribution.message_plan import PlansOfMessages
-from dace_redist.redistribution.plan import Plan
+from dace_redist.redistribution.problem import Problem
+from dace_redist.redistribution.request import FreeablePlan
 from dace_redist.schedule import Schedule
 
 
-class HaloAdjoint(Plan):
-    """Plan of the adjoint of a redistribution from or to a distribution with a halo; see :meth:`Plan.adjoint`."""
+class HaloGradients(FreeablePlan):
+    """
+    Calls of the plan of an adjoint, where a side has a halo.
 
-    def __init__(self, forward: Plan, partial: Mapping[str, bool]) -> None:
-        """Make the plan; a ValueError if a halo is not one of blocks, or arrays are several or lie on a GPU."""
-        (tensor, *others), problem = forward._problem.tensors, forward._problem
-        sides = [side for side in (tensor.source, tensor.target) if any(side.halo)]
-        if others or problem.lists or problem.on_gpu or not all(isinstance(side, Distribution) for side in sides):
-            raise ValueError(
-                "adjoint: a plan with a halo must be of one tensor in main memory, and each side with a halo a "
-                f"Distribution; got {forward!r}: plan each tensor by itself, from and to distributions without halo"
-            )
-        owned = Schedule(_owned(tensor.source), _owned(tensor.target), tensor.transform).adjoint(**partial)
-        super().__init__(forward._comm, forward._way_back([dataclasses.replace(owned, source=tensor.target)]))
-        self.target, rank, self._sum = tensor.source, self._comm.rank, None
-        self._interior: Any = tensor.source.interior(rank) if any(tensor.source.halo) else ...
+    Gradients in margins are added to those of the elements that they mirror, in a copy, before they are moved.
+    """
+
+    dtype: np.dtype[Any]
+    target_dtype: np.dtype[Any]
+    strategy: str
+    options: dict[str, int | float]
+    target: Any
+    _comm: MPI.Intracomm
+    _checked: Callable[[Any, Any], Views]
+    _run: Callable[[Views], None]
+
+    def set_halos(self, tensor: Schedule) -> None:
+        """Note the margins of the two sides. Collective."""
+        self.target, self._sum = tensor.source, None
+        self._interior: Any = tensor.source.interior(self._comm.rank) if any(tensor.source.halo) else ...
         if isinstance(tensor.target, Distribution) and any(tensor.target.halo):
             self._sum = HaloSum(self._comm, tensor.target, self.dtype, self.strategy, self.options)
 
@@ -45,7 +50,8 @@ class HaloAdjoint(Plan):
         if self._sum is not None and views.sources[0] is not None:
             array = views.sources[0].as_numpy().copy("C")
             self._sum(array)
-        super().__call__(array, out[self._interior])
+            views = self._checked(array, out[self._interior])
+        self._run(views)
         return out
 
     def free(self) -> None:
@@ -58,6 +64,24 @@ class HaloAdjoint(Plan):
         raise ValueError(f"the adjoint of a redistribution with a halo can only be called and freed, got {self!r}")
 
     start = inverse = adjoint = __sdfg__ = _refuse
+
+
+def adjoint_of_owned(forward: Problem, name: str, **partial: bool) -> Schedule:
+    """
+    Return the adjoint of the redistribution of the elements that ranks own, from arrays with margins.
+
+    :param name: Of the plan, for errors.
+    :raises ValueError: If a halo is not one of blocks, or arrays are several or lie on a GPU.
+    """
+    tensor, *others = forward.tensors
+    sides = [side for side in (tensor.source, tensor.target) if any(side.halo)]
+    if others or forward.lists or forward.on_gpu or not all(isinstance(side, Distribution) for side in sides):
+        raise ValueError(
+            "adjoint: a plan with a halo must be of one tensor in main memory, and each side with a halo a "
+            f"Distribution; got {name}: plan each tensor by itself, from and to distributions without halo"
+        )
+    owned = Schedule(_owned(tensor.source), _owned(tensor.target), tensor.transform).adjoint(**partial)
+    return dataclasses.replace(owned, source=tensor.target)
 
 
 def _owned(distribution: AnyDistribution) -> AnyDistribution:

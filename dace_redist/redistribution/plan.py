@@ -13,6 +13,7 @@ from dace_redist import _core
 from dace_redist.joint_schedule import JointSchedule
 from dace_redist.native.interface import EncodedProblem, Layout, NativePlan, check, function_address
 from dace_redist.redistribution.arrays import DEVICES, ArrayView, Views
+from dace_redist.redistribution.halo_adjoint import HaloGradients, adjoint_of_owned
 from dace_redist.redistribution.in_program import CallableInProgram
 from dace_redist.redistribution.message_plan import PlansOfMessages
 from dace_redist.redistribution.problem import Problem, check_arrays, check_covered, check_devices
@@ -80,7 +81,7 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
         execute, agreement = function_address("dr_plan_execute"), function_address("dr_python_agree")
         address = 0 if problem.on_gpu else native.address
         self._bound = _core.BoundPlan(execute, agreement, address, self._parts, in_place, problem.lists)
-        self._layouts: list[Layout] = [None] * (2 * len(tensors))
+        self._layouts = [(_layout(None), _layout(None))] * len(tensors)
         self._stream = 0
         self._covers = all(one.transform.covers(one.target.shape) and one.transform.beta == 0 for one in tensors)
         self._zeros = False  # in new targets
@@ -213,9 +214,10 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
         """
         partial = {"source_partial": source_partial, "target_partial": target_partial}
         if any(any((*one.source.halo, *one.target.halo)) for one in self._problem.tensors):
-            from dace_redist.redistribution.halo_adjoint import HaloAdjoint  # it is a Plan, too
-
-            return HaloAdjoint(self, partial)
+            owned = adjoint_of_owned(self._problem, repr(self), **partial)
+            with_halos = HaloAdjoint(self._comm, self._way_back([owned]))
+            with_halos.set_halos(self._problem.tensors[0])
+            return with_halos
         adjoint = Plan(self._comm, self._way_back([tensor.adjoint(**partial) for tensor in self._problem.tensors]))
         adjoint._zeros = not adjoint._covers
         return adjoint
@@ -272,11 +274,10 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
         """Return the native plan, set up for some arrays, and these or copies that it reads and writes."""
         native, used = self._native, given.plain()
         assert native is not None
-        pairs = list(zip(*used, strict=True))
-        layouts = [_layout(view) for pair in pairs for view in pair]
+        layouts = [(_layout(source), _layout(target)) for source, target in zip(*used, strict=True)]
         if layouts != self._layouts:
-            native.set_arrays(layouts)
-            self._bound.set_strides([(_strides(source), _strides(target)) for source, target in pairs])
+            native.set_arrays([layout for pair in layouts for layout, _ in pair])
+            self._bound.set_strides([(source[1], target[1]) for source, target in layouts])
             self._layouts = layouts
         if self._problem.on_gpu:
             named = (view.stream for view in (*used.targets, *used.sources) if view is not None)
@@ -287,13 +288,13 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
         return native, used
 
 
-def _layout(view: ArrayView | None) -> Layout:
+class HaloAdjoint(HaloGradients, Plan):
+    """Plan of the adjoint of a redistribution from or to a distribution with a halo; see :meth:`Plan.adjoint`."""
+
+
+def _layout(view: ArrayView | None) -> tuple[Layout, tuple[int, ...]]:
+    """Return shape and strides in elements for the native plan, and strides in bytes; nothing for C order."""
     if view is None or view.in_c_order:
-        return None
+        return None, ()
     # the stride of an axis of one element is arbitrary, and may be negative
-    return view.shape, tuple(abs(stride) // view.dtype.itemsize for stride in view.strides)
-
-
-def _strides(view: ArrayView | None) -> tuple[int, ...]:
-    """Return strides in bytes; none for C order."""
-    return () if view is None or view.in_c_order else view.strides
+    return (view.shape, tuple(abs(stride) // view.dtype.itemsize for stride in view.strides)), view.strides

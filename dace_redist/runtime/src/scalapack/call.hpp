@@ -57,7 +57,10 @@ void carry_out(const Call& call, const Leave& leave) {
   if (calls.has_large.exchange(true))
     stop(call.routine,
          "another thread of this process is in a routine of ScaLAPACK; call them from one thread at a time");
-  carried_out(call) ? void(++calls.carried_out) : leave();
+  if (carried_out(call))
+    ++calls.carried_out;
+  else
+    leave();
   calls.has_large = false;
 }
 
