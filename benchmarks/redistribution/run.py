@@ -230,6 +230,12 @@ def _facts(case: Case, settings: Settings) -> dict[str, Any]:
     return facts | {"bytes_moved": case.schedule.bytes_moved()}
 
 
+def _git(*arguments: str) -> str | None:
+    """Return what Git says of the folder of this file; None for nothing, as outside a repository."""
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
+
+
 def environment(ranks: int, node_of: Sequence[int]) -> dict[str, Any]:
     """Return the machine, processor, MPI, commit, versions and date of a result."""
     from mpi4py import MPI
@@ -238,10 +244,16 @@ def environment(ranks: int, node_of: Sequence[int]) -> dict[str, Any]:
     for package in ("dace_redist", "dace", "mpi4py", "numpy", "mpi4py-fft"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or None
+    commit = _git("rev-parse", "--short=12", "HEAD")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/benchmarks/results")
     return {
-        **{"machine": platform.machine(), "processor": processor(), "cores": len(os.sched_getaffinity(0))},
-        **{"mpi": mpi_name(MPI.Get_library_version()), "commit": commit, "ranks": ranks, "nodes": max(node_of) + 1},
-        **{"versions": versions, "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")},
+        "machine": platform.machine(),
+        "processor": processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "mpi": mpi_name(MPI.Get_library_version()),
+        "commit": f"{commit}-dirty" if changed else commit,
+        "ranks": ranks,
+        "nodes": max(node_of) + 1,
+        "versions": versions,
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
