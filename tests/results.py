@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from dace_redist.redistribution.device_arrays import DeviceArray
+
 Results = dict[str, Any]
 
 
@@ -100,7 +102,8 @@ def gathered(comm: Any, program: Any, arguments: Results) -> Results:
     local = program.scatter(**{name: arguments[name] for name in program.inputs}, comm=comm)
     for name in {*program.outputs} & {*arguments} - {*program.inputs}:  # written only
         tensor = program.outputs[name]
-        local[name] = np.empty(tensor.distribution.local_shape(comm.rank), tensor.dtype)
+        make = DeviceArray if name in program.gpu_arguments else np.empty
+        local[name] = make(tensor.distribution.local_shape(comm.rank), tensor.dtype)
     result = program.run(comm=comm, **local)
     if isinstance(result, tuple):
         local |= {f"__return_{number}": part for number, part in enumerate(result)}

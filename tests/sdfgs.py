@@ -76,3 +76,34 @@ def count(sdfg: dace.SDFG, *kinds: type) -> list[int]:
     """Return the number of nodes of each kind, in the SDFG and its nested SDFGs."""
     found = [node for node, _ in sdfg.all_nodes_recursive()]
     return [sum(isinstance(node, kind) for node in found) for kind in kinds]
+
+
+def computing_on_a_gpu(name: str) -> dace.SDFG:
+    """A map on the GPU, a redistribution of its result, meanwhile another map, and a map of what arrived."""
+    sdfg = dace.SDFG(name)
+    sdfg.add_array("A", [2, 8], dace.float64, storage=dace.StorageType.GPU_Global)
+    sdfg.add_array("B", [8, 2], dace.float64, storage=dace.StorageType.GPU_Global)
+    sdfg.add_array("H", [8, 2], dace.float64)
+    sdfg.add_transient("doubled", [2, 8], dace.float64, storage=dace.StorageType.GPU_Global)
+    sdfg.add_transient("moved", [8, 2], dace.float64, storage=dace.StorageType.GPU_Global)
+    state = sdfg.add_state()
+
+    def add_map(source: str, target: str, shape: tuple[int, int]) -> None:
+        ranges = {"i": f"0:{shape[0]}", "j": f"0:{shape[1]}"}
+        edges = {"_in": dace.Memlet(f"{source}[i, j]")}, "_out = 2 * _in", {"_out": dace.Memlet(f"{target}[i, j]")}
+        where = {node.data: node for node in state.data_nodes()}
+        given = {"input_nodes": {source: where[source]}} if source in where else {}
+        state.add_mapped_tasklet(
+            f"to_{target}", ranges, *edges, external_edges=True, schedule=dace.ScheduleType.GPU_Device, **given
+        )
+
+    add_map("A", "doubled", (2, 8))
+    node = Redistribute("move", ROWS, COLUMNS, "Pipelined")
+    state.add_node(node)
+    (written,) = [one for one in state.data_nodes() if one.data == "doubled"]
+    state.add_edge(written, None, node, "_inp_buffer", dace.Memlet("doubled[0:2, 0:8]"))
+    state.add_edge(node, "_out_buffer", state.add_write("moved"), None, dace.Memlet("moved[0:8, 0:2]"))
+    add_map("moved", "B", (8, 2))
+    home = sdfg.add_state_after(state, "home")
+    add_move(home, Redistribute("home", COLUMNS, COLUMNS, "Pack"), "B", "H")
+    return sdfg

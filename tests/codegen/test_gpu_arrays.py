@@ -9,7 +9,7 @@ from pathlib import Path
 import dace
 import pytest
 from dace.sdfg.validation import InvalidSDFGNodeError
-from sdfgs import COLUMNS, OURS, ROWS, add_move, contracting, rows_to_columns
+from sdfgs import COLUMNS, OURS, ROWS, add_move, computing_on_a_gpu, contracting, rows_to_columns
 
 import dace_redist
 from dace_redist.library_nodes import Contraction, Redistribute
@@ -111,44 +111,13 @@ def test_the_result_of_a_call_lies_where_its_array_does():
 # What is generated ------------------------------------------------------------------------------------------------
 
 
-def computing_sdfg(name: str) -> dace.SDFG:
-    """A map on the GPU, a redistribution of its result, meanwhile another map, and a map of what arrived."""
-    sdfg = dace.SDFG(name)
-    sdfg.add_array("A", [2, 8], dace.float64, storage=GPU)
-    sdfg.add_array("B", [8, 2], dace.float64, storage=GPU)
-    sdfg.add_array("H", [8, 2], dace.float64)
-    sdfg.add_transient("doubled", [2, 8], dace.float64, storage=GPU)
-    sdfg.add_transient("moved", [8, 2], dace.float64, storage=GPU)
-    state = sdfg.add_state()
-
-    def add_map(source: str, target: str, shape: tuple[int, int]) -> None:
-        ranges = {"i": f"0:{shape[0]}", "j": f"0:{shape[1]}"}
-        edges = {"_in": dace.Memlet(f"{source}[i, j]")}, "_out = 2 * _in", {"_out": dace.Memlet(f"{target}[i, j]")}
-        where = {node.data: node for node in state.data_nodes()}
-        given = {"input_nodes": {source: where[source]}} if source in where else {}
-        state.add_mapped_tasklet(
-            f"to_{target}", ranges, *edges, external_edges=True, schedule=dace.ScheduleType.GPU_Device, **given
-        )
-
-    add_map("A", "doubled", (2, 8))
-    node = Redistribute("move", ROWS, COLUMNS, "Pipelined")
-    state.add_node(node)
-    (written,) = [one for one in state.data_nodes() if one.data == "doubled"]
-    state.add_edge(written, None, node, "_inp_buffer", dace.Memlet("doubled[0:2, 0:8]"))
-    state.add_edge(node, "_out_buffer", state.add_write("moved"), None, dace.Memlet("moved[0:8, 0:2]"))
-    add_map("moved", "B", (8, 2))
-    home = sdfg.add_state_after(state, "home")
-    add_move(home, Redistribute("home", COLUMNS, COLUMNS, "Pack"), "B", "H")
-    return sdfg
-
-
 @pytest.mark.full
 @pytest.mark.compile
 def test_a_program_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     if shutil.which("nvcc") is None:
         pytest.skip("no nvcc on this machine: a program with arrays on the GPU cannot be compiled")
     monkeypatch.setenv(DEVICE_VARIABLE, "host")  # the program is not run
-    sdfg = computing_sdfg("gpu_program")
+    sdfg = computing_on_a_gpu("gpu_program")
     assert sdfg.apply_transformations_repeated(OverlapRedistribute) == 2
     sdfg.build_folder = str(tmp_path)
     sdfg.compile(return_program_handle=False)
