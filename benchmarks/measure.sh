@@ -5,6 +5,8 @@
 #   benchmarks/measure.sh copying   operations that are fused, ScaLAPACK's routines, kinds of stores
 #   benchmarks/measure.sh dispatch  the library of a wheel against the one that is compiled for this processor
 #   benchmarks/measure.sh mapped    arrays that other ranks map, by a stand-in for XPMEM, as root
+#   benchmarks/measure.sh cores     one rank on each of 12 cores
+#   benchmarks/measure.sh gpu       copies on a GPU, redistributions by 4 ranks that share it, einsums against CuPy
 #   benchmarks/measure.sh nodes     short and long messages, their share of the link, and overlap, between emulated nodes
 # Results are printed, and kept in benchmarks/results.
 set -e
@@ -50,6 +52,29 @@ auto() {
         "pencil-to-pencil-*96" slab-to-{pencil,slab}-96 seed-k8 short-last few-to-all one-to-all all-to-one dealt-tiles \
         "prime-[bcm]*" $single
     only_strategies "$file"
+}
+
+cores() {
+    without_pytorch
+    rm -f "$file"
+    mpiexec -n 12 python benchmarks/bench.py nas-mg-y-D wrf-x-2x2 specfem3d-cm runs-{4B,64B,4KiB,1MiB} \
+        {owners-transposed,cyclic-other,rows-to-columns,grid-transposed}-960 fft-transpose-768 slab-to-pencil-4-96 \
+        tiles-random 2mm-ik-4 3mm-km-4 pencil-to-pencil-{96,240} slab-to-{pencil,slab}-96 seed-k{8,12} one-to-all all-to-one \
+        dealt-tiles prime-matrix rows-to-columns-3840 --variants ordinary \
+        --strategies Auto,Datatype,Pack,Pipelined,RMA --least 9 --limit 0.9 --json $file
+    sed -i '/"method": "[A-Z][A-Za-z]*", "kind": "[sp]/!d' $file  # neither stock DaCe nor other libraries
+}
+
+gpu() {
+    local kernel
+    rm -f "$file"
+    python benchmarks/copies.py --gpu --nbytes 134217728 --runs 8 --runs 32 --runs 64 --runs 512 --runs 4096 --json $file
+    mpiexec -n 4 python benchmarks/bench.py runs-4KiB tiles-random slab-to-pencil-4-96 --variants ordinary,gpu --no-peers \
+        --strategies Auto,Pack,Pipelined --limit 3 --json $file
+    for kernel in mm3 mttkrp3_0 mttkrp5_2 ttmc; do
+        mpiexec -n 1 python benchmarks/einsum/run_einsum.py $kernel --preset M --device gpu --against cupy --check \
+            --repetitions 9 --json $file
+    done
 }
 
 nodes() {
@@ -100,6 +125,6 @@ mapped() {
 }
 
 case $1 in
-    results | auto | nodes | copying | dispatch | mapped) "$1" ;;
-    *) echo "usage: benchmarks/measure.sh results | auto | nodes | copying | dispatch | mapped" >&2 && exit 2 ;;
+    results | auto | cores | gpu | nodes | copying | dispatch | mapped) "$1" ;;
+    *) echo "usage: benchmarks/measure.sh results | auto | cores | gpu | nodes | copying | dispatch | mapped" >&2 && exit 2 ;;
 esac

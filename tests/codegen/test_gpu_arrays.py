@@ -9,7 +9,7 @@ from pathlib import Path
 import dace
 import pytest
 from dace.sdfg.validation import InvalidSDFGNodeError
-from sdfgs import COLUMNS, OURS, ROWS, add_move, computing_on_a_gpu, contracting, rows_to_columns
+from sdfgs import COLUMNS, OURS, ROWS, computing_on_a_gpu, contracting, rows_to_columns
 
 import dace_redist
 from dace_redist.library_nodes import Contraction, Redistribute

@@ -142,17 +142,18 @@ DR_API void dr_python_device_free(void* memory) {
   device_arrays.erase(memory);
 }
 
-/// Copies between main memory, of which only one side is, and the device's; waits for what was enqueued before.
+/// Copies between main memory and the device's, or within the latter; waits for what was enqueued before.
 DR_API int dr_python_device_copy(void* target, const void* source, std::int64_t nbytes) {
   return guarded(DR_ERROR_EXECUTE, "DeviceArray", [&] {
     if (nbytes == 0) return;
     Device& device = current_device();
-    const bool from_device = device.device_of(source) >= 0;
-    const PinnedBuffer staged(device, nbytes);
+    const bool from_device = device.device_of(source) >= 0, to_device = device.device_of(target) >= 0;
+    const bool within = from_device && to_device;
+    const PinnedBuffer staged(device, within ? 0 : nbytes);
     if (!from_device) std::memcpy(staged.at(0), source, static_cast<std::size_t>(nbytes));
-    device.copy(from_device ? staged.at(0) : target, from_device ? source : staged.at(0), nbytes, nullptr);
+    device.copy(to_device ? target : staged.at(0), from_device ? source : staged.at(0), nbytes, nullptr);
     device.synchronize(nullptr);
-    if (from_device) std::memcpy(target, staged.at(0), static_cast<std::size_t>(nbytes));
+    if (!to_device) std::memcpy(target, staged.at(0), static_cast<std::size_t>(nbytes));
   });
 }
 
