@@ -145,6 +145,7 @@ setup(
             ["dace_redist/_core.cpp", *SOURCES],
             include_dirs=[str(INCLUDE), str(INCLUDE.parent / "include"), np.get_include()],
             depends=HEADERS,
+            extra_link_args=["-Wl,--exclude-libs,ALL"],  # see runtime/CMakeLists.txt
             cxx_std=17,
         )
     ],
