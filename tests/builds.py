@@ -66,7 +66,7 @@ def _build(folder: Path, make: Callable[[], Any]) -> None:
         done = folder / "done"
         if done.exists():
             return
-        for old in folder.parent.glob("*/"):
+        for old in filter(Path.is_dir, folder.parent.iterdir()):
             shutil.rmtree(old)
         sdfg = make()
         sdfg.build_folder = str(folder)
