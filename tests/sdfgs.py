@@ -80,12 +80,12 @@ def count(sdfg: dace.SDFG, *kinds: type) -> list[int]:
 
 def computing_on_a_gpu(name: str) -> dace.SDFG:
     """A map on the GPU, a redistribution of its result, meanwhile another map, and a map of what arrived."""
-    sdfg = dace.SDFG(name)
-    sdfg.add_array("A", [2, 8], dace.float64, storage=dace.StorageType.GPU_Global)
-    sdfg.add_array("B", [8, 2], dace.float64, storage=dace.StorageType.GPU_Global)
+    sdfg, gpu = dace.SDFG(name), dace.StorageType.GPU_Global
+    sdfg.add_array("A", [2, 8], dace.float64, storage=gpu)
+    sdfg.add_array("B", [8, 2], dace.float64, storage=gpu)
     sdfg.add_array("H", [8, 2], dace.float64)
-    sdfg.add_transient("doubled", [2, 8], dace.float64, storage=dace.StorageType.GPU_Global)
-    sdfg.add_transient("moved", [8, 2], dace.float64, storage=dace.StorageType.GPU_Global)
+    sdfg.add_transient("doubled", [2, 8], dace.float64, storage=gpu)
+    sdfg.add_transient("moved", [8, 2], dace.float64, storage=gpu)
     state = sdfg.add_state()
 
     def add_map(source: str, target: str, shape: tuple[int, int]) -> None:

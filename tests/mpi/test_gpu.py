@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,9 @@ class CuPy:
 
         self.library, self.stream = cupy, cupy.cuda.Stream(non_blocking=True)
         self.array = cupy.asarray
-        self.on_stream: Callable[[], Any] = lambda: self.stream
+
+    def on_stream(self) -> Any:
+        return self.stream
 
     def to_numpy(self, array: Any) -> np.ndarray:
         return self.library.asnumpy(array, stream=self.stream)
@@ -41,9 +42,8 @@ class PyTorch:
     def __init__(self) -> None:
         import torch
 
-        self.library, self.stream = torch, torch.cuda.Stream()
         self.array = functools.partial(torch.as_tensor, device="cuda")
-        self.on_stream: Callable[[], Any] = lambda: torch.cuda.stream(self.stream)
+        self.on_stream = functools.partial(torch.cuda.stream, torch.cuda.Stream())
 
     def to_numpy(self, array: Any) -> np.ndarray:
         return array.cpu().numpy()
