@@ -1,4 +1,4 @@
-"""Fast redistribution of distributed tensors over MPI, inside DaCe programs and from NumPy."""
+"""Fast redistribution of N-dimensional arrays across MPI ranks, for NumPy, DaCe, C and Fortran."""
 
 from __future__ import annotations
 

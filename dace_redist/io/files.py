@@ -54,7 +54,7 @@ def load(
     :param memory_bytes: Maximum bytes of buffers per rank. Default: pieces of 64 MiB, and the buffers of the strategy.
     :param strategy: Strategy of the exchanges.
     :param progress: True for a progress bar on rank 0.
-    :return: The array, in node-shared memory if that suffices.
+    :return: The array, in node-shared memory if there is enough.
     :raises OSError: On every rank, if a rank that reads cannot open or read the file.
     :raises ValueError: On every rank, if an argument is invalid on one of them, or the file is damaged, or ranks see
         different arrays.

@@ -120,7 +120,7 @@ def _build(name: str, path: Path) -> None:
     why = f": {packaged()}" if name == REDISTRIBUTION else ""
     print(
         f"dace-redist: building the library of {LIBRARIES[name]} for {mpi_name(mpi_in_use().version)}, once for this "
-        f"MPI and processor (half a minute){why}",
+        f"MPI and processor (up to a minute){why}",
         file=sys.stderr,
     )
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as folder:

@@ -61,9 +61,9 @@ COMMON_ERRORS = ("TypeError", "BuildError", "OSError")
 EVERYWHERE = re.compile(r"^On every rank, (i)(?=f )")
 FAILURE = re.compile(r"If (MPI|MPI or (a|the) GPU) fails|If arrays lie on GPUs and a rank has none|If .*\bdamaged\b.*")
 INVALID = re.compile(r"If an argument is invalid(?: on \w+ rank)?(?:, or (?:if )?(?!(?:if )?the ranks)|[^,]*$|, .*)")
-#: Parts of the help of commands that the page leaves out: examples, and options that it states once.
+#: Parts of the help of commands that the page leaves out: examples, usage without arguments, and what it states once.
 EXAMPLES = re.compile(r"^(  (dace-redist|mpi|cmake|DACE_)(.*\\\n)*.*\n)+\n?", re.MULTILINE)
-STATED_ONCE = re.compile(r"^Usage: .*\n+|^ +(-h, |-q, )?--(help|json|plot|quiet) .*\n?", re.MULTILINE)
+STATED_ONCE = re.compile(r"^Usage: .*OPTIONS\]\n+|^ +(-h, |-q, )?--(help|json|plot|quiet) .*\n?", re.MULTILINE)
 #: Options of every strategy but NCCL, which the page states once.
 EVERY_STRATEGY = ("max_message_bytes", "threads")
 HEADINGS = {"return": "returns", "raises": "raises", "warns": "warns"}
