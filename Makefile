@@ -111,7 +111,7 @@ clean:  ## remove everything that was made here
 	@echo "   $$(tail -n 1 $@.why)"; rm -f $@.why
 
 .venv/.library: $(RUNTIME) | .venv/.mpi
-	$(STEP) "the compiled library, once for this MPI and processor (about half a minute)"
+	$(STEP) "the compiled library, once for this MPI and processor (up to a minute)"
 	@$(IN_ENV) .venv/bin/dace-redist build >/dev/null && touch $@
 
 .venv/.ready: .venv/.made .venv/.tools .venv/.installed .venv/.core .venv/.mpi .venv/.library

@@ -41,7 +41,7 @@ def shared_empty(shape: int | Sequence[int], dtype: npt.DTypeLike = np.float64) 
     try:
         return _shared(extents, element)
     except _core.Error as error:
-        warnings.warn(f"shared_empty: {error}; taking ordinary memory", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"shared_empty: {error}; using ordinary memory", RuntimeWarning, stacklevel=2)
         return np.empty(extents, element)
 
 
