@@ -18,7 +18,7 @@ scalapack.Cblacs_gridinit(ctypes.byref(context), b"Row", 2, 2)
 
 
 def to_solver(array, source):
-    """The array on a grid of 2 x 2 in blocks of 64 x 64, its distribution, and what ScaLAPACK wants to know of it."""
+    """Return the array on a grid of 2 x 2 in blocks of 64 x 64, its distribution, and its arguments of ScaLAPACK."""
     target = dace_redist.Distribution(source.shape, (2, 2), block=(64, 64))
     out = np.empty(target.local_shape(comm.rank), order="F")
     dace_redist.redistribute(array, source, target, out=out)

@@ -9,7 +9,7 @@ comm = MPI.COMM_WORLD
 shape = (1000, 701)  # need not divide by the number of ranks
 rows = dace_redist.Distribution(shape, (comm.size, 1))
 columns = dace_redist.Distribution(shape, (1, comm.size))
-whole = np.arange(1000.0 * 701).reshape(shape)  # only to make parts and check them: each rank needs its part alone
+whole = np.arange(1000.0 * 701).reshape(shape)  # only to make parts and to check them
 
 # Once: a call that plans and moves. Later calls with the same distributions find the plan again.
 mine = rows.local(whole, comm.rank).copy()

@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
   int64_t mine[2], theirs[2];
   check(dr_distribution_local_shape(rows, rank, mine));
   check(dr_distribution_local_shape(columns, rank, theirs));
-  void *a, *b; /* in node-shared memory; that of malloc will do, too */
+  void *a, *b; /* in node-shared memory; malloc works, too */
   check(dr_memory_create(sizeof(double) * mine[0] * mine[1], &a));
   check(dr_memory_create(sizeof(double) * theirs[0] * theirs[1], &b));
   for (int64_t i = 0; i < mine[0] * mine[1]; ++i) ((double*)a)[i] = rank;

@@ -37,7 +37,7 @@ def main() -> None:
             if worst < mean:
                 ends = [position + shift - 0.17, position + shift + 0.17]
                 axes.plot([worst] * 2, ends, color="white" if worst > 1 else colour, lw=2)
-            axes.text(mean * 1.03, position + shift, f"{mean:g}", va="center", color=GREY)
+            axes.text(mean * 1.03, position + shift, f"{mean:.2f}", va="center", color=GREY)
     axes.axvline(1, color=GREY, lw=1)
     axes.set_xscale("log")
     axes.set_xlim(0.85, 60)
