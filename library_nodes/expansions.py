@@ -46,6 +46,7 @@ from dace_redist.library_nodes.redistribute import (
     Redistribute,
     RedistributeWait,
 )
+from dace_redist.library_nodes.strategic import StrategicNode
 from dace_redist.strategies import OPTIONS, STRATEGIES, default_options, find_strategy, host_strategies
 
 #: Maximum length of a list of numbers in a call; longer ones become constants of the program.
@@ -70,7 +71,7 @@ def plan_tasklet(node: Any, state: SDFGState, sdfg: SDFG, strategy: str) -> node
     node.validate(sdfg, state)
     tensors = node.tensors if isinstance(node, JointRedistribute) else [node]
     field, communicator = field_name("__redist", sdfg), mpi_communicator(node, state)
-    taken = find_strategy(strategy).options if isinstance(node, Redistribute) else ()
+    taken = find_strategy(strategy).options if isinstance(node, StrategicNode) else ()
     values = default_options() | {name: getattr(node, name) for name in taken}
     options = braced(_option(name, value) for name, value in values.items())
     constants, described = "", []
@@ -136,7 +137,7 @@ def _known_at_start(tensor: DistributedNode, node: nodes.Node, state: SDFGState)
 
     :param tensor: What a tensor of ``node`` is moved by: ``node`` itself, or a part of a joint node.
     """
-    sdfg, used = state.sdfg, set(tensor.free_symbols)
+    sdfg, used = state.sdfg, {*node.free_symbols, *tensor.free_symbols}
     for array, subset in tensor.arrays(sdfg, state):
         used |= symbols_of((*array.strides, *subset.size()))
     used -= set(sdfg.constants)

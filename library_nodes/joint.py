@@ -10,8 +10,10 @@ from dace.libraries.comm.nodes.node import CommNode
 from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.distribution import decode_distribution
-from dace_redist.library_nodes.node import INPUT, NUMBERS, OUTPUT, DistributedNode, RedistNode, symbols_of
+from dace_redist.library_nodes.node import INPUT, NUMBERS, OUTPUT, DistributedNode, symbols_of
 from dace_redist.library_nodes.redistribute import Redistribute
+from dace_redist.library_nodes.strategic import StrategicNode, option_properties
+from dace_redist.strategies import check_places, find_strategy
 
 _GPU_REMEDY = "only Redistribute nodes, one for each tensor, move arrays on the GPU"
 
@@ -20,26 +22,26 @@ _LISTS = 5
 
 
 @library.node
-class JointRedistribute(RedistNode, CommNode):
+class JointRedistribute(StrategicNode, CommNode):
     """
     Redistribution of several tensors in one exchange: all blocks from one rank to another form one message.
 
-    It pays for many small tensors. The implementations are the strategies for arrays in main memory. Tensor i moves
-    from ``_inp_buffer_i`` to ``_out_buffer_i``. The communicator is that of the ``_comm`` or ``_grid`` connector, else
-    the world.
+    It pays for many small tensors. Strategies are those for arrays in main memory. Tensor i moves from
+    ``_inp_buffer_i`` to ``_out_buffer_i``. The communicator is that of the ``_comm`` or ``_grid`` connector, else the
+    world.
 
     :param tensors: A node for each tensor, in no graph; their strategies are ignored.
     :raises ValueError: If the list is empty, or a node has an op or is non-blocking.
     """
 
     implementations: dict[str, Any] = {}
-    default_implementation = "Hierarchical"
     verb = "move"
     gpu_remedy = _GPU_REMEDY
 
     encoded = properties.ShapeProperty(  # of a type in which DaCe replaces symbols
         default=(), category="Semantics", desc="The lists that describe the tensors, each with its length before it"
     )
+    vars().update(option_properties())
 
     def __init__(self, name: str, tensors: Sequence[Redistribute]) -> None:
         connectors = [{f"{end}_{i}" for i in range(len(tensors))} for end in (INPUT, OUTPUT)]
@@ -79,6 +81,8 @@ class JointRedistribute(RedistNode, CommNode):
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """Check every tensor, too: see :meth:`RedistNode.validate`."""
         super().validate(sdfg, state)
+        with self.naming():
+            check_places(find_strategy(self.strategy), False, False)
         tensors = self.tensors
         for tensor in tensors:
             tensor.validate(sdfg, state)

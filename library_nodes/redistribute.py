@@ -21,18 +21,11 @@ from dace_redist.library_nodes.node import (
     RedistNode,
     differ,
     lies_on_gpu,
-    plain_number,
     symbols_of,
 )
+from dace_redist.library_nodes.strategic import StrategicNode, option_properties
 from dace_redist.schedule import check_shapes
-from dace_redist.strategies import (
-    DEFAULT_STRATEGY,
-    OPTIONS,
-    Strategy,
-    check_options,
-    check_places,
-    find_strategy,
-)
+from dace_redist.strategies import check_places, find_strategy
 from dace_redist.transform import Transform
 from dace_redist.transform_arguments import checked_reshape
 
@@ -51,7 +44,7 @@ _ANY_TYPE = np.dtype(np.uint8)
 
 
 @library.node
-class Redistribute(DistributedNode, NonblockingCommNode):
+class Redistribute(StrategicNode, DistributedNode, NonblockingCommNode):
     """
     Redistribution of a tensor from ``_inp_buffer``, this rank's part under ``source``, to ``_out_buffer``, its part
     under ``target``. Elements of the output that the rank does not own are unchanged.
@@ -81,7 +74,6 @@ class Redistribute(DistributedNode, NonblockingCommNode):
     """
 
     implementations: dict[str, Any] = {}
-    default_implementation = DEFAULT_STRATEGY
     takes_gpu_arrays = True
 
     axes = properties.ListProperty(int, default=[], category="Semantics", desc="Source axis of each target axis")
@@ -104,12 +96,7 @@ class Redistribute(DistributedNode, NonblockingCommNode):
         category="Parameters",
         desc="What moves on a non-blocking transfer: MPI and the wait, or a thread of its own",
     )
-    vars().update(
-        {
-            name: properties.SymbolicProperty(default=option.default, category="Parameters", desc=option.description)
-            for name, option in OPTIONS.items()
-        }
-    )
+    vars().update(option_properties())
 
     def __init__(
         self,
@@ -156,34 +143,6 @@ class Redistribute(DistributedNode, NonblockingCommNode):
     def reshape(self) -> tuple[Any, ...] | None:
         """Shape to which the source is reshaped, that of the target; None: it is not reshaped."""
         return tuple(self.distributions()[1].shape) if self.reshapes else None
-
-    def set_strategy(self, name: str, **options: Any) -> None:
-        """
-        Set the strategy; options that are not given are reset to their defaults.
-
-        :param name: Name of a strategy, or ``"Auto"``.
-        :raises ValueError: If the strategy or an option is unknown or out of range.
-        :raises TypeError: If an option is of another type.
-        """
-        strategy, checked = self._checked(name, options)
-        self.implementation = None if name == "Auto" else strategy.name
-        for option, entry in OPTIONS.items():
-            setattr(self, option, checked.get(option, entry.default))
-
-    def _checked(self, name: str, options: dict[str, Any]) -> tuple[Strategy, dict[str, Any]]:
-        with self.naming():
-            strategy = find_strategy(name)
-            return strategy, check_options(strategy, options)
-
-    @property
-    def strategy(self) -> str:
-        """Name of the strategy in force."""
-        return self.implementation or self.default_implementation
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Options of the strategy in force, with their values: numbers, or symbols of the program."""
-        return {name: plain_number(getattr(self, name)) for name in find_strategy(self.strategy).options}
 
     @property
     def free_symbols(self) -> set[str]:
@@ -251,10 +210,9 @@ class Redistribute(DistributedNode, NonblockingCommNode):
             raise ValueError(f"{self.title}: {wrong}")
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
-        """Check strategy, options and request, too: see :meth:`RedistNode.validate`."""
+        """Check the request, too: see :meth:`RedistNode.validate`."""
         if "dace.autodiff" in sys.modules:  # which validates programs before it differentiates them
             importlib.import_module("dace_redist.library_nodes.autodiff")
-        self._checked(self.strategy, self.options)
         super().validate(sdfg, state)
         if self.nonblocking != (REQUEST in self.out_connectors):
             raise ValueError(f"{self.title}: nonblocking and the connector {REQUEST} go together, see set_nonblocking")

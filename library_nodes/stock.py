@@ -98,9 +98,9 @@ _register_all()
 # Descriptors
 
 
-def label_of(node: Redistribute | StockRedistribute, state: SDFGState) -> str:
+def label_of(node: Any, state: SDFGState) -> str:
     """Return the label of a node; of a stock node the name of its descriptor, since all stock nodes share a label."""
-    if isinstance(node, Redistribute):
+    if not isinstance(node, StockRedistribute):
         return str(node.label)
     connected = [e.data.data for e in state.in_edges(node) if e.dst_conn == "_rdistrarray"]
     return str(connected[0] if connected else node.redistr)  # renaming does not update the node's own property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from typing import Any
 
 from dace.data.distributed import DistributedDescriptor, RedistrArray
 from dace.libraries.comm.nodes.dummy import Dummy
@@ -63,14 +64,14 @@ def lower_all(sdfg: SDFG) -> list[Redistribute]:
     return [lower(*found) for found in [(n, state) for n, state in every if isinstance(n, StockRedistribute)]]
 
 
-def lower(node: Redistribute | StockRedistribute, state: SDFGState) -> Redistribute:
+def lower(node: Any, state: SDFGState) -> Any:
     """
     Return a node of this package, or replace a stock node.
 
     :return: The node, labelled as the stock redistribution descriptor.
     :raises ValueError: If the descriptors of a stock node cannot be expressed; names it.
     """
-    if isinstance(node, Redistribute):
+    if not isinstance(node, StockRedistribute):
         return node
     name, made = label_of(node, state), node_of(node, state, strategy_of(node))
     state.add_node(made)

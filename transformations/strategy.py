@@ -12,7 +12,7 @@ from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistri
 from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.errors import RedistributionError
-from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes import JointRedistribute, Redistribute
 from dace_redist.library_nodes.environment import is_node_shared
 from dace_redist.library_nodes.stock import keeps_stock
 from dace_redist.mpi.collective import check_same, checked_communicator, together
@@ -27,14 +27,16 @@ from dace_redist.tuning.problem import Problem, check_memory, memory_name
 Where = str | Callable[[Any, SDFGState], bool] | None
 
 
-def chosen_nodes(sdfg: SDFG, where: Where = None) -> list[tuple[Redistribute | StockRedistribute, SDFGState]]:
+def chosen_nodes(sdfg: SDFG, where: Where = None, joint: bool = False) -> list[tuple[Any, SDFGState]]:
     """
     Return the selected redistributions, of this package and stock ones, including those of nested SDFGs.
 
     :param where: Selection of nodes, as for :func:`dace_redist.set_strategy`.
+    :param joint: True to return nodes that move several tensors, too.
     :raises ValueError: If ``where`` is given and no node matches; lists the labels.
     """
-    every = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute | StockRedistribute)]
+    kinds = (Redistribute, StockRedistribute, *([JointRedistribute] if joint else []))
+    every = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, kinds)]
     if where is None:
         return every
     if callable(where):
@@ -118,7 +120,7 @@ def _values_in(sdfg: SDFG, values: Mapping[str, int]) -> dict[str, int]:
 
 def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> SDFG:
     """
-    Set the strategy of redistributions; stock nodes among them are replaced first.
+    Set the strategy of redistributions, joint ones included; stock nodes among them are replaced first.
 
     :param sdfg: Changed in place, including nested SDFGs.
     :param name: Name of a strategy, or ``"Auto"``.
@@ -131,7 +133,7 @@ def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> 
     """
     checked_sdfg(sdfg, "set_strategy")
     check_options(find_strategy(name), options)
-    for node, state in chosen_nodes(sdfg, where):
+    for node, state in chosen_nodes(sdfg, where, joint=True):
         lower(node, state).set_strategy(name, **options)
     return sdfg
 

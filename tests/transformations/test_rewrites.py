@@ -17,6 +17,7 @@ from sdfgs import count
 
 import dace_redist
 from dace_redist.library_nodes import JointRedistribute, Redistribute, RedistributeWait, SumReplicas
+from dace_redist.strategies import OPTIONS
 from dace_redist.transformations import (
     FuseConversion,
     FuseReduceBcast,
@@ -130,8 +131,16 @@ def test_two_redistributions_in_one_exchange():
         (programs.HALVES, programs.SIDES),
         (programs.ROWS, programs.BACKWARDS),
     }
+    dace_redist.set_strategy(after, "Pipelined", depth=3)
     loaded = dace.SDFG.from_json(after.to_json())
     assert count(loaded, JointRedistribute) == [1]
+    ((joint, state),) = ((n, s) for n, s in after.all_nodes_recursive() if isinstance(n, JointRedistribute))
+    dace_redist.set_strategy(after, "NCCL", joint.label)
+    with pytest.raises(ValueError, match="^JointRedistribute .* NCCL moves between arrays on GPUs"):
+        joint.validate(state.sdfg, state)
+    loaded.expand_library_nodes()
+    (call,) = (n for n, _ in loaded.all_nodes_recursive() if isinstance(n, dace.nodes.Tasklet) and n.state_fields)
+    assert call.code.as_string.count(f"{{{OPTIONS['chunk_bytes'].default}, 3, ") == 2  # chunk_bytes and depth
     _, chained = rewritten(programs.computed_elsewhere, JoinRedistributes)
     assert count(chained, Redistribute) == [2]  # the second one needs the first one's result
 
