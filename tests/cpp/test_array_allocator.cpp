@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// \file
 /// Arrays that are allocated, resized and freed in random order keep their contents. A forked child shares them with
-/// its parent, and frees none of the parent's memory.
+/// its parent, and frees none of the parent's memory. All this holds for a program that closes files of the library and
+/// limits the size of files.
 ///
 /// Usage: test_array_allocator [steps]
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "shm/arena.hpp"
@@ -101,6 +104,23 @@ class Arrays {
   std::vector<Array> arrays_;
 };
 
+/// A file that has the number of the arena's descriptor, which the program closed.
+class OtherFile {
+ public:
+  OtherFile() {
+    expect(std::fwrite(content_.data(), content_.size(), 1, file_) == 1 && std::fflush(file_) == 0, "no file");
+    dup2(fileno(file_), static_cast<int>(Arena::own().name().descriptor));
+  }
+  bool unchanged() const {
+    std::string found(content_.size(), ' ');
+    return pread(fileno(file_), found.data(), found.size(), 0) > 0 && found == content_;
+  }
+
+ private:
+  std::FILE* file_ = std::tmpfile();
+  std::string content_ = std::string(std::size_t{4} << 20, 'x');
+};
+
 /// A child sees what its parent writes to shared arrays, and the other way round. The child frees and resizes them
 /// without effect on the parent; what it allocates is its own.
 void check_fork(Arrays& arrays, int steps) {
@@ -115,6 +135,8 @@ void check_fork(Arrays& arrays, int steps) {
     expect(Arena::is_inherited(shared) && !is_in_arena(shared), "an array of the parent is taken for the child's");
     shared[1] = 2;
     expect(write(to_parent[1], &token, 1) == 1, "the parent is gone");
+    const rlimit small_files{std::size_t{64} << 20, RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &small_files);
     auto* const mine = static_cast<unsigned char*>(allocate_array(4 * min_shared_bytes, true));
     expect(is_in_arena(mine), "an array of a child is not shared");
     mine[0] = 3;
@@ -148,11 +170,13 @@ void check_fork(Arrays& arrays, int steps) {
 int main(int argc, char** argv) {
   const int steps = argc > 1 ? std::atoi(argv[1]) : 2000;
   Arrays arrays;
+  const OtherFile file;
   for (int turn = 0; turn < 4; ++turn) {
     for (int i = 0; i < steps; ++i) arrays.step();
     check_fork(arrays, steps);
   }
   arrays.clear();
+  expect(file.unchanged(), "freeing arrays changed a file");
   setenv(shared_memory_variable, "1000", 1);
   void* const ordinary = allocate_array(std::size_t{7} << 20, true);
   expect(ordinary && !is_in_arena(ordinary), "without shared memory there is no memory");

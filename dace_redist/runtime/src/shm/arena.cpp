@@ -79,14 +79,18 @@ ArenaHead* make_head(std::string& failure) {
   const int descriptor = create_segment();
   const std::int64_t memory = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   std::int64_t nbytes = round_up(std::max<std::int64_t>(memory, std::int64_t{64} << 20), huge_page_bytes);
-  rlimit space{};
-  if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY)  // partners map it, too
-    nbytes = std::min(nbytes, static_cast<std::int64_t>(space.rlim_cur / 16) / huge_page_bytes * huge_page_bytes);
+  for (const auto& [resource, divisor] : {std::pair{RLIMIT_AS, 16}, std::pair{RLIMIT_FSIZE, 1}}) {
+    rlimit limit{};  // partners map the segment, too; one larger than the limit of files ends the process
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
+    const auto most = static_cast<std::int64_t>(limit.rlim_cur / static_cast<rlim_t>(divisor));
+    nbytes = std::min(nbytes, most / huge_page_bytes * huge_page_bytes);
+  }
   void* bytes = map_segment(descriptor, nbytes);
   while (bytes == MAP_FAILED && descriptor >= 0 && nbytes / 2 >= huge_page_bytes)
     bytes = map_segment(descriptor, nbytes /= 2);
   if (bytes == MAP_FAILED) {
-    failure = text("cannot map node-shared memory: ", std::strerror(errno));
+    failure = text("cannot map node-shared memory: ",
+                   nbytes > 0 ? std::strerror(errno) : "ulimit -v or -f leaves less than a huge page");
     if (descriptor >= 0) close(descriptor);
     return nullptr;
   }
@@ -129,8 +133,10 @@ void merge_clean(ArenaHead& head, std::int32_t at) {
 void punch(ArenaHead& head, std::int32_t at) {
   Extent& extent = head.extents[at];
   if (extent.state == Extent::dirty) head.dirty_bytes -= extent.nbytes;
-  fallocate(static_cast<int>(head.name.descriptor), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, extent.offset,
-            extent.nbytes);
+  char* const bytes = reinterpret_cast<char*>(&head) + extent.offset;
+  const auto nbytes = static_cast<std::size_t>(extent.nbytes);
+  // not by the descriptor: a program may have closed it, and the number may be that of another file
+  if (madvise(bytes, nbytes, MADV_REMOVE) != 0) std::memset(bytes, 0, nbytes);
   extent.state = Extent::clean;
   merge_clean(head, at);
 }
