@@ -133,3 +133,33 @@ def test_sums(comm):
     ):
         program(**{**arguments, "block": 3 if comm.rank == 0 else 2})
     check(comm, program, False)
+
+
+def sum_plan(comm: Any, target: Distribution, region: Any = None) -> Any:
+    """Return a plan of the sums of PARTIAL by the node's strategy."""
+    from mpi4py import MPI
+
+    from dace_redist.native.interface import EncodedProblem, NativePlan
+
+    one = dace_redist.schedule(PARTIAL, target, "float64", op="sum", region=region)
+    parts = one.source.encoded_array, one.target.encoded_array, one.transform.encoded_array
+    tensor = one.itemsize, *parts, one.transform.encoded_operation
+    return NativePlan(MPI._handleof(comm), EncodedProblem("SumReplicas", tensors=[tensor]))
+
+
+@pytest.mark.compile
+@pytest.mark.mpi(ranks=[4])
+def test_ranks_that_add_depend_on_the_source_only(comm):
+    """Plans in which some of them have nothing to add, or would all add for one target, change nothing for others."""
+    sum_plan(comm, PARTIAL, ((0, 0), (0, 0), (4, 5))).free()
+    expected = (
+        r"the target must hold each of the partial sums of ranks \(2, 3\) on some of these; rank 2 sends some to "
+    )
+    with pytest.raises(RedistributionError, match=expected if comm.rank != 3 else expected.replace("rank 2", "rank 3")):
+        sum_plan(comm, Distribution.on_rank(SHAPE, 0))
+    whole = sum_plan(comm, PARTIAL)
+    given = PARTIAL.local(summand(PARTIAL, comm.rank, "float64"), comm.rank).copy()
+    got = np.zeros_like(given)
+    whole.execute([given.ctypes.data], [got.ctypes.data])
+    np.testing.assert_array_equal(got, PARTIAL.local(total(PARTIAL, "float64"), comm.rank))
+    whole.free()

@@ -84,7 +84,10 @@ Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem,
     made.operation = tensor.operation;
     made.reduces = policy_.kind == ReplicaPolicy::all;
     made.steps.set(tensor.operation, tensor.element_bytes);
-    if (made.reduces) made.reduction.set(tensor.operation, tensor.element_bytes);
+    if (!made.reduces) continue;
+    made.reduction.set(tensor.operation, tensor.element_bytes);
+    const std::vector<Cell> cells = tensor.source.cells(link_.rank());
+    if (!cells.empty()) made.group = static_cast<int>(tensor.source.rank_of(cells[0].coordinates, 0));
     for (const Index number : tensor.source.encoding())
       made.group_key = made.group_key * 1099511628211ull + static_cast<std::uint64_t>(number);
   }

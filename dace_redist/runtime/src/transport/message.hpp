@@ -42,7 +42,8 @@ struct Tensor {
   ReductionSteps reduction;     ///< of partial results
   ElementOperation operation;   ///< the whole of it
   bool reduces = false;         ///< whether its messages are partial results
-  std::uint64_t group_key = 0;  ///< equal for equal source distributions
+  std::uint64_t group_key = 0;  ///< of partial results: equal for equal source distributions
+  int group = -1;               ///< of partial results: first of the ranks with those of this rank's elements; -1: none
   LocalLayout source, target;
 
   /// Bytes of an element in a message.

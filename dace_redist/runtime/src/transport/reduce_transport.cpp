@@ -33,7 +33,6 @@ class ReduceTransport final : public Transport {
 
   void replan(Messages messages) override {
     pieces_ = std::move(messages.sends);
-    received_from_ = messages.receives.size();
     unpack_.clear();
     if (PeerMessage& self = messages.self; self.nbytes > 0) {
       pieces_.push_back(self);
@@ -46,13 +45,11 @@ class ReduceTransport final : public Transport {
   }
 
   void connect() override {
-    const bool member = !pieces_.empty();
-    const int color = member ? pieces_.front().peer : MPI_UNDEFINED;  // the lowest owner of a part
-    std::uint64_t key = 0x5265'6475'6365ull;                          // groups of equal distributions are equal
-    for (const auto& tensor : link_.tensors) key = key * 31 + static_cast<std::uint64_t>(tensor->group_key);
-    members_ = link_.context.split(key, color, link_.rank());
+    const Tensor& tensor = *link_.tensors.front();
+    const std::uint64_t key = 0x5265'6475'6365ull * 31 + tensor.group_key;  // groups of equal distributions are equal
+    members_ = link_.context.split(key, tensor.group >= 0 ? tensor.group : MPI_UNDEFINED, link_.rank());
     all_or_none(link_.comm(), [&] {
-      if (member) find_members();
+      if (!pieces_.empty()) find_members();
     });
     connected_ = true;
     lay_out();
@@ -84,7 +81,7 @@ class ReduceTransport final : public Transport {
   bool done() const override { return done_; }
 
  private:
-  /// \throws Error unless the members of this rank's group own parts of one cell, or all of it.
+  /// \throws Error if a rank outside this rank's group owns a part.
   void find_members() {
     std::vector<int> numbers(static_cast<std::size_t>(comm_size(members_))), ranks(numbers.size());
     std::iota(numbers.begin(), numbers.end(), 0);
@@ -93,11 +90,10 @@ class ReduceTransport final : public Transport {
     check(MPI_Comm_group(link_.comm(), everyone.put()), "MPI_Comm_group");
     check(MPI_Group_translate_ranks(group.get(), comm_size(members_), numbers.data(), everyone.get(), ranks.data()),
           "MPI_Group_translate_ranks");
-    const int rank = link_.rank();
-    const bool owner = !unpack_.empty();
-    if (owner && received_from_ + 1 != ranks.size())
-      throw Error(text("the target must hold each of the partial sums of a group once, or all on each of its ",
-                       ranks.size(), " ranks; rank ", rank, " receives from ", received_from_ + 1));
+    for (const PeerMessage& piece : pieces_)
+      if (!std::binary_search(ranks.begin(), ranks.end(), piece.peer))
+        throw Error(text("the target must hold each of the partial sums of ranks ", tuple_text(ranks),
+                         " on some of these; rank ", link_.rank(), " sends some to rank ", piece.peer));
     members_ranks_ = std::move(ranks);
   }
 
@@ -151,7 +147,6 @@ class ReduceTransport final : public Transport {
 
   Link link_;
   std::vector<PeerMessage> pieces_;  // by peer: what this rank holds of the part of each owner
-  std::size_t received_from_ = 0;
   std::vector<Chunk> chunks_, unpack_;
   std::vector<Index> offsets_;  // [chunks] bytes
   MPI_Comm members_ = MPI_COMM_NULL;
