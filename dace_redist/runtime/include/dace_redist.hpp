@@ -116,7 +116,9 @@ struct Request {
   bool test() { return result_of<int>(dr_request_test, handle.get()) != 0; }
   void wait() {
     dr_request* started = handle.release();
-    check(dr_request_wait(&started));
+    const int code = dr_request_wait(&started);
+    handle.reset(started);  // not null if another thread is in a call with the plan
+    check(code);
   }
 };
 /// A plan for arrays of some element types; its functions are collective as those of the C interface.

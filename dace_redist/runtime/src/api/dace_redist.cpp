@@ -305,7 +305,16 @@ int dr_request_test(dr_request* request, int* done) {
 }
 
 int dr_request_wait(dr_request** request) {
-  return guarded(DR_ERROR_EXECUTE, __func__, [&] { take_handle(request, "request")->plan->wait(); });
+  return guarded(DR_ERROR_EXECUTE, __func__, [&] {
+    std::unique_ptr<dr_request> taken = take_handle(request, "request");
+    try {
+      taken->plan->wait();
+    } catch (const ArgumentError&) {  // another thread is in a call with the plan: nothing has changed
+      handles<dr_request>().add(taken.get());
+      *request = taken.release();
+      throw;
+    }
+  });
 }
 
 int dr_plan_set_arrays(dr_plan* plan, const int64_t* source_shape, const int64_t* source_strides,
