@@ -12,6 +12,7 @@
 #include <list>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/agreement.hpp"
@@ -147,6 +148,20 @@ void check_orders() {
     }
 }
 
+/// Rank 0 starts a second transfer before the others have waited for the first one.
+void check_starts() {
+  const std::string tested = std::exchange(strategy, "Hierarchical");
+  Transfer first(large, false);
+  strategy = tested;
+  Transfer second(small, false);
+  first.start();
+  if (rank > 0) first.wait();
+  second.start();
+  second.wait();
+  if (rank == 0) first.wait();
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 /// Rank 0 is blocked in MPI until rank 1 has waited for the transfer.
 void check_blocked() {
   for (const MessageShape shape : {small, medium, large})
@@ -260,7 +275,10 @@ void check_many() {
 }
 
 void check(const std::string& name) {
-  if (name == "orders") return check_orders();
+  if (name == "orders") {
+    check_starts();
+    return check_orders();
+  }
   if (name == "blocked") {
     check_blocked();
     return check_blocked_sum();

@@ -231,6 +231,10 @@ bool Exchange::progress(bool with_mpi) {
   return true;
 }
 
+bool Exchange::posted() const {
+  return std::all_of(routes_.begin(), routes_.end(), [](const Route& route) { return route.transport->posted(); });
+}
+
 void Exchange::wake_partners() {
   for (const Route& route : routes_)
     if (under_way_ && !route.transport->done()) route.transport->wake_partners();

@@ -58,6 +58,7 @@ class Exchange {
   /// Does what can be done, without MPI if asked so. \return whether that was anything.
   bool progress(bool with_mpi);
   bool done() const { return !under_way_; }
+  bool posted() const;
   void wake_partners();
   /// As Transport::awaited_rings().
   std::uint32_t awaited_rings() const;

@@ -248,7 +248,15 @@ void Plan::start(const void* const* sources, void* const* targets) {
   use(State::idle, State::started, State::idle, [&] {
     take_arrays(sources, targets);
     const trace::Span span("start", problem_.label.c_str(), problem_.strategy.c_str());
-    or_fail([&] { Progress::instance().add(*this, [&] { begin(Pace::unattended); }); });
+    or_fail([&] {
+      Progress& all = Progress::instance();
+      bool is_posted = true;
+      all.add(*this, [&] {
+        begin(Pace::unattended);
+        is_posted = posted();
+      });
+      for (; !is_posted; is_posted = all.advance(this).posted) context_->check_failures(number_);
+    });
   });
 }
 
@@ -363,6 +371,10 @@ std::uint32_t Plan::awaited_rings() const {
   std::uint32_t awaited = UINT32_MAX;
   for (const auto& exchange : exchanges_) awaited = std::min(awaited, exchange->awaited_rings());
   return awaited;
+}
+
+bool Plan::posted() const {
+  return failure_ || std::all_of(exchanges_.begin(), exchanges_.end(), [](const auto& one) { return one->posted(); });
 }
 
 bool Plan::done() const {

@@ -88,6 +88,8 @@ class Plan {
   /// thrown ends the transfer, and is kept for its wait. \return whether that was anything.
   bool progress(bool with_mpi = true);
   bool done() const;
+  /// Whether a transfer that was started needs no further call to be posted to MPI.
+  bool posted() const;
 
  private:
   friend PlanDeleter;

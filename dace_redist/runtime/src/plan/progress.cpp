@@ -56,6 +56,7 @@ Progress::Round Progress::advance(const Plan* awaited) {
   Round round;
   for (Plan* const plan : started_) round.any |= plan->progress();
   round.done = awaited && awaited->done();
+  round.posted = awaited && awaited->posted();
   return round;
 }
 

@@ -59,8 +59,8 @@ class Progress {
   void remove(Plan& plan);
 
   struct Round {
-    bool any = false;   ///< something was done
-    bool done = false;  ///< the awaited transfer is done
+    bool any = false;                   ///< something was done
+    bool done = false, posted = false;  ///< the awaited transfer is done, or posted
   };
   /// Does what can be done of all transfers. A transfer that fails keeps its error for its own wait.
   /// \param awaited  a transfer that was added, if one is waited for.

@@ -45,9 +45,9 @@ class PutTransport final : public Transport {
     sources_ = group_of(senders_);
   }
 
-  /// MPI_Win_start() may wait until the receivers have opened their windows. So they say when they have, and an
-  /// attended transfer puts when all have said so; an unattended one waits for that here.
-  void begin(const Arrays& arrays, Pace pace) override {
+  /// MPI_Win_start() may wait until the receivers have opened their windows. So they say when they have, and this rank
+  /// puts when all have said so.
+  void begin(const Arrays& arrays, Pace) override {
     arrays_ = arrays;
     put_ = sends_.empty();
     received_ = receives_.empty() && !(reduces_ && !own_.empty());
@@ -57,7 +57,6 @@ class PutTransport final : public Transport {
     for (const int sender : senders_)
       check(MPI_Send(nullptr, 0, MPI_BYTE, sender, link_.tag, link_.comm()), "MPI_Send");
     if (!reduces_) copy_own();
-    while (pace == Pace::unattended && !put_ && !put_all()) link_.context.check_failures(link_.owner);
   }
 
   bool progress() override {
@@ -73,6 +72,7 @@ class PutTransport final : public Transport {
   }
 
   bool done() const override { return put_ && received_; }
+  bool posted() const override { return put_; }
 
  private:
   struct Put {

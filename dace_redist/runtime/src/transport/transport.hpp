@@ -40,6 +40,9 @@ class Transport {
   /// Does what can be done without waiting. \return whether that was anything.
   virtual bool progress() = 0;
   virtual bool done() const = 0;
+  /// Whether all that needs a partner's start is posted to MPI in an unattended transfer: its caller may do other
+  /// things.
+  virtual bool posted() const { return true; }
 
   /// Whether progress() makes no MPI calls, so that a thread of the library may call it.
   virtual bool runs_without_mpi() const { return false; }
