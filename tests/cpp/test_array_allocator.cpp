@@ -10,11 +10,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "shm/arena.hpp"
@@ -165,6 +167,27 @@ void check_fork(Arrays& arrays, int steps) {
   for (const int end : {to_child[0], to_child[1], to_parent[0], to_parent[1]}) close(end);
 }
 
+/// A child is forked while another thread looks for arrays.
+void check_fork_beside_thread() {
+  std::atomic<bool> stops{false};
+  std::thread looks([&] {
+    while (!stops) is_in_arena(&stops);
+  });
+  for (int turn = 0; turn < 50; ++turn) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(10);
+      _exit(is_in_arena(&stops));
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a child waits for a thread of its parent");
+    if (failures) break;
+  }
+  stops = true;
+  looks.join();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -176,6 +199,7 @@ int main(int argc, char** argv) {
     check_fork(arrays, steps);
   }
   arrays.clear();
+  check_fork_beside_thread();
   expect(file.unchanged(), "freeing arrays changed a file");
   setenv(shared_memory_variable, "1000", 1);
   void* const ordinary = allocate_array(std::size_t{7} << 20, true);

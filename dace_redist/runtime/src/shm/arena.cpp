@@ -2,6 +2,7 @@
 #include "shm/arena.hpp"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -228,7 +229,11 @@ struct ProcessArenas {
 };
 
 ProcessArenas& arenas() {
-  static auto* const all = new ProcessArenas;  // never freed: arrays may outlive everything
+  static auto* const all = [] {
+    const auto unlock = [] { arenas().guard.unlock(); };
+    pthread_atfork([] { arenas().guard.lock(); }, unlock, unlock);  // a child has none of the threads that may hold it
+    return new ProcessArenas;                                       // never freed: arrays may outlive everything
+  }();
   return *all;
 }
 
