@@ -43,3 +43,8 @@ def test_between_nodes(program: Path, strategy: str, node_ranks: int, monkeypatc
 def test_many_ranks_on_a_node(program: Path, ranks: int) -> None:
     """Messages of 128 bytes."""
     assert "all transfers are right" in run(program, ranks, "many", "Pack,Shared,Aggregated", timeout=240)
+
+
+def test_mpi_ends_where_threads_made_plans_in_any_order() -> None:
+    """MPI_Finalize frees their windows, which is collective, in one order on all ranks."""
+    assert run(build("mpi_finalize", *SANITIZED), 2).count("MPI ended") == 2

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <limits>
@@ -14,12 +15,12 @@
 namespace dace_redist {
 namespace {
 
-/// The contexts of this process, in the order in which they were made.
+/// The contexts of this process.
 struct Contexts {
   std::mutex guard;
   std::list<std::weak_ptr<Context>> all;
   int keyval = MPI_KEYVAL_INVALID;
-  std::uint64_t made = 0;
+  std::atomic<std::uint64_t> made{0};
 };
 
 Contexts& contexts() {
@@ -33,10 +34,13 @@ int delete_attribute(MPI_Comm, int, void* attribute, void*) {
   return MPI_SUCCESS;
 }
 
-/// MPI_Finalize() deletes the attributes of MPI_COMM_SELF first, while MPI can still be used.
+/// MPI_Finalize() deletes the attributes of MPI_COMM_SELF first, while MPI can still be used. What ranks free together
+/// they free in the order of numbers: threads may have made contexts in any order.
 int close_all(MPI_Comm, int, void*, void*) {
+  std::map<std::uint64_t, std::shared_ptr<Context>> open;
   for (const std::weak_ptr<Context>& context : contexts().all)
-    if (const std::shared_ptr<Context> open = context.lock()) open->close();
+    if (std::shared_ptr<Context> one = context.lock()) open[one->number()] = std::move(one);
+  for (const auto& [number, context] : open) context->close();
   return MPI_SUCCESS;
 }
 
