@@ -213,6 +213,11 @@ bool Channel::address_partner(const SharedArray* arrays) {
   return true;
 }
 
+bool Channel::can_read(const SharedArray* arrays) const {
+  const auto tensor = static_cast<std::size_t>(message.blocks[0].tensor);
+  return arena->can_read(arrays[tensor].address + static_cast<std::uintptr_t>(reach[tensor].begin));
+}
+
 bool Channel::pulls_better() const {
   const StridedBlock& block = message.blocks[0].box;
   return stretch(block, block.source_strides) > stretch(block, block.target_strides);

@@ -120,6 +120,8 @@ class Channel {
   /// Finds the partner's arrays in this process, where they lie in its arena or can be mapped.
   /// \return whether all that the message needs can be addressed.
   bool address_partner(const SharedArray* arrays);
+  /// Whether the kernel lets this rank read the partner's arrays, of those of which elements move.
+  bool can_read(const SharedArray* arrays) const;
 
   char* slot(std::uint64_t piece) const {
     return ring + static_cast<Index>(piece % static_cast<std::uint64_t>(slots)) * slot_bytes;

@@ -344,7 +344,7 @@ bool NodeTransport::accept(Channel& channel) {
     if (handshake.refused.load(std::memory_order_relaxed) == transfer_.number) return false;  // another one will follow
     const SharedArray* const sources = handshake.sources(link_.tensors.size());
     update_layouts(channel, sources, source_layouts_, false);
-    if (protocol == Protocol::pull ? !channel.address_partner(sources) : !channel.arena->can_read(sources[0].address)) {
+    if (protocol == Protocol::pull ? !channel.address_partner(sources) : !channel.can_read(sources)) {
       handshake.refused.store(transfer_.number, std::memory_order_release);
       transfer_.tell(channel);
       return true;
