@@ -90,9 +90,7 @@ class Request:
 
     def test(self) -> bool:
         """
-        Advance the transfer; return True when it is complete.
-
-        It does not block, except with strategy ``RMA`` until the receivers have started.
+        Advance the transfer; return True when it is complete. Does not block.
 
         :raises RedistributionError: If MPI fails.
         """

@@ -40,6 +40,11 @@ std::vector<SideBlock> take(Words::const_iterator& word) {
   return blocks;
 }
 
+void check_count(std::size_t words) {
+  if (words > static_cast<std::size_t>(std::numeric_limits<int>::max()))
+    throw Error("the messages have too many blocks for MPI to tell the other ranks");
+}
+
 /// Has offsets count from the first element that moves.
 void set_start(MessageSide& side) {
   constexpr Index nothing = std::numeric_limits<Index>::max();
@@ -92,8 +97,7 @@ ExchangedSides::ExchangedSides(Context& context, const std::function<MessageSide
       mine.begins.push_back(static_cast<int>(mine.words.size()));
       append(mine.words, blocks_of(mine_.source, peer));
       append(mine.words, blocks_of(mine_.target, peer));
-      if (mine.words.size() > static_cast<std::size_t>(std::numeric_limits<int>::max()))
-        throw Error("the messages have too many blocks for MPI to tell the other ranks");
+      check_count(mine.words.size());
       mine.counts.push_back(static_cast<int>(mine.words.size()) - mine.begins.back());
     }
     theirs_.counts.resize(mine.counts.size());
@@ -101,6 +105,7 @@ ExchangedSides::ExchangedSides(Context& context, const std::function<MessageSide
   });
   check(MPI_Alltoall(mine.counts.data(), 1, MPI_INT, theirs_.counts.data(), 1, MPI_INT, comm), "MPI_Alltoall");
   all_or_none(comm, [&] {
+    check_count(std::accumulate(theirs_.counts.begin(), theirs_.counts.end(), std::size_t{0}));
     std::exclusive_scan(theirs_.counts.begin(), theirs_.counts.end(), theirs_.begins.begin(), 0);
     theirs_.words.resize(static_cast<std::size_t>(theirs_.begins.back() + theirs_.counts.back()));
   });

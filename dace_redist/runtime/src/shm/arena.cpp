@@ -329,10 +329,12 @@ void Arena::publish(std::uint64_t context, std::int64_t plan, std::int64_t offse
   const Locked locked(*head_);
   for (ArenaHead::Notice& notice : head_->notices) {
     if (notice.readers.load(std::memory_order_acquire) != 0) continue;
+    ++notice.version;
     notice.context = context;
     notice.plan = plan;
     notice.offset = offset;
-    notice.readers.store(readers, std::memory_order_release);
+    notice.readers = readers;
+    ++notice.version;
     return;
   }
   throw Error(text("more than ", ArenaHead::max_notices, " plans are being made at a time"));
@@ -346,9 +348,10 @@ void Arena::withdraw(std::uint64_t context, std::int64_t plan) noexcept {
 
 std::int64_t find_published(ArenaHead& head, std::uint64_t context, std::int64_t plan) {
   for (ArenaHead::Notice& notice : head.notices) {
-    if (notice.readers.load(std::memory_order_acquire) == 0 || notice.context != context || notice.plan != plan)
-      continue;
+    const std::uint32_t version = notice.version;
+    const bool found = notice.readers != 0 && notice.context == context && notice.plan == plan;
     const std::int64_t offset = notice.offset;
+    if (!found || version % 2 != 0 || notice.version != version) continue;
     notice.readers.fetch_sub(1, std::memory_order_acq_rel);
     return offset;
   }

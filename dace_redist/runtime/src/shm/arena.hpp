@@ -46,9 +46,10 @@ struct ArenaHead {
   };
   /// Where memory lies that partners look for, see Arena::publish().
   struct Notice {
-    std::uint64_t context;
-    std::int64_t plan, offset;
-    std::atomic<std::int32_t> readers;  ///< that have not found it yet; 0: the notice is free
+    std::atomic<std::uint64_t> context;
+    std::atomic<std::int64_t> plan, offset;
+    std::atomic<std::int32_t> readers;   ///< that have not found it yet; 0: the notice is free
+    std::atomic<std::uint32_t> version;  ///< odd while its owner writes it: others may be looking for theirs
   };
   static constexpr std::int64_t nbytes = 1 << 20;
   static constexpr std::uint64_t magic_number = 0x6472'6172'656e'6131;
