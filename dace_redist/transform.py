@@ -81,6 +81,7 @@ class Transform:
             object.__setattr__(self, name, checked_factor(name, getattr(self, name)))
         if not isinstance(self.conj, bool | np.bool_):
             raise TypeError(f"conj must be True or False, got {self.conj!r}")
+        object.__setattr__(self, "conj", bool(self.conj))
         if self.op is not None and self.op not in OPS:
             raise ValueError(f"op must be one of {', '.join(OPS)}, or None, got {self.op!r}")
         if self.op not in (None, "sum") and self.beta != 0:

@@ -76,7 +76,11 @@ def checked_factor(name: str, factor: Any) -> complex:
         return float(factor)
     if not isinstance(factor, numbers.Number | np.bool_):
         raise TypeError(f"{name} must be a number, got {factor!r}")
-    value = complex(factor)  # type: ignore[arg-type]
-    if isinstance(factor, numbers.Integral) and int(value.real) != factor:
+    try:
+        value = complex(factor)  # type: ignore[arg-type]
+        is_held = not isinstance(factor, numbers.Integral) or int(value.real) == factor
+    except OverflowError:
+        is_held = False
+    if not is_held:
         raise ValueError(f"{name} must be a number that float64 can hold, got {factor}")
     return value if value.imag else value.real

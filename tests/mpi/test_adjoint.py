@@ -160,7 +160,7 @@ def test_gradients_in_a_halo_are_added_to_their_owners(comm):
     strategies = itertools.cycle(sorted(OPTIONS))
     for halo in halos(comm.size):
         for source, target in ((rows, halo), (everywhere, halo), (halo, halo), (halo, everywhere)):
-            x, kind = part(source, "c16", 1, comm.rank, differs=False), {"alpha": 1 - 2j, "conj": True}
+            x, kind = part(source, "c16", 1, comm.rank, differs=False), {"alpha": 1 - 2j, "conj": np.True_}
             y = numbers(target.local_shape(comm.rank), "c16", (2, comm.rank))
             with plan(source, target, "c16", comm=comm, strategy=next(strategies), **kind) as forward:
                 with forward.adjoint() as adjoint:
