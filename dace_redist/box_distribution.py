@@ -64,6 +64,10 @@ class TiledDistribution(PlannedDistribution):
     def _encoded_owned(self) -> tuple[int, ...]:
         return (TILED, len(self.shape), *self.shape, *self.tile, *self.owner_of_tile.ravel().tolist())
 
+    def __repr__(self) -> str:
+        margins = f", halo={self.halo}, periodic={self.periodic}" if any(self.halo) else ""
+        return f"TiledDistribution(shape={self.shape}, tile={self.tile}, owner={self.owner_of_tile!r}{margins})"
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TiledDistribution) and self.encoded == other.encoded
 

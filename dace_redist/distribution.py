@@ -95,6 +95,9 @@ class Distribution(GridDistribution):
             if dim is not None and not 0 <= dim < len(self.grid):
                 axes = f"axes 0 to {len(self.grid) - 1}" if self.grid else "no axes"
                 raise ValueError(f"Distribution: dims[{i}] is {dim}, but the process grid has {axes} (None: not split)")
+        for i, pin in enumerate(self.pins):
+            if isinstance(pin, int) and pin < 0:
+                raise ValueError(f"Distribution: pins[{i}] must be at least 0, or None for all coordinates, got {pin}")
         self._check_blocks()
         if self.ranks == ():
             raise ValueError("Distribution: ranks is empty; leave it out for ranks 0, 1, 2, ...")
@@ -206,6 +209,7 @@ class Distribution(GridDistribution):
 
         ``whole[np.ix_(*global_index(rank))]`` is the rank's part.
         """
+        rank = size("rank", rank)
         return tuple(self.core.global_index(rank, axis) for axis in range(len(self.shape)))
 
     def local(self, array: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:  # noqa: D102 (as of the base)

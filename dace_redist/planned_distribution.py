@@ -138,7 +138,7 @@ class PlannedDistribution:
         :raises ValueError: If ``array`` has another shape.
         """
         self._check_global(array)
-        boxes = [tuple(map(slice, bounds[::2], bounds[1::2])) for bounds in self.core.tile_ranges(rank)]
+        boxes = [tuple(map(slice, bounds[::2], bounds[1::2])) for bounds in self.core.tile_ranges(size("rank", rank))]
         parts = [self._part(array, box).ravel() for box in boxes]
         return np.concatenate([np.empty(0, array.dtype), *parts]).reshape(self.local_shape(rank))
 
@@ -198,8 +198,9 @@ class PlannedDistribution:
         return part
 
     def _check_global(self, array: npt.NDArray[Any]) -> None:
-        if array.shape != self.shape:
-            raise ValueError(f"{type(self).__name__}: the whole tensor has shape {self.shape}, got {array.shape}")
+        shape = getattr(array, "shape", type(array).__name__)
+        if shape != self.shape:
+            raise ValueError(f"{type(self).__name__}: the whole tensor has shape {self.shape}, got {shape}")
 
 
 def _is_held_alike(one: _core.Distribution, other: _core.Distribution, rank: int) -> bool:
@@ -259,9 +260,9 @@ class GridDistribution(PlannedDistribution):
         if len(numbers) != len(DESCRIPTOR):
             raise ValueError(f"descriptor must be the nine integers {', '.join(DESCRIPTOR)}, got {len(numbers)}")
         ranks = np.array(grid)
-        if ranks.shape == (2,):
+        if ranks.shape == (2,) and ranks.dtype.kind in "iu" and ranks.min() > 0:
             ranks = np.arange(np.prod(ranks)).reshape(ranks)
-        if ranks.ndim != 2 or not np.issubdtype(ranks.dtype, np.integer):
+        if ranks.ndim != 2 or ranks.dtype.kind not in "iu":
             raise ValueError(f"grid must be (rows, columns), or a matrix of ranks, got {grid!r}")
         kind, _, m, n, mb, nb, *first, lld = numbers
         if kind != _DENSE:
@@ -289,10 +290,13 @@ class GridDistribution(PlannedDistribution):
         sizes = []
         for extent, block, parts in zip(self.shape, self.block, ranks.shape, strict=False):
             longest = max(1, -(-extent // parts))
-            if not isinstance(block, int) and block != "ceil" and extent % parts and parts > 1:
+            uneven = isinstance(block, tuple) and len(set(block)) > 1
+            if uneven or (block == "balanced" and extent % parts):
                 raise ValueError(f'ScaLAPACK has blocks of one size: take block={longest} or "ceil", got {self}')
             sizes.append(block if isinstance(block, int) else longest)
         if rank not in ranks:
             context = _NO_CONTEXT
-        lld = max(1, self.local_shape(rank)[0])
-        return np.array([_DENSE, context, *self.shape, *sizes, 0, 0, lld], np.intc)
+        numbers = [_DENSE, context, *self.shape, *sizes, 0, 0, max(1, self.local_shape(rank)[0])]
+        if max(numbers) > np.iinfo(np.intc).max:
+            raise ValueError(f"ScaLAPACK has integers of 32 bits: take smaller sizes and blocks, got {self}")
+        return np.array(numbers, np.intc)

@@ -96,8 +96,11 @@ def node_weights(node_of: Sequence[int], off_node: float = 10.0, on_node: float 
     :param off_node: Cost of a byte between nodes.
     :param on_node: Cost of a byte between two ranks of a node.
     :return: Costs of a byte, shape (ranks, ranks), with zeros on the diagonal.
+    :raises ValueError: If ``node_of`` is not a list.
     """
     nodes = np.asarray(node_of)
+    if nodes.ndim != 1:
+        raise ValueError(f"node_weights: node_of must be a list of the node of each rank, got {node_of!r}")
     costs = np.where(nodes[:, None] == nodes, float(on_node), float(off_node))
     np.fill_diagonal(costs, 0.0)
     return costs

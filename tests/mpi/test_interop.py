@@ -62,10 +62,18 @@ def test_scalapack_descriptor(comm):
         ([1, 0, 9, 8, 2, 3, 0, 0, 0], (2, 2), "lld must be at least 1, got 0"),
         ([1, 0, 9, 8, 0, 3, 0, 0, 6], (2, 2), r"block\[0\] must be at least 1"),
         ([1, 0, 9, 8, 2, 3, 0, 0, 6], 4, "grid must be"),
+        ([1, 0, 9, 8, 2, 3, 0, 0, 6], (-1, 2), "grid must be"),
+        ([1, 0, 9, 8, 2, 3, 0, 0, 6], (2.0, 2.0), "grid must be"),
     ):
         with pytest.raises(ValueError, match=text):
             Distribution.from_scalapack(numbers_, grid)
-    for wrong in (Distribution((9, 8), (2, 2)), Distribution.replicated((9, 8), 4), Distribution((9,), (4,))):
+    for wrong in (
+        Distribution((9, 8), (2, 2)),
+        Distribution.replicated((9, 8), 4),
+        Distribution((9,), (4,)),
+        Distribution((8, 8), (2, 2), block=((3, 5), 2)),
+        Distribution((2**31, 2), (2, 2)),
+    ):
         with pytest.raises(ValueError, match="ScaLAPACK has"):
             wrong.scalapack_descriptor(0)
 

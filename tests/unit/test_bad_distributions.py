@@ -35,6 +35,7 @@ REFUSED = [
     ({"ranks": ()}, "ranks is empty; leave it out for ranks 0, 1, 2"),
     ({"pins": (None,)}, r"pins needs one entry per entry of grid \(2\), got 1"),
     ({"dims": (0, None), "pins": (None, 2)}, "grid axis 1 is pinned to coordinate 2 but has 2 coordinates"),
+    ({"dims": (0, None), "pins": (None, -1)}, r"pins\[1\] must be at least 0, or None for all coordinates, got -1"),
     ({"pins": (0, None)}, "grid axis 0 is both pinned and split over"),
     ({"shape": (1,) * 17}, "tensors of 0 to 16 dimensions are supported, got 17"),
     ({"grid": (), "dims": (0, None)}, r"dims\[0\] is 0, but the process grid has no axes \(None: not split\)"),
@@ -84,6 +85,19 @@ def test_sizes_are_sequences(values):
         Distribution(values, (2,))
     with pytest.raises(TypeError, match="grid must be a sequence of integers, got "):
         Distribution((8,), values)
+
+
+def test_questions_to_a_distribution():
+    tiles = TiledDistribution((8,), (4,), [0, 1])
+    assert eval(repr(tiles), {"array": np.array, "TiledDistribution": TiledDistribution}) == tiles
+    for ask in (Distribution((8,), (2,)).global_index, Distribution((8,), (2,)).slices, tiles.local_shape):
+        with pytest.raises(TypeError, match=r"rank must be an integer, got 1\.0"):
+            ask(1.0)
+    for made in (tiles, Distribution((8,), (2,))):
+        with pytest.raises(TypeError, match=r"rank must be an integer, got 1\.0"):
+            made.local(np.zeros(8), 1.0)
+        with pytest.raises(ValueError, match=r"the whole tensor has shape \(8,\), got list"):
+            made.local([0.0] * 8, 0)
 
 
 def test_numpy_integers_are_integers():

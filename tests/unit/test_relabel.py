@@ -111,6 +111,8 @@ def test_wrong_weights():
     for weights in ([1, 2], [[1, 2, 3]] * 3, [[0, -1], [1, 0]], [[0, np.nan], [1, 0]]):
         with pytest.raises(ValueError, match="weights must be finite numbers"):
             relabel(*pair, weights=weights)
+    with pytest.raises(ValueError, match="node_of must be a list of the node of each rank, got 3"):
+        node_weights(3)
 
 
 PAIRS = [
