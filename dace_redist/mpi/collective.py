@@ -31,8 +31,10 @@ def checked_communicator(comm: Any) -> MPI.Intracomm:
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD if comm is None else comm
-    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
-        raise TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {comm!r}")
+    null = isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL
+    if null or not isinstance(comm, MPI.Intracomm):
+        given = "MPI_COMM_NULL, as of a communicator that was freed or leaves this rank out" if null else repr(comm)
+        raise TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {given}")
     return comm
 
 

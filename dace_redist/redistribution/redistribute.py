@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from dace_redist import _core, interop
 from dace_redist.distribution import AnyDistribution, check_distribution
-from dace_redist.mpi.collective import checked_communicator, together
+from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.native.interface import agree, prepare
 from dace_redist.redistribution.agreement import (
     Distributions,
@@ -185,8 +185,9 @@ class DistributedArray:
 
         :return: The whole tensor on rank ``root``; None on all others.
         """
-        whole = self.redistribute(agreed_root("distribution", self.distribution, self.comm, root)).local
-        return whole if self.comm.rank == root else None
+        comm = checked_communicator(self.comm)  # it may have been freed
+        whole = self.redistribute(agreed_root("distribution", self.distribution, comm, root)).local
+        return whole if comm.rank == root else None
 
     def to(self, library: str, **how: Any) -> Any:
         """
@@ -197,15 +198,15 @@ class DistributedArray:
         :raises ValueError: On every rank, if the library does not have the distribution; names one that it has.
         :raises ImportError: On every rank, if the library cannot be imported on one of them.
         """
-        with together(self.comm, "library", library):  # before the import, which is collective in Heat
-            pass
+        check_same(checked_communicator(self.comm), "library", library)  # before the import, collective in Heat
         with together(self.comm):
             module = interop.module_named(library)
         return module.make(_part(self, self.comm), **how)
 
     def __repr__(self) -> str:
         op = "" if self.op is None else f", op={self.op!r}"
-        return f"DistributedArray(shape={self.shape}, dtype={self.dtype}, ranks={self.comm.size}{op})"
+        ranks = self.comm.size if self.comm else 0
+        return f"DistributedArray(shape={self.shape}, dtype={self.dtype}, ranks={ranks}{op})"
 
 
 def _redistribute_known(array: Any, target: Any, comm: Any, out: Any, op: Any, how: dict[str, Any]) -> Any:
@@ -213,7 +214,7 @@ def _redistribute_known(array: Any, target: Any, comm: Any, out: Any, op: Any, h
     lists = isinstance(array, list)
     given = array if lists else [array]
     found = (one.comm if isinstance(one, DistributedArray) else interop.communicator(one) for one in given)
-    comm = comm or next(filter(None, found), MPI.COMM_WORLD)
+    comm = checked_communicator(next((one for one in found if one is not None), None) if comm is None else comm)
     try:
         if target is None:
             check_distribution("target", target)
@@ -248,7 +249,7 @@ def _part(array: Any, comm: MPI.Intracomm) -> interop.Part:
 
 def _check_congruent(comm: MPI.Intracomm, other: MPI.Intracomm) -> None:
     """Check that two communicators have the same ranks in the same order."""
-    if comm is not other and MPI.Comm.Compare(comm, other) not in (MPI.IDENT, MPI.CONGRUENT):
+    if comm is not other and MPI.Comm.Compare(checked_communicator(comm), other) not in (MPI.IDENT, MPI.CONGRUENT):
         raise ValueError(
             f"comm must have the ranks of the array's communicator in its order: these are {comm.size} ranks, comm has "
             f"{other.size}; redistribute() takes one communicator"

@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,9 @@ class FreeablePlan:
     ) -> None:
         if kind is None:  # else a transfer may be under way
             self.free()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a plan cannot be copied or pickled, got {self!r}: plan() with its distributions")
 
     def _ready(self) -> NativePlan:
         """Return the native plan, for a transfer that begins."""
@@ -138,6 +141,9 @@ class Request:
         finally:
             self._given = self._used = Views([], [])
             self._ended()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a request cannot be copied or pickled: wait for it, and copy its result")
 
     def __enter__(self) -> Request:
         return self

@@ -138,6 +138,8 @@ WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
     (nothing, TypeError, "array is None: pass an empty array of the element type, or out"),
     (setting(array=lambda call: call.array.astype(object), out=None), TypeError, "has no fixed size: expected"),
     (option(axes=(0, 0)), ValueError, r"axes must name each of the 2 dimensions once, got \(0, 0\)"),
+    (option(alpha=10**400), ValueError, "alpha must be a number that float64 can hold, got 1000"),
+    (option(conj=np.array(True)), TypeError, "conj must be True or False, got array"),
     (option(axes="ab"), TypeError, "axes must be a sequence of integers, got 'ab'"),
     (
         option(axes=(1, 0)),
@@ -236,6 +238,19 @@ def test_wrong_communicators(comm):
     between = halves.Create_intercomm(0, comm, 1 - comm.rank)
     for wrong in (MPI.COMM_NULL, between, "world", 0, MPI.GROUP_EMPTY):
         check_raises(comm, TypeError, "comm must be an mpi4py intra-communicator", setting(comm=wrong))
+    duplicate, rows = comm.Dup(), Distribution((4,), (2,))
+    array = dace_redist.DistributedArray(np.zeros(2), rows, duplicate)
+    duplicate.Free()
+    assert "ranks=0" in repr(array)
+    for call in (
+        lambda: array.redistribute(rows),
+        lambda: dace_redist.redistribute([array], [rows], comm=comm),
+        lambda: dace_redist.redistribute(array, rows, comm=MPI.COMM_NULL),
+        array.gather,
+        lambda: array.to("partitioned"),
+    ):
+        with pytest.raises(TypeError, match="got MPI_COMM_NULL, as of a communicator that was freed"):
+            call()
     between.Free()
     halves.Free()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import queue
 import sys
 import threading
@@ -47,6 +49,15 @@ def test_misuse_of_lists(comm):
         made([A])
     with pytest.raises(ValueError, match=r"out\[1\] must have the shape"):
         made([A, A], out=[B, A])
+    started = made.start([A, A])
+    for thing, text in (
+        (made, "a plan cannot be copied or pickled"),
+        (started, "a request cannot be copied or pickled"),
+    ):
+        for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match=text):
+                duplicate(thing)
+    started.wait()
     made.free()
     with pytest.raises(ValueError, match="this plan was freed"):
         made([A, A])
