@@ -48,7 +48,7 @@ def load(
     :param name: Dataset of an HDF5 file, default: its only one; path in a Zarr store, default: its root.
     :param index: Part of the file's array, as of ``numpy.s_``: slices of positive step, integers, and an Ellipsis.
         Default: all of it.
-    :param target_dtype: Element type of the result; default: that of the file.
+    :param target_dtype: Element type of the result; default: that of the file, in this machine's byte order.
     :param readers: Number of ranks that read, or a list of them. The others need not see the file. Default: one rank
         for each 4 MiB, at equal distances.
     :param memory_bytes: Maximum bytes of buffers per rank. Default: pieces of 64 MiB, and the buffers of the strategy.
@@ -65,7 +65,8 @@ def load(
     with together(comm):
         path, form = os.fspath(path), format_of(os.fspath(path))
         named = _checked("readers", readers, target, memory_bytes, comm.size)
-    _check_same(comm, target, (path, name, index, target_dtype, named, memory_bytes, strategy))
+    how = {"index": index, "target_dtype": target_dtype, "readers": named}
+    _check_same(comm, target, path=path, name=name, **how, memory_bytes=memory_bytes, strategy=strategy)
     leader, layout = named[0] if isinstance(named, tuple) else 0, None
     with together(comm):
         if comm.rank == leader:
@@ -138,7 +139,8 @@ def save(
         if view.device == "gpu":
             raise ValueError("save: array must lie in main memory, but lies on the GPU: copy it first")
         element = _converted(view.dtype, target_dtype, len(source.shape))
-    _check_same(comm, source, (path, name, element, named, memory_bytes, strategy, array.op, storage))
+    how = {"element_type": element, "writers": named, "op": array.op, "storage": storage}
+    _check_same(comm, source, path=path, name=name, **how, memory_bytes=memory_bytes, strategy=strategy)
     leader = named[0] if isinstance(named, tuple) else 0
     with together(comm):
         if comm.rank == leader:
@@ -170,9 +172,10 @@ def _checked(what: str, ranks: Any, distribution: Any, memory_bytes: Any, size: 
     return checked_ranks(what, ranks, size)
 
 
-def _check_same(comm: MPI.Intracomm, distribution: AnyDistribution, others: tuple[Any, ...]) -> None:
+def _check_same(comm: MPI.Intracomm, distribution: AnyDistribution, **others: Any) -> None:
     """Check that ranks have equal arguments, and distributions. Collective."""
-    check_same(comm, "their arguments", (*others, distribution.shape, hash(distribution.encoded)))
+    others["distribution"] = distribution, hash(distribution.encoded)  # whose text may leave out boxes
+    check_same(comm, "their arguments", others)
 
 
 def _converted(dtype: np.dtype[Any], target_dtype: Any, ndim: int) -> np.dtype[Any]:

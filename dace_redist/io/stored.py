@@ -146,7 +146,7 @@ def transfer_runs(
     :param offset: Position of the first element of the file's array, in bytes.
     :param call: Transfers bytes from or to a position in the file; returns their number.
     """
-    bytes_of: Any = array.reshape(-1).view(np.uint8)
+    bytes_of: Any = np.asarray(array).reshape(-1).view(np.uint8)  # of a subclass, reshape() may be another
     memory, axis = memoryview(bytes_of), run_axis(layout.shape, box)
     strides = [layout.dtype.itemsize * math.prod(layout.shape[i + 1 :]) for i in range(len(box))]
     offset += sum(stride * part.start for stride, part in zip(strides[axis:], box[axis:], strict=True))

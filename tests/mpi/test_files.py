@@ -194,8 +194,8 @@ def test_several_arrays_of_a_file(comm, tmp_path, form):
 
 
 @pytest.mark.mpi(ranks=[2])
-def test_partial_results_and_strides(comm, tmp_path):
-    """Partial sums are reduced; local arrays may have any strides and lie in any memory."""
+def test_partial_results_and_strides(comm, tmp_path, monkeypatch):
+    """Partial sums are reduced; local arrays may have any strides and class, and lie in any memory."""
     path, whole = folder(comm, tmp_path) / "sum.npy", numbers((8, 6))
     copies = Distribution.replicated((8, 6), 2)
     save(path, DistributedArray(whole * (comm.rank + 1), copies, comm, op="sum"))
@@ -207,6 +207,13 @@ def test_partial_results_and_strides(comm, tmp_path):
     save(path, DistributedArray(backwards, rows, comm))
     comm.barrier()
     assert np.array_equal(written(path), whole)
+    monkeypatch.setattr(pieces, "_MIN_RUN_BYTES", 8)  # so that each rank writes its own part
+    columns = Distribution((8, 6), (1, 2))
+    for sign, kind in ((2, np.ma.masked_array), (3, np.asmatrix)):
+        comm.barrier()
+        save(path, DistributedArray(kind(columns.local(sign * whole, comm.rank)), columns, comm))
+        comm.barrier()
+        assert np.array_equal(written(path), sign * whole)
     part = shared_empty(rows.local_shape(comm.rank))
     part[...] = rows.local(-whole, comm.rank)
     comm.barrier()
@@ -245,7 +252,11 @@ def test_wrong_arguments(comm, tmp_path):
         (lambda: load(path, rows, comm=comm, index=[0, 1]), TypeError, "slices, integers and an Ellipsis"),
         (lambda: load(path, rows, comm=comm, index=np.s_[:, :, :]), ValueError, "at most one entry per axis"),
         (lambda: load(path, rows, comm=comm, memory_bytes="1"), TypeError, "memory_bytes must be a number"),
-        (lambda: load(path, rows, comm=comm, name=odd), ValueError, "the ranks differ in their arguments"),
+        (
+            lambda: load(path, rows, comm=comm, name=odd),
+            ValueError,
+            "the ranks differ in their arguments: .*'name': 'one'",
+        ),
         (lambda: load((path, other)[comm.rank], rows, comm=comm), ValueError, "the ranks differ in their arguments"),
         (lambda: load(other, rows, comm=comm, name="x"), ValueError, "has no name, got name='x'"),
         (lambda: load(None if comm.rank else path, rows, comm=comm), TypeError, "str, bytes or os.PathLike"),
