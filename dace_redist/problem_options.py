@@ -68,7 +68,7 @@ _SIDE_OPTIONS = (
 _INDEX_OPTIONS = (
     ("--to-shape", "to_shape", "global shape of the target; default: the source's"),
     ("--axes", "axes", "source axis of each target axis"),
-    ("--reshape", "reshape", "global shape of the target, as numpy.reshape"),
+    ("--reshape", "reshape", "global shape of the target, as numpy.reshape without -1"),
     ("--region-shape", "region_shape", "extents of the sub-tensor to move, in the source's axes"),
     ("--region-from", "region_from", "its first index in the source; default: 0,0,..."),
     ("--region-to", "region_to", "its first index in the target; default: 0,0,..."),
@@ -173,6 +173,8 @@ def described_schedule(sides: dict[str, Any]) -> Schedule:
         mapped = Transform(len(shape), dtype, axes=sides["axes"], region=region)
     except (ValueError, TypeError) as error:
         raise click.BadParameter(str(error), param_hint="--axes" if region is None else "--region-shape") from None
+    if sides["reshape"] is not None and -1 in sides["reshape"]:
+        raise click.BadParameter("name all extents, without -1", param_hint="--reshape")
     target_shape, of_shape = sides["to_shape"] or sides["reshape"], "--to-shape"
     if target_shape is None:
         target_shape, of_shape = tuple(shape[axis] for axis in mapped.source_axes), "--shape"

@@ -93,6 +93,8 @@ def _load(state: tuple[Path, int, int, int], kind: Kind, model: Any) -> tuple[An
     path, name = state[0], kind.name
     try:
         content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise OSError(f"{name} {path} cannot be read: {error}; {kind.remedy}") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{name} {path} is not valid JSON ({error}): damaged, half-written or another file; {kind.remedy}"

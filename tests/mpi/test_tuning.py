@@ -138,6 +138,12 @@ def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, mon
     comm.Barrier()
     forget_choices(comm)
     refused(comm, ValueError, r"tuning\.json is not valid JSON .*half-written", lambda: moved_by(comm))
+    if comm.rank == 0:
+        record.unlink()
+        record.mkdir()
+    comm.Barrier()
+    forget_choices(comm)
+    refused(comm, OSError, r"tuning\.json cannot be read: .*DACE_REDIST_RECORD", lambda: moved_by(comm))
 
 
 @pytest.mark.compile

@@ -113,5 +113,6 @@ def test_command_line(run):
     assert report("--axes", "1,0")["axes"] == [1, 0]
     reshaped = report("--reshape", "8,3")
     assert reshaped["target"]["shape"] == reshaped["reshape"] == [8, 3]
+    assert "--reshape: name all extents, without -1" in run(*COMMAND, "--reshape", "8,-1")[2]
     found = report("--to-shape", "9,9", "--region-to", "5,5", "--region-shape", "3,4")
     assert (found["target"]["shape"], found["bytes_total"]) == ([9, 9], 96)
