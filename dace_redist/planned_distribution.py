@@ -140,7 +140,8 @@ class PlannedDistribution:
         self._check_global(array)
         boxes = [tuple(map(slice, bounds[::2], bounds[1::2])) for bounds in self.core.tile_ranges(size("rank", rank))]
         parts = [self._part(array, box).ravel() for box in boxes]
-        return np.concatenate([np.empty(0, array.dtype), *parts]).reshape(self.local_shape(rank))
+        joined = np.concatenate([np.empty(0, array.dtype), *parts], dtype=array.dtype)  # in its byte order
+        return joined.reshape(self.local_shape(rank))
 
     def owner(self, index: Sequence[int]) -> int:
         """

@@ -18,6 +18,7 @@ from dace_redist.redistribution.arrays import PLACES, ArrayView, Views
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_options, check_places, find_strategy, options_on_gpu
 from dace_redist.strategy_memory import options_within
+from dace_redist.transform import COMPUTED_TYPES
 from dace_redist.tuning.files import profile_path, record_path
 from dace_redist.tuning.problem import Problem as MeasuredProblem
 
@@ -279,7 +280,8 @@ def check_part(name: str, view: ArrayView | None, shape: tuple[int, ...], dtype:
         given = "None" if view is None else f"shape {view.shape}"
         raise ValueError(f"{name} must have the shape {shape} that rank {rank} owns of the tensor, got {given}")
     if view is not None and view.dtype != dtype:
-        hint = f"; target_dtype=numpy.{view.dtype} converts on the way" if name.startswith("out") else ""
+        converts = name.startswith("out") and {str(dtype), str(view.dtype)} <= {*COMPUTED_TYPES}
+        hint = f"; target_dtype=numpy.{view.dtype} converts on the way" if converts else ""
         raise TypeError(f"{name} must hold {dtype}, got {view.dtype}{hint}")
 
 

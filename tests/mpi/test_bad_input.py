@@ -151,8 +151,9 @@ WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
     (
         setting(out=lambda call: call.out.astype("f4")),
         TypeError,
-        "out must hold float64, got float32",
+        "out must hold float64, got float32; target_dtype=numpy.float32 converts",
     ),
+    (setting(out=lambda call: call.out.astype(">f8")), TypeError, "out must hold float64, got >f8$"),
     (read_only, ValueError, "out is read-only"),
     (overlapping, ValueError, "array and out overlap"),
     (

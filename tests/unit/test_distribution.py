@@ -61,6 +61,7 @@ def test_tiles_lie_one_after_another():
     tiles = [array[:2, :2], array[:2, 4:], array[2:, 2:4], array[2:, 4:]]
     np.testing.assert_array_equal(distribution.local(array, 0), np.concatenate([tile.ravel() for tile in tiles]))
     assert distribution.local(array, 7).shape == distribution.local_shape(7) == (0,)
+    assert all(distribution.local(array.astype(">f4"), rank).dtype == ">f4" for rank in (0, 7))
 
 
 def test_boxes_lie_one_after_another():
