@@ -85,7 +85,61 @@ def with_a_step(A: dace.float64[N, N]):
     return A[::2] @ A
 
 
+@dace.program
+def returned_with_a_step(A: dace.float64[N, N]):
+    return A[1::2]
+
+
+@dace.program
+def shrinking(A: dace.float64[N, N]):
+    for k in range(N - 1):
+        A[k + 1 :, k] /= A[k, k]
+
+
+@dace.program
+def growing(A: dace.float64[N, N]):
+    for k in range(1, N):
+        t = np.zeros((k,))
+        A += np.sum(t)
+
+
+@dace.program
+def two_names(A: dace.float64[N, N], r: dace.float64[N]):
+    residual = A @ r
+    p = residual
+    for _ in range(2):
+        residual = residual - A @ p
+    return p
+
+
+@dace.program
+def total_of_floats(A: dace.float64[N, N]):
+    total = 0
+    for i in range(N):
+        total += np.sum(A[i])
+    return total * A
+
+
+@dace.program
+def best_of_floats(A: dace.complex128[N, N]):
+    best = 0.0
+    best = A[0, 0]
+    return best * A
+
+
+@dace.program
+def pairs_of_axes(A: dace.float64[N, N]):
+    return np.tensordot(A, A, axes=([0, 2], [1, 0]))
+
+
 REFUSED = {
+    returned_with_a_step: r"return A\[1::2\]: cannot be distributed: it takes \[1:N:2, 0:N\], a slice with a step",
+    shrinking: r"A\[k \+ 1 :, k\] /= A\[k, k\]: cannot be distributed: the extents \(N - k - 1, 1\) of a slice of A",
+    growing: r"t = np\.zeros\(\(k,\)\): cannot be distributed: the extents \(k,\) of t change while the program runs",
+    two_names: r"residual and p are one array, so a new value of residual .*; write p = np\.copy\(residual\) before",
+    total_of_floats: r"total \+= np.*: total holds int64 .* a value of float64 is assigned; write .* such as 0\.0",
+    best_of_floats: r"best = A\[0, 0\]: best holds float64 .* a value of complex128 is assigned; write .* such as 0j",
+    pairs_of_axes: r"np\.tensordot\(A.*: np\.tensordot: axes must be a number, or as many axes of .*, got \(\[0, 2\]",
     by_a_value: r"bounds of a loop .* depend on n: make it a dace\.symbol",
     not_written: r"T \+= A: reads (T|__return) before anything is written to it",
     on_the_diagonal: r"A\[i, i\] = x\[i\]: cannot be distributed: it writes A\[i, i\]",
@@ -109,6 +163,11 @@ def test_what_cannot_be_distributed_is_named(program, tmp_path, monkeypatch):
         sdfg = parse(program)
         rewritten(read_statements(sdfg, SIZES), sdfg)
     assert "\n" not in str(refused.value) and not list(tmp_path.iterdir())
+
+
+def test_variables_of_loops_are_no_missing_sizes():
+    with pytest.raises(ValueError, match=REFUSED[shrinking]):
+        distribute(shrinking, 2, dict(N=4))
 
 
 @dace.program

@@ -207,7 +207,63 @@ def converted(A: dace.float32[N, N], B: dace.float64[N, N], a: dace.float32):
     return (C + B.astype(np.float32)).astype(float), a.astype(np.float64) * B.astype(np.complex128)
 
 
+@dace.program
+def loops_of_one_variable(A: dace.float64[N, N], x: dace.float64[N]):
+    for _ in range(3):
+        x += 1.0
+        for _ in range(2):
+            x[:] = 0.3 * (A @ x)
+    for i in range(3):
+        x += A[i]
+        for i in range(2):
+            x *= A[i, 0]
+        x -= A[:, i]
+
+
+@dace.program
+def scalars_and_arrays_assigned(A: dace.float64[N, N], x: dace.float64[N]):
+    value = np.dot(x, A @ x)
+    old = value
+    change = 0.0
+    a, b = np.sum(A), np.trace(A)
+    P, Q = A @ A, A @ A.T
+    P, Q = Q, P
+    for _ in range(3):
+        x[:] = A @ x
+        value = np.dot(x, x)
+        change += value - old
+        old = value
+        a, b = b, a + b
+    return change, a, b, P, Q
+
+
+@dace.program
+def chosen(
+    A: dace.float32[N, J], B: dace.float64[N, J], c: dace.float64[N], k: dace.int64[N, 1], Z: dace.complex128[N, J]
+):
+    positive = (A > 0.2).T
+    B[A < 0] *= 3.0
+    B[B > 0.5] = 1.5
+    return (
+        np.where(A > 0, A, 1.0),
+        np.where(k > 0, A, -A),
+        np.where(c[:, None] > 0, 0, Z),
+        np.where(positive, 1, 0),
+        np.where(c > c[0], c, 2),
+        positive,
+    )
+
+
+@dace.program
+def shapes_in_other_words(A: dace.float64[I, J, K], B: dace.float64[I, K, J]):
+    C = np.empty((I, J * K))
+    C[:] = A.reshape(I, -1)
+    pairs = np.tensordot(A, B, axes=([-1, 1], [1, -1]))
+    return C.reshape(-1) @ np.reshape(B, I * J * K), np.tensordot(A, B, axes=(0, 0)), pairs, np.tensordot(C, C.T, 1)
+
+
 PROGRAMS = (
+    *(loops_of_one_variable, scalars_and_arrays_assigned, chosen, shapes_in_other_words),
     *(variables_in_conditions, dimensions_of_one, symbols_by_name, infinite, unused, closure, by_index, reshaped),
     *(parts, ones, extremes, positions, while_and_branches, axes_and_methods, identities, mixed, broadcast, diagonal),
     *(summed_along_an_axis_of_none, transposed_in_a_loop, one_element, same_twice, overwritten, named_like_extents),

@@ -60,6 +60,12 @@ def in_numbers(shape: Sequence[Any], sizes: Mapping[str, int]) -> tuple[int, ...
     )
 
 
+def changing_symbols(sdfg: SDFG) -> set[str]:
+    """Return the symbols that the program changes: variables of loops, and those that are assigned."""
+    changing = {getattr(region, "loop_variable", "") for region in sdfg.all_control_flow_regions()}
+    return changing.union(*(edge.data.assignments for edge in sdfg.all_interstate_edges()))
+
+
 def check_sizes(sdfg: SDFG, sizes: Mapping[str, int]) -> None:
     """
     Check that all symbols of a program have values.
@@ -67,7 +73,7 @@ def check_sizes(sdfg: SDFG, sizes: Mapping[str, int]) -> None:
     :raises ValueError: If a value is missing, is not that of a symbol, or is not a number.
     """
     used = {str(s) for array in sdfg.arrays.values() for n in array.shape for s in symbolic.symlist(n).values()}
-    used |= {str(s) for s in sdfg.free_symbols}
+    used = {str(s) for s in sdfg.free_symbols} | used - changing_symbols(sdfg)
     missing, unknown = sorted(used - set(sizes)), sorted(set(sizes) - used)
     if missing:
         raise ValueError(

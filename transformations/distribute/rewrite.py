@@ -9,6 +9,7 @@ from dataclasses import replace
 from string import ascii_letters
 from typing import TypeAlias
 
+import numpy as np
 from dace import SDFG, dtypes, symbolic
 
 from dace_redist.einsum.expression import Einsum, canonical
@@ -22,6 +23,7 @@ from dace_redist.transformations.distribute.ir import (
     Operation,
     blocks_of,
     common_type,
+    equal,
     is_complex,
     logical_shape,
     operations,
@@ -153,6 +155,8 @@ def _type_to_compute_with(statement: Statement, sdfg: SDFG) -> dtypes.typeclass:
     if all(dtype == types[0] for dtype in types) and types[0] in possible:
         return types[0]
     common = common_type(types)
+    if common.type is np.bool_ and _moves_only(statement, sdfg):
+        return dtypes.uint8
     if common not in possible:
         known = ", ".join(dtype.to_string() for dtype in possible)
         raise ValueError(
@@ -161,6 +165,15 @@ def _type_to_compute_with(statement: Statement, sdfg: SDFG) -> dtypes.typeclass:
     if is_complex(common) and not is_complex(types[-1]):
         raise _not_real(statement, types[-1])
     return common
+
+
+def _moves_only(statement: Statement, sdfg: SDFG) -> bool:
+    """Return True for an einsum that computes nothing: it permutes dimensions, or takes a diagonal."""
+    if len(statement.operands) != 1:
+        return False
+    shape = logical_shape(sdfg.arrays[statement.operands[0]])
+    extents = zip(statement.einsum.operands[0], shape, strict=True)
+    return all(equal(extent, 1) for index, extent in extents if index in statement.einsum.summed)
 
 
 def fold_transposes(before: list[Item], transpose: Statement, after: list[Item], kept: Collection[str]) -> Items:

@@ -24,6 +24,7 @@ from dace_redist.transformations.distribute.ir import (
     Item,
     Operation,
     all_items,
+    changing_symbols,
     equal,
     logical_shape,
     operations,
@@ -59,11 +60,15 @@ def read_statements(sdfg: SDFG, sizes: dict[str, int]) -> tuple[Item, ...]:
 
 
 def _check_arrays(sdfg: SDFG) -> None:
+    changing = changing_symbols(sdfg)
     for state in sdfg.states():
         for node in state.data_nodes():
             descriptor = sdfg.arrays[node.data]
+            if changing & {symbol for extent in descriptor.shape for symbol in symbolic.symlist(extent)}:
+                Location(sdfg, node, state).refuse_shape(node.data, descriptor.shape)
             if type(descriptor) in (data.ArrayView, data.View):  # becomes a copy of its array
                 array = data.Array(descriptor.dtype, descriptor.shape, strides=descriptor.strides, transient=True)
+                array.debuginfo = descriptor.debuginfo
                 sdfg.arrays[node.data] = array
             elif type(descriptor) not in (data.Array, data.Scalar):
                 kind = type(descriptor).__name__

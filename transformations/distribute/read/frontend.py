@@ -22,7 +22,7 @@ from itertools import product
 from typing import Any
 
 import dace
-from dace import SDFG, Memlet, SDFGState, dtypes
+from dace import SDFG, SDFGState, dtypes
 from dace.dtypes import DebugInfo
 from dace.frontend.common import op_repository
 from dace.frontend.python.nested_call import NestedCall
@@ -30,7 +30,13 @@ from dace.frontend.python.newast import ProgramVisitor
 from dace.frontend.python.parser import DaceProgram
 from dace.subsets import Range
 
-from dace_redist.transformations.distribute.read import numpy_functions, numpy_reductions
+from dace_redist.transformations.distribute.read import (
+    assignments,
+    numpy_arrays,
+    numpy_functions,
+    numpy_reductions,
+)
+from dace_redist.transformations.distribute.read.assignments import dace_attribute, sliced_axes
 from dace_redist.transformations.distribute.read.location import source_line
 from dace_redist.transformations.distribute.read.simplify import naming_invalid_statements, remove_report, simplify
 
@@ -38,23 +44,11 @@ _DACE = os.path.join(os.path.dirname(dace.__file__), "")
 _parsing = threading.RLock()  # DaCe's tables and methods are global to the process
 
 
-def _dace(kind: type, name: str) -> Any:
-    """Return an attribute of one of DaCe's classes, if this version of DaCe has it."""
-    if not hasattr(kind, name):
-        raise ImportError(
-            f"dace_redist.distribute cannot read programs with DaCe {dace.__version__}, whose {kind.__name__} has no "
-            f"{name!r}: install dace==2.0.0b1, or pass an SDFG instead of a @dace.program"
-        )
-    return getattr(kind, name)
-
-
-_add_aug_assignment = _dace(ProgramVisitor, "_add_aug_assignment")
-_visit_test = _dace(ProgramVisitor, "_visit_test")
-_add_read_slice = _dace(ProgramVisitor, "_add_read_slice")
-_add_state = _dace(ProgramVisitor, "_add_state")
-_create_callback = _dace(ProgramVisitor, "create_callback")
-_nested_state = _dace(NestedCall, "add_state")
-_tables = [_dace(op_repository.Replacements, name) for name in ("_rep", "_method_rep", "_attr_rep", "_oprep")]
+_visit_test = dace_attribute(ProgramVisitor, "_visit_test")
+_add_read_slice = dace_attribute(ProgramVisitor, "_add_read_slice")
+_create_callback = dace_attribute(ProgramVisitor, "create_callback")
+_nested_state = dace_attribute(NestedCall, "add_state")
+_tables = [dace_attribute(op_repository.Replacements, name) for name in ("_rep", "_method_rep", "_attr_rep", "_oprep")]
 
 
 def parse(program: DaceProgram) -> SDFG:
@@ -82,9 +76,9 @@ def parse(program: DaceProgram) -> SDFG:
 def _replaced() -> Iterator[None]:
     """Replace DaCe's functions by those of this package."""
     kinds = ("Array", "Scalar", "View", "ArrayView")
-    methods = numpy_functions.METHODS | numpy_reductions.METHODS
+    methods = numpy_functions.METHODS | numpy_reductions.METHODS | numpy_arrays.METHODS
     own: list[dict[Any, Any]] = [
-        numpy_functions.FUNCTIONS | numpy_reductions.FUNCTIONS,
+        numpy_functions.FUNCTIONS | numpy_reductions.FUNCTIONS | numpy_arrays.FUNCTIONS,
         {(kind, name): method for kind in kinds for name, method in methods.items()},
         {(kind, name): attribute for kind in kinds for name, attribute in numpy_functions.ATTRIBUTES.items()},
         {(*ends, name): op for ends in product(kinds, kinds) for name, op in numpy_functions.OPERATORS.items()},
@@ -208,67 +202,21 @@ def _sliced_range(whole: Range, sliced: tuple[int, ...]) -> _SlicedRange:
 
 def _add_read_slice_with_axes(visitor: Any, array: str, node: ast.Subscript, expr: Any) -> Any:
     """Read a part of an array; DaCe drops all axes of one element, even those that NumPy keeps."""
-    sliced = _sliced_axes(node, len(expr.subset) + len(expr.new_axes or ()))
+    sliced = sliced_axes(node, len(expr.subset) + len(expr.new_axes or ()))
     if sliced:
         expr, node = copy.copy(expr), copy.copy(node)
         expr.subset, node.slice = _sliced_range(expr.subset, tuple(sliced)), ast.Slice()
-    return _add_read_slice(visitor, array, node, expr)
-
-
-def _sliced_axes(node: ast.AST | None, ndim: int) -> list[int]:
-    """Return the axes that a part of an array keeps in NumPy: those without a single index."""
-    parts: list[ast.expr] = []
-    if isinstance(node, ast.Subscript):
-        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    dots = [getattr(part, "value", None) is Ellipsis for part in parts]
-    if any(dots):
-        at = dots.index(True)
-        parts = [*parts[:at], *[ast.Slice()] * (ndim - len(parts) + 1), *parts[at + 1 :]]
-    return [axis for axis in range(ndim) if axis >= len(parts) or isinstance(parts[axis], ast.Slice)]
-
-
-def _add_broadcast_assignment(
-    visitor: Any, node: Any, rtarget: Any, wtarget: Any, operand: Any, op: str, *rest: Any, **options: Any
-) -> None:
-    """Add ``A += B`` as DaCe does, except with a broadcast B, which DaCe misreads."""
-    arrays = visitor.sdfg.arrays
-    read, write, other = (one if isinstance(one, tuple) else (one, None) for one in (rtarget, wtarget, operand))
-    simple = not any(rest) and not any(options.values()) and isinstance(other[0], str) and other[0] in arrays
-    if simple and other[1] in (None, Range.from_array(arrays[other[0]])):
-        subset = write[1] or Range.from_array(arrays[write[0]])
-        axes = _sliced_axes(getattr(node, "target", None), len(subset))
-        shape = arrays[other[0]].shape
-        if 0 < len(shape) <= len(axes) and list(shape) != [subset.size()[axis] for axis in axes]:
-            if Range.from_array(arrays[other[0]]).num_elements() != 1:
-                _broadcast(visitor, node, (read[0], write[0], subset, axes), other[0], op)
-                return
-    _add_aug_assignment(visitor, node, rtarget, wtarget, operand, op, *rest, **options)
-
-
-def _broadcast(visitor: Any, node: Any, target: tuple[str, str, Range, list[int]], operand: str, op: str) -> None:
-    read, write, subset, axes = target
-    begins = [begin for begin, _, _ in subset.ndrange()]
-    indices = [f"{begin} + __i{axis}" if axis in axes else str(begin) for axis, begin in enumerate(begins)]
-    shape = visitor.sdfg.arrays[operand].shape
-    aligned = zip(shape, axes[len(axes) - len(shape) :], strict=True)
-    taken = ["0" if extent == 1 else f"__i{axis}" for extent, axis in aligned]
-    state = _add_state(visitor, f"augassign_{node.lineno}_{node.col_offset}")
-    state.add_mapped_tasklet(
-        state.label,
-        {f"__i{axis}": f"0:{subset.size()[axis]}" for axis in axes},
-        {"__in1": Memlet(f"{read}[{', '.join(indices)}]"), "__in2": Memlet(f"{operand}[{', '.join(taken)}]")},
-        f"__out = __in1 {op} __in2",
-        {"__out": Memlet(f"{write}[{', '.join(indices)}]")},
-        external_edges=True,
-        debuginfo=visitor.current_lineinfo,
-    )
+    part = _add_read_slice(visitor, array, node, expr)
+    if isinstance(part, str) and part in visitor.sdfg.arrays and part != array:
+        visitor.sdfg.arrays[part].debuginfo = visitor.current_lineinfo
+    return part
 
 
 #: Replacement and original of each method, by class and name.
 _PATCHES: dict[tuple[type, str], tuple[Callable[..., Any], Callable[..., Any]]] = {
+    **{(ProgramVisitor, name): functions for name, functions in assignments.METHODS.items()},
     (NestedCall, "add_state"): (_add_state_after_the_last, _nested_state),
     (ProgramVisitor, "create_callback"): (_refuse_callback, _create_callback),
-    (ProgramVisitor, "_add_aug_assignment"): (_add_broadcast_assignment, _add_aug_assignment),
     (ProgramVisitor, "_visit_test"): (_visit_test_by_arrays, _visit_test),
     (ProgramVisitor, "_add_read_slice"): (_add_read_slice_with_axes, _add_read_slice),
 }

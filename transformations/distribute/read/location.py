@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -16,7 +16,14 @@ from dace.sdfg import nodes
 from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.statement import Code, Statement
 from dace_redist.library_nodes.node import simplified
-from dace_redist.transformations.distribute.ir import Box, Reshape, Slice, equal, logical_shape
+from dace_redist.transformations.distribute.ir import (
+    Box,
+    Reshape,
+    Slice,
+    changing_symbols,
+    equal,
+    logical_shape,
+)
 
 
 def source_line(info: Any) -> str:
@@ -43,7 +50,9 @@ class Location:
 
     def __str__(self) -> str:
         """Return the statement of the node, as far as DaCe knows it."""
-        return source_line(getattr(self.node, "debuginfo", None)) or f"{self.state.label}: {self.node.label}"
+        held = self.sdfg.arrays.get(getattr(self.node, "data", ""))
+        known = (getattr(place, "debuginfo", None) for place in (self.node, held))
+        return next(filter(None, map(source_line, known)), f"{self.state.label}: {self.node.label}")
 
     def at(self, node: nodes.Node) -> Location:
         """Return the location of another node of this state."""
@@ -52,6 +61,13 @@ class Location:
     def refuse(self, why: str) -> NoReturn:
         """Raise an error: the statement cannot be distributed."""
         raise ValueError(f"{self}: cannot be distributed: {why}")
+
+    def refuse_shape(self, what: str, shape: Sequence[Any]) -> NoReturn:
+        """Raise an error for a shape that depends on a symbol that the program changes."""
+        self.refuse(
+            f"the extents {tuple(shape)} of {what} change while the program runs; take the whole axis, or loop over "
+            "its indices"
+        )
 
     @property
     def _place(self) -> dict[str, Any]:
@@ -117,14 +133,8 @@ class Location:
 
     def read_box(self, name: str, box: Box) -> Slice:
         """Copy a box of a tensor to a new tensor."""
-        regions = self.sdfg.all_control_flow_regions()
-        changing = {getattr(region, "loop_variable", "") for region in regions}
-        changing |= {symbol for edge in self.sdfg.all_interstate_edges() for symbol in edge.data.assignments}
-        if changing & {symbol for extent in box.extents for symbol in symbolic.symlist(extent)}:
-            self.refuse(
-                f"the extents {box.extents} of a slice of {name} change while the program runs; take the whole axis, "
-                "or loop over its indices"
-            )
+        if changing_symbols(self.sdfg) & {symbol for extent in box.extents for symbol in symbolic.symlist(extent)}:
+            self.refuse_shape(f"a slice of {name}", box.extents)
         return Slice(name, self.new(box.shape, name), **self._place, box=_of_tensor(box), written=False)
 
     def written_box(self, name: str, box: Box, value: str) -> Slice:

@@ -19,6 +19,9 @@ from dace_redist.library_nodes.node import simplified
 from dace_redist.transformations.distribute.ir import Box, Operation, Slice, equal, logical_shape, renamed
 from dace_redist.transformations.distribute.read.location import Location
 
+#: Connector of the result's elements before a statement that writes some of them.
+_KEPT = "__kept"
+
 
 def map_operations(entry: nodes.MapEntry, location: Location) -> Iterator[Operation]:
     """Yield the statements of a map over whole dimensions with one operation; raise for other maps."""
@@ -68,16 +71,31 @@ class _TaskletReader:
         result, written, part = self._operand(write.data)
         if len(set(result)) < len(result):
             self._location.refuse(f"it writes {write.data.data}[{write.data.subset}], which is not the whole array")
+        if part is not None and (write.data.wcr is not None or write.data.dynamic):  # it keeps or adds to elements
+            yield part
         if write.data.wcr is not None:
-            if part is not None:  # it adds to these elements
-                yield part
             yield from self._sum(result, written, write.data.wcr)
         else:
-            yield from self._elementwise(result, written, write.src_conn)
+            code = self._tasklet.code.as_string
+            if write.data.dynamic:
+                code = self._with_kept_elements(write.src_conn)
+                self._terms.append(result)
+                self._operands.append(written)
+                self._connectors.append(_KEPT)
+            yield from self._elementwise(result, written, write.src_conn, code)
         if part is not None:
             yield self._location.written_box(write.data.data, part.box, written)
 
-    def _elementwise(self, result: str, written: str, output: str) -> Iterator[Operation]:
+    def _with_kept_elements(self, output: str) -> str:
+        """Return code that writes every element, from code that writes those for which a condition holds."""
+        *before, last = self._tasklet.code.code
+        body = last.body[0] if isinstance(last, ast.If) and len(last.body) == 1 and not last.orelse else None
+        if not isinstance(body, ast.Assign) or ast.unparse(body.targets) != output:
+            self._location.refuse("it writes some elements only; write it with np.where")
+        chosen = f"{output} = {ast.unparse(body.value)} if {ast.unparse(last.test)} else {_KEPT}"
+        return "\n".join([*map(ast.unparse, before), chosen])
+
+    def _elementwise(self, result: str, written: str, output: str, code: str) -> Iterator[Operation]:
         several = {self._letters[name] for name, extent in self._extents.items() if not equal(extent, 1)}
         if several - set(result):
             self._location.refuse("it is neither elementwise nor an einsum: not every index is one of the result's")
@@ -93,11 +111,11 @@ class _TaskletReader:
             operands.append(name)
         if not set(result) <= set("".join(terms)):  # the result itself has the indices that the operands lack
             terms, operands = [*terms, result], [*operands, written]
-        text = renamed(self._tasklet.code.as_string, self._by_name)
+        text = renamed(code, self._by_name)
         used = {str(name) for name in self._tasklet.free_symbols} & set(self._extents)
         indices = tuple((name, self._letters[name], self._begins[name]) for name in sorted(used))
-        code = Code(text, tuple(self._connectors), output, indices)
-        yield self._location.statement(tuple(terms), tuple(operands), result, written, elementwise=True, code=code)
+        facts = {"elementwise": True, "code": Code(text, tuple(self._connectors), output, indices)}
+        yield self._location.statement(tuple(terms), tuple(operands), result, written, **facts)
 
     @cached_property
     def _by_name(self) -> dict[str, str]:

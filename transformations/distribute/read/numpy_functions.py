@@ -66,17 +66,17 @@ def add_node(
 
 
 def add_map(
-    state: SDFGState, shape: Sequence[Any], inputs: dict[str, tuple[str, Sequence[int]]], output: str, code: str
+    state: SDFGState, shape: Sequence[Any], inputs: dict[str, tuple[str, Sequence[int | None]]], output: str, code: str
 ) -> str:
     """
     Add a map over a shape, whose indices are ``__i0``, ``__i1``, ..., and return the name of its result.
 
-    :param inputs: Name and axes of each operand, by its name in ``code``.
+    :param inputs: Name and axes of each operand, by its name in ``code``; None for an axis of one element.
     :param code: Expression of the elements of the result.
     """
 
-    def element(array: str, axes: Iterable[int]) -> Memlet:
-        return Memlet(f"{array}[{', '.join(f'__i{axis}' for axis in axes) or 0}]")
+    def element(array: str, axes: Iterable[int | None]) -> Memlet:
+        return Memlet(f"{array}[{', '.join('0' if axis is None else f'__i{axis}' for axis in axes) or 0}]")
 
     state.add_mapped_tasklet(
         f"{output}_map",
@@ -185,6 +185,25 @@ def _dot(_: str, shapes: Sequence[Shape]) -> str:
     return f"{rows}{summed},{inner}->{rows}{columns}"
 
 
+def _tensordot(_: str, shapes: Sequence[Shape], axes: Any = 2) -> str:
+    """Return subscripts of sums over pairs of axes; DaCe supports neither one pair of numbers nor negative axes."""
+    ndim = [len(shape) for shape in shapes]
+    pairs = (range(ndim[0] - axes, ndim[0]), range(axes)) if isinstance(axes, int) else axes
+    try:
+        left, right = (np.arange(n)[np.atleast_1d(np.array(given, int))] for n, given in zip(ndim, pairs, strict=True))
+        names = list(ascii_letters[ndim[0] : sum(ndim)])
+        for summed, axis in zip(left, right, strict=True):
+            names[axis] = ascii_letters[summed]
+    except (IndexError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"np.tensordot: axes must be a number, or as many axes of each of the {ndim[0]}-D and {ndim[1]}-D "
+            f"operands, as in ([0, 1], [1, 0]), got {axes}"
+        ) from error
+    kept = [ascii_letters[axis] for axis in range(ndim[0]) if axis not in left]
+    kept += [name for axis, name in enumerate(names) if axis not in right]
+    return f"{ascii_letters[: ndim[0]]},{''.join(names)}->{''.join(kept)}"
+
+
 #: Subscripts and number of operands of functions; the subscripts are a function of the operands' shapes and the other
 #: arguments. Without subscripts the result is the operand.
 _SUBSCRIPTS: dict[str, tuple[int, Callable[..., str]]] = {
@@ -198,6 +217,7 @@ _SUBSCRIPTS: dict[str, tuple[int, Callable[..., str]]] = {
     "swapaxes": (1, _permuted),
     "moveaxis": (1, _permuted),
     "dot": (2, _dot),
+    "tensordot": (2, _tensordot),
 }
 
 

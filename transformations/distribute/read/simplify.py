@@ -10,6 +10,7 @@ from typing import Any
 import networkx as nx
 from dace import SDFG, SDFGState, data, dtypes
 from dace.sdfg import nodes
+from dace.sdfg.state import LoopRegion
 from dace.sdfg.validation import InvalidSDFGError
 from dace.transformation.passes.simplify import SimplifyPass
 from dace.utils import find_new_name
@@ -28,9 +29,10 @@ CPP_KEYWORDS = frozenset(
 
 def simplify(sdfg: SDFG) -> None:
     """
-    Simplify an SDFG in place, as DaCe does, with three differences.
+    Simplify an SDFG in place, as DaCe does, with four differences.
 
-    Variables named like keywords of C++ are renamed. A scalar computed from elements of arrays remains a scalar: DaCe
+    Variables named like keywords of C++ are renamed. A loop in a loop with the same variable does not change the number
+    of iterations of the outer one. A scalar computed from elements of arrays remains a scalar: DaCe
     would replace it by a symbol if a condition reads it, but only one rank has the element. Statements whose result is
     never read are removed.
 
@@ -38,11 +40,25 @@ def simplify(sdfg: SDFG) -> None:
     """
     for name in sorted(CPP_KEYWORDS & {name for name, array in sdfg.arrays.items() if array.transient}):
         sdfg.replace(name, find_new_name(f"{name}_", {*sdfg.arrays, *sdfg.symbols}))
+    _count_apart(sdfg)
     with naming_invalid_statements():
         SimplifyPass(pass_options={"ScalarToSymbolPromotion.ignore": _read_from_arrays(sdfg)}).apply_pass(sdfg, {})
         for state in sdfg.states():
             state.remove_nodes_from([node for node in state.data_nodes() if state.degree(node) == 0])
         sdfg.validate()
+
+
+def _count_apart(sdfg: SDFG) -> None:
+    """Give nested loops with the same variable counters of their own, from which each iteration takes the variable."""
+    loops = [region for region in sdfg.all_control_flow_regions() if isinstance(region, LoopRegion)]
+    nested = [(loop, inner) for loop in loops for inner in loop.all_control_flow_regions() if inner is not loop]
+    shared = {loop.loop_variable for loop, inner in nested if getattr(inner, "loop_variable", "") == loop.loop_variable}
+    for loop in loops:
+        name = loop.loop_variable
+        if name and name in shared:
+            counter = sdfg.add_symbol(name, sdfg.symbols[name], find_new_name=True)
+            loop.replace_meta_accesses({name: counter})
+            loop.add_state_before(loop.start_block, is_start_block=True, assignments={name: counter})
 
 
 @contextmanager

@@ -1,0 +1,69 @@
+"""Frontend replacements of NumPy's functions that make arrays, choose elements and change shapes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from dace import SDFG, SDFGState, dtypes
+from dace.frontend.common import op_repository
+
+from dace_redist.library_nodes.node import simplified
+from dace_redist.transformations.distribute.ir import equal
+from dace_redist.transformations.distribute.read.numpy_functions import (
+    Replacement,
+    add_map,
+    new_array,
+    operand_shape,
+)
+
+_dace_empty = op_repository.Replacements.get("numpy.empty")
+_dace_reshape = op_repository.Replacements.get("numpy.reshape")
+
+
+def _empty(visitor: Any, sdfg: SDFG, state: SDFGState, shape: Any, dtype: Any = dtypes.float64) -> Any:
+    """Add an array; DaCe has no default type."""
+    return _dace_empty(visitor, sdfg, state, shape, dtype)
+
+
+def _reshape(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, shape: Any, *rest: Any, **options: Any) -> Any:
+    """Add a view of another shape; DaCe supports neither a number nor -1."""
+    shape = list(shape) if isinstance(shape, tuple | list) else [shape]
+    if -1 in shape:
+        known = math.prod(extent for extent in shape if extent != -1)
+        shape[shape.index(-1)] = simplified(math.prod(operand_shape(sdfg, "reshape", 0, a)) / known)
+    return _dace_reshape(visitor, sdfg, state, a, shape, *rest, **options)
+
+
+def _reshape_method(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, *shape: Any, **options: Any) -> Any:
+    return _reshape(visitor, sdfg, state, a, shape[0] if len(shape) == 1 else shape, **options)
+
+
+def _where(visitor: Any, sdfg: SDFG, state: SDFGState, *operands: Any) -> str:
+    """Add a choice between elements; DaCe has a node of its own for it, and does not choose between two numbers."""
+    if len(operands) != 3:
+        raise ValueError(f"np.where is known with a condition and two values, got {len(operands)} operands")
+    names = [name if isinstance(name, str) and name in sdfg.arrays else None for name in operands]
+    shapes = [() if name is None else operand_shape(sdfg, "where", 0, name) for name in names]
+    ndim = max(map(len, shapes))
+    aligned = [(1,) * (ndim - len(shape)) + shape for shape in shapes]
+    whole = [next((n for n in extents if n != 1), 1) for extents in zip(*aligned, strict=True)]
+    if not all(n == 1 or equal(n, extent) for shape in aligned for n, extent in zip(shape, whole, strict=True)):
+        raise ValueError(f"np.where: the shapes {', '.join(map(str, shapes))} cannot be broadcast together")
+    code, inputs, types = [], {}, []
+    for number, (name, shape, operand) in enumerate(zip(names, shapes, operands, strict=True)):
+        code.append(str(operand) if name is None else f"__in{number}")
+        types.append(operand if name is None else sdfg.arrays[name].dtype.as_numpy_dtype())
+        if name is not None:
+            first = ndim - len(shape)
+            inputs[code[-1]] = name, [None if n == 1 else first + axis for axis, n in enumerate(shape)]
+    output = new_array(visitor, sdfg, whole, dtypes.typeclass(np.result_type(*types[1:]).type))
+    return add_map(state, whole or [1], inputs, output, f"{code[1]} if {code[0]} else {code[2]}")
+
+
+#: Methods of arrays.
+METHODS: dict[str, Replacement] = {"reshape": _reshape_method}
+
+#: Functions by their names in DaCe.
+FUNCTIONS: dict[str, Replacement] = {"numpy.empty": _empty, "numpy.reshape": _reshape, "numpy.where": _where}
