@@ -15,7 +15,13 @@ from dace.transformation import transformation
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.node import INPUT, OUTPUT, plain_number, simplified, symbols_of
 from dace_redist.transform import Transform
-from dace_redist.transformations.patterns import OfRedistribute, absorb, is_only_used_between, is_plain
+from dace_redist.transformations.patterns import (
+    OfRedistribute,
+    absorb,
+    is_only_used_between,
+    is_plain,
+    share_elements,
+)
 
 
 class FuseConversion(OfRedistribute):
@@ -39,6 +45,9 @@ class FuseConversion(OfRedistribute):
         if not (is_plain(node) and is_only_used_between(graph, sdfg, self.between)):
             return False
         if (after and (node.beta != 0 or node.op)) or not self._is_whole(graph, sdfg):
+            return False
+        beyond = (graph.out_edges(self.exit) if after else graph.in_edges(self.entry))[0].data
+        if share_elements(node.memlet(INPUT if after else OUTPUT, graph), beyond):
             return False
         scaling = self._scaling(graph, sdfg)
         return scaling is not None and self._is_exact(graph, sdfg, scaling, after)

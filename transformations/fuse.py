@@ -20,6 +20,7 @@ from dace_redist.transformations.patterns import (
     is_plain,
     output_of,
     same,
+    share_elements,
 )
 
 
@@ -44,6 +45,8 @@ class FuseRedistributes(OfRedistribute):
         if tuple(first.target) != tuple(second.source) or first.beta != 0 or first.op or second.op:
             return False
         if first.memlet(OUTPUT, graph).subset != second.memlet(INPUT, graph).subset:
+            return False
+        if share_elements(first.memlet(INPUT, graph), second.memlet(OUTPUT, graph)):
             return False
         types = [first.array(INPUT, graph).dtype, second.array(OUTPUT, graph).dtype]
         between = sdfg.arrays[self.between.data].dtype
@@ -120,7 +123,9 @@ class FuseTranspose(OfRedistribute):
             return False
         (into,), (out,) = graph.in_edges(self.transpose), graph.out_edges(self.transpose)
         types = {sdfg.arrays[edge.data.data].dtype for edge in (into, out)}
-        near = node.memlet(OUTPUT if after else INPUT, graph)
+        near, far = (node.memlet(end, graph) for end in ((OUTPUT, INPUT) if after else (INPUT, OUTPUT)))
+        if share_elements(far, (out if after else into).data):
+            return False
         return near.subset == (into if after else out).data.subset and len(types) == 1
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:

@@ -6,10 +6,11 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from dace import SDFG, Memlet, SDFGState, symbolic
+from dace import SDFG, Memlet, SDFGState, subsets, symbolic
 from dace.sdfg import nodes
 from dace.sdfg import utils as sdutil
 from dace.sdfg.graph import MultiConnectorEdge
+from dace.sdfg.state import ConditionalBlock, LoopRegion
 from dace.transformation import transformation
 from dace.transformation.passes.analysis import StateReachability
 
@@ -79,8 +80,16 @@ def accesses(sdfg: SDFG, name: str) -> Iterator[tuple[SDFGState, nodes.AccessNod
 
 
 def is_named_by_edges(sdfg: SDFG, name: str) -> bool:
-    """True if an interstate edge, or a condition, uses an array."""
-    return any(name in edge.data.free_symbols for edge in sdfg.all_interstate_edges())
+    """True if an interstate edge, or the condition of a loop or branch, uses an array."""
+    blocks = [one for one in sdfg.all_control_flow_blocks() if isinstance(one, LoopRegion | ConditionalBlock)]
+    conditions = (memlet for block in blocks for memlet in block.get_meta_read_memlets(include_scalars=True))
+    edges = sdfg.all_interstate_edges()
+    return any(name in edge.data.free_symbols for edge in edges) or any(memlet.data == name for memlet in conditions)
+
+
+def share_elements(first: Memlet, second: Memlet) -> bool:
+    """True if two memlets may share elements: no node may read one and write the other."""
+    return first.data == second.data and subsets.intersects(first.subset, second.subset) is not False
 
 
 def is_used_after(sdfg: SDFG, state: SDFGState, name: str) -> bool:

@@ -28,6 +28,7 @@ from dace_redist.transformations.patterns import (
     is_used_after,
     output_of,
     same,
+    share_elements,
     with_values,
 )
 from dace_redist.transformations.stock import remove_unused
@@ -112,7 +113,7 @@ def _reduction_before(node: Redistribute, state: SDFGState, sdfg: SDFG) -> _Redu
 def _fits(found: _Reduction, node: Redistribute, state: SDFGState, sdfg: SDFG) -> bool:
     """Return True if only the redistribution uses the result, and its factors and types allow the reduction."""
     partial, name, into = found.into.data.data, found.result.data, input_of(node, state)
-    if state.out_degree(into.src) != 1:
+    if state.out_degree(into.src) != 1 or share_elements(found.into.data, output_of(node, state).data):
         return False
     if partial == name:
         elsewhere = found.result is not into.src and found.state.out_degree(found.result) > 0

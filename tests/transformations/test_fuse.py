@@ -6,6 +6,8 @@ import dace
 import numpy as np
 import pytest
 from dace.libraries.linalg import Transpose
+from dace.properties import CodeBlock
+from dace.sdfg.state import ConditionalBlock, ControlFlowRegion
 from program_calls import HALVES, SIDES, TURNED, WANTED, columns_of_the_transpose, there_already, transposed_before
 from sdfgs import count
 
@@ -14,6 +16,9 @@ from dace_redist import Distribution
 from dace_redist.library_nodes import Redistribute
 from dace_redist.transformations import FuseRedistributes, FuseTranspose, OverlapRedistribute, RemoveRedistribute
 from dace_redist.transformations.fuse import transposed
+
+COLUMNS = Distribution((4, 8), (1, 2))
+COLUMNS_TURNED = Distribution((4, 8), (1, 2), ranks=(1, 0))
 
 
 def only_node(sdfg: dace.SDFG) -> Redistribute:
@@ -65,17 +70,26 @@ def test_transposed_local_arrays():
             np.testing.assert_array_equal(transposed(one).local(whole.T, rank), one.local(whole, rank).T)
 
 
-def chain(first: Redistribute, second: Redistribute, between=dace.float64, transient: bool = True) -> dace.SDFG:
+def chain(first: Redistribute, second: Redistribute, between=dace.float64, transient=True, last="C") -> dace.SDFG:
     sdfg = dace.SDFG("chain")
     sdfg.add_array("A", (4, 6), dace.float64)
     sdfg.add_array("B", (8, 3), between, transient=transient)
     sdfg.add_array("C", (4, 6), dace.float64)
     state = sdfg.add_state()
     middle = state.add_access("B")
-    for node, source, target in ((first, state.add_read("A"), middle), (second, middle, state.add_write("C"))):
+    for node, source, target in ((first, state.add_read("A"), middle), (second, middle, state.add_write(last))):
         state.add_node(node)
         state.add_edge(source, None, node, "_inp_buffer", dace.Memlet.from_array(source.data, sdfg.arrays[source.data]))
         state.add_edge(node, "_out_buffer", target, None, dace.Memlet.from_array(target.data, sdfg.arrays[target.data]))
+    return sdfg
+
+
+def read_by_a_condition() -> dace.SDFG:
+    sdfg = chain(Redistribute("a", HALVES, SIDES), Redistribute("b", SIDES, HALVES))
+    branch, body = ConditionalBlock("branch"), ControlFlowRegion("body", sdfg=sdfg)
+    sdfg.add_edge(sdfg.start_block, branch, dace.InterstateEdge())
+    body.add_state(is_start_block=True)
+    branch.add_branch(CodeBlock("B[0, 0] > 0"), body)
     return sdfg
 
 
@@ -88,12 +102,25 @@ def chain(first: Redistribute, second: Redistribute, between=dace.float64, trans
         (lambda: chain(Redistribute("a", HALVES, SIDES), Redistribute("b", SIDES, HALVES), transient=False), False),
         (lambda: chain(Redistribute("a", HALVES, SIDES), Redistribute("b", SIDES, HALVES), dace.float32), False),
         (lambda: chain(Redistribute("a", HALVES, SIDES), Redistribute("b", SIDES, HALVES, op="sum")), False),
+        (lambda: chain(Redistribute("a", HALVES, SIDES), Redistribute("b", SIDES, HALVES), last="A"), False),
+        (read_by_a_condition, False),
     ],
 )
 def test_redistributions_are_joined_only_where_nothing_is_lost(sdfg, possible):
     made = sdfg()
     assert made.apply_transformations(FuseRedistributes, validate=False) == possible
     assert count(made, Redistribute) == [1 if possible else 2]
+
+
+@dace.program
+def transposed_in_place(A: dace.float64[4, 4]):
+    dace_redist.redistribute(np.transpose(A), COLUMNS, COLUMNS_TURNED, out=A)
+
+
+def test_a_transposition_of_the_result():
+    """No node reads and writes one array."""
+    _, after = fused(transposed_in_place)
+    assert count(after, Redistribute, Transpose) == [1, 1]
 
 
 @dace.program
