@@ -132,7 +132,15 @@ def pairs_of_axes(A: dace.float64[N, N]):
     return np.tensordot(A, A, axes=([0, 2], [1, 0]))
 
 
+@dace.program
+def returned_early(A: dace.float64[N, N], s: dace.float64):
+    if s > 0.0:
+        return A @ A
+    return A + s
+
+
 REFUSED = {
+    returned_early: r"return_if_\d+.*: a ReturnBlock cannot be distributed; assign the result to a variable, and",
     returned_with_a_step: r"return A\[1::2\]: cannot be distributed: it takes \[1:N:2, 0:N\], a slice with a step",
     shrinking: r"A\[k \+ 1 :, k\] /= A\[k, k\]: cannot be distributed: the extents \(N - k - 1, 1\) of a slice of A",
     growing: r"t = np\.zeros\(\(k,\)\): cannot be distributed: the extents \(k,\) of t change while the program runs",

@@ -259,7 +259,9 @@ def shapes_in_other_words(A: dace.float64[I, J, K], B: dace.float64[I, K, J]):
     C = np.empty((I, J * K))
     C[:] = A.reshape(I, -1)
     pairs = np.tensordot(A, B, axes=([-1, 1], [1, -1]))
-    return C.reshape(-1) @ np.reshape(B, I * J * K), np.tensordot(A, B, axes=(0, 0)), pairs, np.tensordot(C, C.T, 1)
+    x = B[0, :, 0]
+    flat = C.reshape(-1) @ np.reshape(B, I * J * K)
+    return flat, A @ x, x @ B, pairs, np.tensordot(A, B, axes=(0, 0)), np.tensordot(C, C.T, 1)
 
 
 PROGRAMS = (

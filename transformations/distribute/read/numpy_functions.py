@@ -245,9 +245,10 @@ def _named(function: str) -> Replacement:
 
 
 def _matmul(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> Any:
-    """Add a product; DaCe compares extents by SymPy's assumptions, whose import takes 0.1 s."""
+    """Add a product; DaCe supports vectors with matrices only, and compares extents by SymPy's slow assumptions."""
     left, right = shapes_of(sdfg, "matmul", (a, b))
-    if 1 <= len(left) <= 2 and 1 <= len(right) <= 2 and equal(left[-1], right[0]):
+    one_sum = min(len(left), len(right)) == 1 or len(left) == len(right) == 2
+    if one_sum and equal(left[-1], right[max(len(right) - 2, 0)]):
         return _EINSUMS["dot"](visitor, sdfg, state, a, b)
     return _dace_matmul(visitor, sdfg, state, a, b)
 
