@@ -41,14 +41,16 @@ def _assign_as_python(
     :raises ValueError: For ``a = ...`` if ``a`` is an array with two names.
     """
     if not op and not is_return:
-        several = isinstance(node.value, ast.Tuple)
-        values = node.value.elts if several else [node.value]
-        for name in (part.id for part in ast.walk(target) if isinstance(part, ast.Name)):
-            if not isinstance(target, ast.Subscript):
-                _check_one_name(visitor, name, values)
-        copied = [_copied(visitor, value, several) for value in values]
+        values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+        targets = [_name(one) for one in (target.elts if isinstance(target, ast.Tuple) else [target])]
+        for name in filter(None, targets):
+            _check_one_name(visitor, name, values)
+        copied = [
+            _copied(visitor, value, targets[:number], targets[number : number + 1])
+            for number, value in enumerate(values)
+        ]
         node = copy.copy(node)
-        node.value = ast.copy_location(ast.Tuple(copied, ast.Load()), node) if several else copied[0]
+        node.value = ast.copy_location(ast.Tuple(copied, ast.Load()), node) if len(copied) > 1 else copied[0]
     return _visit_assign(visitor, node, target, op, dtype, is_return)
 
 
@@ -66,12 +68,17 @@ def _check_one_name(visitor: Any, name: str, values: Sequence[ast.expr]) -> None
         )
 
 
-def _copied(visitor: Any, value: ast.expr, always: bool) -> ast.expr:
-    """Return an expression of a copy if a value is the name of a scalar, or of any variable."""
-    array = visitor.sdfg.arrays.get(visitor.variables.get(_name(value), _name(value)))
-    if array is None or not (always or (array.transient and array.total_size == 1)):
-        return value
-    return ast.copy_location(ast.UnaryOp(ast.UAdd(), value), value)
+def _copied(visitor: Any, value: ast.expr, before: Sequence[str], target: Sequence[str]) -> ast.expr:
+    """
+    Return an expression of a copy for the name of a scalar that gets a second one, or of a variable assigned before.
+
+    :param before: Names that the statement assigns before this value.
+    :param target: Name that it assigns the value to.
+    """
+    name = _name(value)
+    array = visitor.sdfg.arrays.get(visitor.variables.get(name, name))
+    second = array is not None and array.transient and array.total_size == 1 and not {*target} & {*visitor.variables}
+    return ast.copy_location(ast.UnaryOp(ast.UAdd(), value), value) if second or (name and name in before) else value
 
 
 def _name(node: ast.expr) -> str:

@@ -116,16 +116,18 @@ def _naming_the_statement() -> Iterator[None]:
     print(printed.getvalue(), end="")
 
 
+_BY_ARRAYS = "write it as np.einsum, @, or an elementwise expression of whole arrays"
+
+
 def _why(error: Exception, function: str) -> str:
     if isinstance(error, ValueError):
         return str(error)
     if isinstance(error, KeyError) and function == "parse_program":  # after all statements: return values are renamed
         return f"it returns {error.args[0]} more than once; return it once, or np.copy({error.args[0]}) besides"
     said = str(getattr(error, "message", error)).rstrip(".")
-    return (
-        f"DaCe cannot read it ({type(error).__name__}: {said}); write it as np.einsum, @, or an elementwise expression "
-        "of whole arrays"
-    )
+    again = re.search("Cannot reassign|already defined|already assigned", said)
+    instead = "give the result another name" if again else _BY_ARRAYS
+    return f"DaCe cannot read it ({type(error).__name__}: {said}); {instead}"
 
 
 def _say_where_from(state: SDFGState, file: str) -> None:
