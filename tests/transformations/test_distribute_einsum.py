@@ -139,6 +139,22 @@ def repeats(A: dace.float64[I, I], B: dace.float64[I, I], v: dace.float64[I]):
     return C, D, s, F, G, np.einsum("ij,jk,kl->il", A, F, B), np.einsum("ij,jk,kl->il", A, F, C)
 
 
+@dace.program
+def triangle(A: dace.float64[I, I], v: dace.float64[I]):
+    for _ in range(4):
+        for k in range(I):
+            for _j in range(k):
+                v[:] = A @ v + v
+        for _k in range(1, I, 3):
+            v[:] = A @ v
+
+
+def test_iterations_of_a_loop_whose_bounds_depend_on_another_are_counted_in_the_mean():
+    program = dace_redist.distribute(triangle, 2, {"I": 16})
+    counts = {program.plan.repeats(number) for number in range(len(program.plan.groups))}
+    assert counts == {4 * 120, 4 * 5}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 4, 7])
 def test_what_is_written_twice_is_computed_once(ranks):

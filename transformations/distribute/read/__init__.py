@@ -34,8 +34,8 @@ from dace_redist.transformations.distribute.read.library_nodes import statement_
 from dace_redist.transformations.distribute.read.location import Location
 from dace_redist.transformations.distribute.read.maps import map_operations, tasklet_operations
 
-#: Label and number of iterations of each surrounding loop, the outermost first.
-Loops = tuple[tuple[str, int], ...]
+#: Label and mean number of iterations of each surrounding loop, the outermost first.
+Loops = tuple[tuple[str, float], ...]
 
 
 def read_statements(sdfg: SDFG, sizes: dict[str, int]) -> tuple[Item, ...]:
@@ -77,7 +77,8 @@ def _check_arrays(sdfg: SDFG) -> None:
 
 class _Reader:
     def __init__(self, sdfg: SDFG, sizes: dict[str, int]) -> None:
-        self._sdfg, self._sizes = sdfg, sizes
+        self._sdfg = sdfg
+        self._values: dict[str, float] = dict(sizes)  # and the mean of each surrounding loop's variable
         self._labels: Counter[str] = Counter()
 
     # Loops and branches
@@ -93,7 +94,7 @@ class _Reader:
                     values = dict(edge.data.assignments)
                     yield Assignment(values, self._scalars(values.values(), ", ".join(values.values())))
 
-    def _within(self, loops: Loops, label: str, repeats: int) -> Loops:
+    def _within(self, loops: Loops, label: str, repeats: float) -> Loops:
         """Return the loops and branches of a body, each under a unique name."""
         self._labels[label] += 1
         number = self._labels[label]
@@ -134,7 +135,7 @@ class _Reader:
         readers = (loop_analysis.get_init_assignment, loop_analysis.get_loop_end, loop_analysis.get_loop_stride)
         first, last, step = (read(loop) for read in readers)
         scalars = self._scalars([loop.loop_condition.as_string], f"while {loop.loop_condition.as_string}")
-        repeats, certain = 1, False
+        repeats, certain = 1.0, False
         if first is not None and last is not None and step is not None:
             used = {name for bound in (first, last, step) for name in symbolic.symlist(bound)}
             values = sorted(used & set(self._sdfg.arrays))
@@ -144,8 +145,12 @@ class _Reader:
                     f"depend on {', '.join(values)}: make it a dace.symbol"
                 )
             count = simplified((last - first) // step + 1)
-            if used <= set(self._sizes):
-                repeats = max(1, int(symbolic.evaluate(count, self._sizes)))
+            if used <= set(self._values):
+                start, end, stride = (float(symbolic.evaluate(bound, self._values)) for bound in (first, last, step))
+                repeats = max(0.0, (end - start) / stride + 1)
+                if start.is_integer() and end.is_integer() and stride.is_integer():
+                    repeats = math.floor(repeats)
+                self._values[loop.loop_variable] = start + (repeats - 1) * stride / 2
             certain = bool(count.is_Integer and count > 0)
         body = tuple(self.region(loop, self._within(loops, loop.label, repeats)))
         certain = certain and not any(isinstance(item, type) for item in all_items(body))

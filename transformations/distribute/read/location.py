@@ -40,13 +40,13 @@ class Location:
     A place in the program.
 
     :param sdfg: The program, to which arrays for intermediate results are added.
-    :param loops: Label and number of iterations of each loop around it, the outermost first.
+    :param loops: Label and mean number of iterations of each loop around it, the outermost first.
     """
 
     sdfg: SDFG
     node: nodes.Node
     state: SDFGState
-    loops: tuple[tuple[str, int], ...] = ()
+    loops: tuple[tuple[str, float], ...] = ()
 
     def __str__(self) -> str:
         """Return the statement of the node, as far as DaCe knows it."""
@@ -71,8 +71,8 @@ class Location:
 
     @property
     def _place(self) -> dict[str, Any]:
-        repeats, loops = math.prod(count for _, count in self.loops), tuple(label for label, _ in self.loops)
-        return {"where": str(self), "repeats": repeats, "loops": loops}
+        repeats = max(1, round(math.prod(count for _, count in self.loops)))
+        return {"where": str(self), "repeats": repeats, "loops": tuple(label for label, _ in self.loops)}
 
     def array(self, name: str) -> data.Data:
         """Return the description of an array."""
