@@ -76,6 +76,20 @@ def test_large_tensors(comm, shape, dtype, how):
                     np.testing.assert_array_equal(back(B), here, strategy)
 
 
+@pytest.mark.mpi(ranks=[2])
+def test_bytes_of_booleans_other_than_0_are_true(comm):
+    """Views of bytes hold them; NumPy computes with them so."""
+    whole = np.array([[2, 1, 2, 0, 255, 0], [1, 2, 4, 8, 0, 0]], "u1").view(bool)
+    replicas, source = Distribution.replicated((6,), comm.size), Distribution.split((2, 6), 0, comm.size)
+    halves, target = Distribution.split((6,), 0, comm.size), Distribution.split((2, 6), 1, comm.size)
+    for strategy in OURS:
+        for op, function in (("sum", np.logical_or), ("prod", np.logical_and)):
+            B = redistribute(whole[comm.rank], replicas, halves, comm=comm, strategy=strategy, op=op)
+            assert B.tobytes() == halves.local(function(*whole), comm.rank).tobytes(), (strategy, op)
+        C = redistribute(whole[[comm.rank]], source, target, comm=comm, strategy=strategy, target_dtype="i4")
+        np.testing.assert_array_equal(C, target.local(whole.astype("i4"), comm.rank), strategy)
+
+
 @pytest.mark.mpi(ranks=[4])
 def test_a_renumbered_target(comm):
     source = Distribution((8, 8), (4, 1), ranks=(2, 3, 1, 0))

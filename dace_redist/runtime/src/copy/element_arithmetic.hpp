@@ -88,7 +88,7 @@ DACE_REDIST_HOST_DEVICE To converted(From value) {
     value.value = value.value != 0;
     return value;
   } else if constexpr (std::is_same_v<From, Boolean>)
-    return converted<To>(value.value);
+    return converted<To>(static_cast<std::uint8_t>(value.value != 0));  // views of bytes hold others than 0 and 1
   else if constexpr (is_complex<To> && is_complex<From>)
     return To(static_cast<typename To::value_type>(value.re), static_cast<typename To::value_type>(value.im));
   else if constexpr (is_complex<To>)
@@ -170,8 +170,8 @@ class Combination {
     if (reduction() == Reduction::none) return incoming;
     if constexpr (std::is_same_v<T, Boolean>) {
       const bool joins = reduction() == Reduction::sum || reduction() == Reduction::max;
-      incoming.value =
-          static_cast<std::uint8_t>(joins ? incoming.value | current.value : incoming.value & current.value);
+      const bool first = incoming.value != 0, second = current.value != 0;
+      incoming.value = joins ? first | second : first & second;
       return incoming;
     } else {
       if (reduction() == Reduction::sum) return static_cast<T>(wrapping(incoming) + wrapping(current));
