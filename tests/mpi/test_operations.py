@@ -90,6 +90,18 @@ def test_bytes_of_booleans_other_than_0_are_true(comm):
         np.testing.assert_array_equal(C, target.local(whole.astype("i4"), comm.rank), strategy)
 
 
+@pytest.mark.mpi(ranks=[2])
+def test_conjugates_of_infinities_and_zeros(comm):
+    """Only the sign of the imaginary part changes, as of NumPy's; a product with 1 would give others."""
+    source, target = Distribution.split((6, 2), 0, comm.size), Distribution.split((6, 2), 1, comm.size)
+    for dtype in ("c8", "c16"):
+        parts = np.array([1, -2, 0, -0.0, np.inf, -np.inf], np.dtype(dtype).type(0).real.dtype)
+        whole = np.stack([parts, parts[::-1], parts, np.roll(parts, 2)], 1).view(dtype)
+        for strategy in OURS:
+            B = redistribute(source.local(whole, comm.rank), source, target, comm=comm, strategy=strategy, conj=True)
+            assert B.tobytes() == target.local(whole.conj(), comm.rank).tobytes(), (dtype, strategy)
+
+
 @pytest.mark.mpi(ranks=[4])
 def test_a_renumbered_target(comm):
     source = Distribution((8, 8), (4, 1), ranks=(2, 3, 1, 0))

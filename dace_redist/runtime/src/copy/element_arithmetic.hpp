@@ -139,7 +139,7 @@ class Combination {
       : reduction_(known_reduction < 0 ? operation.reduction : static_cast<Reduction>(known_reduction)),
         conjugates_(is_complex<T> && operation.conjugate),
         adds_(reduction_ == Reduction::none && parts_of(operation.beta) != Complex<double>(0)),
-        scales_(adds_ || conjugates_ || parts_of(operation.alpha) != Complex<double>(1)) {
+        scales_(adds_ || parts_of(operation.alpha) != Complex<double>(1)) {
     if constexpr (!std::is_same_v<T, Boolean>) {
       alpha_ = factor<T>(operation.alpha);
       beta_ = factor<T>(operation.beta);
@@ -152,10 +152,8 @@ class Combination {
     if constexpr (std::is_same_v<T, Boolean>) {
       return reduced(incoming, current);
     } else {
-      if (scales_) {
-        if (conjugates_) incoming = conjugated(incoming);
-        incoming = static_cast<T>(wrapping(alpha_) * wrapping(incoming));
-      }
+      if (conjugates_) incoming = conjugated(incoming);
+      if (scales_) incoming = static_cast<T>(wrapping(alpha_) * wrapping(incoming));
       if (adds_) return static_cast<T>(wrapping(incoming) + wrapping(beta_) * wrapping(current));
       return reduced(incoming, current);
     }
