@@ -161,7 +161,10 @@ class PlannedDistribution:
         If boxes of one rank overlap, it may be False although they are.
 
         :param other: Distribution of a tensor, also one of another kind.
+        :raises TypeError: If it is not a distribution.
         """
+        if not isinstance(other, PlannedDistribution):
+            raise TypeError(f"other must be a Distribution, TiledDistribution or BoxDistribution, got {other!r}")
         ranks = range(max(self.ranks_needed, other.ranks_needed))
         if self == other:
             return True

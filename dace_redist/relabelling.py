@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import reprlib
 from collections.abc import Sequence
 from itertools import permutations
 from typing import Any
@@ -58,17 +59,18 @@ def relabel(
     """
     several = isinstance(source, Sequence) or isinstance(target, Sequence)
     sources, targets = (list(side) if isinstance(side, Sequence) else [side] for side in (source, target))
-    factors = [1.0] * len(sources) if nbytes is None else [float(factor) for factor in nbytes]
-    if not len(sources) == len(targets) == len(factors) or not sources:
+    if len(sources) != len(targets) or not sources:
         raise ValueError(
-            f"relabel: source, target and nbytes need equally long lists, at least one entry, got {len(sources)}, "
-            f"{len(targets)} and {len(factors)}"
+            f"relabel: source and target need equally long lists, at least one entry, got {len(sources)} and "
+            f"{len(targets)}"
         )
+    factors = _checked_costs("nbytes", np.ones(len(sources)) if nbytes is None else nbytes, (len(sources),)).tolist()
     if several and (axes is not None or region is not None):
         raise ValueError("relabel: axes and region are for one tensor, not for lists")
     moves = [schedule(*pair, axes=axes, region=region) for pair in zip(sources, targets, strict=True)]
     ranks = max(move.ranks for move in moves)
-    labels = _best_labels(moves, factors, ranks, _checked_weights(weights, ranks))
+    costs = None if weights is None else _checked_costs("weights", weights, (ranks, ranks))
+    labels = _best_labels(moves, factors, ranks, costs)
     renumbered = [with_labels(side, labels) for side in targets]
     return renumbered if several else renumbered[0]
 
@@ -130,14 +132,14 @@ def cost_of(move: Schedule, weights: Floats | None = None) -> float:
     return total
 
 
-def _checked_weights(weights: npt.ArrayLike | None, ranks: int) -> Floats | None:
-    if weights is None:
-        return None
-    costs = np.asarray(weights, np.float64)
-    if costs.shape != (ranks, ranks) or not np.isfinite(costs).all() or (costs < 0).any():
+def _checked_costs(name: str, given: npt.ArrayLike, shape: tuple[int, ...]) -> Floats:
+    try:
+        costs = np.asarray(given, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        costs = np.array(np.nan)
+    if costs.shape != shape or not np.isfinite(costs).all() or (costs < 0).any():
         raise ValueError(
-            f"relabel: weights must be finite numbers of at least 0, of shape {(ranks, ranks)}, one row per sender, "
-            f"got shape {costs.shape}"
+            f"relabel: {name} must be finite numbers of at least 0, of shape {shape}, got {reprlib.repr(given)}"
         )
     return costs
 

@@ -170,21 +170,28 @@ class Schedule(Reported):
         Return the targets of a rank, itself among them if it keeps something, and the bytes to each.
 
         That is a row of the volume matrix without its zeros.
+
+        :raises ValueError: If one rank gets 8 EiB or more.
         """
         sends, _, kept = self.arrays(rank, with_blocks=False)
         peers, elements = (
             np.concatenate(pair) for pair in ((sends.peers, kept.peers), (sends.elements, kept.elements))
         )
         targets, rows = np.unique(peers[elements > 0], return_inverse=True)
-        nbytes = np.zeros(len(targets), np.int64)
-        np.add.at(nbytes, rows, elements[elements > 0] * self.itemsize)
-        return targets, nbytes
+        counts = np.zeros(len(targets), np.int64)
+        np.add.at(counts, rows, elements[elements > 0])
+        if counts.max(initial=0) > np.iinfo(np.int64).max // self.itemsize:
+            raise ValueError(
+                f"Schedule: rank {rank} sends a rank {counts.max()} elements, whose bytes are more than 64 bits hold; "
+                "bytes_moved() has no such limit"
+            )
+        return targets, counts * self.itemsize
 
     def volume_matrix(self) -> npt.NDArray[np.int64]:
         """
         Return the bytes from each rank to each rank, as an array [source, target].
 
-        :raises ValueError: If there are more than ``MAX_MATRIX_RANKS`` ranks.
+        :raises ValueError: If there are more than ``MAX_MATRIX_RANKS`` ranks, or as of :meth:`sent_to`.
         """
         if self.ranks > MAX_MATRIX_RANKS:
             raise ValueError(
@@ -211,7 +218,7 @@ class Schedule(Reported):
         if nodes.ndim != 1 or len(nodes) < self.ranks:
             raise ValueError(f"Schedule: node_of must have the node of each of {self.ranks} ranks, got {node_of!r}")
         rows = ((nodes[rank], *self.sent_to(rank)) for rank in range(self.ranks))
-        return sum(int(nbytes[nodes[targets] != node].sum()) for node, targets, nbytes in rows)
+        return sum(sum(nbytes[nodes[targets] != node].tolist()) for node, targets, nbytes in rows)
 
     def bytes_total(self) -> int:
         """Return the bytes that go anywhere, also those that stay on their rank, in the type of messages."""
@@ -228,7 +235,10 @@ class Schedule(Reported):
         A run on one side is contiguous in that rank's array and consecutive in the packed message.
 
         :param senders: Ranks whose sends count; default all.
+        :raises TypeError: If they are not integers; a ValueError if one is negative.
         """
+        if senders is not None and not isinstance(senders, Iterable):
+            raise TypeError(f"senders must be a list of ranks, got {senders!r}")
         sender, receiver = Counter[int](), Counter[int]()
         for rank in range(self.ranks) if senders is None else senders:
             for message in self.sends(rank):

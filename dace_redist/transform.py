@@ -260,4 +260,7 @@ def element_type(dtype: Any) -> np.dtype[Any]:
             raise TypeError(f"unknown dtype {dtype!r}: expected a NumPy type such as float64 or int32") from None
     if result.hasobject or result.itemsize == 0:
         raise TypeError(f"dtype {dtype!r} has no fixed size: expected a NumPy type such as float64 or int32")
+    if result.subdtype is not None:
+        base, shape = result.subdtype
+        raise TypeError(f"dtype {result} has a shape: expected its base {base}, and axes {shape} of the tensor")
     return result

@@ -114,7 +114,7 @@ def save(
     Data of ``.npy`` and HDF5 files is on the disk when the function returns.
 
     :param path: File or folder, as for :func:`load`.
-    :param array: Array to write.
+    :param array: Array to write; of a masked array its data, without the mask.
     :param name: Dataset of an HDF5 file, default: ``data``; path in a Zarr store, default: its root.
     :param target_dtype: Element type in the file; default: that of the array.
     :param writers: As ``readers`` of :func:`load`. An HDF5 dataset with any of ``storage`` is written by one rank.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 import math
 import sys
 from collections.abc import Sequence
@@ -82,6 +83,34 @@ class ArrayView:
     def copied(self) -> ArrayView:
         """Return the view of a new C-order copy of an array in main memory."""
         return array_view("array", self.as_numpy().copy("C"))
+
+    @property
+    def overlaps_itself(self) -> bool:
+        """True if two elements share memory, as those of a broadcast array."""
+        pairs = zip(self.shape, self.strides, strict=True)
+        axes = sorted((abs(stride), extent) for extent, stride in pairs if extent > 1)
+        end = itemsize = self.dtype.itemsize  # of the elements along the axes so far
+        for stride, extent in axes if self.size else ():
+            if stride < itemsize:
+                return True
+            if stride < end:  # elements may still lie in the gaps between others
+                steps = (np.arange(extent) * stride for stride, extent in axes)
+                offsets = np.sort(functools.reduce(np.add.outer, steps), axis=None)
+                return bool((np.diff(offsets) < itemsize).any())
+            end += (extent - 1) * stride
+        return False
+
+    def check_writeable(self, name: str) -> None:
+        """Raise a ValueError if it cannot be a target."""
+        if not self.writeable:
+            raise ValueError(
+                f"{name} is read-only, as arrays of a started transfer are until its wait(): pass a writeable array"
+            )
+        if self.overlaps_itself:
+            raise ValueError(
+                f"{name} has elements that share memory, by its shape {self.shape} and strides {self.strides}, as "
+                "a broadcast array has: pass a copy"
+            )
 
     def is_same_as(self, other: ArrayView) -> bool:
         """True if both are all of the same elements in the same order."""

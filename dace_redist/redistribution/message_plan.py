@@ -74,8 +74,8 @@ class MessagePlan(FreeablePlan):
             _checked_view(name, given, reach)
             for name, given, reach in zip(("array", "out"), (array, out), self._reach, strict=True)
         )
-        if target is not None and not target.writeable:
-            raise ValueError("out is read-only")
+        if target is not None:
+            target.check_writeable("out")
         return native, Views([source], [target])
 
 

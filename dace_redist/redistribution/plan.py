@@ -28,9 +28,9 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
     Reusable redistribution of one tensor or several, made by :func:`dace_redist.plan`.
 
     Calling it moves the tensors. All blocks from one rank to another, of all tensors, form one message; a tensor with
-    an ``op``, or with an array on a GPU, has separate messages. It is a context manager that frees the plan at the end.
-    Of several tensors, arrays, distributions and types are lists. A plan of one tensor may be called in a
-    ``@dace.program``.
+    an ``op``, or with an array on a GPU, has separate messages. It is a context manager that frees the plan at the end:
+    a plan that is dropped without :meth:`free` keeps its buffers until the process ends. Of several tensors, arrays,
+    distributions and types are lists. A plan of one tensor may be called in a ``@dace.program``.
 
     With an array on the GPU that was current when the plan was made, the transfer is ordered on a stream, after work
     enqueued before and ahead of work enqueued afterwards: the current stream of CuPy or PyTorch, or the stream that the

@@ -261,8 +261,7 @@ def _check_apart(views: Views, problem: Problem) -> None:
         if target is None:
             continue
         name = views.name("out", number, lists)
-        if not target.writeable:
-            raise ValueError(f"{name} is read-only")
+        target.check_writeable(name)
         for side, others in (("array", views.sources), ("out", views.targets[:number])):
             for other, view in enumerate(others):
                 in_place = side == "array" and other == number and problem.tensors[number].exchanges_halo

@@ -59,7 +59,7 @@ def redistribute(
     :param array: This rank's part of the source. Its shape is ``source.local_shape(rank)``, with any strides. A rank
         that owns nothing of the source may pass None if it passes ``out``, also in a list. An array of NumPy, or of
         CuPy, PyTorch or another library with ``__cuda_array_interface__`` or ``__dlpack__``, in main memory or on a
-        GPU.
+        GPU. The mask of a ``numpy.ma.MaskedArray`` does not move: redistribute its ``mask`` also.
     :param out: This rank's part of the target, not overlapping ``array``; in a halo exchange it may be ``array``. Its
         shape is ``target.local_shape(rank)``. Required with ``beta``, and with a ``region`` that does not cover the
         target. Default: a new C-order array of the library and on the device of ``array``; in main memory it is

@@ -14,6 +14,7 @@ import pytest
 from device_arrays import OtherLibrary
 from launching import launch
 from mpi_programs import build_with_library, run
+from numpy.lib.stride_tricks import as_strided
 from results import raise_anywhere
 
 import dace_redist
@@ -154,7 +155,12 @@ WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
         "out must hold float64, got float32; target_dtype=numpy.float32 converts",
     ),
     (setting(out=lambda call: call.out.astype(">f8")), TypeError, "out must hold float64, got >f8$"),
-    (read_only, ValueError, "out is read-only"),
+    (read_only, ValueError, r"out is read-only, .*: pass a writeable array"),
+    (
+        setting(out=lambda call: as_strided(call.out, call.out.shape, (8, 0))),
+        ValueError,
+        "out has elements that share memory, by its shape .* pass a copy",
+    ),
     (overlapping, ValueError, "array and out overlap"),
     (
         option(strategy="Packed"),

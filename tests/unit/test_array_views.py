@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import os
+import random
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +29,18 @@ def test_dlpack(exporter: type[OtherLibrary]):
     view = arrays.array_view("A", exporter(array))
     assert (view.address, view.shape, view.strides) == (array.ctypes.data, (3, 2), array.strides)
     assert view.writeable and np.array_equal(view.as_numpy(), array)
+
+
+def test_elements_that_share_memory():
+    numbers = random.Random(7)
+    for _ in range(500):
+        itemsize, ndim = numbers.randint(1, 3), numbers.randint(0, 3)
+        shape = [numbers.randint(0, 4) for _ in range(ndim)]
+        strides = [numbers.randint(-12, 12) for _ in range(ndim)]
+        places = [sum(map(operator.mul, index, strides)) for index in np.ndindex(*shape)]
+        touched = [place + byte for place in places for byte in range(itemsize)]
+        view = arrays.ArrayView(0, tuple(shape), np.dtype(f"V{itemsize}"), tuple(strides), True, "cpu", None, None)
+        assert view.overlaps_itself == (len(set(touched)) < len(touched)), (shape, strides, itemsize)
 
 
 def test_read_only_dlpack():

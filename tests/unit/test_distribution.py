@@ -216,6 +216,8 @@ def test_equivalent_distributions_hold_the_same_on_every_rank(pair):
     assert alike or not any(equivalent)
     assert one.is_equivalent_to(decode_distribution(one.encoded))
     assert not one.is_equivalent_to(Distribution((*one.shape, 1), (1,)))
+    with pytest.raises(TypeError, match="other must be a Distribution, .* got 3"):
+        one.is_equivalent_to(3)
 
 
 def test_margins():

@@ -111,6 +111,9 @@ def test_wrong_weights():
     for weights in ([1, 2], [[1, 2, 3]] * 3, [[0, -1], [1, 0]], [[0, np.nan], [1, 0]]):
         with pytest.raises(ValueError, match="weights must be finite numbers"):
             relabel(*pair, weights=weights)
+    for nbytes in (8, [8, 8], [-8], [np.nan], ["many"], [None], [10**400]):
+        with pytest.raises(ValueError, match=r"nbytes must be finite numbers of at least 0, of shape \(1,\), got"):
+            relabel(*pair, nbytes=nbytes)
     with pytest.raises(ValueError, match="node_of must be a list of the node of each rank, got 3"):
         node_weights(3)
 

@@ -240,6 +240,8 @@ def test_element_types():
     for dtype in (object, str, "S"):
         with pytest.raises(TypeError, match="no fixed size"):
             schedule(a, b, dtype=dtype)
+    with pytest.raises(TypeError, match=r"has a shape: expected its base int32, and axes \(2,\) of the tensor"):
+        schedule(a, b, dtype="(2,)i4")
 
 
 def test_bad_input_is_refused():
@@ -253,3 +255,17 @@ def test_bad_input_is_refused():
     for rank in (1.0, True, "0", None):
         with pytest.raises(TypeError, match="rank must be an integer"):
             schedule(a, b).messages(rank)
+    with pytest.raises(TypeError, match="senders must be a list of ranks, got 3"):
+        schedule(a, b).run_lengths(3)
+
+
+def test_bytes_beyond_64_bits():
+    pair = Distribution((2**61,), (2,)), Distribution((2**61,), (2,), ranks=(1, 0))
+    assert schedule(*pair, "f4").volume_matrix().tolist() == [[0, 2**62], [2**62, 0]]
+    found = schedule(*pair)
+    assert found.bytes_moved() == 2**64
+    for call in (found.volume_matrix, lambda: found.sent_to(1), lambda: found.bytes_between_nodes([0, 1])):
+        with pytest.raises(ValueError, match=rf"rank \d sends a rank {2**60} elements, whose bytes are more than 64"):
+            call()
+    four = Distribution((2**61,), (4,)), Distribution((2**61,), (4,), ranks=(1, 0, 3, 2))
+    assert schedule(*four).bytes_between_nodes(range(4)) == 2**64
