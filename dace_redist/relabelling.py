@@ -90,7 +90,7 @@ def saved_by_relabelling(move: Schedule, node_of: Sequence[int] | None = None) -
     return move.bytes_between_nodes(node_of) - renumbered.bytes_between_nodes(node_of)
 
 
-def node_weights(node_of: Sequence[int], off_node: float = 10.0, on_node: float = 1.0) -> Floats:
+def node_weights(node_of: npt.ArrayLike, off_node: float = 10.0, on_node: float = 1.0) -> Floats:
     """
     Return weights for :func:`relabel`.
 

@@ -208,7 +208,7 @@ class Schedule(Reported):
         """Return the bytes that move between ranks."""
         return int(self.totals.sent.sum()) * self.itemsize
 
-    def bytes_between_nodes(self, node_of: Sequence[int]) -> int:
+    def bytes_between_nodes(self, node_of: npt.ArrayLike) -> int:
         """
         Return the bytes between nodes, by the node of each rank.
 

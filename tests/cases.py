@@ -138,7 +138,7 @@ def cases(draw: st.DrawFn, ranks: int, shapes: st.SearchStrategy[Any] | None = N
         if after != "bool":
             how["alpha"] = draw(st.sampled_from([1, 1, 2, 3]))
             how["beta"] = draw(st.sampled_from([0, 0, 1, 2])) if op in (None, "sum") else 0
-        how["conj"] = draw(st.booleans()) and after[0] == "c"
+        how["conj"] = draw(st.booleans())
     return {
         "source": source,
         "target": target,

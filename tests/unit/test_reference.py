@@ -27,6 +27,13 @@ def test_generated_parts_are_up_to_date(page: Path) -> None:
         pytest.fail("run: python docs/extensions/reference_pages.py", pytrace=False)
 
 
+@pytest.mark.dace
+@pytest.mark.parametrize("name", dace_redist.__all__)
+def test_type_checkers_find_a_public_name(name: str) -> None:
+    """Not behind a module's __getattr__, which makes it Any."""
+    assert getattr(dace_redist, name).__module__ == dace_redist._HOMES[name]
+
+
 @pytest.mark.parametrize("name", dace_redist.__all__)
 def test_a_public_name_has_an_entry_and_an_example(name: str) -> None:
     assert f"<!-- generated: python {name}" in PYTHON

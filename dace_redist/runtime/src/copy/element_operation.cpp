@@ -150,7 +150,8 @@ ElementKernel::ElementKernel(const ElementOperation& operation)
   const auto reduction = static_cast<std::size_t>(operation.reduction);
   visit_element_type(operation.target, [&](auto to) {
     using T = Arithmetic<decltype(to)>;
-    const bool scales = operation.alpha != 1.0 || operation.beta != 0.0 || operation.conjugate;
+    const bool conjugates = is_complex<T> && operation.conjugate;
+    const bool scales = operation.alpha != 1.0 || operation.beta != 0.0 || conjugates;
     if constexpr (std::is_same_v<T, Boolean>) {
       if (scales) throw Error("bool elements cannot be scaled: use alpha=1, beta=0");
     } else {
