@@ -67,12 +67,12 @@ def make(part: Part, sharding: Any = None) -> Any:
     if not blocks.Blocks.of(expected).is_like(of):
         raise ValueError(f"JAX needs {expected}, got {part.distribution}: redistribute() to it first")
     mine = sharding.addressable_devices
-    shards = [jax.device_put(np.ascontiguousarray(part.local), device) for device in mine]
+    shards = [jax.device_put(np.asarray(part.local, order="C"), device) for device in mine]
     if any(shard.dtype != part.local.dtype for shard in shards):
         raise ValueError(
             f'JAX has no {part.local.dtype} unless jax.config.update("jax_enable_x64", True) is called first'
         )
-    return jax.make_array_from_single_device_arrays(of.shape, sharding, shards)
+    return jax.make_array_from_single_device_arrays(of.shape, sharding, shards, dtype=part.local.dtype)
 
 
 def _check_ranks(comm: MPI.Intracomm) -> None:

@@ -39,7 +39,7 @@ def make(part: Part, rank: int = 0) -> Any:
     """
     Return a ``DistArray`` without a copy, unless the local array is not in C order. Collective.
 
-    The distribution has balanced blocks, ranks in row-major order, and an axis that is not split.
+    The distribution has balanced blocks, none empty, ranks in row-major order, and an axis that is not split.
 
     :param rank: Number of leading axes that are components of a vector or tensor.
     """
@@ -48,7 +48,7 @@ def make(part: Part, rank: int = 0) -> Any:
 
     of = blocks.Blocks.of(part.distribution)
     parts = of.ranks.shape[:-1]
-    fits = all(lengths == balanced_lengths(sum(lengths), len(lengths)) for lengths in of.lengths)
+    fits = all(0 not in lengths == balanced_lengths(sum(lengths), len(lengths)) for lengths in of.lengths)
     if (
         not fits
         or not np.array_equal(of.ranks.ravel(), np.arange(part.comm.size))
@@ -56,8 +56,8 @@ def make(part: Part, rank: int = 0) -> Any:
         or (1 not in parts[rank:] or set(parts[:rank]) > {1})
     ):
         raise ValueError(
-            f"mpi4py-fft has balanced blocks on {part.comm.size} ranks in row-major order and an axis that is not "
-            f"split; got {part.distribution}: redistribute() first"
+            f"mpi4py-fft has balanced blocks, none empty, on {part.comm.size} ranks in row-major order and an axis "
+            f"that is not split; got {part.distribution}: redistribute() first"
         )
     grid = part.comm.Create_cart(parts[rank:], reorder=False)
     return DistArray(

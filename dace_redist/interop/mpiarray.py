@@ -21,7 +21,7 @@ def read(array: Any, comm: MPI.Intracomm) -> Part:
     layout, own = array.layout, communicator(array)
     lengths = tuple(tuple(np.diff(cuts).tolist()) for cuts in layout.bounds)
     ranks = np.arange(own.size).reshape(*layout.process_grid, -1)
-    return Part(array.local, blocks.Blocks(lengths, ranks).distribution(), own)
+    return Part(np.asarray(array.local), blocks.Blocks(lengths, ranks).distribution(), own)
 
 
 def make(part: Part) -> Any:

@@ -201,6 +201,10 @@ class DistributedArray:
         check_same(checked_communicator(self.comm), "library", library)  # before the import, collective in Heat
         with together(self.comm):
             module = interop.module_named(library)
+            if any(self.distribution.halo):
+                raise ValueError("the array has a halo: redistribute() to a distribution without one first")
+            if self.op is not None and library != "torch":
+                raise ValueError(f"{library} has no partial results, as those of op={self.op!r}: redistribute() first")
         return module.make(_part(self, self.comm), **how)
 
     def __repr__(self) -> str:

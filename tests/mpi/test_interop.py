@@ -44,6 +44,18 @@ def test_array_is_made(comm, library):
         assert np.array_equal(back.local, source.local(whole, comm.rank))
 
 
+@pytest.mark.parametrize("library", ["jax", "mpiarray", "partitioned"])
+@pytest.mark.mpi(ranks=[2])
+def test_scalars_and_arrays_on_one_rank(comm, library):
+    LIBRARIES[library](comm)
+    for where in (Distribution.replicated((), 2), Distribution.on_rank((4, 4), 0)):
+        if library == "mpiarray" and where.shape:
+            continue
+        part = where.local(numbers(where.shape), comm.rank)
+        there = DistributedArray(part, where, comm).to(library)
+        assert np.array_equal(redistribute(there, where, comm=comm).local, part), where
+
+
 @pytest.mark.mpi(ranks=[4])
 def test_scalapack_descriptor(comm):
     ranks = np.array([[3, 1], [0, 2]])
@@ -135,6 +147,14 @@ def test_wrong_arrays(comm):
         tiles.to("pylops-mpi")
     with pytest.raises(ValueError, match=r"splits one axis over ranks 0 to 1.*Distribution.split\(shape, axis, 2\)"):
         DistributedArray(np.zeros((2, 4)), Distribution((4, 4), (2,), ranks=[1, 0]), comm).to("pylops-mpi")
+    with_halo, replicated = Distribution((4, 4), (2,), halo=(1, 0)), Distribution.replicated((4, 4), 2)
+    for library in ("jax", "mpi4py-fft", "mpiarray", "pylops-mpi"):
+        with pytest.raises(ValueError, match="has a halo: redistribute"):
+            DistributedArray(np.zeros((4, 4)), with_halo, comm).to(library)
+        with pytest.raises(ValueError, match=f"{library} has no partial results, as those of op='sum': redistribute"):
+            DistributedArray(np.zeros((4, 4)), replicated, comm, op="sum").to(library)
+    with pytest.raises(ValueError, match="mpi4py-fft has balanced blocks, none empty"):
+        DistributedArray(np.zeros((1 - comm.rank, 4)), Distribution((1, 4), (2,)), comm).to("mpi4py-fft")
 
 
 @pytest.mark.mpi(ranks=[2])
