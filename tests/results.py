@@ -24,7 +24,10 @@ def by_numpy(
     :param sizes: Values of symbols that the function uses by name.
     """
     after = {name: value[()].copy() if isinstance(value, np.ndarray) else value for name, value in arguments.items()}
-    names = {**function.__globals__, **(sizes or {})}
+    from dace.frontend.python.parser import DaceProgram
+
+    known = {name: one.f if isinstance(one, DaceProgram) else one for name, one in function.__globals__.items()}
+    names = {**known, **(sizes or {})}
     with np.errstate(all="ignore"):
         returned = types.FunctionType(function.__code__, names, closure=function.__closure__)(**after)
     if isinstance(returned, tuple):

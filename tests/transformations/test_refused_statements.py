@@ -128,6 +128,22 @@ def best_of_floats(A: dace.complex128[N, N]):
 
 
 @dace.program
+def condition_after_a_loop(A: dace.float64[N, N]):
+    for i in range(3):
+        A += i
+    if i == 2:
+        A += 1.0
+
+
+@dace.program
+def halves(A: dace.float64[N, N]):
+    a, b = 1, 1
+    for _ in range(3):
+        a, b = b, a * 0.5
+    return a * A
+
+
+@dace.program
 def pairs_of_axes(A: dace.float64[N, N]):
     return np.tensordot(A, A, axes=([0, 2], [1, 0]))
 
@@ -140,13 +156,15 @@ def returned_early(A: dace.float64[N, N], s: dace.float64):
 
 
 REFUSED = {
-    returned_early: r"return_if_\d+.*: a ReturnBlock cannot be distributed; assign the result to a variable, and",
+    returned_early: r"return A @ A: a return in a branch or loop cannot be distributed; assign the result to a var",
     returned_with_a_step: r"return A\[1::2\]: cannot be distributed: it takes \[1:N:2, 0:N\], a slice with a step",
     shrinking: r"A\[k \+ 1 :, k\] /= A\[k, k\]: cannot be distributed: the extents \(N - k - 1, 1\) of a slice of A",
     growing: r"t = np\.zeros\(\(k,\)\): cannot be distributed: the extents \(k,\) of t change while the program runs",
     two_names: r"residual and p are one array, so a new value of residual .*; write p = np\.copy\(residual\) before",
     total_of_floats: r"total \+= np.*: total holds int64 .* a value of float64 is assigned; write .* such as 0\.0",
     best_of_floats: r"best = A\[0, 0\]: best holds float64 .* a value of complex128 is assigned; write .* such as 0j",
+    condition_after_a_loop: r"if i == 2:: DaCe cannot read it \(.*\); assign it to a variable .*, as in last = i",
+    halves: r"a, b = b, a \* 0\.5: b holds int64 .* a value of float64 is assigned; write .* such as 0\.0",
     pairs_of_axes: r"np\.tensordot\(A.*: np\.tensordot: axes must be a number, or as many axes of .*, got \(\[0, 2\]",
     by_a_value: r"bounds of a loop .* depend on n: make it a dace\.symbol",
     not_written: r"T \+= A: reads (T|__return) before anything is written to it",

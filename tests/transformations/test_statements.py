@@ -221,6 +221,43 @@ def loops_of_one_variable(A: dace.float64[N, N], x: dace.float64[N]):
 
 
 @dace.program
+def last_rows_added(A: dace.float64[N, N], x: dace.float64[N]):
+    for i in range(2):
+        x += A[i]
+    x += A[i]
+
+
+@dace.program
+def variables_after_their_loops(A: dace.float64[N, N], x: dace.float64[N]):
+    for i in range(3):
+        x += A[i]
+    x[i] = 7.0
+    x -= A[i] * i
+    for k in range(N - 1, 0, -2):
+        x += A[k]
+        if np.sum(x) > 0.0:
+            break
+    for i in range(2):
+        last_rows_added(A, x)
+        x *= A[:, i]
+    last = i
+    return np.where(A[k] > 0, x, last + k)
+
+
+@dace.program
+def conditions_assigned(x: dace.float64[N]):
+    first, second = np.sum(x) > 0.0, np.sum(x) <= 0.0
+    old = first
+    first = False
+    first, second = [second, first]
+    count = 0.0
+    while old or first:
+        count += 1.0
+        old, first = False, False
+    return count, second
+
+
+@dace.program
 def scalars_and_arrays_assigned(A: dace.float64[N, N], x: dace.float64[N]):
     value = np.dot(x, A @ x)
     old = value
@@ -250,6 +287,7 @@ def chosen(
         np.where(c[:, None] > 0, 0, Z),
         np.where(positive, 1, 0),
         np.where(c > c[0], c, 2),
+        np.where(c > 0, N, c),
         positive,
     )
 
@@ -265,6 +303,7 @@ def shapes_in_other_words(A: dace.float64[I, J, K], B: dace.float64[I, K, J]):
 
 
 PROGRAMS = (
+    *(variables_after_their_loops, conditions_assigned),
     *(loops_of_one_variable, scalars_and_arrays_assigned, chosen, shapes_in_other_words),
     *(variables_in_conditions, dimensions_of_one, symbols_by_name, infinite, unused, closure, by_index, reshaped),
     *(parts, ones, extremes, positions, while_and_branches, axes_and_methods, identities, mixed, broadcast, diagonal),

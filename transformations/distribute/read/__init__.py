@@ -114,10 +114,8 @@ class _Reader:
         elif isinstance(block, BreakBlock | ContinueBlock):
             yield type(block)
         else:
-            kind, instead = type(block).__name__, "only if, while and for can"
-            if kind == "ReturnBlock":
-                instead = "assign the result to a variable, and return that at the end"
-            raise ValueError(f"{block.label}: a {kind} cannot be distributed; {instead}")
+            kind = type(block).__name__
+            raise ValueError(f"{block.label}: a {kind} cannot be distributed; only if, while and for can")
 
     def _scalars(self, expressions: Iterable[str], where: str) -> tuple[str, ...]:
         """Return the scalars that conditions and the values of symbols read."""

@@ -41,17 +41,22 @@ def _assign_as_python(
     :raises ValueError: For ``a = ...`` if ``a`` is an array with two names.
     """
     if not op and not is_return:
-        values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
-        targets = [_name(one) for one in (target.elts if isinstance(target, ast.Tuple) else [target])]
+        targets, values = [_name(one) for one in _elements(target)], _elements(node.value)
         for name in filter(None, targets):
             _check_one_name(visitor, name, values)
+        aligned = len(targets) == len(values)  # a call may return several of the values
         copied = [
-            _copied(visitor, value, targets[:number], targets[number : number + 1])
+            _copied(visitor, value, targets[:number] if aligned else targets, targets[number : number + 1])
             for number, value in enumerate(values)
         ]
         node = copy.copy(node)
-        node.value = ast.copy_location(ast.Tuple(copied, ast.Load()), node) if len(copied) > 1 else copied[0]
+        node.value = copied[0] if len(copied) == 1 else ast.copy_location(ast.Tuple(copied, ast.Load()), node)
     return _visit_assign(visitor, node, target, op, dtype, is_return)
+
+
+def _elements(node: ast.expr) -> list[ast.expr]:
+    """Return the elements of a tuple or list, and of those in it; else the expression itself."""
+    return [one for part in node.elts for one in _elements(part)] if isinstance(node, ast.Tuple | ast.List) else [node]
 
 
 def _check_one_name(visitor: Any, name: str, values: Sequence[ast.expr]) -> None:
@@ -78,7 +83,11 @@ def _copied(visitor: Any, value: ast.expr, before: Sequence[str], target: Sequen
     name = _name(value)
     array = visitor.sdfg.arrays.get(visitor.variables.get(name, name))
     second = array is not None and array.transient and array.total_size == 1 and not {*target} & {*visitor.variables}
-    return ast.copy_location(ast.UnaryOp(ast.UAdd(), value), value) if second or (name and name in before) else value
+    if not second and not (name and name in before):
+        return value
+    call = ast.copy_location(ast.parse("numpy.copy()", mode="eval").body, value)
+    call.args = [value]
+    return ast.fix_missing_locations(call)
 
 
 def _name(node: ast.expr) -> str:
@@ -100,10 +109,11 @@ def _check_type(visitor: Any, node: Any, target: Any, operand: Any) -> None:
         return
     held = array.dtype.as_numpy_dtype()
     if not np.can_cast(dtype, held, "same_kind"):
+        variable = next((variable for variable, known in visitor.variables.items() if known == name), name)
         first = {"f": "0.0", "c": "0j"}.get(dtype.kind, "0")
         raise ValueError(
-            f"{ast.unparse(named)} holds {held} by its first assignment, but a value of {dtype} is assigned; write the "
-            f"first value as {dtype}, such as {first}"
+            f"{variable} holds {held} by its first assignment, but a value of {dtype} is assigned; write the first "
+            f"value as {dtype}, such as {first}"
         )
 
 

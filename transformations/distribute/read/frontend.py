@@ -1,8 +1,9 @@
 """
 Parsing of a program such that every ``np.einsum`` and every linear system remains one node with all its operands.
 
-During parsing, functions and methods of DaCe's frontend are replaced, including private ones, which no other module
-accesses. Importing this module raises ``ImportError`` if a version of DaCe lacks one of them. Start reading at: parse.
+During parsing, functions and methods of DaCe's frontend are replaced, including private ones, which only this module
+and assignments access. Importing this module raises ``ImportError`` if a version of DaCe lacks one of them. Start
+reading at: parse.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from itertools import product
 from typing import Any
 
 import dace
-from dace import SDFG, SDFGState, dtypes
+from dace import SDFG, SDFGState, dtypes, symbolic
 from dace.dtypes import DebugInfo
 from dace.frontend.common import op_repository
 from dace.frontend.python.nested_call import NestedCall
@@ -45,6 +46,8 @@ _parsing = threading.RLock()  # DaCe's tables and methods are global to the proc
 
 
 _visit_test = dace_attribute(ProgramVisitor, "_visit_test")
+_visitname = dace_attribute(ProgramVisitor, "_visitname")
+_visit_return = dace_attribute(ProgramVisitor, "visit_Return")
 _add_read_slice = dace_attribute(ProgramVisitor, "_add_read_slice")
 _create_callback = dace_attribute(ProgramVisitor, "create_callback")
 _nested_state = dace_attribute(NestedCall, "add_state")
@@ -118,6 +121,12 @@ def _naming_the_statement() -> Iterator[None]:
 
 _BY_ARRAYS = "write it as np.einsum, @, or an elementwise expression of whole arrays"
 
+#: Remedies by what DaCe says.
+_REMEDIES = {
+    "Cannot reassign|already defined|already assigned": "give the result another name",
+    "Undefined variable": "assign it to a variable before, and the variable of a loop after it, as in last = i",
+}
+
 
 def _why(error: Exception, function: str) -> str:
     if isinstance(error, ValueError):
@@ -125,8 +134,7 @@ def _why(error: Exception, function: str) -> str:
     if isinstance(error, KeyError) and function == "parse_program":  # after all statements: return values are renamed
         return f"it returns {error.args[0]} more than once; return it once, or np.copy({error.args[0]}) besides"
     said = str(getattr(error, "message", error)).rstrip(".")
-    again = re.search("Cannot reassign|already defined|already assigned", said)
-    instead = "give the result another name" if again else _BY_ARRAYS
+    instead = next((remedy for text, remedy in _REMEDIES.items() if re.search(text, said)), _BY_ARRAYS)
     return f"DaCe cannot read it ({type(error).__name__}: {said}); {instead}"
 
 
@@ -157,7 +165,7 @@ _INSTEAD = {
 
 def _refuse_callback(visitor: Any, node: ast.Call, create_graph: bool = True) -> Any:
     """Raise an error for an unknown function, which DaCe would call in Python."""
-    visitor.current_lineinfo = DebugInfo(node.lineno, filename=visitor.filename)  # DaCe still holds the previous line
+    _at(visitor, node)
     called = ast.unparse(getattr(node.func, "oldnode", None) or node.func)
     name = called.split(".")[-1].removeprefix("__dace_callback_")
     instead = next((text for key, text in _INSTEAD.items() if name == key or name.endswith(f"_{key}")), "")
@@ -165,6 +173,22 @@ def _refuse_callback(visitor: Any, node: ast.Call, create_graph: bool = True) ->
         f"cannot be distributed: DaCe does not know this function ({called.replace('numpy.', 'np.')}) and would call "
         f"it in Python; {instead or 'write it as np.einsum or elementwise'}"
     )
+
+
+def _refuse_early_return(visitor: Any, node: ast.Return) -> Any:
+    """Raise an error for a return in a branch or loop."""
+    if isinstance(visitor.cfg_target, SDFG):
+        return _visit_return(visitor, node)
+    _at(visitor, node)
+    raise ValueError(
+        "a return in a branch or loop cannot be distributed; assign the result to a variable, and return that at the "
+        "end"
+    )
+
+
+def _at(visitor: Any, node: ast.expr | ast.stmt) -> None:
+    """Set the line that errors name; DaCe still holds the previous one."""
+    visitor.current_lineinfo = DebugInfo(node.lineno, filename=visitor.filename)
 
 
 def _add_state_after_the_last(call: NestedCall, label: str | None = None) -> SDFGState:
@@ -182,6 +206,13 @@ def _visit_test_by_arrays(visitor: Any, node: ast.expr) -> tuple[Any, Any, Any]:
         pattern = re.compile(r"\b(" + "|".join(map(re.escape, names)) + r")\b")
         condition, otherwise = (pattern.sub(lambda found: names[found[1]], text) for text in (condition, otherwise))
     return condition, otherwise, region
+
+
+def _name_with_loop_variables(visitor: Any, name: Any, node: ast.expr) -> Any:
+    """Read a variable; after a loop, DaCe does not know that its variable is a symbol."""
+    found, symbols = _visitname(visitor, name, node), visitor.sdfg.symbols
+    loaded = isinstance(found, str) and found in symbols and isinstance(getattr(node, "ctx", None), ast.Load)
+    return symbolic.symbol(found, symbols[found]) if loaded and found not in visitor.sdfg.arrays else found
 
 
 class _SlicedRange(Range):
@@ -219,6 +250,8 @@ _PATCHES: dict[tuple[type, str], tuple[Callable[..., Any], Callable[..., Any]]] 
     **{(ProgramVisitor, name): functions for name, functions in assignments.METHODS.items()},
     (NestedCall, "add_state"): (_add_state_after_the_last, _nested_state),
     (ProgramVisitor, "create_callback"): (_refuse_callback, _create_callback),
+    (ProgramVisitor, "_visitname"): (_name_with_loop_variables, _visitname),
+    (ProgramVisitor, "visit_Return"): (_refuse_early_return, _visit_return),
     (ProgramVisitor, "_visit_test"): (_visit_test_by_arrays, _visit_test),
     (ProgramVisitor, "_add_read_slice"): (_add_read_slice_with_axes, _add_read_slice),
 }

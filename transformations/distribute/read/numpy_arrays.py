@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
-from dace import SDFG, SDFGState, dtypes
+from dace import SDFG, SDFGState, dtypes, symbolic
 from dace.frontend.common import op_repository
 
 from dace_redist.library_nodes.node import simplified
@@ -53,9 +53,13 @@ def _where(visitor: Any, sdfg: SDFG, state: SDFGState, *operands: Any) -> str:
         raise ValueError(f"np.where: the shapes {', '.join(map(str, shapes))} cannot be broadcast together")
     code, inputs, types = [], {}, []
     for number, (name, shape, operand) in enumerate(zip(names, shapes, operands, strict=True)):
-        code.append(str(operand) if name is None else f"__in{number}")
-        types.append(operand if name is None else sdfg.arrays[name].dtype.as_numpy_dtype())
-        if name is not None:
+        if name is None:
+            symbol = symbolic.issymbolic(operand)
+            code.append(symbolic.symstr(operand) if symbol else str(operand))
+            types.append(np.int64 if symbol else operand)
+        else:
+            code.append(f"__in{number}")
+            types.append(sdfg.arrays[name].dtype.as_numpy_dtype())
             first = ndim - len(shape)
             inputs[code[-1]] = name, [None if n == 1 else first + axis for axis, n in enumerate(shape)]
     output = new_array(visitor, sdfg, whole, dtypes.typeclass(np.result_type(*types[1:]).type))

@@ -15,6 +15,7 @@ from dace.sdfg.validation import InvalidSDFGError
 from dace.transformation.passes.simplify import SimplifyPass
 from dace.utils import find_new_name
 
+from dace_redist.transformations.distribute.ir import changing_symbols
 from dace_redist.transformations.distribute.read.location import source_line
 
 #: Keywords of C++ that are not keywords of Python: invalid names of variables of the compiled program.
@@ -31,34 +32,52 @@ def simplify(sdfg: SDFG) -> None:
     """
     Simplify an SDFG in place, as DaCe does, with four differences.
 
-    Variables named like keywords of C++ are renamed. A loop in a loop with the same variable does not change the number
-    of iterations of the outer one. A scalar computed from elements of arrays remains a scalar: DaCe
-    would replace it by a symbol if a condition reads it, but only one rank has the element. Statements whose result is
-    never read are removed.
+    Variables named like keywords of C++ are renamed. Variables of loops have the values that they have in Python, also
+    in and after loops in loops. A scalar computed from elements of arrays remains a scalar: DaCe would replace it by a
+    symbol if a condition reads it, but only one rank has the element. Statements whose result is never read are
+    removed.
 
     :raises ValueError: If the SDFG is invalid; names the statement.
     """
     for name in sorted(CPP_KEYWORDS & {name for name, array in sdfg.arrays.items() if array.transient}):
         sdfg.replace(name, find_new_name(f"{name}_", {*sdfg.arrays, *sdfg.symbols}))
-    _count_apart(sdfg)
+    for one in sdfg.all_sdfgs_recursive():
+        _count_apart(one)
     with naming_invalid_statements():
         SimplifyPass(pass_options={"ScalarToSymbolPromotion.ignore": _read_from_arrays(sdfg)}).apply_pass(sdfg, {})
+        for name in sorted(changing_symbols(sdfg) - {"", *sdfg.symbols}):  # of inlined functions
+            sdfg.add_symbol(name, dtypes.int64)
         for state in sdfg.states():
             state.remove_nodes_from([node for node in state.data_nodes() if state.degree(node) == 0])
         sdfg.validate()
 
 
 def _count_apart(sdfg: SDFG) -> None:
-    """Give nested loops with the same variable counters of their own, from which each iteration takes the variable."""
+    """
+    Give loops whose variable is used elsewhere counters of their own, from which each iteration takes the variable.
+
+    Then a loop in a loop may have the same variable, and after a loop it has the value of the last iteration.
+    """
     loops = [region for region in sdfg.all_control_flow_regions() if isinstance(region, LoopRegion)]
-    nested = [(loop, inner) for loop in loops for inner in loop.all_control_flow_regions() if inner is not loop]
-    shared = {loop.loop_variable for loop, inner in nested if getattr(inner, "loop_variable", "") == loop.loop_variable}
+    elsewhere: set[str] = set()
+    for region in sdfg.all_control_flow_regions():
+        variable, around = getattr(region, "loop_variable", ""), _variables_around(region.parent_graph)
+        blocks = [block for block in region.nodes() if isinstance(block, SDFGState)]
+        used = {name for block in (*blocks, *(edge.data for edge in region.edges())) for name in block.free_symbols}
+        elsewhere |= ({variable} & around) | used - around - {variable}
     for loop in loops:
         name = loop.loop_variable
-        if name and name in shared:
+        if name and name in elsewhere:
             counter = sdfg.add_symbol(name, sdfg.symbols[name], find_new_name=True)
             loop.replace_meta_accesses({name: counter})
             loop.add_state_before(loop.start_block, is_start_block=True, assignments={name: counter})
+
+
+def _variables_around(region: Any) -> set[str]:
+    """Return the variables of a region and the loops around it."""
+    if region is None or isinstance(region, SDFG):
+        return set()
+    return {getattr(region, "loop_variable", "")} | _variables_around(region.parent_graph)
 
 
 @contextmanager
