@@ -241,7 +241,7 @@ def variables_after_their_loops(A: dace.float64[N, N], x: dace.float64[N]):
         last_rows_added(A, x)
         x *= A[:, i]
     last = i
-    return np.where(A[k] > 0, x, last + k)
+    return np.where(A[k] > 0, x, last + k), i
 
 
 @dace.program

@@ -39,7 +39,12 @@ from dace_redist.transformations.distribute.read import (
 )
 from dace_redist.transformations.distribute.read.assignments import dace_attribute, sliced_axes
 from dace_redist.transformations.distribute.read.location import source_line
-from dace_redist.transformations.distribute.read.simplify import naming_invalid_statements, remove_report, simplify
+from dace_redist.transformations.distribute.read.simplify import (
+    count_apart,
+    naming_invalid_statements,
+    remove_report,
+    simplify,
+)
 
 _DACE = os.path.join(os.path.dirname(dace.__file__), "")
 _parsing = threading.RLock()  # DaCe's tables and methods are global to the process
@@ -71,6 +76,8 @@ def parse(program: DaceProgram) -> SDFG:
     file = inspect.getsourcefile(program.f) or ""
     for state in sdfg.states():
         _say_where_from(state, file)
+    for one in sdfg.all_sdfgs_recursive():
+        count_apart(one)
     simplify(sdfg)
     return sdfg
 
@@ -133,7 +140,7 @@ def _why(error: Exception, function: str) -> str:
         return str(error)
     if isinstance(error, KeyError) and function == "parse_program":  # after all statements: return values are renamed
         return f"it returns {error.args[0]} more than once; return it once, or np.copy({error.args[0]}) besides"
-    said = str(getattr(error, "message", error)).rstrip(".")
+    said = " ".join(str(getattr(error, "message", error)).split()).rstrip(".")
     instead = next((remedy for text, remedy in _REMEDIES.items() if re.search(text, said)), _BY_ARRAYS)
     return f"DaCe cannot read it ({type(error).__name__}: {said}); {instead}"
 
@@ -208,11 +215,12 @@ def _visit_test_by_arrays(visitor: Any, node: ast.expr) -> tuple[Any, Any, Any]:
     return condition, otherwise, region
 
 
-def _name_with_loop_variables(visitor: Any, name: Any, node: ast.expr) -> Any:
+def _name_with_loop_variables(visitor: Any, name: Any, node: ast.Name | None) -> Any:
     """Read a variable; after a loop, DaCe does not know that its variable is a symbol."""
-    found, symbols = _visitname(visitor, name, node), visitor.sdfg.symbols
-    loaded = isinstance(found, str) and found in symbols and isinstance(getattr(node, "ctx", None), ast.Load)
-    return symbolic.symbol(found, symbols[found]) if loaded and found not in visitor.sdfg.arrays else found
+    found, sdfg = _visitname(visitor, name, node), visitor.sdfg
+    known = isinstance(found, str) and found in sdfg.symbols and found not in sdfg.arrays
+    loaded = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    return symbolic.symbol(found, dtypes.int64) if known and loaded else found
 
 
 class _SlicedRange(Range):

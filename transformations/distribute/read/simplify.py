@@ -30,19 +30,16 @@ CPP_KEYWORDS = frozenset(
 
 def simplify(sdfg: SDFG) -> None:
     """
-    Simplify an SDFG in place, as DaCe does, with four differences.
+    Simplify an SDFG in place, as DaCe does, with three differences.
 
-    Variables named like keywords of C++ are renamed. Variables of loops have the values that they have in Python, also
-    in and after loops in loops. A scalar computed from elements of arrays remains a scalar: DaCe would replace it by a
-    symbol if a condition reads it, but only one rank has the element. Statements whose result is never read are
-    removed.
+    Variables named like keywords of C++ are renamed. A scalar computed from elements of arrays remains a scalar: DaCe
+    would replace it by a symbol if a condition reads it, but only one rank has the element. Statements whose result is
+    never read are removed.
 
     :raises ValueError: If the SDFG is invalid; names the statement.
     """
     for name in sorted(CPP_KEYWORDS & {name for name, array in sdfg.arrays.items() if array.transient}):
         sdfg.replace(name, find_new_name(f"{name}_", {*sdfg.arrays, *sdfg.symbols}))
-    for one in sdfg.all_sdfgs_recursive():
-        _count_apart(one)
     with naming_invalid_statements():
         SimplifyPass(pass_options={"ScalarToSymbolPromotion.ignore": _read_from_arrays(sdfg)}).apply_pass(sdfg, {})
         for name in sorted(changing_symbols(sdfg) - {"", *sdfg.symbols}):  # of inlined functions
@@ -52,11 +49,12 @@ def simplify(sdfg: SDFG) -> None:
         sdfg.validate()
 
 
-def _count_apart(sdfg: SDFG) -> None:
+def count_apart(sdfg: SDFG) -> None:
     """
     Give loops whose variable is used elsewhere counters of their own, from which each iteration takes the variable.
 
-    Then a loop in a loop may have the same variable, and after a loop it has the value of the last iteration.
+    Then a loop in a loop may have the same variable, and after a loop it has the value of the last iteration, as in
+    Python but not in an SDFG.
     """
     loops = [region for region in sdfg.all_control_flow_regions() if isinstance(region, LoopRegion)]
     elsewhere: set[str] = set()
