@@ -241,7 +241,16 @@ def variables_after_their_loops(A: dace.float64[N, N], x: dace.float64[N]):
         last_rows_added(A, x)
         x *= A[:, i]
     last = i
+    for i in range(2):
+        x -= A[i]
     return np.where(A[k] > 0, x, last + k), i
+
+
+@dace.program
+def last_rows_added_in_a_loop(A: dace.float64[N, N], x: dace.float64[N]):
+    for i in range(2):
+        last_rows_added(A, x)
+        x += A[:, i]
 
 
 @dace.program
@@ -303,7 +312,7 @@ def shapes_in_other_words(A: dace.float64[I, J, K], B: dace.float64[I, K, J]):
 
 
 PROGRAMS = (
-    *(variables_after_their_loops, conditions_assigned),
+    *(variables_after_their_loops, last_rows_added_in_a_loop, conditions_assigned),
     *(loops_of_one_variable, scalars_and_arrays_assigned, chosen, shapes_in_other_words),
     *(variables_in_conditions, dimensions_of_one, symbols_by_name, infinite, unused, closure, by_index, reshaped),
     *(parts, ones, extremes, positions, while_and_branches, axes_and_methods, identities, mixed, broadcast, diagonal),

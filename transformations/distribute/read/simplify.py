@@ -66,7 +66,8 @@ def count_apart(sdfg: SDFG) -> None:
     for loop in loops:
         name = loop.loop_variable
         if name and name in elsewhere:
-            counter = sdfg.add_symbol(name, sdfg.symbols[name], find_new_name=True)
+            # Inlining of a function may rename its i to i_0, which must not be the counter.
+            counter = sdfg.add_symbol(f"{name}_counter", sdfg.symbols[name], find_new_name=True)
             loop.replace_meta_accesses({name: counter})
             loop.add_state_before(loop.start_block, is_start_block=True, assignments={name: counter})
 
