@@ -136,6 +136,17 @@ def condition_after_a_loop(A: dace.float64[N, N]):
 
 
 @dace.program
+def product_in_place(A: dace.float64[N, N], B: dace.float64[N, N]):
+    A @= B
+
+
+@dace.program
+def two_comparisons(A: dace.float64[N, N], s: dace.float64):
+    if -1.0 < s < 1.0:
+        A += 1.0
+
+
+@dace.program
 def halves(A: dace.float64[N, N]):
     a, b = 1, 1
     for _ in range(3):
@@ -164,6 +175,8 @@ REFUSED = {
     total_of_floats: r"total \+= np.*: total holds int64 .* a value of float64 is assigned; write .* such as 0\.0",
     best_of_floats: r"best = A\[0, 0\]: best holds float64 .* a value of complex128 is assigned; write .* such as 0j",
     condition_after_a_loop: r"if i == 2:: DaCe cannot read it \(.*\); assign it to a variable .*, as in last = i",
+    product_in_place: r"A @= B: .*; write A @= B as A\[:\] = A @ B",
+    two_comparisons: r"if -1\.0 < s < 1\.0:: .*; compare two values at a time, as in 0 < a and a < 1",
     halves: r"a, b = b, a \* 0\.5: b holds int64 .* a value of float64 is assigned; write .* such as 0\.0",
     pairs_of_axes: r"np\.tensordot\(A.*: np\.tensordot: axes must be a number, or as many axes of .*, got \(\[0, 2\]",
     by_a_value: r"bounds of a loop .* depend on n: make it a dace\.symbol",

@@ -128,8 +128,10 @@ def _naming_the_statement() -> Iterator[None]:
 
 _BY_ARRAYS = "write it as np.einsum, @, or an elementwise expression of whole arrays"
 
-#: Remedies by what DaCe says.
+#: Remedies by DaCe's function, type of error, and message.
 _REMEDIES = {
+    "KeyError: 'MatMult'": "write A @= B as A[:] = A @ B",
+    "visit_Compare NotImplementedError": "compare two values at a time, as in 0 < a and a < 1",
     "Cannot reassign|already defined|already assigned": "give the result another name",
     "Undefined variable": "assign it to a variable before, and the variable of a loop after it, as in last = i",
 }
@@ -141,7 +143,8 @@ def _why(error: Exception, function: str) -> str:
     if isinstance(error, KeyError) and function == "parse_program":  # after all statements: return values are renamed
         return f"it returns {error.args[0]} more than once; return it once, or np.copy({error.args[0]}) besides"
     said = " ".join(str(getattr(error, "message", error)).split()).rstrip(".")
-    instead = next((remedy for text, remedy in _REMEDIES.items() if re.search(text, said)), _BY_ARRAYS)
+    whole = f"{function} {type(error).__name__}: {said}"
+    instead = next((remedy for text, remedy in _REMEDIES.items() if re.search(text, whole)), _BY_ARRAYS)
     return f"DaCe cannot read it ({type(error).__name__}: {said}); {instead}"
 
 
