@@ -75,7 +75,7 @@ def build(nodes: int, rate: str, burst: int) -> list[subprocess.Popen[str]]:
         ]
     batch("ip", [*links, f"address add {LOGIN}/16 dev switch", "link set switch up"])
     if rate != "none":
-        limit = f"root tbf rate {rate} burst {burst} latency 20ms"
+        limit = f"root tbf rate {rate} burst {burst} limit 16mb"  # of bytes that wait, as in a switch
         batch("tc", [f"qdisc add dev port{node} {limit}" for node in range(nodes)])
     for process in started:
         assert process.stdin is not None

@@ -13,6 +13,6 @@ read -r _
 (echo cubic >/proc/sys/net/ipv4/tcp_congestion_control) 2>/dev/null || true
 ip address add "$2" dev eth0
 ip link set eth0 up
-[ "$3" = none ] || tc qdisc add dev eth0 root tbf rate "$3" burst "$4" latency 20ms
+[ "$3" = none ] || tc qdisc add dev eth0 root tbf rate "$3" burst "$4" limit 16mb
 echo ready
 exec cat >/dev/null
