@@ -11,7 +11,6 @@ from dace.libraries.blas.environments.cublas import cuBLAS
 from dace.libraries.comm.nodes.node import mpi_communicator
 from dace.libraries.standard.helper import CURRENT_STREAM_NAME
 from dace.sdfg import SDFG, SDFGState, nodes
-from dace.sdfg.state import LoopRegion
 from dace.transformation.transformation import ExpandTransformation
 
 from dace_redist.library_nodes.environment import (
@@ -131,6 +130,12 @@ def _moved(node: DistributedNode, state: SDFGState) -> tuple[str, str]:
     return index_map, braced([str(source), str(target), *factors, str(int(conj)), str(op)])
 
 
+def changing_symbols(sdfg: SDFG) -> set[str]:
+    """Return the symbols that the program changes: variables of loops, and those that are assigned."""
+    changing = {getattr(region, "loop_variable", "") for region in sdfg.all_control_flow_regions()}
+    return changing.union(*(edge.data.assignments for edge in sdfg.all_interstate_edges()))
+
+
 def _known_at_start(tensor: DistributedNode, node: nodes.Node, state: SDFGState) -> bool:
     """
     Return True if all symbols of the plan are known when the program is initialised: they are the program's own.
@@ -142,8 +147,7 @@ def _known_at_start(tensor: DistributedNode, node: nodes.Node, state: SDFGState)
         used |= symbols_of((*array.strides, *subset.size()))
     used -= set(sdfg.constants)
     # All but those that are set on the way; to ask DaCe for the program's free symbols takes a walk over all its nodes.
-    changing = {name for edge in sdfg.all_interstate_edges() for name in edge.data.assignments}
-    changing |= {region.loop_variable for region in sdfg.all_control_flow_regions() if isinstance(region, LoopRegion)}
+    changing = changing_symbols(sdfg)
     scope = node
     while (scope := state.entry_node(scope)) is not None:
         changing |= scope.new_symbol_names(sdfg, state)

@@ -90,9 +90,10 @@ def two_copies(records: Iterable[Record]) -> Iterator[Record]:
 
 def summary(records: Sequence[Record]) -> str:
     """Return for each strategy with default options, and for two copies, how many times as fast as others they are."""
-    rows = [*measured(records), *two_copies(records)]
+    bound = list(two_copies(records))
+    rows = [*measured(records), *bound]
     labels = dict.fromkeys(row["method"] for row in rows if row["kind"] == "strategy" and not row["options"])
-    labels |= dict.fromkeys(row["method"] for row in two_copies(records))
+    labels |= dict.fromkeys(row["method"] for row in bound)
     cells = [("method", "compared with", "cases", "geometric mean", "worst", "worst case")]
     for label in labels:
         for name, others in REFERENCES.items():

@@ -15,6 +15,7 @@ from dace.frontend.python.astutils import ASTFindReplace
 from dace.sdfg.state import BreakBlock, ConditionalBlock, ContinueBlock, LoopRegion
 
 from dace_redist.einsum.statement import Statement
+from dace_redist.library_nodes.expansions import changing_symbols
 from dace_redist.library_nodes.node import simplified
 
 
@@ -58,12 +59,6 @@ def in_numbers(shape: Sequence[Any], sizes: Mapping[str, int]) -> tuple[int, ...
         int(sizes[extent.name] if isinstance(extent, symbolic.symbol) else symbolic.evaluate(extent, dict(sizes)))
         for extent in shape
     )
-
-
-def changing_symbols(sdfg: SDFG) -> set[str]:
-    """Return the symbols that the program changes: variables of loops, and those that are assigned."""
-    changing = {getattr(region, "loop_variable", "") for region in sdfg.all_control_flow_regions()}
-    return changing.union(*(edge.data.assignments for edge in sdfg.all_interstate_edges()))
 
 
 def check_sizes(sdfg: SDFG, sizes: Mapping[str, int]) -> None:

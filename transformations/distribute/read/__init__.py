@@ -17,6 +17,7 @@ from dace.subsets import Range
 from dace.transformation.dataflow import TaskletFusion
 from dace.transformation.passes.analysis import loop_analysis
 
+from dace_redist.library_nodes.expansions import changing_symbols
 from dace_redist.library_nodes.node import simplified
 from dace_redist.transformations.distribute.ir import (
     Assignment,
@@ -24,7 +25,6 @@ from dace_redist.transformations.distribute.ir import (
     Item,
     Operation,
     all_items,
-    changing_symbols,
     equal,
     logical_shape,
     operations,

@@ -15,12 +15,12 @@ from dace.sdfg import nodes
 
 from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.statement import Code, Statement
+from dace_redist.library_nodes.expansions import changing_symbols
 from dace_redist.library_nodes.node import simplified
 from dace_redist.transformations.distribute.ir import (
     Box,
     Reshape,
     Slice,
-    changing_symbols,
     equal,
     logical_shape,
 )

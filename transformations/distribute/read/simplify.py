@@ -15,7 +15,7 @@ from dace.sdfg.validation import InvalidSDFGError
 from dace.transformation.passes.simplify import SimplifyPass
 from dace.utils import find_new_name
 
-from dace_redist.transformations.distribute.ir import changing_symbols
+from dace_redist.library_nodes.expansions import changing_symbols
 from dace_redist.transformations.distribute.read.location import source_line
 
 #: Keywords of C++ that are not keywords of Python: invalid names of variables of the compiled program.
