@@ -113,10 +113,8 @@ class PlannedDistribution:
         """
         Return the shape of a rank's local array, with its margins.
 
-        It is one-dimensional for tiles and several boxes.
-
-        It is all zeros for a rank outside the distribution, but ``(0,)`` of a tensor of 0 dimensions, as ``()`` is the
-        shape of one element.
+        It is one-dimensional for tiles and several boxes. It is all zeros for a rank outside the distribution, but
+        ``(0,)`` of a tensor of 0 dimensions, as ``()`` is the shape of one element.
         """
         return tuple(self.core.local_shape(size("rank", rank)))
 
@@ -169,12 +167,8 @@ class PlannedDistribution:
         if self == other:
             return True
         alike = (self.shape, self.halo, self.periodic) == (other.shape, other.halo, other.periodic)
-        cores = self._owned_core, other._owned_core
-        return alike and all(_is_held_alike(*cores, rank) for rank in ranks)
-
-    @property
-    def _owned_core(self) -> _core.Distribution:
-        return _core.Distribution(self.encoded_array[len(self._margins) :], type(self).__name__)
+        one, two = (_core.Distribution(d.encoded_array[len(d._margins) :], type(d).__name__) for d in (self, other))
+        return alike and all(_is_held_alike(one, two, rank) for rank in ranks)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the planner's object, which another process makes again."""

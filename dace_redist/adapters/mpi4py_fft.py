@@ -60,6 +60,19 @@ def _problem(shape: tuple[int, ...], dtype: np.dtype[Any], whole: int, split: in
     return Arguments(source, target, {}, "Hierarchical", {}, None).checked(dtype, ranks)
 
 
+def _move(comm: Any, problem: Problem, calls: int, array: Any, out: Any) -> bool:
+    """Move by a plan, if there is to be one after so many calls: then return True."""
+    cache = plan_cache(comm)
+    if problem not in cache.plans:
+        used = remembered(comm, "transfers of mpi4py-fft", Counter[Problem])
+        used[problem] += 1
+        if used[problem] <= calls:
+            return False
+        prepare(comm)
+    cache.get(comm, problem)(np.asarray(array), np.asarray(out))
+    return True
+
+
 def _transfer_class(pencil: Any, min_bytes: int, calls: int) -> type:
     class Transfer(pencil.Transfer):  # type: ignore[misc]
         """mpi4py-fft's transfer, by a plan where that pays."""
@@ -92,19 +105,10 @@ def _transfer_class(pencil: Any, min_bytes: int, calls: int) -> type:
                 super().backward(arrayB, arrayA)
 
         def _moved(self, array: Any, out: Any, whole: int, split: int) -> bool:
-            """Move by a plan, if there is to be one: then return True."""
             if not self._fits:
                 return False
             problem = _problem(self.shape, self.dtype, whole, split, self.comm.size)
-            cache = plan_cache(self.comm)
-            if problem not in cache.plans:
-                used = remembered(self.comm, "transfers of mpi4py-fft", Counter[Problem])
-                used[problem] += 1
-                if used[problem] <= calls:
-                    return False
-                prepare(self.comm)
-            cache.get(self.comm, problem)(np.asarray(array), np.asarray(out))
-            return True
+            return _move(self.comm, problem, calls, array, out)
 
         def destroy(self) -> None:
             for name in ("_subtypesA", "_subtypesB"):

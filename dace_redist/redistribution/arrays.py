@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
+from dace_redist.redistribution import dlpack
 
 #: Devices of an array, in the order of ``dr_memory``.
 DEVICES = ("cpu", "gpu")
@@ -257,59 +258,10 @@ def _torch_dtype(name: str, dtype: Any) -> np.dtype[Any]:
     return found
 
 
-class _Tensor(ctypes.Structure):
-    """``DLTensor`` of DLPack, the first member of ``DLManagedTensor``. Source: dlpack.h, version 0.8."""
-
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    ]
-
-
-_DLPACK_DEVICES = {1: "cpu", 2: "gpu", 3: "cpu", 13: "gpu"}  # main memory, CUDA, pinned host, managed
-_DLPACK_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
-_DLPACK_READ_ONLY = 1  # a bit of the flags
-
-
-class _VersionedTensor(ctypes.Structure):
-    """``DLManagedTensorVersioned`` of DLPack. Source: dlpack.h, version 1.0."""
-
-    _fields_ = [
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("manager", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-        ("flags", ctypes.c_uint64),
-        ("tensor", _Tensor),
-    ]
-
-
-def _dlpack_tensor(array: Any) -> tuple[Any, _Tensor, bool]:
-    """Return capsule, tensor, and True if it is writeable; always True before DLPack 1.0, which has no such flag."""
-    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    try:
-        capsule = array.__dlpack__(max_version=(1, 0))
-    except TypeError:  # a library before DLPack 1.0
-        capsule = array.__dlpack__()
-    if '"dltensor_versioned"' not in repr(capsule):
-        return capsule, _Tensor.from_address(get_pointer(capsule, b"dltensor")), True
-    versioned = _VersionedTensor.from_address(get_pointer(capsule, b"dltensor_versioned"))
-    return capsule, versioned.tensor, not versioned.flags & _DLPACK_READ_ONLY
-
-
 def _dlpack_view(name: str, array: Any) -> ArrayView:
-    capsule, tensor, writeable = _dlpack_tensor(array)
-    kind = _DLPACK_KINDS.get(tensor.code)
-    if tensor.device_type not in _DLPACK_DEVICES:
+    capsule, tensor, writeable = dlpack.exported(array)
+    kind = dlpack.KINDS.get(tensor.code)
+    if tensor.device_type not in dlpack.DEVICES:
         raise TypeError(f"{name} must lie in main memory or on a CUDA device, got DLPack device {tensor.device_type}")
     if kind is None or tensor.lanes != 1:
         raise TypeError(f"{name} holds elements of DLPack type {tensor.code} with {tensor.lanes} lanes: not supported")
@@ -319,5 +271,5 @@ def _dlpack_view(name: str, array: Any) -> ArrayView:
     if tensor.strides:
         strides = tuple(tensor.strides[i] * dtype.itemsize for i in range(tensor.ndim))
     address = (tensor.data or 0) + tensor.byte_offset
-    where = _DLPACK_DEVICES[tensor.device_type]
+    where = dlpack.DEVICES[tensor.device_type]
     return ArrayView(address, shape, dtype, strides, writeable, where, None, (array, capsule))

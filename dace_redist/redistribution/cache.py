@@ -7,8 +7,10 @@ import os
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
+import numpy as np
 from mpi4py import MPI
 
+from dace_redist import _core
 from dace_redist.mpi.collective import checked_communicator, forget_fact
 from dace_redist.redistribution.plan import Plan
 from dace_redist.redistribution.problem import MEASURED, Problem
@@ -120,3 +122,16 @@ def forget_choices(comm: MPI.Intracomm) -> None:
 def plans_in_use(comm: MPI.Intracomm) -> list[tuple[str, dict[str, int | float]]]:
     """Return strategy and options of the cached plans of a communicator, the most recently used one last."""
     return [(plan.strategy, dict(plan.options)) for plan in plan_cache(comm).plans.values()]
+
+
+def key_of_call(array: Any, source: Any, target: Any, out: Any, how: tuple[Any, ...]) -> Any:
+    """Return the key of a call in the plan cache; None if it needs the full check."""
+    if isinstance(array, np.ndarray):
+        there = None if out is None else _core.is_shared(out)
+        return id(source), id(target), array.dtype, _core.is_shared(array), there, how
+    if not isinstance(array, list):
+        return None
+    types = tuple(one.dtype if isinstance(one, np.ndarray) else None for one in array)
+    listed = ((list, *value) if isinstance(value, list) else value for value in how)
+    # "out is None" is part of the key: some redistributions require out
+    return tuple(map(id, source)), tuple(map(id, target)), types, out is None, *listed

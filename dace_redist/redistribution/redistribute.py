@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from dace_redist import _core, interop
+from dace_redist import interop
 from dace_redist.distribution import AnyDistribution, check_distribution
 from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.native.interface import agree, prepare
@@ -21,7 +21,7 @@ from dace_redist.redistribution.agreement import (
     shapes_of_all,
 )
 from dace_redist.redistribution.arrays import array_view
-from dace_redist.redistribution.cache import Found, PlanCache, plan_cache
+from dace_redist.redistribution.cache import Found, PlanCache, key_of_call, plan_cache
 from dace_redist.redistribution.problem import Arguments, check_part, check_ranks
 
 
@@ -79,7 +79,7 @@ def redistribute(
     how = (strategy, memory_bytes, axes, region, target_dtype, alpha, beta, conj, op, reshape, *options.items())
     found = call = None
     try:
-        call = _key(array, source, target, out, how)
+        call = key_of_call(array, source, target, out, how)
         found = cache.calls.get(call)
     except TypeError:  # not hashable
         call = None
@@ -100,19 +100,6 @@ def redistribute(
     change |= {"alpha": alpha, "beta": beta, "conj": conj, "op": op, "reshape": reshape}
     given = Arguments(source, target, change, strategy, options, memory_bytes)
     return _redistribute_checked(cache, given, (array, out), comm, call)
-
-
-def _key(array: Any, source: Any, target: Any, out: Any, how: tuple[Any, ...]) -> Any:
-    """Return the key of a call in the plan cache; None if it needs the full check."""
-    if isinstance(array, np.ndarray):
-        there = None if out is None else _core.is_shared(out)
-        return id(source), id(target), array.dtype, _core.is_shared(array), there, how
-    if not isinstance(array, list):
-        return None
-    types = tuple(one.dtype if isinstance(one, np.ndarray) else None for one in array)
-    listed = ((list, *value) if isinstance(value, list) else value for value in how)
-    # "out is None" is part of the key: some redistributions require out
-    return tuple(map(id, source)), tuple(map(id, target)), types, out is None, *listed
 
 
 def _redistribute_checked(
