@@ -75,7 +75,8 @@ class Request:
     """
     Transfer under way, made by ``start`` of a plan; a context manager that waits at the end.
 
-    Until :meth:`wait`, its arrays are read-only, if NumPy can set that flag and restore it.
+    Until :meth:`test` or :meth:`wait` finds it complete, its arrays are read-only, if NumPy can set that flag and
+    restore it.
 
     :ivar done: True if :meth:`test` or :meth:`wait` has found the transfer complete.
     """
@@ -89,7 +90,7 @@ class Request:
         views = (*used.sources, *used.targets, *given.targets)
         self._locked = _lock(view.owner for view in views if view is not None and isinstance(view.owner, np.ndarray))
         self._failure: Exception | None = None
-        self.done = False
+        self.done = self._waited = False
 
     def test(self) -> bool:
         """
@@ -99,14 +100,16 @@ class Request:
         """
         if self._failure is not None:
             raise self._failure
-        if not self.done and self._native is not None:
+        if self._native is not None:
             try:
-                self.done = self._native.test()
+                complete = self._native.test()
             except Exception as error:
                 with contextlib.suppress(Exception):  # frees the library's resources
-                    self.wait()
+                    self._complete(self._native)
                 self._failure = error
                 raise
+            if complete:
+                self._complete(self._native)
         return self.done
 
     def wait(self) -> Any:
@@ -119,28 +122,31 @@ class Request:
         """
         if self._failure is not None:  # found by test
             raise self._failure
-        if self._native is None:
+        if self._waited:
             raise ValueError("this request was waited for before")
+        if self._native is not None:
+            self._complete(self._native)
+        self._waited = True
+        return self._result
+
+    def _complete(self, native: NativeRequest) -> None:
+        """Wait for the library, and release the arrays and the plan."""
         try:
-            self._native.wait()
+            native.wait()
             self.done = True
         except Exception as error:
             self._failure = error
             raise
         finally:
-            self._end()
-        return self._result
-
-    def _end(self) -> None:
-        self._native = None
-        _unlock(self._locked)
-        self._locked = []
-        try:
-            if self.done:
-                write_back(self._given, self._used)
-        finally:
-            self._given = self._used = Views([], [])
-            self._ended()
+            self._native = None
+            _unlock(self._locked)
+            self._locked = []
+            try:
+                if self.done:
+                    write_back(self._given, self._used)
+            finally:
+                self._given = self._used = Views([], [])
+                self._ended()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a request cannot be copied or pickled: wait for it, and copy its result")
@@ -157,7 +163,8 @@ class Request:
     def __del__(self) -> None:
         if getattr(self, "_native", None) is not None:
             _ABANDONED.append((self._native, self._given, self._used, self._result))
-            warnings.warn("a started redistribution was not waited for", ResourceWarning, stacklevel=2)
+            message = "a started redistribution was not waited for: its arrays stay read-only, and its plan in use"
+            warnings.warn(f"{message}; keep the request and call its wait()", RuntimeWarning, stacklevel=2)
 
 
 def write_back(given: Views, used: Views) -> None:

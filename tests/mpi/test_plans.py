@@ -228,12 +228,20 @@ def test_misuse(comm):
     with pytest.raises(RedistributionError, match="the network is down"):
         failing.wait()
     made.start(A).wait()  # the library has freed the transfer that failed
+    out[...], backwards = 0, out[::-1]
+    polled = made.start(A, out=backwards)
+    assert not backwards.flags.writeable
+    while not polled.test():
+        pass
+    assert A.flags.writeable and backwards.flags.writeable and (out == 1).all() and polled.done
+    made(A)
+    del polled
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         forgotten = made.start(A)
         native = forgotten._native
         del forgotten
-        assert "was not waited for" in str(caught[-1].message)
+        assert caught[-1].category is RuntimeWarning and "was not waited for: its arrays" in str(caught[-1].message)
     native.wait()
 
 
