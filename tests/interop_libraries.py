@@ -260,6 +260,8 @@ class Jax(Heat):
             for sharding in self.shardings(shape):
                 whole = numbers(shape)
                 yield self.jax.make_array_from_callback(shape, sharding, lambda index, of=whole: of[index]), whole
+        whole = numbers((12, 3)).astype(self.jax.numpy.bfloat16)
+        yield self.jax.make_array_from_callback((12, 3), sharding, lambda index: whole[index]), whole
 
     def targets(self) -> Iterator[tuple[Distribution, dict[str, Any]]]:
         from dace_redist.interop.jax import distribution
@@ -267,8 +269,9 @@ class Jax(Heat):
         for shape in self.shapes:
             for sharding in self.shardings(shape):
                 yield distribution(shape, sharding), {"sharding": sharding}
-        yield Distribution((12, 8), (self.comm.size,)), {}
-        yield Distribution.replicated((12, 8), self.comm.size), {}
+        for shape in ((12, 8), (0, 8)):
+            yield Distribution(shape, (self.comm.size,)), {}
+            yield Distribution.replicated(shape, self.comm.size), {}
         if self.comm.size == 4:
             yield Distribution((8, 4), (2, 2), dims=(1, 0)), {}
 

@@ -119,7 +119,8 @@ def of_boxes(shape: Sequence[int], boxes: Sequence[Box], owners: Sequence[int]) 
 
     The local array of an owner of several boxes is one-dimensional: box after box.
     """
-    held = [(box, owner) for box, owner in zip(boxes, owners, strict=True) if 0 not in box[1]]
+    pairs = zip(boxes, owners, strict=True)
+    held = [(box, owner) for box, owner in pairs if 0 not in box[1] or 0 in shape]
     cuts = [sorted({(box[0][axis], box[1][axis]) for box, _ in held}) for axis in range(len(shape))]
     lengths = tuple(tuple(length for _, length in of_axis) for of_axis in cuts)
     ends = [[first + length for first, length in of_axis] for of_axis in cuts]

@@ -64,15 +64,17 @@ def make(part: Part, sharding: Any = None) -> Any:
             "first, or pad the array"
         )
     expected = distribution(of.shape, sharding)
-    if not blocks.Blocks.of(expected).is_like(of):
+    fits = blocks.Blocks.of(expected).is_like(of)
+    if 0 in of.shape:  # however many parts there are
+        fits = sharding.shard_shape(of.shape) == part.local.shape
+    if not fits:
         raise ValueError(f"JAX needs {expected}, got {part.distribution}: redistribute() to it first")
-    mine = sharding.addressable_devices
-    shards = [jax.device_put(np.asarray(part.local, order="C"), device) for device in mine]
-    if any(shard.dtype != part.local.dtype for shard in shards):
-        raise ValueError(
-            f'JAX has no {part.local.dtype} unless jax.config.update("jax_enable_x64", True) is called first'
-        )
-    return jax.make_array_from_single_device_arrays(of.shape, sharding, shards, dtype=part.local.dtype)
+    local = np.asarray(part.local, order="C")
+    local = local.astype(local.dtype.newbyteorder("="), copy=False)
+    shards = [jax.device_put(local, device) for device in sharding.addressable_devices]
+    if any(shard.dtype != local.dtype for shard in shards):
+        raise ValueError(f'JAX has no {local.dtype} unless jax.config.update("jax_enable_x64", True) is called first')
+    return jax.make_array_from_single_device_arrays(of.shape, sharding, shards, dtype=local.dtype)
 
 
 def _check_ranks(comm: MPI.Intracomm) -> None:

@@ -92,16 +92,23 @@ def make(part: Part, device_mesh: Any = None, placements: Sequence[Any] | None =
 
 
 def to_torch(array: Any) -> Any:
-    """Return a local array as a tensor, without a copy unless NumPy's strides are negative."""
+    """
+    Return a local array as a tensor, without a copy unless NumPy's strides are negative, or bytes must be swapped.
+
+    :raises TypeError: If PyTorch does not have the element type.
+    """
     import torch
 
     if not isinstance(array, np.ndarray):
         return array if isinstance(array, torch.Tensor) else torch.from_dlpack(array)
-    if any(stride < 0 for stride in array.strides):
-        array = array.copy()
+    if any(stride < 0 for stride in array.strides) or not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     if array.dtype.kind != "V":
         return torch.from_numpy(array)
-    return torch.from_numpy(array.view(f"i{array.itemsize}")).view(getattr(torch, array.dtype.name))  # as bfloat16
+    kind = getattr(torch, array.dtype.name, None)  # as bfloat16
+    if kind is None:
+        raise TypeError(f"PyTorch has no elements of type {array.dtype}: pass one of its fields, or their bytes")
+    return torch.from_numpy(array.view(f"i{array.itemsize}")).view(kind)
 
 
 def _check_ranks(comm: MPI.Intracomm) -> None:

@@ -260,12 +260,13 @@ def _torch_dtype(name: str, dtype: Any) -> np.dtype[Any]:
 
 def _dlpack_view(name: str, array: Any) -> ArrayView:
     capsule, tensor, writeable = dlpack.exported(array)
-    kind = dlpack.KINDS.get(tensor.code)
+    kind, dtype = dlpack.KINDS.get(tensor.code), getattr(array, "dtype", None)
     if tensor.device_type not in dlpack.DEVICES:
         raise TypeError(f"{name} must lie in main memory or on a CUDA device, got DLPack device {tensor.device_type}")
-    if kind is None or tensor.lanes != 1:
+    if kind is not None:  # else as JAX's bfloat16, whose type NumPy has from ml_dtypes
+        dtype = np.dtype(bool if kind == "b" else f"{kind}{tensor.bits // 8}")
+    if tensor.lanes != 1 or not isinstance(dtype, np.dtype) or 8 * dtype.itemsize != tensor.bits:
         raise TypeError(f"{name} holds elements of DLPack type {tensor.code} with {tensor.lanes} lanes: not supported")
-    dtype = np.dtype(bool if kind == "b" else f"{kind}{tensor.bits // 8}")
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     strides = c_strides(shape, dtype.itemsize)
     if tensor.strides:

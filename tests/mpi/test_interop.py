@@ -7,11 +7,12 @@ import sys
 import numpy as np
 import pytest
 from distributions import some_distribution
-from interop_libraries import LIBRARIES, numbers
+from interop_libraries import LIBRARIES, imported, numbers
 from mpi4py import MPI
 from results import refused
 
 from dace_redist import DistributedArray, Distribution, redistribute
+from dace_redist.interop.torch import to_torch
 
 #: Libraries that import PyTorch or PyLops, which takes seconds.
 SLOW = ("heat", "partitioned", "pylops_mpi", "torch")
@@ -157,6 +158,16 @@ def test_wrong_arrays(comm):
         DistributedArray(np.zeros((1 - comm.rank, 4)), Distribution((1, 4), (2,)), comm).to("mpi4py-fft")
 
 
+@pytest.mark.libraries
+@pytest.mark.mpi(ranks=[1])
+def test_elements_of_torch(comm):
+    imported("torch")
+    values = np.arange(4, dtype=">f4")
+    assert to_torch(values).tolist() == to_torch(values[::-1]).tolist()[::-1] == [0, 1, 2, 3]
+    with pytest.raises(TypeError, match="PyTorch has no elements of type .*<i4"):
+        to_torch(np.zeros(4, "i4,f4"))
+
+
 @pytest.mark.mpi(ranks=[2])
 def test_wrong_arrays_of_petsc(comm):
     petsc = LIBRARIES["petsc"](comm).petsc
@@ -188,8 +199,9 @@ def test_wrong_arrays_of_petsc(comm):
 @pytest.mark.mpi(ranks=[2])
 def test_wrong_arrays_of_jax(comm):
     sharding = next(LIBRARIES["jax"](comm).shardings((4, 4)))  # the whole array on each rank
-    uneven, columns = Distribution((3, 4), (2,)), Distribution((4, 4), (1, 2))
+    uneven, columns, empty = Distribution((3, 4), (2,)), Distribution((4, 4), (1, 2)), Distribution((0, 4), (1, 2))
     for where, how, text in (
+        (empty, {"sharding": sharding}, r"JAX needs Distribution\(shape=\(0, 4\).*redistribute\(\) to it first"),
         (uneven, {}, "JAX needs parts of one length along each axis, got .* or pad the array"),
         (columns, {"sharding": sharding}, r"JAX needs Distribution\(.*got Distribution.*redistribute\(\) to it first"),
     ):
