@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import json
 import os
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -162,7 +163,12 @@ class Job:
         each = max(1, int(machine.cores)) if ranks_per_node is None else ranks_per_node
         return cls(machine, ranks, each, scattered)
 
-    @property
+    @cached_property
+    def rates(self) -> MachineProfile:
+        """The profile of its machine for the cost model."""
+        return self.machine.rates(self.busy_ranks_per_node)
+
+    @cached_property
     def node_of(self) -> Array:
         """The node of each rank; scattered ones are at the same places in every call."""
         nodes = np.arange(self.machine.nodes)

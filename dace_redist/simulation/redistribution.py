@@ -187,8 +187,8 @@ def simulate_on(
             loads.add(senders, receivers, nbytes)
     uses = [(tuple(loads.busiest()), loads.latency) for loads in every]
     links, latency = min(uses, key=lambda use: busiest(use[0]).seconds, default=((), 0.0))
-    rates, node_of = job.machine.rates(job.busy_ranks_per_node), job.node_of[: schedule.ranks].tolist()
-    model = CostModel(Problem(schedule, memory), rates, node_of, busiest(links).seconds, latency)
+    node_of = job.node_of[: schedule.ranks].tolist()
+    model = CostModel(Problem(schedule, memory), job.rates, node_of, busiest(links).seconds, latency)
     return SimulatedRedistribution(model, str(job.machine), strategies, job=job, links=links, nbytes=total)
 
 
