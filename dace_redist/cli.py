@@ -234,7 +234,7 @@ def run_command(command: click.Command, name: str, arguments: Sequence[str] | No
     """
     try:
         code = command.main(arguments, prog_name=name, standalone_mode=False)
-        sys.stdout.flush()
+        print(end="", flush=True)  # sys.stdout is None if it was closed: `dace-redist ... >&-`
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         code = _fail(name, error.format_message(), 2, f" (see {context.command_path} --help)" if context else "")

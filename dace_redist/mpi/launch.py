@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-_OF_A_RANK = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE", "PMIX_", "PMI_", "MPI_LOCAL", "PRTE_LAUNCHED")
+_OF_A_RANK = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE", "PMIX_", "PMI_", "MPI_LOCAL", "PRTE_LAUNCHED", "OMPI_MCA_ess")
 _OF_THE_USER = ("PMIX_MCA_", "PMI_MCA_")
 _TIMEOUT_SECONDS = 60
 

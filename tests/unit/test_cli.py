@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 
@@ -199,6 +200,13 @@ def test_lines_fit_and_end_with_a_verdict(run):
         2,
         "",
     ) and "name --cflags, --libs, --fortran, --cmakedir or --preload; dace-redist info prints" in err
+
+
+@pytest.mark.parametrize(("output", "code", "said"), [(">&-", 0, ""), (">/dev/full", 1, "No space left on device")])
+def test_output_that_cannot_be_written(output, code, said):
+    command = shlex.join([sys.executable, "-m", "dace_redist.cli", *SEED])
+    ended = subprocess.run(f"{command} {output}", shell=True, capture_output=True, text=True)
+    assert ended.returncode == code and said in ended.stderr and ended.stderr.count("\n") == bool(said), ended.stderr
 
 
 def test_neither_dace_nor_mpi_nor_matplotlib_is_loaded():

@@ -21,6 +21,14 @@ def test_environment_leaves_the_users_words_alone(monkeypatch):
     assert added["OMPI_MCA_osc"] == "^ucx"
 
 
+def test_a_rank_starts_jobs_of_its_own(monkeypatch):
+    monkeypatch.setenv("OMPI_MCA_ess", "env")  # mpiexec of Open MPI 4 sets it, and fails with it
+    monkeypatch.setenv("OMPI_MCA_osc", "^ucx")
+    monkeypatch.setenv("PMIX_RANK", "0")
+    outside = launch.outside_environment()
+    assert "OMPI_MCA_osc" in outside and not {"OMPI_MCA_ess", "PMIX_RANK"} & outside.keys()
+
+
 @pytest.fixture
 def fake_mpiexec(monkeypatch):
     """Run the program once, as a launcher that starts one rank."""
