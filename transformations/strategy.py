@@ -185,7 +185,7 @@ def choose_strategies(
             except ValueError as error:
                 choices[node] = Choice(node.strategy, {}, False, f"not measured: {error}")
     keys = [(str(node.label), problem.identity) for node, problem in problems.items()]
-    check_same(comm, "the redistributions of their programs", keys)
+    check_same(comm, {"the redistributions of their programs": keys})
     for on_gpu in (False, True):
         group = {node: problem for node, problem in problems.items() if problem.on_gpu == on_gpu}
         choices |= _chosen(group, comm, record)

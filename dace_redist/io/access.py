@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.io.pieces import Round, Selection, chosen_ranks, rounds
-from dace_redist.io.stored import Box, StoredArray
+from dace_redist.io.stored import Box, StoredArray, naming
 from dace_redist.mpi.collective import together
 from dace_redist.redistribution.agreement import plan
 from dace_redist.redistribution.arrays import array_view
@@ -33,6 +33,7 @@ class Access:
     :param distribution: Distribution of that part.
     :param memory_bytes: Maximum bytes of buffers per rank; None: not bounded.
     :param strategy: Strategy of the exchanges.
+    :param path: File, for errors.
     :param label: Label of the progress bar; ``""``: no bar.
     :param op: Reduction of the array's replicas, which are partial results; None: they are equal.
     :ivar ranks: Ranks that access the file.
@@ -44,6 +45,7 @@ class Access:
     distribution: AnyDistribution
     memory_bytes: int | None
     strategy: str
+    path: str
     label: str
     op: str | None = None
     ranks: tuple[int, ...] = ()
@@ -75,7 +77,7 @@ class Access:
         """
         stored, order = None, self.selection.layout.order
         with contextlib.ExitStack() as files:
-            with together(self.comm):
+            with together(self.comm), naming(self.path):
                 if self.comm.rank in self.ranks:
                     stored = files.enter_context(contextlib.closing(self._opened(open_array)))
             if self.box is not None:
@@ -89,7 +91,7 @@ class Access:
                 else:
                     self._move(sides[1], sides[0], extents[order])
                     self._transfer(stored, part.box(self.comm.rank), piece)
-            with together(self.comm):
+            with together(self.comm), naming(self.path):
                 if stored is not None:
                     stored.close()
 
@@ -101,7 +103,7 @@ class Access:
             raise OSError(f"rank {self.comm.rank}, which accesses the file, cannot open it: {error}; {hint}") from error
 
     def _transfer(self, stored: StoredArray | None, part: Box, array: npt.NDArray[Any]) -> None:
-        with together(self.comm):
+        with together(self.comm), naming(self.path):
             if stored is not None:
                 self.selection.transfer(stored, part, array)
 

@@ -14,7 +14,7 @@ from mpi4py import MPI
 from dace_redist.distribution import AnyDistribution, check_distribution
 from dace_redist.io.access import Access
 from dace_redist.io.pieces import Selection, checked_ranks
-from dace_redist.io.stored import Layout, StoredArray, discard, format_of
+from dace_redist.io.stored import Layout, StoredArray, discard, format_of, naming
 from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.problem import check_ranks
@@ -24,7 +24,7 @@ from dace_redist.transform import Transform
 
 
 def load(
-    path: str | os.PathLike[str],
+    path: str | bytes | os.PathLike[str],
     target: AnyDistribution,
     *,
     comm: MPI.Intracomm | None = None,
@@ -63,12 +63,13 @@ def load(
     """
     comm = checked_communicator(comm)
     with together(comm):
-        path, form = os.fspath(path), format_of(os.fspath(path))
-        named = _checked("readers", readers, target, memory_bytes, comm.size)
+        path = os.fsdecode(path)
+        form = format_of(path)
+        named = _checked("readers", readers, target, name, memory_bytes, comm.size)
     how = {"index": index, "target_dtype": target_dtype, "readers": named}
     _check_same(comm, target, path=path, name=name, **how, memory_bytes=memory_bytes, strategy=strategy)
     leader, layout = named[0] if isinstance(named, tuple) else 0, None
-    with together(comm):
+    with together(comm), naming(path):
         if comm.rank == leader:
             with contextlib.closing(form.open_array(path, name)) as first:
                 layout = first.layout
@@ -88,14 +89,14 @@ def load(
             raise ValueError(f"load: ranks see different arrays in {path!r}: {layout} and, on another, {stored.layout}")
         return stored
 
-    access = Access(comm, selection, target, memory_bytes, strategy, f"load {path}" if progress else "")
+    access = Access(comm, selection, target, memory_bytes, strategy, path, f"load {path}" if progress else "")
     access.choose(named, own=element == layout.dtype)
     access.run(opened, out, layout.dtype, reading=True)
     return DistributedArray(out, target, comm)
 
 
 def save(
-    path: str | os.PathLike[str],
+    path: str | bytes | os.PathLike[str],
     array: DistributedArray,
     *,
     name: str | None = None,
@@ -133,8 +134,9 @@ def save(
         raise TypeError(f"array must be a DistributedArray, got {type(array).__name__}")
     comm, source, new = checked_communicator(array.comm), array.distribution, None
     with together(comm):
-        path, form = os.fspath(path), format_of(os.fspath(path))
-        named = _checked("writers", writers, source, memory_bytes, comm.size)
+        path = os.fsdecode(path)
+        form = format_of(path)
+        named = _checked("writers", writers, source, name, memory_bytes, comm.size)
         view = array_view("array", array.local)
         if view.device == "gpu":
             raise ValueError("save: array must lie in main memory, but lies on the GPU: copy it first")
@@ -142,19 +144,18 @@ def save(
     how = {"element_type": element, "writers": named, "op": array.op, "storage": storage}
     _check_same(comm, source, path=path, name=name, **how, memory_bytes=memory_bytes, strategy=strategy)
     leader = named[0] if isinstance(named, tuple) else 0
-    with together(comm):
+    with together(comm), naming(path):
         if comm.rank == leader:
             layout = Layout(tuple(source.shape), element, (1,) * len(source.shape))
             new = form.create(os.path.realpath(path), name, layout, storage)
     new = comm.bcast(new, leader)
     try:
-        access = Access(
-            comm, Selection.of(new.layout), source, memory_bytes, strategy, f"save {path}" if progress else "", array.op
-        )
+        label = f"save {path}" if progress else ""
+        access = Access(comm, Selection.of(new.layout), source, memory_bytes, strategy, path, label, array.op)
         direct = element == view.dtype and view.in_c_order and isinstance(array.local, np.ndarray)
         access.choose((leader,) if new.one_writer else named, own=direct)
         access.run(lambda: form.open_new(new), array.local, element, reading=False)
-        with together(comm):
+        with together(comm), naming(path):
             if comm.rank == leader:
                 form.commit(new)
     except BaseException:
@@ -163,11 +164,15 @@ def save(
         raise
 
 
-def _checked(what: str, ranks: Any, distribution: Any, memory_bytes: Any, size: int) -> int | tuple[int, ...] | None:
+def _checked(
+    what: str, ranks: Any, distribution: Any, name: Any, memory_bytes: Any, size: int
+) -> int | tuple[int, ...] | None:
     """Check arguments that loading and saving share; return the ranks that access the file, if they are named."""
     check_distribution("target", distribution)
     check_ranks("target", distribution, size)
-    if memory_bytes is not None and (isinstance(memory_bytes, bool) or not isinstance(memory_bytes, int)):
+    if not isinstance(name, str | None):
+        raise TypeError(f"name must be the name of an array in the file, or None, got {name!r}")
+    if memory_bytes is not None and (isinstance(memory_bytes, bool) or not isinstance(memory_bytes, int | np.integer)):
         raise TypeError(f"memory_bytes must be a number of bytes, got {memory_bytes!r}")
     return checked_ranks(what, ranks, size)
 
@@ -175,7 +180,7 @@ def _checked(what: str, ranks: Any, distribution: Any, memory_bytes: Any, size: 
 def _check_same(comm: MPI.Intracomm, distribution: AnyDistribution, **others: Any) -> None:
     """Check that ranks have equal arguments, and distributions. Collective."""
     others["distribution"] = distribution, hash(distribution.encoded)  # whose text may leave out boxes
-    check_same(comm, "their arguments", others)
+    check_same(comm, others)
 
 
 def _converted(dtype: np.dtype[Any], target_dtype: Any, ndim: int) -> np.dtype[Any]:

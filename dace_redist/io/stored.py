@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dace_redist.mpi.collective import failure_kind
+
 #: Modules of the formats, by the ending of a file's name.
 FORMATS = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".hdf": "hdf5", ".zarr": "zarr"}
 
@@ -100,6 +102,19 @@ def format_of(path: str) -> Any:
         return importlib.import_module(f"dace_redist.io.{FORMATS[ending]}")
     except ModuleNotFoundError as error:
         raise RuntimeError(f'{ending} files need {error.name}: pip install "dace-redist[files]"') from error
+
+
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Name a file in errors of the block that do not."""
+    try:
+        yield
+    except Exception as error:
+        if path in str(error):
+            raise
+        if isinstance(error, OSError) and error.errno is not None:
+            raise OSError(error.errno, error.strerror, path) from error
+        raise failure_kind(error)(f"{path!r}: {error}") from error
 
 
 @contextlib.contextmanager

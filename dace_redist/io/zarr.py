@@ -68,7 +68,8 @@ def commit(new: NewFile) -> None:
 
 
 def _layout(array: Any) -> Layout:
-    return Layout(array.shape, element_type(array.dtype).newbyteorder("="), array.shards or array.chunks)
+    chunks = tuple(max(1, extent) for extent in array.shards or array.chunks)  # of an axis of extent 0 it may be 0
+    return Layout(array.shape, element_type(array.dtype).newbyteorder("="), chunks)
 
 
 def _folder(path: str, name: str | None) -> str:

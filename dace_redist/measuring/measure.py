@@ -133,7 +133,7 @@ def measure(
         Where they do not, the program is ended by ``MPI_Abort`` with that message.
     """
     active = list(methods)
-    with together(comm, "the methods", active):
+    with together(comm, {"the methods": active}):
         judge = _Judge(active, precision, least, most, limit_seconds, drop_slower_than, apart, clock)
     run = Repetitions(comm, clock)
     order = random.Random(0)  # the same on every rank

@@ -118,8 +118,7 @@ def tune(
         if comm.rank == 0:
             file.check_writable()
     facts = [(labels, problem.identity) for labels, problem in problems.items()]
-    for name, value in (("what they tune", facts), ("what they try", tried), ("limit_seconds", limit_seconds)):
-        check_same(comm, name, value)
+    check_same(comm, {"what they tune": facts, "what they try": tried, "limit_seconds": limit_seconds})
     topology, found = topology_for(problems.values(), comm), []
     for labels, problem in problems.items():
         predicted: dict[str, float] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dace_redist.errors import BuildError, RedistributionError
@@ -39,12 +39,11 @@ def checked_communicator(comm: Any) -> MPI.Intracomm:
 
 
 @contextlib.contextmanager
-def together(comm: Any, what: str = "", value: object = None) -> Iterator[None]:
+def together(comm: Any, values: Mapping[str, object] | None = None) -> Iterator[None]:
     """
     Raise on every rank what the block raises on one. Collective; the block itself must not communicate.
 
-    :param what: Name of ``value``, for the message.
-    :param value: Object that all ranks must have alike; compared by its ``repr``.
+    :param values: Objects that all ranks must have alike, by their names; compared by their ``repr``.
     :raises ValueError: On every rank, if a rank has another value than rank 0.
     :raises Exception: The rank's own failure; on a rank without one that of the first rank that failed, as
         RedistributionError, BuildError, ValueError, TypeError, FileNotFoundError, PermissionError, OSError, ImportError
@@ -55,20 +54,28 @@ def together(comm: Any, what: str = "", value: object = None) -> Iterator[None]:
         yield
     except Exception as error:
         failure = error
-    found = comm.allgather((what, repr(value), encoded_failure(failure)))
-    for rank, (other_what, other, _) in enumerate(found):
-        if other_what != found[0][0]:
-            raise ValueError(f"the ranks do different things: rank 0 checks {found[0][0]} and rank {rank} {other_what}")
-        if other != found[0][1]:
-            raise ValueError(f"the ranks differ in {what}: {found[0][1]} on rank 0 and {other} on rank {rank}")
-    raise_first(failure, [failed for *_, failed in found])
+    found = comm.allgather(({name: repr(value) for name, value in (values or {}).items()}, encoded_failure(failure)))
+    first = found[0][0]
+    for rank, (others, _) in enumerate(found):
+        if [*others] != [*first]:
+            names = f"rank 0 checks {', '.join(first)} and rank {rank} {', '.join(others)}"
+            raise ValueError(f"the ranks do different things: {names}")
+        for name, other in others.items():
+            if other != first[name]:
+                raise ValueError(f"the ranks differ in {name}: {first[name]} on rank 0 and {other} on rank {rank}")
+    raise_first(failure, [failed for _, failed in found])
 
 
 def encoded_failure(failure: Exception | None) -> str:
     """Return the kind and text of a failure for other ranks; ``""`` for None."""
     if failure is None:
         return ""
-    return f"{next((name for name, kind in _KINDS.items() if isinstance(failure, kind)), 'RuntimeError')}: {failure}"
+    return f"{failure_kind(failure).__name__}: {failure}"
+
+
+def failure_kind(failure: Exception) -> type[Exception]:
+    """Return the kind of error that other ranks raise for a failure."""
+    return next((kind for kind in _KINDS.values() if isinstance(failure, kind)), RuntimeError)
 
 
 def decoded_failure(encoded: str, rank: int) -> Exception | None:
@@ -87,9 +94,9 @@ def raise_first(failure: Exception | None, failures: list[str]) -> None:
             raise other
 
 
-def check_same(comm: Any, what: str, value: object) -> None:
-    """Make sure that all ranks have the same ``value``, see :func:`together`. Collective."""
-    with together(comm, what, value):
+def check_same(comm: Any, values: Mapping[str, object]) -> None:
+    """Make sure that all ranks have the same values, see :func:`together`. Collective."""
+    with together(comm, values):
         pass
 
 

@@ -191,7 +191,7 @@ def shapes_of_all(comm: MPI.Intracomm, shapes: list[tuple[int, ...]]) -> list[li
 
 def agreed_root(name: str, distribution: AnyDistribution, comm: MPI.Intracomm, root: int) -> Distribution:
     """Return the distribution of a whole tensor on one rank; an error on one rank is raised on all. Collective."""
-    with together(comm, "root", root):
+    with together(comm, {"root": root}):
         check_distribution(name, distribution)
         if isinstance(root, bool) or not isinstance(root, int | np.integer):
             raise TypeError(f"root must be a rank, got {root!r}")

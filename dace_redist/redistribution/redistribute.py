@@ -185,7 +185,7 @@ class DistributedArray:
         :raises ValueError: On every rank, if the library does not have the distribution; names one that it has.
         :raises ImportError: On every rank, if the library cannot be imported on one of them.
         """
-        check_same(checked_communicator(self.comm), "library", library)  # before the import, collective in Heat
+        check_same(checked_communicator(self.comm), {"library": library})  # before the import, collective in Heat
         with together(self.comm):
             module = interop.module_named(library)
             if any(self.distribution.halo):

@@ -92,7 +92,7 @@ def chosen_strategy(
     with together(comm):
         problem = Problem(schedule(source, target, dtype=dtype, axes=axes, region=region), check_memory(memory))
         check_ranks(problem.schedule, comm.size)
-    check_same(comm, "the redistribution", [*header(problem.schedule), problem.identity])
+    check_same(comm, {"the redistribution": [*header(problem.schedule), problem.identity]})
     return choose_all([problem], comm, record)[0]
 
 

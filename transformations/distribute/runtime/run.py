@@ -32,7 +32,7 @@ _PROGRAM = "the distributed program and its sizes"
 
 def compile_program(program: DistributedProgram, comm: Any) -> None:
     """Compile and load a program; see :meth:`DistributedProgram.compile`."""
-    with _all_ranks(program, comm, _PROGRAM, program.identity) as comm:
+    with _all_ranks(program, comm, {_PROGRAM: program.identity}) as comm:
         pass
     load(program, comm)
 
@@ -61,7 +61,7 @@ def call(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str,
 
 def _outputs(program: DistributedProgram, local: Mapping[str, Any], comm: Any) -> dict[str, Any]:
     """Run once; return this rank's parts of all outputs."""
-    with _all_ranks(program, comm, _PROGRAM, program.identity) as comm:
+    with _all_ranks(program, comm, {_PROGRAM: program.identity}) as comm:
         arrays = _arrays(program, local, comm.rank)
         views = {name: array_view(name, array) for name, array in arrays.items()}
         _check_apart(views, program.outputs)
@@ -93,7 +93,7 @@ def _run_on_all(loaded: Loaded, arrays: Mapping[str, ArrayView], comm: Any) -> N
 
 
 @contextlib.contextmanager
-def _all_ranks(program: DistributedProgram, comm: Any, what: str = "", value: object = None) -> Iterator[Any]:
+def _all_ranks(program: DistributedProgram, comm: Any, values: Mapping[str, object] | None = None) -> Iterator[Any]:
     """
     Check the communicator, and raise an error of the block on one rank on all. Collective over it, or over the world if
     the program uses all its ranks, so that none waits if another passes a different communicator. Yields the
@@ -105,7 +105,7 @@ def _all_ranks(program: DistributedProgram, comm: Any, what: str = "", value: ob
     everywhere = world.size == program.ranks and (failure is not None or same)
     if failure is not None and not everywhere:  # ranks that pass the same communicator fail, too
         raise failure
-    with together(world if everywhere else found, what, value):
+    with together(world if everywhere else found, values):
         if failure is not None:
             raise failure
         yield found
@@ -206,7 +206,7 @@ def scatter(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[s
         tensors = {name: program.tensor(name) for name in sorted(wholes)}
         given = {name: _whole(tensors[name], whole) for name, whole in wholes.items() if whole is not None}
     digest = hashlib.blake2b(repr(list(tensors.values())).encode(), digest_size=8)  # placements name all ranks
-    check_same(comm, "the tensors to scatter", (list(tensors), digest.hexdigest()))
+    check_same(comm, {"the tensors to scatter": (list(tensors), digest.hexdigest())})
     parts: dict[str, Any] = {}
     for name, tensor in tensors.items():
         holders = [rank for rank, has in enumerate(comm.allgather(name in given)) if has]
@@ -264,7 +264,7 @@ def _converted(where: str, tensor: DistributedTensor, given: Any) -> Array:
 
 def gather(program: DistributedProgram, name: str | None, local: Any, comm: Any = None) -> Array | None:
     """Return the whole of a tensor on rank 0; see :meth:`DistributedProgram.gather`."""
-    with _all_ranks(program, comm, "the tensor to gather", name) as comm:
+    with _all_ranks(program, comm, {"the tensor to gather": name}) as comm:
         tensor = program.tensor(name)
         part = np.ascontiguousarray(_converted("gather", tensor, _in_main_memory(local)))
         shape = tensor.distribution.local_shape(comm.rank)
