@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,13 @@ import numpy.typing as npt
 
 from dace_redist.box_distribution import BoxDistribution
 from dace_redist.distribution import Distribution
-from dace_redist.planned_distribution import integers
+from dace_redist.planned_distribution import AnyInts, integers
 
 Cuts = npt.NDArray[np.int64]
 
 
 def balanced_by(
-    weights: npt.ArrayLike, grid: Sequence[int], *, shape: Sequence[int] | None = None
+    weights: npt.ArrayLike, grid: AnyInts, *, shape: AnyInts | None = None
 ) -> Distribution | BoxDistribution:
     """
     Return a distribution in which all ranks have about equal weight. Local.

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
-from dace_redist.planned_distribution import BOXED, TILED, PlannedDistribution, integers
+from dace_redist.planned_distribution import BOXED, TILED, AnyInt, AnyInts, PlannedDistribution, integers
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,11 +40,11 @@ class TiledDistribution(PlannedDistribution):
 
     def __init__(
         self,
-        shape: Sequence[int],
-        tile: Sequence[int],
+        shape: AnyInts,
+        tile: AnyInts,
         owner: npt.ArrayLike,
         *,
-        halo: Sequence[int] | int = 0,
+        halo: AnyInts | AnyInt = 0,
         periodic: Sequence[bool] | bool = False,
     ) -> None:
         object.__setattr__(self, "shape", integers("shape", shape))
@@ -102,11 +102,11 @@ class BoxDistribution(PlannedDistribution):
 
     def __init__(
         self,
-        shape: Sequence[int],
+        shape: AnyInts,
         boxes: npt.ArrayLike,
         owners: npt.ArrayLike,
         *,
-        halo: Sequence[int] | int = 0,
+        halo: AnyInts | AnyInt = 0,
         periodic: Sequence[bool] | bool = False,
     ) -> None:
         shape = integers("shape", shape)
@@ -193,7 +193,7 @@ class BoxDistribution(PlannedDistribution):
             return (int(np.bincount(self.owners, np.prod(extents, axis=1)).max(initial=0)),)
         return tuple(extents.max(axis=0).tolist()) or (1,)
 
-    def boxes_of(self, rank: int) -> npt.NDArray[np.int64]:
+    def boxes_of(self, rank: AnyInt) -> npt.NDArray[np.int64]:
         """Return offset and extent of a rank's boxes, in the order of its local array: shape (n, 2, dimensions)."""
         boxes: npt.NDArray[np.int64] = self.boxes[self.owners == rank]
         return boxes

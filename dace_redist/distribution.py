@@ -15,7 +15,19 @@ import numpy.typing as npt
 from dace_redist import _core
 from dace_redist.box_distribution import BoxDistribution as BoxDistribution
 from dace_redist.box_distribution import TiledDistribution as TiledDistribution
-from dace_redist.planned_distribution import BLOCKED, BOXED, MARGINS, TILED, GridDistribution, Size, integers, size
+from dace_redist.planned_distribution import (
+    BLOCKED,
+    BOXED,
+    MARGINS,
+    TILED,
+    AnyInt,
+    AnyInts,
+    GridDistribution,
+    Size,
+    Sizes,
+    integers,
+    size,
+)
 
 _BLOCK_CODES = {"ceil": 0, "balanced": -1}
 _LENGTHS = -2
@@ -57,14 +69,14 @@ class Distribution(GridDistribution):
 
     def __init__(
         self,
-        shape: Sequence[Size],
-        grid: Sequence[Size],
+        shape: Sizes,
+        grid: Sizes,
         *,
-        dims: Sequence[int | None] | None = None,
-        block: Sequence[Size | str | Sequence[Size] | None] | str = "balanced",
-        ranks: Sequence[int] | None = None,
+        dims: Sequence[AnyInt | None] | None = None,
+        block: Sequence[Size | str | Sizes | None] | str = "balanced",
+        ranks: AnyInts | None = None,
         pins: Sequence[Size | None] | None = None,
-        halo: Sequence[int] | int = 0,
+        halo: AnyInts | AnyInt = 0,
         periodic: Sequence[bool] | bool = False,
     ) -> None:
         def set_field(name: str, value: Any) -> None:
@@ -128,7 +140,7 @@ class Distribution(GridDistribution):
         return (*head, *self.shape, *self.grid, *dims, *block, *pins, len(ranks), *ranks, *lengths)
 
     @classmethod
-    def split(cls, shape: Sequence[Size], axis: int, ranks: int | Sequence[int]) -> Distribution:
+    def split(cls, shape: Sizes, axis: AnyInt, ranks: AnyInt | AnyInts) -> Distribution:
         """
         Return the distribution of one tensor axis in balanced blocks.
 
@@ -144,7 +156,7 @@ class Distribution(GridDistribution):
         return cls(shape, grid, dims=[0 if i == axis % len(shape) else None for i in range(len(shape))], ranks=named)
 
     @classmethod
-    def replicated(cls, shape: Sequence[Size], ranks: int | Sequence[int]) -> Distribution:
+    def replicated(cls, shape: Sizes, ranks: AnyInt | AnyInts) -> Distribution:
         """
         Return the distribution of a whole tensor on each rank.
 
@@ -156,7 +168,7 @@ class Distribution(GridDistribution):
         return cls(shape, grid, dims=[None] * len(shape), ranks=named)
 
     @classmethod
-    def block_cyclic(cls, shape: Sequence[Size], grid: Sequence[Size], block: Sequence[Size] | Size) -> Distribution:
+    def block_cyclic(cls, shape: Sizes, grid: Sizes, block: Sizes | Size) -> Distribution:
         """
         Return the block-cyclic distribution that ScaLAPACK has, of any number of dimensions.
 
@@ -171,7 +183,7 @@ class Distribution(GridDistribution):
         return cls(shape, grid, block=integers("block", block))
 
     @classmethod
-    def on_rank(cls, shape: Sequence[Size], rank: int) -> Distribution:
+    def on_rank(cls, shape: Sizes, rank: AnyInt) -> Distribution:
         """
         Return the distribution of a tensor on one rank.
 
@@ -186,7 +198,7 @@ class Distribution(GridDistribution):
         axes = enumerate(zip(self.grid, self.pins, strict=True))
         return math.prod(parts for axis, (parts, pin) in axes if pin is None and axis not in self.dims)
 
-    def slices(self, rank: int) -> tuple[slice, ...]:
+    def slices(self, rank: AnyInt) -> tuple[slice, ...]:
         """
         Return a rank's part of the whole tensor, as one slice per axis.
 
@@ -203,18 +215,18 @@ class Distribution(GridDistribution):
             found.append(slice(first, first + len(indices)))
         return tuple(found)
 
-    def global_index(self, rank: int) -> tuple[npt.NDArray[np.int64], ...]:
+    def global_index(self, rank: AnyInt) -> tuple[npt.NDArray[np.int64], ...]:
         """
         Return the global indices that a rank holds, in local order, as one array per dimension.
 
         ``whole[np.ix_(*global_index(rank))]`` is the rank's part.
         """
-        rank = size("rank", rank)
-        return tuple(self.core.global_index(rank, axis) for axis in range(len(self.shape)))
+        number = size("rank", rank)
+        return tuple(self.core.global_index(number, axis) for axis in range(len(self.shape)))
 
-    def local(self, array: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:  # noqa: D102 (as of the base)
+    def local(self, array: npt.NDArray[Any], rank: AnyInt) -> npt.NDArray[Any]:  # noqa: D102 (as of the base)
         self._check_global(array)
-        if any(self.halo) and (ranges := self.core.tile_ranges(rank)):
+        if any(self.halo) and (ranges := self.core.tile_ranges(size("rank", rank))):
             held = zip(ranges[0][::2], ranges[0][1::2], self.global_index(rank), self.halo, strict=True)
             return self._part(array, [slice(low, high) if halo else index for low, high, index, halo in held])
         if not self.shape:  # NumPy makes a scalar, or one dimension, of what has none
@@ -230,7 +242,7 @@ def _block(name: str, block: Any) -> Size | str | tuple[Size, ...]:
     return integers(name, block) if listed else size(name, block)
 
 
-def _grid_of(ranks: int | Sequence[int]) -> tuple[tuple[int, ...], Sequence[int] | None]:
+def _grid_of(ranks: AnyInt | AnyInts) -> tuple[tuple[AnyInt, ...], AnyInts | None]:
     """Return the grid of one axis over ranks, and the ranks if they are named."""
     return ((len(ranks),), ranks) if isinstance(ranks, Sequence | np.ndarray) else ((ranks,), None)
 

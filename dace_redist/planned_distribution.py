@@ -16,6 +16,12 @@ BLOCKED, TILED, BOXED, MARGINS = range(4)
 
 #: An extent or grid size: a number, or a symbol of a DaCe program (known when the program runs).
 Size = Any
+Sizes = Sequence[Size] | npt.NDArray[np.integer[Any]]
+
+#: Numbers as callers pass them: of Python or of NumPy.
+AnyInt = int | np.integer[Any]
+AnyInts = Sequence[AnyInt] | npt.NDArray[np.integer[Any]]
+AnyNumber = complex | np.number[Any]
 
 
 def integers(name: str, values: Any, optional: bool = False) -> tuple[Size, ...]:
@@ -109,7 +115,7 @@ class PlannedDistribution:
         """Number of ranks that hold each element; a ValueError if it differs between elements."""
         return 1
 
-    def local_shape(self, rank: int) -> tuple[int, ...]:
+    def local_shape(self, rank: AnyInt) -> tuple[int, ...]:
         """
         Return the shape of a rank's local array, with its margins.
 
@@ -118,18 +124,18 @@ class PlannedDistribution:
         """
         return tuple(self.core.local_shape(size("rank", rank)))
 
-    def interior(self, rank: int) -> tuple[slice, ...]:
+    def interior(self, rank: AnyInt) -> tuple[slice, ...]:
         """
         Return the part of a rank's local array without the margins, as one slice per axis.
 
         :raises ValueError: If the local array holds several tiles or boxes one after another.
         """
         shape = self.local_shape(rank)
-        if len(shape) != len(self.shape) or len(self.core.tile_ranges(rank)) > 1:
+        if len(shape) != len(self.shape) or len(self.core.tile_ranges(int(rank))) > 1:
             raise ValueError(f"{type(self).__name__}: the local array of rank {rank} is a list of parts")
         return tuple(slice(halo, max(halo, n - halo)) for n, halo in zip(shape, self.halo, strict=True))
 
-    def local(self, array: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
+    def local(self, array: npt.NDArray[Any], rank: AnyInt) -> npt.NDArray[Any]:
         """
         Return a rank's part of the whole tensor, as a new C-order array.
 
@@ -141,7 +147,7 @@ class PlannedDistribution:
         joined = np.concatenate([np.empty(0, array.dtype), *parts], dtype=array.dtype)  # in its byte order
         return joined.reshape(self.local_shape(rank))
 
-    def owner(self, index: Sequence[int]) -> int:
+    def owner(self, index: AnyInts) -> int:
         """
         Return the rank that owns the element of a global index; of several replicas the first.
 
@@ -230,7 +236,7 @@ class GridDistribution(PlannedDistribution):
     ranks: tuple[int, ...] | None
     pins: tuple[Size | None, ...]
 
-    def __init__(self, shape: Sequence[Size], grid: Sequence[Size], **how: Any) -> None:
+    def __init__(self, shape: Sizes, grid: Sizes, **how: Any) -> None:
         raise NotImplementedError
 
     def rank_grid(self) -> npt.NDArray[np.int64]:
@@ -245,7 +251,7 @@ class GridDistribution(PlannedDistribution):
         return np.asarray(ranks.reshape(*parts, -1), np.int64)
 
     @classmethod
-    def from_scalapack(cls: type[Kind], descriptor: Sequence[int], grid: npt.ArrayLike) -> Kind:
+    def from_scalapack(cls: type[Kind], descriptor: AnyInts, grid: npt.ArrayLike) -> Kind:
         """
         Return the distribution of a matrix that ScaLAPACK describes. Its local arrays are Fortran-ordered.
 
@@ -275,7 +281,7 @@ class GridDistribution(PlannedDistribution):
         ranks = np.roll(ranks, [-row_or_column for row_or_column in first], (0, 1))
         return cls((m, n), ranks.shape, block=(mb, nb), ranks=ranks.ravel().tolist())
 
-    def scalapack_descriptor(self, rank: int, context: int = 0) -> npt.NDArray[np.intc]:
+    def scalapack_descriptor(self, rank: AnyInt, context: AnyInt = 0) -> npt.NDArray[np.intc]:
         """
         Return ScaLAPACK's nine integers for a rank. Its local array is Fortran-ordered, its leading dimension minimal.
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from dace_redist import _core
 from dace_redist.distribution import AnyDistribution, BoxDistribution, TiledDistribution
+from dace_redist.planned_distribution import AnyInts
 from dace_redist.schedule import Schedule, schedule
 
 Floats = npt.NDArray[np.float64]
@@ -35,8 +36,8 @@ def relabel(
     target: AnyDistribution | Sequence[AnyDistribution],
     *,
     weights: npt.ArrayLike | None = None,
-    axes: Sequence[int] | None = None,
-    region: Sequence[Sequence[int]] | None = None,
+    axes: AnyInts | None = None,
+    region: Sequence[AnyInts] | None = None,
     nbytes: Sequence[float] | None = None,
 ) -> Any:
     """

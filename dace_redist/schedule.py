@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dace_redist import _core
 from dace_redist.distribution import AnyDistribution, BoxDistribution, check_distribution
 from dace_redist.messages import Message, MessageArrays, Quantiles, RankArrays, RunLengths, Totals
-from dace_redist.planned_distribution import size
+from dace_redist.planned_distribution import AnyInt, AnyInts, AnyNumber, size
 from dace_redist.report import Reported
 from dace_redist.transform import Transform
 from dace_redist.transform_arguments import checked_reshape
@@ -94,28 +94,28 @@ class Schedule(Reported):
         """Minimum size of a communicator."""
         return max(self.source.ranks_needed, self.target.ranks_needed)
 
-    def sends(self, rank: int) -> list[Message]:
+    def sends(self, rank: AnyInt) -> list[Message]:
         """Return the messages that a rank sends, by exchange and target."""
         return self.of_rank(rank)[0]
 
-    def receives(self, rank: int) -> list[Message]:
+    def receives(self, rank: AnyInt) -> list[Message]:
         """Return the messages that a rank receives, by exchange and source."""
         return self.of_rank(rank)[1]
 
-    def self_copy(self, rank: int) -> Message:
+    def self_copy(self, rank: AnyInt) -> Message:
         """Return the elements that stay on a rank, as a message."""
         return self.of_rank(rank)[2]
 
-    def messages(self, rank: int) -> list[Message]:
+    def messages(self, rank: AnyInt) -> list[Message]:
         """Return the messages that a rank sends, receives and keeps, in this order."""
         sends, receives, kept = self.of_rank(rank)
         return [*sends, *receives, *([kept] if kept.count else [])]
 
-    def of_rank(self, rank: int) -> tuple[list[Message], list[Message], Message]:
+    def of_rank(self, rank: AnyInt) -> tuple[list[Message], list[Message], Message]:
         """Return the messages that a rank sends, receives and keeps; each method above plans all of them."""
-        return self.arrays(rank).messages(rank)
+        return self.arrays(rank).messages(int(rank))
 
-    def arrays(self, rank: int, with_blocks: bool = True) -> RankArrays:
+    def arrays(self, rank: AnyInt, with_blocks: bool = True) -> RankArrays:
         """
         Return the messages of a rank as NumPy arrays, for a transport other than MPI.
 
@@ -165,7 +165,7 @@ class Schedule(Reported):
         sent, received, kept, send_counts, receive_counts = rows
         return Totals(sent, received, kept, send_counts, receive_counts, sizes)
 
-    def sent_to(self, rank: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def sent_to(self, rank: AnyInt) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """
         Return the targets of a rank, itself among them if it keeps something, and the bytes to each.
 
@@ -252,14 +252,14 @@ def schedule(
     target: AnyDistribution,
     dtype: npt.DTypeLike = "float64",
     *,
-    axes: Sequence[int] | None = None,
-    region: Sequence[Sequence[int]] | None = None,
+    axes: AnyInts | None = None,
+    region: Sequence[AnyInts] | None = None,
     target_dtype: npt.DTypeLike | None = None,
-    alpha: complex = 1,
-    beta: complex = 0,
+    alpha: AnyNumber = 1,
+    beta: AnyNumber = 0,
     conj: bool = False,
     op: str | None = None,
-    reshape: Sequence[int] | None = None,
+    reshape: AnyInts | None = None,
 ) -> Schedule:
     """
     Return the messages that turn one distribution into another. Local; needs no MPI.

@@ -16,6 +16,7 @@ from dace_redist.distribution import AnyDistribution
 from dace_redist.io.pieces import Round, Selection, chosen_ranks, rounds
 from dace_redist.io.stored import Box, StoredArray, naming
 from dace_redist.mpi.collective import together
+from dace_redist.planned_distribution import AnyInt
 from dace_redist.redistribution.agreement import plan
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.shared_memory import new_array
@@ -43,7 +44,7 @@ class Access:
     comm: MPI.Intracomm
     selection: Selection
     distribution: AnyDistribution
-    memory_bytes: int | None
+    memory_bytes: AnyInt | None
     strategy: str
     path: str
     label: str

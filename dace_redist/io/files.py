@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from dace_redist.io.access import Access
 from dace_redist.io.pieces import Selection, checked_ranks
 from dace_redist.io.stored import Layout, StoredArray, discard, format_of, naming
 from dace_redist.mpi.collective import check_same, checked_communicator, together
+from dace_redist.planned_distribution import AnyInt, AnyInts
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.problem import check_ranks
 from dace_redist.redistribution.redistribute import DistributedArray
@@ -31,8 +31,8 @@ def load(
     name: str | None = None,
     index: Any = None,
     target_dtype: npt.DTypeLike | None = None,
-    readers: int | Sequence[int] | None = None,
-    memory_bytes: int | None = None,
+    readers: AnyInt | AnyInts | None = None,
+    memory_bytes: AnyInt | None = None,
     strategy: str = "Auto",
     progress: bool = False,
 ) -> DistributedArray:
@@ -101,8 +101,8 @@ def save(
     *,
     name: str | None = None,
     target_dtype: npt.DTypeLike | None = None,
-    writers: int | Sequence[int] | None = None,
-    memory_bytes: int | None = None,
+    writers: AnyInt | AnyInts | None = None,
+    memory_bytes: AnyInt | None = None,
     strategy: str = "Auto",
     progress: bool = False,
     **storage: Any,

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.io.stored import Box, Layout, StoredArray, run_axis
+from dace_redist.planned_distribution import AnyInt
 
 #: Bytes that a rank reads or writes at a time, if memory is not bounded.
 PIECE_BYTES = 64 << 20
@@ -131,7 +132,7 @@ class Round:
 
 
 def rounds(
-    layout: Layout, lead: Sequence[int], ranks: Sequence[int], memory_bytes: int | None = None
+    layout: Layout, lead: Sequence[int], ranks: Sequence[int], memory_bytes: AnyInt | None = None
 ) -> Iterator[Round]:
     """
     Cut an array into rounds, in each of which ranks read or write consecutive pieces.
@@ -143,7 +144,7 @@ def rounds(
     :param memory_bytes: Maximum bytes of buffers, of which a piece takes a quarter; None: not bounded.
     :raises ValueError: If a chunk takes more.
     """
-    shape, max_bytes = layout.shape, PIECE_BYTES if memory_bytes is None else memory_bytes // 4
+    shape, max_bytes = layout.shape, PIECE_BYTES if memory_bytes is None else int(memory_bytes) // 4
     if not math.prod(shape):
         return
     if not shape:

@@ -17,6 +17,7 @@ from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective import checked_communicator, encoded_failure, raise_first, together
 from dace_redist.native.device import ensure_device_library
 from dace_redist.native.interface import EncodedProblem, NativePlan, agree, prepare
+from dace_redist.planned_distribution import AnyInt, AnyInts, AnyNumber
 from dace_redist.redistribution.arrays import DEVICES, Views
 from dace_redist.redistribution.plan import Plan
 from dace_redist.redistribution.problem import Arguments, Problem, check_arrays, is_measured, listed
@@ -189,7 +190,7 @@ def shapes_of_all(comm: MPI.Intracomm, shapes: list[tuple[int, ...]]) -> list[li
     return [list(of_array) for of_array in zip(*rows, strict=True)]
 
 
-def agreed_root(name: str, distribution: AnyDistribution, comm: MPI.Intracomm, root: int) -> Distribution:
+def agreed_root(name: str, distribution: AnyDistribution, comm: MPI.Intracomm, root: AnyInt) -> Distribution:
     """Return the distribution of a whole tensor on one rank; an error on one rank is raised on all. Collective."""
     with together(comm, {"root": root}):
         check_distribution(name, distribution)
@@ -212,17 +213,17 @@ def plan(
     *,
     comm: MPI.Intracomm | None = None,
     strategy: str = "Auto",
-    axes: Sequence[int] | Sequence[Sequence[int] | None] | None = None,
+    axes: AnyInts | Sequence[AnyInts | None] | None = None,
     region: Sequence[Any] | None = None,
     target_dtype: Types | None = None,
-    alpha: complex | Sequence[complex] = 1,
-    beta: complex | Sequence[complex] = 0,
+    alpha: AnyNumber | Sequence[AnyNumber] = 1,
+    beta: AnyNumber | Sequence[AnyNumber] = 0,
     conj: bool | Sequence[bool] = False,
     op: str | Sequence[str | None] | None = None,
-    reshape: Sequence[int] | Sequence[Sequence[int] | None] | None = None,
-    memory_bytes: int | None = None,
+    reshape: AnyInts | Sequence[AnyInts | None] | None = None,
+    memory_bytes: AnyInt | None = None,
     device: str | tuple[str, str] = "cpu",
-    **options: int | float,
+    **options: AnyInt | float,
 ) -> Plan:
     """
     Plan a redistribution that runs repeatedly. Collective over ``comm``.

@@ -14,6 +14,7 @@ from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective import checked_communicator, encoded_failure
 from dace_redist.native.given_messages import Block, NativeMessagePlan, TypedSide
 from dace_redist.native.interface import EncodedProblem, NativePlan, prepare
+from dace_redist.planned_distribution import AnyInt, AnyNumber
 from dace_redist.redistribution.arrays import ArrayView, Views, array_view
 from dace_redist.redistribution.request import FreeablePlan, Request, progress_number
 from dace_redist.strategies import check_options, find_strategy
@@ -89,7 +90,7 @@ class PlansOfMessages:
         *,
         comm: MPI.Intracomm | None = None,
         strategy: str = "Auto",
-        **options: int | float,
+        **options: AnyInt | float,
     ) -> MessagePlan:
         """
         Plan an ``Alltoallw`` with these datatypes. Collective over ``comm``.
@@ -125,11 +126,11 @@ class PlansOfMessages:
         *,
         comm: MPI.Intracomm | None = None,
         target_dtype: npt.DTypeLike | None = None,
-        alpha: complex = 1,
-        beta: complex = 0,
+        alpha: AnyNumber = 1,
+        beta: AnyNumber = 0,
         conj: bool = False,
         strategy: str = "Auto",
-        **options: int | float,
+        **options: AnyInt | float,
     ) -> MessagePlan:
         """
         Plan messages in strided blocks. Collective over ``comm``.

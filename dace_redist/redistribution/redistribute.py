@@ -12,6 +12,7 @@ from dace_redist import interop
 from dace_redist.distribution import AnyDistribution, check_distribution
 from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.native.interface import agree, prepare
+from dace_redist.planned_distribution import AnyInt, AnyInts, AnyNumber
 from dace_redist.redistribution.agreement import (
     Distributions,
     Types,
@@ -33,16 +34,16 @@ def redistribute(
     comm: MPI.Intracomm | None = None,
     out: Any = None,
     strategy: str = "Auto",
-    axes: Sequence[int] | Sequence[Sequence[int] | None] | None = None,
+    axes: AnyInts | Sequence[AnyInts | None] | None = None,
     region: Sequence[Any] | None = None,
     target_dtype: Types | None = None,
-    alpha: complex | Sequence[complex] = 1,
-    beta: complex | Sequence[complex] = 0,
+    alpha: AnyNumber | Sequence[AnyNumber] = 1,
+    beta: AnyNumber | Sequence[AnyNumber] = 0,
     conj: bool | Sequence[bool] = False,
     op: str | Sequence[str | None] | None = None,
-    reshape: Sequence[int] | Sequence[Sequence[int] | None] | None = None,
-    memory_bytes: int | None = None,
-    **options: int | float,
+    reshape: AnyInts | Sequence[AnyInts | None] | None = None,
+    memory_bytes: AnyInt | None = None,
+    **options: AnyInt | float,
 ) -> Any:
     """
     Move a distributed tensor. Collective over ``comm``.
@@ -166,7 +167,7 @@ class DistributedArray:
         moved: DistributedArray = redistribute(self, target, **options)
         return moved
 
-    def gather(self, root: int = 0) -> Any:
+    def gather(self, root: AnyInt = 0) -> Any:
         """
         Collect the tensor on one rank. Collective over :attr:`comm`.
 
@@ -247,7 +248,7 @@ def _check_congruent(comm: MPI.Intracomm, other: MPI.Intracomm) -> None:
         )
 
 
-def scatter(whole: Any, target: AnyDistribution, comm: MPI.Intracomm | None = None, root: int = 0) -> Any:
+def scatter(whole: Any, target: AnyDistribution, comm: MPI.Intracomm | None = None, root: AnyInt = 0) -> Any:
     """
     Distribute a tensor that one rank has. Collective over ``comm``.
 
@@ -270,12 +271,12 @@ def scatter(whole: Any, target: AnyDistribution, comm: MPI.Intracomm | None = No
             if view.device == "gpu":
                 raise ValueError("scatter: whole must lie in main memory, but lies on the GPU: copy it first")
             element = view.dtype
-    element = comm.bcast(element, root)
+    element = comm.bcast(element, int(root))
     part = whole if comm.rank == root else np.empty(source.local_shape(comm.rank), element)
     return redistribute(part, source, target, comm=comm)
 
 
-def gather(part: Any, source: AnyDistribution, comm: MPI.Intracomm | None = None, root: int = 0) -> Any:
+def gather(part: Any, source: AnyDistribution, comm: MPI.Intracomm | None = None, root: AnyInt = 0) -> Any:
     """
     Collect a distributed tensor on one rank. Collective over ``comm``.
 

@@ -6,18 +6,19 @@ import contextlib
 import math
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
+from dace_redist.planned_distribution import AnyInt, AnyInts
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.device_arrays import DeviceArray
 
 
-def shared_empty(shape: int | Sequence[int], dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+def shared_empty(shape: AnyInt | AnyInts, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
     """
     Return a new C-order array in node-shared memory. Not collective.
 

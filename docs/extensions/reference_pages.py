@@ -92,11 +92,16 @@ def sentence(text: str) -> str:
     return re.split(r"\.(?:\s+(?=[A-Z`\"])|$)", prose(text), maxsplit=1)[0]
 
 
+#: Types of Python for those that include NumPy's.
+OF_NUMPY_TOO = {"AnyInts": "Sequence[int]", "AnyInt": "int", "AnyNumber": "complex", "Sizes": "Sequence[Size]"}
+
+
 def type_of(parameter: inspect.Parameter | None) -> str:
     """Return the type of a parameter in brackets, without the None that a default of None implies."""
     if parameter is None or parameter.annotation in (inspect.Parameter.empty, "Any"):
         return ""
-    return f" (`{re.sub(r'(npt|MPI|os|contextlib)[.]', '', str(parameter.annotation)).removesuffix(' | None')}`)"
+    text = re.sub(r"(npt|MPI|os|contextlib)[.]", "", str(parameter.annotation)).removesuffix(" | None")
+    return f" (`{re.sub('|'.join(OF_NUMPY_TOO), lambda found: OF_NUMPY_TOO[found[0]], text)}`)"
 
 
 def documentation(function: Any, constructed: bool = True) -> Iterator[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -111,3 +113,25 @@ def test_every_package_is_installed():
     files = [path.relative_to(ROOT) for name in FOLDERS for path in (ROOT / name).rglob("__init__.py")]
     names = {".".join(file.parent.parts) for file in files}
     assert listed == {name if name.startswith("dace_redist") else f"dace_redist.{name}" for name in names}
+
+
+#: What typed programs pass: numbers and arrays of NumPy.
+NUMPY_ARGUMENTS = """
+import numpy as np
+from dace_redist import BoxDistribution, DistributedArray, Distribution, gather, load, plan, redistribute, save
+from dace_redist import scatter, schedule, shared_empty
+i, x, pair = np.int64(4), np.float32(2), np.array([4, 4])
+d = Distribution(pair, (i, np.int8(1)), ranks=pair, halo=i, block=[pair, i])
+d = Distribution.split((i, i), i, pair) or Distribution.replicated(pair, i) or Distribution.on_rank(pair, i)
+d.local_shape(i), d.owner(pair), d.slices(i), BoxDistribution((i, i), [], []), shared_empty((i, i)), shared_empty(pair)
+plan(d, d, "f4", axes=pair, alpha=x, beta=x, memory_bytes=i, threads=i), schedule(d, d, "f4", reshape=pair).arrays(i)
+a: DistributedArray = redistribute(scatter(pair, d, root=i), d, d, axes=(i, i), reshape=(i, i))
+save("a.npy", a, writers=pair, memory_bytes=i)
+load(b"a.npy", d, readers=i), gather(a, d, root=i)
+"""
+
+
+def test_numbers_of_numpy_pass_the_type_checker():
+    own = ["--config-file=", "--strict", "--follow-imports=silent", "--ignore-missing-imports", "-c", NUMPY_ARGUMENTS]
+    done = subprocess.run([sys.executable, "-m", "mypy", *own], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
