@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import runpy
 import sys
 from collections import Counter
@@ -119,6 +120,9 @@ def _transfer_class(pencil: Any, min_bytes: int, calls: int) -> type:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        sys.exit("usage: python -m dace_redist.adapters.mpi4py_fft PROGRAM ...")
     del sys.argv[0]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))  # as Python does for a program
     install()
     runpy.run_path(sys.argv[0], run_name="__main__")

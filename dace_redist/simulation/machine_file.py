@@ -137,4 +137,7 @@ def text(value: Any) -> str:
     if isinstance(value, list):
         entries = [one if isinstance(one, str) else "..." for one in value]
         return textwrap.shorten(f"[{', '.join(entries)}]", 60, placeholder=" ...]")
-    return repr(value or "") if value is None or isinstance(value, str) else "fields"
+    if value is None or isinstance(value, str):
+        value = value or ""
+        return repr(value if len(value) <= 60 else f"{value[:56]} ...")
+    return "fields"

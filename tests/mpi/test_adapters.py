@@ -86,8 +86,9 @@ def test_arrays_that_do_not_fit(comm):
 @pytest.mark.compile
 def test_program_that_is_not_changed(tmp_path: Path):
     program = tmp_path / "program.py"
+    (tmp_path / "beside.py").touch()
     program.write_text(
-        "import sys\nimport numpy as np\nfrom mpi4py import MPI\nfrom mpi4py_fft import PFFT, newDistArray\n"
+        "import sys, beside\nimport numpy as np\nfrom mpi4py import MPI\nfrom mpi4py_fft import PFFT, newDistArray\n"
         "fft = PFFT(MPI.COMM_WORLD, (32, 32, 32), dtype='c16')\nx = newDistArray(fft, False)\nx[...] = 3\n"
         "for _ in range(4):\n    assert np.allclose(fft.backward(fft.forward(x)), x)\n"
         "if MPI.COMM_WORLD.rank == 0:\n    print(sys.argv[1:], type(fft.transfer[0]).__bases__)\n"

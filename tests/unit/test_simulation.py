@@ -82,6 +82,7 @@ def test_units_and_defaults(machine):
         ),
         ("kind: switch, ports: 8", "kind: torus, dims: [2, 0]", r"line 5: dims must be a list .*, got \[2, 0\]"),
         (SWITCH, "", r"machine\.yaml is empty, expected fields such as"),
+        (SWITCH, "x" * 99, r"line 1: expected fields such as 'nodes: 4', got 'x{56} \.\.\.'$"),
         (SWITCH, "- 3\n", r"line 1: expected fields such as 'nodes: 4', got \[3\]"),
         (
             "cores: 4",
