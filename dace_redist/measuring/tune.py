@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import numbers
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -139,7 +140,7 @@ def tune(
 
 def _check_numbers(limit_seconds: Any, precision: Any) -> None:
     for name, value in (("limit_seconds", limit_seconds), ("precision", precision)):
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise TypeError(f"{name} must be a number, got {value!r}")
-        if not 0 < value < float("inf"):
+        if not 0 < float(value) < float("inf"):
             raise ValueError(f"{name} must be positive, got {value}")

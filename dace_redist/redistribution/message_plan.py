@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,16 +14,16 @@ from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective import checked_communicator, encoded_failure
 from dace_redist.native.given_messages import Block, NativeMessagePlan, TypedSide
 from dace_redist.native.interface import EncodedProblem, NativePlan, prepare
-from dace_redist.planned_distribution import AnyInt, AnyNumber
+from dace_redist.planned_distribution import AnyInt, AnyInts, AnyNumber, integers
 from dace_redist.redistribution.arrays import ArrayView, Views, array_view
 from dace_redist.redistribution.request import FreeablePlan, Request, progress_number
 from dace_redist.strategies import check_options, find_strategy
-from dace_redist.transform import Transform
+from dace_redist.transform import Transform, element_type
 
 #: One side of an ``Alltoallw``: a datatype for each rank, or counts, displacements in bytes, and datatypes.
-Datatypes = Sequence[MPI.Datatype] | tuple[Sequence[int], Sequence[int], Sequence[MPI.Datatype]]
+Datatypes = Sequence[MPI.Datatype] | tuple[AnyInts, AnyInts, Sequence[MPI.Datatype]]
 #: Blocks of one side.
-Blocks = Sequence[Block]
+Blocks = Sequence[tuple[AnyInt, AnyInt, AnyInts, AnyInts]]
 #: Bytes that one side of a plan reads or writes, from the address of its array: first and end; (0, 0): none.
 Reach = tuple[int, int]
 
@@ -151,7 +151,7 @@ class PlansOfMessages:
         def describe() -> tuple[tuple[list[Block], Reach], tuple[list[Block], Reach]]:
             nonlocal transform
             change: dict[str, Any] = {"target_dtype": target_dtype, "alpha": alpha, "beta": beta, "conj": conj}
-            transform = Transform(1, np.dtype(dtype), **change)
+            transform = Transform(1, element_type(dtype), **change)
             return _blocks("sends", sends, transform.dtype), _blocks("receives", receives, transform.target_dtype)
 
         def make(problem: EncodedProblem, sides: tuple[list[Block], list[Block]] | None) -> NativeMessagePlan:
@@ -208,12 +208,31 @@ def _together(parts: Sequence[Reach]) -> Reach:
     return (min(first for first, _ in parts), max(end for _, end in parts)) if parts else (0, 0)
 
 
+def _listed(name: str, values: Any) -> list[Any]:
+    if not isinstance(values, Iterable):
+        raise TypeError(f"{name} must be a list with an entry for each message, got {values!r}")
+    return list(values)
+
+
+def _mpi_integers(name: str, values: Any) -> list[int]:
+    """Return integers that fit MPI's, of 32 bits."""
+    numbers = list(integers(name, _listed(name, values)))
+    if any(not -(2**31) <= number < 2**31 for number in numbers):
+        raise ValueError(f"{name} must fit 32 bits, got {numbers}")
+    return numbers
+
+
 def _typed_side(name: str, side: Datatypes, size: int) -> tuple[TypedSide, Reach]:
     """Return one side of an ``Alltoallw``, checked."""
     given: Any = side
     if not (isinstance(given, tuple) and len(given) == 3 and not isinstance(given[0], MPI.Datatype)):
         given = [1] * size, [0] * size, given
-    counts, displacements, types = (list(part) for part in given)
+    *numbers, types = given
+    words = ("counts", "displacements")
+    counts, displacements = (
+        _mpi_integers(f"{word} of {name}", part) for word, part in zip(words, numbers, strict=True)
+    )
+    types = _listed(name, types)
     for what, part in (("counts", counts), ("displacements", displacements), ("datatypes", types)):
         if len(part) != size:
             raise ValueError(f"{name} must have {size} {what}, one for each rank of comm, got {len(part)}")
@@ -236,12 +255,14 @@ def _blocks(name: str, blocks: Blocks, dtype: np.dtype[Any]) -> tuple[list[Block
     """Return blocks, checked; the library checks the peers."""
     made: list[Block] = []
     parts: list[Reach] = []
-    for number, block in enumerate(blocks):
+    for number, block in enumerate(_listed(name, blocks)):
         try:
-            peer, offset, counts, strides = block
-            peer, offset, counts, strides = int(peer), int(offset), list(map(int, counts)), list(map(int, strides))
+            peer, offset, *numbers = block
+            (peer,), (offset,) = _mpi_integers("peer", [peer]), integers("offset", [offset])
+            counts, strides = (list(integers("counts and strides", list(part))) for part in numbers)
         except (TypeError, ValueError) as error:
-            raise TypeError(f"{name}[{number}] must be (peer, offset, counts, strides), got {block!r}") from error
+            expected = f"{name}[{number}] must be (peer, offset, counts, strides)"
+            raise TypeError(f"{expected}, got {block!r}: {error}") from error
         if len(counts) != len(strides):
             raise ValueError(f"{name}[{number}] must have as many strides as counts, got {block!r}")
         made.append((peer, offset, counts, strides))

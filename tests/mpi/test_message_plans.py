@@ -198,6 +198,13 @@ def bad_arguments(comm: Any) -> list[tuple[Any, type[Exception], str]]:
     blocks = [(peer, 2 * peer, (2,), (1,)) for peer in range(comm.size)]
     bad_blocks: list[tuple[Any, type[Exception], str]] = [
         ([(0, 0, (2,))], TypeError, r"sends\[0\] must be \(peer, offset, counts, strides\)"),
+        ([(0, 0.5, (2,), (1,))], TypeError, r"sends\[0\] must be \(peer, .*: offset\[0\] must be an integer, got 0.5"),
+        (
+            [(1 << 32, 0, (2,), (1,))],
+            TypeError,
+            r"sends\[0\] must be \(peer, .*: peer must fit 32 bits, got \[4294967296",
+        ),
+        (None, TypeError, "sends must be a list with an entry for each message, got None"),
         ([(0, 0, (2,), ())], ValueError, r"sends\[0\] must have as many strides as counts"),
         ([(comm.size, 0, (2,), (1,))], RedistributionError, r"sends\[0\]: peer must be a rank of the communicator"),
         ([(0, 0, (-2,), (1,))], RedistributionError, r"sends\[0\]: counts must be at least 0, got -2"),
@@ -210,6 +217,16 @@ def bad_arguments(comm: Any) -> list[tuple[Any, type[Exception], str]]:
             lambda: Plan.from_datatypes(good[2][1:] if last else good, good, comm=comm),
             ValueError,
             "must have . datatyp",
+        ),
+        (
+            lambda: Plan.from_datatypes(rows(comm, 1 << 32) if last else good, good, comm=comm),
+            ValueError,
+            r"counts of source must fit 32 bits, got \[4294967296",
+        ),
+        (
+            lambda: Plan.from_datatypes((good[0], [0.5] * comm.size, good[2]) if last else good, good, comm=comm),
+            TypeError,
+            r"displacements of source\[0\] must be an integer, got 0.5",
         ),
         (lambda: Plan.from_datatypes(null if last else good, good, comm=comm), ValueError, "null or freed datatype"),
         (lambda: Plan.from_datatypes([8] * comm.size if last else good, good, comm=comm), TypeError, "mpi4py datatype"),

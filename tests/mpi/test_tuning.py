@@ -22,7 +22,7 @@ from dace_redist.tuning.problem import GPU_MEMORIES, Problem, sides_on_gpu
 from dace_redist.tuning.record import Record, Winner, make_entry
 
 SHAPE = (24, 20)
-QUICK: dict[str, Any] = {"limit_seconds": 0.5, "progress": False}
+QUICK: dict[str, Any] = {"limit_seconds": np.float32(0.5), "progress": False}
 
 
 def pair(ranks: int) -> tuple[Distribution, Distribution]:
