@@ -112,16 +112,23 @@ class Access:
         """Move a region of some extents."""
         types = [array_view("array", array).dtype for _, array, _ in (source, target)]
         backwards = tuple(reversed(range(len(extents)))) if self.selection.layout.reversed else None
-        with plan(
-            *(source[0], target[0], types[0]),
-            comm=self.comm,
-            target_dtype=types[1],
-            axes=backwards,
-            region=(source[2], target[2], extents),
-            op=self.op,
-            strategy=self.strategy,
-            memory_bytes=None if self.memory_bytes is None else self.memory_bytes // 2,
-        ) as move:
+        half = None if self.memory_bytes is None else self.memory_bytes // 2
+        try:
+            move = plan(
+                *(source[0], target[0], types[0]),
+                comm=self.comm,
+                target_dtype=types[1],
+                axes=backwards,
+                region=(source[2], target[2], extents),
+                op=self.op,
+                strategy=self.strategy,
+                memory_bytes=half,
+            )
+        except ValueError as error:
+            if half is None:
+                raise
+            raise ValueError(f"half of memory_bytes={self.memory_bytes} is for exchanges, where {error}") from error
+        with move:
             move(source[1], target[1])
 
     def _rounds(self, dtype: np.dtype[Any]) -> Iterator[tuple[Round, npt.NDArray[Any]]]:

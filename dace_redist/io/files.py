@@ -54,7 +54,7 @@ def load(
     :param memory_bytes: Maximum bytes of buffers per rank. Default: pieces of 64 MiB, and the buffers of the strategy.
     :param strategy: Strategy of the exchanges.
     :param progress: True for a progress bar on rank 0.
-    :return: The array, in node-shared memory if there is enough.
+    :return: The array, in node-shared memory if there is enough; zeros in margins beyond its ends.
     :raises OSError: On every rank, if a rank that reads cannot open or read the file.
     :raises ValueError: On every rank, if an argument is invalid on one of them, or the file is damaged, or ranks see
         different arrays.
@@ -81,6 +81,8 @@ def load(
             raise ValueError(f"load: target must have the shape {shape} of the array in {path!r}, got {target.shape}")
         element = _converted(layout.dtype, target_dtype, len(shape))
         out = new_array(None, target.local_shape(comm.rank), element, "cpu", shared=True)
+        if any(target.halo):  # margins at the ends of the array
+            out[...] = 0
 
     def opened() -> StoredArray:
         stored: StoredArray = form.open_array(path, name)

@@ -183,10 +183,12 @@ class DistributedArray:
 
         :param library: Name of the library, see :mod:`dace_redist.interop`.
         :param how: Arguments of ``make`` in the module of that library.
-        :raises ValueError: On every rank, if the library does not have the distribution; names one that it has.
+        :raises ValueError: On every rank, if the library does not have the distribution; names one that it has. Or if
+            ranks differ in the library, the distribution or the element type.
         :raises ImportError: On every rank, if the library cannot be imported on one of them.
         """
-        check_same(checked_communicator(self.comm), {"library": library})  # before the import, collective in Heat
+        facts = {"library": library, "distribution": self.distribution, "element type": self.dtype}
+        check_same(checked_communicator(self.comm), facts)  # before the import, collective in Heat
         with together(self.comm):
             module = interop.module_named(library)
             if any(self.distribution.halo):

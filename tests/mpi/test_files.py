@@ -173,6 +173,24 @@ def test_few_elements_of_a_chunked_file_need_their_memory(comm, tmp_path):
     refused(
         comm, ValueError, "at least 131072 for chunks of", lambda: load(path, rows, comm=comm, memory_bytes=1 << 16)
     )
+    path, columns = path.with_suffix(".npy"), Distribution((64, 64), (1, 2), halo=1)
+    array = DistributedArray(columns.local(numbers((64, 64)), comm.rank), columns, comm)
+    text = "half of memory_bytes=4096 is for exchanges, where memory_bytes is 2048, but strategy .* needs at least"
+    refused(comm, ValueError, text, lambda: save(path, array, memory_bytes=4096))
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_margins_beyond_the_ends_are_zeros(comm, tmp_path):
+    path, with_halo = folder(comm, tmp_path) / "a.npy", Distribution((256, 64), (2,), halo=(1, 2))
+    if comm.rank == 0:
+        write(path, np.ones((256, 64)))
+    comm.barrier()
+    for _ in range(3):
+        local = load(path, with_halo, comm=comm).local
+        expected = np.zeros((130, 68))
+        expected[comm.rank == 0 :, 2:-2][:129] = 1
+        assert np.array_equal(local, expected)
+        local.fill(7)
 
 
 @pytest.mark.mpi(ranks=[3])

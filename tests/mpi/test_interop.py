@@ -140,6 +140,11 @@ def test_wrong_arrays(comm):
             "different arrays",
         ),
         (lambda: x.to("heat") if first else x.to("jax"), ValueError, "the ranks differ in library"),
+        (
+            lambda: DistributedArray(x.local.astype("f4") if first else x.local, target, comm).to("pylops-mpi"),
+            ValueError,
+            r"the ranks differ in element type: dtype\('float32'\) on rank 0",
+        ),
     ):
         with pytest.raises(kind, match=text):
             call()
