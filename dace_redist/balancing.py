@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dace_redist.box_distribution import BoxDistribution
 from dace_redist.distribution import Distribution
-from dace_redist.planned_distribution import AnyInts, integers
+from dace_redist.integers import AnyInts, integers
 
 Cuts = npt.NDArray[np.int64]
 

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
-from dace_redist.planned_distribution import BOXED, TILED, AnyInt, AnyInts, PlannedDistribution, integers
+from dace_redist.integers import AnyInt, AnyInts, integers
+from dace_redist.planned_distribution import BOXED, TILED, PlannedDistribution
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

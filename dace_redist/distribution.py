@@ -15,19 +15,8 @@ import numpy.typing as npt
 from dace_redist import _core
 from dace_redist.box_distribution import BoxDistribution as BoxDistribution
 from dace_redist.box_distribution import TiledDistribution as TiledDistribution
-from dace_redist.planned_distribution import (
-    BLOCKED,
-    BOXED,
-    MARGINS,
-    TILED,
-    AnyInt,
-    AnyInts,
-    GridDistribution,
-    Size,
-    Sizes,
-    integers,
-    size,
-)
+from dace_redist.integers import AnyInt, AnyInts, Size, Sizes, integers, size
+from dace_redist.planned_distribution import BLOCKED, BOXED, MARGINS, TILED, GridDistribution
 
 _BLOCK_CODES = {"ceil": 0, "balanced": -1}
 _LENGTHS = -2

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dace_redist import _core
 from dace_redist.distribution import AnyDistribution, BoxDistribution, TiledDistribution
-from dace_redist.planned_distribution import AnyInts
+from dace_redist.integers import AnyInts
 from dace_redist.schedule import Schedule, schedule
 
 Floats = npt.NDArray[np.float64]

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from dace_redist import _core
 from dace_redist.distribution import AnyDistribution, BoxDistribution, check_distribution
+from dace_redist.integers import AnyInt, AnyInts, AnyNumber, size
 from dace_redist.messages import Message, MessageArrays, Quantiles, RankArrays, RunLengths, Totals
-from dace_redist.planned_distribution import AnyInt, AnyInts, AnyNumber, size
 from dace_redist.report import Reported
 from dace_redist.transform import Transform
 from dace_redist.transform_arguments import checked_reshape

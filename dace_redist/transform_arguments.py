@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dace_redist.planned_distribution import integers
+from dace_redist.integers import integers
 
 
 class Region(NamedTuple):

@@ -13,10 +13,10 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
+from dace_redist.integers import AnyInt
 from dace_redist.io.pieces import Round, Selection, chosen_ranks, rounds
 from dace_redist.io.stored import Box, StoredArray, naming
 from dace_redist.mpi.collective import together
-from dace_redist.planned_distribution import AnyInt
 from dace_redist.redistribution.agreement import plan
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.shared_memory import new_array

@@ -11,11 +11,11 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, check_distribution
+from dace_redist.integers import AnyInt, AnyInts
 from dace_redist.io.access import Access
 from dace_redist.io.pieces import Selection, checked_ranks
 from dace_redist.io.stored import Layout, StoredArray, discard, format_of, naming
 from dace_redist.mpi.collective import check_same, checked_communicator, together
-from dace_redist.planned_distribution import AnyInt, AnyInts
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.problem import check_ranks
 from dace_redist.redistribution.redistribute import DistributedArray

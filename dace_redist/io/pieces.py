@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution, Distribution
+from dace_redist.integers import AnyInt
 from dace_redist.io.stored import Box, Layout, StoredArray, run_axis
-from dace_redist.planned_distribution import AnyInt
 
 #: Bytes that a rank reads or writes at a time, if memory is not bounded.
 PIECE_BYTES = 64 << 20

@@ -14,10 +14,10 @@ from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, Distribution, check_distribution
 from dace_redist.errors import RedistributionError
+from dace_redist.integers import AnyInt, AnyInts, AnyNumber
 from dace_redist.mpi.collective import checked_communicator, encoded_failure, raise_first, together
 from dace_redist.native.device import ensure_device_library
 from dace_redist.native.interface import EncodedProblem, NativePlan, agree, prepare
-from dace_redist.planned_distribution import AnyInt, AnyInts, AnyNumber
 from dace_redist.redistribution.arrays import DEVICES, Views
 from dace_redist.redistribution.plan import Plan
 from dace_redist.redistribution.problem import Arguments, Problem, check_arrays, is_measured, listed

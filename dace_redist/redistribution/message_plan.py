@@ -11,10 +11,10 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.errors import RedistributionError
+from dace_redist.integers import AnyInt, AnyInts, AnyNumber, integers
 from dace_redist.mpi.collective import checked_communicator, encoded_failure
 from dace_redist.native.given_messages import Block, NativeMessagePlan, TypedSide
 from dace_redist.native.interface import EncodedProblem, NativePlan, prepare
-from dace_redist.planned_distribution import AnyInt, AnyInts, AnyNumber, integers
 from dace_redist.redistribution.arrays import ArrayView, Views, array_view
 from dace_redist.redistribution.request import FreeablePlan, Request, progress_number
 from dace_redist.strategies import check_options, find_strategy

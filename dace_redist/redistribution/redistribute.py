@@ -10,9 +10,9 @@ from mpi4py import MPI
 
 from dace_redist import interop
 from dace_redist.distribution import AnyDistribution, check_distribution
+from dace_redist.integers import AnyInt, AnyInts, AnyNumber
 from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.native.interface import agree, prepare
-from dace_redist.planned_distribution import AnyInt, AnyInts, AnyNumber
 from dace_redist.redistribution.agreement import (
     Distributions,
     Types,

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
-from dace_redist.planned_distribution import AnyInt, AnyInts
+from dace_redist.integers import AnyInt, AnyInts
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.device_arrays import DeviceArray
 
