@@ -45,7 +45,7 @@ class Terms:
     @property
     def by_name(self) -> dict[str, float]:
         """The terms by their names."""
-        return dataclasses.asdict(self)
+        return dict(vars(self))
 
     def scaled(self, factor: float) -> Terms:
         """Return all of them times a factor."""
