@@ -20,6 +20,7 @@ Distribution::Data::Data(Encoding numbers, const std::string& owner) : encoding(
   (this->*read)(static_cast<std::size_t>(encoding[1]));
   for (std::size_t axis = 0; axis < axes.size(); ++axis)
     if (halo[axis] > 0) check_margins(axis);
+  if (kind == blocked_kind) count_cell("blocks", 0, 0, [this](std::size_t i) { return axes[i].extent; });
 }
 
 void Distribution::Data::read_margins() {
@@ -47,6 +48,29 @@ void Distribution::Data::check_margins(std::size_t axis) const {
   if (halo[axis] > shortest)
     fail(text("halo[", axis, "] must not be wider than a part, ", shortest, " elements along axis ", axis, ", got ",
               halo[axis]));
+}
+
+/// Elements of a cell and its margins.
+/// \param what, rank  of the cell. \param used  elements of the rank's local array before. \param extent  by axis.
+template <class Extent>
+Index Distribution::Data::count_cell(const char* what, Index rank, Index used, const Extent& extent) const {
+  Index elements = 1, end = 0;
+  bool fits = true, empty = false;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    Index width = 0;
+    fits = fits && !__builtin_mul_overflow(halo[i], 2, &width) && !__builtin_add_overflow(extent(i), width, &width) &&
+           !__builtin_mul_overflow(elements, std::max<Index>(1, width), &elements);
+    empty = empty || width == 0;
+  }
+  if (!fits || __builtin_add_overflow(used, elements, &end))
+    fail(text("the ", what, " of rank ", rank, " hold more elements than 64 bits count"));
+  return empty ? 0 : elements;
+}
+
+void Distribution::Data::add_rank(Index rank) {
+  constexpr Index max_rank = std::numeric_limits<int>::max() - 1;
+  if (rank > max_rank) fail(text("ranks of MPI are at most ", max_rank, ", got ", rank));
+  ranks_needed = std::max(ranks_needed, rank + 1);
 }
 
 void Distribution::Data::fail(const std::string& reason) const { throw Error(text(name, ": ", reason)); }
@@ -157,7 +181,8 @@ void Distribution::Data::read_ranks(std::size_t at) {
   for (std::size_t i = 1; i < positions.size(); ++i)
     if (positions[i].first == positions[i - 1].first)
       fail(text("rank ", positions[i].first, " stands twice in the list of ranks"));
-  ranks_needed = positions.back().first + 1;
+  ranks_needed = 1;
+  add_rank(positions.back().first);
 }
 
 void Distribution::Data::read_tiled(std::size_t ndim) {
@@ -178,10 +203,10 @@ void Distribution::Data::read_tiled(std::size_t ndim) {
   std::vector<Index> at(ndim, 0);
   for (const Index rank : ranks) {
     if (rank < 0) fail(text("the owner of tile ", tuple_text(at), " is rank ", rank));
-    Index elements = 1;
-    for (std::size_t i = 0; i < ndim; ++i) elements *= axes[i].intervals(at[i]).size() + 2 * halo[i];
-    cell_offsets.push_back(std::exchange(used[rank], used[rank] + elements));
-    ranks_needed = std::max(ranks_needed, rank + 1);
+    Index& offset = used[rank];
+    cell_offsets.push_back(offset);
+    offset += count_cell("tiles", rank, offset, [&](std::size_t i) { return axes[i].intervals(at[i]).size(); });
+    add_rank(rank);
     for (std::size_t i = ndim; i-- > 0 && ++at[i] == tile_counts[i];) at[i] = 0;
   }
 }
@@ -209,26 +234,22 @@ void Distribution::Data::read_boxed(std::size_t ndim) {
     if (owner != rank) used = 0;
     rank = owner;
     cell_offsets[static_cast<std::size_t>(box)] = used;
-    Index elements = 1;
-    for (std::size_t i = 0; i < ndim; ++i) elements *= boxes.intervals(box, i).size() + 2 * halo[i];
-    if (elements > std::numeric_limits<Index>::max() - used)
-      fail(text("the boxes of rank ", rank, " hold more elements than 64 bits count"));
-    used += elements;
+    used += count_cell("boxes", rank, used, [&, box = box](std::size_t i) { return boxes.intervals(box, i).size(); });
   }
 }
 
 void Distribution::Data::read_box(Index box) {
   const Index rank = boxes.owner(box);
   if (rank < 0) fail(text("the owner of box ", box, " must be a rank, at least 0, got ", rank));
-  for (std::size_t i = 0; i < axes.size(); ++i) {
-    const Intervals indices = boxes.intervals(box, i);
-    if (indices.length < 0)
-      fail(text("box ", box, ": its extent in dimension ", i, " must be at least 0, got ", indices.length));
-    if (indices.start < 0 || indices.start > axes[i].extent || indices.length > axes[i].extent - indices.start)
-      fail(text("box ", box, ": ", indices.length, " indices from ", indices.start, " on are not inside dimension ", i,
-                " of the tensor, which has ", axes[i].extent));
+  const std::size_t ndim = axes.size(), at = 3 + ndim + static_cast<std::size_t>(box) * (2 * ndim + 1) + 1;
+  for (std::size_t i = 0; i < ndim; ++i) {
+    const Index start = encoding[at + i], length = encoding[at + ndim + i], extent = axes[i].extent;
+    if (length < 0) fail(text("box ", box, ": its extent in dimension ", i, " must be at least 0, got ", length));
+    if (start < 0 || start > extent || length > extent - start)
+      fail(text("box ", box, ": ", length, " indices from ", start, " on are not inside dimension ", i,
+                " of the tensor, which has ", extent));
   }
-  ranks_needed = std::max(ranks_needed, rank + 1);
+  add_rank(rank);
   positions.emplace_back(rank, box);
 }
 

@@ -125,6 +125,9 @@ class DR_API Distribution {
     Data(Encoding numbers, const std::string& owner);
     void read_margins();
     void check_margins(std::size_t axis) const;
+    template <class Extent>
+    Index count_cell(const char* what, Index rank, Index used, const Extent& extent) const;
+    void add_rank(Index rank);
     void read_blocked(std::size_t ndim);
     void read_axis(std::size_t axis, Index extent, Index grid_axis, Index block);
     const Index* read_lengths(std::size_t axis, std::size_t at);
