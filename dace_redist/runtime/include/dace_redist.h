@@ -268,8 +268,9 @@ DR_API int dr_plan_set_stream(dr_plan *plan, void *stream);
 
 /**
  * Frees a plan, of which no transfer is under way. Local; MPI objects that the plans of a communicator share are freed
- * with the communicator, or when MPI is finalized. After a plan with strategy RMA, MPI_Comm_free() waits for all ranks to
- * free their plans of the communicator: free these first on all ranks, or keep them on all.
+ * with the communicator, or when MPI is finalized. Windows of strategy RMA of a communicator that is freed before its
+ * plans: on all ranks, with the last plan, collectively; on some ranks only, when MPI is finalized. In a forked child
+ * nothing is freed.
  */
 DR_API int dr_plan_free(dr_plan **plan);
 

@@ -30,7 +30,8 @@ Contexts& contexts() {
 
 /// Frees the context of a communicator that is freed.
 int delete_attribute(MPI_Comm, int, void* attribute, void*) {
-  delete static_cast<std::shared_ptr<Context>*>(attribute);
+  const std::unique_ptr<std::shared_ptr<Context>> held(static_cast<std::shared_ptr<Context>*>(attribute));
+  (*held)->detach();
   return MPI_SUCCESS;
 }
 
@@ -84,6 +85,9 @@ std::shared_ptr<Context> Context::of(MPI_Comm comm) {
   int found = 0;
   check(MPI_Comm_get_attr(comm, context_keyval(), &attribute, &found), "MPI_Comm_get_attr");
   if (found) return *static_cast<std::shared_ptr<Context>*>(attribute);
+  int inter = 0;
+  check(MPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
+  if (inter) throw ArgumentError("comm is an intercommunicator: merge its groups by MPI_Intercomm_merge first");
   Communicator copy;
   check(MPI_Comm_dup(comm, copy.put()), "MPI_Comm_dup");
   std::shared_ptr<Context> made;
@@ -108,13 +112,23 @@ std::shared_ptr<Context> Context::of(MPI_Comm comm) {
   return made;
 }
 
+void Context::detach() {
+  if (windows_.empty()) return;  // on all ranks
+  const bool has_plans = weak_from_this().use_count() > 1;
+  int any[] = {has_plans, !has_plans};
+  MPI_Allreduce(MPI_IN_PLACE, any, 2, MPI_INT, MPI_MAX, comm());
+  if (any[0] && any[1]) self_ = shared_from_this();
+}
+
 void Context::close() {
   if (comm() != MPI_COMM_NULL) caught([this] { failure_of(0); });  // takes note of failures
-  if (failed_) {
-    for (const auto& pooled : windows_) *pooled->window.put() = MPI_WIN_NULL;
-    *comm_.put() = MPI_COMM_NULL;
+  if (failed_) *comm_.put() = MPI_COMM_NULL;
+  for (const auto& pooled : windows_) {  // plans may have them: those of other ranks may be freed already
+    if (failed_) *pooled->window.put() = MPI_WIN_NULL;
+    pooled->window = Window();
   }
   windows_.clear();
+  self_.reset();
   parts_.clear();
   comm_ = Communicator();
 }

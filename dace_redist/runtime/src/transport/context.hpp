@@ -44,7 +44,7 @@ struct PooledWindow {
 
 /// The library's side of a communicator, made by the first plan on it, and an attribute of it from then on. All its
 /// plans share one duplicate, and tell their messages apart by tags. It lives as long as the communicator or a plan.
-class Context {
+class Context : public std::enable_shared_from_this<Context> {
  public:
   /// Collective at the first call for a communicator.
   static std::shared_ptr<Context> of(MPI_Comm comm);
@@ -57,6 +57,9 @@ class Context {
   /// transfer may have no receiver, with which MPICH does not free a communicator. So are the windows, which ranks free
   /// together, and of which the failed plan of another rank may have one.
   void close();
+  /// The communicator is freed. If only some ranks have plans left, the windows, which ranks free together, stay until
+  /// MPI is finalized. Collective.
+  void detach();
 
   MPI_Comm comm() const { return comm_.get(); }
   int rank() const { return rank_; }
@@ -104,6 +107,7 @@ class Context {
 
   static constexpr int failure_tag = 0, first_plan_tag = 1;
 
+  std::shared_ptr<Context> self_;  // of a freed communicator with windows: until MPI is finalized
   Communicator comm_;
   int rank_ = 0;
   std::vector<int> world_ranks_, node_of_;          // [ranks]
