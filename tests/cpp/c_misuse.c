@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static int failures = 0;
 
@@ -25,6 +27,13 @@ int MPI_Testsome(int count, MPI_Request requests[], int* done, int indices[], MP
   if (waits_within) ARGUMENT(dr_request_wait(waits_within), "is under way in another thread");
   const int code = PMPI_Testsome(count, requests, done, indices, statuses);
   return testsome_fails ? MPI_ERR_OTHER : code;
+}
+
+static int types_freed = 0;
+
+int MPI_Type_free(MPI_Datatype* type) {
+  ++types_freed;
+  return PMPI_Type_free(type);
 }
 
 static const int64_t shape[] = {6, 4};
@@ -54,6 +63,15 @@ static void misuse_distributions(void) {
   GOOD(dr_distribution_owner(d, offset + 2, &rank));
   if (ndim != 2 || count != 8 || rank != 1) fprintf(stderr, "boxes: %d, %ld\n", ndim, (long)count), ++failures;
   GOOD(dr_distribution_free(&d));
+  const int64_t wide[] = {(int64_t)1 << 62}, one[] = {1}, no_rank[] = {INT64_MAX, 0};
+  dr_distribution* halo = NULL;
+  GOOD(dr_distribution_create_blocks(1, wide, 1, one, NULL, NULL, NULL, &d));
+  ARGUMENT(dr_distribution_create_halo(d, wide, NULL, &halo), "hold more elements than 64 bits count");
+  GOOD(dr_distribution_free(&d));
+  ARGUMENT(dr_distribution_create_blocks(2, shape, 1, one, NULL, NULL, no_rank, &d), "ranks of MPI are at most");
+  ARGUMENT(dr_distribution_create_tiles(2, shape, shape, no_rank, &d), "ranks of MPI are at most");
+  ARGUMENT(dr_distribution_create_boxes(2, shape, 1, offset, extent, no_rank, &d), "ranks of MPI are at most");
+  ARGUMENT(dr_distribution_create_boxes(2, shape, INT64_MAX, offset, extent, owners, &d), "more than 4294967295 boxes");
   ARGUMENT(dr_distribution_local_count(NULL, 0, &count), "distribution is null");
   GOOD(dr_distribution_create_blocks(2, shape, 1, grid, NULL, NULL, NULL, &d));
   ARGUMENT(dr_distribution_local_shape(d, 0, NULL), "shape is null");
@@ -77,6 +95,7 @@ static void misuse_distributions(void) {
 
 static void misuse_plans(int rank, int size) {
   const int64_t grid[] = {size, 1}, other_shape[] = {6, 5}, small[] = {0, 4}, backward[] = {-4, 1};
+  const int64_t vast[] = {(int64_t)1 << 60, 1}, longest[] = {INT64_MAX, INT64_MAX}, negative[] = {-1, 4};
   dr_problem problem;
   dr_distribution *rows = NULL, *other = NULL;
   dr_plan* plan = NULL;
@@ -91,6 +110,9 @@ static void misuse_plans(int rank, int size) {
   EXPECT(dr_plan_create(rank > 0 ? &problem : NULL, MPI_COMM_WORLD, &plan),
          rank > 0 ? DR_ERROR_PLAN : DR_ERROR_ARGUMENT, rank > 0 ? "element size" : "problem is null");
   ARGUMENT(dr_plan_create(&problem, MPI_COMM_NULL, &plan), "MPI_COMM_NULL");
+#ifdef OPEN_MPI /* others cannot tell */
+  ARGUMENT(dr_plan_create_f(&problem, 1 << 30, &plan), "comm is not a communicator");
+#endif
   PLAN(&problem, "element size");
   problem.element_bytes = 8;
   problem.strategy = "Pakc";
@@ -105,6 +127,9 @@ static void misuse_plans(int rank, int size) {
   GOOD(dr_plan_create(&problem, MPI_COMM_WORLD, &plan));
   EXPECT(dr_plan_set_arrays(plan, small, NULL, NULL, NULL), DR_ERROR_PLAN, "its part of the distribution has shape");
   EXPECT(dr_plan_set_arrays(plan, NULL, backward, NULL, NULL), DR_ERROR_PLAN, "none may be negative");
+  EXPECT(dr_plan_set_arrays(plan, NULL, vast, NULL, NULL), DR_ERROR_PLAN, "which lead out of the memory");
+  EXPECT(dr_plan_set_arrays(plan, longest, NULL, NULL, NULL), DR_ERROR_PLAN, "larger than 64 bits hold");
+  EXPECT(dr_plan_set_arrays(plan, negative, NULL, NULL, NULL), DR_ERROR_PLAN, "extents of a local array");
   double a[24] = {1, 2, 3}, b[24] = {0};
   dr_plan* without_array = NULL; /* an array that is null fails its plan */
   for (int target = 0; target < 2; ++target) {
@@ -328,10 +353,74 @@ static void fail_a_transfer(int size) {
   dr_distribution_free(&target);
 }
 
+/* A group on each side, which have no ranks in common. */
+static void use_an_intercommunicator(int rank) {
+  MPI_Comm group, both;
+  dr_problem problem;
+  dr_plan* plan = NULL;
+  dr_problem_init(&problem);
+  MPI_Comm_split(MPI_COMM_WORLD, rank > 0, 0, &group);
+  MPI_Intercomm_create(group, 0, MPI_COMM_WORLD, rank > 0 ? 0 : 1, 0, &both);
+  ARGUMENT(dr_plan_create(&problem, both, &plan), "comm is an intercommunicator");
+  MPI_Comm_free(&both);
+  MPI_Comm_free(&group);
+}
+
+static dr_plan* plan_of_rows(int size, const char* strategy, MPI_Comm comm) {
+  const int64_t whole[] = {6, 12}, grid[] = {size, 1}, turned[] = {1, size};
+  dr_distribution *source = NULL, *target = NULL;
+  dr_problem problem;
+  dr_plan* plan = NULL;
+  dr_distribution_create_blocks(2, whole, 2, grid, NULL, NULL, NULL, &source);
+  dr_distribution_create_blocks(2, whole, 2, turned, NULL, NULL, NULL, &target);
+  dr_problem_init(&problem);
+  problem.source = source, problem.target = target, problem.element_bytes = 8, problem.strategy = strategy;
+  GOOD(dr_plan_create(&problem, comm, &plan));
+  dr_distribution_free(&source);
+  dr_distribution_free(&target);
+  return plan;
+}
+
+/* A plan with a window is freed on rank 0 only, before its communicator, or has one that is not freed: no rank waits
+   for those that keep the plan. */
+static void free_on_one_rank(int rank, int size) {
+  for (int freed = 0; freed < 2; ++freed) {
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    dr_plan* plan = plan_of_rows(size, "RMA", comm);
+    if (rank == 0) GOOD(dr_plan_free(&plan));
+    if (!freed) continue;
+    MPI_Comm_free(&comm);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank > 0) GOOD(dr_plan_free(&plan));
+  }
+}
+
+/* A forked child frees a plan: memory and MPI objects stay with its parent. */
+static void free_in_a_child(int size) {
+  int status = -1;
+  dr_plan* plan = plan_of_rows(size, "Datatype", MPI_COMM_WORLD);
+  fflush(NULL);
+  const pid_t child = fork();
+  types_freed = 0;
+  if (child == 0) _exit(dr_plan_free(&plan) != DR_SUCCESS || types_freed > 0);
+  waitpid(child, &status, 0);
+  GOOD(dr_plan_free(&plan));
+  if (status != 0 || types_freed == 0) fprintf(stderr, "%d, %d types freed\n", status, types_freed), ++failures;
+}
+
+/* After the end of main(), when the thread's objects are gone. */
+static void at_end(void) {
+  if (*dr_error()) fprintf(stderr, "at the end: %s\n", dr_error()), ++failures;
+  ARGUMENT(dr_plan_free(NULL), "plan is null");
+  if (failures > 0) _exit(1);
+}
+
 static void misuse_memory(void) {
   void *memory = NULL, *elsewhere = &memory;
   ARGUMENT(dr_memory_create(-1, &memory), "must be 0 or more");
   EXPECT(dr_memory_create(INT64_MAX / 2, &memory), DR_ERROR_MEMORY, "node-shared memory");
+  EXPECT(dr_memory_create(INT64_MAX, &memory), DR_ERROR_MEMORY, "node-shared memory");
   GOOD(dr_memory_create(0, &memory));
   GOOD(dr_memory_free(&memory));
   ARGUMENT(dr_memory_free(&elsewhere), "not a valid handle");
@@ -384,6 +473,11 @@ static void misuse_messages(int size) {
   block.ndim = 1, block.counts = NULL;
   ARGUMENT(dr_plan_create_messages(&problem, 1, &block, 0, NULL, MPI_COMM_WORLD, &plan),
            "counts and strides must not be null");
+  const int64_t longest = INT64_MAX;
+  block.counts = &two, block.strides = &longest;
+  ARGUMENT(dr_plan_create_messages(&problem, 1, &block, 0, NULL, MPI_COMM_WORLD, &plan), "lead out of the memory");
+  block.counts = &longest, block.strides = &step;
+  ARGUMENT(dr_plan_create_messages(&problem, 1, &block, 0, NULL, MPI_COMM_WORLD, &plan), "lead out of the memory");
   problem.reshape = 1;
   ARGUMENT(dr_plan_create_messages(&problem, 0, NULL, 0, NULL, MPI_COMM_WORLD, &plan),
            "messages have their own layouts");
@@ -430,6 +524,7 @@ int main(int argc, char** argv) {
   dr_problem problem;
   dr_plan* plan = NULL;
   dr_problem_init(&problem);
+  atexit(at_end);
   ARGUMENT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), "MPI is not initialized");
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -443,6 +538,9 @@ int main(int argc, char** argv) {
   map_indices(rank, size);
   compute_and_start(rank, size);
   if (size > 1) fail_a_transfer(size);
+  if (size > 1) use_an_intercommunicator(rank);
+  free_on_one_rank(rank, size);
+  if (size > 1) free_in_a_child(size);
   misuse_memory();
   if (size == 3) run_out_of_memory(rank);
   if (strlen(dr_version()) == 0) ++failures;

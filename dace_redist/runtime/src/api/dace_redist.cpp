@@ -54,6 +54,9 @@ LocalArray local_array_of(const Distribution& distribution, int rank, const std:
   if (!shape && !strides) return {};
   LocalArray array{distribution.local_shape(rank), {}};
   if (shape) std::copy_n(shape, array.shape.size(), array.shape.begin());
+  for (const Index extent : array.shape)
+    if (extent < 0) throw Error(text("the extents of a local array must be at least 0, got ", tuple_text(array.shape)));
+  checked_product(array.shape, "local array");
   array.strides = c_strides(array.shape);
   if (strides) std::copy_n(strides, array.shape.size(), array.strides.begin());
   return array;
@@ -178,6 +181,7 @@ int dr_distribution_create_boxes(int ndim, const int64_t* shape, int64_t count, 
     check_ndim(ndim, "ndim");
     if (ndim > 0) check_pointer(shape, "shape");
     if (count < 0) throw ArgumentError(text("count must be at least 0, got ", count));
+    if (count > Boxes::max_count) throw ArgumentError(text("more than ", Boxes::max_count, " boxes"));
     if (count > 0 && ndim > 0) check_pointer(offset, "offset");
     if (count > 0 && ndim > 0) check_pointer(extent, "extent");
     if (count > 0) check_pointer(owner, "owner");

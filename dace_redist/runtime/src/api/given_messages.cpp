@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "api/given_messages.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -8,6 +10,7 @@ namespace dace_redist {
 namespace {
 
 constexpr int max_block_loops = 10;
+constexpr double max_block_bytes = 0x1p62;
 
 MessageSide side_of(std::int64_t count, const dr_block* blocks, Index element_bytes, int ranks, const char* name) {
   MessageSide side;
@@ -23,11 +26,18 @@ MessageSide side_of(std::int64_t count, const dr_block* blocks, Index element_by
       fail("ndim must be from 0 to ", max_block_loops, ", got ", block.ndim, ": give it as several blocks");
     if (block.ndim > 0 && (!block.counts || !block.strides)) fail("counts and strides must not be null");
     SideBlock made{block.offset, {}};
+    double elements = 1, span = std::abs(static_cast<double>(block.offset));
     for (int d = 0; d < block.ndim; ++d) {
-      if (block.counts[d] < 0) fail("counts must be at least 0, got ", block.counts[d]);
+      const auto extent = static_cast<double>(block.counts[d]);
+      if (extent < 0) fail("counts must be at least 0, got ", block.counts[d]);
+      elements *= extent;
+      span += extent * std::abs(static_cast<double>(block.strides[d]));
       made.loops.push_back({block.counts[d], block.strides[d]});
     }
-    if (made.count() > 0) side.blocks[block.peer].push_back(std::move(made));
+    if (elements == 0) continue;
+    if (std::max(elements, span) * static_cast<double>(std::max(element_bytes, element_alignment)) > max_block_bytes)
+      fail("offset, counts and strides, in elements, lead out of the memory that 64 bits address");
+    side.blocks[block.peer].push_back(std::move(made));
   }
   return side;
 }

@@ -9,8 +9,16 @@
 namespace dace_redist {
 
 std::string& last_error() {
-  static thread_local std::string message;
-  return message;
+  alignas(std::string) static thread_local char memory[sizeof(std::string)];
+  static thread_local std::string* message = nullptr;
+  struct Deleter {
+    ~Deleter() { std::exchange(message, nullptr)->~basic_string(); }
+  };
+  if (!message) {  // also in functions that run at the end of a program, after the objects of its thread are gone
+    message = new (memory) std::string;
+    static thread_local Deleter deleter;
+  }
+  return *message;
 }
 
 int code_of(const std::exception_ptr& thrown, int code, const char* function) noexcept {
@@ -38,6 +46,7 @@ void check_mpi(MPI_Comm comm) {
   MPI_Finalized(&finalized);
   if (!initialized || finalized) throw ArgumentError("MPI is not initialized, or was finalized");
   if (comm == MPI_COMM_NULL) throw ArgumentError("comm is MPI_COMM_NULL");
+  if (comm == MPI_Comm()) throw ArgumentError("comm is not a communicator");  // that of a wrong number of Fortran
 }
 
 void Handles::add(const void* handle) {
@@ -52,8 +61,9 @@ void Handles::check(const void* handle, const char* name) const {
 }
 
 void Handles::remove(const void* handle, const char* name) {
-  check(handle, name);
-  forget(handle);
+  check_pointer(handle, name);
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (handles_.erase(handle) == 0) throw ArgumentError(text(name, " is not a valid handle (already freed?)"));
 }
 
 void Handles::forget(const void* handle) {

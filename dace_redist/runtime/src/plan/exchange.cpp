@@ -97,9 +97,10 @@ Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem,
 void Exchange::set_layouts() {
   for (std::size_t t = 0; t < problems_.size(); ++t) {
     const TensorProblem& whole = problem_.tensors[numbers_[t]];
-    tensors_[t]->target = local_layout(whole.target, whole.target_array, link_.rank(), "target");
+    tensors_[t]->target = local_layout(whole.target, whole.target_array, whole.element_bytes, link_.rank(), "target");
     tensors_[t]->source =
-        gathers() ? tensors_[t]->target : local_layout(whole.source, whole.source_array, link_.rank(), "source");
+        gathers() ? tensors_[t]->target
+                  : local_layout(whole.source, whole.source_array, whole.element_bytes, link_.rank(), "source");
   }
 }
 

@@ -26,6 +26,7 @@ void warn_without_node_memory(const std::string& label, const std::string& reaso
 }  // namespace
 
 void PlanDeleter::operator()(Plan* plan) const {
+  if (plan->process_ != getpid()) return;
   if (plan->thread_.joinable()) {
     plan->thread_.join();
     plan->state_ = Plan::State::idle;
@@ -186,8 +187,9 @@ void Plan::set_stream(Stream stream) {
 void Plan::set_arrays(const std::vector<LocalArray>& sources, const std::vector<LocalArray>& targets) {
   use(State::idle, State::idle, State::idle, [&] {
     for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {
-      local_layout(problem_.tensors[t].source, sources[t], rank(), "source");  // throws if an array does not fit
-      local_layout(problem_.tensors[t].target, targets[t], rank(), "target");
+      const TensorProblem& tensor = problem_.tensors[t];  // throws if an array does not fit:
+      local_layout(tensor.source, sources[t], tensor.element_bytes, rank(), "source");
+      local_layout(tensor.target, targets[t], tensor.element_bytes, rank(), "target");
     }
     or_fail([&] {
       for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {

@@ -4,6 +4,8 @@
 /// \file
 /// A redistribution ready to run: a list of exchanges, each with a list of transports. Start reading at: Plan.
 
+#include <unistd.h>
+
 #include <atomic>
 #include <exception>
 #include <functional>
@@ -22,6 +24,7 @@ namespace dace_redist {
 class Plan;
 
 /// Deletes a plan. One that failed, or whose transfer is under way, stays for good: MPI may still write to its buffers.
+/// So does a forked child's copy: memory and MPI objects of the plan are its parent's.
 struct PlanDeleter {
   void operator()(Plan* plan) const;
 };
@@ -119,6 +122,7 @@ class Plan {
   std::shared_ptr<Context> context_;
   Problem problem_;
   std::int64_t number_ = 0;
+  const int process_ = getpid();
   Stream stream_ = nullptr;
   std::vector<std::unique_ptr<Exchange>> exchanges_;
 

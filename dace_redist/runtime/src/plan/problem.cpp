@@ -144,7 +144,8 @@ void check_problem(const Problem& problem, int ranks) {
   }
 }
 
-LocalLayout local_layout(const Distribution& distribution, const LocalArray& array, Index rank, const char* side) {
+LocalLayout local_layout(const Distribution& distribution, const LocalArray& array, Index element_bytes, Index rank,
+                         const char* side) {
   std::vector<Index> needed = distribution.local_shape(rank);
   if (distribution.boxed() && array.shape.size() == 1)  // one box may lie in an array of one dimension, too
     needed = {checked_product(needed, "box")};
@@ -158,10 +159,18 @@ LocalLayout local_layout(const Distribution& distribution, const LocalArray& arr
   if (!fits)
     throw Error(text("the local ", side, " array of rank ", rank, " has shape ", tuple_text(array.shape),
                      ", but its part of the distribution has shape ", tuple_text(needed)));
-  for (const Index stride : layout.strides)
+  Index room =
+      std::numeric_limits<Index>::max() / std::max(element_bytes, element_alignment);  // of converted ones, too
+  for (std::size_t i = 0; i < needed.size(); ++i) {
+    const Index stride = layout.strides[i];
     if (stride < 0)  // Open MPI (4.1.4, 5.0.11) sends bytes of stride -1 in ascending order
       throw Error(text("the local ", side, " array of rank ", rank, " has strides ", tuple_text(layout.strides),
                        "; none may be negative: copy the array first"));
+    if (stride > room / needed[i])
+      throw Error(text("the local ", side, " array of rank ", rank, " of shape ", tuple_text(needed), " has strides ",
+                       tuple_text(layout.strides), ", in elements, which lead out of the memory that 64 bits address"));
+    room -= stride * needed[i];
+  }
   if (layout.strides == c_strides(needed)) return {};
   return layout;
 }

@@ -54,7 +54,8 @@ std::string agreed_facts(const Problem& problem);
 
 /// The layout of a rank's array; without strides if it lies in C order. Of a tensor of 0 dimensions the first element
 /// of an array of any number of dimensions is taken; the array of a rank that owns nothing is ignored. \throws Error if
-/// the array is too small for the part that `rank` owns, or has negative strides.
-LocalLayout local_layout(const Distribution& distribution, const LocalArray& array, Index rank, const char* side);
+/// the array is too small for the part that `rank` owns, or has strides that are negative or lead out of memory.
+LocalLayout local_layout(const Distribution& distribution, const LocalArray& array, Index element_bytes, Index rank,
+                         const char* side);
 
 }  // namespace dace_redist

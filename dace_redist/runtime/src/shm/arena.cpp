@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <list>
 #include <mutex>
 #include <new>
@@ -270,7 +271,8 @@ Arena::Allocation Arena::allocate(std::int64_t nbytes, bool in_huge_pages) {
 }
 
 Arena::Allocation Arena::take(std::int64_t nbytes, bool in_huge_pages) {
-  const std::int64_t whole = round_up(std::max<std::int64_t>(nbytes, 1), page_bytes);
+  constexpr std::int64_t max_nbytes = std::numeric_limits<std::int64_t>::max() - page_bytes;
+  const std::int64_t whole = round_up(std::clamp<std::int64_t>(nbytes, 1, max_nbytes), page_bytes);
   const bool huge = in_huge_pages && whole >= huge_page_bytes;
   std::int64_t offset = 0;
   {
