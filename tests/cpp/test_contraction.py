@@ -234,6 +234,18 @@ def test_no_copy_of_a_tensor(library, expression, shapes, most_bytes):
     assert contraction.workspace_nbytes <= most_bytes
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("expression", ["ij->ji", "ij->j", "ij->"])
+def test_infinities(library, expression, dtype):
+    """Factors of 1 leave them as they are, of which a complex product makes NaN."""
+    array = np.array([[np.inf, 1, 2], [3, complex(4, -np.inf), 5]], dtype)
+    for beta in (0, 1):
+        expected = np.asarray(np.einsum(expression, array) + beta)
+        result = np.full_like(expected, 1 if beta else np.nan)
+        CompiledContraction(library, expression, dtype)([array], result, 1, beta)
+        np.testing.assert_array_equal(result, expected)
+
+
 @pytest.mark.parametrize(
     ("expression", "shapes", "message"),
     [

@@ -91,8 +91,8 @@ def test_bytes_of_booleans_other_than_0_are_true(comm):
 
 
 @pytest.mark.mpi(ranks=[2])
-def test_conjugates_of_infinities_and_zeros(comm):
-    """Only the sign of the imaginary part changes, as of NumPy's; a product with 1 would give others."""
+def test_conjugates_and_sums_of_infinities_and_zeros(comm):
+    """No factor of 1 is multiplied by: a complex product would give others than NumPy's conjugate or sum."""
     source, target = Distribution.split((6, 2), 0, comm.size), Distribution.split((6, 2), 1, comm.size)
     for dtype in ("c8", "c16"):
         parts = np.array([1, -2, 0, -0.0, np.inf, -np.inf], np.dtype(dtype).type(0).real.dtype)
@@ -100,6 +100,9 @@ def test_conjugates_of_infinities_and_zeros(comm):
         for strategy in OURS:
             B = redistribute(source.local(whole, comm.rank), source, target, comm=comm, strategy=strategy, conj=True)
             assert B.tobytes() == target.local(whole.conj(), comm.rank).tobytes(), (dtype, strategy)
+            C = target.local(whole, comm.rank)
+            redistribute(source.local(whole, comm.rank), source, target, comm=comm, strategy=strategy, out=C, beta=1)
+            assert C.tobytes() == target.local(whole + whole, comm.rank).tobytes(), (dtype, strategy)
 
 
 @pytest.mark.mpi(ranks=[4])

@@ -104,16 +104,16 @@ class LoopNest {
   template <bool Assign, class T>
   static void vector(Index n, const Dimension& dimension, T alpha, const T* a, const T* b, T* c) {
     const auto [a_stride, b_stride, c_stride] = dimension.strides;
-    using detail::multiply;
+    using detail::scaled;
     if (c_stride == 0) {
-      const T sum = b_stride == 0   ? multiply(*b, detail::sum_vector(n, a, a_stride))
-                    : a_stride == 0 ? multiply(*a, detail::sum_vector(n, b, b_stride))
+      const T sum = b_stride == 0   ? scaled(*b, detail::sum_vector(n, a, a_stride))
+                    : a_stride == 0 ? scaled(*a, detail::sum_vector(n, b, b_stride))
                                     : detail::dot_vectors(n, a, a_stride, b, b_stride);
-      *c = Assign ? multiply(alpha, sum) : static_cast<T>(*c + multiply(alpha, sum));
+      *c = Assign ? scaled(alpha, sum) : static_cast<T>(*c + scaled(alpha, sum));
     } else if (b_stride == 0) {
-      detail::multiply_add<Assign>(n, multiply(alpha, *b), a, a_stride, c, c_stride);
+      detail::multiply_add<Assign>(n, scaled(alpha, *b), a, a_stride, c, c_stride);
     } else if (a_stride == 0) {
-      detail::multiply_add<Assign>(n, multiply(alpha, *a), b, b_stride, c, c_stride);
+      detail::multiply_add<Assign>(n, scaled(alpha, *a), b, b_stride, c, c_stride);
     } else {
       detail::multiply_add<Assign>(n, alpha, a, a_stride, b, b_stride, c, c_stride);
     }

@@ -24,6 +24,14 @@ std::complex<R> multiply(std::complex<R> a, std::complex<R> b) {
   return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
 }
 
+/// A factor of a sum times a number. A factor of 1 keeps infinities, of which a product of complex numbers makes NaN.
+template <class T>
+T scaled(T factor, T number) {
+  if constexpr (!std::is_arithmetic_v<T>)
+    if (factor == T(1)) return number;
+  return multiply(factor, number);
+}
+
 /// `y = beta * y`; 0 does not read y.
 template <class T>
 void scale_vector(Index n, T beta, T* y, Index stride) {
@@ -38,7 +46,7 @@ void scale_vector(Index n, T beta, T* y, Index stride) {
 template <bool Assign, class T>
 void multiply_add(Index n, T alpha, const T* __restrict x, Index x_stride, T* __restrict y, Index y_stride) {
   const auto term = [alpha](T x_i, T y_i) {
-    return Assign ? multiply(alpha, x_i) : static_cast<T>(y_i + multiply(alpha, x_i));
+    return Assign ? scaled(alpha, x_i) : static_cast<T>(y_i + scaled(alpha, x_i));
   };
   if (x_stride == 1 && y_stride == 1)
     for (Index i = 0; i < n; ++i) y[i] = term(x[i], Assign ? T(0) : y[i]);
@@ -51,7 +59,7 @@ template <bool Assign, class T>
 void multiply_add(Index n, T alpha, const T* __restrict x, Index x_stride, const T* __restrict y, Index y_stride,
                   T* __restrict z, Index z_stride) {
   const auto term = [alpha](T x_i, T y_i, T z_i) {
-    const T product = multiply(alpha, multiply(x_i, y_i));
+    const T product = scaled(alpha, multiply(x_i, y_i));
     return Assign ? product : static_cast<T>(z_i + product);
   };
   if (x_stride == 1 && y_stride == 1 && z_stride == 1)

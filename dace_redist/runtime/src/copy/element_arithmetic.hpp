@@ -139,7 +139,8 @@ class Combination {
       : reduction_(known_reduction < 0 ? operation.reduction : static_cast<Reduction>(known_reduction)),
         conjugates_(is_complex<T> && operation.conjugate),
         adds_(reduction_ == Reduction::none && parts_of(operation.beta) != Complex<double>(0)),
-        scales_(adds_ || parts_of(operation.alpha) != Complex<double>(1)) {
+        scales_(multiplies(operation.alpha)),
+        weighs_(adds_ && multiplies(operation.beta)) {
     if constexpr (!std::is_same_v<T, Boolean>) {
       alpha_ = factor<T>(operation.alpha);
       beta_ = factor<T>(operation.beta);
@@ -154,12 +155,18 @@ class Combination {
     } else {
       if (conjugates_) incoming = conjugated(incoming);
       if (scales_) incoming = static_cast<T>(wrapping(alpha_) * wrapping(incoming));
-      if (adds_) return static_cast<T>(wrapping(incoming) + wrapping(beta_) * wrapping(current));
+      if (weighs_) current = static_cast<T>(wrapping(beta_) * wrapping(current));
+      if (adds_) return static_cast<T>(wrapping(incoming) + wrapping(current));
       return reduced(incoming, current);
     }
   }
 
  private:
+  /// A factor of 1 is left out where it makes NaN of infinities: in products of complex numbers.
+  DACE_REDIST_HOST_DEVICE bool multiplies(const std::complex<double>& factor) const {
+    return (adds_ && !is_complex<T>) || parts_of(factor) != Complex<double>(1);
+  }
+
   DACE_REDIST_HOST_DEVICE constexpr Reduction reduction() const {
     return known_reduction < 0 ? reduction_ : static_cast<Reduction>(known_reduction);
   }
@@ -185,7 +192,7 @@ class Combination {
 
   T alpha_, beta_;
   Reduction reduction_;
-  bool conjugates_, adds_, scales_;
+  bool conjugates_, adds_, scales_, weighs_;
 };
 
 }  // namespace dace_redist
