@@ -99,6 +99,16 @@ def test_blocks_of_a_reshape_are_few():
     assert largest(Distribution((10**6, 10**6), grid), Distribution((10**12,), (10**6,))) == 1
 
 
+def test_a_reshape_into_billions_of_pieces_is_refused():
+    """Neither length of rows divides the other."""
+    rows, columns = 2**31, 2**31 - 1
+    source, target = Distribution.split((rows, columns), 0, 2), Distribution.split((columns, rows), 0, 2)
+    with pytest.raises(
+        ValueError, match="of 2147483647 elements .* 2147483648 of the target meet in more than 8388608"
+    ):
+        schedule(source, target, reshape=target.shape).of_rank(0)
+
+
 COMMAND = ("explain", "--shape", "6,4", "--from", "2,1", "--to", "2,1")
 
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/cache_line.hpp"
+#include "core/error.hpp"
 
 namespace dace_redist {
 
@@ -115,6 +116,7 @@ class Walk {
     for (Index flat = next_owned(own, 0, 0, lo), end; flat < hi; flat = next_owned(own, 0, 0, end)) {
       const Index block = split.parts == 1 ? 0 : split.block_of((flat - origin) / stride);
       end = split.parts == 1 ? hi : std::min(hi, origin + split.block_begin(block + 1) * stride);
+      add_steps(1);
       cell_.push_back(block % split.parts);
       sides_[1].is_last() ? cells_.push_back(cell_) : visit(flat, end);
       cell_.pop_back();
@@ -137,6 +139,7 @@ class Walk {
   void visit_rows(std::size_t side, Index lo, Index hi) {
     const Index row = sides_[side].axis().stride;
     repeat(lo, hi, round_up(lo, row), [&](Index begin, Index end) {
+      add_steps((end - begin) / row);
       for (Index until; begin < end; begin = until) {
         until = std::min(end, begin - begin % row + row);
         GroupLoop& at_row = around_.emplace_back(GroupLoop{current_axes(), 1, {}, {}});
@@ -156,6 +159,7 @@ class Walk {
     if (past_end >= length && hi < never - period) hi += period - past_end;  // nothing is owned in between
     const Index past = (lo - first) % period, step = past == 0 ? 0 : period - past;
     repeat(lo, hi, step < hi - lo ? lo + step : hi, [&](Index begin, Index end) {
+      add_steps((end - begin) / period);
       sides_[side].within_owned = true;
       for (Index left; begin < end; begin += std::min(left, end - begin)) {
         const Index within = (begin - first) % period;
@@ -182,9 +186,20 @@ class Walk {
     if (begin + count * period < hi) body(begin + count * period, hi);
   }
 
+  /// \throws Error if a loop would take hours, or memory that no machine has.
+  void add_steps(Index steps) {
+    constexpr Index max_steps = 1 << 23;
+    if (steps > max_steps - steps_)
+      throw Error(text("rows or blocks of ", repetition(0).flat, " elements of the source and of ", repetition(1).flat,
+                       " of the target meet in more than ", max_steps, " pieces; choose lengths of which one divides ",
+                       "the other, or reshape by way of a tensor of one dimension"));
+    steps_ += steps;
+  }
+
   std::array<int, 2> current_axes() const { return {sides_[0].axis().axis, sides_[1].axis().axis}; }
 
   void add_piece(Index lo, Index hi) {
+    add_steps(1);
     const std::vector<GroupLoop>& loops = shared_.loops;
     shared_.pieces.push_back(
         {{sides_[0].local_index(lo), sides_[1].local_index(lo)}, hi - lo, loops.size(), around_.size()});
@@ -195,6 +210,7 @@ class Walk {
   }
 
   std::array<Position, 2> sides_;  // source, target
+  Index steps_ = 0;                // of all loops
   bool cells_only_ = false;        // what the second side owns is unknown
   std::vector<Index> cell_{};      // coordinates along the axes that the second side has entered
   std::vector<std::vector<Index>> cells_{};
