@@ -92,7 +92,9 @@ def replicas_of(case: dict[str, Any], ranks: int) -> list[np.ndarray]:
 def reduced(source: Any, seen: list[np.ndarray], how: dict[str, Any], target: np.dtype) -> np.ndarray:
     """Return the whole source, scaled and converted, with its replicas reduced."""
     alpha, op = target.type(how["alpha"]), how["op"]
-    scaled = [alpha * (np.conj(one) if how["conj"] else one).astype(target) for one in seen]
+    scaled = [(np.conj(one) if how["conj"] else one).astype(target) for one in seen]
+    if alpha != 1:  # a product with a complex 1 may change the sign of a zero
+        scaled = [alpha * one for one in scaled]
     if op is None:
         return scaled[0]
     total: np.ndarray = np.zeros(source.shape, target)
@@ -164,7 +166,7 @@ def arrays(comm: Any, case: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.
     wanted = moved(update, np.zeros_like(there), *mapped)
     mask = moved(np.ones(source.shape, bool), np.zeros(target.shape, bool), *mapped)
     if how["beta"]:
-        wanted = wanted + np.dtype(after).type(how["beta"]) * there
+        wanted = wanted + (there if how["beta"] == 1 else np.dtype(after).type(how["beta"]) * there)
     wanted = np.where(mask, wanted, there).astype(after)
     parts = source.local(seen[comm.rank], comm.rank), target.local(there, comm.rank)
     if any(source.halo) and len(source.core.tile_ranges(comm.rank)) == 1 and parts[0].ndim == len(source.shape):
