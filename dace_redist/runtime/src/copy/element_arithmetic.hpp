@@ -155,7 +155,7 @@ class Combination {
     } else {
       if (conjugates_) incoming = conjugated(incoming);
       if (scales_) incoming = static_cast<T>(wrapping(alpha_) * wrapping(incoming));
-      if (weighs_) current = static_cast<T>(wrapping(beta_) * wrapping(current));
+      if (weighs_) return static_cast<T>(wrapping(incoming) + wrapping(beta_) * wrapping(current));
       if (adds_) return static_cast<T>(wrapping(incoming) + wrapping(current));
       return reduced(incoming, current);
     }
