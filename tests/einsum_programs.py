@@ -110,6 +110,18 @@ def diagonals(A: dace.float64[N, N], B: dace.float64[N, N], X: dace.float64[N, K
 
 
 @dace.program
+def quotients(x: dace.float64[N], A: dace.float64[N, K]):
+    step, ratio = 2.0 / (N - 1) ** 2, N / K
+    if ratio > 1.2 and (N - 2) / 4 > 1.1:
+        x += 1 / (N - 1) ** 2
+    for i in range(3):
+        x *= (i + 1) / 2
+        x -= 2**-i
+    A[:] = A * ratio - N // K
+    return x * step, x * N**0.5, A * ((N - 1) // 2), (K - 2) / 2, x / (N + K) ** 2
+
+
+@dace.program
 def integers(A: dace.int64[4], k: dace.uint8):
     return k * A
 
@@ -119,6 +131,7 @@ PROGRAMS = {
     for program in (
         *(mttkrp, products, sweeps, scalars, in_place),
         *(shared_operands, batched, transposed, nested_loops, mapped, functions, linear_systems, diagonals),
+        quotients,
     )
 }
 

@@ -27,16 +27,19 @@ def distributed(comm: Any, name: str, **options: Any) -> Any:
 
 def check(comm: Any, name: str, program: Any = None, sizes: dict[str, int] | None = None) -> None:
     """Scatter random arguments, run a program, gather and compare all results."""
-    from einsum_programs import PROGRAMS, arguments
+    from einsum_programs import PROGRAMS, SIZES, arguments
 
     program = program or distributed(comm, name)
     given = arguments(PROGRAMS[name], sizes)
     program.compile(comm)
-    check_gathered(comm, program, given, by_numpy(PROGRAMS[name].f, given), name, tolerance=1e-12)
+    check_gathered(comm, program, given, by_numpy(PROGRAMS[name].f, given, sizes or SIZES), name, tolerance=1e-12)
 
 
-#: One program for each kind of generated code: loops, scalars, writes in place, functions, solvers, diagonals.
-KINDS_OF_CODE = ("sweeps", "nested_loops", "scalars", "in_place", "functions", "linear_systems", "diagonals")
+#: One program for each kind of generated code: loops, scalars, writes in place, functions, solvers, and so on.
+KINDS_OF_CODE = (
+    *("sweeps", "nested_loops", "scalars", "in_place"),
+    *("functions", "linear_systems", "diagonals", "quotients"),
+)
 
 
 @pytest.mark.compile

@@ -128,11 +128,51 @@ def best_of_floats(A: dace.complex128[N, N]):
 
 
 @dace.program
-def condition_after_a_loop(A: dace.float64[N, N]):
+def variable_before_a_loop(A: dace.float64[N, N]):
+    i = 5
+    A *= i
     for i in range(3):
         A += i
-    if i == 2:
-        A += 1.0
+    return A * i
+
+
+@dace.program
+def counter_changed(A: dace.float64[N, N]):
+    for i in range(3):
+        i = i + 1
+        A *= i
+
+
+@dace.program
+def view_with_a_new_value(A: dace.float64[N, N]):
+    a = A[0:1, 0]
+    a = a + 1.0
+    return a * A
+
+
+@dace.program
+def one_element_with_two_names(A: dace.float64[N, N]):
+    a = np.zeros((1,))
+    b = a
+    b[0] = 5.0
+    return a * A
+
+
+@dace.program
+def elements_of_a_call(A: dace.float64[N, N], x: dace.float64[N]):
+    (a, (b, c)) = A @ x, x[0:2]
+    return a * b + c
+
+
+@dace.program
+def factor_changed(A: dace.float64[N, N], s: dace.float64):
+    s *= 2.0
+    return s * A
+
+
+@dace.program
+def constant_changed(A: dace.float64[N, N]):
+    return factor_changed(A, 3.0)
 
 
 @dace.program
@@ -174,7 +214,12 @@ REFUSED = {
     two_names: r"residual and p are one array, so a new value of residual .*; write p = np\.copy\(residual\) before",
     total_of_floats: r"total \+= np.*: total holds int64 .* a value of float64 is assigned; write .* such as 0\.0",
     best_of_floats: r"best = A\[0, 0\]: best holds float64 .* a value of complex128 is assigned; write .* such as 0j",
-    condition_after_a_loop: r"if i == 2:: DaCe cannot read it \(.*\); assign it to a variable .*, as in last = i",
+    variable_before_a_loop: r"i in range\(3\):: i has values other than .*: give the loop's variable another name",
+    counter_changed: r"for i in range\(3\):: i has values other than those of the loop over it",
+    view_with_a_new_value: r"a = a \+ 1\.0: a is a view of another array, .*; give the result another name",
+    one_element_with_two_names: r"b\[0\] = 5\.0: b and a are one array in NumPy, but two here, .*; use one name, or",
+    elements_of_a_call: r"\(b, c\) takes the elements of one value: assign \(b, c\) in a statement of its own",
+    constant_changed: r"s \*= 2\.0: DaCe cannot read it \(.*constant \"s\".*; assign it to another variable first",
     product_in_place: r"A @= B: .*; write A @= B as A\[:\] = A @ B",
     two_comparisons: r"if -1\.0 < s < 1\.0:: .*; compare two values at a time, as in 0 < a and a < 1",
     halves: r"a, b = b, a \* 0\.5: b holds int64 .* a value of float64 is assigned; write .* such as 0\.0",

@@ -4,30 +4,75 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import dace
 import numpy as np
-from dace import Memlet
+import sympy
+from dace import Memlet, data
 from dace.frontend.python.newast import ProgramVisitor
 from dace.subsets import Range
+from dace.utils import find_new_name
 
-
-def dace_attribute(kind: type, name: str) -> Any:
-    """Return an attribute of one of DaCe's classes, if this version of DaCe has it."""
-    if not hasattr(kind, name):
-        raise ImportError(
-            f"dace_redist.distribute cannot read programs with DaCe {dace.__version__}, whose {kind.__name__} has no "
-            f"{name!r}: install dace==2.0.0b1, or pass an SDFG instead of a @dace.program"
-        )
-    return getattr(kind, name)
-
+from dace_redist.transformations.distribute.read.sizes import dace_attribute, text_of_sizes
 
 _add_assignment = dace_attribute(ProgramVisitor, "_add_assignment")
 _add_aug_assignment = dace_attribute(ProgramVisitor, "_add_aug_assignment")
 _add_state = dace_attribute(ProgramVisitor, "_add_state")
 _visit_assign = dace_attribute(ProgramVisitor, "_visit_assign")
+_parse_program = dace_attribute(ProgramVisitor, "parse_program")
+_visit_op = dace_attribute(ProgramVisitor, "_visit_op")
+_visit_statement = dace_attribute(ProgramVisitor, "visit_Assign")
+
+_SEQUENCE = (ast.Tuple, ast.List)
+
+
+def _parse_with_own_arguments(visitor: Any, program: ast.AST, is_tasklet: bool = False) -> Any:
+    """Read a function whose arguments get new values, which DaCe would write to the arrays of the caller."""
+    if isinstance(program, ast.FunctionDef) and not is_tasklet:
+        assigned = assigned_names(program)
+        added = {_name(node.target) for node in ast.walk(program) if isinstance(node, ast.AugAssign)}
+        scalars = {name for name, array in visitor.scope_arrays.items() if isinstance(array, data.Scalar)}
+        for name in sorted({*visitor.scope_arrays} & assigned | scalars & added):
+            names = [node for node in ast.walk(program) if isinstance(node, ast.Name)]
+            own = find_new_name(f"{name}_value", {node.id for node in names})
+            for node in names:
+                node.id = own if node.id == name else node.id
+            copied = ast.copy_location(ast.parse(f"{own} = numpy.copy({name})").body[0], program.body[0])
+            program.body.insert(0, ast.fix_missing_locations(copied))
+    return _parse_program(visitor, program, is_tasklet)
+
+
+def assigned_names(*nodes: ast.AST) -> set[str]:
+    """Return the variables that statements assign a value to, other than ``a += b`` and the variables of loops."""
+    targets: list[ast.expr] = []
+    for node in (inner for outer in nodes for inner in ast.walk(outer)):
+        targets += node.targets if isinstance(node, ast.Assign) else []
+        targets += [node.target] if isinstance(node, ast.AnnAssign | ast.NamedExpr) else []
+    return {_name(one) for target in targets for one in _elements(target)} - {""}
+
+
+def _assign_flat(visitor: Any, node: ast.Assign) -> Any:
+    """Add an assignment with one tuple of targets, where nested ones and lists are unknown to DaCe."""
+    if len(node.targets) == 1 and isinstance(node.targets[0], _SEQUENCE):
+        targets, values = node.targets[0].elts, [node.value]
+        if isinstance(node.value, _SEQUENCE):
+            targets, values = map(list, zip(*_pairs(node.targets[0], node.value), strict=True))
+            node.value = ast.copy_location(ast.Tuple(values, ast.Load()), node)
+        node.targets = [ast.copy_location(ast.Tuple(targets, ast.Store()), node)]
+    return _visit_statement(visitor, node)
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield the targets in nested tuples or lists with their values."""
+    if not isinstance(target, _SEQUENCE):
+        yield target, value
+    elif isinstance(value, _SEQUENCE) and len(value.elts) == len(target.elts):
+        for parts in zip(target.elts, value.elts, strict=True):
+            yield from _pairs(*parts)
+    else:
+        text = ast.unparse(target)
+        raise ValueError(f"{text} takes the elements of one value: assign {text} in a statement of its own")
 
 
 def _assign_as_python(
@@ -40,8 +85,10 @@ def _assign_as_python(
 
     :raises ValueError: For ``a = ...`` if ``a`` is an array with two names.
     """
+    targets, values = [_name(one) for one in _elements(target)], _elements(node.value)
+    new = {name for name in targets if name not in visitor.variables}
+    _check_copies(visitor, target)
     if not op and not is_return:
-        targets, values = [_name(one) for one in _elements(target)], _elements(node.value)
         for name in filter(None, targets):
             _check_one_name(visitor, name, values)
         aligned = len(targets) == len(values)  # a call may return several of the values
@@ -51,26 +98,75 @@ def _assign_as_python(
         ]
         node = copy.copy(node)
         node.value = copied[0] if len(copied) == 1 else ast.copy_location(ast.Tuple(copied, ast.Load()), node)
-    return _visit_assign(visitor, node, target, op, dtype, is_return)
+    result = _visit_assign(visitor, node, target, op, dtype, is_return)
+    literal = not dtype and all(_of_literals(visitor, value) for value in values)
+    sources = [_name(value) for value in values] if len(values) == len(targets) and not op else [""] * len(targets)
+    for name, source in zip(targets, sources, strict=True):
+        array, copied = (visitor.sdfg.arrays.get(visitor.variables.get(one)) for one in (name, source))
+        if isinstance(array, data.Scalar):
+            array.of_literals = literal and (name in new or getattr(array, "of_literals", False))
+        elif isinstance(array, data.Array) and array is not copied:
+            array.same_as = source
+            if isinstance(copied, data.Array):
+                copied.same_as = name
+    return result
+
+
+def _of_literals(visitor: Any, value: ast.expr) -> bool:
+    """Return True for an expression of literals, sizes and variables of them."""
+    parts = [part for part in ast.walk(value) if isinstance(part, ast.expr)]
+    arrays = [visitor.sdfg.arrays.get(visitor.variables.get(_name(part), _name(part))) for part in parts]
+    simple = all(isinstance(part, ast.Constant | ast.Name | ast.BinOp | ast.UnaryOp) for part in parts)
+    return simple and all(array is None or getattr(array, "of_literals", False) for array in arrays)
+
+
+def _operation(visitor: Any, node: ast.expr, *operands: ast.expr | None) -> Any:
+    """Read an operation; its result is a number of Python if the operands are."""
+    result = _visit_op(visitor, node, *operands)
+    array = visitor.sdfg.arrays.get(result) if isinstance(result, str) else None
+    if isinstance(array, data.Scalar):
+        array.of_literals = _of_literals(visitor, node)
+    return result
 
 
 def _elements(node: ast.expr) -> list[ast.expr]:
     """Return the elements of a tuple or list, and of those in it; else the expression itself."""
-    return [one for part in node.elts for one in _elements(part)] if isinstance(node, ast.Tuple | ast.List) else [node]
+    return [one for part in node.elts for one in _elements(part)] if isinstance(node, _SEQUENCE) else [node]
 
 
 def _check_one_name(visitor: Any, name: str, values: Sequence[ast.expr]) -> None:
     array = visitor.variables.get(name)
     same = [other for other, known in visitor.variables.items() if known == array]
-    if array not in visitor.sdfg.arrays or visitor.sdfg.arrays[array].total_size == 1:
+    if array not in visitor.sdfg.arrays or any(_name(value) in same for value in values):
         return
-    if len(same) > 1 and not any(_name(value) in same for value in values):
+    if array in visitor.views:
+        raise ValueError(
+            f"{name} is a view of another array, which a new value of {name} would be written to, unlike in NumPy; "
+            "give the result another name"
+        )
+    if len(same) > 1 and visitor.sdfg.arrays[array].total_size != 1:
         first, *others = same
         other = name if name != first else others[0]
         raise ValueError(
             f"{first} and {other} are one array, so a new value of {name} would be one of "
             f"{first if name == other else other}, too, unlike in NumPy; write {other} = np.copy({first}) before"
         )
+
+
+def _check_copies(visitor: Any, target: ast.expr) -> None:
+    """Raise an error if an element is written of an array of one element that has two names in Python."""
+    for part in _elements(target):
+        name = _name(part.value) if isinstance(part, ast.Subscript) else ""
+        other = _same_as(visitor, name)
+        if name and other and _same_as(visitor, other) == name:
+            raise ValueError(
+                f"{name} and {other} are one array in NumPy, but two here, since values of one element are copied; use "
+                f"one name, or write {other} = np.copy({name}) before"
+            )
+
+
+def _same_as(visitor: Any, name: str) -> str:
+    return getattr(visitor.sdfg.arrays.get(visitor.variables.get(name)), "same_as", "")
 
 
 def _copied(visitor: Any, value: ast.expr, before: Sequence[str], target: Sequence[str]) -> ast.expr:
@@ -119,7 +215,17 @@ def _check_type(visitor: Any, node: Any, target: Any, operand: Any) -> None:
 
 def _add_checked_assignment(visitor: Any, node: Any, target: Any, operand: Any, *rest: Any, **options: Any) -> None:
     _check_type(visitor, node, target, operand)
-    _add_assignment(visitor, node, target, operand, *rest, **options)
+    _add_assignment(visitor, node, target, _of_sizes(visitor, operand), *rest, **options)
+
+
+def _of_sizes(visitor: Any, operand: Any) -> Any:
+    """Return the text of an expression of sizes, and other operands as they are."""
+    if not isinstance(operand, sympy.Basic) or isinstance(operand, sympy.Symbol):
+        return operand
+    for symbol in map(str, operand.free_symbols):
+        if symbol not in visitor.sdfg.symbols:
+            visitor.sdfg.add_symbol(symbol, visitor.globals[symbol].dtype)
+    return text_of_sizes(operand)
 
 
 def _add_broadcast_assignment(
@@ -127,6 +233,7 @@ def _add_broadcast_assignment(
 ) -> None:
     """Add ``A += B`` as DaCe does, except with a broadcast B, which DaCe misreads."""
     _check_type(visitor, node, wtarget, operand)
+    operand = _of_sizes(visitor, operand)
     arrays = visitor.sdfg.arrays
     read, write, other = (one if isinstance(one, tuple) else (one, None) for one in (rtarget, wtarget, operand))
     simple = not any(rest) and not any(options.values()) and isinstance(other[0], str) and other[0] in arrays
@@ -177,4 +284,7 @@ METHODS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "_add_assignment": (_add_checked_assignment, _add_assignment),
     "_add_aug_assignment": (_add_broadcast_assignment, _add_aug_assignment),
     "_visit_assign": (_assign_as_python, _visit_assign),
+    "parse_program": (_parse_with_own_arguments, _parse_program),
+    "_visit_op": (_operation, _visit_op),
+    "visit_Assign": (_assign_flat, _visit_statement),
 }

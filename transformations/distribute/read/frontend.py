@@ -26,6 +26,7 @@ import dace
 from dace import SDFG, SDFGState, dtypes, symbolic
 from dace.dtypes import DebugInfo
 from dace.frontend.common import op_repository
+from dace.frontend.python.common import DaceSyntaxError
 from dace.frontend.python.nested_call import NestedCall
 from dace.frontend.python.newast import ProgramVisitor
 from dace.frontend.python.parser import DaceProgram
@@ -36,8 +37,9 @@ from dace_redist.transformations.distribute.read import (
     numpy_arrays,
     numpy_functions,
     numpy_reductions,
+    sizes,
 )
-from dace_redist.transformations.distribute.read.assignments import dace_attribute, sliced_axes
+from dace_redist.transformations.distribute.read.assignments import sliced_axes
 from dace_redist.transformations.distribute.read.location import source_line
 from dace_redist.transformations.distribute.read.simplify import (
     count_apart,
@@ -45,13 +47,15 @@ from dace_redist.transformations.distribute.read.simplify import (
     remove_report,
     simplify,
 )
+from dace_redist.transformations.distribute.read.sizes import dace_attribute, with_floats
 
 _DACE = os.path.join(os.path.dirname(dace.__file__), "")
 _parsing = threading.RLock()  # DaCe's tables and methods are global to the process
 
 
 _visit_test = dace_attribute(ProgramVisitor, "_visit_test")
-_visitname = dace_attribute(ProgramVisitor, "_visitname")
+_visit_for = dace_attribute(ProgramVisitor, "visit_For")
+_visit_named_expression = dace_attribute(ProgramVisitor, "visit_NamedExpr")
 _visit_return = dace_attribute(ProgramVisitor, "visit_Return")
 _add_read_slice = dace_attribute(ProgramVisitor, "_add_read_slice")
 _create_callback = dace_attribute(ProgramVisitor, "create_callback")
@@ -119,10 +123,13 @@ def _naming_the_statement() -> Iterator[None]:
         remove_report(error)
         frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
         frames = [frame for frame in frames if isinstance(frame.f_locals.get("self"), ProgramVisitor)]
-        if not frames:
+        if frames:
+            where, function = frames[-1].f_locals["self"].current_lineinfo, frames[-1].f_code.co_name
+        elif isinstance(error, DaceSyntaxError):  # before the visitor: of constants of the program
+            where, function = DebugInfo(error.node.lineno, filename=error.visitor.filename), ""
+        else:
             raise
-        where = source_line(frames[-1].f_locals["self"].current_lineinfo)
-        raise ValueError(f"{where}: {_why(error, frames[-1].f_code.co_name)}") from error
+        raise ValueError(f"{source_line(where)}: {_why(error, function)}") from error
     print(printed.getvalue(), end="")
 
 
@@ -132,7 +139,9 @@ _BY_ARRAYS = "write it as np.einsum, @, or an elementwise expression of whole ar
 _REMEDIES = {
     "KeyError: 'MatMult'": "write A @= B as A[:] = A @ B",
     "visit_Compare NotImplementedError": "compare two values at a time, as in 0 < a and a < 1",
+    "Starred": "give each value a variable of its own, or slice the array",
     "Cannot reassign|already defined|already assigned": "give the result another name",
+    "compile-time constant": "assign it to another variable first, and change that",
     "Undefined variable": "assign it to a variable before, and the variable of a loop after it, as in last = i",
 }
 
@@ -215,15 +224,34 @@ def _visit_test_by_arrays(visitor: Any, node: ast.expr) -> tuple[Any, Any, Any]:
     if region is None and names:
         pattern = re.compile(r"\b(" + "|".join(map(re.escape, names)) + r")\b")
         condition, otherwise = (pattern.sub(lambda found: names[found[1]], text) for text in (condition, otherwise))
-    return condition, otherwise, region
+    return with_floats(condition), with_floats(otherwise), region
 
 
-def _name_with_loop_variables(visitor: Any, name: Any, node: ast.Name | None) -> Any:
-    """Read a variable; after a loop, DaCe does not know that its variable is a symbol."""
-    found, sdfg = _visitname(visitor, name, node), visitor.sdfg
-    known = isinstance(found, str) and found in sdfg.symbols and found not in sdfg.arrays
-    loaded = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    return symbolic.symbol(found, dtypes.int64) if known and loaded else found
+def _visit_for_keeping_variables(visitor: Any, node: ast.For) -> Any:
+    """Read a loop; after it, DaCe does not know that its variable, and those of loops in it, are symbols."""
+    _check_variable(visitor, node)
+    state, loops = _visit_for(visitor, node), [loop.target for loop in ast.walk(node) if isinstance(loop, ast.For)]
+    names = {target.id for target in loops if isinstance(target, ast.Name)} & {*visitor.sdfg.symbols}
+    visitor.globals = visitor.globals | {name: symbolic.symbol(name, dtypes.int64) for name in names}
+    return state
+
+
+def _check_variable(visitor: Any, node: ast.For) -> None:
+    """Raise an error for a loop whose variable has other values, too, for which DaCe has another variable."""
+    used = {name.id for name in ast.walk(node.iter) if isinstance(name, ast.Name)}
+    used |= {*visitor.variables} | assignments.assigned_names(*node.body)
+    variables = [name.id for name in ast.walk(node.target) if isinstance(name, ast.Name) and name.id in used]
+    if variables:
+        _at(visitor, node)
+        raise ValueError(
+            f"{variables[0]} has values other than those of the loop over it: give the loop's variable another name"
+        )
+
+
+def _visit_named(visitor: Any, node: ast.NamedExpr) -> Any:
+    """Assign and return the value of ``(name := value)``; DaCe returns nothing."""
+    _visit_named_expression(visitor, node)
+    return visitor.visit(ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
 
 
 class _SlicedRange(Range):
@@ -256,12 +284,14 @@ def _add_read_slice_with_axes(visitor: Any, array: str, node: ast.Subscript, exp
     return part
 
 
-#: Replacement and original of each method, by class and name.
-_PATCHES: dict[tuple[type, str], tuple[Callable[..., Any], Callable[..., Any]]] = {
+#: Replacement and original of each method, by class or module, and name.
+_PATCHES: dict[tuple[Any, str], tuple[Callable[..., Any], Callable[..., Any]]] = {
     **{(ProgramVisitor, name): functions for name, functions in assignments.METHODS.items()},
+    **sizes.FUNCTIONS,
     (NestedCall, "add_state"): (_add_state_after_the_last, _nested_state),
     (ProgramVisitor, "create_callback"): (_refuse_callback, _create_callback),
-    (ProgramVisitor, "_visitname"): (_name_with_loop_variables, _visitname),
+    (ProgramVisitor, "visit_For"): (_visit_for_keeping_variables, _visit_for),
+    (ProgramVisitor, "visit_NamedExpr"): (_visit_named, _visit_named_expression),
     (ProgramVisitor, "visit_Return"): (_refuse_early_return, _visit_return),
     (ProgramVisitor, "_visit_test"): (_visit_test_by_arrays, _visit_test),
     (ProgramVisitor, "_add_read_slice"): (_add_read_slice_with_axes, _add_read_slice),

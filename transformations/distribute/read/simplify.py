@@ -8,9 +8,10 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import networkx as nx
-from dace import SDFG, SDFGState, data, dtypes
+import sympy
+from dace import SDFG, SDFGState, data, dtypes, symbolic
 from dace.sdfg import nodes
-from dace.sdfg.state import LoopRegion
+from dace.sdfg.state import ConditionalBlock, LoopRegion
 from dace.sdfg.validation import InvalidSDFGError
 from dace.transformation.passes.simplify import SimplifyPass
 from dace.utils import find_new_name
@@ -32,13 +33,13 @@ def simplify(sdfg: SDFG) -> None:
     """
     Simplify an SDFG in place, as DaCe does, with three differences.
 
-    Variables named like keywords of C++ are renamed. A scalar computed from elements of arrays remains a scalar: DaCe
-    would replace it by a symbol if a condition reads it, but only one rank has the element. Statements whose result is
-    never read are removed.
+    Variables named like keywords of C++, or scalars like functions of SymPy, are renamed. A scalar computed from
+    elements of arrays remains a scalar: DaCe would replace it by a symbol if a condition reads it, but only one rank
+    has the element. Statements whose result is never read are removed.
 
     :raises ValueError: If the SDFG is invalid; names the statement.
     """
-    for name in sorted(CPP_KEYWORDS & {name for name, array in sdfg.arrays.items() if array.transient}):
+    for name in sorted(name for name, array in sdfg.arrays.items() if array.transient and _is_reserved(name, array)):
         sdfg.replace(name, find_new_name(f"{name}_", {*sdfg.arrays, *sdfg.symbols}))
     with naming_invalid_statements():
         SimplifyPass(pass_options={"ScalarToSymbolPromotion.ignore": _read_from_arrays(sdfg)}).apply_pass(sdfg, {})
@@ -47,6 +48,15 @@ def simplify(sdfg: SDFG) -> None:
         for state in sdfg.states():
             state.remove_nodes_from([node for node in state.data_nodes() if state.degree(node) == 0])
         sdfg.validate()
+
+
+def _is_reserved(name: str, array: data.Data) -> bool:
+    """Return True for a name that is not a variable in C++, or in conditions, which DaCe reads with SymPy."""
+    if array.total_size != 1 or not hasattr(sympy, name):
+        return name in CPP_KEYWORDS
+    with suppress(TypeError):
+        return not symbolic.pystr_to_symbolic(f"{name} + 1").free_symbols
+    return True
 
 
 def count_apart(sdfg: SDFG) -> None:
@@ -62,6 +72,7 @@ def count_apart(sdfg: SDFG) -> None:
         variable, around = getattr(region, "loop_variable", ""), _variables_around(region.parent_graph)
         blocks = [block for block in region.nodes() if isinstance(block, SDFGState)]
         used = {name for block in (*blocks, *(edge.data for edge in region.edges())) for name in block.free_symbols}
+        used |= {name for code in _conditions(region) for name in code.get_free_symbols()}
         elsewhere |= ({variable} & around) | used - around - {variable}
     for loop in loops:
         name = loop.loop_variable
@@ -70,6 +81,14 @@ def count_apart(sdfg: SDFG) -> None:
             counter = sdfg.add_symbol(f"{name}_counter", sdfg.symbols[name], find_new_name=True)
             loop.replace_meta_accesses({name: counter})
             loop.add_state_before(loop.start_block, is_start_block=True, assignments={name: counter})
+
+
+def _conditions(region: Any) -> list[Any]:
+    """Return the conditions of a branch, or the code that controls a loop."""
+    if isinstance(region, ConditionalBlock):
+        return [condition for condition, _ in region.branches if condition is not None]
+    codes = [getattr(region, name, None) for name in ("init_statement", "loop_condition", "update_statement")]
+    return [code for code in codes if code is not None]
 
 
 def _variables_around(region: Any) -> set[str]:

@@ -1,0 +1,94 @@
+"""Expressions of sizes, and types of results, where DaCe's frontend differs from Python and NumPy."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import dace
+import sympy
+from dace import dtypes, symbolic
+from dace.frontend.python import newast
+from dace.frontend.python.replacements import array_creation, operators, ufunc
+
+
+def dace_attribute(kind: Any, name: str) -> Any:
+    """Return an attribute of one of DaCe's classes or modules, if this version of DaCe has it."""
+    if not hasattr(kind, name):
+        raise ImportError(
+            f"dace_redist.distribute cannot read programs with DaCe {dace.__version__}, whose {kind.__name__} has no "
+            f"{name!r}: install dace==2.0.0b1, or pass an SDFG instead of a @dace.program"
+        )
+    return getattr(kind, name)
+
+
+_result_type = dace_attribute(operators, "result_type")
+_unparse = dace_attribute(operators, "astutils").unparse
+_sym_type = dace_attribute(newast, "sym_type")
+
+
+def text_of_sizes(expression: sympy.Basic) -> str:
+    """Return an expression of sizes in Python, see :func:`with_floats`; DaCe prints no floor divisions."""
+    quotient = (lambda *_: True, lambda left, right: f"(({left}) // ({right}))")
+    return f"({with_floats(sympy.pycode(expression, user_functions={'int_floor': [quotient]}))})"
+
+
+def with_floats(text: str) -> str:
+    """Return an expression in Python whose quotients and roots are no integers in C++."""
+    return ast.unparse(_Floats().visit(ast.parse(text, mode="eval")))
+
+
+class _Floats(ast.NodeTransformer):
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        left, right = node.left, node.right
+        if isinstance(node.op, ast.Div):
+            numbers = isinstance(left, ast.Constant) and isinstance(right, ast.Constant)
+            return ast.Constant(left.value / right.value) if numbers else ast.BinOp(left, ast.Div(), _float(right))
+        if isinstance(node.op, ast.Pow) and isinstance(right, ast.UnaryOp):  # DaCe misprints negative powers
+            power = ast.BinOp(_float(left), ast.Pow(), right.operand)
+            return ast.BinOp(ast.Constant(1), ast.Div(), _float(power))
+        if isinstance(node.op, ast.Pow) and not isinstance(getattr(right, "value", None), int):
+            return ast.BinOp(_float(left), ast.Pow(), right)
+        return node
+
+
+def _float(node: ast.expr) -> ast.expr:
+    return ast.Call(ast.parse("dace.float64", mode="eval").body, [node], [])
+
+
+def _type_of(expression: Any) -> dtypes.typeclass:
+    """Return the type of an expression of sizes; DaCe takes that of the value where all sizes are 1."""
+    symbols = getattr(expression, "free_symbols", ())
+    integers = all(symbol.is_integer for symbol in symbols)
+    quotient = integers and isinstance(expression, sympy.Add | sympy.Mul | sympy.Pow) and not expression.is_integer
+    return dtypes.float64 if quotient else _sym_type(expression)
+
+
+def _type_as_numpy(arguments: Sequence[Any], operator: str | None = None) -> tuple[Any, ...]:
+    """
+    Return the type of a result, and casts of the arguments.
+
+    Sizes and variables of literals are numbers of Python, whose types are weak in NumPy. Products and powers of
+    integers have the type of the operands.
+    """
+    numbers = []
+    for argument in arguments:
+        dtype = _type_of(argument) if symbolic.issymbolic(argument) else None
+        dtype = argument.dtype if getattr(argument, "of_literals", False) else dtype
+        numbers.append(dtype.type(1).item() if dtype else argument)
+    return _result_type(numbers, "Add" if operator in ("Mult", "FloorDiv", "Pow") else operator)
+
+
+def _text(node: Any) -> Any:
+    return text_of_sizes(node) if isinstance(node, sympy.Basic) else _unparse(node)
+
+
+#: Replacement and original of each function, by module and name.
+FUNCTIONS: dict[tuple[Any, str], tuple[Any, Any]] = {
+    (operators, "result_type"): (_type_as_numpy, _result_type),
+    **{(module, "astutils"): (SimpleNamespace(unparse=_text), module.astutils) for module in (operators, ufunc)},
+    **{(module, "sym_type"): (_type_of, _sym_type) for module in (newast, operators, ufunc, array_creation)},
+}
