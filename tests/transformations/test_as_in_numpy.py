@@ -101,7 +101,35 @@ def names_of_functions(A: dace.float64[N, N], x: dace.float64[N]):
     return diff, test
 
 
+@dace.program
+def statistics(A: dace.float64[N, K], B: dace.float32[N, K], C: dace.float64[N, K]):
+    C[:] = (A - A.mean(axis=0)) / np.std(A, axis=0, ddof=1)
+    large = A > 0.2
+    spread = A.std(axis=1, keepdims=True)
+    return np.var(A), spread, np.var(B, axis=(0, 1)), B.std(axis=-1), np.sum(large), large.mean(axis=0)
+
+
+@dace.program
+def blocks(A: dace.float64[N, N], B: dace.float64[N, K], x: dace.float64[N], y: dace.float64[K]):
+    sums = np.kron(A, np.eye(K)) @ np.kron(x, y)
+    return (
+        np.tril(A),
+        np.triu(A, 1 - K),
+        np.tril(B, k=-1) + np.triu(B),
+        np.kron(A, B),
+        sums,
+        B.clip(-0.5, 0.5),
+        A.trace(),
+    )
+
+
+@dace.program
+def complex_norms(z: dace.complex128[N], Z: dace.complex64[N, K], x: dace.float64[N]):
+    return np.vdot(z, x), np.vdot(Z, Z), np.linalg.norm(z), np.linalg.norm(Z, axis=0), z.conjugate()
+
+
 PROGRAMS = (
+    *(statistics, blocks, complex_norms),
     *(types_of_integers, types_of_sizes, types_of_literals, targets_of_tuples, conditions_with_assignments),
     *(variables_of_loops_in_conditions, arguments_with_new_values, names_of_functions),
 )

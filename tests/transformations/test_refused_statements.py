@@ -49,7 +49,7 @@ def factor_inside(A: dace.float64[N, N]):
 
 @dace.program
 def called_within(A: dace.float64[N, N]):
-    return A * np.kron(A, A)
+    return A * np.cross(A, A)
 
 
 @dace.program
@@ -176,6 +176,21 @@ def constant_changed(A: dace.float64[N, N]):
 
 
 @dace.program
+def product_with_output(A: dace.float64[N, N], B: dace.float64[N, N]):
+    np.matmul(A, A, out=B)
+
+
+@dace.program
+def running_sum(x: dace.float64[N]):
+    return np.cumsum(x)
+
+
+@dace.program
+def variance_of_integers(k: dace.int64[N]):
+    return np.var(k)
+
+
+@dace.program
 def product_in_place(A: dace.float64[N, N], B: dace.float64[N, N]):
     A @= B
 
@@ -220,6 +235,9 @@ REFUSED = {
     one_element_with_two_names: r"b\[0\] = 5\.0: b and a are one array in NumPy, but two here, .*; use one name, or",
     elements_of_a_call: r"\(b, c\) takes the elements of one value: assign \(b, c\) in a statement of its own",
     constant_changed: r"s \*= 2\.0: DaCe cannot read it \(.*constant \"s\".*; assign it to another variable first",
+    product_with_output: r"np\.matmul\(A, A, out=B\): .*; assign the result, as in C\[:\] = np\.matmul\(A, B\)",
+    running_sum: r"return np\.cumsum\(x\): .*; write it as np\.tril\(np\.ones\(\(N, N\)\)\) @ x, or as a loop",
+    variance_of_integers: r"np\.var is known for real floating-point numbers, got int64; convert the array",
     product_in_place: r"A @= B: .*; write A @= B as A\[:\] = A @ B",
     two_comparisons: r"if -1\.0 < s < 1\.0:: .*; compare two values at a time, as in 0 < a and a < 1",
     halves: r"a, b = b, a \* 0\.5: b holds int64 .* a value of float64 is assigned; write .* such as 0\.0",
@@ -228,7 +246,7 @@ REFUSED = {
     not_written: r"T \+= A: reads (T|__return) before anything is written to it",
     on_the_diagonal: r"A\[i, i\] = x\[i\]: cannot be distributed: it writes A\[i, i\]",
     factor_inside: r"np\.einsum.*operand 0 of np\.einsum is 2\.0: expected an array.*factors outside",
-    called_within: r"A \* np\.kron\(A, A\): .*DaCe does not know this function \(np\.kron\).*write it as np\.einsum",
+    called_within: r"A \* np\.cross\(A, A\): .*DaCe does not know this function \(np\.cross\).*write it as np\.einsum",
     returned_twice: r"return T, T: it returns T more than once; return it once, or np\.copy\(T\)",
     outer_of_matrices: r"np\.outer\(A, A\): np\.outer is known for 1-D, 1-D without options, got 2-D, 2-D; write it as",
     no_such_axis: r"np\.sum\(A, axis=2, keepdims=True\): np\.sum: A has no axis 2, but 2 dimensions",
@@ -247,6 +265,11 @@ def test_what_cannot_be_distributed_is_named(program, tmp_path, monkeypatch):
         sdfg = parse(program)
         rewritten(read_statements(sdfg, SIZES), sdfg)
     assert "\n" not in str(refused.value) and not list(tmp_path.iterdir())
+
+
+def test_early_returns_of_an_sdfg_are_named():
+    with pytest.raises(ValueError, match=r"return_if_\w+: a return in a branch or loop cannot .* at the end"):
+        distribute(returned_early.to_sdfg(simplify=False), 2, dict(N=4))
 
 
 def test_variables_of_loops_are_no_missing_sizes():

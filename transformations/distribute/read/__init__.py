@@ -12,7 +12,7 @@ import networkx as nx
 from dace import SDFG, SDFGState, data, symbolic
 from dace.sdfg import nodes
 from dace.sdfg import utils as sdutil
-from dace.sdfg.state import BreakBlock, ConditionalBlock, ContinueBlock, ControlFlowRegion, LoopRegion
+from dace.sdfg.state import BreakBlock, ConditionalBlock, ContinueBlock, ControlFlowRegion, LoopRegion, ReturnBlock
 from dace.subsets import Range
 from dace.transformation.dataflow import TaskletFusion
 from dace.transformation.passes.analysis import loop_analysis
@@ -33,6 +33,7 @@ from dace_redist.transformations.distribute.ir import (
 from dace_redist.transformations.distribute.read.library_nodes import statement_of
 from dace_redist.transformations.distribute.read.location import Location
 from dace_redist.transformations.distribute.read.maps import map_operations, tasklet_operations
+from dace_redist.transformations.distribute.read.remedies import EARLY_RETURN
 
 #: Label and mean number of iterations of each surrounding loop, the outermost first.
 Loops = tuple[tuple[str, float], ...]
@@ -113,6 +114,8 @@ class _Reader:
             yield Block(block, tuple(bodies), scalars)
         elif isinstance(block, BreakBlock | ContinueBlock):
             yield type(block)
+        elif isinstance(block, ReturnBlock):
+            raise ValueError(f"{block.label}: {EARLY_RETURN}")
         else:
             kind = type(block).__name__
             raise ValueError(f"{block.label}: a {kind} cannot be distributed; only if, while and for can")

@@ -41,6 +41,7 @@ from dace_redist.transformations.distribute.read import (
 )
 from dace_redist.transformations.distribute.read.assignments import sliced_axes
 from dace_redist.transformations.distribute.read.location import source_line
+from dace_redist.transformations.distribute.read.remedies import EARLY_RETURN, INSTEAD, why
 from dace_redist.transformations.distribute.read.simplify import (
     count_apart,
     naming_invalid_statements,
@@ -129,32 +130,8 @@ def _naming_the_statement() -> Iterator[None]:
             where, function = DebugInfo(error.node.lineno, filename=error.visitor.filename), ""
         else:
             raise
-        raise ValueError(f"{source_line(where)}: {_why(error, function)}") from error
+        raise ValueError(f"{source_line(where)}: {why(error, function)}") from error
     print(printed.getvalue(), end="")
-
-
-_BY_ARRAYS = "write it as np.einsum, @, or an elementwise expression of whole arrays"
-
-#: Remedies by DaCe's function, type of error, and message.
-_REMEDIES = {
-    "KeyError: 'MatMult'": "write A @= B as A[:] = A @ B",
-    "visit_Compare NotImplementedError": "compare two values at a time, as in 0 < a and a < 1",
-    "Starred": "give each value a variable of its own, or slice the array",
-    "Cannot reassign|already defined|already assigned": "give the result another name",
-    "compile-time constant": "assign it to another variable first, and change that",
-    "Undefined variable": "assign it to a variable before, and the variable of a loop after it, as in last = i",
-}
-
-
-def _why(error: Exception, function: str) -> str:
-    if isinstance(error, ValueError):
-        return str(error)
-    if isinstance(error, KeyError) and function == "parse_program":  # after all statements: return values are renamed
-        return f"it returns {error.args[0]} more than once; return it once, or np.copy({error.args[0]}) besides"
-    said = " ".join(str(getattr(error, "message", error)).split()).rstrip(".")
-    whole = f"{function} {type(error).__name__}: {said}"
-    instead = next((remedy for text, remedy in _REMEDIES.items() if re.search(text, whole)), _BY_ARRAYS)
-    return f"DaCe cannot read it ({type(error).__name__}: {said}); {instead}"
 
 
 def _say_where_from(state: SDFGState, file: str) -> None:
@@ -170,24 +147,13 @@ def _say_where_from(state: SDFGState, file: str) -> None:
 
 # What stands in for methods of DaCe's classes
 
-#: Remedies for functions that cannot be distributed.
-_INSTEAD = {
-    "print": "take it out, and print what the program returns",
-    "svd": "find the largest singular values by iteration with @, or call it on a gathered tensor outside the program",
-    "eigh": "find eigenvalues by iteration with @, or call it on a gathered tensor outside the program",
-    "eig": "find eigenvalues by iteration with @, or call it on a gathered tensor outside the program",
-    "qr": "orthogonalise by np.linalg.inv of the Gram matrix, or column by column in a loop",
-    "sort": "sort the gathered tensor outside the program",
-    "argsort": "sort the gathered tensor outside the program",
-}
-
 
 def _refuse_callback(visitor: Any, node: ast.Call, create_graph: bool = True) -> Any:
     """Raise an error for an unknown function, which DaCe would call in Python."""
     _at(visitor, node)
     called = ast.unparse(getattr(node.func, "oldnode", None) or node.func)
     name = called.split(".")[-1].removeprefix("__dace_callback_")
-    instead = next((text for key, text in _INSTEAD.items() if name == key or name.endswith(f"_{key}")), "")
+    instead = next((text for key, text in INSTEAD.items() if name == key or name.endswith(f"_{key}")), "")
     raise ValueError(
         f"cannot be distributed: DaCe does not know this function ({called.replace('numpy.', 'np.')}) and would call "
         f"it in Python; {instead or 'write it as np.einsum or elementwise'}"
@@ -199,10 +165,7 @@ def _refuse_early_return(visitor: Any, node: ast.Return) -> Any:
     if isinstance(visitor.cfg_target, SDFG):
         return _visit_return(visitor, node)
     _at(visitor, node)
-    raise ValueError(
-        "a return in a branch or loop cannot be distributed; assign the result to a variable, and return that at the "
-        "end"
-    )
+    raise ValueError(EARLY_RETURN)
 
 
 def _at(visitor: Any, node: ast.expr | ast.stmt) -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+from string import ascii_letters
 from typing import Any
 
 import numpy as np
 from dace import SDFG, SDFGState, dtypes, symbolic
 from dace.frontend.common import op_repository
+from dace.frontend.python.nested_call import NestedCall
 
 from dace_redist.library_nodes.node import simplified
 from dace_redist.transformations.distribute.ir import equal
 from dace_redist.transformations.distribute.read.numpy_functions import (
     Replacement,
+    add_einsum,
     add_map,
     new_array,
     operand_shape,
+    shapes_of,
 )
 
 _dace_empty = op_repository.Replacements.get("numpy.empty")
@@ -66,8 +70,45 @@ def _where(visitor: Any, sdfg: SDFG, state: SDFGState, *operands: Any) -> str:
     return add_map(state, whole or [1], inputs, output, f"{code[1]} if {code[0]} else {code[2]}")
 
 
+def _triangle(function: str) -> Replacement:
+    """Return ``tril`` or ``triu``: the elements on one side of a diagonal, and zeros."""
+
+    def add(visitor: Any, sdfg: SDFG, state: SDFGState, m: str, k: Any = 0) -> str:
+        shape = operand_shape(sdfg, function, 0, m)
+        if len(shape) < 2:
+            raise ValueError(f"np.{function} takes a matrix, got shape {shape}")
+        output = new_array(visitor, sdfg, shape, sdfg.arrays[m].dtype)
+        row, column = (f"__i{len(shape) - axis}" for axis in (2, 1))
+        code = f"__inp if {column} {'<=' if function == 'tril' else '>='} {row} + ({k}) else 0"
+        return add_map(state, shape, {"__inp": (m, range(len(shape)))}, output, code)
+
+    return add
+
+
+def _kron(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> Any:
+    """Add the products of all pairs of elements, and give them the shape of a block matrix."""
+    left, right = shapes_of(sdfg, "kron", (a, b))
+    if len(left) != len(right):
+        raise ValueError(f"np.kron is known for two arrays of as many dimensions, got {left} and {right}")
+    ndim, nest = len(left), NestedCall(visitor, sdfg, state)
+    rows, columns = ascii_letters[:ndim], ascii_letters[ndim : 2 * ndim]
+    pairs = "".join(map("".join, zip(rows, columns, strict=True)))
+    products = nest(add_einsum)(f"{rows},{columns}->{pairs}", a, b)
+    return nest, nest(_reshape)(products, [m * n for m, n in zip(left, right, strict=True)])
+
+
 #: Methods of arrays.
-METHODS: dict[str, Replacement] = {"reshape": _reshape_method}
+METHODS: dict[str, Replacement] = {
+    "clip": op_repository.Replacements.get("numpy.clip"),
+    "conjugate": op_repository.Replacements.get_method("Array", "conj"),
+    "reshape": _reshape_method,
+}
 
 #: Functions by their names in DaCe.
-FUNCTIONS: dict[str, Replacement] = {"numpy.empty": _empty, "numpy.reshape": _reshape, "numpy.where": _where}
+FUNCTIONS: dict[str, Replacement] = {
+    "numpy.empty": _empty,
+    "numpy.kron": _kron,
+    "numpy.reshape": _reshape,
+    "numpy.where": _where,
+    **{f"numpy.{name}": _triangle(name) for name in ("tril", "triu")},
+}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from dace import SDFG, Memlet, SDFGState, data, dtypes
 from dace.frontend.common import op_repository
+from dace.frontend.python.nested_call import NestedCall
 from dace.libraries.blas.nodes.einsum import Einsum as EinsumNode
 from dace.sdfg import nodes
 
@@ -25,6 +26,7 @@ Shape = tuple[Any, ...]
 
 _DACE = op_repository.Replacements
 _dace_astype = _DACE.get_method("Array", "astype")
+_dace_conj = _DACE.get("numpy.conj")
 _dace_matmul = _DACE.getop("Array", "MatMult")
 
 # What all functions need
@@ -103,7 +105,7 @@ def warning_of_integers(name: str, function: Replacement) -> Replacement:
             dtype = sdfg.arrays[array].dtype.as_numpy_dtype()
             ones = np.ones((1, 1), dtype)
             wanted = (np.mean(ones) if name == "mean" else np.sum(ones)).dtype
-            if wanted != dtype and dtype.kind in ("biu" if name == "mean" else "iu"):
+            if wanted != dtype and dtype.kind in "iu":
                 warnings.warn(
                     f"{source_line(visitor.current_lineinfo)}: the {name} of {array} is {dtype} here, but {wanted} in "
                     f"NumPy; take that of {array}.astype(np.{wanted})",
@@ -227,8 +229,9 @@ def _named(function: str) -> Replacement:
     def add(visitor: Any, sdfg: SDFG, state: SDFGState, *arguments: Any, **options: Any) -> Any:
         arrays, rest = arguments[:operands], arguments[operands:]
         shapes = shapes_of(sdfg, function, arrays)
-        if function == "vdot" and any(is_complex(sdfg.arrays[a].dtype) for a in arrays):
-            raise ValueError("np.vdot of complex numbers conjugates, which no einsum does")
+        if function == "vdot" and is_complex(sdfg.arrays[arrays[0]].dtype):
+            nest, text = NestedCall(visitor, sdfg, state), subscripts(function, shapes, *rest, **options)
+            return nest, nest(add_einsum)(text, nest(_dace_conj)(arrays[0]), arrays[1])
         if function == "dot" and () in shapes:
             return _DACE.getop("Array", "Mult")(visitor, sdfg, state, *arrays)
         if function == "diag" and len(shapes[0]) == 1 and not rest and not options:
@@ -284,7 +287,7 @@ FUNCTIONS: dict[str, Replacement] = {
 
 #: Methods of arrays.
 METHODS: dict[str, Replacement] = {
-    **{name: _EINSUMS[name] for name in ("dot", "transpose", "diagonal", "swapaxes")},
+    **{name: _EINSUMS[name] for name in ("dot", "transpose", "diagonal", "swapaxes", "trace")},
     "astype": _astype,
     "copy": _copy,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from string import ascii_letters
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from dace import SDFG, SDFGState, dtypes
 from dace.frontend.common import op_repository
 from dace.frontend.python.nested_call import NestedCall
+from dace.frontend.python.replacements.ufunc import implement_ufunc
 from dace.libraries.standard.nodes.reduce import Reduce
 
 from dace_redist.library_nodes.indexed import LinearSolve
@@ -28,6 +29,8 @@ from dace_redist.transformations.distribute.read.numpy_functions import (
 )
 
 _elementwise = op_repository.Replacements.get("dace.elementwise")
+_astype = op_repository.Replacements.get_method("Array", "astype")
+_subtract = op_repository.Replacements.getop("Array", "Sub")
 
 
 def _axes(function: str, name: str, shape: Shape, axis: Any) -> list[int]:
@@ -77,13 +80,12 @@ def _reduction(function: str) -> Replacement:
     def add(
         visitor: Any, sdfg: SDFG, state: SDFGState, a: str, axis: Any = None, keepdims: bool = False, **options: Any
     ) -> Any:
-        if options:
-            raise ValueError(
-                f"np.{function} is known with axis and keepdims, got {', '.join(options)} besides; leave it out"
-            )
+        _check_options(function, "axis and keepdims", options)
         shape = operand_shape(sdfg, function, 0, a)
         axes = _axes(function, a, shape, axis)
         nest = NestedCall(visitor, sdfg, state)
+        if sdfg.arrays[a].dtype == dtypes.bool_ and function in ("sum", "mean"):
+            a = nest(_astype)(a, dtypes.int64 if function == "sum" else dtypes.float64)
         result = _reduced(nest, function, a, axes, keepdims)
         if function == "mean":
             count = math.prod(shape[number] for number in axes)
@@ -91,6 +93,46 @@ def _reduction(function: str) -> Replacement:
         return nest, result
 
     return add
+
+
+def _check_options(function: str, known: str, options: Collection[str]) -> None:
+    if options:
+        raise ValueError(f"np.{function} is known with {known}, got {', '.join(options)} besides; leave it out")
+
+
+def _variance(function: str) -> Replacement:
+    """Return ``var``, the mean square of the deviations from the mean, or ``std``, its root."""
+
+    def add(
+        visitor: Any,
+        sdfg: SDFG,
+        state: SDFGState,
+        a: str,
+        axis: Any = None,
+        keepdims: bool = False,
+        ddof: Any = 0,
+        **options: Any,
+    ) -> Any:
+        _check_options(function, "axis, keepdims and ddof", options)
+        shape, element = operand_shape(sdfg, function, 0, a), sdfg.arrays[a].dtype.to_string()
+        if "float" not in element:
+            raise ValueError(
+                f"np.{function} is known for real floating-point numbers, got {element}; convert the array"
+            )
+        axes = _axes(function, a, shape, axis)
+        nest = NestedCall(visitor, sdfg, state)
+        deviation = nest(_subtract)(a, nest(_reduction("mean"))(a, axes, keepdims=True))
+        squares = _reduced(nest, function, deviation, axes, keepdims, factors=2)
+        mean = f"x / ({math.prod(shape[number] for number in axes) - ddof})"
+        return nest, nest(_elementwise)(
+            f"lambda x: sqrt({mean})" if function == "std" else f"lambda x: {mean}", squares
+        )
+
+    return add
+
+
+def _absolute(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
+    return str(implement_ufunc(visitor, None, sdfg, state, "absolute", [a], {})[0])
 
 
 def _norm(
@@ -103,11 +145,11 @@ def _norm(
             f"np.linalg.norm is known for the square root of the sum of squares, got ord={order!r} along "
             f"{len(axes)} axes; write it as np.max or np.sum of np.abs({a})"
         )
-    if "complex" in element:
-        raise ValueError(f"np.linalg.norm of {element} take it of np.abs({a})")
-    if "float" not in element:
-        raise ValueError(f"np.linalg.norm of {element} would be floating-point; convert the array first")
     nest = NestedCall(visitor, sdfg, state)
+    if "complex" in element:
+        a = nest(_absolute)(a)
+    elif "float" not in element:
+        raise ValueError(f"np.linalg.norm of {element} would be floating-point; convert the array first")
     return nest, nest(_elementwise)("lambda x: sqrt(x)", _reduced(nest, "linalg.norm", a, axes, keepdims, factors=2))
 
 
@@ -115,8 +157,7 @@ def _position(function: str) -> Replacement:
     """Return ``argmax`` or ``argmin``: the smallest of the indices at which the extreme element stands."""
 
     def add(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, axis: Any = None, **options: Any) -> Any:
-        if options:
-            raise ValueError(f"np.{function} is known with axis, got {', '.join(options)} besides; leave it out")
+        _check_options(function, "axis", options)
         shape = operand_shape(sdfg, function, 0, a)
         axes = _axes(function, a, shape, axis)
         nest = NestedCall(visitor, sdfg, state)
@@ -168,6 +209,7 @@ METHODS: dict[str, Replacement] = {
     **{name: warning_of_integers(name, _reduction(name)) for name in ("sum", "mean")},
     **{name: _reduction(name) for name in ("max", "min")},
     **{name: _position(name) for name in ("argmax", "argmin")},
+    **{name: _variance(name) for name in ("std", "var")},
 }
 
 #: Functions by their names in DaCe.
