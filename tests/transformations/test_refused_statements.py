@@ -191,6 +191,18 @@ def variance_of_integers(k: dace.int64[N]):
 
 
 @dace.program
+def index_of_an_array(A: dace.float64[N, N], x: dace.float64[N]):
+    k = np.argmax(x)
+    return A[k] * 2.0, k
+
+
+@dace.program
+def choice_of_numbers(A: dace.float64[N, N], s: dace.float64):
+    a = 2.0 if s > 0 else 3.0
+    return a * A
+
+
+@dace.program
 def product_in_place(A: dace.float64[N, N], B: dace.float64[N, N]):
     A @= B
 
@@ -235,6 +247,8 @@ REFUSED = {
     one_element_with_two_names: r"b\[0\] = 5\.0: b and a are one array in NumPy, but two here, .*; use one name, or",
     elements_of_a_call: r"\(b, c\) takes the elements of one value: assign \(b, c\) in a statement of its own",
     constant_changed: r"s \*= 2\.0: DaCe cannot read it \(.*constant \"s\".*; assign it to another variable first",
+    index_of_an_array: r"return A\[k\] \* 2\.0, k: cannot be .*: its index \w+ is computed from an array; .* np\.where",
+    choice_of_numbers: r"a = 2\.0 if s > 0 else 3\.0: .*; write a choice as np\.where\(s > 0, 2\.0, 3\.0\)",
     product_with_output: r"np\.matmul\(A, A, out=B\): .*; assign the result, as in C\[:\] = np\.matmul\(A, B\)",
     running_sum: r"return np\.cumsum\(x\): .*; write it as np\.tril\(np\.ones\(\(N, N\)\)\) @ x, or as a loop",
     variance_of_integers: r"np\.var is known for real floating-point numbers, got int64; convert the array",

@@ -43,6 +43,7 @@ from dace_redist.transformations.distribute.read.assignments import sliced_axes
 from dace_redist.transformations.distribute.read.location import source_line
 from dace_redist.transformations.distribute.read.remedies import EARLY_RETURN, INSTEAD, why
 from dace_redist.transformations.distribute.read.simplify import (
+    check_indices,
     count_apart,
     naming_invalid_statements,
     remove_report,
@@ -83,6 +84,7 @@ def parse(program: DaceProgram) -> SDFG:
         _say_where_from(state, file)
     for one in sdfg.all_sdfgs_recursive():
         count_apart(one)
+        check_indices(one)
     simplify(sdfg)
     return sdfg
 

@@ -32,6 +32,8 @@ _REMEDIES = {
     "Cannot reassign|already defined|already assigned": "give the result another name",
     "keyword argument 'out'": "assign the result, as in C[:] = np.matmul(A, B)",
     "Method .* is not registered": "write it as a function of NumPy, or elementwise",
+    "could not be broadcast": "write both shapes with the same symbols, as in x[:n] + x[n : 2 * n]",
+    "rhs may only be data": "write a choice as np.where(s > 0, 2.0, 3.0), and arrays of numbers outside the function",
     "scalar stop value": "write the size in the call, as in np.arange(N // 2)",
     "compile-time constant": "assign it to another variable first, and change that",
     "Undefined variable": "assign it to a variable before, and the variable of a loop after it, as in last = i",

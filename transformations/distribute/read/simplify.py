@@ -17,7 +17,7 @@ from dace.transformation.passes.simplify import SimplifyPass
 from dace.utils import find_new_name
 
 from dace_redist.library_nodes.expansions import changing_symbols
-from dace_redist.transformations.distribute.read.location import source_line
+from dace_redist.transformations.distribute.read.location import Location, source_line
 
 #: Keywords of C++ that are not keywords of Python: invalid names of variables of the compiled program.
 CPP_KEYWORDS = frozenset(
@@ -81,6 +81,19 @@ def count_apart(sdfg: SDFG) -> None:
             counter = sdfg.add_symbol(f"{name}_counter", sdfg.symbols[name], find_new_name=True)
             loop.replace_meta_accesses({name: counter})
             loop.add_state_before(loop.start_block, is_start_block=True, assignments={name: counter})
+
+
+def check_indices(sdfg: SDFG) -> None:
+    """Raise an error for an index that is computed from an array; DaCe removes scalars that only memlets read."""
+    computed = _read_from_arrays(sdfg) | sdfg.free_symbols - {*sdfg.symbols}  # a returned scalar is renamed
+    for state in sdfg.states():
+        for edge in state.edges():
+            names = sorted(computed & {str(name) for name in edge.data.free_symbols})
+            if names:
+                Location(sdfg, edge.dst, state).refuse(
+                    f"its index {names[0]} is computed from an array; choose elements by np.where, as in "
+                    "np.where(np.arange(N) == k, x, 0.0)"
+                )
 
 
 def _conditions(region: Any) -> list[Any]:
