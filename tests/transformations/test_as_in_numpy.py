@@ -102,6 +102,17 @@ def names_of_functions(A: dace.float64[N, N], x: dace.float64[N]):
 
 
 @dace.program
+def indices_in_variables(A: dace.float64[N, N], x: dace.float64[N], k: dace.int64):
+    k = k * 0
+    while k < 4:
+        j = k
+        k = k + 1
+        x[j] += x[k] * j
+        A[j, k] -= 2.0
+        A[:, j] *= x
+
+
+@dace.program
 def statistics(A: dace.float64[N, K], B: dace.float32[N, K], C: dace.float64[N, K]):
     C[:] = (A - A.mean(axis=0)) / np.std(A, axis=0, ddof=1)
     large = A > 0.2
@@ -129,7 +140,7 @@ def complex_norms(z: dace.complex128[N], Z: dace.complex64[N, K], x: dace.float6
 
 
 PROGRAMS = (
-    *(statistics, blocks, complex_norms),
+    *(indices_in_variables, statistics, blocks, complex_norms),
     *(types_of_integers, types_of_sizes, types_of_literals, targets_of_tuples, conditions_with_assignments),
     *(variables_of_loops_in_conditions, arguments_with_new_values, names_of_functions),
 )

@@ -26,6 +26,7 @@ import dace
 from dace import SDFG, SDFGState, dtypes, symbolic
 from dace.dtypes import DebugInfo
 from dace.frontend.common import op_repository
+from dace.frontend.python import newast
 from dace.frontend.python.common import DaceSyntaxError
 from dace.frontend.python.nested_call import NestedCall
 from dace.frontend.python.newast import ProgramVisitor
@@ -62,6 +63,7 @@ _visit_return = dace_attribute(ProgramVisitor, "visit_Return")
 _add_read_slice = dace_attribute(ProgramVisitor, "_add_read_slice")
 _create_callback = dace_attribute(ProgramVisitor, "create_callback")
 _nested_state = dace_attribute(NestedCall, "add_state")
+_varies_in_map = dace_attribute(newast, "_subset_is_local_symbol_dependent")
 _tables = [dace_attribute(op_repository.Replacements, name) for name in ("_rep", "_method_rep", "_attr_rep", "_oprep")]
 
 
@@ -182,6 +184,11 @@ def _add_state_after_the_last(call: NestedCall, label: str | None = None) -> SDF
     return call.last_state
 
 
+def _varies_in_maps_only(subset: Range, visitor: Any) -> bool:
+    """Return True if iterations of a map may add to one element; DaCe takes loops with such indices for maps."""
+    return bool(visitor.map_symbols) and bool(_varies_in_map(subset, visitor))
+
+
 def _visit_test_by_arrays(visitor: Any, node: ast.expr) -> tuple[Any, Any, Any]:
     """Read a condition with the arrays bound to its variables; DaCe keeps the names of the variables."""
     condition, otherwise, region = _visit_test(visitor, node)
@@ -253,6 +260,7 @@ def _add_read_slice_with_axes(visitor: Any, array: str, node: ast.Subscript, exp
 _PATCHES: dict[tuple[Any, str], tuple[Callable[..., Any], Callable[..., Any]]] = {
     **{(ProgramVisitor, name): functions for name, functions in assignments.METHODS.items()},
     **sizes.FUNCTIONS,
+    (newast, "_subset_is_local_symbol_dependent"): (_varies_in_maps_only, _varies_in_map),
     (NestedCall, "add_state"): (_add_state_after_the_last, _nested_state),
     (ProgramVisitor, "create_callback"): (_refuse_callback, _create_callback),
     (ProgramVisitor, "visit_For"): (_visit_for_keeping_variables, _visit_for),
