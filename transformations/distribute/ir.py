@@ -223,6 +223,16 @@ def operations(body: Body) -> Iterator[Operation]:
     return (item for item in all_items(body) if isinstance(item, Statement | Move))
 
 
+def names_of(body: Body) -> set[str]:
+    """Return the names of all tensors that are used."""
+    return {name for operation in operations(body) for name in operation.names}
+
+
+def written_by(item: Item) -> set[str]:
+    """Return the names of the tensors that an item, or what is in it, writes."""
+    return {operation.result for operation in operations([item])}
+
+
 def scalars_of(body: Body) -> set[str]:
     """Return the scalars that conditions and values of symbols read."""
     return {name for item in all_items(body) for name in getattr(item, "scalars", ())}

@@ -26,8 +26,10 @@ from dace_redist.transformations.distribute.ir import (
     equal,
     is_complex,
     logical_shape,
+    names_of,
     operations,
     with_blocks,
+    written_by,
 )
 
 #: Function of the items of a block before a statement, the statement, the items after it, and the tensors that must be
@@ -60,16 +62,6 @@ def _apply(rule: Rule, body: Body, kept: Collection[str]) -> tuple[Item, ...]:
         else:  # the rule may apply to its result, which moves up where an earlier item was removed
             items, position = changed, max(position - 1, 0)
     return tuple(items)
-
-
-def names_of(body: Body) -> set[str]:
-    """Return the names of all tensors that are used."""
-    return {name for operation in operations(body) for name in operation.names}
-
-
-def written_by(item: Item) -> set[str]:
-    """Return the names of the tensors that an item, or what is in it, writes."""
-    return {operation.result for operation in operations([item])}
 
 
 def _used_in_several_blocks(body: Body) -> set[str]:

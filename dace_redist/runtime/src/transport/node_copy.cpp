@@ -77,9 +77,6 @@ void unpack_piece(const NodeTransfer& transfer, Channel& channel) {
   });
 }
 
-/// The channel whose next piece lies first in the source; with room for it, if asked so.
-Channel* first_in_source(std::vector<Channel>& sends, bool with_room);
-
 /// Where the next piece of a channel lies in the sources, in elements. The self copy of a row comes after the messages
 /// of that row, which is in the cache then: partners wait for messages.
 Index position(const Channel& channel) {
@@ -91,6 +88,7 @@ Index position(const Channel& channel) {
 
 bool has_room(Channel& channel) { return channel.protocol == Protocol::push || has_free_slot(channel); }
 
+/// The channel whose next piece lies first in the source; with room for it, if asked so.
 Channel* first_in_source(std::vector<Channel>& sends, bool with_room) {
   Channel* first = nullptr;
   for (Channel& channel : sends) {
