@@ -32,9 +32,10 @@ from dace_redist.transformations.distribute.ir import (
     written_by,
 )
 
+Items: TypeAlias = list[Item] | None
 #: Function of the items of a block before a statement, the statement, the items after it, and the tensors that must be
 #: computed. It returns the items of the block after the rule was applied; None if it does not apply.
-Rule: TypeAlias = Callable[[list[Item], Statement, list[Item], Collection[str]], list[Item] | None]
+Rule: TypeAlias = Callable[[list[Item], Statement, list[Item], Collection[str]], Items]
 
 
 def rewrite(body: Body, rules: Sequence[Rule], kept: Collection[str] = ()) -> tuple[Item, ...]:
@@ -74,9 +75,6 @@ def _used_in_several_blocks(body: Body) -> set[str]:
         shared |= names & seen
         seen |= names
     return shared.union(*map(_used_in_several_blocks, inside))
-
-
-Items = list[Item] | None
 
 
 def equal_types(sdfg: SDFG) -> Rule:
