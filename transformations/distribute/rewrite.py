@@ -55,9 +55,8 @@ def _apply(rule: Rule, body: Body, kept: Collection[str]) -> tuple[Item, ...]:
     items = [with_blocks(item, lambda block: _apply(rule, block, kept)) for item in body]
     position = 0
     while position < len(items):
-        item, changed = items[position], None
-        if isinstance(item, Statement):
-            changed = rule(items[:position], item, items[position + 1 :], kept)
+        before, item, after = items[:position], items[position], items[position + 1 :]
+        changed = rule(before, item, after, kept) if isinstance(item, Statement) else None
         if changed is None:
             position += 1
         else:  # the rule may apply to its result, which moves up where an earlier item was removed
@@ -69,8 +68,7 @@ def _used_in_several_blocks(body: Body) -> set[str]:
     """Return the tensors that are used inside and outside of a loop or branch, or in several of them."""
     inside = [block for item in body for block in blocks_of(item)]
     outside: list[Operation] = [item for item in body if isinstance(item, Operation)]
-    shared: set[str] = set()
-    seen: set[str] = set()
+    shared, seen = set[str](), set[str]()
     for names in (names_of(outside), *map(names_of, inside)):
         shared |= names & seen
         seen |= names
