@@ -214,7 +214,7 @@ def test_elements_of_a_type_that_loses_something_are_refused(comm):
     for bad, why in ((300, "300"), (-1, "-1"), (np.int64(1), "got int64"), (2.0, "got float64")):
         with pytest.raises(ValueError, match=f"scatter: k must hold uint8.*{why}"):
             program.scatter(k=bad)
-    with pytest.raises(ValueError, match="gather: __return must hold uint64, got float64"):
+    with pytest.raises(ValueError, match="gather: __return must hold int64, got float64"):
         program.gather(np.zeros(2))
     parts = program.scatter(A=[1, 2, 3, 4], k=2)
     assert parts["A"].dtype == np.int64 and parts["k"] == 2
