@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
-from dace_redist.integers import AnyInt, AnyInts
+from dace_redist.integers import AnyInt, AnyInts, integers
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.device_arrays import DeviceArray
+from dace_redist.transform import element_type
 
 
 def shared_empty(shape: AnyInt | AnyInts, dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
@@ -32,11 +33,12 @@ def shared_empty(shape: AnyInt | AnyInts, dtype: npt.DTypeLike = np.float64) -> 
     :param dtype: Type of the elements.
     :return: The array, not initialised. If node-shared memory is exhausted, an ordinary array, which moves more
         slowly.
-    :raises ValueError: If an argument is invalid.
+    :raises ValueError: If an extent is negative.
+    :raises TypeError: If the shape does not consist of integers, or the type has no fixed size, as ``object``.
     :warns RuntimeWarning: If node-shared memory is exhausted. Reports the bytes requested and available.
     """
-    element = np.dtype(dtype)
-    extents = (int(shape),) if isinstance(shape, int | np.integer) else tuple(map(int, shape))
+    element = element_type(dtype)
+    extents = integers("shape", [shape] if isinstance(shape, int | np.integer) else shape)
     if any(extent < 0 for extent in extents):
         raise ValueError(f"shared_empty: extents must be 0 or more, got {extents}")
     try:
@@ -61,6 +63,8 @@ def node_shared_memory(on: bool | None = None) -> contextlib.AbstractContextMana
     :param on: True to switch it on, False to switch it off. Default: return a context manager.
     :return: Without ``on`` a context manager, which restores the previous setting.
     """
+    if on is not None and not isinstance(on, bool):
+        raise TypeError(f"node_shared_memory: on must be True or False, got {on!r}")
     if on is None:
         return _node_shared_memory()
     _core.set_allocator(_core.node_shared_allocator if on else None)

@@ -35,6 +35,21 @@ def mappings() -> int:
         return sum("memfd:dace-redist-arena" in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    "call, kind, said",
+    [
+        (lambda: dace_redist.shared_empty((1, 3), object), TypeError, "has no fixed size"),  # pointers to nothing
+        (lambda: dace_redist.shared_empty(3, "floot"), TypeError, "unknown dtype 'floot'"),
+        (lambda: dace_redist.shared_empty((2.7, 3)), TypeError, r"shape\[0\] must be an integer, got 2.7"),
+        (lambda: dace_redist.shared_empty((-1, 3)), ValueError, "extents must be 0 or more"),
+        (lambda: node_shared_memory("off"), TypeError, "on must be True or False, got 'off'"),
+    ],
+)
+def test_wrong_arguments(call, kind, said):
+    with pytest.raises(kind, match=said):
+        call()
+
+
 def test_too_little_is_said_and_ordinary_memory_taken(monkeypatch):
     monkeypatch.setenv(NO_SHARED_MEMORY, "1000")
     before = mappings()
