@@ -140,7 +140,10 @@ class Distribution(GridDistribution):
         """
         shape, (axis,) = integers("shape", shape), integers("axis", [axis])
         if not -len(shape) <= axis < len(shape):
-            raise ValueError(f"Distribution.split: axis {axis} of a tensor of {len(shape)} dimensions")
+            raise ValueError(
+                f"Distribution.split: axis {axis} of a tensor of {len(shape)} dimensions does not exist: choose from "
+                f"{-len(shape)} to {len(shape) - 1}"
+            )
         grid, named = _grid_of(ranks)
         return cls(shape, grid, dims=[0 if i == axis % len(shape) else None for i in range(len(shape))], ranks=named)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -257,7 +258,9 @@ def element_type(dtype: Any) -> np.dtype[Any]:
                 raise TypeError
             result = np.dtype(dtype.as_numpy_dtype() if hasattr(dtype, "as_numpy_dtype") else dtype)
         except (TypeError, ValueError, SyntaxError):
-            raise TypeError(f"unknown dtype {dtype!r}: expected a NumPy type such as float64 or int32") from None
+            raise TypeError(
+                f"unknown dtype {reprlib.repr(dtype)}: expected a NumPy type such as float64 or int32"
+            ) from None
     if result.hasobject or result.itemsize == 0:
         raise TypeError(f"dtype {dtype!r} has no fixed size: expected a NumPy type such as float64 or int32")
     if result.subdtype is not None:

@@ -111,6 +111,7 @@ def read(array: Any, comm: MPI.Intracomm) -> Part:
         known = ", ".join(f"{package}.{kind}" for package, kind in _CLASSES)
         raise TypeError(
             "array must be a DistributedArray or one of another library if source is left out: "
-            f"{known}, or have __partitioned__; got {type(array).__module__}.{type(array).__qualname__}"
+            f"{known}, or have __partitioned__; got {type(array).__module__}.{type(array).__qualname__}: "
+            "pass its distribution, as in redistribute(array, source, target)"
         )
     return module.read(array, comm)

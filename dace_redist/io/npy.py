@@ -30,7 +30,10 @@ open_new, commit = raw_file, NewFile.replace
 def open_array(path: str, name: str | None) -> StoredArray:
     """Return the array of a file."""
     _check_no_name(name)
-    mapped = np.lib.format.open_memmap(path, mode="r")  # also checks the length of the file
+    try:
+        mapped = np.lib.format.open_memmap(path, mode="r")  # also checks the length of the file
+    except ValueError as error:
+        raise ValueError(f"must be a complete .npy file with elements of fixed size: {error}") from error
     backwards = not mapped.flags.c_contiguous
     offset, mapped = mapped.offset, mapped.T if backwards else mapped
     layout = Layout(mapped.shape, mapped.dtype.newbyteorder("="), (1,) * mapped.ndim, backwards)

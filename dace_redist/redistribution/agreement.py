@@ -105,7 +105,10 @@ def _source_types(given: Arguments, views: Views, told: _Known | None) -> _Known
     for number, (source, target) in enumerate(zip(*views, strict=True)):
         name = views.name("array", number, given.lists)
         if source is None and target is None:
-            raise TypeError(f"{name} is None: pass an empty array of the element type, or out")
+            raise TypeError(
+                f"{name} is None: pass an empty array of the element type, or out, if this rank owns no elements; "
+                "otherwise its part"
+            )
         typed = source if source is not None or wanted[number] is not None else target
         types.append(typed.dtype if typed is not None else None if told is None else told[number])
         if types[-1] is None and told is not None:

@@ -215,7 +215,7 @@ def _library_view(name: str, array: Any) -> ArrayView:
         return _dlpack_view(name, array)
     raise TypeError(
         f"{name} must be an array of NumPy, CuPy or PyTorch, or have __cuda_array_interface__ or __dlpack__, got "
-        f"{type(array).__name__}"
+        f"{type(array).__name__}; convert other objects by np.asarray"
     )
 
 

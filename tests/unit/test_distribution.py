@@ -264,7 +264,7 @@ def test_constructors():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: Distribution.split((6, 8), 2, 3), "axis 2 of a tensor of 2 dimensions"),
+        (lambda: Distribution.split((6, 8), 2, 3), "axis 2 of a tensor of 2 dimensions .* choose from -2 to 1"),
         (lambda: Distribution.split((6, 8), 0, [1, 1]), "rank 1"),
         (lambda: Distribution.block_cyclic((6, 8), (2,), 2), "a grid of 2 axes"),
         (lambda: Distribution((6, 8), (2, 2), block=(2, 2)).slices(0), "several blocks of axis 0"),

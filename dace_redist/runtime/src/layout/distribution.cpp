@@ -125,8 +125,8 @@ void Distribution::Data::read_blocked(std::size_t ndim) {
 void Distribution::Data::read_axis(std::size_t axis, Index extent, Index grid_axis, Index block) {
   if (extent < 0) fail(text("shape[", axis, "] must be at least 0, got ", extent));
   if (grid_axis < -1 || grid_axis >= static_cast<Index>(grid.size()))
-    fail(text("dims[", axis, "] is ", grid_axis, ", but the process grid has ",
-              grid.empty() ? text("no axes") : text("axes 0 to ", grid.size() - 1), " (None: not split)"));
+    fail(text("axes[", axis, "] is ", grid_axis, ", but the process grid has ",
+              grid.empty() ? text("no axes") : text("axes 0 to ", grid.size() - 1), " (DR_NOT_SPLIT: not split)"));
   for (std::size_t other = 0; other < axis; ++other)
     if (grid_axis >= 0 && grid_axes[other] == grid_axis)
       fail(text("grid axis ", grid_axis, " is used twice: by tensor axes ", other, " and ", axis));
@@ -202,7 +202,7 @@ void Distribution::Data::read_tiled(std::size_t ndim) {
   std::unordered_map<Index, Index> used;  // elements of each rank so far
   std::vector<Index> at(ndim, 0);
   for (const Index rank : ranks) {
-    if (rank < 0) fail(text("the owner of tile ", tuple_text(at), " is rank ", rank));
+    if (rank < 0) fail(text("the owner of tile ", tuple_text(at), " is rank ", rank, ", but ranks are 0 or more"));
     Index& offset = used[rank];
     cell_offsets.push_back(offset);
     offset += count_cell("tiles", rank, offset, [&](std::size_t i) { return axes[i].intervals(at[i]).size(); });

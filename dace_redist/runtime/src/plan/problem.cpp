@@ -125,7 +125,7 @@ void check_problem(const Problem& problem, int ranks) {
   if (problem.tensors.empty()) throw Error("no tensor was given: expected at least one");
   for (const TensorProblem& tensor : problem.tensors) {
     if (tensor.element_bytes < 1)
-      throw Error(text("the element size must be 1 byte or more, got ", tensor.element_bytes));
+      throw Error(text("element_bytes must be set, to 1 or more, got ", tensor.element_bytes));
     if (tensor.element_bytes > std::numeric_limits<int>::max())
       throw Error(text("the element size must be at most ", std::numeric_limits<int>::max(),
                        " bytes, the longest message of MPI, got ", tensor.element_bytes));
