@@ -239,12 +239,15 @@ def run_command(command: click.Command, name: str, arguments: Sequence[str] | No
         context = getattr(error, "ctx", None)
         code = _fail(name, error.format_message(), 2, f" (see {context.command_path} --help)" if context else "")
     except BrokenPipeError:  # the reader has what it wants: `dace-redist ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except (*_BAD_INPUT, *_FAILED) as error:
         code = _fail(name, str(error) or type(error).__name__, 2 if isinstance(error, _BAD_INPUT) else 1)
     except (click.Abort, KeyboardInterrupt):
         code = 130
+    try:
+        print(end="", flush=True)
+    except OSError:  # Python would try again at the end of the process, and report it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
 
 
