@@ -108,12 +108,12 @@ static void misuse_plans(int rank, int size) {
   ARGUMENT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), "source is null");
   problem.source = problem.target = rows;
   EXPECT(dr_plan_create(rank > 0 ? &problem : NULL, MPI_COMM_WORLD, &plan),
-         rank > 0 ? DR_ERROR_PLAN : DR_ERROR_ARGUMENT, rank > 0 ? "element size" : "problem is null");
+         rank > 0 ? DR_ERROR_PLAN : DR_ERROR_ARGUMENT, rank > 0 ? "element_bytes must be set" : "problem is null");
   ARGUMENT(dr_plan_create(&problem, MPI_COMM_NULL, &plan), "MPI_COMM_NULL");
 #ifdef OPEN_MPI /* others cannot tell */
   ARGUMENT(dr_plan_create_f(&problem, 1 << 30, &plan), "comm is not a communicator");
 #endif
-  PLAN(&problem, "element size");
+  PLAN(&problem, "element_bytes must be set");
   problem.element_bytes = 8;
   problem.strategy = "Pakc";
   PLAN(&problem, "unknown strategy \"Pakc\"; there are Datatype");
