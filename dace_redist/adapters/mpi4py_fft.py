@@ -61,9 +61,9 @@ def _problem(shape: tuple[int, ...], dtype: np.dtype[Any], whole: int, split: in
     return Arguments(source, target, {}, "Hierarchical", {}, None).checked(dtype, ranks)
 
 
-def _move(comm: Any, problem: Problem, calls: int, array: Any, out: Any) -> bool:
-    """Move by a plan, if there is to be one after so many calls: then return True."""
-    cache = plan_cache(comm)
+def _move(comm: Any, transfer: tuple[Any, ...], calls: int, array: Any, out: Any) -> bool:
+    """Move by a plan, if there is to be one after so many calls: then return True. Transfers are as in _problem."""
+    problem, cache = _problem(*transfer, comm.size), plan_cache(comm)
     if problem not in cache.plans:
         used = remembered(comm, "transfers of mpi4py-fft", Counter[Problem])
         used[problem] += 1
@@ -84,9 +84,8 @@ def _transfer_class(pencil: Any, min_bytes: int, calls: int) -> type:
             self.comm, self.shape, self.dtype = comm, tuple(shape), np.dtype(dtype)
             self.subshapeA, self.axisA = tuple(subshapeA), axisA
             self.subshapeB, self.axisB = tuple(subshapeB), axisB
-            size = comm.size
-            self._counts_displs = [1] * size, [0] * size
-            self._fits = math.prod(self.shape) * self.dtype.itemsize >= min_bytes * size**2
+            self._counts_displs = [1] * comm.size, [0] * comm.size
+            self._fits = math.prod(self.shape) * self.dtype.itemsize >= min_bytes * comm.size**2
 
         def __getattr__(self, name: str) -> Any:
             """Make the datatypes at their first use."""
@@ -108,8 +107,7 @@ def _transfer_class(pencil: Any, min_bytes: int, calls: int) -> type:
         def _moved(self, array: Any, out: Any, whole: int, split: int) -> bool:
             if not self._fits:
                 return False
-            problem = _problem(self.shape, self.dtype, whole, split, self.comm.size)
-            return _move(self.comm, problem, calls, array, out)
+            return _move(self.comm, (self.shape, self.dtype, whole, split), calls, array, out)
 
         def destroy(self) -> None:
             for name in ("_subtypesA", "_subtypesB"):
