@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,3 +39,9 @@ def size(name: str, value: Any) -> Size:
     if hasattr(value, "free_symbols"):  # SymPy, and with it DaCe's symbols, without importing either
         return int(value) if value.is_Integer else value
     raise TypeError(f"{name} must be an integer, got {value!r}")
+
+
+def check_memory_bytes(value: Any) -> None:
+    """Raise a TypeError for a bound of memory that is not an integer."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"memory_bytes must be a number of bytes, got {value!r}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dace_redist.integers import check_memory_bytes
 from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, default_options, find_strategy, host_strategies
 
 if TYPE_CHECKING:
@@ -118,8 +118,7 @@ def options_within(schedule: Schedule, strategy: str, memory_bytes: int, options
     :raises ValueError: If the strategy has no options that bound its memory, or the bound is too small; says the least.
     :raises TypeError: If ``memory_bytes`` is no integer.
     """
-    if isinstance(memory_bytes, bool) or not isinstance(memory_bytes, numbers.Integral):
-        raise TypeError(f"memory_bytes must be a number of bytes, got {memory_bytes!r}")
+    check_memory_bytes(memory_bytes)
     chosen = find_strategy(strategy)
     bounding = [name for name in _BOUNDING if name in chosen.options]
     if not chosen.buffers or not bounding:

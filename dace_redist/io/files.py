@@ -11,7 +11,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, check_distribution
-from dace_redist.integers import AnyInt, AnyInts
+from dace_redist.integers import AnyInt, AnyInts, check_memory_bytes
 from dace_redist.io.access import Access
 from dace_redist.io.pieces import Selection, checked_ranks
 from dace_redist.io.stored import Layout, StoredArray, discard, format_of, naming
@@ -174,8 +174,8 @@ def _checked(
     check_ranks("target", distribution, size)
     if not isinstance(name, str | None):
         raise TypeError(f"name must be the name of an array in the file, or None, got {name!r}")
-    if memory_bytes is not None and (isinstance(memory_bytes, bool) or not isinstance(memory_bytes, int | np.integer)):
-        raise TypeError(f"memory_bytes must be a number of bytes, got {memory_bytes!r}")
+    if memory_bytes is not None:
+        check_memory_bytes(memory_bytes)
     return checked_ranks(what, ranks, size)
 
 

@@ -54,16 +54,24 @@ void Handles::add(const void* handle) {
   handles_.insert(handle);
 }
 
+namespace {
+
+void check_known(bool known, const char* name) {
+  if (!known) throw ArgumentError(text(name, " is not a valid handle (already freed?)"));
+}
+
+}  // namespace
+
 void Handles::check(const void* handle, const char* name) const {
   check_pointer(handle, name);
   const std::lock_guard<std::mutex> guard(mutex_);
-  if (handles_.count(handle) == 0) throw ArgumentError(text(name, " is not a valid handle (already freed?)"));
+  check_known(handles_.count(handle) > 0, name);
 }
 
 void Handles::remove(const void* handle, const char* name) {
   check_pointer(handle, name);
   const std::lock_guard<std::mutex> guard(mutex_);
-  if (handles_.erase(handle) == 0) throw ArgumentError(text(name, " is not a valid handle (already freed?)"));
+  check_known(handles_.erase(handle) > 0, name);
 }
 
 void Handles::forget(const void* handle) {

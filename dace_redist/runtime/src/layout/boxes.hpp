@@ -31,9 +31,11 @@ class Boxes {
 
   Index count() const { return count_; }
   Index owner(Index box) const { return *at(box); }
+  Index offset(Index box, std::size_t axis) const { return at(box)[1 + axis]; }
+  Index extent(Index box, std::size_t axis) const { return at(box)[1 + ndim_ + axis]; }
   /// The box's indices along one axis.
   Intervals intervals(Index box, std::size_t axis) const {
-    const Index lo = at(box)[1 + axis], extent = at(box)[1 + ndim_ + axis];
+    const Index lo = offset(box, axis), extent = this->extent(box, axis);
     return {lo, extent, std::max<Index>(extent, 1), extent > 0 ? 1 : 0, lo + extent};
   }
   /// The numbers of the boxes that share an index with `box`.

@@ -241,9 +241,8 @@ void Distribution::Data::read_boxed(std::size_t ndim) {
 void Distribution::Data::read_box(Index box) {
   const Index rank = boxes.owner(box);
   if (rank < 0) fail(text("the owner of box ", box, " must be a rank, at least 0, got ", rank));
-  const std::size_t ndim = axes.size(), at = 3 + ndim + static_cast<std::size_t>(box) * (2 * ndim + 1) + 1;
-  for (std::size_t i = 0; i < ndim; ++i) {
-    const Index start = encoding[at + i], length = encoding[at + ndim + i], extent = axes[i].extent;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const Index start = boxes.offset(box, i), length = boxes.extent(box, i), extent = axes[i].extent;
     if (length < 0) fail(text("box ", box, ": its extent in dimension ", i, " must be at least 0, got ", length));
     if (start < 0 || start > extent || length > extent - start)
       fail(text("box ", box, ": ", length, " indices from ", start, " on are not inside dimension ", i,
