@@ -4,9 +4,12 @@
 #include <sys/mman.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <fstream>
 #include <iterator>
 #include <string>
+
+#include "core/cache_line.hpp"
 
 namespace dace_redist {
 namespace {
@@ -29,6 +32,29 @@ void ask_for_huge_pages([[maybe_unused]] void* start, [[maybe_unused]] std::int6
 #ifdef MADV_HUGEPAGE
   madvise(start, static_cast<std::size_t>(nbytes), MADV_HUGEPAGE);
 #endif
+}
+
+char* aligned_address(std::int64_t nbytes) {
+  const auto size = static_cast<std::size_t>(nbytes + huge_page_bytes);
+  void* const found = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (found == MAP_FAILED) return nullptr;
+  munmap(found, size);
+  const auto address = reinterpret_cast<std::uintptr_t>(found);
+  const auto past = static_cast<std::int64_t>(address % static_cast<std::uintptr_t>(huge_page_bytes));
+  return static_cast<char*>(found) + (past == 0 ? 0 : huge_page_bytes - past);
+}
+
+char* map_huge_pages(std::int64_t nbytes) {
+  const std::int64_t whole = round_up(nbytes, huge_page_bytes);
+  void* const bytes = mmap(aligned_address(whole), static_cast<std::size_t>(whole), PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (bytes == MAP_FAILED) return nullptr;
+  ask_for_huge_pages(bytes, whole);
+  return static_cast<char*>(bytes);
+}
+
+void unmap_huge_pages(char* start, std::int64_t nbytes) {
+  munmap(start, static_cast<std::size_t>(round_up(nbytes, huge_page_bytes)));
 }
 
 void take_huge_pages(char* start, std::int64_t nbytes) {

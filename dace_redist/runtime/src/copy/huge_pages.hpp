@@ -16,6 +16,15 @@ inline constexpr std::int64_t huge_page_bytes = std::int64_t{2} << 20;
 /// Requests huge pages for memory at its first touch. Advisory: errors are ignored.
 DR_API void ask_for_huge_pages(void* start, std::int64_t nbytes);
 
+/// An address from which `nbytes` of address space are free, a multiple of huge_page_bytes. Null if there is none.
+DR_API char* aligned_address(std::int64_t nbytes);
+
+/// New private memory, in huge pages where they are not forbidden, not touched. Unlike memory of malloc(), it does not
+/// lie in small pages that were touched and freed before.
+/// \return null if there is none.
+DR_API char* map_huge_pages(std::int64_t nbytes);
+DR_API void unmap_huge_pages(char* start, std::int64_t nbytes);
+
 /// Moves new node-shared memory into huge pages at once, whole ones only. The kernel gives such memory none on request
 /// unless the administrator allows it (`shmem_enabled`), but from Linux 6.1 on it collapses existing pages, which takes
 /// less time than touching the small pages one by one. Advisory: errors are ignored.

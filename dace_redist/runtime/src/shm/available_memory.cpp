@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "shm/available_memory.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -57,16 +55,6 @@ std::int64_t shared_memory_limit() {
 }
 
 std::int64_t available_memory() { return std::min(left_on_machine(), left_in_control_group()); }
-
-char* aligned_address(std::int64_t nbytes) {
-  const auto size = static_cast<std::size_t>(nbytes + huge_page_bytes);
-  void* const found = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (found == MAP_FAILED) return nullptr;
-  munmap(found, size);
-  const auto address = reinterpret_cast<std::uintptr_t>(found);
-  const auto past = static_cast<std::int64_t>(address % static_cast<std::uintptr_t>(huge_page_bytes));
-  return static_cast<char*>(found) + (past == 0 ? 0 : huge_page_bytes - past);
-}
 
 bool commit(char* start, std::int64_t nbytes) {
   constexpr std::int64_t step_bytes = std::int64_t{256} << 20;

@@ -18,10 +18,6 @@ std::int64_t shared_memory_limit();
 /// Bytes that the machine and the control group of this process have left.
 std::int64_t available_memory();
 
-/// An address from which `nbytes` of address space are free, a multiple of the size of a huge page. Null if there is
-/// none.
-char* aligned_address(std::int64_t nbytes);
-
 /// Commits huge pages step by step, as long as memory is left: all ranks of a node may commit at the same time.
 /// \return false if memory ran short.
 bool commit(char* start, std::int64_t nbytes);

@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "copy/chunk_walk.hpp"
-#include "shm/available_memory.hpp"
+#include "copy/huge_pages.hpp"
 
 namespace dace_redist {
 namespace {
