@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "copy/element_steps.hpp"
@@ -35,6 +36,12 @@ struct Messages {
   std::vector<PeerMessage> sends, receives;  ///< by step
   PeerMessage self;                          ///< the self copy
 };
+
+/// Bytes of messages.
+inline Index bytes_of(const std::vector<PeerMessage>& messages) {
+  return std::accumulate(messages.begin(), messages.end(), Index{0},
+                         [](Index sum, const PeerMessage& message) { return sum + message.nbytes; });
+}
 
 /// What the transports know of a tensor.
 struct Tensor {

@@ -111,6 +111,7 @@ class Channel {
   void decide(Protocol new_protocol, std::uint64_t transfer);
   bool eager() const { return handshake == nullptr; }
   bool is_self() const { return state == nullptr; }
+  bool is_contiguous() const { return min_run == message.nbytes; }  ///< on both sides
   bool equally_shaped(const Channel& other) const;
 
   /// Whether the receiver should copy where either rank could. The side that copies goes through its own array in

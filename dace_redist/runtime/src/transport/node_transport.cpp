@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "core/cores.hpp"
 #include "transport/node_reduce.hpp"
 #include "transport/transports.hpp"
 
@@ -79,10 +79,6 @@ NodeTransport::NodeTransport(const Link& link, Messages messages)
   target_layouts_.resize(link.tensors.size());
   transfer_.tensors = &link.tensors;
   transfer_.threads = link.threads();
-  const auto bytes_of = [](const std::vector<PeerMessage>& list) {
-    return std::accumulate(list.begin(), list.end(), Index{0},
-                           [](Index sum, const PeerMessage& message) { return sum + message.nbytes; });
-  };
   const Exchanged exchanged{static_cast<Index>(messages.sends.size()), reduces_,
                             !reduces_ && 2 * bytes_of(to_receive_) >= bytes_of(messages.sends)};
   try {
@@ -302,7 +298,10 @@ Protocol NodeTransport::best_protocol(Channel& channel) const {
   const bool readable = channel.min_run >= min_remote_run && !refused;
   const bool receiver_copies_less = channel.handshake->receiver_copy_bytes < bytes_not_delegated_;
   if (pushes) return readable && receiver_copies_less ? Protocol::read : Protocol::push;
-  return channel.choice.way() == CopyWay::read ? Protocol::read : Protocol::staged;
+  // where ranks share cores, the second copy of a staged message takes time from others, which its own does not show
+  const bool shares_cores = static_cast<std::int64_t>(link_.topology.partners.size()) > online_cores();
+  const bool reads = (shares_cores && readable && channel.is_contiguous()) || channel.choice.way() == CopyWay::read;
+  return reads ? Protocol::read : Protocol::staged;
 }
 
 void NodeTransport::set_protocol(Channel& channel, Protocol protocol) {
