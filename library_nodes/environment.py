@@ -126,8 +126,8 @@ def _pieces(sdfg: SDFG) -> list[list[tuple[str, data.Data, SDFG]]]:
     return list(pieces.values())
 
 
-def _start(sdfg: SDFG) -> str:
-    """Initialise MPI, unless the caller of the program has, and allocate arrays."""
+def _allocation(sdfg: SDFG) -> str:
+    """Return the code that initialises MPI, unless the caller of the program has, and allocates arrays."""
     code = "int initialized; MPI_Initialized(&initialized); if (!initialized) MPI_Init(nullptr, nullptr);\n"
     for arrays in _pieces(sdfg):
         on_node = "true" if any(is_node_shared(array) for _, array, _ in arrays) else "false"
@@ -141,38 +141,7 @@ def _start(sdfg: SDFG) -> str:
     return code
 
 
-def _free_arrays(sdfg: SDFG) -> str:
-    return "".join(f"dace_redist::program::free({arrays[0][0]});\n" for arrays in _pieces(sdfg))
-
-
 # Libraries; `dace_redist.native` is imported when a program is built, not to plan one
-
-
-def _cmake_variables() -> dict[str, str]:
-    """Return CMake's MPI compilers, unless the user sets them (``DACE_compiler_extra_cmake_args``)."""
-    from dace_redist.native.toolchain import mpi_settings
-
-    return {} if "MPI_CXX_COMPILER" in str(Config.get("compiler", "extra_cmake_args")) else mpi_settings()
-
-
-def _cmake_files() -> list[str]:
-    from dace_redist.native.cmake_build import cmake_package
-
-    return [str(cmake_package())]
-
-
-def _einsum_cmake_files() -> list[str]:
-    from dace_redist.native import cmake_build, toolchain
-
-    return [str(cmake_build.cmake_package(toolchain.EINSUM))]
-
-
-def _device_libraries() -> list[str]:
-    from dace_redist.native.device import ensure_device_library
-
-    ensure_device_library()
-    return []
-
 
 #: Header for the GPU code of a program, which accesses the program's state.
 _NAMES = "dace_redist_names.hpp"
@@ -208,12 +177,28 @@ class RuntimeEnvironment(_Plain):
     """
 
     cmake_packages = ["MPI"]
-    cmake_variables = staticmethod(_cmake_variables)
-    cmake_files = staticmethod(_cmake_files)
     cmake_libraries = ["MPI::MPI_CXX", "dace_redist::program"]  # targets: DaCe splits paths at spaces
     headers = {"frame": ["dace_redist_program.hpp"], "cuda": [_NAMES]}
-    init_code = staticmethod(_start)
-    finalize_code = staticmethod(_free_arrays)
+    init_code = staticmethod(_allocation)
+
+    @staticmethod
+    def cmake_variables() -> dict[str, str]:
+        """Return CMake's MPI compilers, unless the user sets them (``DACE_compiler_extra_cmake_args``)."""
+        from dace_redist.native.toolchain import mpi_settings
+
+        return {} if "MPI_CXX_COMPILER" in str(Config.get("compiler", "extra_cmake_args")) else mpi_settings()
+
+    @staticmethod
+    def cmake_files() -> list[str]:
+        """Return the CMake files of the library of redistribution."""
+        from dace_redist.native.cmake_build import cmake_package
+
+        return [str(cmake_package())]
+
+    @staticmethod
+    def finalize_code(sdfg: SDFG) -> str:
+        """Return the code that frees arrays."""
+        return "".join(f"dace_redist::program::free({arrays[0][0]});\n" for arrays in _pieces(sdfg))
 
 
 @dace.library.environment
@@ -223,8 +208,15 @@ class DeviceEnvironment(_Plain):
     ``DACE_REDIST_DEVICE`` emulates a GPU in main memory.
     """
 
-    cmake_libraries = staticmethod(_device_libraries)
     dependencies = [RuntimeEnvironment]
+
+    @staticmethod
+    def cmake_libraries() -> list[str]:
+        """Build the library; return nothing to link."""
+        from dace_redist.native.device import ensure_device_library
+
+        ensure_device_library()
+        return []
 
 
 @dace.library.environment
@@ -243,8 +235,14 @@ class BlasEnvironment(_Plain):
     The number of threads is ``OMP_NUM_THREADS``, by default 1: ranks share the cores of their node.
     """
 
-    cmake_files = staticmethod(_einsum_cmake_files)
     cmake_libraries = ["dace_redist_einsum::dace_redist_einsum"]
     headers = {"frame": ["dace_redist_einsum.hpp"], "cuda": [_NAMES]}
     init_code = "dace_redist::program::limit_blas_threads();\n"
     dependencies = [RuntimeEnvironment]
+
+    @staticmethod
+    def cmake_files() -> list[str]:
+        """Return the CMake files of the library of contractions."""
+        from dace_redist.native import cmake_build, toolchain
+
+        return [str(cmake_build.cmake_package(toolchain.EINSUM))]

@@ -17,6 +17,7 @@ from dace_redist.distribution import (
     BoxDistribution,
     Distribution,
     TiledDistribution,
+    check_distribution,
     decode_distribution,
 )
 
@@ -84,7 +85,8 @@ class RedistNode(nodes.LibraryNode):
         edges = [e for e in state.in_edges(self) if e.dst_conn == connector]
         edges += [e for e in state.out_edges(self) if e.src_conn == connector]
         if len(edges) != 1 or edges[0].data.data is None:
-            raise ValueError(f"{self.title}: connector {connector} needs exactly one edge, got {len(edges)}")
+            got = "an empty memlet" if len(edges) == 1 else len(edges)
+            raise ValueError(f"{self.title}: connector {connector} needs exactly one edge of an array, got {got}")
         return edges[0].data
 
     def array(self, connector: str, state: SDFGState) -> data.Data:
@@ -117,8 +119,13 @@ class RedistNode(nodes.LibraryNode):
 
     def _validate_memory(self, sdfg: SDFG, state: SDFGState) -> None:
         for connector in (*self.operand_connectors, self.output_connector):
-            name = self.memlet(connector, state).data
-            array, holds = sdfg.arrays[name], f"{name} has {sdfg.arrays[name].storage}"
+            memlet = self.memlet(connector, state)
+            name, array = memlet.data, sdfg.arrays[memlet.data]
+            holds = f"{name} has {array.storage}"
+            if memlet.wcr is not None:
+                raise ValueError(
+                    f"{self.title}: the wcr of {memlet} would be ignored; remove it, and reduce afterwards"
+                )
             if lies_on_gpu(array) and not self.takes_gpu_arrays:
                 raise ValueError(f"{self.title}: arrays must lie in main memory, but {holds}: {self.gpu_remedy}")
             if array.storage == dtypes.StorageType.GPU_Shared:
@@ -174,6 +181,8 @@ class DistributedNode(RedistNode, CommNode):
 
     def __init__(self, name: str, source: AnyDistribution, target: AnyDistribution) -> None:
         super().__init__(name, inputs={INPUT}, outputs={OUTPUT})
+        for side, distribution in (("source", source), ("target", target)):
+            check_distribution(f"{self.title}: {side}", distribution)
         self.source, self.target = source.encoded, target.encoded
 
     @property

@@ -12,7 +12,7 @@ from dace.sdfg.validation import InvalidSDFGNodeError
 from sdfgs import COLUMNS, ROWS, add_move, connected, redistributions
 
 from dace_redist import Distribution, TiledDistribution
-from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes import Redistribute, SumReplicas
 
 N, P, S = (dace.symbol(name) for name in "NPS")
 
@@ -97,6 +97,23 @@ def test_properties_set_later_are_checked(name: str):
             node.validate(sdfg, state)
         return
     refused(node, sdfg, state, message)
+
+
+@pytest.mark.parametrize("kind", [Redistribute, SumReplicas])
+def test_ends_that_are_no_distributions(kind):
+    for ends, side in (((None, ROWS), "source"), ((ROWS, (8, 8)), "target")):
+        with pytest.raises(TypeError, match=f'^{kind.__name__} "wrong": {side} must be a Distribution, Tiled'):
+            kind("wrong", *ends)
+
+
+def test_edges_without_an_array_or_with_a_reduction():
+    node = Redistribute("wrong", ROWS, COLUMNS)
+    sdfg, state = connected(node)
+    (out,) = state.out_edges(node)
+    out.data.wcr = "lambda a, b: a + b"
+    refused(node, sdfg, state, "the wcr of B[0:8, 0:2] (CR: Sum) would be ignored")
+    out.data = dace.Memlet()
+    refused(node, sdfg, state, "connector _out_buffer needs exactly one edge of an array, got an empty memlet")
 
 
 def test_overlap():
