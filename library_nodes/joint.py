@@ -37,6 +37,7 @@ class JointRedistribute(StrategicNode, CommNode):
     implementations: dict[str, Any] = {}
     verb = "move"
     gpu_remedy = _GPU_REMEDY
+    side_effects = True  # else DaCe removes outputs that nothing reads, and their connectors
 
     encoded = properties.ShapeProperty(  # of a type in which DaCe replaces symbols
         default=(), category="Semantics", desc="The lists that describe the tensors, each with its length before it"

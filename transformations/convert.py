@@ -14,10 +14,10 @@ from dace.transformation import transformation
 
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.node import INPUT, OUTPUT, plain_number, simplified, symbols_of
-from dace_redist.transform import Transform
 from dace_redist.transformations.patterns import (
     OfRedistribute,
     absorb,
+    can_compute,
     is_only_used_between,
     is_plain,
     share_elements,
@@ -66,7 +66,8 @@ class FuseConversion(OfRedistribute):
 
     def _scaling(self, graph: SDFGState, sdfg: SDFG) -> _Scaling | None:
         ends = (*graph.in_edges(self.entry), *graph.out_edges(self.exit))
-        return _scaling_of(self.tasklet, sdfg, {sdfg.arrays[edge.data.data].dtype for edge in ends})
+        symbols = set(sdfg.symbols) - set(self.entry.map.params)
+        return _scaling_of(self.tasklet, symbols, {sdfg.arrays[edge.data.data].dtype for edge in ends})
 
     def _is_whole(self, graph: SDFGState, sdfg: SDFG) -> bool:
         """Return True if the map goes elementwise from one array to another, and covers the array in between."""
@@ -87,23 +88,16 @@ class FuseConversion(OfRedistribute):
         """Return True if types and factors give equal elements in one step and in two."""
         (into,), (out,) = graph.in_edges(self.entry), graph.out_edges(self.exit)
         read, written = sdfg.arrays[into.data.data].dtype, sdfg.arrays[out.data.data].dtype
-        moved = sdfg.arrays[self.node.memlet(INPUT if after else OUTPUT, graph).data].dtype
-        first, between, last = (moved, read, written) if after else (read, written, moved)
+        moved = self.node.array(INPUT if after else OUTPUT, graph)
+        first, between, last = (moved.dtype, read, written) if after else (read, written, moved.dtype)
         if between not in (first, last):
             return False
         if not is_power_of_two(scaling.alpha) and (read != written or (scaling.is_double and written.bytes < 8)):
             return False
         if between != last and not is_power_of_two(self.node.alpha if after else scaling.alpha):
             return False
-        factor = self.node.alpha * scaling.alpha
-        types = [end.base_type.as_numpy_dtype() for end in (first, last)]
-        try:
-            alpha = 2 if symbols_of([factor]) else complex(factor)
-            fused = Transform(1, *types, alpha=alpha, op=self.node.op or None)
-            fused.check_on_gpu(*self.node.on_gpu(sdfg, graph))
-        except (ValueError, TypeError):
-            return False
-        return True
+        ends = (moved, sdfg.arrays[out.data.data]) if after else (sdfg.arrays[into.data.data], moved)
+        return can_compute(self.node, *ends, self.node.alpha * scaling.alpha, self.node.op)
 
 
 class _Scaling(NamedTuple):
@@ -122,10 +116,11 @@ def is_power_of_two(factor: Any) -> bool:
         return False
 
 
-def _scaling_of(tasklet: nodes.Tasklet, sdfg: SDFG, types: set[dtypes.typeclass]) -> _Scaling | None:
+def _scaling_of(tasklet: nodes.Tasklet, symbols: set[str], types: set[dtypes.typeclass]) -> _Scaling | None:
     """
     Return the scaling that a tasklet applies to its only input; None if it computes something else.
 
+    :param symbols: Symbols that the factor may contain.
     :param types: Types of its input and its output.
     """
     statements = tasklet.code.code
@@ -140,7 +135,7 @@ def _scaling_of(tasklet: nodes.Tasklet, sdfg: SDFG, types: set[dtypes.typeclass]
         alpha = symbolic.pystr_to_symbolic(text) / symbolic.pystr_to_symbolic(name)
     except ValueError:
         return None
-    if symbols_of([alpha]) - set(sdfg.symbols):
+    if symbols_of([alpha]) - symbols:
         return None
     number = plain_number(alpha) if not isinstance(alpha, sympy.Rational) or alpha.is_Integer else float(alpha)
     whole = isinstance(number, float) and number.is_integer()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import networkx as nx
-from dace import SDFG, Memlet, SDFGState, dtypes, properties
+from dace import SDFG, Memlet, SDFGState, data, dtypes, properties
 from dace.sdfg import nodes
 
 from dace_redist.library_nodes import JointRedistribute, Redistribute, RedistributeWait
@@ -65,12 +65,13 @@ def join(found: list[Redistribute], state: SDFGState) -> JointRedistribute:
         for edge in state.in_edges(node):
             connector = edge.dst_conn
             if connector not in COMMUNICATORS:
-                state.add_edge(edge.src, edge.src_conn, joint, f"{connector}_{number}", edge.data)
+                state.add_edge(edge.src, edge.src_conn, joint, connector and f"{connector}_{number}", edge.data)
             elif connector not in joint.in_connectors:
                 joint.add_in_connector(connector)
                 state.add_edge(edge.src, edge.src_conn, joint, connector, edge.data)
         for edge in state.out_edges(node):
-            state.add_edge(joint, f"{edge.src_conn}_{number}", edge.dst, edge.dst_conn, edge.data)
+            connector = edge.src_conn and f"{edge.src_conn}_{number}"
+            state.add_edge(joint, connector, edge.dst, edge.dst_conn, edge.data)
     before = [edge.src for node in found for edge in state.in_edges(node)]
     state.remove_nodes_from(found)
     state.remove_nodes_from({node for node in before if node in state.nodes() and state.degree(node) == 0})
@@ -92,8 +93,8 @@ class OverlapRedistribute(OfRedistribute):
     Split a redistribution into a node that starts the transfer and a node that waits for it.
 
     DaCe's ``dace.libraries.comm.schedule.overlap_communication`` then moves independent computations between the two.
-    It can be applied to a blocking redistribution outside of maps, if nothing else in its state writes its input or
-    output.
+    It can be applied to a blocking redistribution outside of maps, between arrays that are no views, if nothing else
+    in its state writes its input or output.
     """
 
     progress = properties.Property(
@@ -107,6 +108,8 @@ class OverlapRedistribute(OfRedistribute):
             return False
         out = output_of(node, graph)
         if not isinstance(out.dst, nodes.AccessNode) or graph.in_degree(out.dst) != 1:
+            return False
+        if any(isinstance(array, data.View) for array, _ in node.arrays(sdfg, graph)):
             return False
         read = node.memlet(INPUT, graph).data
         here = [one for where, one in accesses(sdfg, read) if where is graph and graph.in_degree(one) > 0]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
-from dace import Memlet, symbolic
+from dace import Memlet, data, symbolic
 from dace.libraries.linalg import Transpose
 from dace.sdfg import SDFG, SDFGState, nodes
 from dace.transformation import transformation
@@ -15,8 +16,11 @@ from dace_redist.library_nodes.node import INPUT, OUTPUT, simplified
 from dace_redist.transformations.patterns import (
     OfRedistribute,
     absorb,
+    accesses,
+    can_compute,
     input_of,
     is_only_used_between,
+    is_ordered,
     is_plain,
     output_of,
     same,
@@ -48,9 +52,11 @@ class FuseRedistributes(OfRedistribute):
             return False
         if share_elements(first.memlet(INPUT, graph), second.memlet(OUTPUT, graph)):
             return False
-        types = [first.array(INPUT, graph).dtype, second.array(OUTPUT, graph).dtype]
-        between = sdfg.arrays[self.between.data].dtype
-        return types == [between, between] or (between in types and first.alpha == 1)
+        ends = [first.array(INPUT, graph), second.array(OUTPUT, graph)]
+        types, between = [end.dtype for end in ends], sdfg.arrays[self.between.data].dtype
+        if types != [between, between] and not (between in types and first.alpha == 1):
+            return False
+        return can_compute(second, *ends, self._alpha)
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:
         """Change the second node and remove the first; return the second."""
@@ -58,26 +64,31 @@ class FuseRedistributes(OfRedistribute):
         before, after = first.index_map, second.index_map
         if before.axes or after.axes:
             second.axes = [before.source_axes[axis] for axis in after.source_axes]
-        second.source = first.source
-        second.alpha = simplified(symbolic.pystr_to_symbolic(str(first.alpha)) * second.alpha)
+        second.source, second.alpha = first.source, self._alpha
         second.conj = first.conj != second.conj
         absorb(second, graph, input_of(first, graph), [first, between])
         return second
+
+    @property
+    def _alpha(self) -> Any:
+        return simplified(symbolic.pystr_to_symbolic(str(self.first.alpha)) * self.node.alpha)
 
 
 class RemoveRedistribute(OfRedistribute):
     """
     Replace a redistribution between equivalent distributions by a copy of the local array.
 
-    It can be applied if source and target are equivalent, without axes, region or operation, and both arrays have
-    equal extents. Between main memory and the GPU both must be whole arrays in C order, since DaCe copies no blocks of
-    more than two dimensions there.
+    It can be applied if source and target are equivalent, without halo, axes, region or operation, both arrays have
+    equal extents, and the output is new: elements that the rank does not own are copied, too. Between main memory and
+    the GPU both must be whole arrays in C order, since DaCe copies no blocks of more than two dimensions there.
     """
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if no data moves between ranks."""
-        node = self.node
-        if not (is_plain(node) and node.is_copy) or node.index_map.encoded or not same(*node.distributions()):
+        node, (source, target) = self.node, self.node.distributions()
+        if not (is_plain(node) and node.is_copy) or node.index_map.encoded or is_ordered(node, graph):
+            return False
+        if any((*source.halo, *target.halo)) or not same(source, target):
             return False
         arrays, (from_gpu, to_gpu) = node.arrays(sdfg, graph), node.on_gpu(sdfg, graph)
         if from_gpu != to_gpu:
@@ -90,6 +101,7 @@ class RemoveRedistribute(OfRedistribute):
             read.dtype == written.dtype
             and list(from_subset.size()) == list(to_subset.size())
             and all(isinstance(end, nodes.AccessNode) for end in ends)
+            and _is_new(ends[1], sdfg)
         )
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> None:
@@ -99,6 +111,13 @@ class RemoveRedistribute(OfRedistribute):
         memlet = Memlet(data=into.data.data, subset=into.data.subset, other_subset=out.data.subset)
         graph.add_edge(into.src, into.src_conn, out.dst, out.dst_conn, memlet)
         graph.remove_node(node)
+
+
+def _is_new(output: nodes.AccessNode, sdfg: SDFG) -> bool:
+    """Return True if nothing else writes an array: what the redistribution leaves as it is is undefined."""
+    name, array = output.data, sdfg.arrays[output.data]
+    written = [node for state, node in accesses(sdfg, name) if state.in_degree(node) > 0 or node.setzero]
+    return type(array) is data.Array and (array.transient or name.startswith("__return")) and written == [output]
 
 
 class FuseTranspose(OfRedistribute):

@@ -13,6 +13,7 @@ from dace.sdfg import SDFG, SDFGState, nodes
 
 from dace_redist._core import max_joined_bytes
 from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes.node import RedistNode
 from dace_redist.library_nodes.redistribute import REQUEST
 from dace_redist.transformations.convert import FuseConversion
 from dace_redist.transformations.exchange import OverlapRedistribute, independent, join
@@ -100,7 +101,10 @@ def _start_before(beside: list[nodes.Node], node: Redistribute, state: SDFGState
     wait = OverlapRedistribute.apply_to(state.sdfg, node=node)
     request = output_of(node, state, REQUEST).dst
     for other in beside:
-        state.add_nedge(request, other, Memlet())
+        foreign = isinstance(other, nodes.LibraryNode) and not isinstance(other, RedistNode)
+        before = set(state.predecessors(other)) if foreign else {other}  # DaCe's nodes count their edges
+        for one in before - nx.ancestors(state.nx, request):
+            state.add_nedge(request, one, Memlet())
         last = state.exit_node(other) if isinstance(other, nodes.MapEntry) else other
         for result in {edge.dst for edge in state.out_edges(last)}:
             state.add_nedge(result, wait, Memlet())

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from dace import SDFG, Memlet, SDFGState, subsets, symbolic
+from dace import SDFG, Memlet, SDFGState, data, subsets, symbolic
 from dace.sdfg import nodes
 from dace.sdfg import utils as sdutil
 from dace.sdfg.graph import MultiConnectorEdge
@@ -16,7 +16,18 @@ from dace.transformation.passes.analysis import StateReachability
 
 from dace_redist.distribution import AnyDistribution, decode_distribution
 from dace_redist.library_nodes import Redistribute
-from dace_redist.library_nodes.node import COMMUNICATORS, INPUT, OUTPUT, DistributedNode, plain_number, simplified
+from dace_redist.library_nodes.node import (
+    COMMUNICATORS,
+    INPUT,
+    OUTPUT,
+    DistributedNode,
+    lies_on_gpu,
+    plain_number,
+    simplified,
+    symbols_of,
+)
+from dace_redist.strategies import check_places, find_strategy
+from dace_redist.transform import Transform
 
 
 class OfRedistribute(transformation.SingleStateTransformation):
@@ -67,8 +78,10 @@ def output_of(node: nodes.Node, state: SDFGState, connector: str = OUTPUT) -> An
 
 
 def is_only_used_between(graph: SDFGState, sdfg: SDFG, between: nodes.AccessNode) -> bool:
-    """True for a transient that is written once and read once, at this node."""
+    """True for a transient that is written once and read once, at this node, by nodes that only data orders."""
     if not sdfg.arrays[between.data].transient or graph.in_degree(between) != 1 or graph.out_degree(between) != 1:
+        return False
+    if any(is_ordered(node, graph) for node in (*graph.predecessors(between), *graph.successors(between))):
         return False
     return len(list(accesses(sdfg, between.data))) == 1 and not is_named_by_edges(sdfg, between.data)
 
@@ -90,6 +103,24 @@ def is_named_by_edges(sdfg: SDFG, name: str) -> bool:
 def share_elements(first: Memlet, second: Memlet) -> bool:
     """True if two memlets may share elements: no node may read one and write the other."""
     return first.data == second.data and subsets.intersects(first.subset, second.subset) is not False
+
+
+def is_ordered(node: nodes.Node, graph: SDFGState) -> bool:
+    """True if edges without data order a node before or after others."""
+    return any(edge.data.data is None for edge in graph.all_edges(node))
+
+
+def can_compute(node: Redistribute, source: data.Data, target: data.Data, alpha: Any, op: str = "") -> bool:
+    """True if a redistribution, with this factor and reduction instead of its own, is possible between two arrays."""
+    types = [array.dtype.base_type.as_numpy_dtype() for array in (source, target)]
+    on_gpu = lies_on_gpu(source), lies_on_gpu(target)
+    factors = [2 if symbols_of([factor]) else complex(factor) for factor in (alpha, node.beta)]
+    try:
+        check_places(find_strategy(node.strategy), *on_gpu)
+        Transform(1, *types, None, None, *factors, op=op or None).check_on_gpu(*on_gpu)
+    except (ValueError, TypeError):
+        return False
+    return True
 
 
 def is_used_after(sdfg: SDFG, state: SDFGState, name: str) -> bool:

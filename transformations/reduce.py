@@ -19,11 +19,12 @@ from dace_redist.library_nodes import Redistribute, SumReplicas
 from dace_redist.library_nodes.node import INPUT, OUTPUT
 from dace_redist.relabelling import MAX_REPORTED_RANKS
 from dace_redist.schedule import Schedule, schedule
-from dace_redist.transform import Transform
 from dace_redist.transformations.patterns import (
     OfRedistribute,
     accesses,
+    can_compute,
     input_of,
+    is_ordered,
     is_plain,
     is_used_after,
     output_of,
@@ -60,8 +61,8 @@ class FuseReduceBcast(OfRedistribute):
 
     The fused redistribution reduces partial results and fills all replicas of the target. The reduction is a
     :class:`SumReplicas`, or DaCe's ``Reduce`` to the first rank of a sub-grid; the broadcast is DaCe's ``Bcast`` from
-    the first rank of a sub-grid. It can be applied if at least one of them exists, and nothing else uses the arrays in
-    between. The order of the additions changes.
+    the first rank of a sub-grid. It can be applied if at least one of them exists, nothing else uses the arrays in
+    between, and a redistribution after a reduction converts no elements. The order of the additions changes.
     """
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
@@ -121,12 +122,10 @@ def _fits(found: _Reduction, node: Redistribute, state: SDFGState, sdfg: SDFG) -
             return False
     elif {one for _, one in accesses(sdfg, name)} != {found.result, into.src} or _is_written(partial, found, state):
         return False
-    types = [array.dtype.base_type.as_numpy_dtype() for array, _ in node.arrays(sdfg, state)]
-    try:
-        Transform(1, *types, beta=2 if node.beta != 0 else 0, op=found.op)
-    except (ValueError, TypeError):
+    if is_ordered(found.node, found.state) or ((node.alpha, node.conj) != (1, False) and found.op != "sum"):
         return False
-    return (node.alpha, node.conj) == (1, False) or found.op == "sum"
+    (source, _), (target, _) = node.arrays(sdfg, state)
+    return source.dtype == target.dtype and can_compute(node, source, target, node.alpha, found.op)
 
 
 def _is_written(partial: str, found: _Reduction, state: SDFGState) -> bool:
@@ -165,6 +164,8 @@ def _broadcast_after(
         return None
     sending = state.out_edges(out.dst)[0].dst
     if not (is_plain(node) and isinstance(sending, Bcast)) or sending.nonblocking or node.beta != 0:
+        return None
+    if is_ordered(sending, state):
         return None
     target = _with_replicas(node.distributions()[1], sending, state, sdfg)
     results = [edge for edge in state.out_edges(sending) if edge.src_conn == "_outbuffer"]

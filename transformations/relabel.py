@@ -36,7 +36,8 @@ class RelabelGrid(OfRedistribute):
     of ranks, which reduces the traffic into and out of it: see :func:`dace_redist.relabel`. It can be applied if the
     arrays are transients of equal size on every rank, all data enters and leaves them by redistributions of whole
     tensors over the world between distributions without symbols, and no other node of the group communicates. The
-    result then does not depend on the numbering of ranks. It is applied only if it reduces traffic.
+    result then does not depend on the numbering of ranks, unless the program has free symbols, whose values may differ
+    between ranks: it is then not applied. It is applied only if it reduces traffic.
     """
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
@@ -70,6 +71,8 @@ def _cost(crossings: Sequence[_Crossing], insides: Sequence[AnyDistribution]) ->
 
 def _crossings(node: Redistribute, state: SDFGState, sdfg: SDFG) -> list[_Crossing]:
     """Return the redistributions into and out of the group of a node's result; empty if ranks cannot be permuted."""
+    if sdfg.free_symbols:
+        return []
     groups = _computed_together(sdfg)
     own = groups[output_of(node, state).data.data]
     inside = {name for name in sdfg.arrays if groups[name] == own}

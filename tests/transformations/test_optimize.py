@@ -2,6 +2,7 @@
 
 import dace
 import fused_programs as programs
+import numpy as np
 import pytest
 from dace.sdfg import nodes
 from sdfgs import count
@@ -54,6 +55,23 @@ def test_what_does_not_depend_on_it_is_computed_meanwhile():
     between = order[order.index(start) : order.index(wait)]
     assert any(isinstance(node, nodes.MapEntry) for node in between)
     assert count(dace_redist.optimize(parsed(programs.computed_elsewhere)), RedistributeWait) == [0]
+
+
+def test_nodes_of_dace_beside_redistributions():
+    """They count the edges into them."""
+    N = dace.symbol("N")
+    rows, columns = Distribution((4 * N, 4), (4, 1)), Distribution((4 * N, 4), (1, 4))
+
+    @dace.program
+    def beside(A: dace.float64[N, 4], F: dace.float64[64], G: dace.float64[64, 64]):
+        first = dace_redist.redistribute(A, rows, columns)
+        second = dace_redist.redistribute(A, rows, columns, alpha=2)
+        return first, second, np.sum(F), np.transpose(G), F @ F
+
+    sdfg = dace_redist.optimize(parsed(beside))
+    assert count(sdfg, RedistributeWait) == [2]
+    sdfg.expand_library_nodes()
+    sdfg.validate()
 
 
 def test_wrong_arguments():

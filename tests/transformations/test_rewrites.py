@@ -13,9 +13,10 @@ from dace.libraries.comm.nodes import Bcast, Reduce
 from dace.libraries.comm.schedule import overlap_communication
 from dace.sdfg import nodes
 from dace.sdfg.analysis.schedule_tree import treenodes
-from sdfgs import count
+from sdfgs import add_move, count
 
 import dace_redist
+from dace_redist import Distribution
 from dace_redist.library_nodes import JointRedistribute, Redistribute, RedistributeWait, SumReplicas
 from dace_redist.strategies import OPTIONS
 from dace_redist.transformations import (
@@ -92,12 +93,31 @@ def test_what_a_redistribution_cannot_compute(expression, element_type):
     assert sdfg.apply_transformations_repeated(FuseConversion) == 0
 
 
+def test_a_factor_of_a_map():
+    """The index of a map is not the symbol of that name."""
+    sdfg = dace.SDFG("shadowed")
+    sdfg.add_symbol("i", dace.int64)
+    for name, shape in (("A", (4, 6)), ("B", (4, 6)), ("C", (8, 3))):
+        sdfg.add_array(name, shape, dace.float64, transient=name == "B")
+    state = sdfg.add_state()
+    inputs, outputs = {"__inp": dace.Memlet("A[i, j]")}, {"__out": dace.Memlet("B[i, j]")}
+    ranges = {"i": "0:4", "j": "0:6"}
+    _, _, leave = state.add_mapped_tasklet("m", ranges, inputs, "__out = i * __inp", outputs, external_edges=True)
+    node = Redistribute("move", programs.HALVES, programs.SIDES)
+    state.add_edge(state.out_edges(leave)[0].dst, None, node, "_inp_buffer", sdfg.make_array_memlet("B"))
+    state.add_edge(node, "_out_buffer", state.add_write("C"), None, sdfg.make_array_memlet("C"))
+    assert sdfg.apply_transformations(FuseConversion) == 0
+
+
 def test_a_sum_of_replicas():
     before, after = rewritten(programs.summed_then_moved, FuseReduceBcast)
     assert count(before, Redistribute, SumReplicas) == [1, 1] and count(after, Redistribute, SumReplicas) == [1, 0]
     node = only_node(after)
     assert (node.distributions(), node.op) == ((programs.PARTIAL, programs.WANTED), "sum")
     assert "B" not in after.arrays
+    converted = programs.summed_then_moved()
+    converted.arrays["C"].dtype = dace.float32
+    assert converted.apply_transformations(FuseReduceBcast) == 0  # it would add numbers of less precision
 
 
 def test_a_reduction_to_a_corner_and_a_broadcast_from_one():
@@ -121,6 +141,45 @@ def test_renumbered_ranks():
     first, second = (n for n, _ in after.all_nodes_recursive() if isinstance(n, Redistribute))
     assert {first.target, second.target} & {first.source, second.source}
     assert after.apply_transformations(RelabelGrid) == 0
+
+
+def test_ranks_with_values_of_their_own_are_not_renumbered():
+    factor = dace.symbol("factor")
+
+    @dace.program
+    def scaled_by_rank(A: dace.float64[2, 8]):
+        B = dace_redist.redistribute(A, programs.ROWS, programs.BACKWARDS)
+        return dace_redist.redistribute(B * factor, programs.BACKWARDS, programs.ROWS)
+
+    assert scaled_by_rank.to_sdfg(simplify=True).apply_transformations(RelabelGrid) == 0
+
+
+def test_joined_redistributions_keep_their_order_and_unused_results():
+    sdfg = dace.SDFG("two")
+    state = sdfg.add_state()
+    for name, shape in (("A", (2, 8)), ("B", (8, 2)), ("C", (2, 8)), ("D", (8, 2))):
+        sdfg.add_array(name, shape, dace.float64, transient=name == "D")
+    columns = Distribution((8, 8), (1, 4))
+    first, _ = (add_move(state, Redistribute(n, programs.ROWS, columns), *n) for n in ("AB", "CD"))
+    before = state.add_tasklet("before", {}, {}, "pass", side_effects=True)
+    state.add_nedge(before, first, dace.Memlet())
+    assert sdfg.apply_transformations(JoinRedistributes) == 1
+    (joint,) = (node for node in state.nodes() if isinstance(node, JointRedistribute))
+    assert before in state.predecessors(joint)
+    sdfg.simplify()
+    assert len(joint.out_connectors) == 2
+
+
+def test_a_result_in_a_view_is_not_waited_for():
+    sdfg = dace.SDFG("view")
+    sdfg.add_array("A", (4, 6), dace.float64)
+    sdfg.add_array("C", (24,), dace.float64)
+    sdfg.add_view("V", (8, 3), dace.float64)
+    state = sdfg.add_state()
+    add_move(state, Redistribute("move", programs.HALVES, programs.SIDES), "A", "V")
+    (view,) = state.sink_nodes()
+    state.add_edge(view, "views", state.add_write("C"), None, sdfg.make_array_memlet("C"))
+    assert sdfg.apply_transformations(OverlapRedistribute) == 0
 
 
 def test_two_redistributions_in_one_exchange():
