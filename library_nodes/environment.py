@@ -31,6 +31,8 @@ def stateful_tasklet(
     :param call: Code of the tasklet.
     :param code: Global code, and code at program start, after construction of the object.
     """
+    if node.collective:
+        _make_maps_sequential(node, state)
     code["code_init"] = f"__state->{field} = new dace_redist::program::{made};\n{code.get('code_init', '')}"
     return nodes.Tasklet(
         node.name,
@@ -42,6 +44,16 @@ def stateful_tasklet(
         side_effects=node.collective or None,
         **code,
     )
+
+
+def _make_maps_sequential(node: nodes.Node, state: SDFGState) -> None:
+    """Let one thread run the iterations around a collective node, in equal order on all ranks."""
+    while node is not None:
+        scope = node
+        while (scope := state.entry_node(scope)) is not None:
+            if scope.schedule in (dtypes.ScheduleType.Default, *dtypes.CPU_SCHEDULES):
+                scope.schedule = dtypes.ScheduleType.Sequential
+        node, state = state.sdfg.parent_nsdfg_node, state.sdfg.parent
 
 
 def pointers(node: RedistNode, state: SDFGState) -> list[dict[str, Any]]:
@@ -151,19 +163,14 @@ class _Plain:
     """Base environment with the empty attributes that DaCe requires."""
 
     cmake_minimum_version = None
-    cmake_packages: Any = []
+    cmake_packages = cmake_includes = cmake_compile_flags = cmake_link_flags = state_fields = ()
+    cmake_libraries: Any = ()
+    cmake_files: Any = ()
     cmake_variables: Any = {}
-    cmake_includes: Any = []
-    cmake_libraries: Any = []
-    cmake_compile_flags: Any = []
-    cmake_link_flags: Any = []
-    cmake_files: Any = []
-
     headers: Any = {}
-    state_fields: Any = []
     init_code: Any = ""
     finalize_code: Any = ""
-    dependencies: Any = []
+    dependencies: Any = ()
 
 
 @dace.library.environment

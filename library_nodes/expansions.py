@@ -9,7 +9,7 @@ from dace import dtypes, library
 from dace.codegen.common import sym2cpp
 from dace.libraries.blas.environments.cublas import cuBLAS
 from dace.libraries.comm.nodes.node import mpi_communicator
-from dace.libraries.standard.helper import CURRENT_STREAM_NAME
+from dace.libraries.standard.helper import CURRENT_STREAM_NAME as _STREAM
 from dace.sdfg import SDFG, SDFGState, nodes
 from dace.transformation.transformation import ExpandTransformation
 
@@ -51,9 +51,6 @@ from dace_redist.strategies import OPTIONS, STRATEGIES, default_options, find_st
 #: Maximum length of a list of numbers in a call; longer ones become constants of the program.
 _LONGEST_INLINE_LIST = 256
 
-#: DaCe's name of the GPU stream of a tasklet that is connected to arrays on the GPU.
-_STREAM = CURRENT_STREAM_NAME
-
 #: ``dr_operation`` of elements that are only moved.
 _ONLY_MOVED = "{DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP}"
 
@@ -72,7 +69,10 @@ def plan_tasklet(node: Any, state: SDFGState, sdfg: SDFG, strategy: str) -> node
     field, communicator = field_name("__redist", sdfg), mpi_communicator(node, state)
     taken = find_strategy(strategy).options if isinstance(node, StrategicNode) else ()
     values = default_options() | {name: getattr(node, name) for name in taken}
-    options = braced(_option(name, value) for name, value in values.items())
+    options = braced(
+        number(value) if isinstance(OPTIONS[name].default, int) else f"double({sym2cpp(value)})"
+        for name, value in values.items()
+    )
     constants, described = "", []
     for position, tensor in enumerate(tensors):
         constant, arguments = _arguments(tensor, state, f"{field}_{position}", options)
@@ -136,6 +136,13 @@ def changing_symbols(sdfg: SDFG) -> set[str]:
     return changing.union(*(edge.data.assignments for edge in sdfg.all_interstate_edges()))
 
 
+def are_known_at_start(symbols: set[str], sdfg: SDFG) -> bool:
+    """Return True if symbols are known when the program is initialised: constants, or its own that never change."""
+    # To ask DaCe for the program's free symbols takes a walk over all its nodes.
+    symbols = symbols - set(sdfg.constants)
+    return not symbols or (sdfg.parent_sdfg is None and symbols.isdisjoint({*changing_symbols(sdfg), *sdfg.arrays}))
+
+
 def _known_at_start(tensor: DistributedNode, node: nodes.Node, state: SDFGState) -> bool:
     """
     Return True if all symbols of the plan are known when the program is initialised: they are the program's own.
@@ -145,13 +152,10 @@ def _known_at_start(tensor: DistributedNode, node: nodes.Node, state: SDFGState)
     sdfg, used = state.sdfg, {*node.free_symbols, *tensor.free_symbols}
     for array, subset in tensor.arrays(sdfg, state):
         used |= symbols_of((*array.strides, *subset.size()))
-    used -= set(sdfg.constants)
-    # All but those that are set on the way; to ask DaCe for the program's free symbols takes a walk over all its nodes.
-    changing = changing_symbols(sdfg)
-    scope = node
+    scope, of_maps = node, set[str]()
     while (scope := state.entry_node(scope)) is not None:
-        changing |= scope.new_symbol_names(sdfg, state)
-    return not used or (sdfg.parent_sdfg is None and used.isdisjoint({*changing, *sdfg.arrays}))
+        of_maps |= scope.new_symbol_names(sdfg, state)
+    return used.isdisjoint(of_maps) and are_known_at_start(used, sdfg)
 
 
 def wait_tasklet(node: RedistributeWait, state: SDFGState, sdfg: SDFG, _: str) -> nodes.Tasklet:
@@ -188,26 +192,26 @@ def linear_solve_tasklet(node: LinearSolve, state: SDFGState, sdfg: SDFG, _: str
     node.validate(sdfg, state)
     node.validate_types(sdfg, state)
     field = field_name("__solver", sdfg)
-    indices = zip(node.terms, node.dimensions(sdfg, state), strict=True)
-    # An extent and a stride for each index; "" is that of the columns of a vector.
+    terms = node.terms
+    rows = next(index for index in terms[0] if index in terms[1])  # for an inverse any index of the matrix
+    unknowns = terms[0].replace(rows, "")
+    columns = terms[-1].replace(unknowns, "")  # "" if the solution is a vector
+    indices = zip(terms, node.dimensions(sdfg, state), strict=True)
+    # An extent and a stride for each index.
     matrix, *right, solution = ({"": (1, 1)} | dict(zip(*both, strict=True)) for both in indices)
 
     def layout(array: str, known: dict[str, tuple[Any, Any]], rows: str, columns: str) -> str:
         return braced([array, number(known[rows][1]), number(known[columns][1])])
 
-    extents = numbers([matrix[node.rows][0], matrix[node.unknowns][0], solution[node.columns][0]])
+    extents = numbers([matrix[rows][0], matrix[unknowns][0], solution[columns][0]])
     matrices = [
-        layout("_0", matrix, node.rows, node.unknowns),
-        layout("_1", right[0], node.rows, node.columns) if right else "{}",
-        layout(RESULT, solution, node.unknowns, node.columns),
+        layout("_0", matrix, rows, unknowns),
+        layout("_1", right[0], rows, columns) if right else "{}",
+        layout(RESULT, solution, unknowns, columns),
     ]
     made = f'LinearSolver({string_literal(node.title)}, "{element_name(node, state)}")'
     arguments = ", ".join([mpi_communicator(node, state), extents, *matrices])
     return stateful_tasklet(node, state, field, made, f"__state->{field}->run({arguments});")
-
-
-def _option(name: str, value: Any) -> str:
-    return number(value) if isinstance(OPTIONS[name].default, int) else f"double({sym2cpp(value)})"
 
 
 # The table

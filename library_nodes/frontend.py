@@ -20,7 +20,6 @@ from dace_redist.distribution import (
     BoxDistribution,
     Distribution,
     TiledDistribution,
-    check_distribution,
     decode_distribution,
 )
 from dace_redist.library_nodes.node import INPUT, OUTPUT, lies_on_gpu
@@ -60,8 +59,6 @@ def _redistribute(
     :raises TypeError: If source or target is not a distribution.
     """
     source, target = (_built_inside(side, sdfg) for side in (source, target))
-    for side, distribution in (("source", source), ("target", target)):
-        check_distribution(f"redistribute: {side}", distribution)
     if array not in sdfg.arrays or (out is not None and out not in sdfg.arrays):
         raise ValueError("redistribute: in a DaCe program array and out must be arrays whose sizes it knows")
     given = {name: _plain(value) for name, value in options.items()}
@@ -77,7 +74,10 @@ def _redistribute(
     state.add_edge(state.add_read(array), None, node, INPUT, Memlet.from_array(array, sdfg.arrays[array]))
     state.add_edge(node, OUTPUT, state.add_write(out), None, Memlet.from_array(out, sdfg.arrays[out]))
     if comm is not None:
-        _connect_communicator(node, comm, sdfg, state)
+        grid = isinstance(sdfg.arrays.get(comm), ProcessGrid)
+        connector, memlet = ("_grid", Memlet(data=comm)) if grid else ("_comm", Memlet(f"{comm}[0]"))
+        node.add_in_connector(connector)
+        state.add_edge(state.add_read(comm), None, node, connector, memlet)
     for number in (*source.encoded, *target.encoded, *node.region, node.alpha, node.beta, *node.options.values()):
         for name, symbol in symbolic.symlist(number).items():
             if name not in sdfg.symbols:
@@ -190,10 +190,6 @@ class DistributionDescriptor(DistributedDescriptor):
         """The distribution."""
         return decode_distribution(self.encoded)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the descriptor as JSON."""
-        return {"type": type(self).__name__, "attributes": serialize.all_properties_to_json(self)}
-
     @classmethod
     def from_json(cls, json_obj: dict[str, Any], context: Any = None) -> DistributionDescriptor:
         """Return the descriptor from JSON."""
@@ -227,10 +223,3 @@ def _largest_extent(extent: Any, dim: int | None, block: Any, grid: tuple[Any, .
     if isinstance(block, str):
         return symbolic.int_ceil(extent, grid[dim])
     return symbolic.int_ceil(symbolic.int_ceil(extent, block), grid[dim]) * block
-
-
-def _connect_communicator(node: Redistribute, name: str, sdfg: SDFG, state: SDFGState) -> None:
-    grid = isinstance(sdfg.arrays.get(name), ProcessGrid)
-    connector = "_grid" if grid else "_comm"
-    node.add_in_connector(connector)
-    state.add_edge(state.add_read(name), None, node, connector, Memlet(data=name) if grid else Memlet(f"{name}[0]"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import sympy
 from dace import library, properties
 from dace.sdfg import SDFG, SDFGState
 
@@ -34,10 +33,8 @@ class IndexedNode(RedistNode):
 
     def __init__(self, name: str, einsum: str) -> None:
         super().__init__(name, outputs={RESULT})
-        try:
+        with self.naming():
             self.einsum = str(Einsum.parse(einsum))
-        except ValueError as error:
-            raise ValueError(f"{self.title}: {error}") from error
         for connector in self.operand_connectors:
             self.add_in_connector(connector)
 
@@ -115,26 +112,23 @@ class Contraction(IndexedNode):
         self, name: str, einsum: str = "->", alpha: Any = 1, beta: Any = 0, path: Sequence[Sequence[int]] = ()
     ) -> None:
         super().__init__(name, einsum)
-        for factor in (alpha, beta):
-            if isinstance(factor, complex) or sympy.sympify(factor).has(sympy.I):
-                raise TypeError(f"{self.title}: a factor is a real number or expression, got {factor}")
-        self.alpha, self.beta = alpha, beta
+        self._set_factors(alpha, beta)
         self.path = [tuple(int(position) for position in step) for step in path]
-        if self.reads_result:
+        if self.beta != 0:
             self.add_in_connector(PREVIOUS)
         self._validate_path()
-
-    @property
-    def reads_result(self) -> bool:
-        """True unless beta is known to be 0: the previous result is then read."""
-        return self.beta != 0
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """Check the path, types and extents, too: see :meth:`RedistNode.validate`."""
         self._validate_path()
         self.validate_types(sdfg, state)
         super().validate(sdfg, state)
-        self._validate_previous(state)
+        if self.beta != 0:
+            result, previous = self.memlet(RESULT, state), self.memlet(PREVIOUS, state)
+            if previous.data != result.data or previous.subset != result.subset:
+                raise ValueError(
+                    f"{self.title}: with beta {self.beta}, {PREVIOUS} must be the result {result}, got {previous}"
+                )
 
     def _validate_memory(self, sdfg: SDFG, state: SDFGState) -> None:
         if self.implementation != CUBLAS:
@@ -160,14 +154,6 @@ class Contraction(IndexedNode):
             left -= len(step) - 1
         if self.path and left != 1:
             raise ValueError(f"{self.title}: the path {self.path} ends with {left} operands, not one")
-
-    def _validate_previous(self, state: SDFGState) -> None:
-        if self.reads_result:
-            result, previous = self.memlet(RESULT, state), self.memlet(PREVIOUS, state)
-            if previous.data != result.data or previous.subset != result.subset:
-                raise ValueError(
-                    f"{self.title}: with beta {self.beta}, {PREVIOUS} must be the result {result}, got {previous}"
-                )
 
 
 @library.node
@@ -197,22 +183,6 @@ class LinearSolve(IndexedNode):
     def title(self) -> str:
         """Name of the node in error messages."""
         return self.statement or super().title
-
-    @property
-    def rows(self) -> str:
-        """Index of the rows of G and of B."""
-        matrix, right = self.terms[:2]  # for an inverse ``right`` is the result: any index of G
-        return next(index for index in matrix if index in right)
-
-    @property
-    def unknowns(self) -> str:
-        """Index of the columns of G and of the rows of X."""
-        return self.terms[0].replace(self.rows, "")
-
-    @property
-    def columns(self) -> str:
-        """Index of the columns of X; empty if it is a vector."""
-        return self.terms[-1].replace(self.unknowns, "")
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """Check extents, but not types, since distributing a program converts them: see :meth:`RedistNode.validate`."""

@@ -80,6 +80,12 @@ class RedistNode(nodes.LibraryNode):
         except (ValueError, TypeError) as error:
             raise (kind or type(error))(f"{self.title}: {part}{error}") from error
 
+    def _set_factors(self, alpha: Any, beta: Any) -> None:
+        for name, factor in (("alpha", alpha), ("beta", beta)):
+            if isinstance(factor, complex) or sympy.sympify(factor).has(sympy.I):
+                raise TypeError(f"{self.title}: {name} must be real in a DaCe program, got {factor}")
+            setattr(self, name, factor)
+
     def memlet(self, connector: str, state: SDFGState) -> Memlet:
         """Return the memlet of a connector; raise a ValueError if it is not connected exactly once."""
         edges = [e for e in state.in_edges(self) if e.dst_conn == connector]

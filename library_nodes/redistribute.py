@@ -120,10 +120,8 @@ class Redistribute(StrategicNode, DistributedNode, NonblockingCommNode):
         self.axes = list(made.axes or ())
         self.region = tuple(number for part in made.region or () for number in part)
         self.reshapes = made.reshape is not None
-        for factor_name, factor in (("alpha", alpha), ("beta", beta)):
-            if isinstance(factor, complex):
-                raise TypeError(f"{self.title}: {factor_name} must be real in a DaCe program, got {factor}")
-        self.alpha, self.beta, self.conj, self.op = alpha, beta, conj, op or ""
+        self._set_factors(alpha, beta)
+        self.conj, self.op = conj, op or ""
         self.set_strategy(strategy or "Auto", **options)
 
     @property

@@ -22,9 +22,6 @@ from dace_redist.strategies import AUTO, STRATEGIES, check_places, find_strategy
 #: Placeholder for any size in a search for the code of a descriptor.
 ANY_SIZE = symbolic.symbol("__any_size")
 
-#: Implementation of the stock node in stock DaCe.
-_STOCK_IMPLEMENTATION = "MPI"
-
 
 # Nodes
 
@@ -87,7 +84,7 @@ def _register_all() -> None:
     StockRedistribute.default_implementation = AUTO.name if hooked else None
     for node in comm._dace_library_nodes:
         if node.default_implementation is None and node is not StockRedistribute:
-            stock = node.implementations[_STOCK_IMPLEMENTATION]
+            stock = node.implementations["MPI"]
             for name in (AUTO.name, *host_strategies()):
                 node.implementations.setdefault(name, stock)
 
@@ -155,10 +152,13 @@ class StockDescriptors:
 
     Inlining an SDFG renames descriptors on name clashes and replaces their symbols. It changes neither the references
     between descriptors nor the stock code generated from them.
+
+    :param any_sizes: True for placeholders instead of sizes, to find code generated before symbols were replaced.
     """
 
-    def __init__(self, sdfg: SDFG) -> None:
-        self._all = [d for d in sdfg.arrays.values() if isinstance(d, DistributedDescriptor)]
+    def __init__(self, sdfg: SDFG, any_sizes: bool = False) -> None:
+        found = [d for d in sdfg.arrays.values() if isinstance(d, DistributedDescriptor)]
+        self._all = [with_any_sizes(d) for d in found] if any_sizes else found
 
     @property
     def subarrays(self) -> dict[str, SubArray]:
@@ -189,12 +189,6 @@ class StockDescriptors:
                 "simplifying: to_sdfg(simplify=False), then lower_all or set_strategy, then simplify()"
             )
         return contents.pop()
-
-    def with_any_sizes(self) -> StockDescriptors:
-        """Return the descriptors with placeholders for sizes, to find code generated before symbols were replaced."""
-        other = copy.copy(self)
-        other._all = [with_any_sizes(descriptor) for descriptor in self._all]
-        return other
 
 
 def with_any_sizes(descriptor: DistributedDescriptor) -> DistributedDescriptor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import sympy
 from dace import SDFG, SDFGState, dtypes, symbolic
@@ -87,25 +87,17 @@ class FuseConversion(OfRedistribute):
     def _is_exact(self, graph: SDFGState, sdfg: SDFG, scaling: _Scaling, after: bool) -> bool:
         """Return True if types and factors give equal elements in one step and in two."""
         (into,), (out,) = graph.in_edges(self.entry), graph.out_edges(self.exit)
-        read, written = sdfg.arrays[into.data.data].dtype, sdfg.arrays[out.data.data].dtype
-        moved = self.node.array(INPUT if after else OUTPUT, graph)
-        first, between, last = (moved.dtype, read, written) if after else (read, written, moved.dtype)
-        if between not in (first, last):
+        read, written = sdfg.arrays[into.data.data], sdfg.arrays[out.data.data]
+        first, between = (self.node.array(INPUT, graph), read) if after else (read, written)
+        last = written if after else self.node.array(OUTPUT, graph)
+        if between.dtype not in (first.dtype, last.dtype):
             return False
-        if not is_power_of_two(scaling.alpha) and (read != written or (scaling.is_double and written.bytes < 8)):
+        is_narrow = read.dtype != written.dtype or (scaling.is_double and written.dtype.bytes < 8)
+        if is_narrow and not is_power_of_two(scaling.alpha):
             return False
-        if between != last and not is_power_of_two(self.node.alpha if after else scaling.alpha):
+        if between.dtype != last.dtype and not is_power_of_two(self.node.alpha if after else scaling.alpha):
             return False
-        ends = (moved, sdfg.arrays[out.data.data]) if after else (sdfg.arrays[into.data.data], moved)
-        return can_compute(self.node, *ends, self.node.alpha * scaling.alpha, self.node.op)
-
-
-class _Scaling(NamedTuple):
-    """``alpha * x`` or ``alpha * conj(x)``; ``is_double`` if generated code has a factor of type ``double``."""
-
-    alpha: Any
-    conj: bool
-    is_double: bool
+        return can_compute(self.node, first, last, self.node.alpha * scaling.alpha, self.node.op)
 
 
 def is_power_of_two(factor: Any) -> bool:
@@ -129,9 +121,9 @@ def _scaling_of(tasklet: nodes.Tasklet, symbols: set[str], types: set[dtypes.typ
     (name,), assigned = tasklet.in_connectors, statements[0]
     if not isinstance(assigned, ast.Assign) or len(assigned.targets) != 1:
         return None
-    product = _Product(name, types)
+    scaling = _Scaling(name, types)
     try:
-        text = ast.unparse(product.visit(copy.deepcopy(assigned.value)))
+        text = ast.unparse(scaling.visit(copy.deepcopy(assigned.value)))
         alpha = symbolic.pystr_to_symbolic(text) / symbolic.pystr_to_symbolic(name)
     except ValueError:
         return None
@@ -139,11 +131,18 @@ def _scaling_of(tasklet: nodes.Tasklet, symbols: set[str], types: set[dtypes.typ
         return None
     number = plain_number(alpha) if not isinstance(alpha, sympy.Rational) or alpha.is_Integer else float(alpha)
     whole = isinstance(number, float) and number.is_integer()
-    return _Scaling(int(number) if whole else number, product.conj, product.is_double)
+    scaling.alpha = int(number) if whole else number
+    return scaling
 
 
-class _Product(ast.NodeTransformer):
-    """Reduction of an expression to a product of one input and factors; raises a ValueError for other expressions."""
+class _Scaling(ast.NodeTransformer):
+    """
+    Reduction of an expression to ``alpha * x`` or ``alpha * conj(x)``; raises a ValueError for other expressions.
+
+    ``is_double`` tells that generated code has a factor of type ``double``.
+    """
+
+    alpha: Any
 
     def __init__(self, name: str, types: set[dtypes.typeclass]) -> None:
         self._name, self._types = name, types

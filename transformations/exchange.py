@@ -37,7 +37,13 @@ def independent(first: Redistribute, state: SDFGState) -> list[Redistribute]:
 
     :return: ``first``, and the others in the order of the state's nodes; empty if it cannot be joined.
     """
-    candidates = [node for node in state.nodes() if isinstance(node, Redistribute) and _can_join(node, state)]
+    candidates = [
+        node
+        for node in state.nodes()
+        if isinstance(node, Redistribute)
+        and not (node.op or node.nonblocking or any(node.on_gpu(state.sdfg, state)))
+        and state.entry_node(node) is None
+    ]
     if first not in candidates:
         return []
     after = {node: nx.descendants(state.nx, node) for node in candidates}
@@ -76,11 +82,6 @@ def join(found: list[Redistribute], state: SDFGState) -> JointRedistribute:
     state.remove_nodes_from(found)
     state.remove_nodes_from({node for node in before if node in state.nodes() and state.degree(node) == 0})
     return joint
-
-
-def _can_join(node: Redistribute, state: SDFGState) -> bool:
-    single = node.op or node.nonblocking
-    return not (single or any(node.on_gpu(state.sdfg, state)) or state.entry_node(node) is not None)
 
 
 def _communicator(node: Redistribute, state: SDFGState) -> set[tuple[str, str]]:

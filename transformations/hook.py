@@ -74,34 +74,35 @@ def _changes(sdfg: SDFG, before: list[Any]) -> str:
     from dace_redist.library_nodes.environment import is_node_shared
 
     after = _redistributions(sdfg)
-    tensors = [len(node.tensors) if isinstance(node, JointRedistribute) else 1 for node in after]
+    tensors, left = (
+        sum(len(node.tensors) if isinstance(node, JointRedistribute) else 1 for node in found)
+        for found in (before, after)
+    )
     strategies = Counter(node.strategy for node in after if not isinstance(node, StockRedistribute))
     parts = {
         "replaced": _stock(before) - _stock(after),
         "left to DaCe": _stock(after),
-        "fused or removed": len(before) - sum(tensors),
-        "joined": sum(tensors) - len(after),
+        "fused or removed": tensors - left,
+        "joined": left - len(after) - (tensors - len(before)),
         "overlapped": sum(bool(getattr(node, "nonblocking", False)) for node in after),
         **{f"by {name}": number for name, number in sorted(strategies.items())},
     }
     shared = sum(is_node_shared(array) for _, _, array in sdfg.arrays_recursive())
     found = [f"{number} {what}" for what, number in parts.items() if number]
     found += [f"{count(shared, 'array')} in node-shared memory"] if shared else []
-    return f"{count(len(before), 'redistribution')}: {', '.join(found)}"
+    return f"{count(tensors, 'redistribution')}: {', '.join(found)}"
 
 
-def _wrapped(compile_on_first: Any) -> Any:
-    """Return ``distributed_compile`` of optimized programs."""
+_compile_on_first = sdutil.distributed_compile
 
-    @functools.wraps(compile_on_first)
-    def distributed_compile(sdfg: SDFG | None, comm: Any, **options: Any) -> CompiledSDFG:
-        from mpi4py import MPI
 
-        if isinstance(comm, MPI.Intracomm):
-            sdfg = _optimized_on_first(sdfg, comm)
-        return compile_on_first(sdfg, comm, **options)
+@functools.wraps(_compile_on_first)
+def _compile_optimized(sdfg: SDFG | None, comm: Any, **options: Any) -> CompiledSDFG:
+    from mpi4py import MPI
 
-    return distributed_compile
+    if isinstance(comm, MPI.Intracomm):
+        sdfg = _optimized_on_first(sdfg, comm)
+    return _compile_on_first(sdfg, comm, **options)
 
 
 def _optimized_on_first(sdfg: SDFG | None, comm: Any) -> SDFG | None:
@@ -119,4 +120,4 @@ def _optimized_on_first(sdfg: SDFG | None, comm: Any) -> SDFG | None:
 
 
 if "dace_redist.hook" in str(Config.get("call_hooks")):
-    sdutil.distributed_compile = _wrapped(sdutil.distributed_compile)
+    sdutil.distributed_compile = _compile_optimized

@@ -82,8 +82,6 @@ def _is_short(node: Redistribute, state: SDFGState, values: Mapping[str, int]) -
 
 def _beside(node: Redistribute, state: SDFGState) -> list[nodes.Node]:
     """Return the computations of a state that neither need the result of a node nor give its input."""
-    if node not in state.nodes():
-        return []
     bound = nx.descendants(state.nx, node) | nx.ancestors(state.nx, node) | {node}
     kinds = nodes.MapEntry | nodes.Tasklet | nodes.NestedSDFG | nodes.LibraryNode
     return [

@@ -22,8 +22,6 @@ from dace_redist.library_nodes.node import (
     OUTPUT,
     DistributedNode,
     lies_on_gpu,
-    plain_number,
-    simplified,
     symbols_of,
 )
 from dace_redist.strategies import check_places, find_strategy
@@ -157,23 +155,19 @@ def absorb(node: Redistribute, graph: SDFGState, beyond: MultiConnectorEdge[Meml
             graph.sdfg.remove_data(access.data)
 
 
-def value_of(expression: Any, values: Mapping[str, int]) -> Any:
-    """Return an expression with values for symbols: a number if all of them have one."""
-    expression = symbolic.pystr_to_symbolic(str(expression))
-    known = {s: values[name] for name, s in symbolic.symlist(expression).items() if name in values}
-    return plain_number(simplified(expression.subs(known)) if known else expression)
+def value_of(expression: Any, values: Mapping[str, int]) -> int:
+    """Return the value of an expression of sizes, given those of its symbols."""
+    return int(symbolic.evaluate(symbolic.pystr_to_symbolic(str(expression)), dict(values)))
 
 
 def numbers_of(node: DistributedNode, expressions: Iterable[Any], values: Mapping[str, int]) -> list[int]:
     """Return expressions of a node in numbers; raise a ValueError that names the symbols without a value."""
-    numbers = [number if isinstance(number, int) else value_of(number, values) for number in expressions]
-    unknown = {name for number in numbers if not isinstance(number, int) for name in symbolic.symlist(number)}
+    expressions = list(expressions)
+    unknown = sorted(symbols_of([one for one in expressions if not isinstance(one, int)]) - values.keys())
     if unknown:
-        wanted = ", ".join(f"{name!r}: ..." for name in sorted(unknown))
-        raise ValueError(
-            f'Redistribute "{node.label}": {", ".join(sorted(unknown))} has no value: give symbols={{{wanted}}}'
-        )
-    return numbers
+        wanted = ", ".join(f"{name!r}: ..." for name in unknown)
+        raise ValueError(f'Redistribute "{node.label}": {", ".join(unknown)} has no value: give symbols={{{wanted}}}')
+    return [number if isinstance(number, int) else value_of(number, values) for number in expressions]
 
 
 def with_values(node: DistributedNode, encoded: Any, values: Mapping[str, int]) -> AnyDistribution:

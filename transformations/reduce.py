@@ -163,9 +163,9 @@ def _broadcast_after(
     if not isinstance(out.dst, nodes.AccessNode) or state.in_degree(out.dst) != 1 or state.out_degree(out.dst) != 1:
         return None
     sending = state.out_edges(out.dst)[0].dst
-    if not (is_plain(node) and isinstance(sending, Bcast)) or sending.nonblocking or node.beta != 0:
+    if not (is_plain(node) and isinstance(sending, Bcast)) or is_ordered(sending, state):
         return None
-    if is_ordered(sending, state):
+    if sending.nonblocking or node.beta != 0:
         return None
     target = _with_replicas(node.distributions()[1], sending, state, sdfg)
     results = [edge for edge in state.out_edges(sending) if edge.src_conn == "_outbuffer"]

@@ -102,9 +102,8 @@ def _can_renumber(node: Redistribute) -> bool:
 
 def _communicates(node: nodes.Node) -> bool:
     """Return True if a node, or one nested in it, communicates."""
-    if isinstance(node, nodes.NestedSDFG):
-        return any(isinstance(inner, CommNode) for inner, _ in node.sdfg.all_nodes_recursive())
-    return isinstance(node, CommNode)
+    nested = node.sdfg.all_nodes_recursive() if isinstance(node, nodes.NestedSDFG) else [(node, None)]
+    return any(isinstance(one, CommNode) for one, _ in nested)
 
 
 def _computed_together(sdfg: SDFG) -> UnionFind:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dace import data, dtypes, symbolic
+from dace import data, dtypes
 from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.library_nodes.environment import NODE_SHARED, allocate_at_start, is_allocated_at_start
-from dace_redist.library_nodes.node import INPUT, OUTPUT
+from dace_redist.library_nodes.expansions import are_known_at_start
+from dace_redist.library_nodes.node import INPUT, OUTPUT, symbols_of
 from dace_redist.strategies import find_strategy
 from dace_redist.transformations.patterns import OfRedistribute, accesses, checked_sdfg
 
@@ -28,10 +29,12 @@ class PlaceInSharedMemory(OfRedistribute):
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if the strategy in force is node-aware, and an array can be placed."""
+        arrays = (array for _, _, array in sdfg.root_sdfg.arrays_recursive())
+        external = (array for array in arrays if array.lifetime == dtypes.AllocationLifetime.External)
         return (
             find_strategy(self.node.strategy).node_aware
             and not any(self.node.on_gpu(sdfg, graph))
-            and not _has_external_memory(sdfg.root_sdfg)
+            and all(map(is_allocated_at_start, external))
             and bool(self._names(graph, sdfg))
         )
 
@@ -65,22 +68,7 @@ def _can_move(sdfg: SDFG, name: str) -> bool:
         and array.transient
         and array.storage in _HEAP
         and array.lifetime != dtypes.AllocationLifetime.External
-        and _size_known_at_start(sdfg, array)
+        and are_known_at_start(symbols_of([array.total_size]), sdfg)
         # memory that is allocated once is not cleared at each allocation
         and not any(node.setzero for _, node in accesses(sdfg, name))
-    )
-
-
-def _size_known_at_start(sdfg: SDFG, array: data.Array) -> bool:
-    symbols = {str(symbol) for symbol in symbolic.symlist(array.total_size).values()}
-    if sdfg.parent is not None:
-        return symbols <= set(sdfg.constants)
-    assigned = {name for edge in sdfg.all_interstate_edges() for name in edge.data.assignments}
-    return symbols <= ({str(symbol) for symbol in sdfg.free_symbols} - assigned) | set(sdfg.constants)
-
-
-def _has_external_memory(sdfg: SDFG) -> bool:
-    return any(
-        array.lifetime == dtypes.AllocationLifetime.External and not is_allocated_at_start(array)
-        for _, _, array in sdfg.arrays_recursive()
     )

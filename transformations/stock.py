@@ -90,7 +90,7 @@ def remove_unused(sdfg: SDFG, redistribution: str) -> None:
     :param sdfg: Changed in place.
     :param redistribution: Name of the descriptor in the SDFG.
     """
-    stock, pending = StockDescriptors(sdfg), [redistribution]
+    stock, pending = StockDescriptors(sdfg, any_sizes=True), [redistribution]
     while pending:
         name = pending.pop()
         descriptor = sdfg.arrays.get(name)
@@ -120,17 +120,13 @@ def _remove(sdfg: SDFG, name: str, descriptor: DistributedDescriptor, stock: Sto
     texts = {}
     for which, code in (("init_code", sdfg.init_code), ("exit_code", sdfg.exit_code)):
         text = code["frame"].as_string if "frame" in code else ""
-        part = _code(descriptor, which, stock)
-        if part not in text:
-            pattern = re.escape(_code(with_any_sizes(descriptor), which, stock.with_any_sizes()))
-            found = re.search(pattern.replace(str(ANY_SIZE), r"[^;{}\n]+?"), text)
-            if found is None:
-                warnings.warn(
-                    f'the stock code of descriptor "{name}" was changed and stays in the program', stacklevel=2
-                )
-                return False
-            part = found[0]
-        texts[which] = text.replace(part, "", 1) if part else text
+        arguments = (stock,) if isinstance(descriptor, RedistrArray) else ()
+        pattern = re.escape(getattr(with_any_sizes(descriptor), which)(*arguments))
+        found = re.search(pattern.replace(str(ANY_SIZE), r"[^;{}\n]+?"), text)
+        if found is None:
+            warnings.warn(f'the stock code of descriptor "{name}" was changed and stays in the program', stacklevel=2)
+            return False
+        texts[which] = text.replace(found[0], "", 1)
     for which, text in texts.items():
         if "frame" in getattr(sdfg, which):
             getattr(sdfg, which)["frame"].as_string = text
@@ -139,7 +135,3 @@ def _remove(sdfg: SDFG, name: str, descriptor: DistributedDescriptor, stock: Sto
         state.remove_nodes_from([n for n in state.data_nodes() if state.degree(n) == 0])
     sdfg.remove_data(name, validate=False)
     return True
-
-
-def _code(descriptor: DistributedDescriptor, which: str, stock: StockDescriptors) -> str:
-    return str(getattr(descriptor, which)(*((stock,) if isinstance(descriptor, RedistrArray) else ())))

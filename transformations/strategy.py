@@ -14,6 +14,7 @@ from dace.sdfg import SDFG, SDFGState
 from dace_redist.errors import RedistributionError
 from dace_redist.library_nodes import JointRedistribute, Redistribute
 from dace_redist.library_nodes.environment import is_node_shared
+from dace_redist.library_nodes.node import symbols_of
 from dace_redist.library_nodes.stock import keeps_stock
 from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.schedule import schedule
@@ -114,8 +115,8 @@ def _values_in(sdfg: SDFG, values: Mapping[str, int]) -> dict[str, int]:
     if outside is None:
         return own | dict(values)
     around = _values_in(sdfg.parent_sdfg, values)
-    mapped = {str(name): value_of(expression, around) for name, expression in outside.symbol_mapping.items()}
-    return own | {name: value for name, value in mapped.items() if isinstance(value, int)}
+    mapping = outside.symbol_mapping.items()
+    return own | {str(n): value_of(value, around) for n, value in mapping if symbols_of([value]) <= around.keys()}
 
 
 def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> SDFG:

@@ -1,7 +1,5 @@
 """Errors of the node."""
 
-from __future__ import annotations
-
 import copy
 import re
 from pathlib import Path
@@ -9,8 +7,10 @@ from pathlib import Path
 import dace
 import pytest
 from dace.sdfg.validation import InvalidSDFGNodeError
+from dace.transformation.interstate import LoopToMap
 from sdfgs import COLUMNS, ROWS, add_move, connected, redistributions
 
+import dace_redist
 from dace_redist import Distribution, TiledDistribution
 from dace_redist.library_nodes import Redistribute, SumReplicas
 
@@ -97,6 +97,28 @@ def test_properties_set_later_are_checked(name: str):
             node.validate(sdfg, state)
         return
     refused(node, sdfg, state, message)
+
+
+@dace.program
+def in_a_map(A: dace.float64[4, 2, 8], B: dace.float64[4, 8, 2]):
+    for k in dace.map[0:4]:
+        dace_redist.redistribute(A[k], ROWS, COLUMNS, out=B[k])
+
+
+@dace.program
+def in_a_loop(A: dace.float64[4, 2, 8], B: dace.float64[4, 8, 2]):
+    for k in range(4):
+        dace_redist.redistribute(A[k], ROWS, COLUMNS, out=B[k])
+
+
+@pytest.mark.parametrize("program", [in_a_map, in_a_loop])
+def test_one_thread_runs_the_iterations_of_maps(program):
+    sdfg = program.to_sdfg()
+    sdfg.apply_transformations_repeated(LoopToMap)
+    (entry,) = (node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, dace.nodes.MapEntry))
+    sdfg.expand_library_nodes()
+    assert entry.schedule == dace.ScheduleType.Sequential
+    assert "omp parallel" not in sdfg.generate_code()[0].code
 
 
 @pytest.mark.parametrize("kind", [Redistribute, SumReplicas])

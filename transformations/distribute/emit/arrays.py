@@ -128,18 +128,14 @@ class LocalArrays:
 
     def known(self, tensor: str, placement: Placement) -> Placement:
         """Return an equivalent placement under which the tensor has an array already."""
+        shape, same = self.shapes[tensor], self.symbols.same
         for name, known in self._made:
-            if name == tensor and self._are_same(known, placement, self.shapes[tensor]):
+            pair = (known, placement, shape)
+            if name == tensor and known != placement and pair not in same:
+                same[pair] = same_place(known, placement, in_numbers(shape, self.sizes))
+            if name == tensor and (known == placement or same[pair]):
                 return known
         return placement
-
-    def _are_same(self, first: Placement, second: Placement, shape: tuple[Any, ...]) -> bool:
-        if first == second:
-            return True
-        pair, same = (first, second, shape), self.symbols.same
-        if pair not in same:
-            same[pair] = same_place(first, second, in_numbers(shape, self.sizes))
-        return same[pair]
 
     def new(self, name: str, tensor: str, placement: Placement) -> str:
         """Add an array for this rank's part of a tensor, under this name or a similar one."""

@@ -71,11 +71,6 @@ class Emitter:
         ranges = {index: f"0:{symbolic.symstr(extent)}" for index, extent in extents.items()}
         state.add_mapped_tasklet(state.label, ranges, inputs, code, output, external_edges=True)
 
-    def copy(self, region: ControlFlowRegion, source: str, target: str) -> None:
-        """Add a copy of a whole array."""
-        state = self.state(region, f"copy_{target}")
-        state.add_nedge(state.add_read(source), state.add_write(target), self._arrays.whole(target))
-
     def at(self, region: ControlFlowRegion, tensor: str, placement: Placement) -> str:
         """Return the array of a tensor under a placement; redistribute the tensor if it has none."""
         arrays = self._arrays

@@ -179,7 +179,8 @@ class _Builder(Emitter):
         elif written in operands and _reads_elsewhere(group, operands, written):
             result = arrays.new(name, name, placement)
             self._compute(region, group, statement, operands, result)
-            self.copy(region, result, written)
+            state = self.state(region, f"copy_{written}")
+            state.add_nedge(state.add_read(result), state.add_write(written), arrays.whole(written))
         else:
             self._compute(region, group, statement, operands, written)
         arrays.copies[name] = {arrays.known(name, placement): written}
@@ -200,7 +201,9 @@ class _Builder(Emitter):
     ) -> None:
         node, ranges = _node_of(group, statement), self._diagonals(group) if group.equal else {}
         if any(index in ranges for index in group.einsum.result):  # the other elements are on other ranks
-            self._fill_with_zeros(region, result)
+            shape = {f"__{n}": extent for n, extent in enumerate(self._sdfg.arrays[result].shape)}
+            zeros = {"_out": Memlet(f"{result}[{', '.join(shape)}]")}
+            self.map(region, f"clear_{result}", shape, {}, "_out = 0", zeros)
         named = zip(operands, group.einsum.operands, strict=True)
         parts = [self._part(name, indices, ranges) for name, indices in named]
         written = self._part(result, group.einsum.result, ranges)
@@ -223,10 +226,6 @@ class _Builder(Emitter):
             return self._arrays.whole(name)
         whole = [f"0:{symbolic.symstr(extent)}" for extent in self._sdfg.arrays[name].shape]
         return Memlet(f"{name}[{', '.join(ranges.get(i, all_) for i, all_ in zip(indices, whole, strict=True))}]")
-
-    def _fill_with_zeros(self, region: ControlFlowRegion, name: str) -> None:
-        extents = {f"__{n}": extent for n, extent in enumerate(self._sdfg.arrays[name].shape)}
-        self.map(region, f"clear_{name}", extents, {}, "_out = 0", {"_out": Memlet(f"{name}[{', '.join(extents)}]")})
 
     def _reduce(self, region: ControlFlowRegion, group: Group, kind: str, operand: str, result: str) -> None:
         """Take the largest or smallest elements along the axes that the result lacks."""

@@ -95,7 +95,9 @@ def _uses(
         if isinstance(block, SDFGState):
             for node in block.nodes():
                 if isinstance(node, nodes.AccessNode):
-                    reads = block.out_degree(node) > 0 or any(map(_keeps_the_rest, block.predecessors(node)))
+                    writers = [one for one in block.predecessors(node) if isinstance(one, Redistribute)]
+                    # one with a region writes only a part of the array
+                    reads = block.out_degree(node) > 0 or any(one.region for one in writers)
                     yield node.data, _Use(time, reads, loops)
             continue
         inner = [block] if isinstance(block, LoopRegion) else [body for _, body in getattr(block, "branches", ())]
@@ -104,11 +106,6 @@ def _uses(
         for body in inner:  # which may not run, like the body of a loop
             yield from _uses(body, (*loops, body), clock, spans)
             spans[body] = (time, next(clock))
-
-
-def _keeps_the_rest(node: nodes.Node) -> bool:
-    """Return True if a node writes only a part of an array."""
-    return isinstance(node, Redistribute) and bool(node.region)
 
 
 def _condition_names(block: ControlFlowBlock) -> set[str]:
