@@ -50,6 +50,8 @@ class JointRedistribute(StrategicNode, CommNode):
         if not tensors:
             raise ValueError(f"{self.title}: needs at least one tensor")
         for tensor in tensors:
+            if not isinstance(tensor, Redistribute):
+                raise TypeError(f"{self.title}: expected Redistribute nodes, got {type(tensor).__name__}")
             if tensor.op or tensor.nonblocking:
                 raise ValueError(
                     f"{self.title}: {tensor.title} cannot move with others: op and nonblocking are for one tensor"

@@ -82,7 +82,7 @@ class RedistNode(nodes.LibraryNode):
 
     def _set_factors(self, alpha: Any, beta: Any) -> None:
         for name, factor in (("alpha", alpha), ("beta", beta)):
-            if isinstance(factor, complex) or sympy.sympify(factor).has(sympy.I):
+            if isinstance(factor, complex) or (isinstance(factor, sympy.Basic) and factor.has(sympy.I)):
                 raise TypeError(f"{self.title}: {name} must be real in a DaCe program, got {factor}")
             setattr(self, name, factor)
 

@@ -116,7 +116,7 @@ class Redistribute(StrategicNode, DistributedNode, NonblockingCommNode):
         super().__init__(name, source, target)
         with self.naming():
             shape = checked_reshape(reshape, target.shape)
-            made = Transform(len(source.shape), _ANY_TYPE, axes=axes, region=region, reshape=shape)
+            made = Transform(len(source.shape), _ANY_TYPE, axes=axes, region=region, op=op or None, reshape=shape)
         self.axes = list(made.axes or ())
         self.region = tuple(number for part in made.region or () for number in part)
         self.reshapes = made.reshape is not None

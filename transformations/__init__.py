@@ -20,7 +20,7 @@ _MODULES = {
     "RemoveRedistribute": "fuse",
     "choose_strategies": "strategy",
     "lower_all": "stock",
-    "optimize": "optimize",
+    "optimize": "optimization",
     "place_in_shared_memory": "shared_memory",
     "set_strategy": "strategy",
 }

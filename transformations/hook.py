@@ -45,7 +45,7 @@ def hook(sdfg: SDFG) -> None:
 
 def _optimize(sdfg: SDFG, comm: Any, reports: bool) -> None:
     """Optimize a program once, or again if stock nodes were added since. Collective over ``comm``."""
-    from dace_redist.transformations.optimize import optimize
+    from dace_redist.transformations.optimization import optimize
 
     before = _redistributions(sdfg)
     if not before or (sdfg in _optimized and not _stock(before)):

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import dace
 import pytest
+import sympy
 from dace.sdfg.validation import InvalidSDFGNodeError
 from dace.transformation.interstate import LoopToMap
 from sdfgs import COLUMNS, ROWS, add_move, connected, redistributions
 
 import dace_redist
 from dace_redist import Distribution, TiledDistribution
-from dace_redist.library_nodes import Redistribute, SumReplicas
+from dace_redist.library_nodes import JointRedistribute, Redistribute, SumReplicas
 
 N, P, S = (dace.symbol(name) for name in "NPS")
 
@@ -126,6 +127,17 @@ def test_ends_that_are_no_distributions(kind):
     for ends, side in (((None, ROWS), "source"), ((ROWS, (8, 8)), "target")):
         with pytest.raises(TypeError, match=f'^{kind.__name__} "wrong": {side} must be a Distribution, Tiled'):
             kind("wrong", *ends)
+
+
+def test_arguments_that_are_refused_at_once():
+    for how in ({"op": "average"}, {"reshape": (9, 9)}):
+        with pytest.raises(ValueError, match='^Redistribute "wrong": '):
+            Redistribute("wrong", ROWS, COLUMNS, **how)
+    for factor in (2j, sympy.I):
+        with pytest.raises(TypeError, match='^Redistribute "wrong": beta must be real'):
+            Redistribute("wrong", ROWS, COLUMNS, beta=factor)
+    with pytest.raises(TypeError, match="expected Redistribute nodes, got SumReplicas"):
+        JointRedistribute("wrong", [SumReplicas("sum", ROWS, COLUMNS)])
 
 
 def test_edges_without_an_array_or_with_a_reduction():

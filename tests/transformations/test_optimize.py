@@ -74,6 +74,10 @@ def test_nodes_of_dace_beside_redistributions():
     sdfg.validate()
 
 
+def test_both_names_are_one_function():
+    assert dace_redist.optimize is dace_redist.transformations.optimize
+
+
 def test_wrong_arguments():
     with pytest.raises(TypeError, match="optimize takes an SDFG, got DaceProgram: pass its SDFG"):
         dace_redist.optimize(programs.converted)
