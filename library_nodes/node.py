@@ -128,10 +128,8 @@ class RedistNode(nodes.LibraryNode):
             memlet = self.memlet(connector, state)
             name, array = memlet.data, sdfg.arrays[memlet.data]
             holds = f"{name} has {array.storage}"
-            if memlet.wcr is not None:
-                raise ValueError(
-                    f"{self.title}: the wcr of {memlet} would be ignored; remove it, and reduce afterwards"
-                )
+            if memlet.wcr is not None and getattr(self, "beta", 0) == 0:  # automatic differentiation sets both
+                raise ValueError(f"{self.title}: the wcr of {memlet} would be ignored; take beta=1 to add to the array")
             if lies_on_gpu(array) and not self.takes_gpu_arrays:
                 raise ValueError(f"{self.title}: arrays must lie in main memory, but {holds}: {self.gpu_remedy}")
             if array.storage == dtypes.StorageType.GPU_Shared:

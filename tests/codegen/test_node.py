@@ -146,6 +146,8 @@ def test_edges_without_an_array_or_with_a_reduction():
     (out,) = state.out_edges(node)
     out.data.wcr = "lambda a, b: a + b"
     refused(node, sdfg, state, "the wcr of B[0:8, 0:2] (CR: Sum) would be ignored")
+    node.beta = 1  # as of a gradient
+    sdfg.validate()
     out.data = dace.Memlet()
     refused(node, sdfg, state, "connector _out_buffer needs exactly one edge of an array, got an empty memlet")
 
