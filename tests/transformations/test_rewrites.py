@@ -72,10 +72,12 @@ def test_conversions(program, maps, alpha, conj):
         ("__out = __inp / 3", dace.float64),
         ("__out = 0.1 * __inp", dace.float32),
         ("__out = __inp * __inp", dace.float64),
+        ("__out = i * __inp", dace.float64),  # the index of the map, not the symbol of that name
     ],
 )
 def test_what_a_redistribution_cannot_compute(expression, element_type):
     sdfg = dace.SDFG("computed")
+    sdfg.add_symbol("i", dace.int64)
     for name, shape in (("A", (4, 6)), ("B", (4, 6)), ("C", (8, 3))):
         sdfg.add_array(name, shape, element_type, transient=name == "B")
     state = sdfg.add_state()
@@ -91,22 +93,6 @@ def test_what_a_redistribution_cannot_compute(expression, element_type):
     state.add_edge(state.out_edges(leave)[0].dst, None, node, "_inp_buffer", sdfg.make_array_memlet("B"))
     state.add_edge(node, "_out_buffer", state.add_write("C"), None, sdfg.make_array_memlet("C"))
     assert sdfg.apply_transformations_repeated(FuseConversion) == 0
-
-
-def test_a_factor_of_a_map():
-    """The index of a map is not the symbol of that name."""
-    sdfg = dace.SDFG("shadowed")
-    sdfg.add_symbol("i", dace.int64)
-    for name, shape in (("A", (4, 6)), ("B", (4, 6)), ("C", (8, 3))):
-        sdfg.add_array(name, shape, dace.float64, transient=name == "B")
-    state = sdfg.add_state()
-    inputs, outputs = {"__inp": dace.Memlet("A[i, j]")}, {"__out": dace.Memlet("B[i, j]")}
-    ranges = {"i": "0:4", "j": "0:6"}
-    _, _, leave = state.add_mapped_tasklet("m", ranges, inputs, "__out = i * __inp", outputs, external_edges=True)
-    node = Redistribute("move", programs.HALVES, programs.SIDES)
-    state.add_edge(state.out_edges(leave)[0].dst, None, node, "_inp_buffer", sdfg.make_array_memlet("B"))
-    state.add_edge(node, "_out_buffer", state.add_write("C"), None, sdfg.make_array_memlet("C"))
-    assert sdfg.apply_transformations(FuseConversion) == 0
 
 
 def test_a_sum_of_replicas():
