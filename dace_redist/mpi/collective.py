@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 Fact = TypeVar("Fact")
 
-_FILES = (FileNotFoundError, PermissionError, OSError)
+_OF_SYSTEM = (FileNotFoundError, PermissionError, OSError, MemoryError)
 _KINDS: dict[str, type[Exception]] = {
     kind.__name__: kind
-    for kind in (RedistributionError, BuildError, ValueError, TypeError, *_FILES, ImportError, RuntimeError)
+    for kind in (RedistributionError, BuildError, ValueError, TypeError, *_OF_SYSTEM, ImportError, RuntimeError)
 }  # subclasses before their bases
 
 
@@ -46,8 +46,8 @@ def together(comm: Any, values: Mapping[str, object] | None = None) -> Iterator[
     :param values: Objects that all ranks must have alike, by their names; compared by their ``repr``.
     :raises ValueError: On every rank, if a rank has another value than rank 0.
     :raises Exception: The rank's own failure; on a rank without one that of the first rank that failed, as
-        RedistributionError, BuildError, ValueError, TypeError, FileNotFoundError, PermissionError, OSError, ImportError
-        or RuntimeError, with the number of that rank.
+        RedistributionError, BuildError, ValueError, TypeError, FileNotFoundError, PermissionError, OSError,
+        MemoryError, ImportError or RuntimeError, with the number of that rank.
     """
     failure: Exception | None = None
     try:

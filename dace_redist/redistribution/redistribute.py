@@ -16,6 +16,7 @@ from dace_redist.native.interface import agree, prepare
 from dace_redist.redistribution.agreement import (
     Distributions,
     Types,
+    agreed,
     agreed_problem,
     agreed_root,
     fail_together,
@@ -68,6 +69,7 @@ def redistribute(
     :param target_dtype: Element type of the target; default: that of ``array``.
     :return: This rank's part of the target: ``out`` if given. Without ``source`` a :class:`DistributedArray`.
     :raises RedistributionError: If MPI or a GPU fails.
+    :raises MemoryError: On every rank, if a new array does not fit into the memory of one.
     """
     if target is None or source is None:
         known: dict[str, Any] = {"axes": axes, "region": region, "target_dtype": target_dtype, "reshape": reshape}
@@ -89,7 +91,10 @@ def redistribute(
         agree(MPI._handleof(comm), 0)
     else:
         plan = found.plan
-        result = plan.empty_target() if out is None else out
+        try:
+            result = plan.empty_target() if out is None else out
+        except MemoryError:
+            result = None  # fits no plan: all ranks take the way below, where one reports it to the others
         try:
             if plan.run_if_agreed(found.problem.digest, array, result):
                 cache.touch(found.problem)
@@ -117,8 +122,14 @@ def _redistribute_checked(
     if call is not None and not problem.on_gpu:
         kept = [list(side) if given.lists else side for side in (given.source, given.target)]
         cache.remember(call, Found(problem, plan, kept))
+    (array, out), failure = arrays, None
     try:
-        return plan(*arrays)
+        out = plan.empty_target(array) if out is None else out
+    except Exception as error:
+        failure = error
+    agreed(comm, problem, failure)
+    try:
+        return plan(array, out)
     except Exception:
         cache.forget(plan)
         raise

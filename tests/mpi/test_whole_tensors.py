@@ -107,6 +107,16 @@ def test_wrong_arguments(comm):
     assert np.array_equal(gather(scatter(whole, rows, comm), rows, comm), whole) or comm.rank
 
 
+@pytest.mark.mpi(ranks=[2], timeout=60)
+def test_result_larger_than_the_memory_of_a_rank(comm):
+    source, target = Distribution((1 << 60,), (2,)), Distribution.on_rank((1 << 60,), 0)
+    part = np.broadcast_to(np.uint8(1), source.local_shape(comm.rank))
+    for _ in range(2):  # also where the plan is there
+        with pytest.raises(MemoryError, match="" if comm.rank == 0 else "on rank 0: Unable to allocate 1.00 EiB"):
+            redistribute(part, source, target, comm=comm)
+    assert gather(np.ones(1), Distribution((2,), (2,)), comm) is None or comm.rank == 0
+
+
 @pytest.mark.fuzz
 @pytest.mark.mpi(ranks=[2, 3], timeout=120)
 def test_inverse(comm):
