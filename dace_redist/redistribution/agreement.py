@@ -20,7 +20,7 @@ from dace_redist.native.device import ensure_device_library
 from dace_redist.native.interface import EncodedProblem, NativePlan, agree, prepare
 from dace_redist.redistribution.arrays import DEVICES, Views
 from dace_redist.redistribution.plan import Plan
-from dace_redist.redistribution.problem import Arguments, Problem, check_arrays, is_measured, listed
+from dace_redist.redistribution.problem import CHANGE, Arguments, Problem, check_arrays, is_measured, listed
 from dace_redist.strategies import AUTO
 from dace_redist.tuning.problem import memory_name
 
@@ -269,8 +269,7 @@ def plan(
     """
     comm = checked_communicator(comm)
     prepare(comm)
-    change: dict[str, Any] = {"axes": axes, "region": region, "target_dtype": target_dtype}
-    change |= {"alpha": alpha, "beta": beta, "conj": conj, "op": op, "reshape": reshape}
+    change = dict(zip(CHANGE, (axes, region, target_dtype, alpha, beta, conj, op, reshape), strict=True))
     problem = failure = None
     try:
         problem = Arguments(source, target, change, strategy, options, memory_bytes).checked(dtype, comm.size)

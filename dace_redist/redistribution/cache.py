@@ -39,18 +39,16 @@ class PlanCache:
     def __init__(self) -> None:
         self.calls: dict[Any, Found] = {}
         self.plans: OrderedDict[Problem, Plan] = OrderedDict()
-        self._process = os.getpid()
 
     def get(self, comm: MPI.Intracomm, problem: Problem) -> Plan:
         """Return the plan of a problem, made on first use. Collective."""
-        if problem in self.plans:
-            self.plans.move_to_end(problem)
-            return self.plans[problem]
-        plan = Plan(comm, problem)
-        while len(self.plans) >= _MAX_PLANS:
-            self._drop(next(iter(self.plans))).free()
-        self.plans[problem] = plan
-        return plan
+        if problem not in self.plans:
+            plan = Plan(comm, problem)
+            if len(self.plans) >= _MAX_PLANS:
+                self.drop(next(iter(self.plans))).free()
+            self.plans[problem] = plan
+        self.plans.move_to_end(problem)
+        return self.plans[problem]
 
     def remember(self, call: Any, found: Found) -> None:
         """Register a plan under the arguments of a call, which are hashable."""
@@ -58,43 +56,31 @@ class PlanCache:
             self.calls.clear()
         self.calls[call] = found
 
-    def touch(self, problem: Problem) -> None:
-        """Mark a plan as used, on all ranks."""
-        self.plans.move_to_end(problem)
-
-    def _drop(self, problem: Problem) -> Plan:
+    def drop(self, problem: Problem) -> Plan:
+        """Take a plan out and return it. One that failed is not to be freed: MPI may still use its buffers."""
         plan = self.plans.pop(problem)
         self.calls = {call: found for call, found in self.calls.items() if found.plan is not plan}
         return plan
 
-    def forget(self, plan: Plan) -> None:
-        """Drop a plan that failed, without freeing it: MPI may still use its buffers."""
-        for problem in [problem for problem, one in self.plans.items() if one is plan]:
-            self._drop(problem)
-
-    def forget_choices(self) -> None:
-        """Free the plans of strategy ``"Auto"``, so that the next call chooses again."""
-        for problem in [problem for problem in self.plans if problem.strategy == AUTO.name]:
-            self._drop(problem).free()
-
-    def free(self) -> None:
-        """Free all plans."""
-        while self.plans:
-            self._drop(next(iter(self.plans))).free()
-
-    def free_at_exit(self) -> None:
-        """Free all plans, except in a forked child: MPI belongs to its parent."""
-        if os.getpid() == self._process:
-            self.free()
+    def free(self, strategy: str | None = None) -> None:
+        """Free the plans of problems with a strategy; default: all plans."""
+        for problem in [problem for problem in self.plans if strategy in (None, problem.strategy)]:
+            self.drop(problem).free()
 
 
-#: Plan caches by the handle of the communicator.
+#: Plan caches by the handle of the communicator. A forked child has none: MPI belongs to its parent.
 _CACHES: dict[int, PlanCache] = {}
+os.register_at_fork(after_in_child=_CACHES.clear)
+
+
+@atexit.register  # before MPI is finalized
+def _free_all() -> None:
+    for cache in _CACHES.values():
+        cache.free()
 
 
 def _communicator_freed(comm: MPI.Comm, _: int, cache: PlanCache) -> None:
     _CACHES.pop(MPI._handleof(comm), None)
-    atexit.unregister(cache.free_at_exit)
     cache.free()
 
 
@@ -109,14 +95,13 @@ def plan_cache(comm: MPI.Intracomm) -> PlanCache:
         checked_communicator(comm)
         cache = _CACHES[MPI._handleof(comm)] = PlanCache()
         comm.Set_attr(_KEY, cache)
-        atexit.register(cache.free_at_exit)  # before MPI is finalized
     return cache
 
 
 def forget_choices(comm: MPI.Intracomm) -> None:
     """Have strategy ``"Auto"`` choose again: free its plans, and look for measurements. Collective."""
     forget_fact(comm, MEASURED)
-    plan_cache(comm).forget_choices()
+    plan_cache(comm).free(AUTO.name)
 
 
 def plans_in_use(comm: MPI.Intracomm) -> list[tuple[str, dict[str, int | float]]]:

@@ -117,18 +117,17 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
             self._run(self._checked(array, out))
         return out
 
-    def run_if_agreed(self, number: int, array: Any, out: Any) -> bool:
+    def run_if_agreed(self, array: Any, out: Any) -> bool:
         """
         Run the plan if all ranks agree. Collective.
 
-        The ranks agree if all call this, or ``interface.agree``, with the same number, and all arrays have the shapes
-        and types of the plan and the strides of the previous call.
+        The ranks agree if all call this for equal problems, with arrays of the shapes and types of the plan and the
+        strides of the previous call. A rank without a plan calls ``interface.agree`` with 0.
 
-        :param number: Number to agree on, 64 bits, not 0.
         :return: True if the tensors were moved; equal on all ranks.
         :raises RedistributionError: If MPI fails.
         """
-        code = self._bound.run_if_agreed(self._handle, number, array, out)
+        code = self._bound.run_if_agreed(self._handle, self._problem.digest, array, out)
         if code > 0:
             check(code)
         return code == 0

@@ -22,11 +22,10 @@ from dace_redist.transform import COMPUTED_TYPES
 from dace_redist.tuning.files import profile_path, record_path
 from dace_redist.tuning.problem import Problem as MeasuredProblem
 
-#: Arguments of ``redistribute`` and ``plan`` that an option may be misspelt for.
-_ARGUMENTS = (
-    *("comm", "out", "target_dtype", "strategy", "device", "axes", "region", "alpha", "beta", "conj", "op"),
-    *("reshape", "memory_bytes"),
-)
+#: Arguments of ``redistribute`` and ``plan`` that describe the change of each tensor on its way.
+CHANGE = ("axes", "region", "target_dtype", "alpha", "beta", "conj", "op", "reshape")
+#: Arguments that an option may be misspelt for.
+_ARGUMENTS = ("comm", "out", "strategy", "device", "memory_bytes", *CHANGE)
 
 #: Name of the fact of a communicator that something was measured.
 MEASURED = "measured"
@@ -140,7 +139,7 @@ class Arguments(NamedTuple):
     """
     Arguments of ``plan`` or ``redistribute`` before they are checked: single values, or lists for several tensors.
 
-    :param change: Arguments of :class:`dace_redist.transform.Transform` by name, but for the source's type.
+    :param change: Those of :data:`CHANGE`, by name.
     """
 
     source: Any

@@ -24,7 +24,7 @@ from dace_redist.redistribution.agreement import (
 )
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.cache import Found, PlanCache, key_of_call, plan_cache
-from dace_redist.redistribution.problem import Arguments, check_part, check_ranks
+from dace_redist.redistribution.problem import CHANGE, Arguments, check_part, check_ranks
 
 
 def redistribute(
@@ -71,15 +71,13 @@ def redistribute(
     :raises RedistributionError: If MPI or a GPU fails.
     :raises MemoryError: On every rank, if a new array does not fit into the memory of one.
     """
+    how = (axes, region, target_dtype, alpha, beta, conj, op, reshape, strategy, memory_bytes, *options.items())
     if target is None or source is None:
-        known: dict[str, Any] = {"axes": axes, "region": region, "target_dtype": target_dtype, "reshape": reshape}
-        known |= {"alpha": alpha, "beta": beta, "conj": conj, "strategy": strategy, "memory_bytes": memory_bytes}
-        known |= options
-        return _redistribute_known(array, target if source is None else source, comm, out, op, known)
+        named = dict(zip((*CHANGE, "strategy", "memory_bytes"), how, strict=False))
+        return _redistribute_known(array, target if source is None else source, comm, out, **named, **options)
     comm = MPI.COMM_WORLD if comm is None else comm
     cache = plan_cache(comm)
     # Up to the first return every statement counts: they take longer than moving a small tensor.
-    how = (strategy, memory_bytes, axes, region, target_dtype, alpha, beta, conj, op, reshape, *options.items())
     found = call = None
     try:
         call = key_of_call(array, source, target, out, how)
@@ -96,15 +94,13 @@ def redistribute(
         except MemoryError:
             result = None  # fits no plan: all ranks take the way below, where one reports it to the others
         try:
-            if plan.run_if_agreed(found.problem.digest, array, result):
-                cache.touch(found.problem)
+            if plan.run_if_agreed(array, result):
+                cache.plans.move_to_end(found.problem)  # used, on all ranks
                 return result
         except Exception:
-            cache.forget(plan)
+            cache.drop(found.problem)
             raise
-    change: dict[str, Any] = {"axes": axes, "region": region, "target_dtype": target_dtype}
-    change |= {"alpha": alpha, "beta": beta, "conj": conj, "op": op, "reshape": reshape}
-    given = Arguments(source, target, change, strategy, options, memory_bytes)
+    given = Arguments(source, target, dict(zip(CHANGE, how, strict=False)), strategy, options, memory_bytes)
     return _redistribute_checked(cache, given, (array, out), comm, call)
 
 
@@ -131,7 +127,7 @@ def _redistribute_checked(
     try:
         return plan(array, out)
     except Exception:
-        cache.forget(plan)
+        cache.drop(problem)
         raise
 
 
@@ -214,7 +210,7 @@ class DistributedArray:
         return f"DistributedArray(shape={self.shape}, dtype={self.dtype}, ranks={ranks}{op})"
 
 
-def _redistribute_known(array: Any, target: Any, comm: Any, out: Any, op: Any, how: dict[str, Any]) -> Any:
+def _redistribute_known(array: Any, target: Any, comm: Any, out: Any, op: Any, **how: Any) -> Any:
     """Redistribute arrays that know their distributions; arguments as of :func:`redistribute`."""
     lists = isinstance(array, list)
     given = array if lists else [array]

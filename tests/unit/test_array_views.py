@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from device_arrays import OtherLibrary
 
-from dace_redist.redistribution import arrays
+from dace_redist.redistribution import arrays, cache
 from dace_redist.redistribution.cache import PlanCache
+from dace_redist.redistribution.problem import Problem
 
 
 class Exporter(OtherLibrary):
@@ -55,11 +56,14 @@ def test_read_only_dlpack():
 
 def test_a_forked_child_frees_no_plans(monkeypatch: pytest.MonkeyPatch):
     freed: list[int] = []
-    cache = PlanCache()
-    cache.plans["call"] = SimpleNamespace(free=lambda: freed.append(1))  # type: ignore[index,assignment]
-    with monkeypatch.context() as child:
-        child.setattr(os, "getpid", lambda: -1)
-        cache.free_at_exit()
-    assert freed == []
-    cache.free_at_exit()
+    plans = PlanCache()
+    plan: Any = SimpleNamespace(free=lambda: freed.append(1))
+    plans.plans[Problem((), False, "Pack", ())] = plan
+    monkeypatch.setitem(cache._CACHES, -1, plans)
+    child = os.fork()
+    if child == 0:
+        cache._free_all()
+        os._exit(len(freed))
+    assert os.waitpid(child, 0)[1] == 0
+    cache._free_all()
     assert freed == [1]
