@@ -79,7 +79,7 @@ class NativeMessagePlan(NativePlan):
             lists += [len(blocks), ctypes.addressof(array)]
         where = ctypes.c_ssize_t(comm), *problem.how, ctypes.c_int64(itemsize)
         described = ctypes.byref(native_operation(operation)), ctypes.byref(_BlockLists(*lists))
-        return cls("dr_python_plan_create_messages", *where, *described, problem.encoded_failure)
+        return cls("dr_python_plan_create_messages", *where, *described, problem.failure)
 
     @classmethod
     def of_datatypes(
@@ -91,4 +91,4 @@ class NativeMessagePlan(NativePlan):
         lists = (ctypes.c_void_p * 4)(*(numbers.ctypes.data for numbers in integers))
         handles = (ctypes.c_void_p * 2)(*(numbers.ctypes.data for numbers in types))
         where = ctypes.c_ssize_t(comm), *problem.how
-        return cls("dr_python_plan_create_alltoallw", *where, lists, handles, problem.encoded_failure)
+        return cls("dr_python_plan_create_alltoallw", *where, lists, handles, problem.failure)

@@ -8,14 +8,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from dace_redist.errors import BuildError, RedistributionError
 from dace_redist.mpi.collective import decoded_failure, remembered, together
 from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.toolchain import mpi_compiler, processor_flags
 from dace_redist.native.variants import load
+from dace_redist.schedule import Schedule
 from dace_redist.strategies import OPTIONS, default_options
 
 _SUCCESS = 0
@@ -25,8 +23,6 @@ _MAX_VERSION = 8192
 
 #: See :attr:`dace_redist.transform.Transform.encoded_operation`.
 EncodedOperation = tuple[int, int, complex, complex, bool, int]
-#: Bytes of an element, encoded source, target and index map, and operation of a tensor.
-EncodedTensor = tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], EncodedOperation]
 #: Extents and strides, in elements, of a rank's array; None: C order.
 Layout = tuple[Sequence[int], Sequence[int]] | None
 
@@ -39,25 +35,21 @@ class EncodedProblem(NamedTuple):
     :param options: Options of the strategy that are not at their defaults.
     :param memories: Places of the sources and the targets, each a ``dr_memory``.
     :param elements: Types of the elements in words, equal on all ranks.
-    :param failure: Failure of this rank, which becomes the error of all ranks; None: it has a problem.
+    :param failure: Failure of this rank, as :func:`dace_redist.mpi.collective.encoded_failure` has it, in UTF-8, which
+        becomes the error of all ranks; None: it has a problem.
     """
 
     strategy: str = ""
     options: Mapping[str, int | float] = {}
-    tensors: Sequence[EncodedTensor] = ()
+    tensors: Sequence[Schedule] = ()
     memories: Sequence[int] = (0, 0)
     elements: str = ""
-    failure: str | None = None
+    failure: bytes | None = None
 
     @property
     def how(self) -> tuple[Any, ...]:
         """Strategy and options as the library takes them."""
         return self.strategy.encode(), ctypes.byref(native_options(tuple(self.options.items())))
-
-    @property
-    def encoded_failure(self) -> bytes | None:
-        """Failure as the library takes it."""
-        return None if self.failure is None else self.failure.encode()
 
 
 class _Options(ctypes.Structure):
@@ -228,15 +220,15 @@ class NativePlan:
         self._layouts = _Numbers * (4 * len(tensors))
         encoded = [
             _Tensor(
-                itemsize,
-                *(_Numbers(part.__array_interface__["data"][0], part.size) for part in parts),
-                native_operation(operation),
+                one.dtype.itemsize,
+                *(_Numbers(array.__array_interface__["data"][0], array.size) for array in one.encoded_arrays),
+                native_operation(one.transform.encoded_operation),
                 *problem.memories,
             )
-            for itemsize, *parts, operation in tensors
+            for one in tensors
         ]
         arguments = (*problem.how, len(tensors), (_Tensor * len(tensors))(*encoded))
-        words = problem.elements.encode(), problem.encoded_failure
+        words = problem.elements.encode(), problem.failure
         check_agreed(library().dr_python_plan_create(comm, *arguments, *words, self._plan))
 
     @property

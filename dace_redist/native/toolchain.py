@@ -107,7 +107,7 @@ def build_key() -> str:
     ]
     mpi = mpi_in_use()
     facts = [__version__, mpi.version, mpi.interface, *settings]
-    facts += [platform.machine(), _processor(), source_digest(RUNTIME_DIRECTORY, _SOURCES)]
+    facts += [platform.machine(), processor_flags(), source_digest(RUNTIME_DIRECTORY, _SOURCES)]
     return hashlib.blake2b("\0".join(facts).encode(), digest_size=10).hexdigest()
 
 
@@ -179,8 +179,8 @@ def _identity(program: str) -> list[str]:
     return [program, path, str(facts.st_size), str(facts.st_mtime_ns)]
 
 
-def _processor() -> str:
-    """Return the features by which ``-march=native`` distinguishes processors."""
+def processor_flags() -> str:
+    """Return the features by which ``-march=native`` distinguishes processors, as far as the system names them."""
     facts = processor_facts()
     return facts.get("flags") or facts.get("Features") or platform.processor()  # the last starts a process
 
@@ -188,11 +188,6 @@ def _processor() -> str:
 def build_directory() -> Path:
     """Return the folder of everything that is compiled for this MPI, compiler and processor."""
     return cache_directory() / build_key()
-
-
-def processor_flags() -> str:
-    """Return the features of this processor, as Linux names them; ``""`` where it does not."""
-    return processor_facts().get("flags", "")
 
 
 @functools.cache

@@ -283,7 +283,7 @@ def plan(
         agreed(comm, problem, failure)
     if problem is None or failure is not None:
         with contextlib.suppress(RedistributionError):
-            NativePlan(MPI._handleof(comm), EncodedProblem(failure=encoded_failure(failure)))
+            NativePlan(MPI._handleof(comm), EncodedProblem(failure=encoded_failure(failure).encode()))
         raise failure or AssertionError
     return Plan(comm, problem)
 

@@ -197,7 +197,7 @@ def _made(
         (source, source_reach), (target, target_reach) = describe()
     except Exception as error:
         with contextlib.suppress(RedistributionError):
-            make(EncodedProblem(failure=encoded_failure(error)), None)
+            make(EncodedProblem(failure=encoded_failure(error).encode()), None)
         raise
     native = make(problem, (source, target))
     return MessagePlan(native, problem.strategy, problem.options, (source_reach, target_reach))

@@ -60,18 +60,9 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
         self.axes = self._each([one.transform.axes for one in tensors])
         self.region = self._each([one.transform.region for one in tensors])
         self.reshape = self._each([one.transform.reshape for one in tensors])
-        encoded = [
-            (
-                *(one.dtype.itemsize, one.source.encoded_array, one.target.encoded_array),
-                *(one.transform.encoded_array, one.transform.encoded_operation),
-            )
-            for one in tensors
-        ]
         places = [DEVICES.index(side) for side in self.device]
-        native = NativePlan(
-            self._handle, EncodedProblem(self.strategy, self.options, encoded, places, problem.elements)
-        )
-        self._native = native
+        encoded = EncodedProblem(self.strategy, self.options, tensors, places, problem.elements)
+        self._native = native = NativePlan(self._handle, encoded)
         self._parts = [
             (one.dtype, one.target_dtype, one.source.local_shape(comm.rank), one.target.local_shape(comm.rank))
             for one in tensors

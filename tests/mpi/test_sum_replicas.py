@@ -142,9 +142,7 @@ def sum_plan(comm: Any, target: Distribution, region: Any = None) -> Any:
     from dace_redist.native.interface import EncodedProblem, NativePlan
 
     one = dace_redist.schedule(PARTIAL, target, "float64", op="sum", region=region)
-    parts = one.source.encoded_array, one.target.encoded_array, one.transform.encoded_array
-    tensor = one.itemsize, *parts, one.transform.encoded_operation
-    return NativePlan(MPI._handleof(comm), EncodedProblem("SumReplicas", tensors=[tensor]))
+    return NativePlan(MPI._handleof(comm), EncodedProblem("SumReplicas", tensors=[one]))
 
 
 @pytest.mark.compile

@@ -41,7 +41,7 @@ def test_another_machine_has_another_key(monkeypatch: pytest.MonkeyPatch):
     before = key()
     assert key() == before
     with monkeypatch.context() as changed:
-        changed.setattr(toolchain, "_processor", lambda: "another one")
+        changed.setattr(toolchain, "processor_flags", lambda: "another one")
         assert key() != before
     for difference in ({"version": "Another MPI"}, {"interface": "mpiabi"}):
         mpi = dataclasses.replace(toolchain.mpi_in_use(), **difference)
