@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.native.given_messages import Block
 from dace_redist.redistribution.arrays import Views, c_strides
-from dace_redist.redistribution.message_plan import PlansOfMessages
+from dace_redist.redistribution.message_plan import MessagePlan, PlansOfMessages
 from dace_redist.redistribution.problem import Problem
 from dace_redist.redistribution.request import FreeablePlan
 from dace_redist.schedule import Schedule
@@ -32,24 +31,28 @@ class HaloGradients(FreeablePlan):
     options: dict[str, int | float]
     target: Any
     _comm: MPI.Intracomm
+    _sums: list[MessagePlan]
     _checked: Callable[[Any, Any], Views]
     _run: Callable[[Views], None]
 
     def set_halos(self, tensor: Schedule) -> None:
         """Note the margins of the two sides. Collective."""
-        self.target, self._sum = tensor.source, None
+        self.target, self._sums = tensor.source, []
         self._interior: Any = tensor.source.interior(self._comm.rank) if any(tensor.source.halo) else ...
         if isinstance(tensor.target, Distribution) and any(tensor.target.halo):
-            self._sum = HaloSum(self._comm, tensor.target, self.dtype, self.strategy, self.options)
+            how: dict[str, Any] = {"comm": self._comm, "beta": 1, "strategy": self.strategy, **self.options}
+            for messages in _messages(tensor.target, self._comm.rank):
+                self._sums.append(PlansOfMessages.from_messages(*messages, self.dtype, **how))
 
     def __call__(self, array: Any, out: Any = None) -> Any:
         """Move the gradients; those in margins are added to the elements that they mirror."""
         if out is None:
             out = np.zeros(self.target.local_shape(self._comm.rank), self.target_dtype)
         views = self._checked(array, out[self._interior])
-        if self._sum is not None and views.sources[0] is not None:
+        if self._sums and views.sources[0] is not None:
             array = views.sources[0].as_numpy().copy("C")
-            self._sum(array)
+            for plan in self._sums:
+                plan(array, array)
             views = self._checked(array, out[self._interior])
         self._run(views)
         return out
@@ -57,8 +60,8 @@ class HaloGradients(FreeablePlan):
     def free(self) -> None:
         """Free the plan's buffers."""
         super().free()
-        if self._sum is not None:
-            self._sum.free()
+        for plan in self._sums:
+            plan.free()
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise ValueError(f"the adjoint of a redistribution with a halo can only be called and freed, got {self!r}")
@@ -90,41 +93,14 @@ def _owned(distribution: AnyDistribution) -> AnyDistribution:
     return dataclasses.replace(distribution, halo=none) if any(distribution.halo) else distribution
 
 
-class HaloSum:
+def _messages(distribution: Distribution, rank: int) -> Iterator[tuple[list[Block], list[Block]]]:
     """
-    Transpose of a halo exchange: adds each margin to the elements that it mirrors. Making it is collective.
+    Give the blocks that a rank sends and receives in each exchange of the transpose of a halo exchange, at most one of
+    each: the elements of a margin are added to those that they mirror, and are undefined afterwards.
 
     Axis after axis, from the last, the margins of each side go to the neighbours, with the margins of the axes that
-    follow: a corner reaches its owner by one exchange per axis.
-
-    :param distribution: Distribution with a halo. Each replica keeps its own sums.
+    follow: a corner reaches its owner by one exchange per axis. Each replica keeps its own sums.
     """
-
-    def __init__(
-        self,
-        comm: MPI.Intracomm,
-        distribution: Distribution,
-        dtype: npt.DTypeLike,
-        strategy: str,
-        options: Mapping[str, int | float],
-    ) -> None:
-        how: dict[str, Any] = {"comm": comm, "beta": 1, "strategy": strategy, **options}
-        sides = _messages(distribution, comm.rank)
-        self._plans = [PlansOfMessages.from_messages(*messages, dtype, **how) for messages in sides]
-
-    def __call__(self, array: npt.NDArray[Any]) -> None:
-        """Add the margins of a local array, in C order, in place; its margins are undefined afterwards. Collective."""
-        for plan in self._plans:
-            plan(array, array)
-
-    def free(self) -> None:
-        """Free the plans. Local."""
-        for plan in self._plans:
-            plan.free()
-
-
-def _messages(distribution: Distribution, rank: int) -> Iterator[tuple[list[Block], list[Block]]]:
-    """Give the blocks that a rank sends and receives in each exchange, at most one of each."""
     ranks, shape, halo = distribution.rank_grid(), distribution.local_shape(rank), distribution.halo
     places = np.argwhere(ranks == rank).tolist()
     strides = c_strides(shape, 1)
