@@ -168,23 +168,12 @@ Numbers block_begins(const dr::Distribution& distribution, int axis) {
   return begins;
 }
 
-/// Bytes in node-shared memory, as a Python buffer.
-class SharedMemory {
- public:
-  explicit SharedMemory(dr::Index nbytes)
-      : nbytes_(std::max<dr::Index>(nbytes, 1)), bytes_(dr::Arena::allocate(nbytes_, true).bytes) {}
-  SharedMemory(const SharedMemory&) = delete;
-  SharedMemory& operator=(const SharedMemory&) = delete;
-  ~SharedMemory() { dr::Arena::free(bytes_); }
-
-  py::buffer_info buffer() const {
-    return {bytes_, 1, py::format_descriptor<std::uint8_t>::format(), 1, {nbytes_}, {dr::Index{1}}};
-  }
-
- private:
-  dr::Index nbytes_;
-  void* bytes_;
-};
+/// An array of bytes, at least one, in node-shared memory.
+py::array_t<std::uint8_t> shared_bytes(dr::Index nbytes) {
+  const dr::Index count = std::max<dr::Index>(nbytes, 1);
+  void* const bytes = dr::Arena::allocate(count, true).bytes;
+  return py::array_t<std::uint8_t>(count, static_cast<std::uint8_t*>(bytes), py::capsule(bytes, &dr::Arena::free));
+}
 
 /// Whether an array lies in node-shared memory.
 bool is_shared(const py::handle& array) {
@@ -407,9 +396,7 @@ PYBIND11_MODULE(_core, module) {
       "Raises unless the encoded map, see schedule.py, takes elements of one tensor to the other.");
   module.def("is_khatri_rao_product", &dr::is_khatri_rao_product, py::arg("expression"),
              "Whether an einsum is computed as a tensor times a Khatri-Rao product (MTTKRP), all operands at once.");
-  py::class_<SharedMemory>(module, "SharedMemory", py::buffer_protocol())
-      .def(py::init<dr::Index>(), py::arg("nbytes"))
-      .def_buffer(&SharedMemory::buffer);
+  module.def("shared_bytes", &shared_bytes, py::arg("nbytes"), "An array of bytes in node-shared memory.");
   module.def("is_shared", &is_shared, py::arg("array"));
   if (PyArray_ImportNumPyAPI() < 0) throw py::error_already_set();
   module.attr("node_shared_allocator") = py::capsule(&handler, "mem_handler");

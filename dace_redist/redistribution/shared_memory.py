@@ -109,6 +109,5 @@ def new_array(
 
 
 def _shared(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    memory: Any = _core.SharedMemory(math.prod(shape) * dtype.itemsize)
-    array: npt.NDArray[Any] = np.ndarray(shape, dtype, buffer=memory)
+    array: npt.NDArray[Any] = np.ndarray(shape, dtype, _core.shared_bytes(math.prod(shape) * dtype.itemsize))
     return array
