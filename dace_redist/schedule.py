@@ -57,11 +57,6 @@ class Schedule(Reported):
         return self.transform.itemsize
 
     @property
-    def encoded_arrays(self) -> tuple[npt.NDArray[np.int64], ...]:
-        """Source, target and index map as numbers for the library."""
-        return self.source.encoded_array, self.target.encoded_array, self.transform.encoded_array
-
-    @property
     def reduces(self) -> bool:
         """True if the source's replicas are partial results."""
         return self.transform.op is not None

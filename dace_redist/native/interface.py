@@ -79,6 +79,11 @@ class _Numbers(ctypes.Structure):
 
     _fields_ = [("begin", ctypes.c_void_p), ("count", ctypes.c_int64)]
 
+    @classmethod
+    def of(cls, array: Any) -> _Numbers:
+        """Return the numbers of an array of NumPy."""
+        return cls(array.__array_interface__["data"][0], array.size)
+
 
 class _Tensor(ctypes.Structure):
     """``EncodedTensor`` of ``handles.hpp``."""
@@ -221,7 +226,7 @@ class NativePlan:
         encoded = [
             _Tensor(
                 one.dtype.itemsize,
-                *(_Numbers(array.__array_interface__["data"][0], array.size) for array in one.encoded_arrays),
+                *(_Numbers.of(part.encoded_array) for part in (one.source, one.target, one.transform)),
                 native_operation(one.transform.encoded_operation),
                 *problem.memories,
             )

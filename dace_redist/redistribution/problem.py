@@ -96,8 +96,8 @@ class Problem:
         state = hashlib.blake2b(repr(facts).encode(), digest_size=7)
         for tensor in self.tensors:
             state.update(repr(tensor.transform.encoded_operation).encode())
-            for array in tensor.encoded_arrays:
-                state.update(array.tobytes())
+            for part in (tensor.source, tensor.target, tensor.transform):
+                state.update(part.encoded_array.tobytes())
         return int.from_bytes(state.digest(), "little") or 1
 
     def facts(self) -> list[tuple[str, str]]:

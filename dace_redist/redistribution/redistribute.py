@@ -109,9 +109,7 @@ def _redistribute_checked(
 ) -> Any:
     """
     Redistribute with all checks: the call is new to a rank, its arrays need them, or the arguments of the ranks differ.
-
-    :param arrays: Source and target of the call.
-    :param call: Key under which the plan is registered for later calls; None: it is not registered.
+    The plan is registered under ``call`` for later calls, unless that is None.
     """
     problem, _ = agreed_problem(comm, given, *arrays)
     plan = cache.get(comm, problem)
