@@ -17,7 +17,10 @@ _DENSE = ("seqdense", "mpidense")
 
 
 def communicator(array: Any) -> MPI.Intracomm:
-    """Return the communicator of an array."""
+    """Return the communicator of an array or a ``DMDA``; a ValueError if it is destroyed, or was never created."""
+    if not array:
+        kind = type(array).__name__
+        raise ValueError(f"{kind} of PETSc is not in use: destroyed, or never created; pass it before destroy()")
     own: MPI.Intracomm = array.comm.tompi4py()
     return own
 
@@ -37,21 +40,22 @@ def distribution(of: Any) -> Distribution:
 
     Axes of a ``DMDA`` are x, y, z and, if there are several, its degrees of freedom, as ``getVecArray`` has them.
 
-    :raises ValueError: If a ``Mat`` is not dense, or a ``Vec`` is a local one of its ``DMDA``.
+    :raises ValueError: If a ``Mat`` is not dense, a ``Vec`` is a local one of its ``DMDA``, or it has been destroyed.
     """
+    size = communicator(of).size
     if hasattr(of, "getDenseArray"):
         if of.getType() not in _DENSE:  # PETSc does not show the memory of its ScaLAPACK matrices
             raise ValueError(f'Mat must be dense, got {of.getType()}: pass Mat.convert("dense", PETSc.Mat())')
-        return blocks.split(of.getSize(), 0, np.diff(of.getOwnershipRanges()).tolist(), of.comm.size)
+        return blocks.split(of.getSize(), 0, np.diff(of.getOwnershipRanges()).tolist(), size)
     dm = dm_of(of) if hasattr(of, "getArray") else of
     if not dm or dm.getType() != "da":
-        return blocks.split((of.getSize(),), 0, np.diff(of.getOwnershipRanges()).tolist(), of.comm.size)
+        return blocks.split((of.getSize(),), 0, np.diff(of.getOwnershipRanges()).tolist(), size)
     lengths = tuple(tuple(map(int, of_axis)) for of_axis in dm.getOwnershipRanges())
     ranks = np.arange(dm.comm.size).reshape(dm.getProcSizes(), order="F")
     if _components(dm) > 1:
         lengths, ranks = (*lengths, (_components(dm),)), ranks[..., None]
     where = blocks.Blocks(lengths, ranks[..., None])
-    if of is not dm and (of.comm.size, of.getSize()) != (dm.comm.size, math.prod(where.shape)):
+    if of is not dm and (size, of.getSize()) != (dm.comm.size, math.prod(where.shape)):
         raise ValueError(
             f"Vec must be a global one of its DMDA, with {math.prod(where.shape)} elements, but has {of.getSize()}, as "
             "local ones have: call DMDA.localToGlobal() first"

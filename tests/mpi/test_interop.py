@@ -183,11 +183,17 @@ def test_wrong_arrays_of_petsc(comm):
     cyclic.setType("scalapack")
     for matrix in (sparse, cyclic):
         matrix.setUp()
+    destroyed = [petsc.Vec().createMPI(24, comm=comm), petsc.Mat().createDense((6, 4), comm=comm), petsc.DMDA()]
+    for array in destroyed[:2]:
+        array.destroy()
     rows, columns = (Distribution.split((6, 4), axis, 2) for axis in (0, 1))
     turned = Distribution((6, 4), (2,), ranks=[1, 0])
     x, y, z = (DistributedArray(np.zeros(of.local_shape(comm.rank)), of, comm) for of in (rows, columns, turned))
     single = DistributedArray(np.zeros((3, 4), "f4"), rows, comm)
     for call, kind, text in (
+        (lambda: redistribute(destroyed[0], rows), ValueError, "Vec of PETSc is not in use: destroyed, or never"),
+        (lambda: redistribute(destroyed[1], rows, comm=comm), ValueError, "Mat of PETSc is not in use: destroyed"),
+        (lambda: x.to("petsc", dm=destroyed[2]), ValueError, "DMDA of PETSc is not in use: destroyed, or never"),
         (lambda: redistribute(dm.createLocalVec(), rows, comm=comm), ValueError, "must be a global one .* 24 elements"),
         (lambda: redistribute(sparse, rows, comm=comm), ValueError, "Mat must be dense, got mpiaij: pass Mat.convert"),
         (lambda: redistribute(cyclic, rows, comm=comm), ValueError, 'got scalapack: pass Mat.convert."dense"'),
