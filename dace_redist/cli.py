@@ -240,10 +240,10 @@ def run_command(command: click.Command, name: str, arguments: Sequence[str] | No
         code = _fail(name, error.format_message(), 2, f" (see {context.command_path} --help)" if context else "")
     except BrokenPipeError:  # the reader has what it wants: `dace-redist ... | head`
         code = 1
+    except (click.Abort, KeyboardInterrupt):  # before RuntimeError, which click's is
+        code = 130
     except (*_BAD_INPUT, *_FAILED) as error:
         code = _fail(name, str(error) or type(error).__name__, 2 if isinstance(error, _BAD_INPUT) else 1)
-    except (click.Abort, KeyboardInterrupt):
-        code = 130
     try:
         print(end="", flush=True)
     except OSError:  # Python would try again at the end of the process, and report it

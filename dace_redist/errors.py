@@ -1,5 +1,9 @@
 """Exceptions of the package."""
 
+import contextlib
+import os
+from collections.abc import Iterator
+
 
 class RedistributionError(Exception):
     """
@@ -12,3 +16,12 @@ class RedistributionError(Exception):
 
 class BuildError(RuntimeError):
     """Library of the package that could not be built; says why, and what to install."""
+
+
+@contextlib.contextmanager
+def naming_file(what: str, path: str | os.PathLike[str], remedy: str) -> Iterator[None]:
+    """Have an OSError in the block name the file that cannot be written, and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"{what} {path} cannot be written: {error}; {remedy}") from None

@@ -267,7 +267,7 @@ def calibrate(
     node.Free()
     with together(comm):
         if comm.rank == 0:
-            machine_profile.save(made, path)
+            machine_profile.FILE.replace(path, made)
     forget_choices(comm)
     return made
 

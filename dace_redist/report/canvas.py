@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dace_redist.errors import naming_file
+
 #: Endings of the files that can be written.
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -48,6 +50,7 @@ def save(draw_figure: Callable[[], Any], path: str | Path) -> None:
     :param path: File to write; its ending says the format: .png, .svg or .pdf.
     :raises ValueError: If the format is unknown.
     :raises FileNotFoundError: If the folder does not exist.
+    :raises OSError: If the file cannot be written.
     :raises ImportError: If matplotlib is not installed.
     """
     path = Path(path)
@@ -60,4 +63,6 @@ def save(draw_figure: Callable[[], Any], path: str | Path) -> None:
 
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
     with rc_context({"svg.hashsalt": "dace-redist", "font.size": 9}):
-        draw_figure().savefig(path, dpi=150, metadata=undated)
+        figure = draw_figure()
+        with naming_file("picture", path, "name another file"):
+            figure.savefig(path, dpi=150, metadata=undated)

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dace_redist.errors import naming_file
 from dace_redist.report.canvas import new_figure, save
 from dace_redist.report.units import count, format_bytes, format_seconds
 
@@ -52,8 +53,12 @@ class Trace:
 
     def __init__(self, path: str | Path, begin: float = 0.0, end: float = math.inf):
         self.path = Path(path)
-        self._events = _read(self.path)
-        spans = [_span(event) for event in self._events if event["ph"] == "X"]
+        try:
+            self._events = _merged(self.path) if self.path.is_dir() else _read(self.path)
+            spans = [_span(event) for event in self._events if event["ph"] == "X"]
+        except (LookupError, TypeError, AttributeError):
+            wrong = "holds JSON that dace-redist did not write" if self.path.is_dir() else _FOREIGN
+            raise ValueError(f"trace: {str(path)!r} {wrong}, or is damaged; {_HOW_TO_GET}") from None
         if not spans:
             raise ValueError(f"trace: {str(path)!r} holds no events: the ranks moved and computed nothing")
         first, last = min(span.start for span in spans), max(span.end for span in spans)
@@ -127,36 +132,29 @@ class Trace:
         :param path: File to write; it holds all events, also those outside of ``begin`` and ``end``.
         :raises OSError: If it cannot be written.
         """
-        Path(path).write_text("[\n" + ",\n".join(map(json.dumps, self._events)) + "\n]\n")
+        with naming_file("merged trace", path, "name another file"):
+            Path(path).write_text("[\n" + ",\n".join(map(json.dumps, self._events)) + "\n]\n")
 
     def plot(self, path: str | Path) -> None:
         """Draw the spans of each rank; parameters and errors as of :func:`dace_redist.report.canvas.save`."""
         save(lambda: draw(self), path)
 
 
+_FOREIGN = "is JSON, but not a trace that dace-redist wrote"
 _HOW_TO_GET = "run the program with DACE_REDIST_TRACE=FOLDER in its environment to get one"
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """The events of a folder or file, in Chrome's trace event format."""
-    if path.is_dir():
-        return _merged(path)
+    """The events of a file in Chrome's trace event format; a TypeError if they are not of this package."""
     try:
-        text = path.read_text()
+        events: list[dict[str, Any]] = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise FileNotFoundError(f"trace: there is no folder or file {str(path)!r}; {_HOW_TO_GET}") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"trace: {str(path)!r} is not text, and not a trace ({error}); {_HOW_TO_GET}") from None
-    try:
-        events: list[dict[str, Any]] = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"trace: {str(path)!r} is not JSON, or was cut off ({error}); {_HOW_TO_GET}") from None
-    try:
-        if events[0]["name"] == "dace_redist" and all(isinstance(event["ph"], str) for event in events):
-            return events
-    except (LookupError, TypeError, AttributeError):
-        pass
-    raise ValueError(f"trace: {str(path)!r} is JSON, but not a trace that dace-redist wrote; {_HOW_TO_GET}")
+    if events[0]["name"] != "dace_redist":
+        raise TypeError
+    return events
 
 
 def _read_rank(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], int] | None:
@@ -216,8 +214,12 @@ def _chrome_event(event: dict[str, Any], rank: int, origin: int) -> dict[str, An
 
 
 def _span(event: dict[str, Any]) -> Span:
+    """Describe an event; a LookupError, a TypeError or an AttributeError if it is not one of this package."""
     rank, thread, kind, name, start, duration = (event[key] for key in ("pid", "tid", "cat", "name", "ts", "dur"))
-    return Span(rank, thread, kind, name, start, duration, event["args"].get("bytes", 0))
+    nbytes = event["args"].get("bytes", 0)
+    if not (isinstance(kind, str) and abs(start) < 1e18 and 0 <= duration < 1e18 and min(rank, thread, nbytes) >= 0):
+        raise TypeError
+    return Span(rank, thread, kind, name, start, duration, nbytes)
 
 
 def draw(trace: Trace) -> Any:

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from dace_redist.errors import naming_file
 from dace_redist.simulation.machine import Job
 from dace_redist.simulation.network import Dragonfly, FatTree, Network, Switch, Torus
 from dace_redist.simulation.redistribution import Operation, RankOperations
@@ -44,19 +45,16 @@ def write_traces(ranks: RankOperations, job: Job, folder: Path) -> None:
     The folder is made if it is missing. A ValueError if SimGrid has no such network.
     """
     platform = _platform(job)
-    try:
+    with naming_file("folder of traces", folder, "name one that can be written"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        wrong = f"cannot make the folder {folder} for traces ({error.strerror}): name one that can be written"
-        raise OSError(wrong) from None
-    for rank, operations in _all_ranks(ranks, job.ranks):
-        (folder / _trace_name(rank)).write_text("\n".join(_trace(rank, operations)) + "\n")
-    (folder / "traces").write_text("".join(f"{_trace_name(rank)}\n" for rank in range(job.ranks)))
-    (folder / "platform.xml").write_text(platform)
-    (folder / "hosts").write_text("".join(f"h{node}\n" for node in job.node_of.tolist()))
-    command = " ".join(_command(job.ranks))
-    (folder / "replay.sh").write_text(f'#!/bin/sh\ncd "$(dirname "$0")" && exec {command}\n')
-    (folder / "replay.sh").chmod(0o755)
+        for rank, operations in _all_ranks(ranks, job.ranks):
+            (folder / _trace_name(rank)).write_text("\n".join(_trace(rank, operations)) + "\n")
+        (folder / "traces").write_text("".join(f"{_trace_name(rank)}\n" for rank in range(job.ranks)))
+        (folder / "platform.xml").write_text(platform)
+        (folder / "hosts").write_text("".join(f"h{node}\n" for node in job.node_of.tolist()))
+        command = " ".join(_command(job.ranks))
+        (folder / "replay.sh").write_text(f'#!/bin/sh\ncd "$(dirname "$0")" && exec {command}\n')
+        (folder / "replay.sh").chmod(0o755)
 
 
 def replay(folder: Path, ranks: int, timeout: float | None = None) -> float:
@@ -73,12 +71,7 @@ def replay(folder: Path, ranks: int, timeout: float | None = None) -> float:
 
 def write_goal(ranks: RankOperations, count: int, path: Path) -> None:
     """Write the operations of ``count`` ranks as GOAL text: sizes in bytes, work in nanoseconds."""
-    try:
-        opened = path.open("w")
-    except OSError as error:
-        wrong = f"cannot write GOAL text to {path} ({error.strerror}): name a file in a folder that is there"
-        raise OSError(wrong) from None
-    with opened as file:
+    with naming_file("GOAL text", path, "name a file in a folder that exists"), path.open("w") as file:
         file.write(f"num_ranks {count}\n")
         for rank, operations in _all_ranks(ranks, count):
             file.writelines(f"{line}\n" for line in (f"\nrank {rank} {{", *_goal(operations), "}"))

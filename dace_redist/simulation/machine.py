@@ -16,10 +16,10 @@ from dace_redist.report.units import count
 from dace_redist.simulation.machine_file import (
     A_RATE,
     OPERATIONS,
+    Cores,
     Fields,
     Flops,
     Mapping,
-    Positive,
     Rate,
     Whole,
     Word,
@@ -33,6 +33,7 @@ from dace_redist.tuning.profile import Curve, MachineProfile, NetworkRates
 
 _SHIPPED = Path(__file__).with_name("machines")
 _LONGEST = 1 << 24  # bytes; beyond, a message takes what its rate says
+_MAX_LINKS = 20_000_000  # each is a number in memory
 
 
 class Machine(Fields):
@@ -41,7 +42,7 @@ class Machine(Fields):
     name: Word = Field(description="a name")
     nodes: Whole = Field(description="the number of nodes, at least 1")
     #: A fraction where nodes share cores, as emulated ones do.
-    cores: Positive = Field(description="the number of cores of a node, above 0")
+    cores: Cores = Field(description="the number of cores of a node, from 0.001 to a million")
     #: In contractions.
     flops: Flops = Field(description=f"what a core computes, {OPERATIONS}")
     memory: Rate = Field(description=f"what all cores of a node read and write, {A_RATE}")
@@ -200,7 +201,12 @@ def _network(fields: Mapping) -> Network:
         wrong = "is missing, expected" if kind is None else "must be"
         got = "" if kind is None else f", got {text(kind)}"
         raise ValueError(f"{described.at('kind')}: kind {wrong} one of {', '.join(KINDS)}{got}")
-    return described.read(KINDS[kind])
+    network = described.read(KINDS[kind])
+    links = sum(kind.count for kind in network.kinds)
+    if links > _MAX_LINKS:
+        expected = f"a network of at most {_MAX_LINKS:,} links, got {links:,}: describe the part that the ranks use"
+        raise ValueError(f"{fields.at('network')}: expected {expected}")
+    return network
 
 
 def names() -> list[str]:

@@ -25,7 +25,7 @@ _FLOPS = {f"{prefix}FLOP/s": power for prefix, power in _POWERS.items()}
 
 A_RATE = "a rate from 1 kB/s to 1e6 TB/s with its unit, such as 10 GB/s or 100 Gbit/s"
 A_TIME = "a time above 0 and at most 1000 s with its unit, such as 1.3 us"
-OPERATIONS = "above 0 with its unit, such as 40 GFLOP/s"
+OPERATIONS = "from 1 FLOP/s to 1e9 TFLOP/s with its unit, such as 40 GFLOP/s"
 
 
 def _with_unit(units: abc.Mapping[str, float]) -> BeforeValidator:
@@ -47,12 +47,12 @@ def _whole(value: Any) -> Any:
 
 
 Whole = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
-Wholes = Annotated[tuple[Whole, ...], Field(min_length=1)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Wholes = Annotated[tuple[Whole, ...], Field(min_length=1, max_length=32)]
+Cores = Annotated[float, Field(ge=1e-3, le=1e6)]
 Word = Annotated[str, pydantic.StringConstraints(strip_whitespace=True, min_length=1)]
 Rate = Annotated[float, _with_unit(_BYTES_PER_SECOND), Field(ge=1e3, le=1e18)]
 Time = Annotated[float, _with_unit(_SECONDS), Field(gt=0, le=1e3)]
-Flops = Annotated[float, _with_unit(_FLOPS), Field(gt=0, allow_inf_nan=False)]
+Flops = Annotated[float, _with_unit(_FLOPS), Field(ge=1, le=1e21)]
 
 
 class Fields(pydantic.BaseModel):
@@ -94,8 +94,9 @@ class Mapping(dict[str, Any]):
         try:
             return model.model_validate({name: value for name, value in self.items() if value is not None})
         except pydantic.ValidationError as error:
-            name = str(error.errors()[0]["loc"][0])
+            names = [str(one["loc"][0]) for one in error.errors()]
         fields = {field.alias or key: field for key, field in model.model_fields.items()}
+        name = next((name for name in names if name not in fields), names[0])  # a misspelled one is missing, too
         if name not in fields:
             raise ValueError(f"{self.at(name)}: {name} is unknown here; expected are {', '.join(fields)}")
         expected = str(fields[name].description).format_map({key: text(value) for key, value in self.items()})
@@ -117,13 +118,13 @@ def read_yaml(path: Path) -> Mapping:
     """Return the fields of a machine file; a ValueError if it is not YAML, empty, or has no fields."""
     where = f"machine file {path}"
     try:
-        loader = _Loader(path.read_text())
+        loader = _Loader(path.read_bytes())
         loader.where = where
         node = loader.get_single_node()
         if node is None:
             raise ValueError(f"{where} is empty, expected fields such as 'nodes: 4'")
         return Mapping(node, loader)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from None
 
 

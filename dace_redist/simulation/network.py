@@ -117,7 +117,7 @@ class FatTree(Network):
     """
 
     kind: str = "fat-tree"
-    down: Wholes = Field(description="a list such as [16, 32]: per level what is below each switch")
+    down: Wholes = Field(description="a list of up to 32 such as [16, 32]: per level what is below each switch")
     up: Wholes = Field(description="a list as long as down, {down}, the first 1: per level how many switches are above")
     trunk: FurtherRate
 
@@ -235,7 +235,7 @@ class Torus(Network):
     """Nodes in a grid whose ends are connected; a message goes along one dimension after another, the shorter way."""
 
     kind: str = "torus"
-    dims: Wholes = Field(description="a list such as [8, 8, 8]: nodes along each dimension")
+    dims: Wholes = Field(description="a list of up to 32 such as [8, 8, 8]: nodes along each dimension")
     trunk: FurtherRate
 
     @property

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dace_redist.errors import naming_file
 from dace_redist.native.toolchain import user_directory
 
 if TYPE_CHECKING:
@@ -55,35 +56,29 @@ class Kind:
     @contextlib.contextmanager
     def writing(self, path: Path) -> Iterator[None]:
         """Make the folder of a file; an OSError in the block names the file and the remedy."""
-        try:
+        with naming_file(self.name, path, self.unwritable):
             path.parent.mkdir(parents=True, exist_ok=True)
             yield
-        except OSError as error:
-            raise OSError(f"{self.name} {path} cannot be written: {error}; {self.unwritable}") from None
 
     def replace(self, path: Path, content: pydantic.BaseModel) -> None:
         """
         Write a file atomically: a reader finds all of the old content or all of the new.
 
-        :param path: Path of the file, in a folder that exists.
-        :param content: Its fields.
-        :raises OSError: If it cannot be written.
+        :raises OSError: If it cannot be written; names the file and the remedy.
         """
         import json
         import tempfile
 
-        descriptor, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".part", dir=path.parent)
-        part = Path(name)
-        try:
+        with self.writing(path), contextlib.ExitStack() as cleanup:
+            descriptor, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".part", dir=path.parent)
+            part = Path(name)
+            cleanup.callback(part.unlink, missing_ok=True)
             with open(descriptor, "w") as file:
                 file.write(json.dumps(content.model_dump(exclude_defaults=True), indent=1) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
             part.chmod(path.stat().st_mode if path.exists() else 0o644)  # mkstemp's files are for their owner only
             os.replace(part, path)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
 
 
 @functools.lru_cache(maxsize=16)

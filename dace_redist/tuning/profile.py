@@ -30,8 +30,9 @@ class Strict(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-Count = Annotated[int, pydantic.Field(ge=1)]
-Seconds = Annotated[float, pydantic.Field(gt=0, lt=1e6, allow_inf_nan=False)]
+Count = Annotated[int, pydantic.Field(ge=1, lt=1 << 62)]
+#: Of a measurement, or per byte: less than the minimum is no time of a machine, and rates would overflow.
+Seconds = Annotated[float, pydantic.Field(gt=1e-21, lt=1e6, allow_inf_nan=False)]
 
 
 def _ascending(values: list[int]) -> list[int]:
@@ -210,6 +211,13 @@ class MachineProfile(Rates):
                 raise ValueError(f"device.{part} must be there where {part} is, and only there")
         if self.node is not None and None in (self.node.pull, self.node.staged, self.node.datatypes):
             raise ValueError("node must have pull, staged and datatypes")
+        kinds = {"messages", "shared"}
+        for part, rates, needed in (
+            ("node", self.node, kinds | {"datatypes"}),
+            ("device.node", None if self.device is None else self.device.node, kinds),
+        ):
+            if rates is not None and (missing := needed - rates.latency.keys()):
+                raise ValueError(f"{part}.latency must have {', '.join(sorted(missing))}")
         return self
 
     @property
@@ -253,12 +261,6 @@ def combined(values: Sequence[Any], combine: Callable[[Sequence[float]], float])
     if isinstance(values[0], list):
         return [combined(entries, combine) for entries in zip(*values, strict=True)]
     return combine(values) if isinstance(values[0], float) else values[0]
-
-
-def save(profile: MachineProfile, path: Path) -> None:
-    """Write a profile; an OSError names the file."""
-    with FILE.writing(path):
-        FILE.replace(path, profile)
 
 
 def load(path: Path) -> tuple[MachineProfile | None, str]:

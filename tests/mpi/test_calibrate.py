@@ -85,7 +85,7 @@ def profile_in_which(comm, path: Path, **faster: float) -> None:
         side = plain["node"][name]
         side["seconds_per_byte"] = [[seconds / factor for seconds in row] for row in side["seconds_per_byte"]]
     if comm.rank == 0:
-        machine_profile.save(machine_profile.MachineProfile.model_validate(plain), path)
+        machine_profile.FILE.replace(path, machine_profile.MachineProfile.model_validate(plain))
     comm.Barrier()
 
 

@@ -94,6 +94,11 @@ def test_merged_trace(run, tmp_path):
     assert run("trace", merged)[1] == out.replace(tmp_path.name, "run.json")
     rank_file(tmp_path, 0, 2, begin + 10**9, 1)  # a later run in which rank 1 recorded nothing
     assert "1 rank, 1 us" in run("trace", tmp_path)[1]
+    code, _, err = run("trace", merged, "--merge", "/dev/full")
+    assert code == 1 and "merged trace /dev/full cannot be written: [Errno 28]" in err
+    (tmp_path / "rank-4.library.jsonl").write_text('{"trace": "dace_redist", "rank": 4}\n')
+    code, _, err = run("trace", tmp_path)
+    assert code == 2 and "holds JSON that dace-redist did not write, or is damaged; run the program" in err
 
 
 @pytest.mark.parametrize(
@@ -103,6 +108,11 @@ def test_merged_trace(run, tmp_path):
         ('[{"name": "other"}]', "'{}' is JSON, but not a trace that dace-redist wrote"),
         ('[{"name": "dace_redist", "ph": "M"}, 3]', "'{}' is JSON, but not a trace that dace-redist wrote"),
         ('[{"name": "dace_redist", "ph": "M"}]', "'{}' holds no events"),
+        ('[{"name": "dace_redist", "ph": "M"}, {"ph": "X"}]', "'{}' is JSON, but not a trace that dace-redist wrote"),
+        (
+            json.dumps([{"name": "dace_redist", "ph": "M"}, span(float("nan"), 1)]),
+            "'{}' is JSON, but not a trace that dace-redist wrote, or is damaged",
+        ),
     ],
 )
 def test_files_that_are_no_trace(run, tmp_path, content, said):
@@ -113,6 +123,15 @@ def test_files_that_are_no_trace(run, tmp_path, content, said):
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert said.replace("{}", str(path)) in err
     assert "holds no" in said or "run the program with DACE_REDIST_TRACE=FOLDER" in err
+
+
+def test_interrupts(run, monkeypatch):
+    def interrupted(given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dace_redist.cli.described_schedule", interrupted)
+    code, out, err = run(*SMALL)
+    assert (code, out, err.strip()) == (130, "", "")
 
 
 def test_help_version_and_commands(run):

@@ -130,7 +130,7 @@ def test_the_bound_is_formula_5():
 
 def test_report(tmp_path):
     path = tmp_path / "machine.json"
-    machine_profile.save(machine(), path)
+    machine_profile.FILE.replace(path, machine())
     report = CostReport.of(MOVED, "ordinary", path)
     lines = str(report).splitlines()
     assert lines[0].startswith("machine   M, I,") and "4 ranks on 1 node, ordinary arrays" in lines[1]
@@ -147,7 +147,7 @@ def test_report(tmp_path):
 def test_command_line(tmp_path, run, monkeypatch):
     monkeypatch.setattr(cost_figure, "_RUNS", (8, 1 << 15))
     path, picture = tmp_path / "machine.json", tmp_path / "model.png"
-    machine_profile.save(machine(), path)
+    machine_profile.FILE.replace(path, machine())
     explain = ("explain", "--shape", "64,64", "--from", "4", "--to", "1,4", "--profile")
     code, out, err = run(*explain, path, "--memory", "shared-target", "--plot-model", picture)
     assert (code, err) == (0, "") and "shared-target arrays" in out and picture.stat().st_size > 10_000

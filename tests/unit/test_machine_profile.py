@@ -11,7 +11,7 @@ import pytest
 import dace_redist
 from dace_redist.mpi.topology import Topology
 from dace_redist.tuning import profile as machine_profile
-from dace_redist.tuning.profile import Curve, Surface, default_profile, for_topology, load, save
+from dace_redist.tuning.profile import Curve, Surface, default_profile, for_topology, load
 
 DEFAULT = default_profile()
 HERE = Topology(DEFAULT.machine, DEFAULT.mpi, (0, 0))
@@ -43,7 +43,7 @@ def test_a_surface_is_logarithmic_between_what_was_measured_and_constant_beyond(
 
 def test_round_trip(tmp_path: Path):
     path = tmp_path / "new" / "machine.json"
-    save(DEFAULT, path)
+    machine_profile.FILE.replace(path, DEFAULT)
     assert load(path) == (DEFAULT, "")
     assert json.loads(path.read_text())["version"] == machine_profile.FILE.version
 
@@ -81,6 +81,9 @@ def test_of_another_release_or_without_what_is_needed_it_is_ignored(tmp_path: Pa
         ),
         (("node", "push", "seconds_per_byte"), [[1e-9]], "node.push: Value error, expected 4 x 9 numbers, got 1 rows"),
         (("cores_per_node",), 0, "cores_per_node: Input should be greater than or equal to 1"),
+        (("copies", "pack", "seconds_per_byte", 0, 0), 1e-320, "copies.pack.seconds_per_byte.0.0: Input should be"),
+        (("ranks_per_node",), 10**400, "ranks_per_node: Input should be less than"),
+        (("node", "latency"), {}, "the whole: Value error, node.latency must have datatypes, messages, shared"),
         (("colour",), "red", "colour: Extra inputs are not permitted"),
     ],
 )
@@ -110,4 +113,4 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path, text: str, said: 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="cannot be written.*--output"):
-        save(DEFAULT, tmp_path / "file" / "machine.json")
+        machine_profile.FILE.replace(tmp_path / "file" / "machine.json", DEFAULT)

@@ -23,7 +23,7 @@ NBYTES = 2048 * 2048 * 8
 def machine(tmp_path):
     def written(text: str = SWITCH):
         path = tmp_path / "machine.yaml"
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         return path
 
     return written
@@ -54,19 +54,24 @@ def test_units_and_defaults(machine):
 @pytest.mark.parametrize(
     "old, new, message",
     [
-        ("cores: 4", "cores: four", r"line 2: cores must be the number of cores of a node, above 0, got 'four'"),
+        (
+            "cores: 4",
+            "cores: four",
+            r"line 2: cores must be the number of cores of a node, from 0.001 to a million, got 'four'",
+        ),
         ("nodes: 8", "nodes: 8.0", r"line 1: nodes must be the number of nodes, at least 1, got '8.0'"),
         ("nodes: 8\ncores: 4", "cores: 4\nnodes: 1000000", r"line 2: nodes must be at most 8, which .*, got 1000000"),
         ("cores: 4\n", "", r"line 1: cores is missing, expected the number of cores of a node"),
         (
             "10 GFLOP/s",
             "10 GB/s",
-            r"line 3: flops must be what a core computes, above 0 with its unit, such as 40 GFLOP/s",
+            "line 3: flops must be what a core computes, from 1 FLOP/s to 1e9 TFLOP/s with "
+            "its unit, such as 40 GFLOP/s",
         ),
         ("memory: 20 GB/s", "memory: 1\nmemory: 2", r"line 5: memory is given twice"),
         (NETWORK, "", r"line 1: network is missing, expected one for 8 nodes"),
         (NETWORK, "network:\n", r"line 5: expected fields such as 'nodes: 4', got ''"),
-        ("cores: 4", "cores:", r"line 2: cores must be the number of cores of a node, above 0, got ''"),
+        ("cores: 4", "cores:", r"line 2: cores must be the number of cores of a node, from 0.001 to a million, got ''"),
         (NETWORK, "network: fast\n", r"line 5: expected fields such as 'nodes: 4', got 'fast'"),
         ("kind: switch", "kind: star", r"line 5: kind must be one of switch, fat-tree, dragonfly, torus, got 'star'"),
         (
@@ -90,6 +95,10 @@ def test_units_and_defaults(machine):
             r"line 3: the profile none\.json cannot be used: there is no file .*/none\.json; make it with dace-redist",
         ),
         ("nodes: 8", "[1]: 2\nnodes: 8", r"line 1: \[1\] is unknown here"),
+        ("memory:", "mem:", r"line 4: mem is unknown here; expected are name, nodes, cores, flops, memory"),
+        ("cores: 4", "cores: 1e-300", r"line 2: cores must be .* from 0.001 to a million, got '1e-300'"),
+        ("ports: 8", f"ports: {10**20}", r"line 5: expected a network of at most 20,000,000 links, got 200,000,0"),
+        ("kind: switch, ports: 8", f"kind: torus, dims: {[1] * 70}", r"line 5: dims must be a list of up to 32 such"),
     ],
 )
 def test_errors_of_machine_files_name_the_line(machine, old, new, message):
