@@ -68,7 +68,6 @@ bool carried_out(const Call& call) {
     if (nbytes < min_exchanged_bytes && min_bytes > 0) return false;
     Processes* const processes = connected(*grid, call.routine.name);
     if (!processes) return false;
-    const std::lock_guard<std::mutex> locked(processes->guard);
     Side::exchange(source, target, processes->comm);
   }
   const std::uint64_t size = (static_cast<std::uint64_t>(call.m) << 32) + static_cast<std::uint64_t>(call.n);
@@ -78,7 +77,6 @@ bool carried_out(const Call& call) {
   if (!processes) return false;
   source.locate();
   target.locate();
-  const std::lock_guard<std::mutex> locked(processes->guard);
   try {
     return execute(call, source, target, *processes);
   } catch (const std::exception& error) {

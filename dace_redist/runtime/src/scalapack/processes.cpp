@@ -2,12 +2,11 @@
 #include "scalapack/processes.hpp"
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -22,14 +21,6 @@ namespace {
 /// Sets of processes with a communicator of their own, at most: MPIs have some thousand communicators.
 constexpr int max_sets = 256;
 constexpr std::chrono::seconds patience{10};
-
-/// Whether MPI_Comm_free deletes attributes. Others do when the communicator's last message has arrived; until then,
-/// its context may have become another one, with another communicator.
-#if defined(OPEN_MPI)
-constexpr bool frees_at_once = true;
-#else
-constexpr bool frees_at_once = false;
-#endif
 
 std::string mpi_version() {
   std::string version(8192, '\0');  // of any MPI
@@ -74,45 +65,8 @@ int communicator_handle(int context) {
   return handle;
 }
 
-/// A context that was looked up, so that a call that is left to ScaLAPACK looks at one line of memory for it.
-class alignas(32) Known {
- public:
-  /// \return null: not this one.
-  Grid* find(int context) {
-    const Lock locked(is_locked_);
-    if (!grid_ || context_ != context) return nullptr;
-    return frees_at_once || handle_ == communicator_handle(context) ? grid_ : nullptr;
-  }
-  void set(int context, int handle, Grid* grid) {
-    const Lock locked(is_locked_);
-    context_ = context;
-    handle_ = handle;
-    grid_ = grid;
-  }
-  void forget(const void* grid) {
-    const Lock locked(is_locked_);
-    if (grid_ == grid) grid_ = nullptr;
-  }
-
- private:
-  /// A mutex would need more lines of memory.
-  struct Lock {
-    explicit Lock(std::atomic_flag& flag) : is_locked(flag) {
-      while (is_locked.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
-    }
-    ~Lock() { is_locked.clear(std::memory_order_release); }
-    std::atomic_flag& is_locked;
-  };
-
-  std::atomic_flag is_locked_ = ATOMIC_FLAG_INIT;
-  int context_ = 0, handle_ = 0;
-  Grid* grid_ = nullptr;
-};
-std::array<Known, 16> last_known;
-
 /// Called as BLACS frees the communicator of a context.
 int delete_grid(MPI_Comm, int, void* grid, void*) {
-  for (Known& known : last_known) known.forget(grid);
   delete static_cast<Grid*>(grid);
   return MPI_SUCCESS;
 }
@@ -158,35 +112,21 @@ int agreed_maximum(int mine, MPI_Comm comm, const char* routine) {
   return maximum;
 }
 
-/// Processes with a communicator of their own. They stay: MPI_Finalize frees their plans.
-class Sets {
- public:
-  /// \return null: not there.
-  Processes* find(const std::vector<int>& world_ranks) {
-    const std::lock_guard<std::mutex> locked(guard_);
-    const auto found = all_.find(world_ranks);
-    return found == all_.end() ? nullptr : &found->second;
-  }
-  Processes* add(const std::vector<int>& world_ranks, MPI_Comm comm) {
-    const std::lock_guard<std::mutex> locked(guard_);
-    return &all_.try_emplace(world_ranks, comm).first->second;
-  }
-  int size() {
-    const std::lock_guard<std::mutex> locked(guard_);
-    return static_cast<int>(all_.size());
-  }
+/// Processes with a communicator of their own, by their ranks in MPI_COMM_WORLD. They stay: MPI_Finalize frees their
+/// plans.
+std::map<std::vector<int>, Processes>& sets = *new std::map<std::vector<int>, Processes>;
 
- private:
-  std::mutex guard_;
-  std::map<std::vector<int>, Processes> all_;
-};
-Sets& sets = *new Sets;
+/// \return null: not there.
+Processes* find_set(const std::vector<int>& world_ranks) {
+  const auto found = sets.find(world_ranks);
+  return found == sets.end() ? nullptr : &found->second;
+}
 
 Grid* new_grid(int context, MPI_Comm comm) {
   auto* const grid = new Grid;
   gridinfo.get()(&context, &grid->rows, &grid->columns, &grid->row, &grid->column);
   grid->comm = comm;
-  if (sets.size() > 0) grid->processes = sets.find(grid->members().world_ranks);
+  if (!sets.empty()) grid->processes = find_set(grid->members().world_ranks);
   MPI_Comm_set_attr(comm, grid_keyval(), grid);
   return grid;
 }
@@ -209,34 +149,27 @@ const Grid::Members& Grid::members() const {
 }
 
 Grid* grid_of(int context) {
-  Known& known = last_known[static_cast<unsigned>(context) % last_known.size()];
-  if (Grid* const grid = known.find(context)) return grid;
   if (!is_usable() || !has_process(context)) return nullptr;
-  const int handle = communicator_handle(context);
-  const MPI_Comm comm = communicator_of_fortran(handle);
+  const MPI_Comm comm = communicator_of_fortran(communicator_handle(context));
   void* attribute = nullptr;
   int found = 0;
   MPI_Comm_get_attr(comm, grid_keyval(), &attribute, &found);
-  auto* const grid = found ? static_cast<Grid*>(attribute) : new_grid(context, comm);
-  known.set(context, handle, grid);
-  return grid;
+  return found ? static_cast<Grid*>(attribute) : new_grid(context, comm);
 }
 
 std::int64_t moved(Grid& grid, std::uint64_t kind, std::int64_t nbytes) {
-  if (!grid.processes) return grid.traffic.add(kind, nbytes);
-  const std::lock_guard<std::mutex> locked(grid.processes->guard);
-  return grid.processes->traffic.add(kind, nbytes);
+  return (grid.processes ? grid.processes->traffic : grid.traffic).add(kind, nbytes);
 }
 
 Processes* connected(Grid& grid, const char* routine) {
   if (grid.processes || grid.is_refused) return grid.processes;
   const Grid::Members& members = grid.members();
-  if ((grid.processes = sets.find(members.world_ranks))) return grid.processes;
+  if ((grid.processes = find_set(members.world_ranks))) return grid.processes;
   const bool in_world = members.positions.count(MPI_UNDEFINED) == 0;  // all of them find the same
-  if (in_world && agreed_maximum(sets.size(), grid.comm, routine) < max_sets) {
+  if (in_world && agreed_maximum(static_cast<int>(sets.size()), grid.comm, routine) < max_sets) {
     MPI_Comm comm;
     MPI_Comm_dup(grid.comm, &comm);
-    grid.processes = sets.add(members.world_ranks, comm);
+    grid.processes = &sets.try_emplace(members.world_ranks, comm).first->second;
     grid.processes->traffic = grid.traffic;
   }
   grid.is_refused = !grid.processes;

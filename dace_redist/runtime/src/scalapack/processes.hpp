@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
@@ -23,7 +22,6 @@ struct Processes {
   const MPI_Comm comm;
   Plans plans;
   Traffic traffic;
-  std::mutex guard;  ///< one call at a time
 };
 
 /// The process grid of a context, and this process in it. It is freed with the context, which all of its processes do
