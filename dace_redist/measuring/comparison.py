@@ -129,16 +129,12 @@ class Alltoallw:
         parts, offsets, itemsize = [], [], self._dtype.itemsize
         for block in message.blocks:
             strides = block.source_strides if sent else block.target_strides
-            kind = self._element()
+            kind = self._keep(MPI.BYTE.Create_contiguous(itemsize))
             for count, stride in zip(reversed(block.counts), reversed(strides), strict=True):
                 kind = self._keep(kind.Create_hvector(count, 1, stride * itemsize))
             parts.append(kind)
             offsets.append(itemsize * (block.source_offset if sent else block.target_offset))
         return self._keep(MPI.Datatype.Create_struct([1] * len(parts), offsets, parts))
-
-    def _element(self) -> MPI.Datatype:
-        return self._keep(MPI.BYTE.Create_contiguous(self._dtype.itemsize))
-
 
 def _memory(array: Any) -> Any:
     """Return an array's memory from its first element on, also that of a strided array."""

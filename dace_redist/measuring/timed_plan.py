@@ -182,12 +182,6 @@ class TimedExchanges:
         name = f"{strategy}, {nbytes:,} bytes block-cyclic in runs of {run:,}"
         return self._time(name, group, moved, memory, strategy, in_a_row=False)
 
-    def all_to_all(self, group: MPI.Intracomm, strategy: str, memory: str) -> float | None:
-        """Time an exchange in which each rank of a group sends an element to each other one."""
-        shape = (group.size, group.size)
-        moved = schedule(Distribution(shape, (group.size, 1)), Distribution(shape, (1, group.size)), f"V{_ITEM}")
-        return self._time(f"{strategy}, all to all", group, moved, memory, strategy, in_a_row=False)
-
     def _time(
         self,
         name: str,

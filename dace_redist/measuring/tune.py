@@ -115,7 +115,7 @@ def tune(
         _check_numbers(limit_seconds, precision)
         for problem in problems.values():
             check_ranks(problem.schedule, comm.size)
-        file = Record.of_user(record)
+        file = Record(record)
         if comm.rank == 0:
             file.check_writable()
     facts = [(labels, problem.identity) for labels, problem in problems.items()]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dace_redist.distribution import AnyDistribution, BoxDistribution, Distribution, TiledDistribution
-from dace_redist.messages import Message, Quantiles
+from dace_redist.messages import Quantiles
 from dace_redist.report.units import count, format_bytes, share, table
 from dace_redist.strategies import DEFAULT_STRATEGY
 from dace_redist.strategy_memory import all_extra_memory
@@ -157,7 +157,8 @@ def rank_text(schedule: Schedule, rank: int) -> str:
     rows: list[tuple[str, ...]] = [titles]
     for message in schedule.messages(rank):
         sent, received = (Quantiles.of(runs).median for runs in (message.source_runs, message.target_runs))
-        word, peer = _direction(message, rank)
+        word, peer = ("sends to", message.target) if message.source == rank else ("receives from", message.source)
+        word = "keeps" if message.source == message.target else word
         numbers = (sent, received, message.run_length)
         lengths = [format_bytes(number * schedule.itemsize) for number in numbers]
         nbytes = format_bytes(message.nbytes(schedule.itemsize))
@@ -165,12 +166,6 @@ def rank_text(schedule: Schedule, rank: int) -> str:
     held = f"rank      {rank} of {schedule.ranks:,}, holds {schedule.source.local_shape(rank)} before, "
     lines = [*header(schedule), held + f"{schedule.target.local_shape(rank)} after"]
     return "\n".join([*lines, *(table(rows) if len(rows) > 1 else ["neither sends, receives nor keeps anything"])])
-
-
-def _direction(message: Message, rank: int) -> tuple[str, int]:
-    if message.source == message.target:
-        return "keeps", rank
-    return ("sends to", message.target) if message.source == rank else ("receives from", message.source)
 
 
 #: Largest number of different tensors that are listed of several.

@@ -97,16 +97,13 @@ def _trace_name(rank: int) -> str:
 
 def _trace(rank: int, operations: Iterable[Operation]) -> Iterator[str]:
     """Lines ``RANK ACTION ...``; messages between two ranks arrive in order, so that all may have tag 0."""
+    words = {"compute": "compute {work}", "send": "isend {peer} 0 {elements}", "receive": "irecv {peer} 0 {elements}"}
+    words["wait"] = f"wait {{peer}} {rank} 0"
     yield f"{rank} init"
-    lines = {
-        "compute": lambda one: f"compute {one.amount * _SPEED:.0f}",
-        "send": lambda one: f"isend {one.peer} 0 {_elements(int(one.amount))}",
-        "receive": lambda one: f"irecv {one.peer} 0 {_elements(int(one.amount))}",
-        "wait": lambda one: f"wait {one.peer} {rank} 0",
-    }
-    yield from (f"{rank} {lines[operation.kind](operation)}" for operation in operations)
-    yield f"{rank} waitall"
-    yield f"{rank} finalize"
+    for one in operations:
+        numbers = {"work": f"{one.amount * _SPEED:.0f}", "peer": one.peer, "elements": _elements(int(one.amount))}
+        yield f"{rank} {words[one.kind].format_map(numbers)}"
+    yield from (f"{rank} waitall", f"{rank} finalize")
 
 
 def _goal(operations: Iterable[Operation]) -> Iterator[str]:

@@ -157,7 +157,7 @@ def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] |
     if record_path(path).exists():
         from dace_redist.tuning.record import Record  # loads pydantic, which takes as long as NumPy
 
-        record = Record.of_user(path)
+        record = Record(path)
         winner, ignored = record.find(problem, topology)
         if winner is not None:
             return Choice(winner.strategy, dict(winner.options), True, f"measured, in {record.path}")

@@ -149,7 +149,7 @@ class CostModel:
         """Seconds on a core of each rank, without those in which it waits for one."""
         crosses = _crosses(ranks)
         terms = [self.costs.estimate(strategy, rank, values, crosses) for rank in ranks]
-        known = [one.scaled(1 / self.profile.oversubscription) for one in terms if one is not None]
+        known = [one * (1 / self.profile.oversubscription) for one in terms if one is not None]
         return known if len(known) == len(terms) else None
 
     def _of_node(self, terms: Sequence[Terms], ranks: Sequence[RankTraffic], share: float, chunk: int | None) -> Terms:

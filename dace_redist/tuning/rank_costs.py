@@ -9,6 +9,7 @@ Tensors*, section 3, for what each strategy does. Start reading at: RankCosts.es
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,12 +48,11 @@ class Terms:
         """The terms by their names."""
         return dict(vars(self))
 
-    def scaled(self, factor: float) -> Terms:
-        """Return all of them times a factor."""
-        return Terms(**{name: factor * seconds for name, seconds in self.by_name.items()})
+    def __mul__(self, factor: float) -> Terms:
+        return Terms(*(factor * seconds for seconds in vars(self).values()))
 
     def __add__(self, other: Terms) -> Terms:
-        return Terms(**{name: seconds + getattr(other, name) for name, seconds in self.by_name.items()})
+        return Terms(*map(operator.add, vars(self).values(), vars(other).values()))
 
 
 class RankCosts:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import filelock
 
@@ -108,13 +107,9 @@ def _identity(problem: Problem, topology: Topology) -> dict[str, str]:
 class Record:
     """A file of tuned choices. A file that is not there is an empty record."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @classmethod
-    def of_user(cls, given: str | os.PathLike[str] | None = None) -> Record:
-        """Return the record of :func:`dace_redist.tuning.files.record_path`."""
-        return cls(files.record_path(given))
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        """Open the record of :func:`dace_redist.tuning.files.record_path`."""
+        self.path = files.record_path(path)
 
     def find(self, problem: Problem, topology: Topology) -> tuple[Winner | None, str]:
         """
