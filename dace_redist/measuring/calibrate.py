@@ -258,7 +258,18 @@ def calibrate(
         def one_round() -> MachineProfile:
             main = Measurements(timed, node, topology, sizes)
             device = Measurements(timed, node, topology, gpu_sizes, "gpu").device_rates(gpu) if gpu else None
-            return _profile(topology, main.rates(), device)
+            return MachineProfile(
+                **machine_profile.FILE.head,
+                machine=topology.machine,
+                mpi=topology.mpi,
+                package=__version__,
+                date=now(),
+                nodes=topology.node_count,
+                ranks_per_node=topology.ranks_per_node,
+                cores_per_node=os.cpu_count() or 1,
+                **dict(main.rates()),
+                device=device,
+            )
 
         timed.counting = True
         one_round()
@@ -279,18 +290,3 @@ def _check_writable(path: Path) -> None:
         path.open("ab").close()
     if not existed:
         path.unlink()
-
-
-def _profile(topology: Topology, main: Rates, device: DeviceRates | None) -> MachineProfile:
-    return MachineProfile(
-        **machine_profile.FILE.head,
-        machine=topology.machine,
-        mpi=topology.mpi,
-        package=__version__,
-        date=now(),
-        nodes=topology.node_count,
-        ranks_per_node=topology.ranks_per_node,
-        cores_per_node=os.cpu_count() or 1,
-        **dict(main),
-        device=device,
-    )

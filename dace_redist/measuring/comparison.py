@@ -136,6 +136,7 @@ class Alltoallw:
             offsets.append(itemsize * (block.source_offset if sent else block.target_offset))
         return self._keep(MPI.Datatype.Create_struct([1] * len(parts), offsets, parts))
 
+
 def _memory(array: Any) -> Any:
     """Return an array's memory from its first element on, also that of a strided array."""
     span = array.itemsize + sum((n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True))

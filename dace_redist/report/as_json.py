@@ -24,20 +24,15 @@ MAX_LISTED_MESSAGES = 100_000
 
 def distribution_json(distribution: AnyDistribution) -> dict[str, Any]:
     """Return the arguments that make a distribution, as plain numbers and lists."""
-    margins = {"halo": list(distribution.halo), "periodic": list(distribution.periodic)}
-    return _json_owned(distribution) | (margins if any(distribution.halo) else {})
-
-
-def _json_owned(distribution: AnyDistribution) -> dict[str, Any]:
     if isinstance(distribution, TiledDistribution):
-        owner = distribution.owner_of_tile.tolist()
-        return {"kind": "tiled", "shape": list(distribution.shape), "tile": list(distribution.tile), "owner": owner}
-    if isinstance(distribution, BoxDistribution):
-        boxes, owners = distribution.boxes.tolist(), distribution.owners.tolist()
-        return {"kind": "boxed", "shape": list(distribution.shape), "boxes": boxes, "owners": owners}
-    fields = ("shape", "grid", "dims", "block", "ranks", "pins")
-    values = [(name, getattr(distribution, name)) for name in fields]
-    return {"kind": "blocked"} | {name: None if value is None else list(value) for name, value in values}
+        fields = {"kind": "tiled", "tile": list(distribution.tile), "owner": distribution.owner_of_tile.tolist()}
+    elif isinstance(distribution, BoxDistribution):
+        fields = {"kind": "boxed", "boxes": distribution.boxes.tolist(), "owners": distribution.owners.tolist()}
+    else:
+        values = {name: getattr(distribution, name) for name in ("grid", "dims", "block", "ranks", "pins")}
+        fields = {"kind": "blocked"} | {name: value if value is None else list(value) for name, value in values.items()}
+    margins = {"halo": list(distribution.halo), "periodic": list(distribution.periodic)}
+    return {"shape": list(distribution.shape), **fields, **(margins if any(distribution.halo) else {})}
 
 
 def to_json(schedule: Schedule | JointSchedule) -> dict[str, Any]:

@@ -35,13 +35,6 @@ def new_figure(width: float, height: float, **options: Any) -> Any:
     return figure
 
 
-def new_frame(corner: tuple[float, float], width: float, height: float) -> Any:
-    """Return a thick frame of a rectangle, in the coordinates of the axes that it is added to."""
-    from matplotlib.patches import Rectangle
-
-    return Rectangle(corner, width, height, fill=False, edgecolor="black", linewidth=2.2, clip_on=False)
-
-
 def save(draw_figure: Callable[[], Any], path: str | Path) -> None:
     """
     Write a figure to a file; equal figures give equal files.

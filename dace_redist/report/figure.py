@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution, BoxDistribution, TiledDistribution
-from dace_redist.report.canvas import new_figure, new_frame
+from dace_redist.report.canvas import new_figure
 from dace_redist.report.text import describe_boxes
 from dace_redist.report.units import BYTE_UNITS, byte_unit, count, format_bytes, share
 
@@ -139,6 +139,8 @@ def _axis_name(schedule: Schedule, side: AnyDistribution, axis: int) -> str:
 
 def _outline_region(panels: list[Any], schedule: Schedule, shown: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     """Draw a frame around what moves, if that is not the whole tensor."""
+    from matplotlib.patches import Rectangle
+
     region, source_axes = schedule.transform.region, schedule.transform.source_axes
     if region is None or not shown[0] or 0 in (*schedule.source.shape, *schedule.target.shape, *region.shape):
         return
@@ -147,7 +149,8 @@ def _outline_region(panels: list[Any], schedule: Schedule, shown: tuple[tuple[in
     for panel, (offset, shape), axes in zip(panels, boxes, shown, strict=True):
         top, height = (offset[axes[0]], shape[axes[0]]) if len(axes) == 2 else (0, 1)
         corner = (offset[axes[-1]], top)
-        panel.add_patch(new_frame(corner, shape[axes[-1]], height))
+        look: dict[str, Any] = {"fill": False, "edgecolor": "black", "linewidth": 2.2, "clip_on": False}
+        panel.add_patch(Rectangle(corner, shape[axes[-1]], height, **look))
 
 
 def _short(distribution: AnyDistribution) -> str:

@@ -47,9 +47,10 @@ def write_traces(ranks: RankOperations, job: Job, folder: Path) -> None:
     platform = _platform(job)
     with naming_file("folder of traces", folder, "name one that can be written"):
         folder.mkdir(parents=True, exist_ok=True)
+        names = [f"rank-{rank}.trace" for rank in range(job.ranks)]
         for rank, operations in _all_ranks(ranks, job.ranks):
-            (folder / _trace_name(rank)).write_text("\n".join(_trace(rank, operations)) + "\n")
-        (folder / "traces").write_text("".join(f"{_trace_name(rank)}\n" for rank in range(job.ranks)))
+            (folder / names[rank]).write_text("\n".join(_trace(rank, operations)) + "\n")
+        (folder / "traces").write_text("".join(f"{name}\n" for name in names))
         (folder / "platform.xml").write_text(platform)
         (folder / "hosts").write_text("".join(f"h{node}\n" for node in job.node_of.tolist()))
         command = " ".join(_command(job.ranks))
@@ -89,10 +90,6 @@ def _all_ranks(ranks: RankOperations, count: int) -> RankOperations:
 def _command(ranks: int) -> list[str]:
     hosts = ["-np", str(ranks), "-platform", "platform.xml", "-hostfile", "hosts"]
     return ["smpirun", "-no-privatize", *OPTIONS, *hosts, "-replay", "traces"]
-
-
-def _trace_name(rank: int) -> str:
-    return f"rank-{rank}.trace"
 
 
 def _trace(rank: int, operations: Iterable[Operation]) -> Iterator[str]:

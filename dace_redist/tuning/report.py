@@ -93,15 +93,15 @@ class Bound:
         memory_rate = 1 / copies.seconds_per_byte[-1][-1]
         processes = [(1.0, [rank]) for ranks in model.traffic.values() for rank in ranks]
         rate = memory_rate if rates.node is None else rates.node.messages.rate
-        several = len(set(model.node_of)) > 1 and rates.network is not None
-        if several and rates.network is not None:
+        network = rates.network if len(set(model.node_of)) > 1 else None
+        if network is not None:
             processes = [(model.share(node), ranks) for node, ranks in model.traffic.items()]
             memory_rate *= min(profile.cores_per_node, profile.ranks_per_node) * profile.oversubscription
-            rate = rates.network.link.rate
+            rate = network.link.rate
         remote, local = 0.0, 0.0
         for share, ranks in processes:
             sent, received = (
-                sum(m.total_bytes for rank in ranks for m in rank.side(side) if not (several and m.within))
+                sum(m.total_bytes for rank in ranks for m in rank.side(side) if network is None or not m.within)
                 for side in (True, False)
             )
             remote = max(remote, max(sent, received) / share)

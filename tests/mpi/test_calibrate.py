@@ -56,9 +56,9 @@ def test_a_profile_of_two_nodes(comm, monkeypatch):
         assert 1e-7 < model.estimates()[0].seconds < 1
 
         timed_exchanges = calibrating.TimedExchanges
-        shift, all_to_all = timed_exchanges.shift, timed_exchanges.all_to_all
+        shift, cyclic = timed_exchanges.shift, timed_exchanges.cyclic
         with monkeypatch.context() as without_windows:
-            for name, timed in (("shift", shift), ("all_to_all", all_to_all)):
+            for name, timed in (("shift", shift), ("cyclic", cyclic)):
                 without_windows.setattr(timed_exchanges, name, but_for_windows(timed))
             made = calibrating.calibrate(comm, output=path, sizes=sizes, limit_seconds=0.3, progress=False)
         assert made.node is not None and "puts" not in made.node.latency
