@@ -44,6 +44,7 @@ class RedistNode(nodes.LibraryNode):
     :cvar collective: True if the node communicates, even if this rank's output is not used.
     :cvar takes_gpu_arrays: True if its arrays may lie on the GPU.
     :cvar gpu_remedy: Remedy for arrays on the GPU in error messages, if the node does not accept them.
+    :cvar exchanges_halo: True if input and output may be one array, of which only margins are written.
     """
 
     element_types: ClassVar[tuple[dtypes.typeclass, ...]] = NUMBERS
@@ -51,6 +52,7 @@ class RedistNode(nodes.LibraryNode):
     collective: ClassVar[bool] = True
     takes_gpu_arrays: ClassVar[bool] = False
     gpu_remedy: ClassVar[str] = "copy it to main memory before"
+    exchanges_halo: Any = False
 
     @property
     def title(self) -> str:
@@ -61,11 +63,6 @@ class RedistNode(nodes.LibraryNode):
     def operand_connectors(self) -> list[str]:
         """Connectors of the input arrays, in order."""
         raise NotImplementedError
-
-    @property
-    def exchanges_halo(self) -> bool:
-        """True if input and output may be one array, of which only margins are written."""
-        return False
 
     @property
     def output_connector(self) -> str:
@@ -119,15 +116,15 @@ class RedistNode(nodes.LibraryNode):
         if first.base_type not in self.element_types or first.veclen > 1:
             known = ", ".join(t.to_string() for t in self.element_types)
             raise ValueError(f"{self.title}: cannot {self.verb} elements of {first}; possible: {known}")
-        others = [type(array).__name__ for array in arrays if not isinstance(array, data.Array | data.Scalar)]
-        if others:
-            raise ValueError(f"{self.title}: needs arrays, got {others[0]}")
+        for array in arrays:
+            if not isinstance(array, data.Array | data.Scalar):
+                raise ValueError(f"{self.title}: needs arrays, got {type(array).__name__}")
 
     def _validate_memory(self, sdfg: SDFG, state: SDFGState) -> None:
         for connector in (*self.operand_connectors, self.output_connector):
             memlet = self.memlet(connector, state)
-            name, array = memlet.data, sdfg.arrays[memlet.data]
-            holds = f"{name} has {array.storage}"
+            array = sdfg.arrays[memlet.data]
+            holds = f"{memlet.data} has {array.storage}"
             if memlet.wcr is not None and getattr(self, "beta", 0) == 0:  # automatic differentiation sets both
                 raise ValueError(f"{self.title}: the wcr of {memlet} would be ignored; take beta=1 to add to the array")
             if lies_on_gpu(array) and not self.takes_gpu_arrays:
@@ -139,17 +136,13 @@ class RedistNode(nodes.LibraryNode):
         output = self.memlet(self.output_connector, state)
         for connector in self.operand_connectors:
             read = self.memlet(connector, state)
-            same_place = read.data == output.data and read.subset == output.subset
-            if same_place and self.exchanges_halo:
-                continue
-            if read.data == output.data and subsets.intersects(read.subset, output.subset) is not False:
+            allowed = read.data != output.data or (self.exchanges_halo and read.subset == output.subset)
+            if not allowed and subsets.intersects(read.subset, output.subset) is not False:
                 raise ValueError(f"{self.title}: input {read} and output {output} overlap; write to another array")
 
     def _validate_symbols(self, sdfg: SDFG, state: SDFGState) -> None:
         unknown = self.free_symbols - sdfg.symbols.keys() - sdfg.constants.keys()
-        if unknown:  # or defined by a map or a loop
-            unknown -= state.symbols_defined_at(self).keys()
-        if unknown:
+        if unknown := unknown and unknown - state.symbols_defined_at(self).keys():  # by a map or a loop
             raise ValueError(
                 f"{self.title}: the program does not know {', '.join(sorted(unknown))}, which its properties name; "
                 "declare symbols with sdfg.add_symbol"
@@ -213,9 +206,8 @@ class DistributedNode(RedistNode, CommNode):
 
     def arrays(self, sdfg: SDFG, state: SDFGState) -> tuple[tuple[data.Data, Any], tuple[data.Data, Any]]:
         """Return descriptor and memlet subset of the input and of the output."""
-        memlets = (self.memlet(INPUT, state), self.memlet(OUTPUT, state))
-        source, target = ((sdfg.arrays[memlet.data], memlet.subset) for memlet in memlets)
-        return source, target
+        source, target = self.memlet(INPUT, state), self.memlet(OUTPUT, state)
+        return (sdfg.arrays[source.data], source.subset), (sdfg.arrays[target.data], target.subset)
 
     def on_gpu(self, sdfg: SDFG, state: SDFGState) -> tuple[bool, bool]:
         """Return two flags: input on the GPU, output on the GPU."""
@@ -258,10 +250,8 @@ class DistributedNode(RedistNode, CommNode):
 
 def local_ndim(distribution: AnyDistribution) -> int:
     """Return the number of dimensions of local arrays in DaCe: at least 1, since DaCe has no arrays of 0 dimensions."""
-    in_list = isinstance(distribution, TiledDistribution) or (
-        isinstance(distribution, BoxDistribution) and distribution.in_lists
-    )
-    return 1 if in_list else max(len(distribution.shape), 1)
+    in_boxes = isinstance(distribution, BoxDistribution) and distribution.in_lists
+    return 1 if in_boxes or isinstance(distribution, TiledDistribution) else max(len(distribution.shape), 1)
 
 
 def lies_on_gpu(array: data.Data) -> bool:
