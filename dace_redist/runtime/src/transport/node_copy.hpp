@@ -101,8 +101,8 @@ void pull(NodeTransfer& transfer, const CopyBatch& batch);
 void pack(NodeTransfer& transfer, const CopyBatch& batch);
 /// Unpacks the pieces of a channel that have arrived. \return whether there were any.
 bool unpack(NodeTransfer& transfer, Channel& channel);
-/// Bytes to read at once. With a quarter of it, large messages take up to 7 % longer; with twice as much, other messages
-/// of the rank wait for longer than that saves.
+/// Bytes to read at once. With a quarter of it, large messages take up to 7 % longer; with twice as much, other
+/// messages of the rank wait for longer than that saves.
 inline constexpr Index read_bytes = Index{2} << 20;
 /// Reads the next piece out of the partner's private memory. \return false if the kernel refuses.
 bool read(NodeTransfer& transfer, Channel& channel);
