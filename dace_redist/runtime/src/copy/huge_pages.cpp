@@ -26,13 +26,14 @@ bool huge_pages_forbidden() {
   return forbidden;
 }
 
-}  // namespace
-
+/// Requests huge pages for memory at its first touch. Advisory: errors are ignored.
 void ask_for_huge_pages([[maybe_unused]] void* start, [[maybe_unused]] std::int64_t nbytes) {
 #ifdef MADV_HUGEPAGE
   madvise(start, static_cast<std::size_t>(nbytes), MADV_HUGEPAGE);
 #endif
 }
+
+}  // namespace
 
 char* aligned_address(std::int64_t nbytes) {
   const auto size = static_cast<std::size_t>(nbytes + huge_page_bytes);

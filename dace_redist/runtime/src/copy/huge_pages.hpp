@@ -13,11 +13,8 @@ namespace dace_redist {
 /// On processors with pages of 4 KiB; harmless on others.
 inline constexpr std::int64_t huge_page_bytes = std::int64_t{2} << 20;
 
-/// Requests huge pages for memory at its first touch. Advisory: errors are ignored.
-DR_API void ask_for_huge_pages(void* start, std::int64_t nbytes);
-
 /// An address from which `nbytes` of address space are free, a multiple of huge_page_bytes. Null if there is none.
-DR_API char* aligned_address(std::int64_t nbytes);
+char* aligned_address(std::int64_t nbytes);
 
 /// New private memory, in huge pages where they are not forbidden, not touched. Unlike memory of malloc(), it does not
 /// lie in small pages that were touched and freed before.
