@@ -31,6 +31,7 @@ def distribution_json(distribution: AnyDistribution) -> dict[str, Any]:
     else:
         values = {name: getattr(distribution, name) for name in ("grid", "dims", "block", "ranks", "pins")}
         fields = {"kind": "blocked"} | {name: value if value is None else list(value) for name, value in values.items()}
+        fields["block"] = [list(part) if isinstance(part, tuple) else part for part in distribution.block]
     margins = {"halo": list(distribution.halo), "periodic": list(distribution.periodic)}
     return {"shape": list(distribution.shape), **fields, **(margins if any(distribution.halo) else {})}
 

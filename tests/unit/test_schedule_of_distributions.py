@@ -27,13 +27,6 @@ def check_mapped(source, target, how):
         np.testing.assert_array_equal(got, wanted)
 
 
-@pytest.mark.slow
-@CALM
-@given(pairs)
-def test_moving_is_cutting_the_whole_tensor(pair):
-    check_mapped(*pair, {})
-
-
 @pytest.mark.parametrize("run", [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 31, 32, 33, 64, 100])
 def test_moving_runs_of_each_length(run):
     shape = (5, 3, 7 * run)
