@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import random
 from pathlib import Path
@@ -86,11 +87,14 @@ class _Writer:
     def _shape(self, ndim: int) -> Shape:
         return tuple(self._rng.choices(SYMBOLS, weights=(4, 4, 4, 1), k=ndim))
 
-    def _any(self, fits: Any = lambda shape: True) -> tuple[str, Shape] | None:
-        found = [(name, shape) for name, shape in self._known.items() if fits(shape)]
-        return self._rng.choice(found) if found else None
+    def _any(self, fits: Any = lambda shape: True) -> tuple[str, Shape]:
+        """Return a variable; IndexError if none fits."""
+        return self._rng.choice([(name, shape) for name, shape in self._known.items() if fits(shape)])
 
-    def _array(self, least: int = 1, most: int = 3) -> tuple[str, Shape] | None:
+    def _maybe(self, fits: Any) -> tuple[str, Shape] | None:
+        return self._any(fits) if any(map(fits, self._known.values())) else None
+
+    def _array(self, least: int = 1, most: int = 3) -> tuple[str, Shape]:
         return self._any(lambda shape: least <= len(shape) <= most)
 
     def _new(self, shape: Shape) -> str:
@@ -117,15 +121,14 @@ class _Writer:
     def _statement(self, depth: int) -> list[str]:
         kinds = self._kinds if depth < 3 else self._kinds[:-2]
         while True:
-            lines = self._rng.choice(kinds)(depth)
-            if lines:
-                return [*lines]
+            with contextlib.suppress(IndexError):
+                return self._rng.choice(kinds)(depth)
 
     @staticmethod
     def _line(depth: int, text: str) -> list[str]:
         return ["    " * depth + text]
 
-    # Statements; nothing where no variable fits
+    # Statements; IndexError where no variable fits
 
     def _einsum(self, depth: int) -> list[str]:
         rng, letters = self._rng, dict[str, list[str]]()
@@ -133,8 +136,6 @@ class _Writer:
         operands, terms = [], []
         for _ in range(rng.choice((1, 2, 2, 2, 3))):
             found = self._array()
-            if found is None:
-                return []
             term = ""
             for extent in found[1]:
                 same = [letter for letter in letters.get(extent, []) if letter not in term or rng.random() < 0.1]
@@ -153,20 +154,13 @@ class _Writer:
 
     def _product(self, depth: int) -> list[str]:
         left = self._array(1, 2)
-        if left is None:
-            return []
         right = self._any(lambda shape: 1 <= len(shape) <= 2 and shape[0] == left[1][-1])
-        if right is None:
-            return []
         name = self._new(left[1][:-1] + right[1][1:])
         return self._line(depth, f"{name} = {left[0]} @ {right[0]}")
 
     def _elementwise(self, depth: int) -> list[str]:
         found = self._any()
-        if found is None:
-            return []
         other = self._any(lambda shape: shape in (found[1], ()))
-        assert other is not None
         texts = [f"{found[0]} {self._rng.choice('+-*')} {other[0]}", f"{self._number()} * {found[0]} - {other[0]}"]
         if self._dtype != "int64":
             texts += [f"{found[0]} / ({other[0]} * {other[0]} + 3.0)", f"np.exp(-{found[0]} * {found[0]})"]
@@ -174,14 +168,10 @@ class _Writer:
 
     def _broadcast(self, depth: int) -> list[str]:
         found = self._array(2, 3)
-        if found is None:
-            return []
-        row = self._any(lambda shape: len(shape) == 1 and shape[0] == found[1][-1])
-        column = self._any(lambda shape: len(shape) == 1 and shape[0] == found[1][-2])
+        row = self._maybe(lambda shape: len(shape) == 1 and shape[0] == found[1][-1])
+        column = self._maybe(lambda shape: len(shape) == 1 and shape[0] == found[1][-2])
         texts = [] if row is None else [row[0], f"{row[0]}[None, :]"]
         texts += [] if column is None else [f"{column[0]}[:, None]"]
-        if not texts:
-            return []
         text, sign = self._rng.choice(texts), self._rng.choice("+-*")
         if self._rng.random() < 0.4 and len(found[1]) == 2:
             return self._line(depth, f"{found[0]} {sign}= {text}")
@@ -189,8 +179,6 @@ class _Writer:
 
     def _reduction(self, depth: int) -> list[str]:
         found = self._array()
-        if found is None:
-            return []
         axis, keep = self._rng.randrange(len(found[1])), self._rng.random() < 0.3
         names = {"int64": ("sum", "max", "min"), "complex128": ("sum", "mean")}.get(
             self._dtype, ("sum", "mean", "max", "min")
@@ -207,8 +195,6 @@ class _Writer:
 
     def _permutation(self, depth: int) -> list[str]:
         found = self._array(2, 3)
-        if found is None:
-            return []
         order = self._rng.sample(range(len(found[1])), len(found[1]))
         shape = tuple(found[1][axis] for axis in order)
         texts = [f"np.transpose({found[0]}, {tuple(order)})"]
@@ -219,10 +205,7 @@ class _Writer:
 
     def _update(self, depth: int) -> list[str]:
         found = self._array()
-        if found is None:
-            return []
         other = self._any(lambda shape: shape in (found[1], ()))
-        assert other is not None
         number = self._number()
         texts = [
             f"{found[0]} {self._rng.choice('+-*')}= {other[0]}",
@@ -232,8 +215,6 @@ class _Writer:
 
     def _part(self, depth: int) -> list[str]:
         found = self._array()
-        if found is None:
-            return []
         text, shape = self._slice(found[1])
         return self._line(depth, f"{self._new(shape)} = {found[0]}[{text}] * {self._number()}")
 
@@ -249,18 +230,14 @@ class _Writer:
 
     def _written_part(self, depth: int) -> list[str]:
         found = self._array()
-        if found is None:
-            return []
         text, shape = self._slice(found[1])
-        other = self._any(lambda known: known in (shape, ()))
+        other = self._maybe(lambda known: known in (shape, ()))
         value = self._number() if other is None else f"{other[0]} * {self._number()}"
         sign = self._rng.choice(("=", "=", "+="))
         return self._line(depth, f"{found[0]}[{text}] {sign} {value}")
 
     def _reshape(self, depth: int) -> list[str]:
         found = self._array(2, 3)
-        if found is None:
-            return []
         merged = (f"{found[1][0]} * {found[1][1]}", *found[1][2:])
         name = f"t{self._count}"  # not known to other statements: there is no name for its extent
         self._count += 1
@@ -268,8 +245,8 @@ class _Writer:
         return lines + self._line(depth, f"{self._new(found[1][2:])} = np.sum({name}, axis=0)")
 
     def _diagonal(self, depth: int) -> list[str]:
-        found = self._any(lambda shape: len(shape) == 2 and shape[0] == shape[1])
-        vector = self._any(lambda shape: len(shape) == 1)
+        found = self._maybe(lambda shape: len(shape) == 2 and shape[0] == shape[1])
+        vector = self._maybe(lambda shape: len(shape) == 1)
         texts: list[tuple[str, Shape]] = []
         if found is not None:
             texts += [(f"np.copy(np.diag({found[0]}))", found[1][:1]), (f"np.trace({found[0]})", ())]
@@ -277,8 +254,6 @@ class _Writer:
                 texts.append((f"{found[0]} + np.eye({found[1][0]})", found[1]))
         if vector is not None:
             texts.append((f"np.diag({vector[0]})", vector[1] * 2))
-        if not texts:
-            return []
         text, shape = self._rng.choice(texts)
         return self._line(depth, f"{self._new(shape)} = {text}")
 
@@ -303,11 +278,9 @@ class _Writer:
         return head + body
 
     def _branch(self, depth: int) -> list[str]:
-        scalar = self._any(lambda shape: shape == ())
+        scalar = self._maybe(lambda shape: shape == ())
         conditions = [] if scalar is None or self._dtype == "complex128" else [f"{scalar[0]} > {self._number()}"]
         conditions += [f"{index} == {self._rng.randrange(2)}" for index in self._indices]
-        if not conditions:
-            return []
         lines = self._line(depth, f"if {self._rng.choice(conditions)}:") + self._block(depth + 1)
         if self._rng.random() < 0.5:
             lines += self._line(depth, "else:") + self._block(depth + 1)
