@@ -27,6 +27,8 @@ PROGRAMS = {
     "gram": [("ki,kj->ij", "AA", "G")],
     "chain": [("ij,jk->ik", "AB", "C"), ("ik,kl->il", "CD", "E"), ("il,lm->im", "EF", "G")],
     "shared": [("ij,jk->ik", "AB", "C"), ("ij,jl->il", "AD", "E"), ("ik,il->kl", "CE", "F")],
+    "sweep": [("ijk,ja,ka->ia", "XBC", "A"), ("ijk,ia,ka->ja", "XAC", "B"), ("ijk,ia,ja->ka", "XAB", "C")],
+    "systems": [("ij->ji", "G", "H"), ("ji,ik->jk", "HB", "X")],
     "written twice": [("ij,jk->ik", "AB", "C"), ("ik,kl->il", "CD", "E"), ("il,kl->ik", "ED", "C")],
 }
 
@@ -45,6 +47,7 @@ def shapes_of(statements):
 
 
 def check_results(plan, statements, rounds=1, seed=0):
+    assert 0 <= plan.communication_share <= 1 and plan.groups[0].result in str(plan)
     random = np.random.default_rng(seed)
     inputs = {name: random.random(plan.sizes[name]) for name in plan.inputs}
     tensors = dict(inputs)

@@ -55,17 +55,6 @@ def test_inner_products_are_equal(moved):
         assert "every element once" in str(error)
 
 
-REPLICAS = Distribution((4, 6), (2, 3), dims=(0, None))
-
-
-@pytest.mark.parametrize("target", [Distribution((6, 4), (1, 3)), Distribution((6, 4), (3, 2), dims=(None, 1))])
-@pytest.mark.parametrize("op", [None, "sum"])
-@pytest.mark.parametrize("conj", [False, True])
-@pytest.mark.parametrize("region", [None, ((1, 2), (1, 0), (3, 4))])
-def test_replicas_and_complex_factors(target, op, conj, region):
-    check(schedule(REPLICAS, target, "c16", axes=(1, 0), region=region, alpha=1 - 2j, conj=conj, op=op))
-
-
 def test_boxes():
     boxes = BoxDistribution((6, 4), [((0, 0), (6, 1)), ((0, 1), (6, 3))], [0, 2])
     moved = schedule(Distribution((6, 4), (3, 1)), boxes)

@@ -6,40 +6,26 @@ import json
 import re
 
 import pytest
+from planner_statements import shapes_of, statements_of
 
-from dace_redist.einsum import Einsum, Statement, plan_einsums
+from dace_redist.einsum import plan_einsums
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plot import draw
 from dace_redist.einsum.report import to_json
 
-E = Einsum.parse
-LOOP = {"repeats": 10, "loops": ("sweep",)}
-PROGRAMS = {
-    "2MM": [("ij,jk,kl->il", "ABC", "D", {})],
-    "3MM": [("ij,jk,kl,lm->im", "ABCD", "E", {})],
-    "MTTKRP": [("ijklm,ja,ka,la,ma->ia", "XBCDE", "A", {})],
-    "CP": [
-        ("ijk,ja,ka->ia", "XBC", "A", LOOP),
-        ("ijk,ia,ka->ja", "XAC", "B", LOOP),
-        ("ijk,ia,ja->ka", "XAB", "C", LOOP),
-    ],
-    "shared": [("ij,jk->ik", "AB", "C", {}), ("ij,jl->il", "AD", "E", {}), ("ik,il->kl", "CE", "F", {})],
-    "scalar": [("ij,ij->", "AB", "n", {})],
-    "systems": [("ij->ji", "G", "H", {"solves": True}), ("ji,ik->jk", "HB", "X", {"solves": True})],
-}
+#: Programs with the options of their statements.
+PICTURES = {name: {} for name in ("2MM", "3MM", "MTTKRP of order 5", "shared", "scalar")}
+PICTURES |= {"sweep": {"repeats": 10, "loops": ("sweep",)}, "systems": {"solves": True}}
 
 
-def planned(name, ranks=8, size=64, **options):
-    statements = [Statement(E(text), tuple(names), result, "", **more) for text, names, result, more in PROGRAMS[name]]
-    shapes = {}
-    for s in statements:
-        for indices, tensor in zip(s.einsum.operands, s.operands, strict=True):
-            shapes.setdefault(tensor, (size,) * len(indices))
-    return plan_einsums(statements, shapes, ranks, **options)
+def planned(**options):
+    """Return a plan of two products on grids that need a redistribution between them."""
+    shapes, grid = dict.fromkeys("ABC", (4096, 4096)), {"i": 2, "k": 2, "l": 2}
+    return plan_einsums(statements_of("2MM"), shapes, 8, overrides={"D": grid}, **options)
 
 
 def test_report():
-    words = str(planned("2MM", size=4096, overrides={"D": {"i": 2, "k": 2, "l": 2}}))
+    words = str(planned())
     assert words.splitlines()[0].startswith("plan for 8 ranks, 8 bytes per element")
     assert "D = ij,jk,kl->il of A, B, C" in words
     assert re.search(r"ij,jk->ik +D_ik = A, B +i:2 j:2 k:2 +17.2 GFLOP", words)
@@ -52,7 +38,7 @@ def test_report():
 
 
 def test_report_for_programs():
-    plan = planned("2MM", size=4096, overrides={"D": {"i": 2, "k": 2, "l": 2}}, node_size=4)
+    plan = planned(node_size=4)
     found = json.loads(json.dumps(to_json(plan)))
     assert [group["grid"] for group in found["groups"]] == [group.parts for group in plan.groups]
     assert found["groups"][1]["reduction"] == {"over": "k", "ranks": 2, "scattered": "i"}
@@ -93,7 +79,7 @@ def test_command(run, tmp_path):
 
 
 def test_picture_says_what_moves(tmp_path):
-    plan = planned("2MM", size=4096, overrides={"D": {"i": 2, "k": 2, "l": 2}})
+    plan = planned()
     words = [text.get_text() for text in draw(plan).axes[0].texts]
     assert "ij,jk → ik\ni:2 j:2 k:2\n17.2 GFLOP" in words
     assert "16 MiB" in words
@@ -103,8 +89,10 @@ def test_picture_says_what_moves(tmp_path):
         plan.plot(tmp_path / "plan.gif")
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", PICTURES)
 def test_picture_can_be_read_in_700_pixels(name):
-    figure = draw(planned(name, size=1024))
+    statements = statements_of(name, **PICTURES[name])
+    shapes = {tensor: (1024,) * len(shape) for tensor, shape in shapes_of(statements).items()}
+    figure = draw(plan_einsums(statements, shapes, 8))
     pixels = 700 / (72 * figure.get_figwidth())
     assert min(text.get_fontsize() for text in figure.axes[0].texts) * pixels >= 8.5

@@ -126,12 +126,8 @@ def test_bounds_hold_for_every_numbering_of_the_ranks(case):
     assert bound <= traffic(source, fitted, shape).busiest + 1e-9
 
 
-def test_distributions_of_placements():
+def test_placements_that_do_not_fit():
     placement = Placement((2, 3), (None, 0), (1, 4), (5, 4, 3, 2, 1, 0))
-    assert (placement.parts, placement.replicas, placement.block(1, 30)) == ((1, 2), 3, 16)
-    distribution = placement.distribution((7, 30))
-    assert [distribution.local_shape(rank) for rank in (0, 5)] == [(7, 14), (7, 16)]
-    assert placement.block_bytes((7, 30), 8) == 7 * 16 * 8
     assert Placement((3,), (), (), (0, 1, 2)).distribution(()).local_shape(2) == (1,)
     with pytest.raises(ValueError, match="needs 6 ranks"):
         Placement((2, 3), (0, 1), (1, 1), (0, 1))
