@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import opt_einsum
 from results import solved
@@ -21,9 +19,9 @@ class Simulation:
 
     def __init__(self, plan, inputs):
         self.plan = plan
-        self.at = {name: [] for name in plan.sizes}  # (placement, blocks by grid position) of each tensor
+        self.at = {name: [] for name in plan.sizes}  # (placement, blocks by rank) of each tensor
         for name in plan.inputs:
-            self.at[name] = [(plan.homes[name], cut(plan.homes[name], inputs[name]))]
+            self._put(name, plan.homes[name], inputs[name])
 
     def run(self, rounds=1):
         """Run all groups, several times as the body of a loop; a loop starts with every tensor at home only."""
@@ -34,91 +32,63 @@ class Simulation:
                 self._moves(number + 1, feeding=False)
             for name, places in self.at.items():
                 self.at[name] = [p for p in places if same_place(p[0], self.plan.homes[name], self.plan.sizes[name])]
-        return {name: self.whole(name) for name in self.plan.outputs}
+        return {name: self._whole(name, self.plan.homes[name]) for name in self.plan.outputs}
 
-    def whole(self, name):
-        """Return a tensor, assembled from its home."""
-        return joined(*self._held(name, self.plan.homes[name]), self.plan.sizes[name])
+    def _put(self, name, placement, whole):
+        parts = owned(placement, whole.shape)
+        self.at[name].append((placement, {rank: whole[part] for rank, part in parts.items()}))
 
-    def _held(self, name, placement):
+    def _whole(self, name, placement):
+        """Return a tensor, assembled from a placement; every element must be present."""
+        whole = np.full(self.plan.sizes[name], np.nan)
+        blocks = self._held(name, placement)
+        for rank, part in owned(placement, whole.shape).items():
+            whole[part] = blocks[rank]
+        assert not np.isnan(whole).any()
+        return whole
+
+    def _held(self, name, wanted):
+        """Return the block of each rank of a placement; a rank outside holds nothing."""
+        sizes = self.plan.sizes[name]
         for place, blocks in self.at[name]:
-            if same_place(place, placement, self.plan.sizes[name]):
-                return placement, _in_order(place, blocks, placement, self.plan.sizes[name])
-        raise AssertionError(f"{name} is not at {placement}")
+            if same_place(place, wanted, sizes):
+                nothing = np.zeros(sizes)
+                return {rank: blocks.get(rank, nothing[part]) for rank, part in owned(wanted, sizes).items()}
+        raise AssertionError(f"{name} is not at {wanted}")
 
     def _moves(self, number, feeding):
         for move in self.plan.moves:
             if move.before_group == number and (move.group == number) == feeding:
-                whole = joined(*self._held(move.tensor, move.source), self.plan.sizes[move.tensor])
-                self.at[move.tensor].append((move.target, cut(move.target, whole)))
+                self._put(move.tensor, move.target, self._whole(move.tensor, move.source))
 
     def _group(self, group):
         sizes = self.plan.sizes
-        operands = []
-        for number, name in enumerate(group.operands):
-            wanted = group.operand_placements[number]
-            placement, blocks = self._held(name, wanted)
-            operands.append(dict(zip(placement.ranks, blocks, strict=True)))
+        operands, ranges = [], {rank: {} for rank in group.ranks}
+        terms = zip(group.einsum.operands, group.operands, group.operand_placements, strict=True)
+        for term, name, placement in terms:
+            operands.append(self._held(name, placement))
+            for rank, part in owned(placement, sizes[name]).items():
+                ranges[rank].update(zip(term, part, strict=True))
         if group.equal:
             operands = [_diagonal(group, operands[0], sizes[group.operands[0]])]
         partial = {rank: _local(group, [blocks[rank] for blocks in operands]) for rank in group.ranks}
-        positions = np.ndindex(*group.grid, group.replicas)
-        places = {rank: position[:-1] for rank, position in zip(group.ranks, positions, strict=True)}
-        extents = {i: n for names, name in _terms(group) for i, n in zip(names, sizes[name], strict=True)}
-        starts = {rank: _box(group, places[rank], extents) for rank in group.ranks}
-        result = group.result_placement
-        low, high = result.bounds(sizes[group.result])
-        blocks = []
-        for position, rank in enumerate(result.ranks):
-            same = [other for other in group.ranks if starts[other] == starts[rank]]
-            own = tuple(slice(a, b) for a, b in zip(low[:, position], high[:, position], strict=True))
-            inside = tuple(slice(o.start - lo, o.stop - lo) for o, (lo, hi) in zip(own, starts[rank], strict=True))
-            if all(o.stop > o.start for o in own):  # what a rank keeps of the sum it has a part of
-                assert all(lo <= o.start and o.stop <= hi for o, (lo, hi) in zip(own, starts[rank], strict=True))
+        boxes = {rank: [ranges[rank][index] for index in group.einsum.result] for rank in group.ranks}
+        blocks = {}
+        for rank, own in owned(group.result_placement, sizes[group.result]).items():
+            if all(part.start < part.stop for part in own):  # what a rank keeps of the sum it has a part of
+                both = list(zip(own, boxes[rank], strict=True))
+                assert all(box.start <= part.start and part.stop <= box.stop for part, box in both)
+                same = [other for other in group.ranks if boxes[other] == boxes[rank]]
                 assert len(same) == (group.reduction.ranks if group.reduction else group.replicas)
-            blocks.append(
-                sum(partial[other][inside] for other in (same if group.reduction else [rank]))
-                if all(o.stop > o.start for o in own)
-                else np.zeros([max(o.stop - o.start, 0) for o in own])
-            )
-        self.at[group.result] = [(result, blocks)]
+                inside = tuple(slice(part.start - box.start, part.stop - box.start) for part, box in both)
+                blocks[rank] = sum(partial[other][inside] for other in (same if group.reduction else [rank]))
+        self.at[group.result] = [(group.result_placement, blocks)]
 
 
-def cut(placement, whole):
-    """Return the block of each grid position."""
-    low, high = placement.bounds(whole.shape)
-    return [whole[tuple(slice(a, b) for a, b in zip(low[:, p], high[:, p], strict=True))] for p in range(low.shape[1])]
-
-
-def joined(placement, blocks, shape):
-    """Return the whole tensor; every element must be present."""
-    whole = np.full(shape, np.nan)
+def owned(placement, shape):
+    """Return the part of a tensor that each rank owns, as slices."""
     low, high = placement.bounds(shape)
-    for position, block in enumerate(blocks):
-        whole[tuple(slice(a, b) for a, b in zip(low[:, position], high[:, position], strict=True))] = block
-    assert not np.isnan(whole).any()
-    return whole
-
-
-def _in_order(place, blocks, wanted, shape):
-    """Return the blocks in another order of the ranks; ranks outside hold nothing."""
-    by_rank = dict(zip(place.ranks, blocks, strict=True))
-    low, high = wanted.bounds(shape)
-    return [by_rank.get(rank, np.zeros((high - low)[:, position])) for position, rank in enumerate(wanted.ranks)]
-
-
-def _terms(group):
-    return zip((*group.einsum.operands, group.einsum.result), (*group.operands, group.result), strict=True)
-
-
-def _box(group, coordinates, extents):
-    box = []
-    for index in group.einsum.result:
-        at = group.einsum.indices.index(index)
-        block = group.multiples[at] * math.ceil(extents[index] / (group.grid[at] * group.multiples[at]))
-        low = min(coordinates[at] * block, extents[index])
-        box.append((low, min(low + block, extents[index])))
-    return tuple(box)
+    return {rank: tuple(map(slice, low[:, p], high[:, p])) for p, rank in enumerate(placement.ranks)}
 
 
 def _local(group, blocks):
@@ -138,10 +108,9 @@ def _local(group, blocks):
 def _diagonal(group, blocks, shape):
     """Return the blocks with zeros off the diagonal."""
     (placement,), (term,) = group.operand_placements, group.einsum.operands
-    low, high = placement.bounds(shape)
     kept = {}
-    for position, rank in enumerate(placement.ranks):
-        along = np.meshgrid(*map(np.arange, low[:, position], high[:, position]), indexing="ij")
+    for rank, part in owned(placement, shape).items():
+        along = np.meshgrid(*(np.arange(axis.start, axis.stop) for axis in part), indexing="ij")
         masks = [along[term.index(place)] == along[term.index(index)] for place, index in group.equal]
         kept[rank] = np.where(np.logical_and.reduce(masks), blocks[rank], 0)
     return kept

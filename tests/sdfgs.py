@@ -30,24 +30,26 @@ def add_move(state: SDFGState, node: Any, source: Any, target: Any) -> Any:
     return node
 
 
-def connected(node: Redistribute, source_shape=(2, 8), target_shape=(8, 2), dtype=dace.float64, target_dtype=None):
-    """Return an SDFG with the node between two arrays."""
-    sdfg = dace.SDFG("connected")
+def connected(
+    node: Redistribute,
+    source_shape=(2, 8),
+    target_shape=(8, 2),
+    dtype=dace.float64,
+    target_dtype=None,
+    name="connected",
+):
+    """Return an SDFG with the node between two arrays, and its state."""
+    sdfg = dace.SDFG(name)
     sdfg.add_array("A", source_shape, dtype)
     sdfg.add_array("B", target_shape, target_dtype or dtype)
-    state = sdfg.add_state()
+    state = sdfg.add_state("state", is_start_block=True)
     add_move(state, node, "A", "B")
     return sdfg, state
 
 
 def rows_to_columns(strategy: str = "Auto", name: str = "rows_to_columns", **options: Any) -> dace.SDFG:
     """An SDFG of one state and one node "move": (8, 8) from (4, 1) to (1, 4)."""
-    sdfg = dace.SDFG(name)
-    sdfg.add_array("A", [2, 8], dace.float64)
-    sdfg.add_array("B", [8, 2], dace.float64)
-    node = Redistribute("move", ROWS, COLUMNS, strategy, **options)
-    add_move(sdfg.add_state("state", is_start_block=True), node, "A", "B")
-    return sdfg
+    return connected(Redistribute("move", ROWS, COLUMNS, strategy, **options), name=name)[0]
 
 
 def contracting(node: Any, *shapes, dtype=dace.float64, types=None, name="contracting") -> dace.SDFG:

@@ -42,38 +42,34 @@ def codes(sdfg: dace.SDFG) -> Iterator[str]:
                 yield code
 
 
-def is_ours(codes: Iterator[str], strategy: str) -> bool:
-    (code,) = codes
+def is_ours(sdfg: dace.SDFG, strategy: str) -> bool:
+    (code,) = codes(sdfg)
     return f'"{strategy}")' in code and "dace_redist::program::redistribute" in code
 
 
-def is_stock(codes: Iterator[str]) -> bool:
-    (code,) = codes
+def is_stock(sdfg: dace.SDFG) -> bool:
+    (code,) = codes(sdfg)
     return "MPI_Isend" in code and "dace_redist" not in code
 
 
 @pytest.mark.parametrize("strategy", OURS)
-def test_a_node_names_its_strategy(sdfg: dace.SDFG, strategy: str):
+def test_a_node_or_the_configuration_names_the_strategy(sdfg: dace.SDFG, strategy: str):
+    with set_temporary(*DEFAULT, value=strategy):
+        assert is_ours(parse("plain"), strategy)
     (node,) = stock_nodes(sdfg)
     node.implementation = strategy
-    assert is_ours(codes(sdfg), strategy)
-
-
-@pytest.mark.parametrize("strategy", OURS)
-def test_the_configuration_names_the_strategy(sdfg: dace.SDFG, strategy: str):
-    with set_temporary(*DEFAULT, value=strategy):
-        assert is_ours(codes(sdfg), strategy)
+    assert is_ours(sdfg, strategy)
 
 
 def test_by_default_the_node_is_stock(sdfg: dace.SDFG):
-    assert is_stock(codes(sdfg))
+    assert is_stock(sdfg)
 
 
 def test_with_the_hook_the_default_is_the_configured_strategy_or_ours(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(StockRedistribute, "default_implementation", "Auto")
     for configured, expected in (("MPI", "Hierarchical"), ("Pack", "Pack")):
         with set_temporary(*DEFAULT, value=configured):
-            assert is_ours(codes(parse("plain")), expected)
+            assert is_ours(parse("plain"), expected)
 
 
 def test_nodes_without_the_configured_strategy_keep_mpi():
@@ -89,19 +85,14 @@ def test_nccl_is_for_arrays_on_gpus(sdfg: dace.SDFG):
     with pytest.raises(ValueError, match="NCCL"):
         sdfg.expand_library_nodes()
     with set_temporary(*DEFAULT, value="NCCL"):
-        assert is_stock(codes(parse("plain")))
+        assert is_stock(parse("plain"))
 
 
-def remove_grid(sdfg: dace.SDFG) -> None:
-    for part in sdfg.subarrays.values():
-        part.pgrid = None
-
-
-def test_a_descriptor_that_cannot_be_expressed():
-    sdfg = parse("plain")
+def test_a_descriptor_that_cannot_be_expressed(sdfg: dace.SDFG):
     (node,) = stock_nodes(sdfg)
     node.implementation = "Pack"
-    remove_grid(sdfg)
+    for part in sdfg.subarrays.values():
+        part.pgrid = None
     with pytest.raises(ValueError, match='Subarray ".*" is on no process grid'):
         sdfg.expand_library_nodes()
 
@@ -120,4 +111,4 @@ def test_optimize_leaves_a_node_that_names_mpi(sdfg: dace.SDFG):
     node.implementation = "MPI"
     dace_redist.optimize(sdfg)
     assert stock_nodes(sdfg) == [node] and not redistributions(sdfg)
-    assert is_stock(codes(sdfg))
+    assert is_stock(sdfg)

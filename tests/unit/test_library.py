@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -37,24 +36,19 @@ def key() -> str:
         toolchain.build_key.cache_clear()
 
 
-def test_another_machine_has_another_key(monkeypatch: pytest.MonkeyPatch):
-    before = key()
+@pytest.mark.parametrize("difference", [{"version": "Another MPI"}, {"interface": "mpiabi"}, {}])
+def test_another_machine_has_another_key(monkeypatch: pytest.MonkeyPatch, difference: dict[str, str]):
+    before, mpi = key(), dataclasses.replace(toolchain.mpi_in_use(), **difference)
     assert key() == before
-    with monkeypatch.context() as changed:
-        changed.setattr(toolchain, "processor_flags", lambda: "another one")
-        assert key() != before
-    for difference in ({"version": "Another MPI"}, {"interface": "mpiabi"}):
-        mpi = dataclasses.replace(toolchain.mpi_in_use(), **difference)
-        with monkeypatch.context() as changed:
-            changed.setattr(toolchain, "mpi_in_use", lambda mpi=mpi: mpi)
-            assert key() != before
+    name, value = ("mpi_in_use", mpi) if difference else ("processor_flags", "another one")
+    monkeypatch.setattr(toolchain, name, lambda: value)
+    assert key() != before
 
 
 def test_key_changes_with_settings_and_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     before = key()
-    with monkeypatch.context() as changed:
-        changed.setenv("CXXFLAGS", "-O0")
-        assert key() != before
+    monkeypatch.setenv("CXXFLAGS", "-O0")
+    assert key() != before
     (tmp_path / "include").mkdir()
     for name in ("CMakeLists.txt", "a.cpp"):
         (tmp_path / name).write_text("")
@@ -251,22 +245,17 @@ def test_levels():
 
 
 @pytest.mark.compile
-def test_levels_are_those_of_the_compiler():
+def test_levels_are_those_of_the_compiler(tmp_path: Path):
     """The compiler's run-time library finds as many levels."""
     compiler = shutil.which("g++", path=toolchain.path_from_here())
-    source = (
-        '#include <cstdio>\nint main() { std::printf("%d%d%d", '
-        + ", ".join(f'__builtin_cpu_supports("{level}") != 0' for level in variants.LEVELS)
-        + "); }"
-    )
+    found = " + ".join(f'(__builtin_cpu_supports("{level}") != 0)' for level in variants.LEVELS)
     if compiler is None or platform.machine() != "x86_64":
         pytest.skip("needs g++ on x86-64")
-    with tempfile.TemporaryDirectory() as folder:
-        made = subprocess.run([compiler, "-x", "c++", "-", "-o", f"{folder}/levels"], input=source, text=True)
-        if made.returncode != 0:
-            pytest.skip("this g++ does not know the levels")
-        told = subprocess.check_output([f"{folder}/levels"], text=True)
-    assert told.count("1") == len(variants.levels(toolchain.processor_flags()))
+    command = [compiler, "-x", "c++", "-", "-o", str(tmp_path / "levels")]
+    if subprocess.run(command, input=f"int main() {{ return {found}; }}", text=True).returncode != 0:
+        pytest.skip("this g++ does not know the levels")
+    levels = subprocess.run([tmp_path / "levels"]).returncode
+    assert levels == len(variants.levels(toolchain.processor_flags()))
 
 
 @pytest.mark.compile
