@@ -4,6 +4,7 @@ from typing import Any
 
 import dace
 import numpy as np
+import simulated_programs
 
 I, J, K, L, R, N = (dace.symbol(name, dace.int64) for name in "IJKLRN")  # noqa: E741
 SIZES = {"I": 7, "J": 6, "K": 5, "L": 4, "R": 3, "N": 7}
@@ -136,20 +137,11 @@ PROGRAMS = {
 }
 
 
-def arguments(program: Any, sizes: dict[str, int] | None = None, seed: int = 0) -> dict[str, Any]:
+def arguments(program: Any, sizes: dict[str, int] | None = None) -> dict[str, Any]:
     """Return random arguments of a program, by name."""
-    sizes, rng, made = sizes or SIZES, np.random.default_rng(seed), {}
-    for name, annotation in program.f.__annotations__.items():
-        if isinstance(annotation, dace.data.Array):
-            shape = [int(dace.symbolic.evaluate(n, sizes)) for n in annotation.shape]
-            made[name] = rng.uniform(-1, 1, shape).astype(annotation.dtype.as_numpy_dtype())
-        else:
-            made[name] = annotation.type(rng.uniform(-1, 1))
-    return made
+    return simulated_programs.arguments(program, sizes or SIZES)
 
 
-def sizes_of(program: Any) -> dict[str, int]:
+def sizes_of(program: Any) -> dict[str, Any]:
     """Return the sizes of the symbols in a program's arguments."""
-    shapes = [a.shape for a in program.f.__annotations__.values() if isinstance(a, dace.data.Array)]
-    names = [name for shape in shapes for n in shape for name in map(str, dace.symbolic.symlist(n))]
-    return {name: SIZES[name] for name in names if name in SIZES}
+    return simulated_programs.sizes_of(program, SIZES)

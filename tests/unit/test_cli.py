@@ -59,9 +59,12 @@ def span(start, duration):
     return {"ph": "X", "pid": 0, "tid": 0, "cat": "pack", "name": "pack", "ts": start, "dur": duration, "args": {}}
 
 
+HEAD = {"ph": "M", "name": "dace_redist"}
+
+
 def test_trace(run, tmp_path):
     path = tmp_path / "run.json"
-    path.write_text(json.dumps([{"ph": "M", "name": "dace_redist"}, span(5000, 1000), span(11000, 2000)]))
+    path.write_text(json.dumps([HEAD, span(5000, 1000), span(11000, 2000)]))
     assert "1 rank, 8 ms from first to last event" in run("trace", path)[1]
     assert "2 ms from first to last event" in run("trace", path, "--begin", "3")[1]
     for words, asked in ((("--begin", "870"), "from 870 ms on"), (("--begin", "2", "--end", "5"), "from 2 to 5 ms")):
@@ -105,20 +108,17 @@ def test_merged_trace(run, tmp_path):
     "content, said",
     [
         (None, "there is no folder or file '{}'"),
-        ('[{"name": "other"}]', "'{}' is JSON, but not a trace that dace-redist wrote"),
-        ('[{"name": "dace_redist", "ph": "M"}, 3]', "'{}' is JSON, but not a trace that dace-redist wrote"),
-        ('[{"name": "dace_redist", "ph": "M"}]', "'{}' holds no events"),
-        ('[{"name": "dace_redist", "ph": "M"}, {"ph": "X"}]', "'{}' is JSON, but not a trace that dace-redist wrote"),
-        (
-            json.dumps([{"name": "dace_redist", "ph": "M"}, span(float("nan"), 1)]),
-            "'{}' is JSON, but not a trace that dace-redist wrote, or is damaged",
+        ([HEAD], "'{}' holds no events"),
+        *(
+            (events, "'{}' is JSON, but not a trace that dace-redist wrote, or is damaged")
+            for events in ([{"name": "other"}], [HEAD, 3], [HEAD, {"ph": "X"}], [HEAD, span(float("nan"), 1)])
         ),
     ],
 )
 def test_files_that_are_no_trace(run, tmp_path, content, said):
     path = tmp_path / "run.json"
     if content is not None:
-        path.write_text(content, errors="surrogateescape")
+        path.write_text(json.dumps(content))
     code, out, err = run("trace", path)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert said.replace("{}", str(path)) in err
@@ -155,6 +155,7 @@ EINSUM_REFUSED = [
     (("i,i->", "--sizes", "i=4,i=5", *COUNT), "has two sizes, 4 and 5"),
     (("i,i->", "--sizes", "i=4,q=5", *COUNT), "gives a size for 'q', which is no index of 'i,i->'"),
 ]
+NO_RANK = "--rank: goes with none of --memory-bytes, --profile and --ranks-per-node"
 SIMULATE_REFUSED = [
     (TORUS, "missing --shape: name --shape, --from and --to of a redistribution, or einsums"),
     ((*TORUS, *MOVE, "--ranks", "4"), "goes with einsums"),
@@ -172,11 +173,8 @@ SIMULATE_REFUSED = [
         (["explain", *MOVE, "--plot-model", "model.png"], "--plot-model: goes with --profile"),
         (["explain", *MOVE, "--memory", "shared-both"], "--memory: goes with --profile"),
         *(
-            (
-                ["explain", *MOVE, "--rank", "1", *more],
-                "--rank: goes with none of --memory-bytes, --profile and --ranks-",
-            )
-            for more in (["--profile"], ["--memory-bytes", "100000"], ["--ranks-per-node", "2"])
+            (["--rank", "1", *more], NO_RANK)
+            for more in (["--profile"], ["--memory-bytes", "9"], ["--ranks-per-node", "2"])
         ),
         (["--shape", "8,x"], "'x' in '8,x' is not a whole number"),
         (["--shape", "-1,9"], "shape[0] must be at least 0, got -1"),
@@ -215,10 +213,8 @@ def test_lines_fit_and_end_with_a_verdict(run):
     assert " is predicted to be the fastest, in " in out.splitlines()[-1]
     assert run(*SEED)[1].splitlines()[-1].startswith("91.7 % of the data moves; the default strategy, Hierarchical, ")
     code, out, err = run("config")
-    assert (code, out) == (
-        2,
-        "",
-    ) and "name --cflags, --libs, --fortran, --cmakedir or --preload; dace-redist info prints" in err
+    assert (code, out) == (2, "")
+    assert "name --cflags, --libs, --fortran, --cmakedir or --preload; dace-redist info prints" in err
 
 
 @pytest.mark.parametrize(("output", "code", "said"), [(">&-", 0, ""), (">/dev/full", 1, "No space left on device")])

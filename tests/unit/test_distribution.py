@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 from distributions import CALM, coordinate, one, owners_of, pairs, parts, whole
-from hypothesis import given
+from hypothesis import example, given
 
 from dace_redist import _core
 from dace_redist.distribution import BoxDistribution, Distribution, TiledDistribution, decode_distribution
@@ -16,6 +16,9 @@ from dace_redist.distribution import BoxDistribution, Distribution, TiledDistrib
 
 @CALM
 @given(one)
+@example(Distribution((), (2, 2), pins=(None, 1)))
+@example(Distribution((), (), ranks=(3,)))
+@example(TiledDistribution((), (), np.array(2)))
 def test_owners_of_every_element(distribution):
     shape, ranks = distribution.shape, distribution.ranks_needed
     held = [set(part.ravel().tolist()) for part in parts(distribution, whole(shape), ranks)]

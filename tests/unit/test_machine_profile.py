@@ -74,11 +74,7 @@ def test_of_another_release_or_without_what_is_needed_it_is_ignored(tmp_path: Pa
     [
         (("node", "messages", "seconds", 2), -1.0, "node.messages.seconds.2: Input should be greater than 0"),
         (("network", "link", "seconds"), [float("nan")], "network.link.seconds.0: Input should be"),
-        (
-            ("node", "messages", "nbytes", 0),
-            10**9,
-            "node.messages.nbytes: Value error, expected sizes in ascending order",
-        ),
+        (("node", "messages", "nbytes", 0), 10**9, "node.messages.nbytes: Value error, expected sizes in ascending or"),
         (("node", "push", "seconds_per_byte"), [[1e-9]], "node.push: Value error, expected 4 x 9 numbers, got 1 rows"),
         (("cores_per_node",), 0, "cores_per_node: Input should be greater than or equal to 1"),
         (("copies", "pack", "seconds_per_byte", 0, 0), 1e-320, "copies.pack.seconds_per_byte.0.0: Input should be"),
@@ -93,21 +89,6 @@ def test_impossible_values_name_the_file_and_the_field(tmp_path: Path, keys: tup
         load(path)
     assert f"machine profile {path} is damaged: {said}" in str(error.value)
     assert "dace-redist calibrate" in str(error.value) and "DACE_REDIST_MACHINE" in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "text, said",
-    [
-        ('{"format": "dace-redist mach', "is not valid JSON"),
-        ('{"format": "x"}', "is not a machine profile"),
-        ("[]", "not"),
-    ],
-)
-def test_damaged_and_foreign_files_are_refused(tmp_path: Path, text: str, said: str):
-    path = tmp_path / "machine.json"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=said):
-        load(path)
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path):

@@ -107,6 +107,7 @@ def with_change(change):
     [
         (half, "is not valid JSON .*half-written"),
         (lambda text: "{}", "is not a tuning record of dace-redist, but another file"),
+        (lambda text: "[]", "is not a tuning record of dace-redist, but another file"),
         (with_change(lambda file, first: file.pop("version")), "is damaged: version: Field required"),
         (with_change(lambda file, first: first.pop("layout")), r"is damaged: entries\.0\.layout: Field required"),
         (with_change(lambda file, first: first["winner"].update(strategy=None)), r"entries\.0\.winner\.strategy: "),

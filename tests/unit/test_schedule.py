@@ -106,7 +106,9 @@ def test_runs_of_any_loops(seed_of_draw):
 
 
 def test_report_says_what_people_ask():
-    report = str(schedule(Distribution(SEED, (2, 1, 1, 3, 2)), Distribution(SEED, (1, 1, 1, 1, 12)), dtype="int32"))
+    seed = schedule(Distribution(SEED, (2, 1, 1, 3, 2)), Distribution(SEED, (1, 1, 1, 1, 12)), dtype="int32")
+    assert {message.run_length for message in seed.messages(0)} == {24}
+    report = str(seed)
     for part in (
         "int32[48, 24, 24, 72, 288], 2.14 GiB",
         "grid 2 x 1 x 1 x 3 x 2, blocks of 24 x 24 x 24 x 24 x 144",
