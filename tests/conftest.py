@@ -290,12 +290,6 @@ class Rank:
         faulthandler.cancel_dump_traceback_later()
         return result
 
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        self.note(report)
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.note(report)
-
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not session.shouldstop:
             self.outcome = "failed"
@@ -319,6 +313,8 @@ class Rank:
         elif report.skipped and self.outcome == "passed":
             self.text = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
             self.outcome = "skipped"
+
+    pytest_collectreport = pytest_runtest_logreport = note
 
     def end(self) -> bool:
         """Write the report; return True if the test failed on any rank. Collective."""

@@ -47,25 +47,12 @@ def without_redistribution(A: dace.float64[4, 4]):
     return A + 1
 
 
-def compiled_by_rank_0(program):
-    sdfg = program.to_sdfg() if COMM.rank == 0 else None
-    return distributed_compile(sdfg, COMM)
-
-
-def compiled_by_all(program):
-    return distributed_compile(program.to_sdfg(), COMM)
-
-
-def compiled_alone(program):
-    """Return a program that each rank compiles, in its own folder: no hook is called."""
-    return program.to_sdfg().compile()
-
-
+#: How a program is compiled.
 HOW = {
     "called": lambda program: program,
-    "rank 0": compiled_by_rank_0,
-    "all": compiled_by_all,
-    "alone": compiled_alone,
+    "rank 0": lambda program: distributed_compile(program.to_sdfg() if COMM.rank == 0 else None, COMM),
+    "all": lambda program: distributed_compile(program.to_sdfg(), COMM),
+    "alone": lambda program: program.to_sdfg().compile(),  # by each rank in its own folder: no hook is called
 }
 
 

@@ -6,7 +6,6 @@ import ctypes
 import ctypes.util
 import importlib
 import socket
-import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -150,12 +149,8 @@ class Mpi4pyFft(Heat):
         for shape in self.shapes:
             for axis in range(len(shape)):
                 yield Distribution.split(shape, axis, self.comm.size), {}
-        yield (
-            Distribution((5, 8, 6), (self.comm.size // 2 or 1, min(2, self.comm.size)))
-            if self.comm.size != 3
-            else (Distribution((5, 8, 6), (1, 3))),
-            {},
-        )
+        grid = (1, 3) if self.comm.size == 3 else (self.comm.size // 2 or 1, min(2, self.comm.size))
+        yield Distribution((5, 8, 6), grid), {}
         yield Distribution((3, 5, 8), (self.comm.size,), dims=(None, 0, None)), {"rank": 1}
 
     def whole(self, array: Any) -> np.ndarray:
@@ -290,12 +285,11 @@ class WithPartitions(Heat):
     def arrays(self) -> Cases:
         for array, whole in super().arrays():
             if array.split is not None:
-                yield (
-                    types.new_class(
-                        "Other", exec_body=lambda body, a=array: body.update(__partitioned__=a.__partitioned__)
-                    )(),
-                    whole,
-                )
+
+                class Other:
+                    __partitioned__ = array.__partitioned__
+
+                yield Other(), whole
 
     def targets(self) -> Iterator[tuple[Distribution, dict[str, Any]]]:
         yield from super().targets()
@@ -370,10 +364,15 @@ class Petsc(Heat):
         how = {"proc_sizes": (self.comm.size, 1), "ownership_ranges": (lengths, [3])}
         yield self.petsc.DMDA().create(sizes=(10, 3), boundary_type="periodic", comm=self.comm, **how)
 
+    def shape_of(self, dm: Any) -> tuple[int, ...]:
+        return dm.getSizes() + ((dm.getDof(),) if dm.getDof() > 1 else ())
+
+    def own(self, dm: Any) -> tuple[slice, ...]:
+        return tuple(slice(first, first + extent) for first, extent in zip(*dm.getCorners(), strict=True))
+
     def arrays(self) -> Cases:
         for dm in self.dmdas():
-            vec, whole = dm.createGlobalVec(), numbers(dm.getSizes() + ((dm.getDof(),) if dm.getDof() > 1 else ()))
-            own = tuple(slice(first, first + extent) for first, extent in zip(*dm.getCorners(), strict=True))
+            vec, whole, own = dm.createGlobalVec(), numbers(self.shape_of(dm)), self.own(dm)
             dm.getVecArray(vec)[own] = whole[own]
             yield vec, whole
         vec = self.petsc.Vec().createMPI((self.comm.rank + 2, None), comm=self.comm)
@@ -424,8 +423,7 @@ class Petsc(Heat):
                 whole[np.ix_(rows, columns)] = array.getValues(rows, columns)
         else:
             dm = dm_of(array)
-            own = tuple(slice(first, first + extent) for first, extent in zip(*dm.getCorners(), strict=True))
-            whole = np.zeros(dm.getSizes() + ((dm.getDof(),) if dm.getDof() > 1 else ()))
+            whole, own = np.zeros(self.shape_of(dm)), self.own(dm)
             whole[own] = dm.getVecArray(array)[own]
         return self.comm.allreduce(whole)
 

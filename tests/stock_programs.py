@@ -42,24 +42,24 @@ def correspondence(A: dace.int32[4, 2]):
     return B
 
 
-@dace.program
-def first_of_sub_grids(A: dace.float64[4], B: dace.float64[2]):
-    grid = dace.comm.Cart_create([2, 4])
-    rows = dace.comm.Cart_sub(grid, [True, False], exact_grid=0)
-    columns = dace.comm.Cart_sub(grid, [False, True], exact_grid=0)
-    source = dace.comm.Subarray((8,), A, process_grid=rows)
-    target = dace.comm.Subarray((8,), B, process_grid=columns)
-    dace.comm.Redistribute(A, source, B, target)
+def on_sub_grids(name: str, in_rows: int | None, in_columns: int | None):
+    """Return a program between sub-grids of rows and columns: those with a given rank, or for None all replicas."""
+
+    @dace.program
+    def program(A: dace.float64[4], B: dace.float64[2]):
+        grid = dace.comm.Cart_create([2, 4])
+        rows = dace.comm.Cart_sub(grid, [True, False], exact_grid=in_rows)
+        columns = dace.comm.Cart_sub(grid, [False, True], exact_grid=in_columns)
+        source = dace.comm.Subarray((8,), A, process_grid=rows)
+        target = dace.comm.Subarray((8,), B, process_grid=columns)
+        dace.comm.Redistribute(A, source, B, target)
+
+    program.f.__name__ = name
+    return program
 
 
-@dace.program
-def other_sub_grids(A: dace.float64[4], B: dace.float64[2]):
-    grid = dace.comm.Cart_create([2, 4])
-    rows = dace.comm.Cart_sub(grid, [True, False], exact_grid=3)
-    columns = dace.comm.Cart_sub(grid, [False, True], exact_grid=6)
-    source = dace.comm.Subarray((8,), A, process_grid=rows)
-    target = dace.comm.Subarray((8,), B, process_grid=columns)
-    dace.comm.Redistribute(A, source, B, target)
+first_of_sub_grids, other_sub_grids = on_sub_grids("first_of_sub_grids", 0, 0), on_sub_grids("other_sub_grids", 3, 6)
+replicas = on_sub_grids("replicas", None, None)
 
 
 @dace.program
@@ -68,16 +68,6 @@ def symbolic_sub_grid(A: dace.float64[4], B: dace.float64[2]):
     columns = dace.comm.Cart_sub(grid, [False, True], exact_grid=4 * P - 1)
     whole = dace.comm.Cart_create([2])
     source = dace.comm.Subarray((8,), A, process_grid=whole)
-    target = dace.comm.Subarray((8,), B, process_grid=columns)
-    dace.comm.Redistribute(A, source, B, target)
-
-
-@dace.program
-def replicas(A: dace.float64[4], B: dace.float64[2]):
-    grid = dace.comm.Cart_create([2, 4])
-    rows = dace.comm.Cart_sub(grid, [True, False])
-    columns = dace.comm.Cart_sub(grid, [False, True])
-    source = dace.comm.Subarray((8,), A, process_grid=rows)
     target = dace.comm.Subarray((8,), B, process_grid=columns)
     dace.comm.Redistribute(A, source, B, target)
 
