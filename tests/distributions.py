@@ -18,6 +18,8 @@ from dace_redist.distribution import BoxDistribution, Distribution, TiledDistrib
 
 MOST = {1: 40, 2: 12, 3: 7, 4: 4, 5: 3, 6: 3, 7: 2, 8: 2}  # largest extent by number of dimensions
 CALM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+#: Of tests that follow every element in Python.
+FEW = settings(CALM, max_examples=some(60))
 
 
 def same_on_all_ranks(examples: int, ranks: int = 1) -> Callable[[Any], Any]:

@@ -71,35 +71,21 @@ def test_properties_survive_json():
     assert found.free_symbols == {"S"}
 
 
-def product(**options) -> Contraction:
-    return Contraction("wrong", "ij,jk->ik", **options)
+#: Shapes of the arrays, options of the node and of its arrays, and the error.
+SQUARE, FLOAT32, FLOAT64 = [(4, 4)] * 3, dace.float32, dace.float64
+WRONG = [
+    ([(4, 5), (6, 7), (4, 7)], {}, {}, "index j of ij,jk->ik has extents 5 and 6"),
+    ([(4, 5, 6), (6, 7), (4, 7)], {}, {}, '_0 has indices "ij" in ij,jk->ik, but its array A0 has shape (4, 5, 6)'),
+    (SQUARE, {}, {"types": [FLOAT32, FLOAT64, FLOAT64]}, "its arrays need one element type, got float, double, double"),
+    (SQUARE, {}, {"dtype": dace.float16}, "cannot compute with elements of dace::float16; possible: float32, "),
+    (SQUARE, {"alpha": S}, {}, "the program does not know S, which its properties name"),
+]
 
 
-WRONG = {
-    "extents": (lambda: contracting(product(), (4, 5), (6, 7), (4, 7)), "index j of ij,jk->ik has extents 5 and 6"),
-    "dimensions": (
-        lambda: contracting(product(), (4, 5, 6), (6, 7), (4, 7)),
-        '_0 has indices "ij" in ij,jk->ik, but its array A0 has shape (4, 5, 6)',
-    ),
-    "types": (
-        lambda: contracting(product(), (4, 4), (4, 4), (4, 4), types=[dace.float32, dace.float64, dace.float64]),
-        "its arrays need one element type, got float, double, double",
-    ),
-    "unknown type": (
-        lambda: contracting(product(), (4, 4), (4, 4), (4, 4), dtype=dace.float16),
-        "cannot compute with elements of dace::float16; possible: float32, ",
-    ),
-    "symbols": (
-        lambda: contracting(product(alpha=S), (4, 4), (4, 4), (4, 4)),
-        "the program does not know S, which its properties name",
-    ),
-}
-
-
-@pytest.mark.parametrize(("make", "message"), WRONG.values(), ids=WRONG)
-def test_refused(make, message):
-    sdfg = make()
-    (node,) = [n for n, _ in sdfg.all_nodes_recursive() if isinstance(n, Contraction)]
+@pytest.mark.parametrize(("shapes", "of_node", "of_arrays", "message"), WRONG)
+def test_refused(shapes, of_node, of_arrays, message):
+    node = Contraction("wrong", "ij,jk->ik", **of_node)
+    sdfg = contracting(node, *shapes, **of_arrays)
     with pytest.raises(ValueError, match=re.escape(f'Contraction "wrong": {message}')):
         node.validate(sdfg, sdfg.start_state)
 

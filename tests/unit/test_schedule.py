@@ -10,8 +10,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from distributions import CALM, pairs
-from hypothesis import given, settings
+from distributions import FEW, pairs
+from hypothesis import given
 
 from dace_redist.distribution import BoxDistribution, Distribution, TiledDistribution
 from dace_redist.messages import Quantiles, count_runs
@@ -19,7 +19,6 @@ from dace_redist.schedule import schedule
 
 A, B = Distribution((8, 9), (2, 2)), Distribution((8, 9), (4, 1))
 SEED = (48, 24, 24, 72, 288)
-FEW = settings(CALM, max_examples=30)
 cases = pairs.map(lambda pair: schedule(*pair, dtype="int32"))
 
 
