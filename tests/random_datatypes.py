@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 from mpi4py import MPI
@@ -14,27 +14,12 @@ _NAMED = (MPI.BYTE, MPI.SHORT, MPI.INT, MPI.DOUBLE, MPI.C_DOUBLE_COMPLEX, MPI.CH
 Random = np.random.Generator
 
 
-class Types:
-    """Makes types and frees them at the end."""
-
-    def __init__(self) -> None:
-        self._made: list[MPI.Datatype] = []
+class Types(contextlib.ExitStack):
+    """Frees types at the end, or when it is closed."""
 
     def keep(self, made: MPI.Datatype) -> MPI.Datatype:
-        self._made.append(made)
+        self.callback(made.Free)
         return made
-
-    def free(self) -> None:
-        for made in self._made:
-            made.Free()
-        self._made.clear()
-
-
-@contextlib.contextmanager
-def types_freed() -> Iterator[Types]:
-    types = Types()
-    yield types
-    types.free()
 
 
 @functools.cache

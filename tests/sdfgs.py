@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import dace
@@ -67,6 +68,11 @@ def contracting(node: Any, *shapes, dtype=dace.float64, types=None, name="contra
     if "_cin" in node.in_connectors:
         state.add_edge(state.add_read("C"), None, node, "_cin", dace.Memlet.from_array("C", sdfg.arrays["C"]))
     return sdfg
+
+
+def reread(sdfg: dace.SDFG) -> dace.SDFG:
+    """Return a copy of an SDFG by way of JSON."""
+    return dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json())))
 
 
 def redistributions(sdfg: dace.SDFG) -> list[Redistribute]:

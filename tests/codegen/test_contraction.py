@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import dace
 import numpy as np
 import pytest
-from sdfgs import contracting
+from sdfgs import contracting, reread
 
 from dace_redist.library_nodes import Contraction
 from dace_redist.native import blas
@@ -64,7 +63,7 @@ def test_properties_survive_json():
     node = Contraction("step", "ij, jk, kl", alpha=2, beta=S, path=[(1, 2), (0, 1)])
     sdfg = contracting(node, (H, J), (J, K), (K, R), (H, R))
     sdfg.add_symbol("S", dace.float64)
-    copied = dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json())))
+    copied = reread(sdfg)
     (found,) = [n for n, _ in copied.all_nodes_recursive() if isinstance(n, Contraction)]
     assert (found.einsum, found.path, found.alpha) == ("ij,jk,kl->il", [(1, 2), (0, 1)], 2)
     copied.validate()

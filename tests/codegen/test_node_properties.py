@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import json
 
 import dace
 import pytest
-from sdfgs import COLUMNS, OURS, ROWS, connected, redistributions, rows_to_columns
+from sdfgs import COLUMNS, OURS, ROWS, connected, redistributions, reread, rows_to_columns
 
 from dace_redist import BoxDistribution, Distribution
 from dace_redist.library_nodes import Redistribute
@@ -41,10 +40,7 @@ def test_expansion_by_name_whatever_the_node_says(strategy: str):
 def test_json(strategy: str):
     options = {} if strategy == "Auto" else options_of(strategy)
     sdfg = rows_to_columns(strategy, **options)
-    (before,), (after,) = (
-        redistributions(sdfg),
-        redistributions(dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json())))),
-    )
+    (before,), (after,) = redistributions(sdfg), redistributions(reread(sdfg))
     assert type(after) is Redistribute
     assert (after.label, after.implementation, after.strategy) == (before.label, before.implementation, before.strategy)
     assert after.distributions() == before.distributions() == (ROWS, COLUMNS)
@@ -60,7 +56,7 @@ def test_json_with_symbols_ranks_and_pins():
     sdfg, _ = connected(node, (N, N), (N, N))
     sdfg.add_symbol("S", dace.int64)
     sdfg.add_symbol("P", dace.int64)
-    (after,) = redistributions(dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json()))))
+    (after,) = redistributions(reread(sdfg))
     assert list(map(str, after.distributions())) == list(map(str, node.distributions()))
     assert str(after.options["chunk_bytes"]) == "8*S"
     assert after.free_symbols == {"N", "P", "S"}

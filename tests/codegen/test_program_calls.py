@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import dace
 import pytest
+from sdfgs import redistributions, reread
 
 import dace_redist
 from dace_redist import Distribution
@@ -35,7 +34,7 @@ def test_reshape():
     sdfg = folded.to_sdfg()
     node, _ = node_of(sdfg)
     assert (node.reshape, node.index_map.encoded) == ((12, 4), (-1, 1, 0))
-    sdfg = dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json())))
+    sdfg = reread(sdfg)
     assert node_of(sdfg)[0].reshape == (12, 4)
     sdfg.validate()
 
@@ -83,8 +82,7 @@ def boxes_built_inside(A: dace.float64[4, 6]):
 def test_distributions_built_in_a_program(simplify):
     sdfg = built_inside.to_sdfg(simplify=simplify)
     rows, columns = Distribution((2 * N, 6), (2, 1)), Distribution((2 * N, 6), (1, 2), block=(None, "balanced"))
-    found = [n.distributions() for n, _ in sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
-    assert found == [(rows, columns), (columns, rows)]
+    assert [node.distributions() for node in redistributions(sdfg)] == [(rows, columns), (columns, rows)]
     assert not [name for name in sdfg.arrays if "distribution" in name]
     node, _ = node_of(tiles_built_inside.to_sdfg(simplify=simplify))
     assert node.distributions()[1] == dace_redist.TiledDistribution((8, 6), (4, 6), [[1], [0]])

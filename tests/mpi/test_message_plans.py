@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from mpi4py import MPI
-from random_datatypes import Types, random_datatype, types_freed
+from random_datatypes import Types, random_datatype
 from seeds import seed, some
 
 from dace_redist import Plan, RedistributionError, shared_empty
@@ -109,7 +109,7 @@ def run_trial(comm: Any, trial: int, types: Types) -> None:
             sides[number] = absolute(sides[number], types, arguments[number])
             arguments[number] = MPI.BOTTOM
     plan = Plan.from_datatypes(*(side[:3] for side in sides), comm=comm, strategy=strategy)
-    types.free()
+    types.close()
     with plan:
         plan(*arguments)
         right = np.array_equal(out, expected)
@@ -124,7 +124,7 @@ def run_trial(comm: Any, trial: int, types: Types) -> None:
 @pytest.mark.mpi(ranks=[1, 3, 4], full=[2, 5], timeout=300)
 def test_random_datatypes(comm):
     for trial in range(some(125)):
-        with types_freed() as types:
+        with Types() as types:
             run_trial(comm, trial, types)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import dace
 import pytest
 from dace.data.distributed import DistributedDescriptor
 from dace.libraries.comm.nodes.dummy import Dummy
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
-from sdfgs import redistributions
+from sdfgs import redistributions, reread
 from stock_programs import PROGRAMS, N, P, Q, parse
 
 import dace_redist
@@ -68,7 +66,7 @@ def code(sdfg: dace.SDFG) -> str:
 def check(sdfg: dace.SDFG, name: str) -> None:
     """Check that the SDFG is valid, also after a round trip, with as many nodes as the program, and nothing stock."""
     sdfg.validate()
-    again = dace.SDFG.from_json(json.loads(json.dumps(sdfg.to_json())))
+    again = reread(sdfg)
     again.validate()
     for each in (sdfg, again):
         assert len(redistributions(each)) == PROGRAMS[name][1]

@@ -12,10 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dace_redist import BoxDistribution, Distribution, TiledDistribution, schedule
-from dace_redist.tuning.problem import (
-    canonical,
-    schedule_key,
-)
+from dace_redist.tuning.problem import canonical, schedule_key
 
 SHAPE = (12, 10)
 ROWS, COLUMNS = Distribution(SHAPE, [4]), Distribution(SHAPE, [1, 4])

@@ -19,8 +19,7 @@ SHAPES = {"A": (16, 32), "B": (32, 8)}
 
 def plan_on(grid, ranks):
     overrides = {"C": dict(zip("ijk", grid, strict=True))}
-    statement = Statement(E("ij,jk->ik"), ("A", "B"), "C")
-    return plan_einsums([statement], SHAPES, ranks, overrides=overrides, itemsize=1)
+    return plan_einsums(statements_of("1MM"), SHAPES, ranks, overrides=overrides, itemsize=1)
 
 
 @pytest.mark.parametrize("grid, size", [((2, 4, 2), 4), ((4, 4, 1), 2), ((4, 2, 4), 8), ((2, 2, 2), 2)])
@@ -53,7 +52,7 @@ def test_the_formula_counts_what_crosses_between_nodes(grid, size):
 
 @pytest.mark.parametrize("ranks, size", [(8, 4), (12, 4), (16, 4), (16, 8), (13, 4)])
 def test_knowing_nodes_never_sends_more_between_them(ranks, size):
-    statements = [Statement(E("ij,jk->ik"), ("A", "B"), "C"), Statement(E("ik,kl->il"), ("C", "D"), "F")]
+    statements = statements_of("chain")[:2]
     shapes = {"A": (128, 64), "B": (64, 32), "D": (32, 128)}
     plan = plan_einsums(statements, shapes, ranks, node_size=size)
     aware, unaware = plan.internode_bytes
@@ -79,13 +78,12 @@ def test_results_on_nodes_are_numpys(name, ranks, size):
 @pytest.mark.parametrize("ranks, size, share", [(64, 8, 0.4), (64, 16, 0.2), (128, 16, 0.4)])
 def test_grids_are_chosen_by_what_goes_between_nodes(ranks, size, share):
     """Many grids move as little from rank to rank; of a long sum few keep the partial results of a block on a node."""
-    statement = Statement(E("ij,jk->ik"), ("A", "B"), "C")
-    shapes = {"A": (1024, 16384), "B": (16384, 1024)}
-    plan, other = (plan_einsums([statement], shapes, ranks, node_size=nodes) for nodes in (size, None))
+    statements, shapes = statements_of("1MM"), {"A": (1024, 16384), "B": (16384, 1024)}
+    plan, other = (plan_einsums(statements, shapes, ranks, node_size=nodes) for nodes in (size, None))
     assert plan.bytes_per_rank == other.bytes_per_rank
     assert plan.internode_bytes[0] < share * plan.internode_bytes[1]
     parts = other.groups[0].parts
-    fixed = plan_einsums([statement], shapes, ranks, node_size=size, overrides={"C": parts})
+    fixed = plan_einsums(statements, shapes, ranks, node_size=size, overrides={"C": parts})
     assert plan.internode_bytes[1] == fixed.internode_bytes[1]  # what the plan without nodes would have sent
 
 
@@ -96,13 +94,9 @@ def test_scalars_have_no_grid_to_lay_over_nodes():
 
 def test_nodes_are_laid_along_what_moves_most():
     """A tall product: most is replicated along k, so a node holds whole fibres along k."""
-    statement = Statement(E("ij,jk->ik"), ("A", "B"), "C")
-    plan = plan_einsums(
-        [statement], {"A": (4096, 64), "B": (64, 64)}, 8, node_size=4, overrides={"C": {"i": 2, "k": 4}}
-    )
+    statements, shapes = statements_of("1MM"), {"A": (4096, 64), "B": (64, 64)}
+    plan = plan_einsums(statements, shapes, 8, node_size=4, overrides={"C": {"i": 2, "k": 4}})
     nodes = np.array(plan.groups[0].ranks).reshape(2, 4) // 4
     assert (nodes == nodes[:, :1]).all()
-    plan = plan_einsums(
-        [statement], {"A": (4096, 64), "B": (64, 64)}, 8, node_size=2, overrides={"C": {"i": 4, "j": 1, "k": 2}}
-    )
+    plan = plan_einsums(statements, shapes, 8, node_size=2, overrides={"C": {"i": 4, "j": 1, "k": 2}})
     assert plan.internode_bytes[0] == 64 * 32 * 8 * 3 * 2  # only B goes between nodes

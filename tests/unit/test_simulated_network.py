@@ -14,17 +14,8 @@ from dace_redist.simulation.redistribution import LinkLoads
 COMMON = {"link": 10.0, "latency": 1.0, "hop": 0.5}
 TREE = FatTree.model_construct(**COMMON, down=(4, 3, 2), up=(1, 2, 2), trunk=20.0)
 TORUS = Torus.model_construct(**COMMON, dims=(4, 3, 2), trunk=5.0)
-DRAGONFLY = Dragonfly.model_construct(
-    **COMMON,
-    groups=3,
-    chassis=2,
-    routers=4,
-    nodes_per_router=2,
-    cables=2,
-    chassis_link=5.0,
-    group_link=6.0,
-    cable=7.0,
-)
+PARTS = {"groups": 3, "chassis": 2, "routers": 4, "nodes_per_router": 2, "cables": 2}
+DRAGONFLY = Dragonfly.model_construct(**COMMON, **PARTS, chassis_link=5.0, group_link=6.0, cable=7.0)
 
 
 def route(network, source: int, target: int) -> list[str]:
@@ -37,10 +28,6 @@ def pairs(network):
     return itertools.permutations(range(network.nodes), 2)
 
 
-def torus_graph() -> nx.Graph:
-    return nx.grid_graph(TORUS.dims[::-1], periodic=True)
-
-
 def dragonfly_graph() -> nx.Graph:
     """Routers by group, chassis and slot."""
     graph, of_group = nx.Graph(), DRAGONFLY.chassis * DRAGONFLY.routers
@@ -51,7 +38,7 @@ def dragonfly_graph() -> nx.Graph:
 
 
 def test_torus_routes_are_the_shortest():
-    distances = dict(nx.all_pairs_shortest_path_length(torus_graph()))
+    distances = dict(nx.all_pairs_shortest_path_length(nx.grid_graph(TORUS.dims[::-1], periodic=True)))
     at = [tuple(map(int, np.unravel_index(node, TORUS.dims))) for node in range(TORUS.nodes)]
     for a, b in pairs(TORUS):
         assert len(route(TORUS, a, b)) == 2 + distances[at[a]][at[b]]
