@@ -58,7 +58,7 @@ def test_units_and_defaults(machine):
         ("nodes: 8", "nodes: 8.0", r"line 1: nodes must be the number of nodes, at least 1, got '8.0'"),
         ("nodes: 8\ncores: 4", "cores: 4\nnodes: 1000000", r"line 2: nodes must be at most 8, which .*, got 1000000"),
         ("cores: 4\n", "", r"line 1: cores is missing, expected the number of cores of a node"),
-        ("10 GF", "10 G", "line 3: flops must be what a core .* 1 FLOP/s to 1e9 TFLOP/s with its unit, such as 40 G"),
+        ("10 GFLOP", "10 GB", "line 3: flops must be what .* 1 FLOP/s to 1e9 TFLOP/s with its unit, such as 40 G"),
         ("memory: 20 GB/s", "memory: 1\nmemory: 2", r"line 5: memory is given twice"),
         (NETWORK, "", r"line 1: network is missing, expected one for 8 nodes"),
         (NETWORK, "network:\n", r"line 5: expected fields such as 'nodes: 4', got ''"),
