@@ -41,10 +41,6 @@ REFUSED = [
     ({"grid": (), "dims": (0, None)}, r"dims\[0\] is 0, but the process grid has no axes \(None: not split\)"),
     ({"shape": (2**40, 2**40)}, "shape .* is larger than 64 bits hold"),
     ({"grid": (2**40, 2**40)}, "process grid .* is larger than 64 bits hold"),
-]
-
-
-REFUSED += [
     ({"halo": (1, -1)}, r"halo\[1\] must be at least 0, got -1"),
     ({"halo": (1,)}, r"halo needs one entry per entry of shape \(2\), got 1"),
     ({"halo": 1, "periodic": (True,)}, r"periodic needs one entry per entry of shape \(2\), got 1"),
