@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-from comparisons import files, fused, halo, libraries, overlap, pencils, scalapack_routines, sparse_stacks
+from comparisons import files, fused, halo, libraries, overlap, scalapack_routines, sparse_stacks
 from comparisons.comparison import Comparison, UnsuitableError
 from mpi4py import MPI
-from records import append, json_option
-from redistribution.run import environment
+from records import append, environment, json_option
 
 from dace_redist.cli import run_command
 from dace_redist.measuring.measure import measure
@@ -55,11 +54,6 @@ ENTRIES = {
     ),
     "libraries": Entry(
         "arrays of other libraries, from axis 0 split to axis 1 split", ((4096, 4096),), libraries.resplit
-    ),
-    "mpi4py-fft": Entry(
-        "transfers and FFTs of mpi4py-fft, planned or by its own Alltoallw",
-        ((64,) * 3, (128,) * 3, (256,) * 3),
-        pencils.transformed,
     ),
     "halo": Entry("halo exchange in 3 dimensions, or with mpi4py's subarrays", ((192, 192, 192),), halo.periodic),
     "files": Entry("a file of 1 GiB, by load() or by each rank's hyperslab", ((1 << 14, 1 << 14),), files.read),

@@ -25,15 +25,20 @@ only_strategies() {
 }
 
 results() {
+    local kernel by_hand
     without_pytorch
     rm -f $results/{redistribution,comparisons,einsums,gallery,overheads}.jsonl
     # of a method that is measured twice in a case, the last result counts
     mpiexec -n 12 python benchmarks/bench.py $both --limit 1.2 --json $results/redistribution.jsonl
     mpiexec -n 4 python benchmarks/bench.py "runs-*" $both --limit 2.5 --json $results/redistribution.jsonl
-    python benchmarks/einsum/einsums.py mm2 mm3 ttmc mttkrp3_0 --ranks 4 --json $results/einsums.jsonl
+    for kernel in mm2 mm3 ttmc mttkrp3_0; do
+        [ $kernel = mttkrp3_0 ] || by_hand="--by-hand stock"
+        OMP_NUM_THREADS=1 mpiexec -n 4 python benchmarks/einsum/run_einsum.py $kernel --against opt_einsum $by_hand \
+            --repetitions 15 --json $results/einsums.jsonl
+        by_hand=
+    done
     OMP_NUM_THREADS=1 mpiexec -n 2 python benchmarks/einsum/gallery_speedups.py --json $results/gallery.jsonl
     python benchmarks/overheads.py --json $results/overheads.jsonl
-    python benchmarks/pdhseqr.py --json pdhseqr.jsonl
     make interop
     mpiexec -n 4 python benchmarks/bench.py owners-transposed-3840 "quarters-to-rows-*" fft-transpose-1536 \
         slab-to-pencil-4-240 $both --limit 8 --json $results/redistribution.jsonl

@@ -27,8 +27,7 @@ from typing import Any
 
 import click
 import numpy as np
-from records import append, json_option
-from redistribution.run import environment
+from records import append, environment, json_option
 
 from dace_redist import _core, schedule
 from dace_redist.distribution import BoxDistribution, Distribution

@@ -18,8 +18,7 @@ from pathlib import Path
 
 import click
 from on_ranks import part_on_ranks
-from records import append, json_option
-from redistribution.run import environment
+from records import append, environment, json_option
 
 from dace_redist.mpi.launch import launched_rank
 

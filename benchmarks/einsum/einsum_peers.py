@@ -1,22 +1,17 @@
-"""Other programs of a kernel: distributed by hand; and of rank 0, while the others sleep: opt_einsum, NumPy, CuPy."""
+"""Other programs of a kernel: distributed by hand; and of rank 0, while the others sleep: opt_einsum and CuPy."""
 
-import contextlib
 import unittest.mock
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
-import one_process
 from by_hand import KERNELS, WORLD, ByHand
 from deinsum import kernels
 from einsum_cases import EinsumCase, everything
 
 from dace_redist import DistributedProgram
 from dace_redist.mpi.collective import sleeping_barrier
-
-#: opt_einsum on one thread, NumPy on a thread for each core, and CuPy in the order that NumPy finds.
-PEERS = ("opt_einsum", "numpy", "cupy")
 
 
 def from_rank_0(make: Callable[[], Any]) -> Any:
@@ -58,19 +53,6 @@ def by_hand_program(case: EinsumCase, sizes: dict[str, int], strategy: str) -> B
     return ByHand(case.name, extents, strategy)
 
 
-def peer_of(
-    name: str, case: EinsumCase, preset: str, program: DistributedProgram, stack: contextlib.ExitStack
-) -> Callable[[], None]:
-    """Return a run of one of :data:`PEERS`. Collective."""
-    work: Callable[[], Any] | None = None
-    if WORLD.rank == 0:
-        if name == "numpy":
-            work = stack.enter_context(one_process.started(one_process.__file__, case.name, preset)).run
-        else:
-            work = (_opt_einsum if name == "opt_einsum" else _cupy)(case, program)
-    return partial(on_rank_0, work)
-
-
 def on_rank_0(work: Callable[[], Any] | None) -> None:
     """Run something on rank 0 while the others sleep. Collective."""
     if work is not None:
@@ -103,3 +85,12 @@ def _cupy(case: EinsumCase, program: DistributedProgram) -> Callable[[], Any]:
         cupy.cuda.get_current_stream().synchronize()
 
     return run
+
+
+#: What makes a run of each: opt_einsum on one thread, and CuPy in the order that NumPy finds.
+PEERS = {"opt_einsum": _opt_einsum, "cupy": _cupy}
+
+
+def peer_of(name: str, case: EinsumCase, program: DistributedProgram) -> Callable[[], None]:
+    """Return a run of one of :data:`PEERS`. Collective."""
+    return partial(on_rank_0, PEERS[name](case, program) if WORLD.rank == 0 else None)

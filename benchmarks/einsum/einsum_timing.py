@@ -34,13 +34,21 @@ class _ClockedProgram(DistributedProgram):
 
 class TimedProgram:
     """
-    A distributed program with clocks, which is compiled once for several strategies.
+    A distributed program with clocks, which is compiled once for several strategies; on GPUs without clocks.
 
     :param program: The program; not changed.
-    :param strategies: Names of the strategies for its runs.
+    :param device: ``"cpu"`` or ``"gpu"``.
+    :param strategies: Names of the strategies for its runs; on GPUs only ``"Auto"``.
+    :raises ValueError: For other strategies on GPUs.
     """
 
-    def __init__(self, program: DistributedProgram, strategies: Sequence[str]) -> None:
+    def __init__(self, program: DistributedProgram, device: str, strategies: Sequence[str]) -> None:
+        self._on_gpu, self.steps = device == "gpu", []
+        if self._on_gpu:
+            if [*strategies] != ["Auto"]:
+                raise ValueError("--device gpu: the strategy is Auto")
+            self.by_strategy = {"Auto": program}
+            return
         sdfg = copy.deepcopy(program.built)
         sdfg.add_symbol(_CHOICE, dace.int64)
         for state in [s for s in sdfg.states() if any(isinstance(n, Redistribute) for n in s.nodes())]:
@@ -57,48 +65,23 @@ class TimedProgram:
         for program in self.by_strategy.values():
             program.compile()
 
-    def run(
-        self, strategy: str, local: dict[str, np.ndarray], barrier: bool
-    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    def run(self, strategy: str, local: dict[str, Any], barrier: bool) -> tuple[dict[str, Any], np.ndarray]:
         """
-        Run once. Collective.
+        Run once, and wait for the GPU. Collective.
 
         :param barrier: True for a barrier between steps.
         :return: This rank's parts of the outputs, by name, and seconds of each of ``steps``.
         """
         program = self.by_strategy[strategy]
-        clock = new_clock(program.built, barrier)
-        outputs = _outputs(program, local, program.run(**local, clock=clock))
-        return outputs, read_clock(clock)
+        clock = {} if self._on_gpu else {"clock": new_clock(program.built, barrier)}
+        result = program.run(**local, **clock)
+        if self._on_gpu:
+            import cupy
 
-
-class UntimedProgram:
-    """
-    A distributed program on GPUs, as :class:`TimedProgram`, but with the strategies that it has, and without steps.
-
-    :param program: The program.
-    """
-
-    def __init__(self, program: DistributedProgram) -> None:
-        self.by_strategy, self.steps = {"Auto": program}, []
-
-    def compile(self) -> None:
-        """Compile and load the program. Collective."""
-        self.by_strategy["Auto"].compile()
-
-    def run(self, strategy: str, local: dict[str, Any], barrier: bool) -> tuple[dict[str, Any], np.ndarray]:
-        """Run once, and wait for the GPU. Collective."""
-        import cupy
-
-        program = self.by_strategy[strategy]
-        outputs = _outputs(program, local, program.run(**local))
-        cupy.cuda.get_current_stream().synchronize()
-        return outputs, np.zeros(0)
-
-
-def _outputs(program: DistributedProgram, local: dict[str, Any], result: Any) -> dict[str, Any]:
-    """Return this rank's parts of the outputs, by name; inputs that are written in place are among them."""
-    return {name: result if name == "__return" else local[name] for name in program.outputs if name != "clock"}
+            cupy.cuda.get_current_stream().synchronize()
+        # Inputs that are written in place are outputs, too.
+        outputs = {name: result if name == "__return" else local[name] for name in program.outputs if name != "clock"}
+        return outputs, read_clock(clock["clock"]) if clock else np.zeros(0)
 
 
 def _choose_at_run(state: dace.SDFGState, strategies: Sequence[str]) -> None:

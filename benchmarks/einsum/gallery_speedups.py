@@ -4,34 +4,34 @@ Programs of the manual's gallery on ranks, against the same functions by NumPy i
     mpiexec -n 2 python benchmarks/einsum/gallery_speedups.py --json benchmarks/results/gallery.jsonl
 """
 
-import contextlib
 import dataclasses
+import os
 import re
 import statistics
+import subprocess
 import sys
 import time
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path += [str(Path(__file__).resolve().parents[2] / folder) for folder in ("tests", "benchmarks")]
 
 import click
 import numpy as np
 from gallery import GALLERY
 from gallery.example import Example
-from one_process import serve, started
-from records import append, json_option
-from redistribution.run import environment
+from records import append, environment, json_option
 
 from dace_redist import distribute
 from dace_redist.measuring.measure import Repetitions
+from dace_redist.mpi.launch import outside_environment
 from dace_redist.mpi.topology import pinned_to_core, topology_of
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "gallery.md"
+ROOT = Path(__file__).resolve().parents[2]
 #: Names and sizes of the programs in the manual.
-SHOWN = dict(re.findall(r"<!-- generated: gallery (\w+) \d+ (.*) -->", PAGE.read_text()))
+SHOWN = dict(re.findall(r"<!-- generated: gallery (\w+) \d+ (.*) -->", (ROOT / "docs" / "gallery.md").read_text()))
 
 
 def positive_definite(sizes: dict[str, int], rng: np.random.Generator) -> dict[str, Any]:
@@ -53,6 +53,38 @@ def shown(name: str) -> Example:
     return dataclasses.replace(GALLERY[name], sizes=sizes, given=GIVEN.get(name, GALLERY[name].given))
 
 
+@contextmanager
+def one_process(name: str):
+    """Yield a run of a program in a process that calls :func:`serve`, with as many BLAS threads as cores."""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(len(os.sched_getaffinity(0))))
+    command = [sys.executable, __file__, "--serve", name]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=outside_environment() | threads, **pipes) as process:
+        assert process.stdout.readline() == "ready\n"
+
+        def run() -> None:
+            process.stdin.write("run\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "done\n"
+
+        yield run
+        process.stdin.close()
+
+
+def serve(name: str) -> None:
+    """Run a program by NumPy, with opt_einsum in the place of `np.einsum`, for each line of standard input."""
+    import opt_einsum
+
+    np.einsum = opt_einsum.contract
+    example = shown(name)
+    function, arguments = example.program.f, example.arguments()
+    function.__globals__.update(example.sizes)  # symbols that it uses by name
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        function(**arguments)
+        print("done", flush=True)
+
+
 def measured(name: str, repetitions: int) -> dict[str, Any]:
     """Return the median seconds of the ranks, each with its parts of the arguments, and of NumPy. Collective."""
     from einsum_peers import WORLD, on_rank_0
@@ -61,12 +93,11 @@ def measured(name: str, repetitions: int) -> dict[str, Any]:
     program, arguments = distribute(example.program, WORLD.size, example.sizes), example.arguments()
     parts = program.scatter(**{name: arguments[name] for name in program.inputs})
     seconds: dict[str, list[float]] = {"ranks": [], "numpy": []}
-    with started(__file__, "--serve", name) if WORLD.rank == 0 else contextlib.nullcontext() as peer:
-        with pinned_to_core(WORLD):
-            for _ in range(repetitions + 1):
-                seconds["ranks"].append(repeat("ranks", lambda: program.run(**parts)))
-                seconds["numpy"].append(repeat("numpy", partial(on_rank_0, peer and peer.run)))
-                time.sleep(0.1)  # BLAS threads go on looking for work for some 30 ms
+    with one_process(name) if WORLD.rank == 0 else nullcontext() as peer, pinned_to_core(WORLD):
+        for _ in range(repetitions + 1):
+            seconds["ranks"].append(repeat("ranks", lambda: program.run(**parts)))
+            seconds["numpy"].append(repeat("numpy", partial(on_rank_0, peer)))
+            time.sleep(0.1)  # BLAS threads go on looking for work for some 30 ms
     medians = {who: statistics.median(values[1:]) for who, values in seconds.items()}  # the first round warms up
     return {"program": name, "sizes": example.sizes, "ranks": WORLD.size, "seconds": medians, "environment": where}
 
@@ -78,10 +109,7 @@ def measured(name: str, repetitions: int) -> dict[str, Any]:
 @json_option()
 def main(names: tuple[str, ...], repetitions: int, served: str | None, path: Path | None) -> None:
     if served:
-        example = shown(served)
-        function, arguments = example.program.f, example.arguments()
-        function.__globals__.update(example.sizes)  # symbols that it uses by name
-        serve(lambda: function(**arguments))
+        serve(served)
         return
     from mpi4py import MPI
 

@@ -4,23 +4,26 @@ Kernels written as einsums, distributed by `dace_redist.distribute`: plan, times
     mpiexec -n 4 python benchmarks/einsum/run_einsum.py ttmc --strategies Auto,Pack --check --by-hand stock,Pack
 """
 
-import contextlib
 import importlib
-import json
+import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import click
 import dace
 import numpy as np
 from einsum_cases import CASES, PRESETS, EinsumCase, numpy_result
 from einsum_peers import PEERS, by_hand_program, from_rank_0, peer_of, wholes
-from einsum_timing import TimedProgram, UntimedProgram
+from einsum_timing import TimedProgram
 from mpi4py import MPI
+from records import append, json_option, names_option
 
 from dace_redist import DistributedProgram, Distribution, distribute
 from dace_redist.cli import run_command
@@ -36,16 +39,6 @@ BY_HAND_TOLERANCE = 1e-10
 CHOICES = ("Auto", *host_strategies())
 
 Samples = dict[str, np.ndarray]
-
-
-def _names(*known: str) -> Callable[[click.Context, click.Parameter, Any], list[str]]:
-    """Return a reader of lists of known words."""
-    choice = click.Choice(known, case_sensitive=False)
-
-    def read(_: click.Context, __: click.Parameter, value: str) -> list[str]:
-        return list(dict.fromkeys(choice.convert(word.strip(), None, None) for word in value.split(",") if word))
-
-    return read
 
 
 def _numbers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
@@ -66,24 +59,25 @@ def _numbers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
 @click.option(
     "--slabs", multiple=True, callback=_numbers, metavar="TENSOR=AXIS", help="an input in slabs along an axis"
 )
-@click.option("--strategies", default="Auto", show_default=True, callback=_names(*CHOICES), help="of redistributions")
 @click.option(
-    "--against", default="", callback=_names(*PEERS), metavar="LIST", help=f"other programs: {', '.join(PEERS)}"
+    "--strategies", default="Auto", show_default=True, callback=names_option(*CHOICES), help="of redistributions"
+)
+@click.option(
+    "--against", default="", callback=names_option(*PEERS), metavar="LIST", help=f"other programs: {', '.join(PEERS)}"
 )
 @click.option(
     "--by-hand",
     default="",
-    callback=_names("stock", *host_strategies()),
+    callback=names_option("stock", *host_strategies()),
     metavar="LIST",
     help="the kernel distributed by hand, with redistributions of stock DaCe or by a strategy",
 )
 @click.option("--device", type=click.Choice(list(TOLERANCES)), default="cpu", show_default=True, help="of the operands")
 @click.option("--repetitions", type=click.IntRange(1), default=5, show_default=True, help="timed rounds")
 @click.option("--check", is_flag=True, help="compare with NumPy, which rank 0 runs on whole tensors")
-@click.option("--memory-bytes", type=click.IntRange(1), help="limit of a rank's memory")
 @click.option("--node-size", type=click.IntRange(1), help="ranks that share a node")
 @click.option("--plot", type=click.Path(dir_okay=False), help="draw the plan (.png, .svg or .pdf)")
-@click.option("--json", "path", type=click.Path(dir_okay=False), help="append a JSON line per strategy")
+@json_option()
 def main(kernel: str, **options: Any) -> None:
     """Distribute a kernel, measure and check it; exit code 1 if a result is wrong."""
     dace.Config.set("progress", value=False)
@@ -106,19 +100,18 @@ def run(case: EinsumCase, options: dict[str, Any]) -> bool:
     if unknown:
         raise ValueError(f"--size: {case.name} has no {unknown[0]}, but {', '.join(case.symbols)}")
     sizes = case.sizes(options["preset"], WORLD.size) | options["sizes"]
-    planning = {name: options[name] for name in ("memory_bytes", "node_size", "device")}
+    planning = {name: options[name] for name in ("node_size", "device")}
     planning["placements"] = {name: slabs(case, sizes, name, axis) for name, axis in options["slabs"].items()}
     program = from_rank_0(lambda: distribute(case.program, WORLD.size, sizes, arguments=options["device"], **planning))
     say(str(program))
     from_rank_0(lambda: options["plot"] and program.plot(options["plot"]))
-    timed = timed_program(program, options["device"], options["strategies"])
+    timed = TimedProgram(program, options["device"], options["strategies"])
     local = parts(case, program, importlib.import_module("cupy" if options["device"] == "gpu" else "numpy"))
     say(f"compiling, then measuring {options['repetitions']} rounds, after one to warm up")
     timed.compile()
-    with contextlib.ExitStack() as stack:
-        by_hand = {f"by hand, {name}": by_hand_program(case, sizes, name) for name in options["by_hand"]}
-        peers = {name: peer_of(name, case, options["preset"], program, stack) for name in options["against"]}
-        stack.enter_context(pinned_to_core(WORLD))
+    by_hand = {f"by hand, {name}": by_hand_program(case, sizes, name) for name in options["by_hand"]}
+    peers = {name: peer_of(name, case, program) for name in options["against"]}
+    with pinned_to_core(WORLD):
         samples, outputs, others = measure(timed, local, peers | by_hand, options["repetitions"])
     right = True
     for name, error in [(name, peer.error()) for name, peer in by_hand.items()]:
@@ -131,17 +124,9 @@ def run(case: EinsumCase, options: dict[str, Any]) -> bool:
         record |= {"strategy": strategy, "error": error, "seconds": medians(samples[strategy]), "against": others}
         record |= {"samples": {step: times.tolist() for step, times in samples[strategy].items()}}
         if WORLD.rank == 0:
-            report(record, verdict(error, TOLERANCES[options["device"]]), options["path"])
+            report(record, verdict(error, TOLERANCES[options["device"]]))
+            append(options["path"], record)
     return right
-
-
-def timed_program(program: DistributedProgram, device: str, strategies: Sequence[str]) -> TimedProgram | UntimedProgram:
-    """:raises ValueError: If strategies are named for a program on GPUs."""
-    if device == "cpu":
-        return TimedProgram(program, strategies)
-    if strategies != ["Auto"]:
-        raise ValueError("--device gpu: the strategy is Auto")
-    return UntimedProgram(program)
 
 
 def verdict(error: float | None, tolerance: float) -> str:
@@ -241,16 +226,16 @@ def medians(samples: Samples) -> dict[str, float]:
 def relative_error(case: EinsumCase, program: DistributedProgram, outputs: dict[str, np.ndarray]) -> float:
     """Return the maximum difference to NumPy's outputs, relative to the largest element. Collective."""
     gathered = {name: program.gather(outputs[name], name) for name in program.outputs}
-    return from_rank_0(lambda: _relative_error(case, program, gathered))
+
+    def compare() -> float:
+        given = wholes(case, program)
+        expected = {"__return": numpy_result(case.program, given)} | given
+        return max(float(abs(got - expected[n]).max() / abs(expected[n]).max()) for n, got in gathered.items())
+
+    return from_rank_0(compare)
 
 
-def _relative_error(case: EinsumCase, program: DistributedProgram, gathered: dict[str, np.ndarray]) -> float:
-    given = wholes(case, program)
-    expected = {"__return": numpy_result(case.program, given)} | given
-    return max(float(abs(got - expected[n]).max() / abs(expected[n]).max()) for n, got in gathered.items())
-
-
-def report(record: dict, result: str, path: str | None) -> None:
+def report(record: dict, result: str) -> None:
     seconds = record["seconds"]
     print(f"{record['strategy']}: {seconds['total'] * 1e3:.1f} ms, {result}")
     for name, value in record["against"].items():
@@ -258,9 +243,6 @@ def report(record: dict, result: str, path: str | None) -> None:
     print("    milliseconds, medians; of the steps, each followed by a barrier, those of the slowest rank")
     for name, value in seconds.items():
         print(f"{'  ' * (2 + (' ' in name))}{name:<32} {value * 1e3:10.3f}", flush=True)
-    if path:
-        with open(path, "a") as file:
-            file.write(json.dumps(record) + "\n")
 
 
 if __name__ == "__main__":

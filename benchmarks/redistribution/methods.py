@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dace_redist.measuring.timed_plan import TimedPlan
+from dace_redist.mpi.collective import together
 from dace_redist.redistribution.device_arrays import DeviceArray
 from dace_redist.strategies import gpu_strategies, host_strategies
 from dace_redist.tuning.problem import Problem
@@ -63,13 +64,8 @@ class Skipped:
     reason: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Wanted:
-    """Selection of methods to measure; None: all."""
-
-    strategies: Sequence[str] | None = None
-    variants: Sequence[str] = USUAL_VARIANTS
-    peers: bool = True
+#: Label of a method, and what makes it.
+_Maker = tuple[str, Callable[[], Method]]
 
 
 class UnsuitableError(Exception):
@@ -80,7 +76,16 @@ class WrongResultError(Exception):
     """Method that left wrong elements; raised on every rank."""
 
 
-def prepare(case: Case, comm: Any, arrays: Arrays, stock: Stock | str, wanted: Wanted) -> Iterator[Method | Skipped]:
+def prepare(
+    case: Case,
+    comm: Any,
+    arrays: Arrays,
+    stock: Stock | str,
+    *,
+    strategies: Sequence[str] | None,
+    variants: Sequence[str] = USUAL_VARIANTS,
+    peers: bool,
+) -> Iterator[Method | Skipped]:
     """
     Make the methods of a case, one after another, each checked. Collective over ``comm``.
 
@@ -88,34 +93,43 @@ def prepare(case: Case, comm: Any, arrays: Arrays, stock: Stock | str, wanted: W
     :param comm: Communicator of its ranks.
     :param arrays: Its local arrays.
     :param stock: Compiled stock program, or why there is none.
-    :param wanted: Selection of methods.
+    :param strategies: Strategies to measure; None: all.
+    :param variants: Kinds of memory to measure.
+    :param peers: Whether other libraries are measured.
     """
-    for label, make in _makers(case, comm, arrays, stock, wanted):
+    makers: list[_Maker] = [(STOCK, partial(_stock, arrays, stock))]
+    makers += _strategies(comm, arrays, strategies, variants)
+    makers += _peers(comm, arrays) if peers else []
+    makers.append((COPY, lambda: Method(COPY, "bound", plain_copy(arrays.source(), arrays.target()))))
+    for label, make in makers:
         yield _checked(label, make, case, comm)
 
 
-_Maker = Callable[[], Method]
+def _strategies(
+    comm: Any, arrays: Arrays, strategies: Sequence[str] | None, variants: Sequence[str]
+) -> Iterator[_Maker]:
+    for choice in arrays.case.choices or map(ConfiguredStrategy, STRATEGIES):
+        for variant in variants if strategies is None or choice.strategy in strategies else ():
+            if choice.strategy in _STRATEGIES_OF.get(variant, _SHARING):
+                label = choice.label if variant == "ordinary" else f"{choice.label}, {variant}"
+                yield label, partial(_strategy, label, comm, arrays, choice, variant)
 
 
-def _makers(case: Case, comm: Any, arrays: Arrays, stock: Stock | str, wanted: Wanted) -> Iterator[tuple[str, _Maker]]:
-    yield STOCK, partial(_stock, arrays, stock)
-    for choice in case.choices or map(ConfiguredStrategy, STRATEGIES):
-        if wanted.strategies is None or choice.strategy in wanted.strategies:
-            for variant in wanted.variants:
-                if choice.strategy in _STRATEGIES_OF.get(variant, _SHARING):
-                    label = choice.label if variant == "ordinary" else f"{choice.label}, {variant}"
-                    yield label, partial(_strategy, label, comm, arrays, choice, variant)
-    if wanted.peers:
-        pencil = case.pencil is not None and importlib.util.find_spec("mpi4py_fft") is not None
-        label, kind = (PENCIL, peers.PencilTransfer) if pencil else (ALLTOALLW, peers.Alltoallw)
-        yield label, partial(_peer, label, kind, comm, arrays)
-        if peers.NestedTypes.fits(case):
-            yield NESTED, partial(_peer, NESTED, peers.NestedTypes, comm, arrays)
-        if case.dtensor is not None and importlib.util.find_spec("torch") is not None:
-            yield DTENSOR, partial(_peer, DTENSOR, dtensor.Redistribute, comm, arrays)
-        if len(case.shape) == 2:
-            yield SCALAPACK, partial(_peer, SCALAPACK, _scalapack, comm, arrays)
-    yield COPY, lambda: Method(COPY, "bound", plain_copy(arrays.source(), arrays.target()))
+def _peers(comm: Any, arrays: Arrays) -> Iterator[_Maker]:
+    case = arrays.case
+    found: dict[str, Callable[[Case, Any], Any]] = {}
+    if case.pencil is not None and importlib.util.find_spec("mpi4py_fft") is not None:
+        found[PENCIL] = peers.PencilTransfer
+    else:
+        found[ALLTOALLW] = peers.Alltoallw
+    if peers.NestedTypes.fits(case):
+        found[NESTED] = peers.NestedTypes
+    if case.dtensor is not None and importlib.util.find_spec("torch") is not None:
+        found[DTENSOR] = dtensor.Redistribute
+    if len(case.shape) == 2:
+        found[SCALAPACK] = _scalapack
+    for label, make in found.items():
+        yield label, partial(_peer, label, make, comm, arrays)
 
 
 def plain_copy(source: Array, target: Array) -> Callable[[], None]:
@@ -172,20 +186,17 @@ def _scalapack(case: Case, comm: Any) -> scalapack.Gemr2d:
     return scalapack.Gemr2d(comm, case.dtype, case.source, case.target, case.region)
 
 
-def _checked(label: str, make: _Maker, case: Case, comm: Any) -> Method | Skipped:
+def _checked(label: str, make: Callable[[], Method], case: Case, comm: Any) -> Method | Skipped:
     """Return a method that has run once and is right; raise on every rank if it is wrong on one. Collective."""
-    method, reason = None, ""
     try:
-        method = make()
-        if isinstance(method.target, np.ndarray):
-            method.target[...] = -1  # which no element is
-            comm.Barrier()  # a rank that is early may write into the memory of others
-        method.run()
+        with together(comm):
+            method = make()
+            if isinstance(method.target, np.ndarray):
+                method.target[...] = -1  # which no element is
+                comm.Barrier()  # a rank that is early may write into the memory of others
+            method.run()
     except Exception as error:
-        reason = str(error) if isinstance(error, UnsuitableError) else f"{type(error).__name__}: {error}"
-    reasons = [text for text in comm.allgather(reason) if text]
-    if reasons or method is None:
-        return Skipped(label, reasons[0])
+        return Skipped(label, str(error) if isinstance(error, UnsuitableError) else f"{type(error).__name__}: {error}")
     if method.target is not None:
         got = method.target.to_numpy() if isinstance(method.target, DeviceArray) else method.target
         wrong = comm.allgather(not is_right(got, case.target, comm.rank, case.region))

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
 import gc
-import importlib.metadata
-import os
-import platform
 import re
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -20,20 +15,20 @@ from typing import Any
 
 import click
 import numpy as np
-from records import append
+from records import append, environment
 
 from dace_redist.measuring.measure import Figure, measure
 from dace_redist.measuring.tune import tune
 from dace_redist.mpi.collective import sleeping_barrier
-from dace_redist.mpi.launch import check_launcher, mpi_name
-from dace_redist.mpi.topology import pinned_to_core, processor, topology_of
+from dace_redist.mpi.launch import check_launcher
+from dace_redist.mpi.topology import pinned_to_core, topology_of
 from dace_redist.schedule import Schedule
 from dace_redist.tuning.problem import Problem
 from redistribution import methods as kinds
 from redistribution import stock, tables
 from redistribution.arrays import Arrays
 from redistribution.catalogue import Case
-from redistribution.methods import Method, Skipped, Wanted
+from redistribution.methods import Method, Skipped
 
 _WARMUP = 10  # rounds: plans choose how messages are copied in their first 9 calls
 _BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
@@ -44,22 +39,30 @@ class Settings:
     """
     Settings of the measurements.
 
-    :param wanted: Selection of methods.
-    :param limits: Arguments of :func:`dace_redist.measuring.measure.measure`.
+    :param strategies: Strategies to measure; None: all.
+    :param variants: Kinds of memory to measure.
+    :param peers: Whether other libraries are measured.
     :param tune_seconds: Seconds of tuning before each case, for each kind of memory; None: no tuning.
     :param rate: Bytes per second of the link of a node, or None if unknown.
     :param preset: Name of the sizes.
     :param output: File to which a JSON line for each case and method is appended; or None.
     :param batch: Calls that are timed as one; results are per call.
+    :param limit: Seconds for each case; as ``precision``, ``least`` and ``most`` of
+        :func:`dace_redist.measuring.measure.measure`.
     """
 
-    wanted: Wanted = Wanted()
-    limits: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    tune_seconds: float | None = None
-    rate: float | None = None
-    preset: str = "default"
-    output: Path | None = None
-    batch: int = 1
+    strategies: Sequence[str] | None
+    variants: Sequence[str]
+    peers: bool
+    tune_seconds: float | None
+    rate: float | None
+    preset: str
+    output: Path | None
+    batch: int
+    precision: float
+    least: int
+    most: int
+    limit: float
 
 
 def parse_rate(text: str) -> float:
@@ -140,12 +143,11 @@ def _measure_case(case: Case, settings: Settings, world: Any, node_of: list[int]
     records: list[dict[str, Any]] = []
     failure = ""
     with contextlib.ExitStack() as stack:
-        baseline: stock.Stock | str = stock.why_not(case) or ""
-        if not baseline:
-            try:
-                baseline = stack.enter_context(stock.Stock(case, world))
-            except RuntimeError as error:
-                baseline = str(error)
+        baseline: stock.Stock | str = ""
+        try:
+            baseline = stack.enter_context(stock.Stock(case, world))
+        except (ValueError, RuntimeError) as error:
+            baseline = str(error)
         if takes_part:
             where = environment(case.ranks, node_of[: comm.size])  # which counts cores, before the rank stays on one
             stack.enter_context(pinned_to_core(comm))
@@ -166,18 +168,21 @@ def _measure_case(case: Case, settings: Settings, world: Any, node_of: list[int]
 def _measure_on(
     case: Case, settings: Settings, comm: Any, node_of: Sequence[int], baseline: stock.Stock | str
 ) -> list[dict[str, Any]]:
-    arrays, made = Arrays(case, comm), []
+    arrays = Arrays(case, comm)
+    made: list[Method | Skipped] = []
     if settings.tune_seconds is not None:
-        for variant in settings.wanted.variants:
+        for variant in settings.variants:
             problem = Problem(case.schedule, variant)
             tune({(): problem}, comm=comm, limit_seconds=settings.tune_seconds, progress=False)
     try:
-        for one in kinds.prepare(case, comm, arrays, baseline, settings.wanted):
-            made.append(one)
+        wanted = {name: getattr(settings, name) for name in ("strategies", "variants", "peers")}
+        made.extend(kinds.prepare(case, comm, arrays, baseline, **wanted))
         methods = [one for one in made if isinstance(one, Method)]
         apart = [m.label for m in methods if m.kind in ("stock", "bound") or m.choice.strategy == "Auto"]
         runs = {method.label: partial(_repeated, method.run, settings.batch) for method in methods}
-        batches = measure(runs, comm, warmup=_WARMUP, drop_slower_than=10.0, apart=apart, **settings.limits)
+        limits = {name: getattr(settings, name) for name in ("precision", "least", "most")}
+        limits |= {"limit_seconds": settings.limit, "drop_slower_than": 10.0}
+        batches = measure(runs, comm, warmup=_WARMUP, apart=apart, **limits)
         figures = {label: Figure.of([s / settings.batch for s in one.seconds]) for label, one in batches.items()}
     finally:
         for one in made:
@@ -228,32 +233,3 @@ def _facts(case: Case, settings: Settings) -> dict[str, Any]:
     facts = {"case": case.name, **{name: getattr(case, name) for name in names}, "preset": settings.preset}
     facts |= {"shape": list(case.shape), "dtype": str(case.dtype), "bytes": case.nbytes}
     return facts | {"bytes_moved": case.schedule.bytes_moved()}
-
-
-def _git(*arguments: str) -> str | None:
-    """Return what Git says of the folder of this file; None for nothing, as outside a repository."""
-    command = ["git", "-C", str(Path(__file__).parent), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
-
-
-def environment(ranks: int, node_of: Sequence[int]) -> dict[str, Any]:
-    """Return the machine, processor, MPI, commit, versions and date of a result."""
-    from mpi4py import MPI
-
-    versions = {}
-    for package in ("dace_redist", "dace", "mpi4py", "numpy", "mpi4py-fft"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
-    commit = _git("rev-parse", "--short=12", "HEAD")
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/benchmarks/results")
-    return {
-        "machine": platform.machine(),
-        "processor": processor(),
-        "cores": len(os.sched_getaffinity(0)),
-        "mpi": mpi_name(MPI.Get_library_version()),
-        "commit": f"{commit}-dirty" if changed else commit,
-        "ranks": ranks,
-        "nodes": max(node_of) + 1,
-        "versions": versions,
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-    }

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from stock_text import parsed, quiet
 
 from dace_redist.distribution import AnyDistribution, Distribution
-from dace_redist.mpi.collective import sleeping_barrier
+from dace_redist.mpi.collective import sleeping_barrier, together
 from dace_redist.native import program
 from redistribution.catalogue import Case
 
@@ -67,12 +67,15 @@ class Stock:
     """
     A case as a compiled stock program, for a ``with`` statement. Making and leaving it is collective over the world.
 
-    :param case: A case for which :func:`why_not` is None.
+    :param case: The case.
     :param world: The world's communicator: stock DaCe knows no other.
+    :raises ValueError: On every rank, if stock DaCe cannot express the case.
     :raises RuntimeError: On every rank, if the program cannot be compiled or loaded on one.
     """
 
     def __init__(self, case: Case, world: Any) -> None:
+        if reason := why_not(case):
+            raise ValueError(reason)
         self._values = _values(case)
         self._program = _load(case, world)
         self._state = self._program.start(self._values)
@@ -97,7 +100,7 @@ def _load(case: Case, world: Any) -> program.Program:
 
     path = program.named_path(f"stock_{_key(case)}")
     node = world.Split_type(MPI.COMM_TYPE_SHARED)
-    failure, loaded = "", None
+    failure = ""
     try:
         if node.rank == 0:
             with quiet():
@@ -106,16 +109,14 @@ def _load(case: Case, world: Any) -> program.Program:
         failure = f"cannot compile stock DaCe's program: {type(error).__name__}: {error}"
     sleeping_barrier(node)  # the compiler needs the cores
     node.Free()
-    if not any(world.allgather(failure)):
+    with together(world):
+        if failure:
+            raise RuntimeError(failure)
+    with together(world):
         try:
-            loaded = program.Program(path)
+            return program.Program(path)
         except OSError as error:
-            failure = f"cannot load stock DaCe's program: {error}"
-    failures = [text for text in world.allgather(failure) if text]
-    if failures:
-        raise RuntimeError(failures[0])
-    assert loaded is not None
-    return loaded
+            raise RuntimeError(f"cannot load stock DaCe's program: {error}") from error
 
 
 def _key(case: Case) -> str:

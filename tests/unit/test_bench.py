@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import demo
 import manual
 import numpy as np
 import pytest
+from bench import bench
 from redistribution import arrays, catalogue, figures, run, tables
-from redistribution.command import bench
 
 from dace_redist import Distribution, TiledDistribution, schedule
 from dace_redist.cli import run_command
+from dace_redist.report import canvas
 
 
 def cli(capsys, *words):
@@ -70,7 +72,7 @@ def test_values_tell_where_elements_belong(slab, dtype, monkeypatch):
         (["--preset", "huge"], "'huge' is not one of"),
         (["--least", "9", "--most", "8"], "--most 8 is less than --least 9"),
         (["--precison", "0.1"], "No such option"),
-        (["--plot", "missing.jsonl", "figures"], "missing.jsonl"),
+        (["--summary", "missing.jsonl"], "missing.jsonl"),
     ],
 )
 def test_what_the_command_does_not_understand_is_one_line(capsys, words, message):
@@ -137,12 +139,9 @@ def test_summary_and_the_last_of_two_results(capsys, tmp_path):
 
 
 @pytest.mark.slow
-def test_figures_are_drawn_in_both_formats(tmp_path):
-    files = figures.draw_all(results(), tmp_path / "new" / "folder")
-    assert {path.name for path in files} == {"seed.png", "seed.svg"}
-    assert all(path.read_bytes().startswith(b"\x89PNG" if path.suffix == ".png" else b"<?xml") for path in files)
-    with pytest.raises(ValueError, match="nothing to draw"):
-        figures.draw_all([], tmp_path)
+def test_a_series_is_drawn(tmp_path):
+    canvas.save(functools.partial(figures.draw_series, results()), tmp_path / "series.png")
+    assert (tmp_path / "series.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_results_fill_the_tables_of_the_manual():
