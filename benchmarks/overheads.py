@@ -24,25 +24,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path += [str(Path(__file__).resolve().parent / folder) for folder in ("../tests", "einsum")]
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 import click
 from on_ranks import on_ranks, part_on_ranks
 from records import append, json_option
 
+from dace_redist.mpi.launch import launched_rank
+
 RANKS = 2
 BATCH = 200  # calls that are timed as one
-ROWS = {
-    "compile": "compile a program with one redistribution: Auto, to stock DaCe's node",
-    "distribute": "distribute and compile gram_of_mttkrp on 4 ranks, to compiling one stock node",
-    "first-use": "seconds until every strategy can be used on a new machine",
-    "import": "seconds of import dace_redist",
-    "start": "start of a process to the first result, to importing mpi4py and NumPy",
-    "redistribute": "redistribute(), to a call of a plan",
-    "plan": "a call of a plan, to MPI_Alltoallw with ready datatypes",
-    "make": "seconds of making and freeing a plan, 64 x 64 x 64 float64",
-}
-_CALLS = {"redistribute": "plan", "plan": "Alltoallw", "make": None}
 
 _IMPORTS = "from mpi4py import MPI; import numpy"
 _FIRST_RESULT = """\
@@ -78,7 +69,7 @@ def _seconds(ranks: int, *arguments: str, environment: dict[str, str] | None = N
     return time.perf_counter() - start
 
 
-def _compile(strategy: str | None) -> dict[str, list[float]]:
+def _compile(strategy: str | None) -> list[float]:
     """Return the seconds to set the strategy of a one-redistribution program and compile it in an empty folder."""
     import stock_programs
 
@@ -91,28 +82,11 @@ def _compile(strategy: str | None) -> dict[str, list[float]]:
         if strategy is not None:
             dace_redist.set_strategy(sdfg, strategy)
         sdfg.compile(return_program_handle=False)
-        return {"seconds": [time.perf_counter() - start]}
-
-
-def _distribute() -> dict[str, list[float]]:
-    import dace.libraries.comm  # noqa: F401 (the stock program loads it before its clock starts)
-    from einsum_kernels import gram_of_mttkrp
-    from mpi4py import MPI
-
-    import dace_redist
-    import dace_redist.transformations
-
-    with contextlib.redirect_stdout(io.StringIO()):
-        MPI.COMM_WORLD.Barrier()
-        start = time.perf_counter()
-        dace_redist.distribute(gram_of_mttkrp, ranks=4, sizes={"I": 30, "J": 40, "K": 50, "R": 6}).compile()
-        MPI.COMM_WORLD.Barrier()
-        seconds = time.perf_counter() - start
-    return {"seconds": [seconds]} if MPI.COMM_WORLD.rank == 0 else {}
+        return [time.perf_counter() - start]
 
 
 def _calls() -> dict[str, list[float]]:
-    """Return the seconds per call of 41 batches."""
+    """Return the seconds of 41 batches of each kind of call. Collective."""
     import numpy as np
     from mpi4py import MPI
 
@@ -121,9 +95,7 @@ def _calls() -> dict[str, list[float]]:
     from dace_redist.measuring.measure import measure
 
     comm, shape = MPI.COMM_WORLD, (16, 16)
-    ranks = comm.size
-    source, target = dace_redist.Distribution(shape, (ranks, 1)), dace_redist.Distribution(shape, (1, ranks))
-    cubes = [dace_redist.Distribution((64, 64, 64), grid) for grid in ((ranks, 1, 1), (1, ranks, 1))]
+    source, target = (dace_redist.Distribution(shape, grid) for grid in ((comm.size, 1), (1, comm.size)))
     A, B = np.ones(source.local_shape(comm.rank)), np.empty(target.local_shape(comm.rank))
     plan = dace_redist.plan(source, target, A.dtype, comm=comm)
     alltoallw = Alltoallw(dace_redist.schedule(source, target, dtype=A.dtype), comm)
@@ -131,13 +103,9 @@ def _calls() -> dict[str, list[float]]:
         "plan": lambda: plan(A, out=B),
         "redistribute": lambda: dace_redist.redistribute(A, source, target, comm=comm),
         "Alltoallw": lambda: alltoallw.run(A, B),
-        "make": lambda: dace_redist.plan(*cubes, "float64", comm=comm).free(),
     }
     batches = {name: functools.partial(_repeated, call) for name, call in calls.items()}
-    figures = measure(batches, comm, least=41, most=41)
-    if comm.rank:
-        return {}
-    return {name: [seconds / BATCH for seconds in figure.seconds] for name, figure in figures.items()}
+    return {name: [*figure.seconds] for name, figure in measure(batches, comm, least=41, most=41).items()}
 
 
 def _repeated(call: Callable[[], Any]) -> None:
@@ -145,10 +113,10 @@ def _repeated(call: Callable[[], Any]) -> None:
         call()
 
 
-_PARTS: dict[str, Callable[[], dict[str, list[float]]]] = {
+#: What this script does in processes of its own.
+_PARTS: dict[str, Callable[[], Any]] = {
     "stock": lambda: _compile(None),
     "compile": lambda: _compile("Auto"),
-    "distribute": _distribute,
     "calls": _calls,
 }
 
@@ -157,54 +125,68 @@ def _ratios(first: list[float], second: list[float]) -> list[float]:
     return [a / b for a, b in zip(first, second, strict=True)]
 
 
-def _measure_compile(repetitions: int) -> dict[str, list[float]]:
-    """Return the rows on compilation; a warm-up round fills DaCe's own caches."""
-    seconds: dict[str, list[float]] = {"stock": [], "compile": [], "distribute": []}
+def _compilations(repetitions: int) -> list[float]:
+    """Return ratios to stock DaCe; a warm-up round fills DaCe's own caches."""
+    seconds: dict[str, list[float]] = {"stock": [], "compile": []}
     with _new_cache(with_libraries=True) as environment:
         for _ in range(repetitions + 1):
             for name in random.sample(list(seconds), len(seconds)):
                 for programs in Path(environment["DACE_REDIST_CACHE"]).glob("*/programs"):
                     shutil.rmtree(programs)
-                seconds[name] += part_on_ranks(4 if name == "distribute" else 1, __file__, name, environment)["seconds"]
-    stock = seconds.pop("stock")[1:]
-    return {name: _ratios(values[1:], stock) for name, values in seconds.items()}
+                seconds[name] += part_on_ranks(1, __file__, name, environment)
+    return _ratios(seconds["compile"][1:], seconds["stock"][1:])
 
 
-def _measure(rows: list[str], repetitions: int) -> dict[str, list[float]]:
-    on_ranks(1, "-m", "dace_redist.cli", "build", "--no-gpu")
-    figures: dict[str, list[float]] = {}
-    if {"compile", "distribute"} & set(rows):
-        figures |= _measure_compile(repetitions)
-    if "first-use" in rows:
-        program = "from dace_redist.native.cmake_build import ensure_library; ensure_library()"
-        with _new_cache(with_libraries=False) as environment:
-            figures["first-use"] = [_seconds(1, "-c", program, environment=environment)]
-    if "import" in rows:
-        clock = "import time; start = time.perf_counter(); import dace_redist; print(time.perf_counter() - start)"
-        figures["import"] = [float(on_ranks(1, "-c", clock)) for _ in range(3 * repetitions)]
-    if "start" in rows:
-        pairs = [[_seconds(RANKS, "-c", text) for text in (_FIRST_RESULT, _IMPORTS)] for _ in range(3 * repetitions)]
-        figures["start"] = [first / imports for first, imports in pairs]
-    if set(_CALLS) & set(rows):
-        seconds = part_on_ranks(RANKS, __file__, "calls")
-        figures |= {name: _ratios(seconds[name], seconds[to]) if to else seconds[name] for name, to in _CALLS.items()}
-    return {row: figures[row] for row in rows}
+def _first_use(_: int) -> list[float]:
+    program = "from dace_redist.native.cmake_build import ensure_library; ensure_library()"
+    with _new_cache(with_libraries=False) as environment:
+        return [_seconds(1, "-c", program, environment=environment)]
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+def _starts(repetitions: int) -> list[float]:
+    pairs = [[_seconds(RANKS, "-c", text) for text in (_FIRST_RESULT, _IMPORTS)] for _ in range(3 * repetitions)]
+    return [first / imports for first, imports in pairs]
+
+
+@functools.cache
+def _batches() -> dict[str, list[float]]:
+    found: dict[str, list[float]] = part_on_ranks(RANKS, __file__, "calls")
+    return found
+
+
+#: Meaning of each row, and how its values are measured.
+ROWS: dict[str, tuple[str, Callable[[int], list[float]]]] = {
+    "compile": ("compile a program with one redistribution: Auto, to stock DaCe's node", _compilations),
+    "first-use": ("seconds until every strategy can be used on a new machine", _first_use),
+    "start": ("start of a process to the first result, to importing mpi4py and NumPy", _starts),
+    "redistribute": (
+        "redistribute(), to a call of a plan",
+        lambda _: _ratios(_batches()["redistribute"], _batches()["plan"]),
+    ),
+    "plan": (
+        "a call of a plan, to MPI_Alltoallw with ready datatypes",
+        lambda _: _ratios(_batches()["plan"], _batches()["Alltoallw"]),
+    ),
+}
+
+
+@click.command(help=__doc__)
 @click.argument("rows", metavar="[ROW]...", nargs=-1, type=click.Choice(list(ROWS)))
 @click.option("--repetitions", default=5, show_default=True, type=click.IntRange(min=1), help="of what is compiled")
 @json_option("output")
 @click.option("--part", hidden=True, type=click.Choice(list(_PARTS)))
 def main(rows: tuple[str, ...], repetitions: int, output: Path | None, part: str | None) -> None:
-    """Measure what the package costs besides moving data."""
     if part is not None:
-        if figures := _PARTS[part]():
+        figures = _PARTS[part]()
+        if launched_rank() == 0:
             print(json.dumps(figures))
         return
-    for row, values in _measure(list(rows or ROWS), repetitions).items():
-        click.echo(f"{row:14}{statistics.median(values):10.3g}  ({min(values):.3g} to {max(values):.3g})  {ROWS[row]}")
-        append(output, {"row": row, "what": ROWS[row], "values": values})
+    on_ranks(1, "-m", "dace_redist.cli", "build", "--no-gpu")
+    for row in rows or ROWS:
+        what, measured = ROWS[row]
+        values = measured(repetitions)
+        click.echo(f"{row:14}{statistics.median(values):10.3g}  ({min(values):.3g} to {max(values):.3g})  {what}")
+        append(output, {"row": row, "what": what, "values": values})
 
 
 if __name__ == "__main__":

@@ -1,9 +1,7 @@
 """
-Time and memory of one rank's schedule.
+Time of one rank's schedule.
 
-``ranks``: for 100, 10,000 and 1,000,000 ranks in five dimensions. Time: median of planning one rank, with the messages
-handed to Python. Memory: growth of the peak resident set (VmHWM, reset through /proc/self/clear_refs) from before the
-distributions are made until the messages are there. Each case runs in a fresh process.
+``ranks``: for 100, 10,000 and 1,000,000 ranks in five dimensions, with the messages handed to Python.
 
 ``boxes``: one rank of 1,000, between two sets of boxes of a tensor of three dimensions; each axis is cut at random
 indices, each box has a random owner. With PyTorch installed, the planner of its distributed checkpoints
@@ -17,11 +15,9 @@ from __future__ import annotations
 import functools
 import importlib.util
 import math
-import multiprocessing
 import statistics
 import timeit
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,62 +34,17 @@ GRIDS = {
     10_000: ((10, 10, 10, 10, 1), (1, 10, 10, 10, 10)),
     1_000_000: ((25, 20, 20, 10, 10), (10, 10, 20, 20, 25)),
 }
-#: Blocks change with the grid; the grid stays and blocks of 2 become blocks of 4; a list of all ranks on the target.
-KINDS = ("uniform", "block-cyclic", "relabelled")
-
-
-def distributions(kind: str, ranks: int) -> tuple[Distribution, Distribution]:
-    """Return source and target of a case."""
-    before, after = GRIDS[ranks]
-    if kind == "block-cyclic":
-        shape = [200 * parts for parts in before]
-        return Distribution(shape, before, block=[2] * 5), Distribution(shape, before, block=[4] * 5)
-    shape = [24 * math.lcm(a, b) + 7 for a, b in zip(before, after, strict=True)]
-    order = range(ranks - 1, -1, -1) if kind == "relabelled" else None
-    return Distribution(shape, before), Distribution(shape, after, ranks=order)
-
-
-def peak_growth(work: Callable[[], object]) -> int:
-    """Return the growth of the peak resident set of this process, in bytes, while ``work`` runs."""
-
-    def status(field: str) -> int:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith(field + ":"))
-
-    Path("/proc/self/clear_refs").write_text("5")
-    before = status("VmRSS")
-    work()
-    return max(0, status("VmHWM") - before)
-
-
-def measure(kind: str, ranks: int, repetitions: int) -> dict[str, Any]:
-    """Measure one case in this process, which should be fresh."""
-    rank, kept = ranks // 2 + 1, []
-
-    def from_the_start() -> None:
-        both = distributions(kind, ranks)
-        kept.append((both, _core.rank_schedule(both[0].core, both[1].core, rank)))
-
-    peak = peak_growth(from_the_start)
-    (source, target), parts = kept[0]
-    plan = functools.partial(_core.rank_schedule, source.core, target.core, rank)
-    seconds = statistics.median(timeit.repeat(plan, number=1, repeat=repetitions))
-    sides = [MessageArrays(*part) for part in parts]
-    blocks = sum(len(side.counts) for side in sides)
-    found = {"kind": kind, "ranks": ranks, "messages": sum(map(len, sides)), "blocks": blocks}
-    return found | {"seconds": seconds, "peak_bytes": peak}
 
 
 def plan_ranks(path: Path | None) -> None:
-    for kind in KINDS:
-        for ranks in GRIDS:
-            with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as fresh:
-                found = fresh.submit(measure, kind, ranks, 200).result()
-            click.echo(
-                f"{kind:14}{ranks:10,} ranks{found['messages']:8,} messages{found['blocks']:8,} blocks"
-                f"{1e3 * found['seconds']:9.3f} ms{found['peak_bytes'] / 1e6:9.2f} MB"
-            )
-            append(path, found)
+    for ranks, grids in GRIDS.items():
+        shape = [24 * math.lcm(a, b) + 7 for a, b in zip(*grids, strict=True)]
+        sides = [Distribution(shape, grid).core for grid in grids]
+        plan = functools.partial(_core.rank_schedule, *sides, ranks // 2 + 1)
+        messages = sum(len(MessageArrays(*part)) for part in plan())
+        seconds = statistics.median(timeit.repeat(plan, number=1, repeat=200))
+        click.echo(f"{ranks:10,} ranks{messages:8,} messages{1e3 * seconds:9.3f} ms")
+        append(path, {"kind": "uniform", "ranks": ranks, "messages": messages, "seconds": seconds})
 
 
 BOX_RANKS, EXTENT = 1000, 10_000
