@@ -8,7 +8,6 @@ The methods of a comparison are measured alternately in one run (dace_redist/mea
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -41,9 +40,6 @@ ENTRIES = {
     "convert": Entry("float64 to float32 by the redistribution, or before it", ((4096, 4096),), fused.convert),
     "several": Entry("16 tensors in one exchange, or one after another", ((64, 128),), fused.several),
     "reduce": Entry("op='sum', or Reduce, Redistribute, Bcast", ((4096, 1024),), fused.reduce),
-    "reduce-4": Entry(
-        "the same with 4 partial sums and 4 replicas", ((4096, 1024),), functools.partial(fused.reduce, replicas=4)
-    ),
     "stacks": Entry(
         "stacks of sparse matrices (energies x non-zeros) there and back", ((103, 50021),), sparse_stacks.transposed
     ),

@@ -2,7 +2,7 @@
 # Measures what the manual shows, in the environment of `make venv`, on an otherwise idle machine, from the root:
 #   benchmarks/measure.sh results   all from which `make figures` draws figures and fills tables
 #   benchmarks/measure.sh auto      "Auto" against single strategies
-#   benchmarks/measure.sh copying   operations that are fused, ScaLAPACK's routines, kinds of stores
+#   benchmarks/measure.sh copying   operations that are fused, ScaLAPACK's routines
 #   benchmarks/measure.sh dispatch  the library of a wheel against the one that is compiled for this processor
 #   benchmarks/measure.sh mapped    arrays that other ranks map, by a stand-in for XPMEM, as root
 #   benchmarks/measure.sh cores     one rank on each of 12 cores
@@ -105,7 +105,6 @@ copying() {
         mpiexec -n $ranks python benchmarks/compare.py axes convert reduce --json $file
         mpiexec -n $ranks python benchmarks/compare.py scalapack --shape 2000 --shape 4000 --shape 8000 --json $file
     done
-    for ranks in 2 4; do python benchmarks/stores.py --ranks $ranks --json $file; done
 }
 
 dispatch() {

@@ -20,14 +20,14 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 import click
-from on_ranks import on_ranks, part_on_ranks
+from launching import launch
 from records import append, json_option
 
 from dace_redist.mpi.launch import launched_rank
@@ -43,6 +43,23 @@ import dace_redist
 rows, columns = dace_redist.Distribution((16, 16), (2, 1)), dace_redist.Distribution((16, 16), (1, 2))
 dace_redist.redistribute(np.ones((8, 16)), rows, columns, comm=MPI.COMM_WORLD)
 """
+
+
+def _on_ranks(ranks: int, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
+    """
+    Run Python on ranks and return its output.
+
+    :raises click.ClickException: If it fails.
+    """
+    code, printed = launch(ranks, [sys.executable, *arguments], 600, environment=environment)
+    if code != 0:
+        raise click.ClickException(f"{' '.join(arguments)[:60]} ended with code {code}:\n{printed}")
+    return printed
+
+
+def _part_on_ranks(ranks: int, name: str, environment: Mapping[str, str] | None = None) -> Any:
+    """Run one of the parts on ranks; return what it prints as JSON."""
+    return json.loads(_on_ranks(ranks, __file__, "--part", name, environment=environment).strip().splitlines()[-1])
 
 
 @contextlib.contextmanager
@@ -65,7 +82,7 @@ def _new_cache(with_libraries: bool) -> Iterator[dict[str, str]]:
 
 def _seconds(ranks: int, *arguments: str, environment: dict[str, str] | None = None) -> float:
     start = time.perf_counter()
-    on_ranks(ranks, *arguments, environment=environment)
+    _on_ranks(ranks, *arguments, environment=environment)
     return time.perf_counter() - start
 
 
@@ -133,7 +150,7 @@ def _compilations(repetitions: int) -> list[float]:
             for name in random.sample(list(seconds), len(seconds)):
                 for programs in Path(environment["DACE_REDIST_CACHE"]).glob("*/programs"):
                     shutil.rmtree(programs)
-                seconds[name] += part_on_ranks(1, __file__, name, environment)
+                seconds[name] += _part_on_ranks(1, name, environment)
     return _ratios(seconds["compile"][1:], seconds["stock"][1:])
 
 
@@ -150,7 +167,7 @@ def _starts(repetitions: int) -> list[float]:
 
 @functools.cache
 def _batches() -> dict[str, list[float]]:
-    found: dict[str, list[float]] = part_on_ranks(RANKS, __file__, "calls")
+    found: dict[str, list[float]] = _part_on_ranks(RANKS, "calls")
     return found
 
 
@@ -181,7 +198,7 @@ def main(rows: tuple[str, ...], repetitions: int, output: Path | None, part: str
         if launched_rank() == 0:
             print(json.dumps(figures))
         return
-    on_ranks(1, "-m", "dace_redist.cli", "build", "--no-gpu")
+    _on_ranks(1, "-m", "dace_redist.cli", "build", "--no-gpu")
     for row in rows or ROWS:
         what, measured = ROWS[row]
         values = measured(repetitions)

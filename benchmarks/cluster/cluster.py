@@ -6,7 +6,6 @@ Several nodes on one machine: runs an MPI job over network namespaces that play 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import math
@@ -16,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -65,30 +64,11 @@ class Outcome(NamedTuple):
     links: list[Link]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Job:
-    """Arguments of :func:`run_counted`."""
-
-    nodes: int
-    ranks: int
-    argv: Sequence[str]
-    rate: str
-    timeout: float | None
-    environment: Mapping[str, str]
-    mapping: str
-
-
 class ClusterError(RuntimeError):
     """The nodes could not be brought up."""
 
 
-def run(nodes: int, ranks: int, argv: Sequence[str], **options: Any) -> tuple[int, str]:
-    """Run a job as :func:`run_counted`; return (return code, what was printed)."""
-    counted = run_counted(nodes, ranks, argv, **options)
-    return counted.returncode, counted.output
-
-
-def run_counted(
+def run(
     nodes: int,
     ranks: int,
     argv: Sequence[str],
@@ -115,7 +95,7 @@ def run_counted(
     :raises ClusterError: If the nodes could not be brought up; :func:`why_not` says beforehand if they cannot.
     """
     with tempfile.TemporaryFile() as output:
-        code, links = _start(_Job(nodes, ranks, argv, rate, timeout, environment or {}, mapping), output)
+        code, links = _start(nodes, ranks, argv, mapping, environment or {}, rate=rate, timeout=timeout, output=output)
         output.seek(0)
         printed = output.read().decode(errors="replace")
     if links is None and code != TIMED_OUT:
@@ -152,12 +132,13 @@ def unshare() -> list[str]:
     return plain if _works(*plain, "true") else [*plain[:1], "--user", "--map-root-user", *plain[1:]]
 
 
-def _start(job: _Job, output: IO[bytes] | None) -> tuple[int, list[Link] | None]:
-    """Run a job: as :func:`on_login_node`."""
-    variables, files = _across_nodes(slots(job.nodes, job.ranks), job.mapping)
-    variables |= {k: v for k, v in mpi_environment(job.ranks).items() if k not in variables} | dict(job.environment)
-    command = mpiexec_command(job.ranks, job.argv)
-    return on_login_node(job.nodes, command, variables, files=files, rate=job.rate, timeout=job.timeout, output=output)
+def _start(
+    nodes: int, ranks: int, argv: Sequence[str], mapping: str, environment: Mapping[str, str], **options: Any
+) -> tuple[int, list[Link] | None]:
+    """Run a job: as :func:`on_login_node`, with its other options."""
+    variables, files = _across_nodes(slots(nodes, ranks), mapping)
+    variables |= {k: v for k, v in mpi_environment(ranks).items() if k not in variables} | dict(environment)
+    return on_login_node(nodes, mpiexec_command(ranks, argv), variables, files=files, **options)
 
 
 def on_login_node(
@@ -175,7 +156,7 @@ def on_login_node(
 
     :param command: What to run; when it ends, so do the nodes.
     :param files: Text by path, to write beforehand; nobody outside sees those in ``/run``.
-    :param output: Where it prints; None: where this process does. The other parameters are as in :func:`run_counted`.
+    :param output: Where it prints; None: where this process does. The other parameters are as in :func:`run`.
     :return: (return code, links); there are no links if it timed out or never began.
     """
     orders = {"nodes": nodes, "rate": rate, "burst": _burst(rate), "command": [*command], "files": dict(files)}
@@ -266,27 +247,33 @@ def _across_nodes(ranks_of: Sequence[int], mapping: str) -> tuple[dict[str, str]
 @click.option("--show-link-bytes", is_flag=True, help="Print the bytes that crossed each node's link during the job.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def main(
-    nodes: int,
-    ranks: int | None,
-    rate: str,
-    mapping: str,
-    timeout: float | None,
-    show_link_bytes: bool,
-    command: tuple[str, ...],
+    nodes: int, ranks: int | None, mapping: str, show_link_bytes: bool, command: tuple[str, ...], **options: Any
 ) -> None:
     """Run COMMAND under mpiexec over several emulated nodes of this machine; put -- before it."""
-    reason = why_not()
+    start = functools.partial(_start, nodes, ranks or 2 * nodes, command, mapping, {}, output=None, **options)
+    code, links = started(why_not(), start, options["timeout"])
+    for node, link in enumerate(links or [] if show_link_bytes else []):
+        click.echo(f"node{node}: sent {link.sent} bytes, received {link.received} bytes")
+    raise SystemExit(code)
+
+
+def started(
+    reason: str | None, start: Callable[[], tuple[int, list[Link] | None]], timeout: float | None
+) -> tuple[int, list[Link] | None]:
+    """
+    Return what ``start`` does, for a command line.
+
+    :param reason: Why this machine cannot emulate nodes; None if it can.
+    """
     if reason:
         raise click.ClickException(reason)
     try:
-        code, links = _start(_Job(nodes, ranks or 2 * nodes, command, rate, timeout, {}, mapping), None)
+        code, links = start()
     except (ValueError, FileNotFoundError) as error:
         raise click.UsageError(str(error)) from None
     if code == TIMED_OUT and timeout is not None:
         click.echo(f"killed after {timeout:g} s", err=True)
-    for node, link in enumerate(links or [] if show_link_bytes else []):
-        click.echo(f"node{node}: sent {link.sent} bytes, received {link.received} bytes")
-    raise SystemExit(code)
+    return code, links
 
 
 if __name__ == "__main__":

@@ -6,15 +6,15 @@ Slurm on several emulated nodes of this machine: runs a command on the login nod
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import IO
+from typing import Any
 
 import click
 import cluster  # which finds the tests' modules, too
-from launching import TIMED_OUT
 
 CONFIGURATION = "/run/slurm/slurm.conf"
 
@@ -70,14 +70,15 @@ def run(
     :raises ValueError: If ``nodes`` is out of range.
     """
     with tempfile.TemporaryFile() as output:
-        code = _start(nodes, argv, environment or {}, timeout, output)
+        code, _ = _start(nodes, argv, environment or {}, timeout=timeout, output=output)
         output.seek(0)
         return code, output.read().decode(errors="replace")
 
 
 def _start(
-    nodes: int, argv: Sequence[str], environment: Mapping[str, str], timeout: float | None, output: IO[bytes] | None
-) -> int:
+    nodes: int, argv: Sequence[str], environment: Mapping[str, str], **options: Any
+) -> tuple[int, list[cluster.Link] | None]:
+    """Run a command: as :func:`cluster.on_login_node`, with its other options."""
     cluster.slots(nodes, nodes)  # checks the number
     cores = len(os.sched_getaffinity(0))
     files = {
@@ -88,8 +89,7 @@ def _start(
     variables = {name: value for name, value in wished.items() if name not in os.environ}
     variables |= {**cluster.AS_ROOT, **environment, "SLURM_CONF": CONFIGURATION}
     command = [str(cluster.HERE / "slurm.sh"), str(nodes), *argv]
-    code, _ = cluster.on_login_node(nodes, command, variables, files=files, rate="none", timeout=timeout, output=output)
-    return code
+    return cluster.on_login_node(nodes, command, variables, files=files, rate="none", **options)
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]})
@@ -98,15 +98,8 @@ def _start(
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def main(nodes: int, timeout: float | None, command: tuple[str, ...]) -> None:
     """Run COMMAND on the login node of a Slurm cluster of emulated nodes; put -- before it."""
-    reason = why_not()
-    if reason:
-        raise click.ClickException(reason)
-    try:
-        code = _start(nodes, command, {}, timeout, None)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    if code == TIMED_OUT and timeout is not None:
-        click.echo(f"killed after {timeout:g} s", err=True)
+    start = functools.partial(_start, nodes, command, {}, timeout=timeout, output=None)
+    code, _ = cluster.started(why_not(), start, timeout)
     raise SystemExit(code)
 
 

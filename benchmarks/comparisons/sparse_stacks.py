@@ -92,22 +92,18 @@ def transposed(comm: MPI.Intracomm, shape: tuple[int, ...]) -> Iterator[Comparis
         dace_redist.plan([energies] * STACKS, [nonzeros] * STACKS, "c16", comm=comm) as there,
         dace_redist.plan([nonzeros] * STACKS, [energies] * STACKS, "c16", comm=comm) as back,
     ):
-
-        def into_own_arrays() -> RoundTrip:
-            outs = [[np.empty(side.local_shape(comm.rank), "c16") for _ in arrays] for side in (nonzeros, energies)]
-            return RoundTrip(arrays, lambda given: there(given, outs[0]), lambda given: back(given, outs[1]))
-
+        outs = [[np.empty(side.local_shape(comm.rank), "c16") for _ in arrays] for side in (nonzeros, energies)]
         methods = {
             "plans, new arrays": RoundTrip(arrays, there, back),
-            "plans, ordinary arrays": into_own_arrays(),
+            "plans, ordinary arrays": RoundTrip(
+                arrays, lambda given: there(given, outs[0]), lambda given: back(given, outs[1])
+            ),
+            "by hand": RoundTrip(
+                [by_hand.pad(one) for one in arrays],
+                lambda given: [by_hand.to_nonzeros(one) for one in given],
+                lambda given: [by_hand.to_energies(one) for one in given],
+            ),
         }
-        with dace_redist.node_shared_memory():
-            methods["plans, arrays of node_shared_memory()"] = into_own_arrays()
-        methods["by hand"] = RoundTrip(
-            [by_hand.pad(one) for one in arrays],
-            lambda given: [by_hand.to_nonzeros(one) for one in given],
-            lambda given: [by_hand.to_energies(one) for one in given],
-        )
         _check(comm, methods, arrays, nonzeros.local_shape(comm.rank))
         yield Comparison(f"{STACKS} stacks", dict(methods))
 

@@ -3,11 +3,13 @@
 import argparse
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
+
 import numpy as np
+from launching import supervise
 
 from dace_redist.mpi.launch import describe_mpi, mpi_environment, mpiexec_command
 from dace_redist.report.canvas import new_figure
@@ -65,27 +67,12 @@ def introduce(arguments: argparse.Namespace) -> None:
 def run(arguments: argparse.Namespace, results: Path, plan: Path) -> int:
     """Run benchmarks/einsum/run_einsum.py under mpiexec; what it prints is seen as it comes."""
     sizes = dict.fromkeys("IJKLM", arguments.size) | dict.fromkeys("PQRT", arguments.rank)
-    job = [
-        sys.executable,
-        str(HERE / "run_einsum.py"),
-        "ttmc",
-        "--slabs",
-        "X=4",
-        "--strategies",
-        ",".join(CHOICES),
-        "--check",
-    ]
-    job += [word for symbol, value in sizes.items() for word in ("--size", f"{symbol}={value}")]
-    job += ["--repetitions", str(arguments.repetitions), "--json", str(results), "--plot", str(plan)]
-    variables = {"OMP_NUM_THREADS": str(max(1, cores() // RANKS))} | os.environ | mpi_environment(RANKS)
-    process = subprocess.Popen(mpiexec_command(RANKS, job), stdin=subprocess.DEVNULL, env=variables)
-    try:
-        return process.wait(TIMEOUT)
-    except (subprocess.TimeoutExpired, KeyboardInterrupt) as reason:
-        process.terminate()  # mpiexec ends the ranks
-        process.wait(10)
-        print(f"demo: stopped, {'interrupted' if isinstance(reason, KeyboardInterrupt) else reason}", file=sys.stderr)
-        return 1
+    words = ["ttmc", "--slabs", "X=4", "--strategies", ",".join(CHOICES), "--check"]
+    words += [word for symbol, value in sizes.items() for word in ("--size", f"{symbol}={value}")]
+    words += ["--repetitions", str(arguments.repetitions), "--json", str(results), "--plot", str(plan)]
+    command = mpiexec_command(RANKS, [sys.executable, str(HERE / "run_einsum.py"), *words])
+    threads = {"OMP_NUM_THREADS": str(max(1, cores() // RANKS))}
+    return supervise(command, TIMEOUT, environment=threads | os.environ | mpi_environment(RANKS))
 
 
 def redistributed(record: dict) -> np.ndarray:

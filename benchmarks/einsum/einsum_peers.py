@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 from by_hand import KERNELS, WORLD, ByHand
-from deinsum import kernels
 from einsum_cases import EinsumCase, everything
 
 from dace_redist import DistributedProgram
 from dace_redist.mpi.collective import sleeping_barrier
+
+#: Modes of the tensors of programs by hand, by the symbols of their lengths.
+MODES = dict(zip("IJKLMPQRT", "ijklmbcde", strict=True))
 
 
 def from_rank_0(make: Callable[[], Any]) -> Any:
@@ -43,13 +45,7 @@ def by_hand_program(case: EinsumCase, sizes: dict[str, int], strategy: str) -> B
     """
     if case.name not in KERNELS:
         raise ValueError(f"--by-hand: expected one of {', '.join(KERNELS)}, got {case.name}")
-    terms, arrays = kernels()[case.published].einsum.operands, case.program.f.__annotations__.values()
-    symbols = {
-        mode: str(s)
-        for term, array in zip(terms, arrays, strict=True)
-        for mode, s in zip(term, array.shape, strict=True)
-    }
-    extents = {mode: sizes[symbol] for mode, symbol in symbols.items()}
+    extents = {MODES[symbol]: extent for symbol, extent in sizes.items()}
     return ByHand(case.name, extents, strategy)
 
 
