@@ -47,13 +47,10 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "stand-in of XPMEM; gpu: on the GPU",
 )
 @click.option("--peers/--no-peers", default=True, help="measure other libraries, too")
-@click.option("--tune-seconds", metavar="SECONDS", type=_SECONDS, help="tune each case first for each kind of memory")
 @click.option(
     "--rate", metavar="RATE", callback=_rate, help="rate of a node's link, such as 1gbit: the bound between nodes"
 )
-@click.option("--precision", type=_SECONDS, default=0.05, help="half width of the 95 % intervals at which to stop")
 @click.option("--least", type=_COUNT, default=7, help="minimum of repetitions")
-@click.option("--most", type=_COUNT, default=200, help="maximum of repetitions")
 @click.option("--batch", type=_COUNT, default=1, help="calls that are timed as one, if they are short")
 @click.option("--limit", type=_SECONDS, default=60.0, help="maximum of seconds for each case")
 @click.option("--summary", multiple=True, type=_FILE, help="print the summary of results (may be repeated)")
@@ -79,9 +76,7 @@ def bench(
     if only_list:
         click.echo(_case_list(catalogue.groups, chosen))
         return
-    if options["most"] < options["least"]:
-        raise click.UsageError(f"--most {options['most']} is less than --least {options['least']}")
-    if code := run.run(chosen, run.Settings(**options)):
+    if code := run.run(chosen, options):
         raise click.exceptions.Exit(code)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-from comparisons import files, fused, halo, libraries, overlap, scalapack_routines, sparse_stacks
+from comparisons import files, fused, halo, libraries, scalapack_routines, sparse_stacks
 from comparisons.comparison import Comparison, UnsuitableError
 from mpi4py import MPI
 from records import append, environment, json_option
@@ -53,7 +53,6 @@ ENTRIES = {
     ),
     "halo": Entry("halo exchange in 3 dimensions, or with mpi4py's subarrays", ((192, 192, 192),), halo.periodic),
     "files": Entry("a file of 1 GiB, by load() or by each rank's hyperslab", ((1 << 14, 1 << 14),), files.read),
-    "overlap": Entry("a transfer hidden behind a computation of equal duration", ((512, 1 << 14),), overlap.hidden),
 }
 
 
@@ -68,7 +67,7 @@ def _report(name: str, shape: Shape, comparison: Comparison, seconds: dict[str, 
     first = next(iter(seconds.values()))
     click.echo(f"{name}, {'x'.join(map(str, shape))}, {MPI.COMM_WORLD.size} ranks, {comparison.what}")
     rows = [(f"  {m}", f"{1e3 * s:.2f} ms", f"{s / first:.2f} times as long") for m, s in seconds.items()]
-    click.echo("\n".join([*table(rows, left=1), *comparison.remarks(seconds)]))
+    click.echo("\n".join(table(rows, left=1)))
 
 
 @click.command(

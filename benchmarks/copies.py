@@ -42,8 +42,7 @@ class Copy(NamedTuple):
     target: Shape
     dtype: str
     options: dict[str, Any]
-    assign: Assign
-    count: int
+    assign: Assign = lambda a, b: np.copyto(b, a)
 
 
 def runs(nbytes: int, lengths: Sequence[int]) -> Iterator[Copy]:
@@ -52,13 +51,9 @@ def runs(nbytes: int, lengths: Sequence[int]) -> Iterator[Copy]:
         part = (max(1, nbytes // run_bytes // 64), 4, 4, 4, run_bytes // 8)
         larger = (part[0], 5, 5, 5, 2 * part[-1])
         how, inside = {"region": ((0,) * 5, (0,) * 5, part)}, tuple(map(slice, part))
-        count = math.prod(part)
-        yield Copy(
-            f"pack, runs of {run_bytes} B", larger, part, "f8", how, lambda a, b, i=inside: np.copyto(b, a[i]), count
-        )
-        yield Copy(
-            f"unpack, runs of {run_bytes} B", part, larger, "f8", how, lambda a, b, i=inside: np.copyto(b[i], a), count
-        )
+        pack, unpack = (lambda a, b, i=inside: np.copyto(b, a[i])), (lambda a, b, i=inside: np.copyto(b[i], a))
+        yield Copy(f"pack, runs of {run_bytes} B", larger, part, "f8", how, pack)
+        yield Copy(f"unpack, runs of {run_bytes} B", part, larger, "f8", how, unpack)
 
 
 def permutations(nbytes: int) -> Iterator[Copy]:
@@ -66,18 +61,18 @@ def permutations(nbytes: int) -> Iterator[Copy]:
         for inner in ((32, 16, 16, 48), (29, 13, 15, 45)):
             shape = (max(1, nbytes // np.dtype(dtype).itemsize // math.prod(inner)), *inner)
             for axes in ((4, 3, 2, 1, 0), (0, 1, 2, 4, 3)):
-                target, how = tuple(shape[axis] for axis in axes), {"axes": axes}
+                target = tuple(shape[axis] for axis in axes)
                 name = f"permute {''.join(map(str, axes))}, {dtype}, rows of {inner[-1]}"
                 assign = functools.partial(lambda axes, a, b: np.copyto(b, a.transpose(axes)), axes)
-                yield Copy(name, shape, target, dtype, how, assign, math.prod(shape))
+                yield Copy(name, shape, target, dtype, {"axes": axes}, assign)
 
 
 def conversions(nbytes: int) -> Iterator[Copy]:
-    line, count = (nbytes // 8,), nbytes // 8
-    yield Copy("one block", line, line, "f8", {}, lambda a, b: np.copyto(b, a), count)
-    yield Copy("float32 to float64", line, line, "f4", {"target_dtype": "f8"}, lambda a, b: np.copyto(b, a), count)
-    how = {"alpha": 2, "beta": 1}
-    yield Copy("float32, 2 A + B", line, line, "f4", how, lambda a, b: np.add(2 * a, b, out=b), count)
+    line = (nbytes // 8,)
+    yield Copy("one block", line, line, "f8", {})
+    yield Copy("float32 to float64", line, line, "f4", {"target_dtype": "f8"})
+    scaled = {"alpha": 2, "beta": 1}
+    yield Copy("float32, 2 A + B", line, line, "f4", scaled, lambda a, b: np.add(2 * a, b, out=b))
 
 
 def methods(copy: Copy, made: Plan, gpu: bool) -> tuple[dict[str, Callable[[], Any]], int]:
@@ -89,33 +84,24 @@ def methods(copy: Copy, made: Plan, gpu: bool) -> tuple[dict[str, Callable[[], A
     A = np.random.default_rng(1).random(copy.source).astype(copy.dtype)
     out, expected = (np.zeros(copy.target, copy.options.get("target_dtype", copy.dtype)) for _ in range(2))
     copy.assign(A, expected)
-    moved = copy.count * (A.itemsize + out.itemsize * (2 if copy.options.get("beta") else 1))
-    if not gpu:
-        made(A, out=out)
-        result = out
-        bytes_from, bytes_to = np.ones(moved // 2, np.uint8), np.ones(moved // 2, np.uint8)
-        found: dict[str, Callable[[], Any]] = {
-            "plan": lambda: made(A, out=out),
-            "NumPy": lambda: copy.assign(A, out),
-            "copy": lambda: np.copyto(bytes_to, bytes_from),
-        }
-    else:
-        arrays = DeviceArray.from_numpy(A), DeviceArray.from_numpy(out)
-        held = [DeviceArray.from_numpy(np.zeros(moved // 2, np.uint8)) for _ in range(2)]
+    moved = min(A.size, out.size) * (A.itemsize + out.itemsize * (2 if copy.options.get("beta") else 1))
+    arrays: list[Any] = [A, out, *(np.ones(moved // 2, np.uint8) for _ in range(2))]
+    if gpu:
+        arrays = list(map(DeviceArray.from_numpy, arrays))
 
-        def run() -> None:
-            made(arrays[0], out=arrays[1])
+    def run() -> None:
+        made(arrays[0], out=arrays[1])
+        if gpu:
             device.synchronize()
 
-        run()
-        result = arrays[1].to_numpy()
-        found = {
-            "plan": run,
-            "copy": lambda: device.copy(*(a.__cuda_array_interface__["data"][0] for a in held), moved // 2),
-        }
-    if not np.array_equal(result, expected):
+    run()
+    if not np.array_equal(arrays[1].to_numpy() if gpu else out, expected):
         raise RuntimeError(f"{copy.name}: the plan and NumPy differ")
-    return found, moved
+    if gpu:
+        addresses = (array.__cuda_array_interface__["data"][0] for array in arrays[2:])
+        return {"plan": run, "copy": functools.partial(device.copy, *addresses, moved // 2)}, moved
+    plain = functools.partial(np.copyto, *arrays[2:])
+    return {"plan": run, "NumPy": lambda: copy.assign(A, out), "copy": plain}, moved
 
 
 @click.command(help=__doc__.partition("\n\n")[0])

@@ -7,7 +7,7 @@
 #   benchmarks/measure.sh mapped    arrays that other ranks map, by a stand-in for XPMEM, as root
 #   benchmarks/measure.sh cores     one rank on each of 12 cores
 #   benchmarks/measure.sh gpu       copies on a GPU, redistributions by 4 ranks that share it, einsums against CuPy
-#   benchmarks/measure.sh nodes     short and long messages, their share of the link, and overlap, between emulated nodes
+#   benchmarks/measure.sh nodes     short and long messages, and their share of the link, between emulated nodes
 # Results are printed, and kept in benchmarks/results.
 set -e
 results=benchmarks/results
@@ -94,8 +94,6 @@ nodes() {
     python benchmarks/cluster/cluster.py --nodes 4 --ranks 12 --rate 500mbit -- python benchmarks/bench.py --ranks 12 \
         --rate 500mbit seed-k8 seed-k12 "rows-*" "slab-to-slab-*" "pencil-to-pencil-*" one-to-all --variants ordinary \
         --strategies Auto --limit 12 --json $file
-    MPI4PY_RC_THREAD_LEVEL=multiple OMP_NUM_THREADS=1 python benchmarks/cluster/cluster.py --nodes 2 --ranks 2 \
-        --rate 1gbit -- python benchmarks/compare.py overlap --json $file
 }
 
 copying() {

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from mpi4py import MPI
-from redistribution.dtensor import init_gloo
+from redistribution.peers import init_gloo
 
 import dace_redist
 from comparisons.comparison import Comparison, UnsuitableError

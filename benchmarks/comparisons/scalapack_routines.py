@@ -75,7 +75,7 @@ def against_library(comm: MPI.Intracomm, shape: tuple[int, ...]) -> Iterator[Com
         sides = [Distribution((n, n), grid, block=(block, block)) for grid, block in pair]
         source = np.asfortranarray(np.random.default_rng(comm.rank).random(sides[0].local_shape(comm.rank)))
         mine, expected = (np.zeros(sides[1].local_shape(comm.rank), order="F") for _ in range(2))
-        methods = _methods(make(grids, sides, source), n, (ours, mine), (scalapack._library(), expected))
+        methods = _methods(make(grids, sides, source), n, (ours, mine), (scalapack.library(), expected))
         methods["dace-redist"]()
         methods["ScaLAPACK"]()
         with together(comm):

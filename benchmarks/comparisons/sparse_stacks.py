@@ -6,6 +6,7 @@ non-zeros distributed and back, by plans and by hand as QuaTrEx does it: https:/
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -96,7 +97,7 @@ def transposed(comm: MPI.Intracomm, shape: tuple[int, ...]) -> Iterator[Comparis
         methods = {
             "plans, new arrays": RoundTrip(arrays, there, back),
             "plans, ordinary arrays": RoundTrip(
-                arrays, lambda given: there(given, outs[0]), lambda given: back(given, outs[1])
+                arrays, functools.partial(there, out=outs[0]), functools.partial(back, out=outs[1])
             ),
             "by hand": RoundTrip(
                 [by_hand.pad(one) for one in arrays],

@@ -8,19 +8,13 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-import dace
 import numpy as np
-from dace.codegen.compiled_sdfg import CompiledSDFG
 from dace.frontend.common import op_repository
 from dace.frontend.python.replacements import mpi as dace_mpi
-from dace.sdfg import utils
 from deinsum import GRIDS as PARTS
 from einsum_cases import elements
 from mpi4py import MPI
-from stock_text import parsed, quiet
-
-import dace_redist
-from dace_redist.mpi.collective import sleeping_barrier
+from text_program import TextProgram
 
 WORLD = MPI.COMM_WORLD
 STOCK = "stock"
@@ -104,7 +98,8 @@ def program_text(name: str, steps: tuple[Step, ...]) -> str:
         else:
             lines.append(f"dace.comm.Allreduce(MPI.IN_PLACE, {step.result}_{n}, MPI.SUM, grid=reduce{n})")
             lines.append(f"return {step.result}_{n}")
-    head = f"{', '.join(symbols)} = (dace.symbol(name, dace.int64) for name in {symbols})"
+    head = "import dace\nimport numpy as np\nfrom mpi4py import MPI\n\n"
+    head += f"{', '.join(symbols)} = (dace.symbol(name, dace.int64) for name in {symbols})"
     return "\n    ".join([f"{head}\n\n@dace.program\ndef {name}({', '.join(arguments)}):", *lines])
 
 
@@ -162,15 +157,16 @@ class ByHand:
     def __init__(self, name: str, extents: dict[str, int], strategy: str) -> None:
         self._steps, self._extents = KERNELS[name], extents
         _check(self._steps, extents, strategy)
-        self.compiled = _built(name, strategy)
-        blocks = {f"{term}_{n}": self._block(term, n) for term, n in operands(self._steps).items()}
-        given = values(self._steps, extents, WORLD.size) | blocks
-        self._given = {name: given[name] for name in self.compiled.sdfg.arglist() if name in given}
-        self.result: np.ndarray | None = None
+        symbols, last = values(self._steps, extents, WORLD.size), len(self._steps) - 1
+        text = program_text(name, self._steps)
+        self._program = TextProgram(name, text, symbols, None if strategy == STOCK else strategy)
+        self.result = np.zeros([symbols[f"L{mode}{last}"] for mode in self._steps[last].result])
+        self._arrays = {f"{term}_{n}": self._block(term, n) for term, n in operands(self._steps).items()}
+        self._arrays["__return"] = self.result
 
     def __call__(self) -> None:
         """Run the kernel."""
-        self.result = self.compiled(**self._given)
+        self._program.run(self._arrays)
 
     def error(self) -> float:
         """Return the largest relative error of the last result. Collective; each rank computes its block by NumPy."""
@@ -202,27 +198,6 @@ class ByHand:
         block = np.zeros([sizes[f"L{mode}{n}"] for mode in term])
         block[tuple(slice(len(r)) for r in inside)] = elements(term, inside, [self._extents[mode] for mode in term])
         return block
-
-
-class _SleepingCommunicator:
-    """Communicator for ``distributed_compile``; ranks sleep while rank 0 compiles."""
-
-    Get_rank, allgather = WORLD.Get_rank, WORLD.allgather
-
-    def bcast(self, value, root: int = 0):
-        sleeping_barrier(WORLD)
-        return WORLD.bcast(value, root)
-
-
-def _built(name: str, strategy: str) -> CompiledSDFG:
-    """Compile a kernel with a strategy on rank 0, and load it on all. Collective."""
-    sdfg, steps, name = None, KERNELS[name], f"{name}_{strategy.lower()}"
-    with quiet():
-        if WORLD.rank == 0:
-            sdfg = parsed(name, program_text(name, steps), dace=dace, np=np, MPI=MPI)
-            if strategy != STOCK:
-                dace_redist.set_strategy(sdfg, strategy)
-        return utils.distributed_compile(sdfg, _SleepingCommunicator())
 
 
 def _check(steps: tuple[Step, ...], extents: dict[str, int], strategy: str) -> None:

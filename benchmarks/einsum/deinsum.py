@@ -68,17 +68,17 @@ class PublishedKernel:
         statement = Statement(self.einsum, self.operands, "out", self.name)
         return plan_einsums([statement], self.shapes(self.extents(ranks)), ranks)
 
-    def published_bytes(self, ranks: int, itemsize: int = 8) -> float:
+    def published_bytes(self, ranks: int) -> float:
         """Bytes per rank that Deinsum's grids move, counted as for a plan of ours, see :meth:`published_plan`."""
-        return self.published_plan(ranks, itemsize).bytes_per_rank
+        return self.published_plan(ranks).bytes_per_rank
 
-    def published_plan(self, ranks: int, itemsize: int = 8) -> EinsumPlan:
+    def published_plan(self, ranks: int) -> EinsumPlan:
         """
         A plan with Deinsum's groups and grids, and its numbering of the ranks.
 
         Its reductions scatter or go to one rank, whatever moves less.
         """
-        program = self._published_program(ranks, itemsize)
+        program = self._published_program(ranks)
         grids = [dict(zip(indices, self.grids[indices][ranks], strict=True)) for _, indices in self.groups]
         options = [given_grid(step, grid, ranks) for step, grid in zip(program.steps, grids, strict=True)]
         found = []
@@ -88,7 +88,7 @@ class PublishedKernel:
             found.append(planned(program, groups))
         return min(found, key=lambda plan: plan.bytes_per_rank)
 
-    def _published_program(self, ranks: int, itemsize: int) -> EinsumProgram:
+    def _published_program(self, ranks: int) -> EinsumProgram:
         names = dict(zip(self.einsum.operands, self.operands, strict=True))
         statements: list[Statement] = []
         for einsum, _ in self.groups:
@@ -96,7 +96,7 @@ class PublishedKernel:
                 names.setdefault(operand, f"T_{operand}")
             operands = tuple(names[operand] for operand in einsum.operands)
             statements.append(Statement(einsum, operands, names[einsum.result], self.name))
-        problem = Problem(tuple(statements), self.shapes(self.extents(ranks)), ranks, itemsize)
+        problem = Problem(tuple(statements), self.shapes(self.extents(ranks)), ranks)
         trees = contraction_trees(statements, problem.extents, problem.sizes)
         return EinsumProgram(problem, tuple(min(tree.groupings(), key=len)[0] for tree in trees))
 

@@ -1,6 +1,5 @@
 """Demo (`make demo`): TTMc, one np.einsum, on 4 ranks with every strategy: plan, check, times of steps, pictures."""
 
-import argparse
 import json
 import os
 import sys
@@ -8,9 +7,11 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 
+import click
 import numpy as np
 from launching import supervise
 
+from dace_redist.cli import run_command
 from dace_redist.mpi.launch import describe_mpi, mpi_environment, mpiexec_command
 from dace_redist.report.canvas import new_figure
 from dace_redist.report.units import format_bytes
@@ -23,29 +24,26 @@ TIMEOUT = 1800  # seconds, for a slow machine
 HERE = Path(__file__).resolve().parent
 
 
-def main() -> int:
-    """Run the demo; 0 if every answer is right."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("demo"), help="folder for all files (default demo)")
-    parser.add_argument("--size", type=int, default=24, help="length of the tensor's modes (default 24)")
-    parser.add_argument("--rank", type=int, default=12, help="columns of the matrices (default 12)")
-    parser.add_argument("--repetitions", type=int, default=20, help="timed rounds of all strategies (default 20)")
-    arguments = parser.parse_args()
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    introduce(arguments)
-    results = arguments.output / "results.jsonl"
-    pictures = {"plan": arguments.output / "plan.png", "times": arguments.output / "times.png"}
+@click.command(help=__doc__)
+@click.option("--output", type=click.Path(path_type=Path), default="demo", help="folder for all files")
+@click.option("--size", default=24, help="length of the tensor's modes")
+@click.option("--rank", default=12, help="columns of the matrices")
+@click.option("--repetitions", default=20, help="timed rounds of all strategies")
+def main(output: Path, size: int, rank: int, repetitions: int) -> int:
+    output.mkdir(parents=True, exist_ok=True)
+    introduce(size, rank)
+    results, plan, times = (output / name for name in ("results.jsonl", "plan.png", "times.png"))
     results.unlink(missing_ok=True)
-    code = run(arguments, results, pictures["plan"])
+    code = run(size, rank, ["--repetitions", str(repetitions), "--json", str(results), "--plot", str(plan)])
     records = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     if [record["strategy"] for record in records] != list(CHOICES):
         print(f"demo: the program ended with code {code} before all strategies were measured", file=sys.stderr)
         return code or 1
     right = "All answers are right." if code == 0 else "AN ANSWER IS WRONG: see above."
     print(f"{right}\n{table(records)}\n")
-    draw(records, pictures["times"])
-    print(f"tensors, grids, what is moved    {pictures['plan']}")
-    print(f"times of the steps               {pictures['times']}")
+    draw(records, times)
+    print(f"tensors, grids, what is moved    {plan}")
+    print(f"times of the steps               {times}")
     print(f"all figures                      {results}")
     return code
 
@@ -54,9 +52,9 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def introduce(arguments: argparse.Namespace) -> None:
+def introduce(size: int, rank: int) -> None:
     print('TTMc, in benchmarks/einsum/einsum_kernels.py: np.einsum("ijklm,jb,kc,ld,me->ibcde", X, B, C, D, E).')
-    print(f"i to m have length {arguments.size}, b to e {arguments.rank}: X has {format_bytes(8 * arguments.size**5)}.")
+    print(f"i to m have length {size}, b to e {rank}: X has {format_bytes(8 * size**5)}.")
     print(f"{RANKS} ranks on {cores()} cores; {describe_mpi()}")
     print("X is where it was read, in slabs of its last mode m. dace_redist.distribute finds order and grids:\n")
     load = os.getloadavg()[0]
@@ -64,13 +62,12 @@ def introduce(arguments: argparse.Namespace) -> None:
         print(f"This machine is busy with other work (load {load:.0f}): the times will be rough.")
 
 
-def run(arguments: argparse.Namespace, results: Path, plan: Path) -> int:
+def run(size: int, rank: int, options: list[str]) -> int:
     """Run benchmarks/einsum/run_einsum.py under mpiexec; what it prints is seen as it comes."""
-    sizes = dict.fromkeys("IJKLM", arguments.size) | dict.fromkeys("PQRT", arguments.rank)
+    sizes = dict.fromkeys("IJKLM", size) | dict.fromkeys("PQRT", rank)
     words = ["ttmc", "--slabs", "X=4", "--strategies", ",".join(CHOICES), "--check"]
     words += [word for symbol, value in sizes.items() for word in ("--size", f"{symbol}={value}")]
-    words += ["--repetitions", str(arguments.repetitions), "--json", str(results), "--plot", str(plan)]
-    command = mpiexec_command(RANKS, [sys.executable, str(HERE / "run_einsum.py"), *words])
+    command = mpiexec_command(RANKS, [sys.executable, str(HERE / "run_einsum.py"), *words, *options])
     threads = {"OMP_NUM_THREADS": str(max(1, cores() // RANKS))}
     return supervise(command, TIMEOUT, environment=threads | os.environ | mpi_environment(RANKS))
 
@@ -142,4 +139,4 @@ def draw(records: list[dict], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_command(main, "demo.py")

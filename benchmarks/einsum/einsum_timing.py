@@ -1,23 +1,74 @@
-"""Distributed programs with timed steps, and with a strategy that is chosen at each run."""
+"""Distributed programs with clocks between their steps, and with a strategy that is chosen at each run."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from functools import cached_property
 from typing import Any
 
 import dace
 import numpy as np
-from clocks import add_clocks, new_clock, read_clock
+from dace.libraries import comm
 from dace.properties import CodeBlock
-from dace.sdfg.state import ConditionalBlock, ControlFlowRegion
+from dace.sdfg import nodes
+from dace.sdfg.state import ConditionalBlock, ControlFlowBlock, ControlFlowRegion, LoopRegion
 
 from dace_redist import DistributedProgram
 from dace_redist.einsum.placement import Placement
-from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, SumReplicas
 from dace_redist.transformations.distribute.runtime import DistributedTensor
 
 _CHOICE = "strategy_number"
+_STEPS = (Contraction, LinearSolve, SumReplicas, Redistribute)
+_HEAD = 2  # of the clock: when the last step ended, and whether there is a barrier between steps
+
+
+def add_clocks(sdfg: dace.SDFG) -> list[str]:
+    """
+    Put a clock between the steps of a program, and return their names, such as ``redistribute T`` or ``local 1``.
+
+    The program gets an argument ``clock``, float64 [1, 2 + steps]. A step in a loop adds up.
+    """
+    chain = list(_chain(sdfg))
+    sdfg.add_array("clock", [1, _HEAD + len(chain)], dace.float64)
+    kinds, names = [kind for kind, _ in chain], []
+    for number, (kind, blocks) in enumerate(chain):
+        seen = kinds[: number + 1].count(kind)
+        names.append(f"{kind}_{seen}" if seen > 1 or kind == "local" else kind)
+        last = blocks[-1]
+        _add_clock(last.parent_graph.add_state_after(last), f"clock_{names[number]}", number)
+    first = chain[0][1][0]
+    _add_clock(sdfg.add_state_before(first if first.parent_graph is sdfg else sdfg.start_block), "clock_start", None)
+    return [name.replace("_", " ", 1) for name in names]
+
+
+def _chain(region: ControlFlowRegion) -> Iterator[tuple[str, list[ControlFlowBlock]]]:
+    """Yield the steps of a region and of its loops in order: label of the node or ``local``, and their blocks."""
+    local: list[ControlFlowBlock] = []
+    for block in region.bfs_nodes(region.start_block):
+        code = [node for node, _ in block.all_nodes_recursive() if isinstance(node, nodes.CodeNode)]
+        label = next((node.label for node in code if isinstance(node, _STEPS)), None)
+        if local and (label is not None or isinstance(block, LoopRegion)):
+            yield "local", local
+            local = []
+        if isinstance(block, LoopRegion):
+            yield from _chain(block)
+        elif label is not None:
+            yield label, [block]
+        elif code:
+            local.append(block)
+    if local:
+        yield "local", local
+
+
+def _add_clock(state: dace.SDFGState, name: str, number: int | None) -> None:
+    """Add the time since the last clock to a step; None: only start the clock."""
+    step = "" if number is None else f"_clock[{_HEAD + number}] += MPI_Wtime() - _clock[0]; "
+    code = f"{step}if (_clock[1] != 0) MPI_Barrier(MPI_COMM_WORLD); _clock[0] = MPI_Wtime();"
+    tasklet = state.add_tasklet(name, {}, {"_clock"}, code, language=dace.Language.CPP, side_effects=True)
+    tasklet.environments = {comm.environments.mpi.MPI.full_class_path()}
+    memlet = dace.Memlet.from_array("clock", state.sdfg.arrays["clock"])
+    state.add_edge(tasklet, "_clock", state.add_write("clock"), None, memlet)
 
 
 class _ClockedProgram(DistributedProgram):
@@ -69,11 +120,13 @@ class TimedProgram:
         """
         Run once, and wait for the GPU. Collective.
 
-        :param barrier: True for a barrier between steps.
+        :param barrier: True for a barrier after each step, outside of all times, so that none includes waiting.
         :return: This rank's parts of the outputs, by name, and seconds of each of ``steps``.
         """
         program = self.by_strategy[strategy]
-        clock = {} if self._on_gpu else {"clock": new_clock(program.built, barrier)}
+        clock = {} if self._on_gpu else {"clock": np.zeros((1, _HEAD + len(self.steps)))}
+        for one in clock.values():
+            one[0, 1] = barrier
         result = program.run(**local, **clock)
         if self._on_gpu:
             import cupy
@@ -81,7 +134,7 @@ class TimedProgram:
             cupy.cuda.get_current_stream().synchronize()
         # Inputs that are written in place are outputs, too.
         outputs = {name: result if name == "__return" else local[name] for name in program.outputs if name != "clock"}
-        return outputs, read_clock(clock["clock"]) if clock else np.zeros(0)
+        return outputs, clock["clock"][0, _HEAD:] if clock else np.zeros(0)
 
 
 def _choose_at_run(state: dace.SDFGState, strategies: Sequence[str]) -> None:

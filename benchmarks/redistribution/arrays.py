@@ -17,7 +17,7 @@ from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.redistribution.device_arrays import DeviceArray
 from redistribution.catalogue import Case
 
-#: Elements whose values are computed at a time, so that a check needs little memory.
+#: Elements whose values are computed at a time, or one index of the first axis, so that a check needs little memory.
 _SLAB = 1 << 20
 
 Array = npt.NDArray[Any]
@@ -114,8 +114,9 @@ def _expected(
             inside = [slice(*np.searchsorted(i, (b, b + n))) for i, b, n in zip(index, *region[1:], strict=True)]
             array = array[tuple(inside)]
             index = [i[s] - b + a for i, s, a, b in zip(index, inside, *region[:2], strict=True)]
-        for box in _slabs(array.shape):
-            yield array[box], _values([i[s] for i, s in zip(index, box, strict=True)], distribution.shape, array.dtype)
+        step = max(1, _SLAB // math.prod(array.shape[1:]))
+        for rows in (slice(begin, begin + step) for begin in range(0, len(array), step)):
+            yield array[rows], _values([index[0][rows], *index[1:]], distribution.shape, array.dtype)
         return
     begin = 0
     for bounds in distribution.core.tile_ranges(rank):
@@ -123,18 +124,6 @@ def _expected(
         values = _values(index, distribution.shape, array.dtype).ravel()
         yield array[begin : begin + values.size], values
         begin += values.size
-
-
-def _slabs(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Yield boxes of about _SLAB elements that cover an array: cut along the first axis, and the next where need be."""
-    if not shape:
-        yield ()
-        return
-    inner = math.prod(shape[1:])
-    step = max(1, _SLAB // inner)
-    for begin in range(0, shape[0], step):
-        for rest in _slabs(shape[1:]) if inner > _SLAB else [(slice(None),) * (len(shape) - 1)]:
-            yield (slice(begin, begin + step), *rest)
 
 
 def _values(index: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -16,7 +16,7 @@ from dace_redist.mpi.collective import together
 from dace_redist.redistribution.device_arrays import DeviceArray
 from dace_redist.strategies import gpu_strategies, host_strategies
 from dace_redist.tuning.problem import Problem
-from redistribution import dtensor, peers, scalapack
+from redistribution import peers, scalapack
 from redistribution.arrays import Array, Arrays, is_right
 from redistribution.catalogue import USUAL_VARIANTS, Case, ConfiguredStrategy
 from redistribution.stock import Stock
@@ -125,7 +125,7 @@ def _peers(comm: Any, arrays: Arrays) -> Iterator[_Maker]:
     if peers.NestedTypes.fits(case):
         found[NESTED] = peers.NestedTypes
     if case.dtensor is not None and importlib.util.find_spec("torch") is not None:
-        found[DTENSOR] = dtensor.Redistribute
+        found[DTENSOR] = peers.DTensorTransfer
     if len(case.shape) == 2:
         found[SCALAPACK] = _scalapack
     for label, make in found.items():

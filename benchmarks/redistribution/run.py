@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import gc
 import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
@@ -18,12 +16,10 @@ import numpy as np
 from records import append, environment
 
 from dace_redist.measuring.measure import Figure, measure
-from dace_redist.measuring.tune import tune
 from dace_redist.mpi.collective import sleeping_barrier
 from dace_redist.mpi.launch import check_launcher
 from dace_redist.mpi.topology import pinned_to_core, topology_of
 from dace_redist.schedule import Schedule
-from dace_redist.tuning.problem import Problem
 from redistribution import methods as kinds
 from redistribution import stock, tables
 from redistribution.arrays import Arrays
@@ -34,35 +30,8 @@ _WARMUP = 10  # rounds: plans choose how messages are copied in their first 9 ca
 _BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """
-    Settings of the measurements.
-
-    :param strategies: Strategies to measure; None: all.
-    :param variants: Kinds of memory to measure.
-    :param peers: Whether other libraries are measured.
-    :param tune_seconds: Seconds of tuning before each case, for each kind of memory; None: no tuning.
-    :param rate: Bytes per second of the link of a node, or None if unknown.
-    :param preset: Name of the sizes.
-    :param output: File to which a JSON line for each case and method is appended; or None.
-    :param batch: Calls that are timed as one; results are per call.
-    :param limit: Seconds for each case; as ``precision``, ``least`` and ``most`` of
-        :func:`dace_redist.measuring.measure.measure`.
-    """
-
-    strategies: Sequence[str] | None
-    variants: Sequence[str]
-    peers: bool
-    tune_seconds: float | None
-    rate: float | None
-    preset: str
-    output: Path | None
-    batch: int
-    precision: float
-    least: int
-    most: int
-    limit: float
+#: Those of the command line, by name: see ``bench.py --help``.
+Options = Mapping[str, Any]
 
 
 def parse_rate(text: str) -> float:
@@ -77,12 +46,12 @@ def parse_rate(text: str) -> float:
     return float(match[1]) * _BITS[match[2]] / 8
 
 
-def run(cases: Sequence[Case], settings: Settings) -> int:
+def run(cases: Sequence[Case], options: Options) -> int:
     """
     Measure cases one after another and print tables on rank 0. Collective over the world.
 
     :param cases: Cases; those that need more ranks than the job has are skipped with a line.
-    :param settings: Settings.
+    :param options: Options.
     :return: Exit code: 2 if no case could run, else 0; a method that leaves wrong elements ends the job with 1.
     """
     from mpi4py import MPI
@@ -90,7 +59,7 @@ def run(cases: Sequence[Case], settings: Settings) -> int:
     world = MPI.COMM_WORLD
     try:
         check_launcher(world)
-        return _run(cases, settings, world)
+        return _run(cases, options, world)
     except Exception:
         if world.size == 1:
             raise
@@ -100,7 +69,7 @@ def run(cases: Sequence[Case], settings: Settings) -> int:
         raise
 
 
-def _run(cases: Sequence[Case], settings: Settings, world: Any) -> int:
+def _run(cases: Sequence[Case], options: Options, world: Any) -> int:
     node_of, measured = list(topology_of(world).node_of), 0
     records: list[dict[str, Any]] = []
 
@@ -113,7 +82,7 @@ def _run(cases: Sequence[Case], settings: Settings, world: Any) -> int:
         if case.ranks > world.size:
             say(f"{case.name}: skipped, it needs {case.ranks} ranks; mpiexec -n {case.ranks} starts them")
             continue
-        found = _measure_case(case, settings, world, node_of)
+        found = _measure_case(case, options, world, node_of)
         records += found
         measured += 1
         if world.rank == 0:
@@ -121,7 +90,7 @@ def _run(cases: Sequence[Case], settings: Settings, world: Any) -> int:
                 labels = "; ".join(record["method"] for record in found if record.get("skipped") == reason)
                 say(f"{case.name}: skipped {labels}: {reason}")
             click.echo(tables.case_table(found))
-            append(settings.output, *found)
+            append(options["output"], *found)
     if world.rank == 0 and records:
         click.echo(tables.summary(records))
     if not measured:
@@ -129,7 +98,7 @@ def _run(cases: Sequence[Case], settings: Settings, world: Any) -> int:
     return 0 if measured else 2
 
 
-def _measure_case(case: Case, settings: Settings, world: Any, node_of: list[int]) -> list[dict[str, Any]]:
+def _measure_case(case: Case, options: Options, world: Any, node_of: list[int]) -> list[dict[str, Any]]:
     """Return the records of a case, on its ranks. Collective over the world; other ranks sleep."""
     from mpi4py import MPI
 
@@ -139,14 +108,15 @@ def _measure_case(case: Case, settings: Settings, world: Any, node_of: list[int]
     with contextlib.ExitStack() as stack:
         baseline: stock.Stock | str = ""
         try:
-            baseline = stack.enter_context(stock.Stock(case, world))
-        except (ValueError, RuntimeError) as error:
+            baseline = stock.Stock(case)
+            stack.callback(baseline.free)
+        except (ValueError, RuntimeError, OSError) as error:
             baseline = str(error)
         if takes_part:
             where = environment(case.ranks, node_of[: comm.size])  # which counts cores, before the rank stays on one
             stack.enter_context(pinned_to_core(comm))
-            found = _measure_on(case, settings, comm, node_of[: comm.size], baseline)
-            records = [_facts(case, settings) | {"environment": where} | record for record in found]
+            found = _measure_on(case, options, comm, node_of[: comm.size], baseline)
+            records = [_facts(case, options) | {"environment": where} | record for record in found]
             comm.Free()
         sleeping_barrier(world)
     gc.collect()  # large arrays
@@ -154,32 +124,27 @@ def _measure_case(case: Case, settings: Settings, world: Any, node_of: list[int]
 
 
 def _measure_on(
-    case: Case, settings: Settings, comm: Any, node_of: Sequence[int], baseline: stock.Stock | str
+    case: Case, options: Options, comm: Any, node_of: Sequence[int], baseline: stock.Stock | str
 ) -> list[dict[str, Any]]:
     arrays = Arrays(case, comm)
     made: list[Method | Skipped] = []
-    if settings.tune_seconds is not None:
-        for variant in settings.variants:
-            problem = Problem(case.schedule, variant)
-            tune({(): problem}, comm=comm, limit_seconds=settings.tune_seconds, progress=False)
     try:
-        wanted = {name: getattr(settings, name) for name in ("strategies", "variants", "peers")}
+        wanted = {name: options[name] for name in ("strategies", "variants", "peers")}
         made.extend(kinds.prepare(case, comm, arrays, baseline, **wanted))
         methods = [one for one in made if isinstance(one, Method)]
         apart = [m.label for m in methods if m.kind in ("stock", "bound") or m.choice.strategy == "Auto"]
-        runs = {method.label: partial(_repeated, method.run, settings.batch) for method in methods}
-        limits = {name: getattr(settings, name) for name in ("precision", "least", "most")}
-        limits |= {"limit_seconds": settings.limit, "drop_slower_than": 10.0}
+        runs = {method.label: partial(_repeated, method.run, options["batch"]) for method in methods}
+        limits = {"least": options["least"], "limit_seconds": options["limit"], "drop_slower_than": 10.0}
         batches = measure(runs, comm, warmup=_WARMUP, apart=apart, **limits)
-        figures = {label: Figure.of([s / settings.batch for s in one.seconds]) for label, one in batches.items()}
+        figures = {label: Figure.of([s / options["batch"] for s in one.seconds]) for label, one in batches.items()}
     finally:
         for one in made:
             if isinstance(one, Method):
                 one.free()
     remote = max(bytes_of_links(case.schedule, node_of))
     bounds = {} if remote else {"copy": figures[kinds.COPY].median}
-    if remote and settings.rate:
-        bounds["wire"] = remote / settings.rate
+    if remote and options["rate"]:
+        bounds["wire"] = remote / options["rate"]
     records = [_record(method, figures, bounds) for method in methods]
     return records + [{"method": one.label, "skipped": one.reason} for one in made if isinstance(one, Skipped)]
 
@@ -216,8 +181,8 @@ def bytes_of_links(schedule: Schedule, node_of: Sequence[int]) -> list[int]:
     return sizes
 
 
-def _facts(case: Case, settings: Settings) -> dict[str, Any]:
+def _facts(case: Case, options: Options) -> dict[str, Any]:
     names = ("group", "series", "x", "x_name", "ranks")
-    facts = {"case": case.name, **{name: getattr(case, name) for name in names}, "preset": settings.preset}
+    facts = {"case": case.name, **{name: getattr(case, name) for name in names}, "preset": options["preset"]}
     facts |= {"shape": list(case.shape), "dtype": str(case.dtype), "bytes": case.nbytes}
     return facts | {"bytes_moved": case.schedule.bytes_moved()}

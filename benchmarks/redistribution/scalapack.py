@@ -55,7 +55,8 @@ def library_missing() -> str | None:
         return None
     if ctypes.util.find_library(_LIBRARY) is None:
         return "ScaLAPACK is not installed (apt-get install libscalapack-openmpi-dev)"
-    folders = {Path(line.split()[-1]).resolve().parent for line in _mapped() if "/libmpi.so.40" in line}
+    mapped = Path("/proc/self/maps").read_text().splitlines()
+    folders = {Path(line.split()[-1]).resolve().parent for line in mapped if "/libmpi.so.40" in line}
     if not folders:
         return "ScaLAPACK is linked with the system's Open MPI, which is not the MPI in use"
     # Two MPI libraries in one process would both serve: the library must be linked with the one in use.
@@ -64,21 +65,14 @@ def library_missing() -> str | None:
     return None
 
 
-def library_file() -> str:
-    """Return the path or name of ScaLAPACK's library."""
-    return os.environ.get(VARIABLE) or ctypes.util.find_library(_LIBRARY) or ""
-
-
-def _mapped() -> list[str]:
-    return Path("/proc/self/maps").read_text().splitlines()
-
-
 @functools.cache
-def _library() -> ctypes.CDLL:
-    library = ctypes.CDLL(library_file(), mode=os.RTLD_NOW | os.RTLD_GLOBAL)
-    library.Csys2blacs_handle.argtypes = [ctypes.c_void_p]
-    library.Cfree_blacs_system_handle.restype = None
-    return library
+def library() -> ctypes.CDLL:
+    loaded = ctypes.CDLL(
+        os.environ.get(VARIABLE) or ctypes.util.find_library(_LIBRARY), mode=os.RTLD_NOW | os.RTLD_GLOBAL
+    )
+    loaded.Csys2blacs_handle.argtypes = [ctypes.c_void_p]
+    loaded.Cfree_blacs_system_handle.restype = None
+    return loaded
 
 
 class Grids:
@@ -91,7 +85,7 @@ class Grids:
     def __init__(self, comm: Any) -> None:
         from mpi4py import MPI
 
-        self._comm, self._blacs = comm, _library()
+        self._comm, self._blacs = comm, library()
         self._contexts: dict[tuple[tuple[int, ...], bytes], int] = {}
         self._system = self._blacs.Csys2blacs_handle(MPI._handleof(comm))
         self.everyone = self._context(np.arange(comm.size).reshape(1, -1))
@@ -144,12 +138,15 @@ class Gemr2d:
     def __init__(
         self,
         comm: Any,
-        dtype: npt.DTypeLike,
+        dtype: np.dtype[Any],
         source: AnyDistribution,
         target: AnyDistribution,
         region: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        self._grids, self._dtype = Grids(comm), np.dtype(dtype)
+        self._grids = Grids(comm)
+        self.free = self._grids.free
+        self._routine = library()["C" + ROUTINES[str(dtype)]]
+        self._routine.restype = None
         self._descriptors = [self._grids.descriptor(side) for side in (source, target)]
         parts = [tuple(part)[::-1] for part in region or ((0, 0), (0, 0), source.shape)]  # rows are columns
         self._first = [(row + 1, column + 1) for row, column in parts[:2]]  # indices begin at 1
@@ -157,14 +154,6 @@ class Gemr2d:
 
     def run(self, source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
         """Redistribute. Collective."""
-        matrices = [
-            (ctypes.c_void_p(array.ctypes.data), *first, descriptor)
-            for array, first, descriptor in zip((source, target), self._first, self._descriptors, strict=True)
-        ]
-        routine = _library()["C" + ROUTINES[str(self._dtype)]]
-        routine.restype = None
-        routine(*self._shape, *matrices[0], *matrices[1], self._grids.everyone)
-
-    def free(self) -> None:
-        """Free the process grids."""
-        self._grids.free()
+        sides = zip((source, target), self._first, self._descriptors, strict=True)
+        before, after = ((ctypes.c_void_p(array.ctypes.data), *first, descriptor) for array, first, descriptor in sides)
+        self._routine(*self._shape, *before, *after, self._grids.everyone)

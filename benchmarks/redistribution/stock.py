@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-from types import TracebackType
 from typing import Any
 
 import numpy.typing as npt
-from stock_text import parsed, quiet
+from text_program import TextProgram
 
 from dace_redist.distribution import AnyDistribution, Distribution
-from dace_redist.mpi.collective import sleeping_barrier, together
-from dace_redist.native import program
 from redistribution.catalogue import Case
 
 #: The program, as a user of DaCe writes it. A process grid is a sub-grid of the whole one.
@@ -22,7 +18,7 @@ import dace
 
 
 @dace.program
-def {name}(source: dace.{dtype}[{source_extents}], target: dace.{dtype}[{target_extents}]):
+def stock(source: dace.{dtype}[{source_extents}], target: dace.{dtype}[{target_extents}]):
     source_whole = dace.comm.Cart_create([{source_grid}])
     source_grid = dace.comm.Cart_sub(source_whole, {source_kept}, exact_grid=0)
     before = dace.comm.Subarray(({extents},), source, process_grid=source_grid, correspondence={source_dims})
@@ -65,63 +61,20 @@ def _why_not(distribution: AnyDistribution) -> str | None:
 
 class Stock:
     """
-    A case as a compiled stock program, for a ``with`` statement. Making and leaving it is collective over the world.
+    A case as a compiled stock program. Making and freeing it is collective over the world.
 
-    :param case: The case.
-    :param world: The world's communicator: stock DaCe knows no other.
     :raises ValueError: On every rank, if stock DaCe cannot express the case.
-    :raises RuntimeError: On every rank, if the program cannot be compiled or loaded on one.
     """
 
-    def __init__(self, case: Case, world: Any) -> None:
+    def __init__(self, case: Case) -> None:
         if reason := why_not(case):
             raise ValueError(reason)
-        self._values = _values(case)
-        self._program = _load(case, world)
-        self._state = self._program.start(self._values)
-
-    def __enter__(self) -> Stock:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._program.stop(self._state)
+        self._program = TextProgram("stock", _text(case), _values(case))
+        self.free = self._program.free
 
     def run(self, source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
         """Redistribute. Collective over the ranks of the case."""
-        addresses = {"source": source.ctypes.data, "target": target.ctypes.data}
-        self._program.run(self._state, self._values | addresses)
-
-
-def _load(case: Case, world: Any) -> program.Program:
-    """Load the program of a case; one rank per node compiles it unless it is on disk. Collective."""
-    from mpi4py import MPI
-
-    path = program.named_path(f"stock_{_key(case)}")
-    node = world.Split_type(MPI.COMM_TYPE_SHARED)
-    failure = ""
-    try:
-        if node.rank == 0:
-            with quiet():
-                program.ensure_built_at(path, lambda: parsed(path.stem, _text(case, path.stem)))
-    except Exception as error:
-        failure = f"cannot compile stock DaCe's program: {type(error).__name__}: {error}"
-    sleeping_barrier(node)  # the compiler needs the cores
-    node.Free()
-    with together(world):
-        if failure:
-            raise RuntimeError(failure)
-    with together(world):
-        try:
-            return program.Program(path)
-        except OSError as error:
-            raise RuntimeError(f"cannot load stock DaCe's program: {error}") from error
-
-
-def _key(case: Case) -> str:
-    """Return the key of a program, which cases share that differ in sizes only."""
-    return hashlib.blake2b(_text(case, "stock").encode(), digest_size=8).hexdigest()
+        self._program.run({"source": source, "target": target})
 
 
 def _sides(case: Case) -> tuple[tuple[str, Distribution], tuple[str, Distribution]]:
@@ -133,8 +86,8 @@ def _names(prefix: str, count: int) -> str:
     return ", ".join(f"{prefix}{i}" for i in range(count))
 
 
-def _text(case: Case, name: str) -> str:
-    words: dict[str, str] = {"name": name, "dtype": str(case.dtype), "extents": _names("N", len(case.shape))}
+def _text(case: Case) -> str:
+    words: dict[str, str] = {"dtype": str(case.dtype), "extents": _names("N", len(case.shape))}
     for side, distribution in _sides(case):
         letter = side[0].upper()
         kept = [axis for axis, pin in enumerate(distribution.pins) if pin is None]

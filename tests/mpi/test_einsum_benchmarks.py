@@ -25,11 +25,8 @@ SIZES = {  # those of "ragged" do not divide, which stock DaCe cannot do
     "ragged": {kernel: dict(zip("ijklmbcde", (7, 6, 9, 7, 5, 3, 4, 3, 5), strict=True)) for kernel in BY},
 }
 # Starting Python and DaCe on 8 ranks takes longer than all runs together: one process runs all kernels.
-# DaCe loads what an earlier run, on any number of ranks, built in its folder; forks have read the environment before.
 RUN_ALL = """
 import json, sys, zlib
-from dace.config import Config
-Config.set("compiler", "use_cache", value=True)
 sys.path.insert(0, sys.argv[1])
 from by_hand import WORLD, ByHand
 for kernel, lengths, strategies, path in map(json.loads, sys.argv[2:]):
