@@ -1,14 +1,6 @@
 #!/bin/bash
 # Measures what the manual shows, in the environment of `make venv`, on an otherwise idle machine, from the root:
-#   benchmarks/measure.sh results   all from which `make figures` draws figures and fills tables
-#   benchmarks/measure.sh auto      "Auto" against single strategies
-#   benchmarks/measure.sh copying   operations that are fused, ScaLAPACK's routines
-#   benchmarks/measure.sh dispatch  the library of a wheel against the one that is compiled for this processor
-#   benchmarks/measure.sh mapped    arrays that other ranks map, by a stand-in for XPMEM, as root
-#   benchmarks/measure.sh cores     one rank on each of 12 cores
-#   benchmarks/measure.sh gpu       copies on a GPU, redistributions by 4 ranks that share it, einsums against CuPy
-#   benchmarks/measure.sh nodes     short and long messages, and their share of the link, between emulated nodes
-# Results are printed, and kept in benchmarks/results.
+# benchmarks/measure.sh COMMAND, see README.md. Results are printed, and kept in benchmarks/results.
 set -e
 results=benchmarks/results
 file=$results/$1.jsonl  # of all but "results" and "dispatch", which have several

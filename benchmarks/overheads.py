@@ -46,11 +46,7 @@ dace_redist.redistribute(np.ones((8, 16)), rows, columns, comm=MPI.COMM_WORLD)
 
 
 def _on_ranks(ranks: int, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
-    """
-    Run Python on ranks and return its output.
-
-    :raises click.ClickException: If it fails.
-    """
+    """Run Python on ranks and return its output; raise ClickException if it fails."""
     code, printed = launch(ranks, [sys.executable, *arguments], 600, environment=environment)
     if code != 0:
         raise click.ClickException(f"{' '.join(arguments)[:60]} ended with code {code}:\n{printed}")

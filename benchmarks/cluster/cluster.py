@@ -51,13 +51,7 @@ class Link(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """
-    Outcome of a job.
-
-    :param returncode: Exit code of mpiexec, or ``launching.TIMED_OUT``.
-    :param output: Its standard output and error together.
-    :param links: Traffic of each node's link; empty if the job timed out.
-    """
+    """Exit code of mpiexec, or ``launching.TIMED_OUT``; what it printed; traffic of the links, empty at a timeout."""
 
     returncode: int
     output: str

@@ -62,10 +62,8 @@ def run(
 
     Each node has as many cores as this machine, and they are the same ones: tasks of two nodes may share a core.
 
-    :param nodes: From 1 to 1000.
     :param argv: Program and arguments, such as ``["sbatch", "--wait", "job.slurm"]``.
-    :param timeout: Seconds it may take, > 0; then all of it is killed, jobs included.
-    :param environment: Variables to add to (or replace in) the present ones.
+    :param timeout: Seconds it may take, > 0; then all of it is killed, jobs included. Others are as of ``cluster.run``.
     :return: (return code, or ``launching.TIMED_OUT``; what was printed).
     :raises ValueError: If ``nodes`` is out of range.
     """

@@ -5,13 +5,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
 from comparisons.comparison import Comparison, UnsuitableError
 from dace_redist import DistributedArray, Distribution, load, save
+from dace_redist.mpi.collective import together
 
 DTYPE = np.dtype("f4")
 GRID = (2, 2)
@@ -49,16 +49,12 @@ def read(comm: MPI.Intracomm, shape: tuple[int, ...]) -> Iterator[Comparison]:
         part = np.random.default_rng(comm.rank).random(rows.local_shape(comm.rank), DTYPE)
         save(path, DistributedArray(part, rows, comm))
         for what, target in targets.items():
-            yield Comparison(what, methods(comm, path, target))
+            ways = {
+                "load": lambda target=target: load(path, target, comm=comm).local,
+                "own hyperslab": lambda target=target: own_hyperslab(path, target, comm.rank),
+            }
+            first, second = (way() for way in ways.values())
+            with together(comm):
+                assert np.array_equal(first, second), "load and own hyperslab do not agree"
+            yield Comparison(what, ways)
         comm.barrier()
-
-
-def methods(comm: MPI.Intracomm, path: Path, target: Distribution) -> dict[str, Any]:
-    """Return both ways, which have been compared."""
-    found = {
-        "load": lambda: load(path, target, comm=comm).local,
-        "own hyperslab": lambda: own_hyperslab(path, target, comm.rank),
-    }
-    first, second = (one() for one in found.values())
-    assert np.array_equal(first, second)
-    return found

@@ -65,13 +65,7 @@ class PaddedStack:
 
 
 class RoundTrip:
-    """
-    A way to transpose and transpose back, and its arrays.
-
-    :param arrays: Stacks, energies distributed.
-    :param there: Makes new arrays of them, non-zeros distributed.
-    :param back: The opposite.
-    """
+    """Stacks, energies distributed, and what makes arrays of them with non-zeros distributed, and the opposite."""
 
     def __init__(self, arrays: list[Array], there: Step, back: Step) -> None:
         self.arrays, self.there, self.back = arrays, there, back

@@ -68,10 +68,6 @@ class PublishedKernel:
         statement = Statement(self.einsum, self.operands, "out", self.name)
         return plan_einsums([statement], self.shapes(self.extents(ranks)), ranks)
 
-    def published_bytes(self, ranks: int) -> float:
-        """Bytes per rank that Deinsum's grids move, counted as for a plan of ours, see :meth:`published_plan`."""
-        return self.published_plan(ranks).bytes_per_rank
-
     def published_plan(self, ranks: int) -> EinsumPlan:
         """
         A plan with Deinsum's groups and grids, and its numbering of the ranks.

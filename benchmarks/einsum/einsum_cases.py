@@ -42,10 +42,6 @@ class EinsumCase:
     def name(self) -> str:
         return self.program.f.__name__
 
-    @property
-    def summary(self) -> str:
-        return self.program.f.__doc__.strip().split("\n")[0]
-
     def sizes(self, preset: str, ranks: int) -> dict[str, int]:
         """
         Values of the program's symbols.

@@ -111,11 +111,6 @@ class TimedProgram:
             for number, name in enumerate(strategies)
         }
 
-    def compile(self) -> None:
-        """Compile and load the program. Collective."""
-        for program in self.by_strategy.values():
-            program.compile()
-
     def run(self, strategy: str, local: dict[str, Any], barrier: bool) -> tuple[dict[str, Any], np.ndarray]:
         """
         Run once, and wait for the GPU. Collective.

@@ -27,6 +27,7 @@ from records import append, json_option, names_option
 
 from dace_redist import DistributedProgram, Distribution, distribute
 from dace_redist.cli import run_command
+from dace_redist.einsum.command import index_sizes
 from dace_redist.measuring.measure import Repetitions
 from dace_redist.mpi.collective import together
 from dace_redist.mpi.topology import pinned_to_core
@@ -41,23 +42,12 @@ CHOICES = ("Auto", *host_strategies())
 Samples = dict[str, np.ndarray]
 
 
-def _numbers(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
-    """Read ``NAME=NUMBER`` words."""
-    found = {}
-    for text in values:
-        name, _, number = text.partition("=")
-        if not name.isidentifier() or not number.isdecimal():
-            raise click.BadParameter(f"expected NAME=NUMBER, got {text!r}")
-        found[name] = int(number)
-    return found
-
-
 @click.command()
 @click.argument("kernel", type=click.Choice(list(CASES)))
 @click.option("--preset", type=click.Choice(PRESETS), default="S", show_default=True, help="sizes")
-@click.option("--size", "sizes", multiple=True, callback=_numbers, metavar="SYMBOL=N", help="another size")
+@click.option("--size", "sizes", multiple=True, callback=index_sizes, metavar="SYMBOL=N", help="another size")
 @click.option(
-    "--slabs", multiple=True, callback=_numbers, metavar="TENSOR=AXIS", help="an input in slabs along an axis"
+    "--slabs", multiple=True, callback=index_sizes, metavar="TENSOR=AXIS", help="an input in slabs along an axis"
 )
 @click.option(
     "--strategies", default="Auto", show_default=True, callback=names_option(*CHOICES), help="of redistributions"
@@ -108,7 +98,8 @@ def run(case: EinsumCase, options: dict[str, Any]) -> bool:
     timed = TimedProgram(program, options["device"], options["strategies"])
     local = parts(case, program, importlib.import_module("cupy" if options["device"] == "gpu" else "numpy"))
     say(f"compiling, then measuring {options['repetitions']} rounds, after one to warm up")
-    timed.compile()
+    for compiled in timed.by_strategy.values():
+        compiled.compile()
     by_hand = {f"by hand, {name}": by_hand_program(case, sizes, name) for name in options["by_hand"]}
     peers = {name: peer_of(name, case, program) for name in options["against"]}
     with pinned_to_core(WORLD):

@@ -1,5 +1,1 @@
-"""
-The benchmark behind ``benchmarks/bench.py``: every strategy against stock DaCe, peers and the limits of the machine.
-
-Start reading at :mod:`redistribution.run`; the cases are data, in ``cases.json``.
-"""
+"""The benchmark behind ``benchmarks/bench.py``: start reading at :mod:`redistribution.run`; cases: ``cases.json``."""

@@ -114,7 +114,7 @@ def _expected(
             inside = [slice(*np.searchsorted(i, (b, b + n))) for i, b, n in zip(index, *region[1:], strict=True)]
             array = array[tuple(inside)]
             index = [i[s] - b + a for i, s, a, b in zip(index, inside, *region[:2], strict=True)]
-        step = max(1, _SLAB // math.prod(array.shape[1:]))
+        step = max(1, _SLAB // max(1, math.prod(array.shape[1:])))
         for rows in (slice(begin, begin + step) for begin in range(0, len(array), step)):
             yield array[rows], _values([index[0][rows], *index[1:]], distribution.shape, array.dtype)
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from dace_redist.strategies import gpu_strategies, host_strategies
 from dace_redist.tuning.problem import Problem
 from redistribution import peers, scalapack
 from redistribution.arrays import Array, Arrays, is_right
-from redistribution.catalogue import USUAL_VARIANTS, Case, ConfiguredStrategy
+from redistribution.catalogue import Case, ConfiguredStrategy
 from redistribution.stock import Stock
 
 #: Labels of methods other than strategies.
@@ -56,14 +56,8 @@ class Method:
     chosen: dict[str, Any] | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Skipped:
-    """Method that could not be measured, and why."""
-
-    label: str
-    reason: str
-
-
+#: Label of a method that could not be measured, and why.
+Skipped = tuple[str, str]
 #: Label of a method, and what makes it.
 _Maker = tuple[str, Callable[[], Method]]
 
@@ -76,46 +70,31 @@ class WrongResultError(Exception):
     """Method that left wrong elements; raised on every rank."""
 
 
-def prepare(
-    case: Case,
-    comm: Any,
-    arrays: Arrays,
-    stock: Stock | str,
-    *,
-    strategies: Sequence[str] | None,
-    variants: Sequence[str] = USUAL_VARIANTS,
-    peers: bool,
-) -> Iterator[Method | Skipped]:
+def prepare(arrays: Arrays, stock: Stock | str, options: Mapping[str, Any]) -> Iterator[Method | Skipped]:
     """
-    Make the methods of a case, one after another, each checked. Collective over ``comm``.
+    Make the methods of a case, one after another, each checked. Collective over its ranks.
 
-    :param case: The case.
-    :param comm: Communicator of its ranks.
     :param arrays: Its local arrays.
     :param stock: Compiled stock program, or why there is none.
-    :param strategies: Strategies to measure; None: all.
-    :param variants: Kinds of memory to measure.
-    :param peers: Whether other libraries are measured.
+    :param options: ``strategies`` to measure (None: all), ``variants`` of memory, and whether to measure ``peers``.
     """
     makers: list[_Maker] = [(STOCK, partial(_stock, arrays, stock))]
-    makers += _strategies(comm, arrays, strategies, variants)
-    makers += _peers(comm, arrays) if peers else []
+    makers += _strategies(arrays, options["strategies"], options["variants"])
+    makers += _peers(arrays) if options["peers"] else []
     makers.append((COPY, lambda: Method(COPY, "bound", plain_copy(arrays.source(), arrays.target()))))
     for label, make in makers:
-        yield _checked(label, make, case, comm)
+        yield _checked(label, make, arrays)
 
 
-def _strategies(
-    comm: Any, arrays: Arrays, strategies: Sequence[str] | None, variants: Sequence[str]
-) -> Iterator[_Maker]:
+def _strategies(arrays: Arrays, strategies: Sequence[str] | None, variants: Sequence[str]) -> Iterator[_Maker]:
     for choice in arrays.case.choices or map(ConfiguredStrategy, STRATEGIES):
         for variant in variants if strategies is None or choice.strategy in strategies else ():
             if choice.strategy in _STRATEGIES_OF.get(variant, _SHARING):
                 label = choice.label if variant == "ordinary" else f"{choice.label}, {variant}"
-                yield label, partial(_strategy, label, comm, arrays, choice, variant)
+                yield label, partial(_strategy, label, arrays, choice, variant)
 
 
-def _peers(comm: Any, arrays: Arrays) -> Iterator[_Maker]:
+def _peers(arrays: Arrays) -> Iterator[_Maker]:
     case = arrays.case
     found: dict[str, Callable[[Case, Any], Any]] = {}
     if case.pencil is not None and importlib.util.find_spec("mpi4py_fft") is not None:
@@ -129,7 +108,7 @@ def _peers(comm: Any, arrays: Arrays) -> Iterator[_Maker]:
     if len(case.shape) == 2:
         found[SCALAPACK] = _scalapack
     for label, make in found.items():
-        yield label, partial(_peer, label, make, comm, arrays)
+        yield label, partial(_peer, label, make, arrays)
 
 
 def plain_copy(source: Array, target: Array) -> Callable[[], None]:
@@ -157,7 +136,7 @@ def _stock(arrays: Arrays, stock: Stock | str) -> Method:
     return Method(STOCK, "stock", partial(stock.run, source, target), target)
 
 
-def _strategy(label: str, comm: Any, arrays: Arrays, choice: ConfiguredStrategy, variant: str) -> Method:
+def _strategy(label: str, arrays: Arrays, choice: ConfiguredStrategy, variant: str) -> Method:
     case = arrays.case
     if variant == "gpu" and case.within:
         raise UnsuitableError("arrays on a GPU are measured as a whole only")
@@ -166,7 +145,7 @@ def _strategy(label: str, comm: Any, arrays: Arrays, choice: ConfiguredStrategy,
     except MemoryError as error:
         raise UnsuitableError(str(error)) from None
     problem = Problem(case.schedule, "ordinary" if variant == "mapped" else variant)
-    made = TimedPlan(problem, choice.strategy, dict(choice.options), (source, target), comm)
+    made = TimedPlan(problem, choice.strategy, dict(choice.options), (source, target), arrays.comm)
     plan = made.plan
     chosen = {"strategy": plan.strategy, "options": plan.options, "recorded": plan.recorded}
     return Method(
@@ -174,8 +153,8 @@ def _strategy(label: str, comm: Any, arrays: Arrays, choice: ConfiguredStrategy,
     )
 
 
-def _peer(label: str, make: Callable[[Case, Any], Any], comm: Any, arrays: Arrays) -> Method:
-    peer = make(arrays.case, comm)
+def _peer(label: str, make: Callable[[Case, Any], Any], arrays: Arrays) -> Method:
+    peer = make(arrays.case, arrays.comm)
     source, target = arrays.source(), arrays.target()
     return Method(label, "peer", partial(peer.run, source, target), target, peer.free)
 
@@ -186,8 +165,9 @@ def _scalapack(case: Case, comm: Any) -> scalapack.Gemr2d:
     return scalapack.Gemr2d(comm, case.dtype, case.source, case.target, case.region)
 
 
-def _checked(label: str, make: Callable[[], Method], case: Case, comm: Any) -> Method | Skipped:
+def _checked(label: str, make: Callable[[], Method], arrays: Arrays) -> Method | Skipped:
     """Return a method that has run once and is right; raise on every rank if it is wrong on one. Collective."""
+    case, comm = arrays.case, arrays.comm
     try:
         with together(comm):
             method = make()
@@ -196,7 +176,7 @@ def _checked(label: str, make: Callable[[], Method], case: Case, comm: Any) -> M
                 comm.Barrier()  # a rank that is early may write into the memory of others
             method.run()
     except Exception as error:
-        return Skipped(label, str(error) if isinstance(error, UnsuitableError) else f"{type(error).__name__}: {error}")
+        return label, str(error) if isinstance(error, UnsuitableError) else f"{type(error).__name__}: {error}"
     if method.target is not None:
         got = method.target.to_numpy() if isinstance(method.target, DeviceArray) else method.target
         wrong = comm.allgather(not is_right(got, case.target, comm.rank, case.region))

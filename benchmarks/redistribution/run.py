@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -27,23 +26,10 @@ from redistribution.catalogue import Case
 from redistribution.methods import Method, Skipped
 
 _WARMUP = 10  # rounds: plans choose how messages are copied in their first 9 calls
-_BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 
 #: Those of the command line, by name: see ``bench.py --help``.
 Options = Mapping[str, Any]
-
-
-def parse_rate(text: str) -> float:
-    """
-    Return the bytes per second of a rate such as ``1gbit`` or ``100mbit``, in the words of tc(8).
-
-    :raises ValueError: If it is no such rate.
-    """
-    match = re.fullmatch(r"([0-9]*\.?[0-9]+)(bit|kbit|mbit|gbit)", text.strip().lower())
-    if match is None or not float(match[1]) > 0:
-        raise ValueError(f"{text!r} is no rate; expected a number and one of {', '.join(_BITS)}, such as 1gbit")
-    return float(match[1]) * _BITS[match[2]] / 8
 
 
 def run(cases: Sequence[Case], options: Options) -> int:
@@ -126,11 +112,9 @@ def _measure_case(case: Case, options: Options, world: Any, node_of: list[int]) 
 def _measure_on(
     case: Case, options: Options, comm: Any, node_of: Sequence[int], baseline: stock.Stock | str
 ) -> list[dict[str, Any]]:
-    arrays = Arrays(case, comm)
     made: list[Method | Skipped] = []
     try:
-        wanted = {name: options[name] for name in ("strategies", "variants", "peers")}
-        made.extend(kinds.prepare(case, comm, arrays, baseline, **wanted))
+        made.extend(kinds.prepare(Arrays(case, comm), baseline, options))
         methods = [one for one in made if isinstance(one, Method)]
         apart = [m.label for m in methods if m.kind in ("stock", "bound") or m.choice.strategy == "Auto"]
         runs = {method.label: partial(_repeated, method.run, options["batch"]) for method in methods}
@@ -146,7 +130,7 @@ def _measure_on(
     if remote and options["rate"]:
         bounds["wire"] = remote / options["rate"]
     records = [_record(method, figures, bounds) for method in methods]
-    return records + [{"method": one.label, "skipped": one.reason} for one in made if isinstance(one, Skipped)]
+    return records + [{"method": one[0], "skipped": one[1]} for one in made if isinstance(one, tuple)]
 
 
 def _repeated(run: Callable[[], Any], times: int) -> None:
