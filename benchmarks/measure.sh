@@ -16,19 +16,20 @@ only_strategies() {
     sed -i '/"kind": "strategy"/!d' "$@"
 }
 
+einsum() {
+    OMP_NUM_THREADS=1 mpiexec -n 4 python benchmarks/einsum/run_einsum.py "$@" --against opt_einsum --repetitions 15 \
+        --json $results/einsums.jsonl
+}
+
 results() {
-    local kernel by_hand
+    local kernel
     without_pytorch
     rm -f $results/{redistribution,comparisons,einsums,gallery,overheads}.jsonl
     # of a method that is measured twice in a case, the last result counts
     mpiexec -n 12 python benchmarks/bench.py $both --limit 1.2 --json $results/redistribution.jsonl
     mpiexec -n 4 python benchmarks/bench.py "runs-*" $both --limit 2.5 --json $results/redistribution.jsonl
-    for kernel in mm2 mm3 ttmc mttkrp3_0; do
-        [ $kernel = mttkrp3_0 ] || by_hand="--by-hand stock"
-        OMP_NUM_THREADS=1 mpiexec -n 4 python benchmarks/einsum/run_einsum.py $kernel --against opt_einsum $by_hand \
-            --repetitions 15 --json $results/einsums.jsonl
-        by_hand=
-    done
+    for kernel in mm2 mm3 ttmc; do einsum $kernel --by-hand stock; done
+    einsum mttkrp3_0
     OMP_NUM_THREADS=1 mpiexec -n 2 python benchmarks/einsum/gallery_speedups.py --json $results/gallery.jsonl
     python benchmarks/overheads.py --json $results/overheads.jsonl
     make interop

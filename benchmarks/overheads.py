@@ -10,7 +10,6 @@ counts. The arrays of the small calls are 16 x 16 float64, from rows to columns.
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import json
 import os
@@ -21,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,7 @@ def _calls() -> dict[str, list[float]]:
         "redistribute": lambda: dace_redist.redistribute(A, source, target, comm=comm),
         "Alltoallw": lambda: alltoallw.run(A, B),
     }
-    batches = {name: functools.partial(_repeated, call) for name, call in calls.items()}
+    batches = {name: partial(_repeated, call) for name, call in calls.items()}
     return {name: [*figure.seconds] for name, figure in measure(batches, comm, least=41, most=41).items()}
 
 
@@ -161,10 +161,14 @@ def _starts(repetitions: int) -> list[float]:
     return [first / imports for first, imports in pairs]
 
 
-@functools.cache
+@cache
 def _batches() -> dict[str, list[float]]:
     found: dict[str, list[float]] = _part_on_ranks(RANKS, "calls")
     return found
+
+
+def _calls_to(name: str, reference: str, _: int) -> list[float]:
+    return _ratios(_batches()[name], _batches()[reference])
 
 
 #: Meaning of each row, and how its values are measured.
@@ -172,13 +176,10 @@ ROWS: dict[str, tuple[str, Callable[[int], list[float]]]] = {
     "compile": ("compile a program with one redistribution: Auto, to stock DaCe's node", _compilations),
     "first-use": ("seconds until every strategy can be used on a new machine", _first_use),
     "start": ("start of a process to the first result, to importing mpi4py and NumPy", _starts),
-    "redistribute": (
-        "redistribute(), to a call of a plan",
-        lambda _: _ratios(_batches()["redistribute"], _batches()["plan"]),
-    ),
+    "redistribute": ("redistribute(), to a call of a plan", partial(_calls_to, "redistribute", "plan")),
     "plan": (
         "a call of a plan, to MPI_Alltoallw with ready datatypes",
-        lambda _: _ratios(_batches()["plan"], _batches()["Alltoallw"]),
+        partial(_calls_to, "plan", "Alltoallw"),
     ),
 }
 

@@ -26,13 +26,10 @@ from dace_redist.tuning.problem import GPU_MEMORIES, MEMORIES, Problem
 from dace_redist.tuning.profile import MachineProfile
 from dace_redist.tuning.report import profile_in_use
 
-#: Name of a case, and memory of its arrays.
-Key = tuple[str, str]
 
-
-def measured(records: list[dict[str, Any]]) -> dict[Key, dict[str, float]]:
+def measured(records: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, float]]:
     """Return the smallest median of each strategy with default options, by case and memory."""
-    found: dict[Key, dict[str, float]] = defaultdict(dict)
+    found: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for row in records:
         usual = row.get("kind") == "strategy" and not row["options"] and row["variant"] in MEMORIES
         if usual and row["strategy"] != "Auto" and row["environment"]["nodes"] == 1:

@@ -39,7 +39,9 @@ class TextProgram:
         node = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
         try:
             if node.rank == 0:
-                program.ensure_built_at(path, lambda: _sdfg(name, text, path.stem, strategy))
+                with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", module=r"dace\.")  # what DaCe says of itself
+                    program.ensure_built_at(path, lambda: _sdfg(name, text, path.stem, strategy))
         except Exception as error:
             failure = f"cannot compile stock DaCe's program: {type(error).__name__}: {error}"
         sleeping_barrier(node)  # the compiler needs the cores
@@ -62,19 +64,16 @@ class TextProgram:
 
 
 def _sdfg(name: str, text: str, new_name: str, strategy: str | None) -> dace.SDFG:
-    """Return the SDFG of a program, whose text DaCe reads from a file; what DaCe prints and warns of is hidden."""
+    """Return the SDFG of a program, whose text DaCe reads from a file."""
     import dace_redist
 
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module=r"dace\.")
-            path = Path(folder, f"{name}.py")
-            path.write_text(text)
-            names: dict[str, Any] = {"__name__": name}
-            exec(compile(text, path, "exec"), names)
-            sdfg: dace.SDFG = names[name].to_sdfg()
-            sdfg.name = new_name
-            if strategy is not None:
-                dace_redist.set_strategy(sdfg, strategy)
-            sdfg.expand_library_nodes()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"{name}.py")
+        path.write_text(text)
+        names: dict[str, Any] = {"__name__": name}
+        exec(compile(text, path, "exec"), names)
+        sdfg: dace.SDFG = names[name].to_sdfg()
+    sdfg.name = new_name
+    if strategy is not None:
+        dace_redist.set_strategy(sdfg, strategy)
     return sdfg

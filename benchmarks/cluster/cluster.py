@@ -75,9 +75,6 @@ def run(
     """
     Run ``argv`` on ``ranks`` ranks over ``nodes`` emulated nodes, with the MPI in use; nothing is left afterwards.
 
-    Each node has a host name (``node0``, ...), a network with one link of ``rate``, ``/dev/shm``, IPC objects and
-    processes of its own. All share the file system, the cores and the memory's bandwidth.
-
     :param nodes: From 1 to 1000.
     :param ranks: At least one per node. Where ``nodes`` does not divide it, the first nodes have one more.
     :param argv: Program and arguments.
@@ -254,11 +251,7 @@ def main(
 def started(
     reason: str | None, start: Callable[[], tuple[int, list[Link] | None]], timeout: float | None
 ) -> tuple[int, list[Link] | None]:
-    """
-    Return what ``start`` does, for a command line.
-
-    :param reason: Why this machine cannot emulate nodes; None if it can.
-    """
+    """Return what ``start`` does; for a command line, which says why nodes cannot be emulated, if there is a reason."""
     if reason:
         raise click.ClickException(reason)
     try:

@@ -21,9 +21,6 @@ from dace_redist.einsum.grids import given_grid
 from dace_redist.einsum.groupings import contraction_trees
 from dace_redist.einsum.problem import Problem
 
-#: Numbers of ranks that are compared.
-RANKS = (1, 2, 4, 8, 16, 27, 32, 64, 125, 128, 256, 512)
-
 
 @dataclasses.dataclass(frozen=True)
 class PublishedKernel:

@@ -21,7 +21,6 @@ RANKS = 4
 CHOICES = host_strategies()
 REFERENCE = "Datatype"  # MPI's derived datatypes, which is how stock DaCe redistributes
 TIMEOUT = 1800  # seconds, for a slow machine
-HERE = Path(__file__).resolve().parent
 
 
 @click.command(help=__doc__)
@@ -67,7 +66,7 @@ def run(size: int, rank: int, options: list[str]) -> int:
     sizes = dict.fromkeys("IJKLM", size) | dict.fromkeys("PQRT", rank)
     words = ["ttmc", "--slabs", "X=4", "--strategies", ",".join(CHOICES), "--check"]
     words += [word for symbol, value in sizes.items() for word in ("--size", f"{symbol}={value}")]
-    command = mpiexec_command(RANKS, [sys.executable, str(HERE / "run_einsum.py"), *words, *options])
+    command = mpiexec_command(RANKS, [sys.executable, str(Path(__file__).with_name("run_einsum.py")), *words, *options])
     threads = {"OMP_NUM_THREADS": str(max(1, cores() // RANKS))}
     return supervise(command, TIMEOUT, environment=threads | os.environ | mpi_environment(RANKS))
 

@@ -38,11 +38,7 @@ def wholes(case: EinsumCase, program: DistributedProgram, xp: Any = np) -> dict[
 
 
 def by_hand_program(case: EinsumCase, sizes: dict[str, int], strategy: str) -> ByHand:
-    """
-    Return a kernel distributed by hand.
-
-    :raises ValueError: If there is none.
-    """
+    """Return a kernel distributed by hand; raise ValueError if there is none."""
     if case.name not in KERNELS:
         raise ValueError(f"--by-hand: expected one of {', '.join(KERNELS)}, got {case.name}")
     extents = {MODES[symbol]: extent for symbol, extent in sizes.items()}

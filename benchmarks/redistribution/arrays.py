@@ -25,12 +25,7 @@ Region = tuple[tuple[int, ...], ...] | None
 
 
 class Arrays:
-    """
-    Local arrays of one rank, allocated when first asked for. Asking for shared ones is collective.
-
-    :param case: The case.
-    :param comm: Communicator of its ranks.
-    """
+    """Local arrays of one rank, allocated when first asked for. Asking for shared ones is collective."""
 
     def __init__(self, case: Case, comm: Any) -> None:
         self.case, self.comm = case, comm

@@ -173,8 +173,6 @@ def _distribution(shape: Sequence[int], words: Mapping[str, Any]) -> AnyDistribu
     return TiledDistribution(shape, words["tile"], owners)
 
 
-def _choice(words: Mapping[str, Any]) -> ConfiguredStrategy:
-    options = {name: value for name, value in words.items() if name != "strategy"}
-    return ConfiguredStrategy(
-        words["strategy"], tuple(check_options(find_strategy(words["strategy"]), options).items())
-    )
+def _choice(words: dict[str, Any]) -> ConfiguredStrategy:
+    name = words.pop("strategy")
+    return ConfiguredStrategy(name, tuple(check_options(find_strategy(name), words).items()))

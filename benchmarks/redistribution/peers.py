@@ -20,12 +20,7 @@ Array = npt.NDArray[Any]
 
 
 class Alltoallw(comparison.Alltoallw):
-    """
-    One collective with a derived datatype for each partner and side, as mpi4py-fft does between pencils.
-
-    :param case: The case.
-    :param comm: Communicator of its ranks.
-    """
+    """One collective with a derived datatype for each partner and side, as mpi4py-fft does between pencils."""
 
     def __init__(self, case: Case, comm: Any) -> None:
         self._case = case
@@ -88,7 +83,6 @@ class PencilTransfer:
     mpi4py-fft's transfer: one tensor axis comes together while another is split, over the same ranks.
 
     :param case: A case with ``pencil`` axes.
-    :param comm: Communicator of its ranks.
     :raises ImportError: If mpi4py-fft is not installed.
     """
 
@@ -133,7 +127,6 @@ class DTensorTransfer:
     PyTorch's ``DTensor.redistribute`` over gloo. Making and freeing it is collective.
 
     :param case: A case with a device mesh.
-    :param comm: Communicator of its ranks.
     :raises ImportError: If PyTorch is not installed.
     """
 

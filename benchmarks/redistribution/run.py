@@ -28,16 +28,12 @@ from redistribution.methods import Method, Skipped
 _WARMUP = 10  # rounds: plans choose how messages are copied in their first 9 calls
 
 
-#: Those of the command line, by name: see ``bench.py --help``.
-Options = Mapping[str, Any]
-
-
-def run(cases: Sequence[Case], options: Options) -> int:
+def run(cases: Sequence[Case], options: Mapping[str, Any]) -> int:
     """
     Measure cases one after another and print tables on rank 0. Collective over the world.
 
     :param cases: Cases; those that need more ranks than the job has are skipped with a line.
-    :param options: Options.
+    :param options: Those of the command line, by name: see ``bench.py --help``.
     :return: Exit code: 2 if no case could run, else 0; a method that leaves wrong elements ends the job with 1.
     """
     from mpi4py import MPI
@@ -55,7 +51,7 @@ def run(cases: Sequence[Case], options: Options) -> int:
         raise
 
 
-def _run(cases: Sequence[Case], options: Options, world: Any) -> int:
+def _run(cases: Sequence[Case], options: Mapping[str, Any], world: Any) -> int:
     node_of, measured = list(topology_of(world).node_of), 0
     records: list[dict[str, Any]] = []
 
@@ -84,7 +80,7 @@ def _run(cases: Sequence[Case], options: Options, world: Any) -> int:
     return 0 if measured else 2
 
 
-def _measure_case(case: Case, options: Options, world: Any, node_of: list[int]) -> list[dict[str, Any]]:
+def _measure_case(case: Case, options: Mapping[str, Any], world: Any, node_of: list[int]) -> list[dict[str, Any]]:
     """Return the records of a case, on its ranks. Collective over the world; other ranks sleep."""
     from mpi4py import MPI
 
@@ -110,11 +106,11 @@ def _measure_case(case: Case, options: Options, world: Any, node_of: list[int]) 
 
 
 def _measure_on(
-    case: Case, options: Options, comm: Any, node_of: Sequence[int], baseline: stock.Stock | str
+    case: Case, options: Mapping[str, Any], comm: Any, node_of: Sequence[int], baseline: stock.Stock | str
 ) -> list[dict[str, Any]]:
-    made: list[Method | Skipped] = []
+    arrays, made = Arrays(case, comm), list[Method | Skipped]()  # plans do not keep the arrays
     try:
-        made.extend(kinds.prepare(Arrays(case, comm), baseline, options))
+        made.extend(kinds.prepare(arrays, baseline, options))
         methods = [one for one in made if isinstance(one, Method)]
         apart = [m.label for m in methods if m.kind in ("stock", "bound") or m.choice.strategy == "Auto"]
         runs = {method.label: partial(_repeated, method.run, options["batch"]) for method in methods}
@@ -165,7 +161,7 @@ def bytes_of_links(schedule: Schedule, node_of: Sequence[int]) -> list[int]:
     return sizes
 
 
-def _facts(case: Case, options: Options) -> dict[str, Any]:
+def _facts(case: Case, options: Mapping[str, Any]) -> dict[str, Any]:
     names = ("group", "series", "x", "x_name", "ranks")
     facts = {"case": case.name, **{name: getattr(case, name) for name in names}, "preset": options["preset"]}
     facts |= {"shape": list(case.shape), "dtype": str(case.dtype), "bytes": case.nbytes}

@@ -128,11 +128,7 @@ class Gemr2d:
     """
     ``p?gemr2d``: the same matrix, or a part of it, in another distribution. Making and freeing it is collective.
 
-    :param comm: Communicator of the ranks of both.
-    :param dtype: Type of the elements, one that the routine is there for.
-    :param source: Distribution before; see :func:`why_not`.
-    :param target: Distribution after.
-    :param region: As in :func:`dace_redist.redistribute`; None: the whole matrix.
+    Distributions and types that it takes: see :func:`why_not`; ``region`` is as in :func:`dace_redist.redistribute`.
     """
 
     def __init__(
