@@ -82,6 +82,13 @@ def mttkrp5_4(
 
 
 @dace.program
+def gram_of_mttkrp(X: dace.float64[I, J, K], B: dace.float64[J, R], C: dace.float64[K, R]):
+    """MTTKRP of order 3, first mode, and the Gram matrix of its result."""
+    M = np.einsum("ijk,ja,ka->ia", X, B, C)
+    return M.T @ M
+
+
+@dace.program
 def ttmc(
     X: dace.float64[I, J, K, L, M],
     B: dace.float64[J, P],
