@@ -1,4 +1,4 @@
-"""Integers and other numbers as callers pass them, and their checks."""
+"""Numbers as callers pass them, and their checks: sizes, axes, shapes and factors."""
 
 from __future__ import annotations
 
@@ -45,3 +45,47 @@ def check_memory_bytes(value: Any) -> None:
     """Raise a TypeError for a bound of memory that is not an integer."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"memory_bytes must be a number of bytes, got {value!r}")
+
+
+def checked_axes(axes: Any, ndim: int) -> tuple[int, ...] | None:
+    """Return a permutation of the axes; None if it is the identity, or not given."""
+    if axes is None:
+        return None
+    listed = integers("axes", axes)
+    normal = tuple(axis + ndim if isinstance(axis, int) and -ndim <= axis < 0 else axis for axis in listed)
+    if sorted(normal) != list(range(ndim)):
+        raise ValueError(f"axes must name each of the {ndim} dimensions once, got {listed}")
+    return None if normal == tuple(range(ndim)) else normal
+
+
+def checked_reshape(reshape: Any, target_shape: Sequence[Any]) -> tuple[Any, ...] | None:
+    """
+    Return the shape of a reshape, of which one extent may be -1; None if there is none.
+
+    :raises TypeError: If it is not a list of integers.
+    :raises ValueError: If it is not the target's shape.
+    """
+    if reshape is None:
+        return None
+    given, shape = integers("reshape", reshape), tuple(target_shape)
+    if given.count(-1) > 1 or any(isinstance(extent, int) and extent < -1 for extent in given):
+        raise ValueError(f"reshape must be extents of at least 0, and at most one -1, got {given}")
+    if len(given) != len(shape) or any(a not in (-1, b) for a, b in zip(given, shape, strict=True)):
+        raise ValueError(f"reshape must be the shape of the target, {shape}, got {given}")
+    return shape
+
+
+def checked_factor(name: str, factor: Any) -> complex:
+    """Return a factor of elements, a real number if it is one."""
+    if type(factor) in (int, float) and abs(factor) < 1 << 53:
+        return float(factor)
+    if not isinstance(factor, numbers.Number | np.bool_):
+        raise TypeError(f"{name} must be a number, got {factor!r}")
+    try:
+        value = complex(factor)  # type: ignore[arg-type]
+        is_held = not isinstance(factor, numbers.Integral) or int(value.real) == factor
+    except OverflowError:
+        is_held = False
+    if not is_held:
+        raise ValueError(f"{name} must be a number that float64 can hold, got {factor}")
+    return value if value.imag else value.real

@@ -13,11 +13,10 @@ import numpy.typing as npt
 
 from dace_redist import _core
 from dace_redist.distribution import AnyDistribution, BoxDistribution, check_distribution
-from dace_redist.integers import AnyInt, AnyInts, AnyNumber, size
+from dace_redist.integers import AnyInt, AnyInts, AnyNumber, checked_reshape, size
 from dace_redist.messages import Message, MessageArrays, Quantiles, RankArrays, RunLengths, Totals
 from dace_redist.report import Reported
 from dace_redist.transform import Transform
-from dace_redist.transform_arguments import checked_reshape
 
 #: Largest number of ranks for which :meth:`Schedule.volume_matrix` is made: 128 MiB.
 MAX_MATRIX_RANKS = 4096

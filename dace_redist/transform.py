@@ -6,17 +6,12 @@ import dataclasses
 import reprlib
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.transform_arguments import (
-    Region,
-    checked_axes,
-    checked_factor,
-    checked_region,
-)
+from dace_redist.integers import checked_axes, checked_factor, integers
 
 #: Types that are computed with, in the order of ``ElementType`` in the library (``element_type.hpp``), from 1 on.
 COMPUTED_TYPES = (
@@ -28,6 +23,35 @@ OPS = ("sum", "prod", "min", "max")
 
 #: Pairs of types between which GPUs convert.
 _CONVERTED_ON_GPUS = ({"float32", "float64"}, {"complex64", "complex128"})
+
+
+class Region(NamedTuple):
+    """
+    Box of the source tensor that goes to a box of the target tensor.
+
+    :param source_offset: First index of the box in the source, in the source's axes.
+    :param target_offset: First index of the box in the target, in the target's axes.
+    :param shape: Extents of the box, in the source's axes.
+    """
+
+    source_offset: tuple[Any, ...]
+    target_offset: tuple[Any, ...]
+    shape: tuple[Any, ...]
+
+    @classmethod
+    def checked(cls, region: Any, ndim: int) -> Region:
+        """Return the region of a redistribution; an error names the part at fault."""
+        try:
+            parts = tuple(region)
+        except TypeError:
+            parts = ()
+        if len(parts) != 3:
+            raise TypeError(f"region must be (source_offset, target_offset, shape), got {region!r}")
+        checked = cls(*(integers(f"region: {name}", part) for name, part in zip(cls._fields, parts, strict=True)))
+        for name, part in checked._asdict().items():
+            if len(part) != ndim:
+                raise ValueError(f"region: {name} needs {ndim} entries, one per dimension, got {part}")
+        return checked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,20 +93,20 @@ class Transform:
     permutes_last: bool = False
 
     def __post_init__(self) -> None:
-        dtype = element_type(self.dtype)
-        object.__setattr__(self, "dtype", dtype)
-        object.__setattr__(
-            self, "target_dtype", dtype if self.target_dtype is None else element_type(self.target_dtype)
-        )
-        object.__setattr__(self, "axes", checked_axes(self.axes, self.ndim))
-        object.__setattr__(self, "region", checked_region(self.region, self.ndim))
+        def set_field(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)  # the class is frozen
+
+        set_field("dtype", element_type(self.dtype))
+        set_field("target_dtype", self.dtype if self.target_dtype is None else element_type(self.target_dtype))
+        set_field("axes", checked_axes(self.axes, self.ndim))
+        set_field("region", None if self.region is None else Region.checked(self.region, self.ndim))
         if self.region is not None and self.reshape is not None:
             raise ValueError("region and reshape cannot be combined: move the region first, and reshape its result")
         for name in ("alpha", "beta"):
-            object.__setattr__(self, name, checked_factor(name, getattr(self, name)))
+            set_field(name, checked_factor(name, getattr(self, name)))
         if not isinstance(self.conj, bool | np.bool_):
             raise TypeError(f"conj must be True or False, got {self.conj!r}")
-        object.__setattr__(self, "conj", bool(self.conj))
+        set_field("conj", bool(self.conj))
         if self.op is not None and self.op not in OPS:
             raise ValueError(f"op must be one of {', '.join(OPS)}, or None, got {self.op!r}")
         if self.op not in (None, "sum") and self.beta != 0:

@@ -16,6 +16,7 @@ from dace.sdfg import SDFG, SDFGState
 from dace.sdfg.scope import is_devicelevel_gpu
 
 from dace_redist.distribution import AnyDistribution
+from dace_redist.integers import checked_reshape
 from dace_redist.library_nodes.node import (
     DistributedNode,
     RedistNode,
@@ -27,7 +28,6 @@ from dace_redist.library_nodes.strategic import StrategicNode, option_properties
 from dace_redist.schedule import check_shapes
 from dace_redist.strategies import check_places, find_strategy
 from dace_redist.transform import Transform
-from dace_redist.transform_arguments import checked_reshape
 
 #: Connector of the request, an ``int64``, that a non-blocking node passes to :class:`RedistributeWait`.
 REQUEST = "_request"
