@@ -1,14 +1,15 @@
 """
 Distributed arrays of other libraries: read as a source, and made from a target, without copies where they allow it.
 
-A module for each library has ``read(array, comm) -> Part`` and ``make(part, **how)``, and ``communicator(array)`` where
-its arrays carry one. It is imported when an array of its library is met.
+A module for each library has ``read(array, comm) -> Part``, which is local, ``make(part, **how)``, which is collective,
+and ``communicator(array)`` where its arrays carry one. It is imported when an array of its library is met.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -30,19 +31,6 @@ class Part(NamedTuple):
     op: str | None = None
 
 
-class Library(Protocol):
-    """A module of this package."""
-
-    def communicator(self, array: Any) -> MPI.Intracomm | None:
-        """Return the communicator that an array carries; None if it carries none."""
-
-    def read(self, array: Any, comm: MPI.Intracomm) -> Part:
-        """Return this rank's part of an array. Local."""
-
-    def make(self, part: Part, **how: Any) -> Any:
-        """Return an array of the library. Collective."""
-
-
 #: Modules by the package and the class of their arrays.
 _CLASSES = {
     ("heat", "DNDarray"): "heat",
@@ -59,7 +47,7 @@ _CLASSES = {
 _LIBRARIES = {name: package for (package, _), name in _CLASSES.items()} | {"partitioned": "numpy"}
 
 
-def module_of(array: Any) -> Library | None:
+def module_of(array: Any) -> ModuleType | None:
     """Return the module for an array by the names of its class; None if there is none."""
     for kind in type(array).__mro__:
         name = _CLASSES.get((kind.__module__.partition(".")[0], kind.__name__))
@@ -69,7 +57,7 @@ def module_of(array: Any) -> Library | None:
     return _imported("partitioned") if here else None  # a property, which may be collective, is not read
 
 
-def module_named(library: str) -> Library:
+def module_named(library: str) -> ModuleType:
     """
     Return the module for a library.
 
@@ -88,9 +76,8 @@ def module_named(library: str) -> Library:
     return _imported(name)
 
 
-def _imported(name: str) -> Library:
-    module: Any = importlib.import_module(f"dace_redist.interop.{name}")
-    return module  # type: ignore[no-any-return]
+def _imported(name: str) -> ModuleType:
+    return importlib.import_module(f"dace_redist.interop.{name}")
 
 
 def communicator(array: Any) -> MPI.Intracomm | None:
@@ -114,4 +101,5 @@ def read(array: Any, comm: MPI.Intracomm) -> Part:
             f"{known}, or have __partitioned__; got {type(array).__module__}.{type(array).__qualname__}: "
             "pass its distribution, as in redistribute(array, source, target)"
         )
-    return module.read(array, comm)
+    part: Part = module.read(array, comm)
+    return part

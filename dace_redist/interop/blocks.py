@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,6 +95,11 @@ def split(shape: Sequence[int], axis: int | None, lengths: Sequence[int], size: 
     of_axes = tuple(tuple(lengths) if i == axis else (extent,) for i, extent in enumerate(shape))
     parts = [size if i == axis else 1 for i in range(len(shape))]
     return Blocks(of_axes, np.arange(size).reshape(*parts, size if axis is None else 1)).distribution()
+
+
+def split_as_held(shape: Sequence[int], axis: int) -> Callable[[Sequence[Sequence[int]]], Distribution]:
+    """Return the function by which the shapes of the local arrays of all ranks give the parts of an axis."""
+    return lambda shapes: split(shape, axis, [local[axis] for local in shapes], len(shapes))
 
 
 @functools.lru_cache(maxsize=256)  # redistribute() finds the plan of distributions that it knows faster

@@ -13,8 +13,7 @@ from dace_redist.planned_distribution import balanced_lengths
 
 def communicator(array: Any) -> MPI.Intracomm:
     """Return the communicator of an array."""
-    own: MPI.Intracomm = array.comm.handle
-    return own
+    return array.comm.handle  # type: ignore[no-any-return]
 
 
 def read(array: Any, comm: MPI.Intracomm) -> Part:
@@ -23,7 +22,7 @@ def read(array: Any, comm: MPI.Intracomm) -> Part:
     if axis is None or array.balanced:
         lengths = () if axis is None else balanced_lengths(shape[axis], own.size)
         return Part(array.larray, blocks.split(shape, axis, lengths, own.size), own)
-    return Part(array.larray, lambda shapes: blocks.split(shape, axis, [s[axis] for s in shapes], own.size), own)
+    return Part(array.larray, blocks.split_as_held(shape, axis), own)
 
 
 def make(part: Part) -> Any:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
 from dace_redist.interop import Part, blocks
-
-
-class Partitioned(NamedTuple):
-    """Object that has the partition interface."""
-
-    partitions: dict[str, Any]
-
-    @property
-    def __partitioned__(self) -> dict[str, Any]:  # noqa: PLW3201
-        """Partitions of the array."""
-        return self.partitions
 
 
 def read(array: Any, comm: MPI.Intracomm) -> Part:
@@ -61,12 +51,11 @@ def make(part: Part) -> Any:
             "dtype": part.local.dtype,
             "device": "cpu",
         }
-    return Partitioned(
-        {
-            "shape": of.shape,
-            "partition_tiling": of.ranks.shape[:-1],
-            "partitions": partitions,
-            "locals": own,
-            "get": lambda data: data,
-        }
-    )
+    interface = {
+        "shape": of.shape,
+        "partition_tiling": of.ranks.shape[:-1],
+        "partitions": partitions,
+        "locals": own,
+        "get": lambda data: data,
+    }
+    return SimpleNamespace(__partitioned__=interface)

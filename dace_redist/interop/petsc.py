@@ -21,8 +21,7 @@ def communicator(array: Any) -> MPI.Intracomm:
     if not array:
         kind = type(array).__name__
         raise ValueError(f"{kind} of PETSc is not in use: destroyed, or never created; pass it before destroy()")
-    own: MPI.Intracomm = array.comm.tompi4py()
-    return own
+    return array.comm.tompi4py()  # type: ignore[no-any-return]
 
 
 def read(array: Any, comm: MPI.Intracomm) -> Part:

@@ -11,8 +11,7 @@ from dace_redist.interop import Part, blocks
 
 def communicator(array: Any) -> MPI.Intracomm:
     """Return the communicator of an array."""
-    own: MPI.Intracomm = array.base_comm
-    return own
+    return array.base_comm  # type: ignore[no-any-return]
 
 
 def read(array: Any, comm: MPI.Intracomm) -> Part:
@@ -20,7 +19,7 @@ def read(array: Any, comm: MPI.Intracomm) -> Part:
     own, shape, axis = communicator(array), tuple(array.global_shape), array.axis
     if array.partition.name != "SCATTER":
         return Part(array.local_array, blocks.split(shape, None, (), own.size), own)
-    return Part(array.local_array, lambda shapes: blocks.split(shape, axis, [s[axis] for s in shapes], own.size), own)
+    return Part(array.local_array, blocks.split_as_held(shape, axis), own)
 
 
 def make(part: Part, **how: Any) -> Any:
