@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from dace_redist.distribution import AnyDistribution
+from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.integers import AnyInt
-from dace_redist.io.pieces import Round, Selection, chosen_ranks, rounds
+from dace_redist.io.pieces import Selection, box_of, chosen_ranks, rounds
 from dace_redist.io.stored import Box, StoredArray, naming
 from dace_redist.mpi.collective import together
 from dace_redist.redistribution.agreement import plan
@@ -28,7 +28,7 @@ _Side = tuple[AnyDistribution, Any, tuple[int, ...]]
 @dataclasses.dataclass
 class Access:
     """
-    Access of ranks to an array in a file, each to its own part, or to pieces that are exchanged.
+    Access of ranks to an array in a file, each to its own part, or to pieces that are exchanged. Collective.
 
     :param selection: Part of the file's array.
     :param distribution: Distribution of that part.
@@ -36,6 +36,8 @@ class Access:
     :param strategy: Strategy of the exchanges.
     :param path: File, for errors.
     :param label: Label of the progress bar; ``""``: no bar.
+    :param named: Number of ranks that access the file, or these ranks; None: any.
+    :param own: True if this rank can access its own part directly.
     :param op: Reduction of the array's replicas, which are partial results; None: they are equal.
     :ivar ranks: Ranks that access the file.
     :ivar box: This rank's own part; None: pieces are exchanged.
@@ -48,17 +50,14 @@ class Access:
     strategy: str
     path: str
     label: str
+    named: dataclasses.InitVar[int | tuple[int, ...] | None]
+    own: dataclasses.InitVar[bool]
     op: str | None = None
     ranks: tuple[int, ...] = ()
     box: Box | None = None
 
-    def choose(self, named: int | tuple[int, ...] | None, own: bool) -> None:
-        """
-        Choose the ranks and their way of access. Collective.
-
-        :param named: Number of ranks, or ranks; None: any.
-        :param own: True if this rank can access its own part directly.
-        """
+    def __post_init__(self, named: int | tuple[int, ...] | None, own: bool) -> None:
+        """Choose the ranks and their way of access."""
         count, rank = math.prod(self.selection.selected.shape), self.comm.rank
         box = self.selection.own_box(self.distribution, rank) if named is None and own else None
         sizes = self.comm.allgather(None if box is None else math.prod(self.distribution.local_shape(rank)))
@@ -83,15 +82,15 @@ class Access:
                     stored = files.enter_context(contextlib.closing(self._opened(open_array)))
             if self.box is not None:
                 self._transfer(stored, self.box, local)
-            for part, piece in self._rounds(dtype) if self.box is None else ():
-                extents, lower = part.distribution.shape, part.lower[order]
-                sides = ((part.distribution, piece, (0,) * len(lower)), (self.distribution, local, lower))
+            for lower, pieces, piece in self._rounds(dtype) if self.box is None else ():
+                box, extents = box_of(lower, pieces, self.comm.rank), pieces.shape
+                sides = (pieces, piece, (0,) * len(lower)), (self.distribution, local, lower[order])
                 if reading:
-                    self._transfer(stored, part.box(self.comm.rank), piece)
+                    self._transfer(stored, box, piece)
                     self._move(*sides, extents)
                 else:
                     self._move(sides[1], sides[0], extents[order])
-                    self._transfer(stored, part.box(self.comm.rank), piece)
+                    self._transfer(stored, box, piece)
             with together(self.comm), naming(self.path):
                 if stored is not None:
                     stored.close()
@@ -131,18 +130,18 @@ class Access:
         with move:
             move(source[1], target[1])
 
-    def _rounds(self, dtype: np.dtype[Any]) -> Iterator[tuple[Round, npt.NDArray[Any]]]:
+    def _rounds(self, dtype: np.dtype[Any]) -> Iterator[tuple[tuple[int, ...], Distribution, npt.NDArray[Any]]]:
         """Give each round, and a buffer for this rank's piece, half of which another copy of the piece may take."""
         layout = dataclasses.replace(self.selection.selected, dtype=dtype)
         parts = list(rounds(layout, self.selection.lead, self.ranks, self.memory_bytes))
-        shapes = [part.distribution.local_shape(self.comm.rank) for part in parts]
+        shapes = [pieces.local_shape(self.comm.rank) for _, pieces in parts]
         with together(self.comm):
             buffer = new_array(None, (max(map(math.prod, shapes), default=0),), dtype, "cpu", shared=True)
         with _bar(self.label if self.comm.rank == 0 else "", math.prod(layout.shape) * dtype.itemsize) as show:
             done = 0
-            for part, shape in zip(parts, shapes, strict=True):
-                yield part, buffer[: math.prod(shape)].reshape(shape)
-                done += math.prod(part.distribution.shape) * dtype.itemsize
+            for (lower, pieces), shape in zip(parts, shapes, strict=True):
+                yield lower, pieces, buffer[: math.prod(shape)].reshape(shape)
+                done += math.prod(pieces.shape) * dtype.itemsize
                 show(f"{done / 2**20:.0f} MiB", done)
 
 

@@ -66,8 +66,8 @@ def load(
         path = os.fsdecode(path)
         form = format_of(path)
         named = _checked("readers", readers, target, name, memory_bytes, comm.size)
-    how = {"index": index, "target_dtype": target_dtype, "readers": named}
-    _check_same(comm, target, path=path, name=name, **how, memory_bytes=memory_bytes, strategy=strategy)
+    given = {"index": index, "target_dtype": target_dtype, "readers": named}
+    _check_same(comm, target, path=path, name=name, **given, memory_bytes=memory_bytes, strategy=strategy)
     leader, layout = named[0] if isinstance(named, tuple) else 0, None
     with together(comm), naming(path):
         if comm.rank == leader:
@@ -91,8 +91,8 @@ def load(
             raise ValueError(f"load: ranks see different arrays in {path!r}: {layout} and, on another, {stored.layout}")
         return stored
 
-    access = Access(comm, selection, target, memory_bytes, strategy, path, f"load {path}" if progress else "")
-    access.choose(named, own=element == layout.dtype)
+    how = memory_bytes, strategy, path, f"load {path}" if progress else ""
+    access = Access(comm, selection, target, *how, named, own=element == layout.dtype)
     access.run(opened, out, layout.dtype, reading=True)
     return DistributedArray(out, target, comm)
 
@@ -143,8 +143,8 @@ def save(
         if view.device == "gpu":
             raise ValueError("save: array must lie in main memory, but lies on the GPU: copy it first")
         element = _converted(view.dtype, target_dtype, len(source.shape))
-    how = {"element_type": element, "writers": named, "op": array.op, "storage": storage}
-    _check_same(comm, source, path=path, name=name, **how, memory_bytes=memory_bytes, strategy=strategy)
+    given = {"element_type": element, "writers": named, "op": array.op, "storage": storage}
+    _check_same(comm, source, path=path, name=name, **given, memory_bytes=memory_bytes, strategy=strategy)
     leader = named[0] if isinstance(named, tuple) else 0
     with together(comm), naming(path):
         if comm.rank == leader:
@@ -152,10 +152,10 @@ def save(
             new = form.create(os.path.realpath(path), name, layout, storage)
     new = comm.bcast(new, leader)
     try:
-        label = f"save {path}" if progress else ""
-        access = Access(comm, Selection.of(new.layout), source, memory_bytes, strategy, path, label, array.op)
+        how = memory_bytes, strategy, path, f"save {path}" if progress else ""
         direct = element == view.dtype and view.in_c_order and isinstance(array.local, np.ndarray)
-        access.choose((leader,) if new.one_writer else named, own=direct)
+        ranks = (leader,) if new.one_writer else named
+        access = Access(comm, Selection.of(new.layout), source, *how, ranks, direct, array.op)
         access.run(lambda: form.open_new(new), array.local, element, reading=False)
         with together(comm), naming(path):
             if comm.rank == leader:

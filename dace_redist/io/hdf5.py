@@ -108,13 +108,9 @@ def _changed(path: str) -> Iterator[Any]:
     with _File(path, "r+" if os.path.exists(path) else "x+") as raw:
         with h5py.File(raw, "r+" if raw.seek(0, os.SEEK_END) else "w") as file:
             yield file
-        _check(raw)
+        if raw.failure is not None:
+            raise raw.failure
         os.fsync(raw.fileno())
-
-
-def _check(raw: _File) -> None:
-    if raw.failure is not None:
-        raise raw.failure
 
 
 def open_new(new: NewFile) -> StoredArray:

@@ -10,16 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.io.stored import (
-    Box,
-    Layout,
-    NewFile,
-    StoredArray,
-    raw_file,
-    run_axis,
-    temporary,
-    transfer_runs,
-)
+from dace_redist.io.stored import Box, Layout, NewFile, StoredArray, raw_file, run_axis, temporary, transfer_runs
 
 #: Minimum bytes of a contiguous run that is read by a system call of its own.
 _MIN_CALL_BYTES = 16 << 10

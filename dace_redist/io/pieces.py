@@ -113,31 +113,20 @@ def _indices(entry: Any, extent: int) -> range:
     return range(int(entry) % extent, int(entry) % extent + 1)
 
 
-@dataclasses.dataclass(frozen=True)
-class Round:
-    """
-    Part of an array that is read or written at a time.
-
-    :param lower: Its first index, in the order of storage.
-    :param distribution: Its distribution over the ranks that read or write it.
-    """
-
-    lower: tuple[int, ...]
-    distribution: Distribution
-
-    def box(self, rank: int) -> Box:
-        """Return the indices in the array that a rank reads or writes."""
-        parts = zip(self.lower, self.distribution.slices(rank), strict=True)
-        return tuple(slice(low + part.start, low + part.stop) for low, part in parts)
+def box_of(lower: tuple[int, ...], distribution: Distribution, rank: int) -> Box:
+    """Return the indices in an array that a rank reads or writes in a round, see :func:`rounds`."""
+    parts = zip(lower, distribution.slices(rank), strict=True)
+    return tuple(slice(low + part.start, low + part.stop) for low, part in parts)
 
 
 def rounds(
     layout: Layout, lead: Sequence[int], ranks: Sequence[int], memory_bytes: AnyInt | None = None
-) -> Iterator[Round]:
+) -> Iterator[tuple[tuple[int, ...], Distribution]]:
     """
     Cut an array into rounds, in each of which ranks read or write consecutive pieces.
 
-    A piece is contiguous in a file without chunks; else it ends where chunks end.
+    A piece is contiguous in a file without chunks; else it ends where chunks end. A round is its first index, in the
+    order of storage, and its distribution over the ranks.
 
     :param lead: Number of indices along each axis before the first boundary of chunks.
     :param ranks: Ranks that read or write.
@@ -148,7 +137,7 @@ def rounds(
     if not math.prod(shape):
         return
     if not shape:
-        yield Round((), Distribution.on_rank((), ranks[0]))
+        yield (), Distribution.on_rank((), ranks[0])
         return
     axis, layer = _cut_axis(layout, len(ranks), max_bytes)
     if memory_bytes is not None and layer > max_bytes:
@@ -163,7 +152,7 @@ def rounds(
         dims = [0 if i == axis else None for i in range(len(shape))]
         block = [unit * -(-extents[axis] // (unit * len(ranks))) if i == axis else None for i in range(len(shape))]
         lower = (*(low for low, _ in parts), *(0 for _ in shape[axis + 1 :]))
-        yield Round(lower, Distribution(extents, (len(ranks),), dims=dims, block=block, ranks=ranks))
+        yield lower, Distribution(extents, (len(ranks),), dims=dims, block=block, ranks=ranks)
 
 
 def _cuts(extent: int, lead: int, step: int) -> list[tuple[int, int]]:
