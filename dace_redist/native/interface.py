@@ -6,7 +6,10 @@ import ctypes
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from dace_redist.errors import BuildError, RedistributionError
 from dace_redist.mpi.collective import decoded_failure, remembered, together
@@ -25,83 +28,40 @@ _MAX_VERSION = 8192
 EncodedOperation = tuple[int, int, complex, complex, bool, int]
 #: Extents and strides, in elements, of a rank's array; None: C order.
 Layout = tuple[Sequence[int], Sequence[int]] | None
+#: Handle of an MPI communicator as a number, name of a strategy, and its options that are not at their defaults.
+How = tuple[int, str, Mapping[str, int | float]]
+#: Elements that a peer sends or receives: peer, offset, counts and strides, in elements of this rank's array.
+Block = tuple[int, int, Sequence[int], Sequence[int]]
+#: Counts, displacements in bytes, and handles of the datatypes of one side of an ``Alltoallw``, by rank.
+TypedSide = tuple[Sequence[int], Sequence[int], Sequence[int]]
 
-
-class EncodedProblem(NamedTuple):
-    """
-    Problem of a plan; of messages that each rank describes strategy, options and failure only.
-
-    :param strategy: Name of a strategy of the library.
-    :param options: Options of the strategy that are not at their defaults.
-    :param memories: Places of the sources and the targets, each a ``dr_memory``.
-    :param elements: Types of the elements in words, equal on all ranks.
-    :param failure: Failure of this rank, as :func:`dace_redist.mpi.collective.encoded_failure` has it, in UTF-8, which
-        becomes the error of all ranks; None: it has a problem.
-    """
-
-    strategy: str = ""
-    options: Mapping[str, int | float] = {}
-    tensors: Sequence[Schedule] = ()
-    memories: Sequence[int] = (0, 0)
-    elements: str = ""
-    failure: bytes | None = None
-
-    @property
-    def how(self) -> tuple[Any, ...]:
-        """Strategy and options as the library takes them."""
-        return self.strategy.encode(), ctypes.byref(native_options(tuple(self.options.items())))
-
-
-class _Options(ctypes.Structure):
-    """``dr_options`` of ``dace_redist.h``."""
-
-    _fields_ = [
-        (name, ctypes.c_int64 if isinstance(option.default, int) else ctypes.c_double)
-        for name, option in OPTIONS.items()
+#: ``dr_options``, ``dr_operation`` and ``dr_block`` of ``dace_redist.h``.
+_OPTIONS = np.dtype([(name, np.int64 if isinstance(o.default, int) else np.float64) for name, o in OPTIONS.items()])
+_OPERATION = np.dtype(
+    [
+        *(("source_type", np.intc), ("target_type", np.intc)),
+        *(("alpha", np.complex128), ("beta", np.complex128)),
+        *(("conjugate", np.intc), ("op", np.intc)),
     ]
-
-
-class _Operation(ctypes.Structure):
-    """``dr_operation`` of ``dace_redist.h``."""
-
-    _fields_ = [
-        ("source_type", ctypes.c_int),
-        ("target_type", ctypes.c_int),
-        ("alpha", ctypes.c_double * 2),
-        ("beta", ctypes.c_double * 2),
-        ("conjugate", ctypes.c_int),
-        ("op", ctypes.c_int),
+)
+_BLOCK = np.dtype(
+    [("peer", np.intc), ("ndim", np.intc), ("offset", np.int64), ("counts", np.uintp), ("strides", np.uintp)]
+)
+#: ``Numbers`` of ``dace_redist_program.hpp``.
+_NUMBERS = np.dtype([("begin", np.uintp), ("count", np.int64)])
+#: ``EncodedTensor`` of ``handles.hpp``.
+_TENSOR = np.dtype(
+    [
+        ("element_bytes", np.int64),
+        *((part, _NUMBERS) for part in ("source", "target", "index_map")),
+        ("operation", _OPERATION),
+        *((memory, np.intc) for memory in ("source_memory", "target_memory")),
     ]
+)
 
 
-class _Numbers(ctypes.Structure):
-    """``Numbers`` of ``dace_redist_program.hpp``."""
-
-    _fields_ = [("begin", ctypes.c_void_p), ("count", ctypes.c_int64)]
-
-    @classmethod
-    def of(cls, array: Any) -> _Numbers:
-        """Return the numbers of an array of NumPy."""
-        return cls(array.__array_interface__["data"][0], array.size)
-
-
-class _Tensor(ctypes.Structure):
-    """``EncodedTensor`` of ``handles.hpp``."""
-
-    _fields_ = [
-        ("element_bytes", ctypes.c_int64),
-        *((part, _Numbers) for part in ("source", "target", "index_map")),
-        ("operation", _Operation),
-        ("source_memory", ctypes.c_int),
-        ("target_memory", ctypes.c_int),
-    ]
-
-
-def native_operation(encoded: EncodedOperation) -> _Operation:
-    """Return a ``dr_operation``."""
-    *types, alpha, beta, conj, op = encoded
-    factors = [(ctypes.c_double * 2)(factor.real, factor.imag) for factor in (alpha, beta)]
-    return _Operation(*types, *factors, conj, op)
+def _numbers(array: npt.NDArray[np.int64]) -> tuple[int, int]:
+    return array.__array_interface__["data"][0], array.size
 
 
 @functools.cache
@@ -117,10 +77,10 @@ def library() -> Any:
     _check_mpi(found.dr_python_mpi().decode())
     number, pointer = ctypes.c_int64, ctypes.c_void_p
     found.dr_error.restype = ctypes.c_char_p
-    found.dr_python_plan_create.argtypes = [
-        *(ctypes.c_ssize_t, ctypes.c_char_p, ctypes.POINTER(_Options), number, ctypes.POINTER(_Tensor)),
-        *(ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(pointer)),
-    ]
+    how, made = (ctypes.c_ssize_t, ctypes.c_char_p, pointer), (ctypes.c_char_p, ctypes.POINTER(pointer))
+    found.dr_python_plan_create.argtypes = [*how, number, pointer, ctypes.c_char_p, *made]
+    found.dr_python_plan_create_messages.argtypes = [*how, number, pointer, pointer, *made]
+    found.dr_python_plan_create_alltoallw.argtypes = [*how, pointer, pointer, *made]
     found.dr_plan_set_stream.argtypes = [pointer, pointer]
     found.dr_python_plan_set_arrays.argtypes = [pointer, pointer]
     found.dr_plan_execute.argtypes = [pointer] * 3
@@ -187,9 +147,9 @@ def check(code: int) -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def native_options(given: tuple[tuple[str, int | float], ...]) -> _Options:
+def _options(given: tuple[tuple[str, int | float], ...]) -> ctypes.c_void_p:
     """Return ``dr_options`` from those that are not at their defaults."""
-    return _Options(**(default_options() | dict(given)))
+    return np.array(tuple((default_options() | dict(given)).values()), _OPTIONS).ctypes.data_as(ctypes.c_void_p)
 
 
 #: Text of an error of another rank that :func:`dace_redist.mpi.collective.encoded_failure` made.
@@ -211,30 +171,87 @@ def check_agreed(code: int) -> None:
 
 class NativePlan:
     """
-    Plan of the library for one or several tensors. Making one is collective, freeing it local.
+    Plan of the library. Making one is collective, freeing it local.
 
-    :param comm: Handle of an MPI communicator, as a number.
+    :param create: Name of the function that makes it.
+    :param how: Handle of an MPI communicator, strategy, and options that are not at their defaults.
+    :param described: Arguments of the function after those.
+    :param failure: Failure of this rank, as :func:`dace_redist.mpi.collective.encoded_failure` has it, which becomes
+        the error of all ranks; None: it describes a problem.
+    :param arrays: Number of arrays on each side.
     :raises RedistributionError: On every rank, if one of them cannot make it.
     :raises ValueError: On every rank, if they ask for different redistributions.
     """
 
-    def __init__(self, comm: int, problem: EncodedProblem) -> None:
+    def __init__(self, create: str, how: How, *described: Any, failure: str | None, arrays: int = 1) -> None:
         self._plan = ctypes.c_void_p()
-        tensors = problem.tensors
-        self._addresses = ctypes.c_void_p * len(tensors)
-        self._layouts = _Numbers * (4 * len(tensors))
-        encoded = [
-            _Tensor(
+        self._addresses = ctypes.c_void_p * arrays
+        comm, strategy, options = how
+        settings = comm, strategy.encode(), _options(tuple(options.items()))
+        check_agreed(getattr(library(), create)(*settings, *described, failure and failure.encode(), self._plan))
+
+    @classmethod
+    def of_tensors(
+        cls,
+        how: How,
+        tensors: Sequence[Schedule],
+        memories: Sequence[int] = (0, 0),
+        elements: str = "",
+        failure: str | None = None,
+    ) -> NativePlan:
+        """
+        Make a plan of one or several tensors.
+
+        :param memories: Places of the sources and the targets, each a ``dr_memory``.
+        :param elements: Types of the elements in words, equal on all ranks.
+        """
+        rows = [
+            (
                 one.dtype.itemsize,
-                *(_Numbers.of(part.encoded_array) for part in (one.source, one.target, one.transform)),
-                native_operation(one.transform.encoded_operation),
-                *problem.memories,
+                *(_numbers(part.encoded_array) for part in (one.source, one.target, one.transform)),
+                one.transform.encoded_operation,
+                *memories,
             )
             for one in tensors
         ]
-        arguments = (*problem.how, len(tensors), (_Tensor * len(tensors))(*encoded))
-        words = problem.elements.encode(), problem.failure
-        check_agreed(library().dr_python_plan_create(comm, *arguments, *words, self._plan))
+        encoded = np.array(rows, _TENSOR)
+        described = len(tensors), encoded.ctypes.data, elements.encode()
+        return cls("dr_python_plan_create", how, *described, failure=failure, arrays=len(tensors))
+
+    @classmethod
+    def of_blocks(
+        cls,
+        how: How,
+        itemsize: int,
+        operation: EncodedOperation,
+        sides: Sequence[Sequence[Block]],
+        failure: str | None = None,
+    ) -> NativePlan:
+        """
+        Make a plan of messages that each rank describes.
+
+        :param sides: Blocks that are sent, and that are received.
+        """
+        kept, lists = [], []
+        for blocks in sides:
+            numbers = [np.array(block[2:], np.int64) for block in blocks]
+            rows = [
+                (peer, len(counts), offset, *(part.ctypes.data for part in both))
+                for (peer, offset, counts, _), both in zip(blocks, numbers, strict=True)
+            ]
+            array = np.array(rows, _BLOCK)
+            kept.append((numbers, array))
+            lists.append((len(array), array.ctypes.data))
+        described = itemsize, np.array(operation, _OPERATION).ctypes, np.array(lists, np.int64).ctypes
+        return cls("dr_python_plan_create_messages", how, *described, failure=failure)
+
+    @classmethod
+    def of_datatypes(cls, how: How, sides: Sequence[TypedSide], failure: str | None = None) -> NativePlan:
+        """Make a plan of an ``Alltoallw``, of which ``sides`` are source and target."""
+        integers = [np.array(numbers, np.intc) for side in sides for numbers in side[:2]]
+        types = [np.array(side[2], np.uintp) for side in sides]
+        described = (np.array([part.ctypes.data for part in parts], np.uintp).ctypes for parts in (integers, types))
+        return cls("dr_python_plan_create_alltoallw", how, *described, failure=failure)
 
     @property
     def address(self) -> int:
@@ -245,12 +262,12 @@ class NativePlan:
         """Move the tensors between addresses of this rank's parts. Collective."""
         check(library().dr_plan_execute(self._plan, self._addresses(*sources), self._addresses(*targets)))
 
-    def start(self, sources: Sequence[int | None], targets: Sequence[int | None], progress: int) -> NativeRequest:
-        """Start :meth:`execute`; ``progress`` is a ``dr_progress``."""
+    def start(self, sources: Sequence[int | None], targets: Sequence[int | None], progress: int) -> ctypes.c_void_p:
+        """Start :meth:`execute`, and return the library's request; ``progress`` is a ``dr_progress``."""
         started = ctypes.c_void_p()
         addresses = self._addresses(*sources), self._addresses(*targets)
         check(library().dr_plan_start(self._plan, *addresses, progress, started))
-        return NativeRequest(started)
+        return started
 
     def set_stream(self, stream: int) -> None:
         """Use a ``cudaStream_t``, given as a number, for arrays on a GPU. Local."""
@@ -258,28 +275,9 @@ class NativePlan:
 
     def set_arrays(self, layouts: Sequence[Layout]) -> None:
         """Use other layouts of this rank's arrays: of each source and target in turn. Local."""
-        lists = [numbers for layout in layouts for numbers in layout or ((), ())]
-        kept = [(ctypes.c_int64 * len(numbers))(*numbers) for numbers in lists]
-        numbers = [_Numbers(ctypes.addressof(array), len(array)) for array in kept]
-        check(library().dr_python_plan_set_arrays(self._plan, self._layouts(*numbers)))
+        lists = [np.array(numbers, np.int64) for layout in layouts for numbers in layout or ((), ())]
+        check(library().dr_python_plan_set_arrays(self._plan, np.array([*map(_numbers, lists)], _NUMBERS).ctypes))
 
     def free(self) -> None:
         """Free the plan. Local."""
         check(library().dr_plan_free(self._plan))
-
-
-class NativeRequest:
-    """Transfer of the library that is under way."""
-
-    def __init__(self, handle: ctypes.c_void_p) -> None:
-        self._handle = handle
-
-    def test(self) -> bool:
-        """Make progress; return True if the transfer is done."""
-        done = ctypes.c_int()
-        check(library().dr_request_test(self._handle, done))
-        return bool(done.value)
-
-    def wait(self) -> None:
-        """Wait until the transfer is done."""
-        check(library().dr_request_wait(self._handle))

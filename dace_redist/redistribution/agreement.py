@@ -17,7 +17,7 @@ from dace_redist.errors import RedistributionError
 from dace_redist.integers import AnyInt, AnyInts, AnyNumber
 from dace_redist.mpi.collective import checked_communicator, encoded_failure, raise_first, together
 from dace_redist.native.device import ensure_device_library
-from dace_redist.native.interface import EncodedProblem, NativePlan, agree, prepare
+from dace_redist.native.interface import NativePlan, agree, prepare
 from dace_redist.redistribution.arrays import DEVICES, Views
 from dace_redist.redistribution.plan import Plan
 from dace_redist.redistribution.problem import CHANGE, Arguments, Problem, check_arrays, is_measured, listed
@@ -136,15 +136,11 @@ def _facts(views: Views, out: Any) -> list[bool]:
 
 def _placed(problem: Problem, facts: Sequence[bool]) -> Problem:
     """Return the problem with devices and memories of its arrays, from :func:`_facts` of any rank."""
-    *sides, given_target, unordered = facts
-    source_cpu, source_gpu, source_irregular, source_private = sides[:4]
-    target_cpu, target_gpu, target_irregular, target_private = sides[4:]
+    sides, (given_target, unordered) = (facts[:4], facts[4:8]), facts[8:]
+    (_, source_gpu, _, source_private), (target_cpu, target_gpu, _, target_private) = sides
     if source_gpu or target_gpu:
         hint = ", or in other parts of the list: these take a call each" if problem.lists else ""
-        for name, cpu, gpu, irregular in (
-            ("array", source_cpu, source_gpu, source_irregular),
-            ("out", target_cpu, target_gpu, target_irregular),
-        ):
+        for name, (cpu, gpu, irregular, _) in zip(("array", "out"), sides, strict=True):
             if cpu and gpu:
                 raise ValueError(f"{name} lies on the GPU on some ranks, and in main memory on others{hint}")
             if irregular:
@@ -171,24 +167,23 @@ def _measured_as(problem: Problem, memories: Sequence[str]) -> Problem:
 
 def fail_together(comm: MPI.Intracomm, failure: Exception) -> NoReturn:
     """Raise a failure that kept this rank from a problem, and have :func:`agreed_problem` raise it on all others."""
-    prepare(comm)
-    agree(MPI._handleof(comm), 0)
-    agreed(comm, None, failure, [False] * 11)
+    _agree_without_problem(comm, failure)
     raise AssertionError  # for type checkers
 
 
-class _Shapes(tuple[Any, ...]):
-    """Shapes of local arrays, which tell this exchange from that of element types in :func:`agreed_problem`."""
+def _agree_without_problem(comm: MPI.Intracomm, failure: Exception | None) -> None:
+    """Take part in the first exchanges of a ``redistribute`` with a failure, or with a problem that is incomplete."""
+    prepare(comm)
+    agree(MPI._handleof(comm), 0)
+    agreed(comm, None, failure, [failure is None] + [False] * 10)
 
 
 def shapes_of_all(comm: MPI.Intracomm, shapes: list[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
     """Return for each array the shapes of its parts on all ranks. An error on every rank if one has a problem."""
-    prepare(comm)
-    agree(MPI._handleof(comm), 0)
-    agreed(comm, None, None, [True] + [False] * 10)
-    rows = comm.allgather(_Shapes(shapes))
-    if any(not isinstance(row, _Shapes) or len(row) != len(shapes) for row in rows):
-        kinds = [f"{len(row)} of another library" if isinstance(row, _Shapes) else "others" for row in rows]
+    _agree_without_problem(comm, None)
+    rows = comm.allgather(tuple(shapes))  # a list is of element types, from agreed_problem
+    if any(not isinstance(row, tuple) or len(row) != len(shapes) for row in rows):
+        kinds = [f"{len(row)} of another library" if isinstance(row, tuple) else "others" for row in rows]
         agreed(comm, None, ValueError(f"the ranks pass different arrays, by rank: {', '.join(kinds)}"), [False] * 11)
     return [list(of_array) for of_array in zip(*rows, strict=True)]
 
@@ -283,7 +278,7 @@ def plan(
         agreed(comm, problem, failure)
     if problem is None or failure is not None:
         with contextlib.suppress(RedistributionError):
-            NativePlan(MPI._handleof(comm), EncodedProblem(failure=encoded_failure(failure).encode()))
+            NativePlan.of_tensors((MPI._handleof(comm), "", {}), [], failure=encoded_failure(failure))
         raise failure or AssertionError
     return Plan(comm, problem)
 

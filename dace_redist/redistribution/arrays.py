@@ -126,9 +126,8 @@ class ArrayView:
         """Return the first address of the array and the one after its last."""
         if self.size == 0:
             return 0, 0
-        reaches = [(extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True)]
-        first = self.address + sum(min(0, reach) for reach in reaches)
-        return first, self.address + sum(max(0, reach) for reach in reaches) + self.dtype.itemsize
+        first, last = reach(self.shape, self.strides)
+        return self.address + first, self.address + last + self.dtype.itemsize
 
 
 class Views(NamedTuple):
@@ -164,6 +163,12 @@ class Views(NamedTuple):
     def plain(self) -> Views:
         """Return the views with C-order copies in place of arrays with irregular strides."""
         return Views(*([view if view is None or view.is_plain else view.copied() for view in side] for side in self))
+
+
+def reach(counts: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
+    """Return the lowest and the highest offset of strided elements from the first; there are some."""
+    steps = [(count - 1) * stride for count, stride in zip(counts, strides, strict=True)]
+    return sum(min(0, step) for step in steps), sum(max(0, step) for step in steps)
 
 
 def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:

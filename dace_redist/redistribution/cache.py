@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -20,24 +20,17 @@ from dace_redist.strategies import AUTO
 _MAX_PLANS = 64
 
 
-class Found(NamedTuple):
-    """Plan of an earlier call, and the objects whose ``id`` is part of the key: they live, so ids are not reused."""
-
-    problem: Problem
-    plan: Plan
-    kept: Any
-
-
 class PlanCache:
     """
     Plans of one communicator. All ranks keep and drop plans in the same order.
 
     :ivar plans: Plans by their problems, the most recently used one last.
-    :ivar calls: Plans by the arguments of earlier calls, so that an equal call skips the checks.
+    :ivar calls: Plans by the arguments of earlier calls, so that an equal call skips the checks; with the objects whose
+        ``id`` is part of the key, which live as long, so that ids are not reused.
     """
 
     def __init__(self) -> None:
-        self.calls: dict[Any, Found] = {}
+        self.calls: dict[Any, tuple[Plan, Any]] = {}
         self.plans: OrderedDict[Problem, Plan] = OrderedDict()
 
     def get(self, comm: MPI.Intracomm, problem: Problem) -> Plan:
@@ -50,16 +43,16 @@ class PlanCache:
         self.plans.move_to_end(problem)
         return self.plans[problem]
 
-    def remember(self, call: Any, found: Found) -> None:
+    def remember(self, call: Any, plan: Plan, kept: Any) -> None:
         """Register a plan under the arguments of a call, which are hashable."""
         if len(self.calls) > 16 * _MAX_PLANS:
             self.calls.clear()
-        self.calls[call] = found
+        self.calls[call] = plan, kept
 
     def drop(self, problem: Problem) -> Plan:
         """Take a plan out and return it. One that failed is not to be freed: MPI may still use its buffers."""
         plan = self.plans.pop(problem)
-        self.calls = {call: found for call, found in self.calls.items() if found.plan is not plan}
+        self.calls = {call: found for call, found in self.calls.items() if found[0] is not plan}
         return plan
 
     def free(self, strategy: str | None = None) -> None:

@@ -10,9 +10,9 @@ import numpy as np
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, Distribution
-from dace_redist.native.given_messages import Block
+from dace_redist.native.interface import Block
 from dace_redist.redistribution.arrays import Views, c_strides
-from dace_redist.redistribution.message_plan import MessagePlan, PlansOfMessages
+from dace_redist.redistribution.message_plan import MessagePlan, from_messages
 from dace_redist.redistribution.problem import Problem
 from dace_redist.redistribution.request import FreeablePlan
 from dace_redist.schedule import Schedule
@@ -42,7 +42,7 @@ class HaloGradients(FreeablePlan):
         if isinstance(tensor.target, Distribution) and any(tensor.target.halo):
             how: dict[str, Any] = {"comm": self._comm, "beta": 1, "strategy": self.strategy, **self.options}
             for messages in _messages(tensor.target, self._comm.rank):
-                self._sums.append(PlansOfMessages.from_messages(*messages, self.dtype, **how))
+                self._sums.append(from_messages(*messages, self.dtype, **how))
 
     def __call__(self, array: Any, out: Any = None) -> Any:
         """Move the gradients; those in margins are added to the elements that they mirror."""

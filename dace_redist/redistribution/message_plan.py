@@ -13,9 +13,8 @@ from mpi4py import MPI
 from dace_redist.errors import RedistributionError
 from dace_redist.integers import AnyInt, AnyInts, AnyNumber, integers
 from dace_redist.mpi.collective import checked_communicator, encoded_failure
-from dace_redist.native.given_messages import Block, NativeMessagePlan, TypedSide
-from dace_redist.native.interface import EncodedProblem, NativePlan, prepare
-from dace_redist.redistribution.arrays import ArrayView, Views, array_view
+from dace_redist.native.interface import Block, How, NativePlan, TypedSide, prepare
+from dace_redist.redistribution.arrays import ArrayView, Views, array_view, reach
 from dace_redist.redistribution.request import FreeablePlan, Request, progress_number
 from dace_redist.strategies import check_options, find_strategy
 from dace_redist.transform import Transform, element_type
@@ -38,10 +37,10 @@ class MessagePlan(FreeablePlan):
     """
 
     def __init__(
-        self, native: NativePlan, strategy: str, options: Mapping[str, int | float], reach: tuple[Reach, Reach]
+        self, native: NativePlan, strategy: str, options: Mapping[str, int | float], held: tuple[Reach, Reach]
     ) -> None:
         self._native = native
-        self.strategy, self.options, self._reach = strategy, dict(options), reach
+        self.strategy, self.options, self._reach = strategy, dict(options), held
 
     def __call__(self, array: Any, out: Any) -> Any:
         """
@@ -64,108 +63,97 @@ class MessagePlan(FreeablePlan):
         """Start to move the messages; see :meth:`dace_redist.Plan.start`."""
         number = progress_number(progress)
         native, views = self._prepared(array, out)
-        request = Request(native.start(*views.addresses(), number), views, views, out, self._ended)
-        self._started = True
-        return request
+        return self._request(native, views, views, out, number)
 
     def _prepared(self, array: Any, out: Any) -> tuple[NativePlan, Views]:
         """Return the native plan, and the views of the arrays, checked."""
         native = self._ready()
         source, target = (
-            _checked_view(name, given, reach)
-            for name, given, reach in zip(("array", "out"), (array, out), self._reach, strict=True)
+            _checked_view(name, given, held)
+            for name, given, held in zip(("array", "out"), (array, out), self._reach, strict=True)
         )
         if target is not None:
             target.check_writeable("out")
         return native, Views([source], [target])
 
 
-class PlansOfMessages:
-    """Ways to make a plan from messages, for :class:`dace_redist.Plan`."""
+def from_datatypes(
+    source: Datatypes,
+    target: Datatypes,
+    *,
+    comm: MPI.Intracomm | None = None,
+    strategy: str = "Auto",
+    **options: AnyInt | float,
+) -> MessagePlan:
+    """
+    Plan an ``Alltoallw`` with these datatypes. Collective over ``comm``.
 
-    @staticmethod
-    def from_datatypes(
-        source: Datatypes,
-        target: Datatypes,
-        *,
-        comm: MPI.Intracomm | None = None,
-        strategy: str = "Auto",
-        **options: AnyInt | float,
-    ) -> MessagePlan:
-        """
-        Plan an ``Alltoallw`` with these datatypes. Collective over ``comm``.
+    Each rank gives its own side only. Datatypes may be freed afterwards. If one of a rank cannot be decoded, MPI
+    packs or unpacks the side of this rank.
 
-        Each rank gives its own side only. Datatypes may be freed afterwards. If one of a rank cannot be decoded, MPI
-        packs or unpacks the side of this rank.
+    :param source: Datatype for each receiver, or (counts, displacements in bytes, datatypes).
+    :param target: Datatype for each sender, likewise.
+    :param comm: mpi4py communicator; default: the world.
+    :param strategy: See :func:`dace_redist.plan`.
+    :param options: See :func:`dace_redist.plan`.
+    :raises ValueError: On every rank, if an argument is invalid on one of them.
+    :raises TypeError: On every rank, if an argument has the wrong type on one of them.
+    :raises RedistributionError: On every rank, if a rank sends another number of bytes than its peer receives.
+    """
+    comm = checked_communicator(comm)
 
-        :param source: Datatype for each receiver, or (counts, displacements in bytes, datatypes).
-        :param target: Datatype for each sender, likewise.
-        :param comm: mpi4py communicator; default: the world.
-        :param strategy: See :func:`dace_redist.plan`.
-        :param options: See :func:`dace_redist.plan`.
-        :raises ValueError: On every rank, if an argument is invalid on one of them.
-        :raises TypeError: On every rank, if an argument has the wrong type on one of them.
-        :raises RedistributionError: On every rank, if a rank sends another number of bytes than its peer receives.
-        """
-        comm = checked_communicator(comm)
-        handle, size = MPI._handleof(comm), comm.size
+    def describe() -> tuple[tuple[TypedSide, Reach], ...]:
+        return _typed_side("source", source, comm.size), _typed_side("target", target, comm.size)
 
-        def describe() -> tuple[tuple[TypedSide, Reach], tuple[TypedSide, Reach]]:
-            return _typed_side("source", source, size), _typed_side("target", target, size)
-
-        def make(problem: EncodedProblem, sides: tuple[TypedSide, TypedSide] | None) -> NativeMessagePlan:
-            return NativeMessagePlan.of_datatypes(handle, problem, *(sides or [((), (), ())] * 2))
-
-        return _made(comm, strategy, options, describe, make)
-
-    @staticmethod
-    def from_messages(
-        sends: Blocks,
-        receives: Blocks,
-        dtype: npt.DTypeLike,
-        *,
-        comm: MPI.Intracomm | None = None,
-        target_dtype: npt.DTypeLike | None = None,
-        alpha: AnyNumber = 1,
-        beta: AnyNumber = 0,
-        conj: bool = False,
-        strategy: str = "Auto",
-        **options: AnyInt | float,
-    ) -> MessagePlan:
-        """
-        Plan messages in strided blocks. Collective over ``comm``.
-
-        Errors are those of :meth:`from_datatypes`.
-
-        A message is the blocks of one peer in the order of the list, each in C order, and has the same number of
-        elements on both sides; the blocks may differ.
-
-        :param sends: Blocks of the source: (peer, offset, counts, strides), in elements from the array's address. At
-            most 10 dimensions.
-        :param receives: Blocks of the target, likewise, which do not overlap.
-        :param dtype: Element type of the source.
-        """
-        comm = checked_communicator(comm)
-        handle, transform = MPI._handleof(comm), Transform(1, np.dtype("u1"))
-
-        def describe() -> tuple[tuple[list[Block], Reach], tuple[list[Block], Reach]]:
-            nonlocal transform
-            change: dict[str, Any] = {"target_dtype": target_dtype, "alpha": alpha, "beta": beta, "conj": conj}
-            transform = Transform(1, element_type(dtype), **change)
-            return _blocks("sends", sends, transform.dtype), _blocks("receives", receives, transform.target_dtype)
-
-        def make(problem: EncodedProblem, sides: tuple[list[Block], list[Block]] | None) -> NativeMessagePlan:
-            element = transform.dtype.itemsize, transform.encoded_operation
-            return NativeMessagePlan.of_blocks(handle, problem, *element, sides or ([], []))
-
-        return _made(comm, strategy, options, describe, make)
+    return _made(comm, strategy, options, describe, NativePlan.of_datatypes, ((), (), ()))
 
 
-def _checked_view(name: str, array: Any, reach: Reach) -> ArrayView | None:
+def from_messages(
+    sends: Blocks,
+    receives: Blocks,
+    dtype: npt.DTypeLike,
+    *,
+    comm: MPI.Intracomm | None = None,
+    target_dtype: npt.DTypeLike | None = None,
+    alpha: AnyNumber = 1,
+    beta: AnyNumber = 0,
+    conj: bool = False,
+    strategy: str = "Auto",
+    **options: AnyInt | float,
+) -> MessagePlan:
+    """
+    Plan messages in strided blocks. Collective over ``comm``.
+
+    Errors are those of :meth:`from_datatypes`.
+
+    A message is the blocks of one peer in the order of the list, each in C order, and has the same number of
+    elements on both sides; the blocks may differ.
+
+    :param sends: Blocks of the source: (peer, offset, counts, strides), in elements from the array's address. At
+        most 10 dimensions.
+    :param receives: Blocks of the target, likewise, which do not overlap.
+    :param dtype: Element type of the source.
+    """
+    comm = checked_communicator(comm)
+    transform = Transform(1, np.dtype("u1"))
+
+    def describe() -> tuple[tuple[list[Block], Reach], ...]:
+        nonlocal transform
+        change: dict[str, Any] = {"target_dtype": target_dtype, "alpha": alpha, "beta": beta, "conj": conj}
+        transform = Transform(1, element_type(dtype), **change)
+        return _blocks("sends", sends, transform.dtype), _blocks("receives", receives, transform.target_dtype)
+
+    def make(how: How, sides: Sequence[list[Block]], failure: str | None) -> NativePlan:
+        return NativePlan.of_blocks(how, transform.dtype.itemsize, transform.encoded_operation, sides, failure)
+
+    return _made(comm, strategy, options, describe, make, [])
+
+
+def _checked_view(name: str, array: Any, held: Reach) -> ArrayView | None:
     """Return the view of an array that holds all bytes that messages reach; None for MPI.BOTTOM."""
     if array is MPI.BOTTOM:
         return None
-    first, end = reach
+    first, end = held
     if array is None:
         if first < end:
             raise ValueError(f"{name} is None, but messages reach its bytes {first} to {end}")
@@ -187,20 +175,21 @@ def _made(
     strategy: str,
     options: Mapping[str, Any],
     describe: Callable[[], Any],
-    make: Callable[[EncodedProblem, Any], NativeMessagePlan],
+    make: Callable[[How, Any, str | None], NativePlan],
+    no_side: Any,
 ) -> MessagePlan:
-    """Make a plan; what ``describe`` raises on one rank is an error on all. Collective."""
+    """Make a plan; what ``describe`` raises on one rank is an error on all, whose sides are then empty. Collective."""
     prepare(comm)
+    handle = MPI._handleof(comm)
     try:
         chosen = find_strategy(strategy)
-        problem = EncodedProblem(chosen.name, check_options(chosen, options, ("comm", "strategy", "dtype")))
-        (source, source_reach), (target, target_reach) = describe()
+        checked = check_options(chosen, options, ("comm", "strategy", "dtype"))
+        sides, held = zip(*describe(), strict=True)
     except Exception as error:
         with contextlib.suppress(RedistributionError):
-            make(EncodedProblem(failure=encoded_failure(error).encode()), None)
+            make((handle, "", {}), [no_side] * 2, encoded_failure(error))
         raise
-    native = make(problem, (source, target))
-    return MessagePlan(native, problem.strategy, problem.options, (source_reach, target_reach))
+    return MessagePlan(make((handle, chosen.name, checked), sides, None), chosen.name, checked, held)
 
 
 def _together(parts: Sequence[Reach]) -> Reach:
@@ -243,10 +232,9 @@ def _typed_side(name: str, side: Datatypes, size: int) -> tuple[TypedSide, Reach
         if count > 0 and datatype == MPI.DATATYPE_NULL:
             raise ValueError(f"{name} has a null or freed datatype for rank {rank}, but its count is {count}")
         if count > 0 and datatype.Get_size() > 0:
-            first, true_extent = datatype.Get_true_extent()
-            steps = (count - 1) * datatype.Get_extent()[1]
-            first += displacement
-            parts.append((first + min(0, steps), first + true_extent + max(0, steps)))
+            begin, true_extent = datatype.Get_true_extent()
+            first, last = reach([count], [datatype.Get_extent()[1]])
+            parts.append((displacement + begin + first, displacement + begin + last + true_extent))
     handles = [MPI._handleof(datatype) % (1 << 64) for datatype in types]
     return (counts, displacements, handles), _together(parts)
 
@@ -267,8 +255,6 @@ def _blocks(name: str, blocks: Blocks, dtype: np.dtype[Any]) -> tuple[list[Block
             raise ValueError(f"{name}[{number}] must have as many strides as counts, got {block!r}")
         made.append((peer, offset, counts, strides))
         if 0 not in counts:
-            steps = [(count - 1) * stride for count, stride in zip(counts, strides, strict=True)]
-            first = offset + sum(min(0, step) for step in steps)
-            end = offset + sum(max(0, step) for step in steps) + 1
-            parts.append((first * dtype.itemsize, end * dtype.itemsize))
+            first, last = reach(counts, strides)
+            parts.append(((offset + first) * dtype.itemsize, (offset + last + 1) * dtype.itemsize))
     return made, _together(parts)

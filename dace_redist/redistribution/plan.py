@@ -11,11 +11,11 @@ from mpi4py import MPI
 
 from dace_redist import _core
 from dace_redist.joint_schedule import JointSchedule
-from dace_redist.native.interface import EncodedProblem, Layout, NativePlan, check, function_address
+from dace_redist.native.interface import Layout, NativePlan, check, function_address
 from dace_redist.redistribution.arrays import DEVICES, ArrayView, Views
 from dace_redist.redistribution.halo_adjoint import HaloGradients, adjoint_of_owned
 from dace_redist.redistribution.in_program import CallableInProgram
-from dace_redist.redistribution.message_plan import PlansOfMessages
+from dace_redist.redistribution.message_plan import from_datatypes, from_messages
 from dace_redist.redistribution.problem import Problem, check_arrays, check_covered, check_devices
 from dace_redist.redistribution.request import FreeablePlan, Request, progress_number, write_back
 from dace_redist.redistribution.shared_memory import MIN_SHARED_BYTES, new_array
@@ -23,7 +23,7 @@ from dace_redist.schedule import Schedule
 from dace_redist.strategies import find_strategy
 
 
-class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
+class Plan(FreeablePlan, CallableInProgram):
     """
     Reusable redistribution of one tensor or several, made by :func:`dace_redist.plan`.
 
@@ -49,8 +49,11 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
     :ivar recorded: True if ``"Auto"`` took strategy and options from a tuning record.
     """
 
+    from_datatypes = staticmethod(from_datatypes)
+    from_messages = staticmethod(from_messages)
+
     def __init__(self, comm: MPI.Intracomm, problem: Problem) -> None:
-        self._comm, self._handle, self._problem = comm, MPI._handleof(comm), problem
+        self._comm, self._handle, self.problem = comm, MPI._handleof(comm), problem
         tensors, self.device = problem.tensors, problem.device
         self.strategy, self.options, self.recorded = problem.chosen(comm)
         self.source = self._each([one.source for one in tensors])
@@ -61,8 +64,8 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
         self.region = self._each([one.transform.region for one in tensors])
         self.reshape = self._each([one.transform.reshape for one in tensors])
         places = [DEVICES.index(side) for side in self.device]
-        encoded = EncodedProblem(self.strategy, self.options, tensors, places, problem.elements)
-        self._native = native = NativePlan(self._handle, encoded)
+        how = self._handle, self.strategy, self.options
+        self._native = native = NativePlan.of_tensors(how, tensors, places, problem.elements)
         self._parts = [
             (one.dtype, one.target_dtype, one.source.local_shape(comm.rank), one.target.local_shape(comm.rank))
             for one in tensors
@@ -84,7 +87,7 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
 
     def _each(self, values: list[Any]) -> Any:
         """Return a list of one value per tensor as users see it: of a single tensor its value."""
-        return values if self._problem.lists else values[0]
+        return values if self.problem.lists else values[0]
 
     def __call__(self, array: Any, out: Any = None) -> Any:
         """
@@ -118,7 +121,7 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
         :return: True if the tensors were moved; equal on all ranks.
         :raises RedistributionError: If MPI fails.
         """
-        code = self._bound.run_if_agreed(self._handle, self._problem.digest, array, out)
+        code = self._bound.run_if_agreed(self._handle, self.problem.digest, array, out)
         if code > 0:
             check(code)
         return code == 0
@@ -145,9 +148,7 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
         out = self.empty_target(array) if out is None else out
         given = self._checked(array, out)
         native, used = self._prepared(given)
-        request = Request(native.start(*used.addresses(), number), given, used, out, self._ended)
-        self._started = True
-        return request
+        return self._request(native, given, used, out, number)
 
     def bound(self, array: Any, out: Any) -> Callable[[], None]:
         """Return a call with these arrays, which are checked only once; for measurements."""
@@ -165,13 +166,13 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
         if self._small_target is not None and (array is None or isinstance(array, np.ndarray)):
             return np.empty(*self._small_target)
         if not self._covers and not self._zeros:
-            for tensor in self._problem.tensors:
+            for tensor in self.problem.tensors:
                 check_covered(tensor)
         samples = array if isinstance(array, list | tuple) else [array] * len(self._parts)
         how = self.device[1], self._results_are_shared, self._zeros
         parts = zip(samples, self._parts, strict=False)  # another number of arrays is an error of the call
         made = [new_array(sample, shape, dtype, *how) for sample, (_, dtype, _, shape) in parts]
-        for array, tensor in zip(made, self._problem.tensors, strict=False):
+        for array, tensor in zip(made, self.problem.tensors, strict=False):
             if any(tensor.target.halo):  # margins at the ends of the tensor stay as they are
                 array[...] = 0
         return self._each(made)
@@ -183,7 +184,7 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
         :raises ValueError: If elements are scaled, added or reduced.
         :raises TypeError: If the conversion of elements has no inverse by NumPy's rule "same_kind".
         """
-        return Plan(self._comm, self._way_back([tensor.inverse() for tensor in self._problem.tensors]))
+        return Plan(self._comm, self._way_back([tensor.inverse() for tensor in self.problem.tensors]))
 
     def adjoint(self, *, source_partial: bool = True, target_partial: bool = True) -> Plan:
         """
@@ -203,17 +204,17 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
         :raises TypeError: If the conversion of elements has no inverse by NumPy's rule "same_kind".
         """
         partial = {"source_partial": source_partial, "target_partial": target_partial}
-        if any(any((*one.source.halo, *one.target.halo)) for one in self._problem.tensors):
-            owned = adjoint_of_owned(self._problem, repr(self), **partial)
+        if any(any((*one.source.halo, *one.target.halo)) for one in self.problem.tensors):
+            owned = adjoint_of_owned(self.problem, repr(self), **partial)
             with_halos = HaloAdjoint(self._comm, self._way_back([owned]))
-            with_halos.set_halos(self._problem.tensors[0])
+            with_halos.set_halos(self.problem.tensors[0])
             return with_halos
-        adjoint = Plan(self._comm, self._way_back([tensor.adjoint(**partial) for tensor in self._problem.tensors]))
+        adjoint = Plan(self._comm, self._way_back([tensor.adjoint(**partial) for tensor in self.problem.tensors]))
         adjoint._zeros = not adjoint._covers
         return adjoint
 
     def _way_back(self, tensors: list[Schedule]) -> Problem:
-        problem = Problem(tuple(tensors), self._problem.lists, self.strategy, tuple(sorted(self.options.items())))
+        problem = Problem(tuple(tensors), self.problem.lists, self.strategy, tuple(sorted(self.options.items())))
         return problem.placed((self.device[1], self.device[0]))
 
     def free(self) -> None:
@@ -232,16 +233,16 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
     @property
     def schedule(self) -> Schedule | JointSchedule:
         """Messages of the redistribution; of several tensors joined, a ValueError if one of them has an ``op``."""
-        tensors = self._problem.tensors
-        return JointSchedule(tensors) if self._problem.lists else tensors[0]
+        tensors = self.problem.tensors
+        return JointSchedule(tensors) if self.problem.lists else tensors[0]
 
     def __repr__(self) -> str:
-        first, count = self._problem.tensors[0], len(self._problem.tensors)
+        first, count = self.problem.tensors[0], len(self.problem.tensors)
         parts = [f"{first.source} -> {first.target}, {first.dtype}"]
         parts += [text for text in (first.transform.map_text, first.transform.operation_text) if text]
-        if self._problem.lists:
+        if self.problem.lists:
             parts = [f"{count} tensors"]
-        if self._problem.on_gpu:
+        if self.problem.on_gpu:
             parts.append(" to ".join(dict.fromkeys(self.device)))
         parts += [self.strategy, *(f"{name}={value}" for name, value in self.options.items())]
         return f"Plan({', '.join(parts)}{', freed' if self._native is None else ''})"
@@ -249,7 +250,7 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
     def _checked(self, array: Any, out: Any) -> Views:
         """Return the views of the arrays of a call; errors as of :meth:`__call__`."""
         self._ready()
-        problem = self._problem
+        problem = self.problem
         views = Views.of(array, out, len(problem.tensors), problem.lists)
         check_arrays(problem, views, self._comm.rank)
         check_devices(problem, views)
@@ -269,7 +270,7 @@ class Plan(FreeablePlan, PlansOfMessages, CallableInProgram):
             native.set_arrays([layout for pair in layouts for layout, _ in pair])
             self._bound.set_strides([(source[1], target[1]) for source, target in layouts])
             self._layouts = layouts
-        if self._problem.on_gpu:
+        if self.problem.on_gpu:
             named = (view.stream for view in (*used.targets, *used.sources) if view is not None)
             stream = next((stream for stream in named if stream is not None), 0)
             if stream != self._stream:

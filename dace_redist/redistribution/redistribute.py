@@ -23,7 +23,7 @@ from dace_redist.redistribution.agreement import (
     shapes_of_all,
 )
 from dace_redist.redistribution.arrays import array_view
-from dace_redist.redistribution.cache import Found, PlanCache, key_of_call, plan_cache
+from dace_redist.redistribution.cache import PlanCache, key_of_call, plan_cache
 from dace_redist.redistribution.problem import CHANGE, Arguments, check_part, check_ranks
 
 
@@ -88,17 +88,17 @@ def redistribute(
         prepare(comm)
         agree(MPI._handleof(comm), 0)
     else:
-        plan = found.plan
+        plan, _ = found
         try:
             result = plan.empty_target() if out is None else out
         except MemoryError:
             result = None  # fits no plan: all ranks take the way below, where one reports it to the others
         try:
             if plan.run_if_agreed(array, result):
-                cache.plans.move_to_end(found.problem)  # used, on all ranks
+                cache.plans.move_to_end(plan.problem)  # used, on all ranks
                 return result
         except Exception:
-            cache.drop(found.problem)
+            cache.drop(plan.problem)
             raise
     given = Arguments(source, target, dict(zip(CHANGE, how, strict=False)), strategy, options, memory_bytes)
     return _redistribute_checked(cache, given, (array, out), comm, call)
@@ -115,7 +115,7 @@ def _redistribute_checked(
     plan = cache.get(comm, problem)
     if call is not None and not problem.on_gpu:
         kept = [list(side) if given.lists else side for side in (given.source, given.target)]
-        cache.remember(call, Found(problem, plan, kept))
+        cache.remember(call, plan, kept)
     (array, out), failure = arrays, None
     try:
         out = plan.empty_target(array) if out is None else out

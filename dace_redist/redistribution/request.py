@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import threading
 import warnings
 from collections.abc import Callable, Iterable
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.native.interface import NativePlan, NativeRequest
+from dace_redist.native.interface import NativePlan, check, library
 from dace_redist.redistribution.arrays import Views
 
 if TYPE_CHECKING:
@@ -67,6 +68,12 @@ class FreeablePlan:
         if self._started:
             raise ValueError("a transfer of this plan is under way: wait for it first")
 
+    def _request(self, native: NativePlan, given: Views, used: Views, result: Any, progress: int) -> Request:
+        """Start a transfer between ``used``, in place of the arrays of a call; see :class:`Request`."""
+        request = Request(native.start(*used.addresses(), progress), given, used, result, self._ended)
+        self._started = True
+        return request
+
     def _ended(self) -> None:
         self._started = False
 
@@ -82,10 +89,10 @@ class Request:
     """
 
     def __init__(
-        self, native: NativeRequest, given: Views, used: Views, result: Any, ended: Callable[[], None]
+        self, handle: ctypes.c_void_p, given: Views, used: Views, result: Any, ended: Callable[[], None]
     ) -> None:
         """Begin to protect the arrays of a call, and those that the library uses; ``ended`` tells the plan."""
-        self._native: NativeRequest | None = native
+        self._handle: ctypes.c_void_p | None = handle
         self._given, self._used, self._result, self._ended = given, used, result, ended
         views = (*used.sources, *used.targets, *given.targets)
         self._locked = _lock(view.owner for view in views if view is not None and isinstance(view.owner, np.ndarray))
@@ -100,16 +107,17 @@ class Request:
         """
         if self._failure is not None:
             raise self._failure
-        if self._native is not None:
+        if self._handle is not None:
+            complete = ctypes.c_int()
             try:
-                complete = self._native.test()
+                check(library().dr_request_test(self._handle, complete))
             except Exception as error:
                 with contextlib.suppress(Exception):  # frees the library's resources
-                    self._complete(self._native)
+                    self._complete(self._handle)
                 self._failure = error
                 raise
-            if complete:
-                self._complete(self._native)
+            if complete.value:
+                self._complete(self._handle)
         return self.done
 
     def wait(self) -> Any:
@@ -124,21 +132,21 @@ class Request:
             raise self._failure
         if self._waited:
             raise ValueError("this request was waited for before")
-        if self._native is not None:
-            self._complete(self._native)
+        if self._handle is not None:
+            self._complete(self._handle)
         self._waited = True
         return self._result
 
-    def _complete(self, native: NativeRequest) -> None:
+    def _complete(self, handle: ctypes.c_void_p) -> None:
         """Wait for the library, and release the arrays and the plan."""
         try:
-            native.wait()
+            check(library().dr_request_wait(handle))
             self.done = True
         except Exception as error:
             self._failure = error
             raise
         finally:
-            self._native = None
+            self._handle = None
             _unlock(self._locked)
             self._locked = []
             try:
@@ -157,12 +165,12 @@ class Request:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._native is not None and kind is None:
+        if self._handle is not None and kind is None:
             self.wait()
 
     def __del__(self) -> None:
-        if getattr(self, "_native", None) is not None:
-            _ABANDONED.append((self._native, self._given, self._used, self._result))
+        if getattr(self, "_handle", None) is not None:
+            _ABANDONED.append((self._handle, self._given, self._used, self._result))
             message = "a started redistribution was not waited for: its arrays stay read-only, and its plan in use"
             warnings.warn(f"{message}; keep the request and call its wait()", RuntimeWarning, stacklevel=2)
 

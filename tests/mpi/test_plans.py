@@ -9,12 +9,13 @@ import sys
 import threading
 import warnings
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from dace_redist import Distribution, RedistributionError, plan, redistribute
-from dace_redist.native.interface import EncodedProblem, NativePlan
+from dace_redist.native.interface import NativePlan, check, library
 from dace_redist.redistribution.cache import plans_in_use
 from dace_redist.strategy_memory import extra_memory
 
@@ -43,7 +44,7 @@ def test_misuse_of_lists(comm):
         with pytest.raises(ValueError, match=message):
             plan(*arguments, "float64", comm=comm, **how)
     with pytest.raises(RedistributionError, match="no tensor was given: expected at least one"):
-        NativePlan(MPI._handleof(comm), EncodedProblem("Pack", {}, []))
+        NativePlan.of_tensors((MPI._handleof(comm), "Pack", {}), [])
     made = plan([rows] * 2, [columns] * 2, "float64", comm=comm)
     with pytest.raises(ValueError, match="array must be a list of 2 arrays, one per tensor, got 1"):
         made([A])
@@ -222,9 +223,9 @@ def test_misuse(comm):
     with pytest.raises(ValueError, match="array and out overlap"):
         overlapping(made, source, target, comm)
     failing = made.start(A)
-    failing._native.test = lambda: fail("the network is down")
-    with pytest.raises(RedistributionError, match="the network is down"):
-        failing.test()
+    with mock.patch.object(library(), "dr_request_test", lambda *_: fail("the network is down")):
+        with pytest.raises(RedistributionError, match="the network is down"):
+            failing.test()
     with pytest.raises(RedistributionError, match="the network is down"):
         failing.wait()
     made.start(A).wait()  # the library has freed the transfer that failed
@@ -239,10 +240,10 @@ def test_misuse(comm):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         forgotten = made.start(A)
-        native = forgotten._native
+        handle = forgotten._handle
         del forgotten
         assert caught[-1].category is RuntimeWarning and "was not waited for: its arrays" in str(caught[-1].message)
-    native.wait()
+    check(library().dr_request_wait(handle))
 
 
 @pytest.mark.mpi(ranks=[2])

@@ -139,10 +139,10 @@ def sum_plan(comm: Any, target: Distribution, region: Any = None) -> Any:
     """Return a plan of the sums of PARTIAL by the node's strategy."""
     from mpi4py import MPI
 
-    from dace_redist.native.interface import EncodedProblem, NativePlan
+    from dace_redist.native.interface import NativePlan
 
     one = dace_redist.schedule(PARTIAL, target, "float64", op="sum", region=region)
-    return NativePlan(MPI._handleof(comm), EncodedProblem("SumReplicas", tensors=[one]))
+    return NativePlan.of_tensors((MPI._handleof(comm), "SumReplicas", {}), [one])
 
 
 @pytest.mark.compile
