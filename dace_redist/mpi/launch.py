@@ -89,11 +89,6 @@ def launched_rank() -> int | None:
     return _from_launcher("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 
 
-def launched_size() -> int | None:
-    """Return the number of ranks that the launcher started with this one; None if it is unknown."""
-    return _from_launcher("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")  # of mpiexec, of srun
-
-
 def _from_launcher(*names: str) -> int | None:
     return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), None)
 
@@ -110,7 +105,7 @@ def check_launcher(comm: Any) -> None:
     :param comm: The ``COMM_WORLD`` of mpi4py.
     :raises RuntimeError: If the launcher started another number of ranks than ``comm`` has.
     """
-    started = launched_size()
+    started = _from_launcher("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")  # of mpiexec, of srun
     if started is not None and started != comm.size:
         from mpi4py import MPI
 

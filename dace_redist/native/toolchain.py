@@ -38,7 +38,7 @@ _CUDA_SETTINGS = ("CUDAARCHS", "CUDAFLAGS", "CUDAHOSTCXX", "NVCC_APPEND_FLAGS", 
 #: Ends of the names of sources, but for those that CUDA's compiler takes.
 _SOURCES = (".cpp", ".hpp", ".h", "CMakeLists.txt")
 
-#: Environment variable that names the cache folder.
+#: Environment variable that names the cache folder of all compiled code; default: the user's.
 CACHE_VARIABLE = "DACE_REDIST_CACHE"
 
 
@@ -46,11 +46,6 @@ def user_directory(variable: str, default: str) -> Path:
     """Return this package's folder below a base directory of the XDG specification: a variable, or in the home."""
     base = os.environ.get(variable, "").strip() or os.path.join(os.path.expanduser("~"), default)
     return Path(base, "dace-redist")
-
-
-def cache_directory() -> Path:
-    """Return the folder of all compiled code: ``DACE_REDIST_CACHE``, else the user's cache folder."""
-    return Path(os.environ.get(CACHE_VARIABLE) or user_directory("XDG_CACHE_HOME", ".cache"))
 
 
 def mpi_compiler() -> str:
@@ -186,8 +181,8 @@ def processor_flags() -> str:
 
 
 def build_directory() -> Path:
-    """Return the folder of everything that is compiled for this MPI, compiler and processor."""
-    return cache_directory() / build_key()
+    """Return the folder of everything that is compiled for this MPI, compiler and processor, in the cache folder."""
+    return Path(os.environ.get(CACHE_VARIABLE) or user_directory("XDG_CACHE_HOME", ".cache"), build_key())
 
 
 @functools.cache
