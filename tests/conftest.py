@@ -34,7 +34,7 @@ GRACE = "DACE_REDIST_MPI_GRACE"  # seconds that a failed rank waits for the othe
 TESTS = "tests.json"
 #: Files that start first.
 LONGEST = ("test_distribute.py", "test_documentation.py", "test_headers.py", "test_interop.py", "test_runtime.py")
-LONGEST += ("test_bench.py", "test_resources.py", "test_threads.py", "test_transfers.py")
+LONGEST += ("test_bench.py", "test_resources.py", "test_threads.py")
 #: Modules that ranks of tests with a marker have imported when they start, if they are installed; none starts MPI.
 PRELOADED = {
     "dace": ("dace_redist.transformations.distribute",),

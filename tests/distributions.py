@@ -114,6 +114,13 @@ def distributions(shape: tuple[int, ...], ranks: int = 16, covering: bool = True
     return st.one_of(*[blocked(shape, ranks)] * 3, tiled(shape, few), boxed(shape, few, covering))
 
 
+def rows_to_columns(comm: Any, shape: tuple[int, int] = (6, 8)) -> tuple[Any, Any, Any, Any]:
+    """Return a split of the rows and one of the columns, and this rank's parts of a matrix that holds its indices."""
+    sides = Distribution(shape, (comm.size, 1)), Distribution(shape, (1, comm.size))
+    whole = np.arange(float(shape[0] * shape[1])).reshape(shape)
+    return *sides, *(side.local(whole, comm.rank) for side in sides)
+
+
 def some_distribution(shape: tuple[int, ...], ranks: int, number: int) -> Any:
     """Return a random distribution of any kind, equal on all ranks."""
     found = []  # the first is the simplest, whatever the seed

@@ -1,5 +1,5 @@
-// Faults on one rank, at a random allocation, call of MPI or copy of a random redistribution: each rank gets an error
-// or the right tensor, no rank waits for ever, and the next plan works.
+// Faults on one rank of a random redistribution, at a random allocation, call of MPI or copy, or a null array: each
+// rank gets an error or the right tensor, no rank waits for ever, and the next plan works.
 //
 // Usage: mpiexec -n RANKS mpi_faults FOLDER CASES SEED [first case], with the folder's files of tests/case_files.py
 //
@@ -34,8 +34,8 @@
 
 namespace {
 
-enum Kind { allocation, mpi_call, collective_call, copy_step, kinds };
-constexpr const char* kind_names[kinds] = {"allocation", "MPI call", "collective MPI call", "copy"};
+enum Kind { allocation, mpi_call, collective_call, copy_step, null_array, kinds };
+constexpr const char* kind_names[kinds] = {"allocation", "MPI call", "collective MPI call", "copy", "source array"};
 
 std::array<std::atomic<long>, kinds> calls{};  // of the library, since counting began
 std::atomic<int> armed{kinds};                 // kind of the fault
@@ -95,64 +95,60 @@ void* __wrap_aligned_alloc(std::size_t alignment, std::size_t nbytes) {
 
 // MPI's profiling interface. A call that fails does nothing; a collective one does its work on all ranks first.
 
-#define DACE_REDIST_FAILS(NAME, PARAMETERS, ARGUMENTS)  \
+#define FAILS(NAME, PARAMETERS, ARGUMENTS)              \
   extern "C" int NAME PARAMETERS {                      \
     if (strikes(mpi_call, #NAME)) return MPI_ERR_OTHER; \
     const Scope outside(false);                         \
     return P##NAME ARGUMENTS;                           \
   }
-#define DACE_REDIST_FAILS_EVERYWHERE(NAME, PARAMETERS, ARGUMENTS) \
-  extern "C" int NAME PARAMETERS {                                \
-    const bool fails = strikes(collective_call, #NAME);           \
-    const Scope outside(false);                                   \
-    const int code = P##NAME ARGUMENTS;                           \
-    return fails ? MPI_ERR_OTHER : code;                          \
+#define FAILS_EVERYWHERE(NAME, PARAMETERS, ARGUMENTS)   \
+  extern "C" int NAME PARAMETERS {                      \
+    const bool fails = strikes(collective_call, #NAME); \
+    const Scope outside(false);                         \
+    const int code = P##NAME ARGUMENTS;                 \
+    return fails ? MPI_ERR_OTHER : code;                \
   }
 
-DACE_REDIST_FAILS(MPI_Isend, (const void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Request* g),
-                  (a, b, c, d, e, f, g))
-DACE_REDIST_FAILS(MPI_Irecv, (void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Request* g),
-                  (a, b, c, d, e, f, g))
-DACE_REDIST_FAILS(MPI_Send, (const void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f), (a, b, c, d, e, f))
-DACE_REDIST_FAILS(MPI_Recv, (void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Status* g),
-                  (a, b, c, d, e, f, g))
-DACE_REDIST_FAILS(MPI_Iprobe, (int a, int b, MPI_Comm c, int* d, MPI_Status* e), (a, b, c, d, e))
-DACE_REDIST_FAILS(MPI_Test, (MPI_Request * a, int* b, MPI_Status* c), (a, b, c))
-DACE_REDIST_FAILS(MPI_Testall, (int a, MPI_Request b[], int* c, MPI_Status d[]), (a, b, c, d))
-DACE_REDIST_FAILS(MPI_Testsome, (int a, MPI_Request b[], int* c, int d[], MPI_Status e[]), (a, b, c, d, e))
-DACE_REDIST_FAILS(MPI_Put, (const void* a, int b, MPI_Datatype c, int d, MPI_Aint e, int f, MPI_Datatype g, MPI_Win h),
-                  (a, b, c, d, e, f, g, h))
-DACE_REDIST_FAILS(MPI_Win_post, (MPI_Group a, int b, MPI_Win c), (a, b, c))
-DACE_REDIST_FAILS(MPI_Win_start, (MPI_Group a, int b, MPI_Win c), (a, b, c))
-DACE_REDIST_FAILS(MPI_Win_complete, (MPI_Win a), (a))
-DACE_REDIST_FAILS(MPI_Win_test, (MPI_Win a, int* b), (a, b))
-DACE_REDIST_FAILS(MPI_Win_set_errhandler, (MPI_Win a, MPI_Errhandler b), (a, b))
-DACE_REDIST_FAILS(MPI_Type_contiguous, (int a, MPI_Datatype b, MPI_Datatype* c), (a, b, c))
-DACE_REDIST_FAILS(MPI_Type_create_hvector, (int a, int b, MPI_Aint c, MPI_Datatype d, MPI_Datatype* e), (a, b, c, d, e))
-DACE_REDIST_FAILS(MPI_Type_create_struct,
-                  (int a, const int* b, const MPI_Aint* c, const MPI_Datatype* d, MPI_Datatype* e), (a, b, c, d, e))
-DACE_REDIST_FAILS(MPI_Type_commit, (MPI_Datatype * a), (a))
-DACE_REDIST_FAILS(MPI_Comm_set_attr, (MPI_Comm a, int b, void* c), (a, b, c))
-DACE_REDIST_FAILS(MPI_Comm_set_errhandler, (MPI_Comm a, MPI_Errhandler b), (a, b))
-DACE_REDIST_FAILS(MPI_Comm_group, (MPI_Comm a, MPI_Group* b), (a, b))
-DACE_REDIST_FAILS(MPI_Group_incl, (MPI_Group a, int b, const int* c, MPI_Group* d), (a, b, c, d))
-DACE_REDIST_FAILS(MPI_Group_translate_ranks, (MPI_Group a, int b, const int* c, MPI_Group d, int* e), (a, b, c, d, e))
+FAILS(MPI_Isend, (const void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Request* g),
+      (a, b, c, d, e, f, g))
+FAILS(MPI_Irecv, (void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Request* g), (a, b, c, d, e, f, g))
+FAILS(MPI_Send, (const void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f), (a, b, c, d, e, f))
+FAILS(MPI_Recv, (void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Status* g), (a, b, c, d, e, f, g))
+FAILS(MPI_Iprobe, (int a, int b, MPI_Comm c, int* d, MPI_Status* e), (a, b, c, d, e))
+FAILS(MPI_Test, (MPI_Request * a, int* b, MPI_Status* c), (a, b, c))
+FAILS(MPI_Testall, (int a, MPI_Request b[], int* c, MPI_Status d[]), (a, b, c, d))
+FAILS(MPI_Testsome, (int a, MPI_Request b[], int* c, int d[], MPI_Status e[]), (a, b, c, d, e))
+FAILS(MPI_Put, (const void* a, int b, MPI_Datatype c, int d, MPI_Aint e, int f, MPI_Datatype g, MPI_Win h),
+      (a, b, c, d, e, f, g, h))
+FAILS(MPI_Win_post, (MPI_Group a, int b, MPI_Win c), (a, b, c))
+FAILS(MPI_Win_start, (MPI_Group a, int b, MPI_Win c), (a, b, c))
+FAILS(MPI_Win_complete, (MPI_Win a), (a))
+FAILS(MPI_Win_test, (MPI_Win a, int* b), (a, b))
+FAILS(MPI_Win_set_errhandler, (MPI_Win a, MPI_Errhandler b), (a, b))
+FAILS(MPI_Type_contiguous, (int a, MPI_Datatype b, MPI_Datatype* c), (a, b, c))
+FAILS(MPI_Type_create_hvector, (int a, int b, MPI_Aint c, MPI_Datatype d, MPI_Datatype* e), (a, b, c, d, e))
+FAILS(MPI_Type_create_struct, (int a, const int* b, const MPI_Aint* c, const MPI_Datatype* d, MPI_Datatype* e),
+      (a, b, c, d, e))
+FAILS(MPI_Type_commit, (MPI_Datatype * a), (a))
+FAILS(MPI_Comm_set_attr, (MPI_Comm a, int b, void* c), (a, b, c))
+FAILS(MPI_Comm_set_errhandler, (MPI_Comm a, MPI_Errhandler b), (a, b))
+FAILS(MPI_Comm_group, (MPI_Comm a, MPI_Group* b), (a, b))
+FAILS(MPI_Group_incl, (MPI_Group a, int b, const int* c, MPI_Group* d), (a, b, c, d))
+FAILS(MPI_Group_translate_ranks, (MPI_Group a, int b, const int* c, MPI_Group d, int* e), (a, b, c, d, e))
 
-DACE_REDIST_FAILS_EVERYWHERE(MPI_Allgather,
-                             (const void* a, int b, MPI_Datatype c, void* d, int e, MPI_Datatype f, MPI_Comm g),
-                             (a, b, c, d, e, f, g))
-DACE_REDIST_FAILS_EVERYWHERE(MPI_Allgatherv,
-                             (const void* a, int b, MPI_Datatype c, void* d, const int* e, const int* f, MPI_Datatype g,
-                              MPI_Comm h),
-                             (a, b, c, d, e, f, g, h))
-DACE_REDIST_FAILS_EVERYWHERE(MPI_Allreduce, (const void* a, void* b, int c, MPI_Datatype d, MPI_Op e, MPI_Comm f),
-                             (a, b, c, d, e, f))
-DACE_REDIST_FAILS_EVERYWHERE(MPI_Bcast, (void* a, int b, MPI_Datatype c, int d, MPI_Comm e), (a, b, c, d, e))
-DACE_REDIST_FAILS_EVERYWHERE(MPI_Comm_dup, (MPI_Comm a, MPI_Comm* b), (a, b))
-DACE_REDIST_FAILS_EVERYWHERE(MPI_Comm_split, (MPI_Comm a, int b, int c, MPI_Comm* d), (a, b, c, d))
-DACE_REDIST_FAILS_EVERYWHERE(MPI_Comm_split_type, (MPI_Comm a, int b, int c, MPI_Info d, MPI_Comm* e), (a, b, c, d, e))
-DACE_REDIST_FAILS_EVERYWHERE(MPI_Win_allocate, (MPI_Aint a, int b, MPI_Info c, MPI_Comm d, void* e, MPI_Win* f),
-                             (a, b, c, d, e, f))
+FAILS_EVERYWHERE(MPI_Allgather, (const void* a, int b, MPI_Datatype c, void* d, int e, MPI_Datatype f, MPI_Comm g),
+                 (a, b, c, d, e, f, g))
+FAILS_EVERYWHERE(MPI_Allgatherv,
+                 (const void* a, int b, MPI_Datatype c, void* d, const int* e, const int* f, MPI_Datatype g,
+                  MPI_Comm h),
+                 (a, b, c, d, e, f, g, h))
+FAILS_EVERYWHERE(MPI_Allreduce, (const void* a, void* b, int c, MPI_Datatype d, MPI_Op e, MPI_Comm f),
+                 (a, b, c, d, e, f))
+FAILS_EVERYWHERE(MPI_Bcast, (void* a, int b, MPI_Datatype c, int d, MPI_Comm e), (a, b, c, d, e))
+FAILS_EVERYWHERE(MPI_Comm_dup, (MPI_Comm a, MPI_Comm* b), (a, b))
+FAILS_EVERYWHERE(MPI_Comm_split, (MPI_Comm a, int b, int c, MPI_Comm* d), (a, b, c, d))
+FAILS_EVERYWHERE(MPI_Comm_split_type, (MPI_Comm a, int b, int c, MPI_Info d, MPI_Comm* e), (a, b, c, d, e))
+FAILS_EVERYWHERE(MPI_Win_allocate, (MPI_Aint a, int b, MPI_Info c, MPI_Comm d, void* e, MPI_Win* f), (a, b, c, d, e, f))
 
 // Cross-memory reads, of the library and of MPI.
 extern "C" ssize_t process_vm_readv(pid_t process, const iovec* here, unsigned long here_count, const iovec* there,
@@ -255,7 +251,7 @@ constexpr const char* mode_names[modes] = {"execute", "start and wait", "start a
 /// A redistribution by the C interface.
 class Redistribution {
  public:
-  Redistribution(const Case& the, const char* strategy) : moves_(the.moves) {
+  Redistribution(const Case& the, const char* strategy) : moves_(the.moves), nulls_(the.moves.size()) {
     for (Move& move : moves_) add(move, the.options, strategy);
   }
 
@@ -270,10 +266,11 @@ class Redistribution {
       move.layouts[0].target.reset();
     }
     const Scope library(true);
-    if (mode == execute) return dr_plan_execute(plan_, sources_.data(), targets_.data());
+    const void* const* const sources = strikes(null_array, "arrays") ? nulls_.data() : sources_.data();
+    if (mode == execute) return dr_plan_execute(plan_, sources, targets_.data());
     dr_request* request = nullptr;
-    int code = dr_plan_start(plan_, sources_.data(), targets_.data(),
-                             mode == thread ? DR_PROGRESS_THREAD : DR_PROGRESS_CALLS, &request);
+    int code = dr_plan_start(plan_, sources, targets_.data(), mode == thread ? DR_PROGRESS_THREAD : DR_PROGRESS_CALLS,
+                             &request);
     if (code != DR_SUCCESS) return code;
     for (int done = 0; mode == test && !done && code == DR_SUCCESS;) code = dr_request_test(request, &done);
     const int waited = dr_request_wait(&request);
@@ -289,7 +286,6 @@ class Redistribution {
     return "";
   }
 
-  bool has_plan() const { return plan_ != nullptr; }
   int free() {
     const Scope library(true);
     return plan_ ? dr_plan_free(&plan_) : DR_SUCCESS;
@@ -371,7 +367,7 @@ class Redistribution {
   std::vector<Move> moves_;
   std::list<std::vector<int>> axes_;
   std::vector<dr_problem> problems_;
-  std::vector<const void*> sources_;
+  std::vector<const void*> sources_, nulls_;
   std::vector<void*> targets_;
   dr_plan* plan_ = nullptr;
 };
@@ -404,7 +400,7 @@ class Checker {
     fault.at = static_cast<double>(random.between(0, 999)) / 1000;
     fault.mode = static_cast<Mode>(random.between(0, threads_ ? thread : test));
     fault.creation = fault.kind == collective_call || (fault.kind == allocation && fault.mode == execute) ||
-                     (fault.kind != copy_step && random.one_in(2));
+                     (fault.kind < copy_step && random.one_in(2));
     name_ = text("case ", number, ", seed ", seed_, ": ", strategy, fresh ? ", new communicator" : "", ", ",
                  mode_names[fault.mode], ", ", kind_names[fault.kind], " fails on rank ", fault.rank, " while the ",
                  fault.creation ? "plan is made" : "transfer runs");
@@ -439,6 +435,7 @@ class Checker {
     for (std::atomic<long>& count : calls) count = 0;
     const int code = work();
     armed = kinds;
+    std::copy(calls.begin(), calls.end(), counted_.begin());
     if (code != DR_SUCCESS && std::strlen(dr_error()) == 0) throw Error(text(what, ": error without a text"));
     message_ = code == DR_SUCCESS ? "" : dr_error();
     longest_ = std::max(longest_, PMPI_Wtime() - start);
@@ -452,9 +449,15 @@ class Checker {
     throw Error(text(name_, " (at ", where.load(), "): ", what, message_.empty() ? "" : ": ", message_));
   }
 
-  void expect_all(const std::vector<int>& codes, const std::string& what) const {
+  template <class Work>
+  void succeed(const std::string& what, const Work& work) {
+    const std::vector<int> codes = stage(what, work);
     for (std::size_t r = 0; r < codes.size(); ++r)
       if (codes[r] != DR_SUCCESS) fail(text(what, ": code ", codes[r], " on rank ", r));
+  }
+
+  void check_arrays(const std::string& what, Redistribution& one) const {
+    if (const std::string wrong = one.wrong(); !wrong.empty()) fail(text(what, ": ", wrong));
   }
 
   /// Arms the fault, somewhere among so many calls of each kind.
@@ -470,28 +473,15 @@ class Checker {
     if (number > 0) armed = fault.kind;
   }
 
-  /// The calls that a plan and a transfer make where nothing fails.
   void run(const Case& the, const char* strategy, const Fault& fault, bool fresh) {
     MPI_Comm comm = the.comm;
     if (fresh) PMPI_Comm_dup(the.comm, &comm);
-    std::array<long, kinds> made{}, moved{};
-    const auto note = [](std::array<long, kinds>& count) {
-      for (int kind = 0; kind < kinds; ++kind) count[kind] = calls[kind];
-    };
     auto clean = std::make_unique<Redistribution>(the, strategy);
-    expect_all(stage("the clean plan",
-                     [&] {
-                       const int code = clean->create(comm);
-                       return note(made), code;
-                     }),
-               "clean plan");
-    expect_all(stage("the clean transfer",
-                     [&] {
-                       const int code = clean->move(fault.mode);
-                       return note(moved), code;
-                     }),
-               "clean transfer");
-    if (!clean->wrong().empty()) fail("clean transfer: " + clean->wrong());
+    succeed("the clean plan", [&] { return clean->create(comm); });
+    const std::array<long, kinds> made = counted_;
+    succeed("the clean transfer", [&] { return clean->move(fault.mode); });
+    const std::array<long, kinds> moved = counted_;
+    check_arrays("the clean transfer", *clean);
     clean->free();
     if (fresh) {
       PMPI_Barrier(control_);
@@ -499,9 +489,8 @@ class Checker {
       PMPI_Comm_dup(the.comm, &comm);
     }
     auto& failing = *new Redistribution(the, strategy);  // after a failure MPI may write to its arrays
-    const bool failed =
-        fault.creation ? fail_creation(failing, comm, fault, made) : fail_transfer(failing, comm, fault, moved);
-    expect_all(stage("free", [&] { return failing.free(); }), "free");
+    const bool failed = fails(failing, comm, fault, fault.creation ? made : moved);
+    succeed("free", [&] { return failing.free(); });
     if (!failed) delete &failing;
     check_next(the, strategy, fault.mode, comm);
     if (fresh) {
@@ -510,56 +499,44 @@ class Checker {
     }
   }
 
-  /// A plan that fails when it is connected may be made on other ranks: they get an error when they use it.
+  /// Makes a plan and uses it, with the fault in one of both. A plan that fails when it is connected may be made on
+  /// other ranks: they get an error when they use it, as does a rank that uses a plan after a transfer that failed.
+  /// \param count  calls that are made where nothing fails.
   /// \return whether there was an error.
-  bool fail_creation(Redistribution& one, MPI_Comm comm, const Fault& fault, const std::array<long, kinds>& count) {
+  bool fails(Redistribution& one, MPI_Comm comm, const Fault& fault, const std::array<long, kinds>& count) {
+    const auto create = [&] { return one.create(comm); };
+    const auto move = [&] { return one.move(fault.mode); };
+    if (!fault.creation) succeed("the plan", create);
     arm(fault, count);
-    const std::vector<int> codes = stage("the failing plan", [&] { return one.create(comm); });
+    const std::vector<int> codes =
+        fault.creation ? stage("the failing plan", create) : stage("the failing transfer", move);
     const bool failed = std::any_of(codes.begin(), codes.end(), [](int code) { return code != DR_SUCCESS; });
-    note_fault(failed);
-    const auto move = [&] { return one.has_plan() ? one.move(fault.mode) : static_cast<int>(DR_SUCCESS); };
-    const std::vector<int> moved = stage("the transfer", move);
-    if (!failed) expect_all(moved, "transfer");
+    if (struck) {
+      ++numbers_[faults];
+      ++numbers_[failed ? errors : survived];
+    }
     const auto rank = static_cast<std::size_t>(comm_rank(control_));
-    if (one.has_plan() && moved[rank] == DR_SUCCESS && !one.wrong().empty()) fail(one.wrong());
-    return failed;
-  }
-
-  bool fail_transfer(Redistribution& one, MPI_Comm comm, const Fault& fault, const std::array<long, kinds>& count) {
-    expect_all(stage("the plan", [&] { return one.create(comm); }), "plan");
-    arm(fault, count);
-    bool mine = true;
-    const auto move = [&] {
-      const int code = one.move(fault.mode);
-      mine = code == DR_SUCCESS;
-      return code;
-    };
-    const auto codes = stage("the failing transfer", move);
-    const bool failed = std::any_of(codes.begin(), codes.end(), [](int code) { return code != DR_SUCCESS; });
-    note_fault(failed);
-    if (mine && !one.wrong().empty()) fail(one.wrong());
-    if (!failed) return false;
-    const bool again = mine;
-    stage("the transfer after it", [&] { return again ? move() : static_cast<int>(DR_SUCCESS); });
-    if (again && mine && !one.wrong().empty()) fail("the transfer after it: " + one.wrong());
+    const bool mine = codes[rank] == DR_SUCCESS;
+    if (mine && !fault.creation) check_arrays("the failing transfer", one);
+    if (!failed) {
+      succeed("the transfer after it", move);
+      check_arrays("the transfer after it", one);
+      return false;
+    }
+    const auto moved = stage("the transfer after it", [&] { return mine ? move() : static_cast<int>(DR_SUCCESS); });
+    if (mine && moved[rank] == DR_SUCCESS) check_arrays("the transfer after it", one);
     return true;
-  }
-
-  void note_fault(bool failed) {
-    if (!struck) return;
-    ++numbers_[faults];
-    ++numbers_[failed ? errors : survived];
   }
 
   /// The next plan on the communicator works.
   void check_next(const Case& the, const char* strategy, Mode mode, MPI_Comm comm) {
     Redistribution next(the, strategy);
-    expect_all(stage("the next plan", [&] { return next.create(comm); }), "next plan");
+    succeed("the next plan", [&] { return next.create(comm); });
     for (int run = 0; run < 2; ++run) {
-      expect_all(stage("the next transfer", [&] { return next.move(mode); }), "next transfer");
-      if (!next.wrong().empty()) fail("next transfer: " + next.wrong());
+      succeed("the next transfer", [&] { return next.move(mode); });
+      check_arrays("the next transfer", next);
     }
-    expect_all(stage("free", [&] { return next.free(); }), "free");
+    succeed("free", [&] { return next.free(); });
   }
 
   std::uint64_t seed_;
@@ -568,6 +545,7 @@ class Checker {
   std::array<MPI_Comm, 3> controls_{MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_NULL};  // of the same ranks
   MPI_Comm control_ = MPI_COMM_NULL;                                               // of the case at hand
   std::string name_, message_;
+  std::array<long, kinds> counted_{};  // calls of the last stage
   long numbers_[counts] = {};
   double longest_ = 0;
 };

@@ -1,4 +1,4 @@
-"""Transfers of several plans among MPI traffic of the program; messages joined between nodes; many ranks of a node."""
+"""Started transfers, whatever their ranks do meanwhile; messages joined between nodes; many ranks of a node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from cases import OPTIONS
-from distributions import some_distribution
+from distributions import rows_to_columns, some_distribution
 from launching import launch
 from seeds import seed
 
@@ -16,21 +16,30 @@ import dace_redist
 from dace_redist import Distribution, RedistributionError, plan, redistribute
 from dace_redist.report.trace import Trace
 
+NODE_RANKS = "DACE_REDIST_NODE_RANKS"
+NODES = [("0", [*OPTIONS]), ("2", ["Hierarchical", "Aggregated"])]
+SHORT, MEDIUM, LONG = (48, 96), (450, 768), (1536, 2304)  # 4 KiB, 300 KiB and 3 MiB from each of 3 ranks to each
+
 
 class Transfer:
-    """A plan with its arrays, ordinary or node-shared."""
+    """A plan with its arrays, ordinary or node-shared; rows to columns where the shape is given, else random."""
 
-    def __init__(self, comm, random: np.random.Generator, strategy: str) -> None:
-        self.shape = tuple(int(n) for n in random.integers(1, [160, 90, 4]))
-        self.source, self.target = (
-            some_distribution(self.shape, comm.size, number) for number in random.integers(1 << 30, size=2)
-        )
+    def __init__(self, comm, random, strategy, shape=None, op=None) -> None:
+        self.shape = shape or tuple(int(n) for n in random.integers(1, [160, 90, 4]))
+        if op:
+            self.source = self.target = Distribution.replicated(shape, comm.size)
+        elif shape:
+            self.source, self.target = (Distribution.split(shape, axis, comm.size) for axis in (0, 1))
+        else:
+            self.source, self.target = (
+                some_distribution(self.shape, comm.size, number) for number in random.integers(1 << 30, size=2)
+            )
         allocate = [np.empty, dace_redist.shared_empty]
         first, second = random.integers(2, size=2)
-        self.comm, self.strategy, self.turn = comm, strategy, 0
+        self.comm, self.strategy, self.turn, self.op = comm, strategy, 0, op
         self.array = allocate[first](self.source.local_shape(comm.rank))
         self.out = allocate[second](self.target.local_shape(comm.rank))
-        self.plan = plan(self.source, self.target, "float64", comm=comm, strategy=strategy)
+        self.plan = plan(self.source, self.target, "float64", comm=comm, strategy=strategy, op=op)
 
     def start(self):
         self.turn += 1
@@ -40,7 +49,7 @@ class Transfer:
         return self.plan.start(self.array, out=self.out)
 
     def check(self) -> None:
-        expected = self.target.local(self.whole, self.comm.rank)
+        expected = self.target.local(self.whole, self.comm.rank) * (self.comm.size if self.op else 1)
         np.testing.assert_array_equal(self.out, expected, f"{self.strategy}, turn {self.turn}")
 
 
@@ -81,6 +90,12 @@ class Traffic:
             request.Wait()
 
 
+def free(comm, *transfers):
+    comm.Barrier()  # partners may use the arrays of this rank until then
+    for transfer in transfers:
+        transfer.plan.free()
+
+
 @pytest.mark.fuzz
 @pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[2, 5], full=[3], timeout=200)
@@ -105,35 +120,67 @@ def test_waits_in_random_order_among_traffic_of_the_program(comm, strategy):
                 request.wait()
                 transfer.check()
         traffic.end()
-        comm.Barrier()  # partners may use the arrays of this rank until then
-        for transfer in transfers:
-            transfer.plan.free()
+        free(comm, *transfers)
     world.Free()
 
 
-@pytest.mark.full
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[3], full=[2, 5], timeout=200)
+@pytest.mark.parametrize(("node_ranks", "strategies"), NODES)
+def test_transfers_that_ranks_start_and_wait_for_at_different_times(comm, monkeypatch, node_ranks, strategies):
+    """Of two transfers rank 0 starts the second, or each rank waits for another one, before the first has ended."""
+    monkeypatch.setenv(NODE_RANKS, node_ranks)
+    for strategy in strategies:
+        random = np.random.default_rng(comm.size)
+        for shape in (SHORT, MEDIUM, LONG):
+            first, second = (Transfer(comm, random, name, shape) for name in ("Hierarchical", strategy))
+            for turn in range(3):
+                one = first.start()
+                if turn == 2 and comm.rank > 0:
+                    one.wait()
+                other = second.start()
+                for request in (one, other) if (turn + comm.rank) % 2 else (other, one):
+                    if not request.done:
+                        request.wait()
+                first.check()
+                second.check()
+            free(comm, first, second)
+
+
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[3], full=[2, 5], timeout=200)
+@pytest.mark.parametrize(("node_ranks", "strategies"), NODES)
+def test_a_rank_blocked_until_another_has_waited(comm, monkeypatch, node_ranks, strategies):
+    """By MPI, between start and wait. Sums wait for no rank only where they stay in node-shared memory."""
+    monkeypatch.setenv(NODE_RANKS, node_ranks)
+    for strategy in strategies:
+        random = np.random.default_rng(comm.size)
+        on_node = strategy in ("Shared", "Hierarchical", "Aggregated") and node_ranks == "0"
+        for shape, op in ((SHORT, None), (MEDIUM, None), (LONG, None), ((256, 512), "sum"))[: 3 + on_node]:
+            transfer = Transfer(comm, random, strategy, shape, op)
+            for _ in range(2):
+                request = transfer.start()
+                if comm.rank == 0:
+                    comm.Recv(np.empty(1), 1)
+                request.wait()
+                if comm.rank == 1:
+                    comm.Send(np.empty(1), 0)
+                transfer.check()
+            free(comm, transfer)
+
+
 @pytest.mark.fuzz
-@pytest.mark.mpi(ranks=[20], timeout=240)
-def test_twenty_ranks_on_a_node(comm):
-    """Three arrays in turn, by every strategy."""
+@pytest.mark.mpi(ranks=[20], full=[64], timeout=240)
+def test_many_ranks_on_a_node(comm):
+    """Three arrays in turn."""
     shared = np.random.default_rng([seed(1), comm.size])
-    for strategy in OPTIONS:
+    for strategy in ("Pack", "Shared", "Aggregated"):
         transfers = [Transfer(comm, shared, strategy) for _ in range(3)]
         for turn in range(6):
             transfer = transfers[turn % 3]
             transfer.start().wait()
             transfer.check()
-        comm.Barrier()
-        for transfer in transfers:
-            transfer.plan.free()
-
-
-NODE_RANKS = "DACE_REDIST_NODE_RANKS"
-SHAPE = (60, 84)
-
-
-def pair(ranks):
-    return Distribution(SHAPE, (ranks, 1)), Distribution(SHAPE, (1, ranks))
+        free(comm, *transfers)
 
 
 @pytest.mark.mpi_matrix
@@ -142,9 +189,7 @@ def pair(ranks):
 def test_exchanges_one_after_another(comm, monkeypatch, node_ranks):
     """A rank that is slow to read or to write finds what belongs to its exchange."""
     monkeypatch.setenv(NODE_RANKS, str(node_ranks))
-    source, target = pair(comm.size)
-    whole = np.arange(np.prod(SHAPE), dtype=float).reshape(SHAPE)
-    A, wanted = source.local(whole, comm.rank), target.local(whole, comm.rank)
+    source, target, A, wanted = rows_to_columns(comm, (60, 84))
     for options in ({}, {"max_message_bytes": 1000}, {"chunk_bytes": 1000}):
         with plan(source, target, "float64", comm=comm, strategy="Aggregated", **options) as made:
             for turn in range(30):
@@ -196,8 +241,7 @@ def test_nodes_without_messages(comm, monkeypatch):
 @pytest.mark.mpi(ranks=[5])
 def test_variable_that_is_wrong(comm, monkeypatch):
     """On one rank only, too: every rank raises, and a right call works afterwards."""
-    source, target = pair(comm.size)
-    A = source.local(np.ones(SHAPE), comm.rank)
+    source, target, A, wanted = rows_to_columns(comm, (60, 84))
     plan(source, target, "float64", comm=comm).free()  # from then on, facts of the communicator are known
     for on_last, on_others, text in (
         ("two", "two", 'DACE_REDIST_NODE_RANKS: expected a number of ranks >= 0 .0: all ranks of a node., got "two"'),
@@ -209,7 +253,7 @@ def test_variable_that_is_wrong(comm, monkeypatch):
             with pytest.raises((RedistributionError, ValueError), match=text):
                 plan(source, target, "float64", comm=comm, strategy=strategy)
     monkeypatch.delenv(NODE_RANKS)
-    assert np.all(redistribute(A, source, target, comm=comm, strategy="Aggregated") == 1)
+    np.testing.assert_array_equal(redistribute(A, source, target, comm=comm, strategy="Aggregated"), wanted)
 
 
 PROGRAM = """
@@ -252,7 +296,6 @@ for move in (in_a_call, in_a_wait, in_a_list, in_a_sum):
 """
 
 
-@pytest.mark.compile
 def test_messages_of_the_program_arrive_while_a_rank_waits():
     # with Open MPI's own shared memory and cross-memory reads the receiver copies without the sender
     code, output = launch(

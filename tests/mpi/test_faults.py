@@ -12,7 +12,7 @@ from seeds import seed, some
 
 pytestmark = [pytest.mark.compile, pytest.mark.mpi_matrix]
 
-CASES = {3: 40, 2: 30, 5: 20}  # by number of ranks
+CASES = {3: 120, 2: 90, 5: 60}  # by number of ranks
 RANKS = [3, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (2, 5))]
 WRAPPED = "-Wl,--wrap=malloc,--wrap=aligned_alloc"
 
