@@ -1,14 +1,12 @@
-// What plans take and give back: memory, MPI objects, requests; and messages larger than one MPI call holds.
+// What plans take and give back: memory, MPI objects, requests.
 //
-// Usage: mpiexec -n RANKS mpi_resources plans STRATEGIES [plans]
-//        mpiexec -n RANKS mpi_resources communicators STRATEGIES [communicators]
-//        mpiexec -n 2 mpi_resources move STRATEGIES ROWS COLUMNS PADDING MAX_MESSAGE_BYTES
+// Usage: mpiexec -n RANKS mpi_resources plans STRATEGIES PLANS
+//        mpiexec -n RANKS mpi_resources communicators STRATEGIES COMMUNICATORS
 // with commas between strategies
 //
 // Linked with -Wl,--wrap=aligned_alloc,--wrap=free: only calls of the runtime and of this file are counted.
 
 #include <malloc.h>
-#include <sys/resource.h>
 
 #include <array>
 #include <atomic>
@@ -141,14 +139,8 @@ Taken taken() {
   return now;
 }
 
-/// For Aggregated each rank is a node, and what is shorter than a long chunk is joined.
-void leave_node(Problem& problem) {
-  if (problem.strategy != "Aggregated") return;
-  problem.options.chunk_bytes = max_joined_bytes;
-  setenv(node_ranks_variable, "1", 1);
-}
-
-/// Rows to columns over all ranks, elements of 4 bytes, some messages in several parts.
+/// Rows to columns over all ranks, elements of 4 bytes, some messages in several parts. For Aggregated each rank is a
+/// node, and what is shorter than a long chunk is joined.
 Problem rows_to_columns(const std::string& strategy) {
   const int ranks = comm_size(MPI_COMM_WORLD);
   Problem problem{"plans", strategy, default_options(), {}};
@@ -156,7 +148,10 @@ Problem rows_to_columns(const std::string& strategy) {
   problem.options.max_message_bytes = 512;
   problem.options.slot_bytes = 256;
   problem.options.threads = 2;
-  leave_node(problem);
+  if (strategy == "Aggregated") {
+    problem.options.chunk_bytes = max_joined_bytes;
+    setenv(node_ranks_variable, "1", 1);
+  }
   problem.tensors.push_back({Distribution({0, 2, 1, 40, 50, ranks, 0, -1, 0, 0, -1, 0}, "source"),
                              Distribution({0, 2, 1, 40, 50, ranks, -1, 0, 0, -1, -1, 0}, "target"), 4});
   return problem;
@@ -244,69 +239,11 @@ void free_communicators(const std::string& strategy, int communicators_to_make) 
   if (comm_rank(MPI_COMM_WORLD) == 0) std::printf("%d communicators were freed\n", communicators_to_make);
 }
 
-/// The value of a global position; neighbours and rows differ.
-unsigned char value_at(Index position) {
-  return static_cast<unsigned char>((static_cast<std::uint64_t>(position) * 0x9E3779B97F4A7C15u) >> 56);
-}
-
-/// Moves all of a rows x columns array of bytes from rank 0 to rank 1; `padding` bytes behind each row on both sides.
-void move(const std::string& strategy, Index rows, Index columns, Index padding, Index max_message_bytes) {
-  const int rank = comm_rank(MPI_COMM_WORLD);
-  const Index pitch = columns + padding;
-  Problem problem{"move", strategy, default_options(), {}};
-  if (max_message_bytes > 0) problem.options.max_message_bytes = max_message_bytes;
-  leave_node(problem);
-  TensorProblem tensor{Distribution({0, 2, 1, rows, columns, 1, -1, -1, 0, 0, -1, 1, 0}, "source"),
-                       Distribution({0, 2, 1, rows, columns, 1, -1, -1, 0, 0, -1, 1, 1}, "target"), 1};
-  tensor.source_array = tensor.target_array = {{rows, pitch}, {pitch, 1}};
-  problem.tensors.push_back(tensor);
-  std::unique_ptr<unsigned char, void (*)(void*)> array(
-      static_cast<unsigned char*>(std::malloc(static_cast<std::size_t>(rows * pitch))), std::free);
-  expect(array != nullptr, "not enough memory");
-  for (Index row = 0; row < rows; ++row)
-    for (Index column = 0; column < pitch; ++column)
-      array.get()[row * pitch + column] = rank == 0 && column < columns ? value_at(row * columns + column) : 7;
-  const PlanPointer plan = Plan::make(MPI_COMM_WORLD, [&] { return problem; });
-  const void* const sources[] = {array.get()};
-  void* const targets[] = {array.get()};
-  double seconds[2];
-  for (double& run : seconds) {
-    MPI_Barrier(MPI_COMM_WORLD);
-    const double start = MPI_Wtime();
-    plan->run(sources, targets);
-    MPI_Barrier(MPI_COMM_WORLD);
-    run = MPI_Wtime() - start;
-  }
-  const auto check = [&](Index row, Index column) {
-    const unsigned char expected = column < columns ? value_at(row * columns + column) : 7;
-    expect(array.get()[row * pitch + column] == expected, text("row ", row, ", column ", column, " is wrong"));
-  };
-  for (Index position = 0; rank == 1 && position < rows * pitch; position += 61)
-    check(position / pitch, position % pitch);
-  for (Index row = 0; rank == 1 && row < rows; ++row)
-    for (const Index column : {Index{0}, columns - 1, pitch - 1}) check(row, column);
-  struct rusage usage;
-  getrusage(RUSAGE_SELF, &usage);
-  const double mine = static_cast<double>(usage.ru_maxrss) / (1 << 20);
-  double both = 0;
-  MPI_Reduce(&mine, &both, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
-  if (rank == 0)
-    std::printf("%s moved %lld bytes in %.2f s, then %.2f s; peak memory of both ranks %.2f GiB\n", strategy.c_str(),
-                static_cast<long long>(rows * columns), seconds[0], seconds[1], both);
-}
-
 void run(int count, char** words) {
-  const auto number = [&](int at, Index otherwise) { return at < count ? std::atoll(words[at]) : otherwise; };
-  expect(count > 2, "usage: see the file");
-  const std::string what = words[1];
+  expect(count == 4, "usage: see the file");
   std::istringstream strategies(words[2]);
   for (std::string strategy; std::getline(strategies, strategy, ',');) try {
-      if (what == "plans")
-        make_plans(strategy, static_cast<int>(number(3, 1000)));
-      else if (what == "communicators")
-        free_communicators(strategy, static_cast<int>(number(3, 50)));
-      else
-        move(strategy, number(3, 1), number(4, 1), number(5, 0), number(6, 0));
+      (words[1] == std::string("plans") ? make_plans : free_communicators)(strategy, std::atoi(words[3]));
     } catch (const std::exception& error) {
       throw Error(strategy + ": " + error.what());
     }

@@ -6,16 +6,26 @@ import os
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from mpi_programs import SOURCES, build, run
 
+from dace_redist import Distribution, plan
 from dace_redist.native.toolchain import SOURCE_DIRECTORY
+from dace_redist.strategies import host_strategies
 
 pytestmark = pytest.mark.compile
 
-STRATEGIES = ["Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical", "Aggregated"]
-LARGE = "DACE_REDIST_LARGE"  # 1: also move more than 2^31 elements; takes 10 GB of memory and a minute
-LAYOUTS = {"whole": (1, 1100 * 2_000_000, 0), "rows": (1100, 2_000_000, 64)}  # rows, columns and padding, in bytes
+STRATEGIES = [*host_strategies()]
+LARGE = "DACE_REDIST_LARGE"  # 1: also move more than 2^31 elements; takes 12 GB of memory and a minute
+large = pytest.mark.skipif(os.environ.get(LARGE) != "1", reason=f"takes 12 GB and a minute; {LARGE}=1 runs it")
+#: Rows, columns and padding of an array of bytes, and options.
+SHAPES = [
+    (1, 2_200_000, 0, {"max_message_bytes": 99_991}),
+    (11, 200_000, 64, {"max_message_bytes": 99_991}),
+    pytest.param(1, 2_200_000_000, 0, {}, marks=large),
+    pytest.param(1100, 2_000_000, 64, {}, marks=large),
+]
 
 
 @pytest.fixture
@@ -46,20 +56,22 @@ def test_freed_communicators_leave_nothing(program: Path) -> None:
     assert printed.count("50 communicators were freed") == len(STRATEGIES)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_long_messages_in_parts(program: Path, layout: str) -> None:
-    """Messages in parts, a thousand times smaller than in the next test; the parts do not divide the message."""
-    rows, columns, padding = LAYOUTS[layout]
-    shape = (rows // 100, columns // 10, padding) if rows > 1 else (1, columns // 1000, 0)
-    printed = run(program, 2, "move", ",".join(STRATEGIES), *shape, 99_991)
-    assert [line.split()[:3] for line in printed.splitlines()] == [[name, "moved", "2200000"] for name in STRATEGIES]
-
-
-@pytest.mark.skipif(os.environ.get(LARGE) != "1", reason=f"takes 10 GB of memory and a minute; {LARGE}=1 runs it")
-@pytest.mark.timeout(400)
+@pytest.mark.mpi(ranks=[2], timeout=400)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_more_elements_than_an_int_holds(program: Path, strategy: str, layout: str) -> None:
-    printed = run(program, 2, "move", strategy, *LAYOUTS[layout], 0, timeout=300)
-    print(printed)
-    assert "moved 2200000000 bytes" in printed
+@pytest.mark.parametrize(("rows", "columns", "padding", "options"), SHAPES)
+def test_long_messages_in_parts(comm, monkeypatch, strategy, rows, columns, padding, options):
+    """All of an array of bytes from rank 0 to rank 1; the parts do not divide the message."""
+    if strategy == "Aggregated":  # each rank is a node, and what is shorter than a long chunk is joined
+        monkeypatch.setenv("DACE_REDIST_NODE_RANKS", "1")
+        options = {"chunk_bytes": 4096, **options}
+    source, target = (Distribution.on_rank((rows, columns), rank) for rank in (0, 1))
+    around = np.full((rows, columns + padding), 7, "u1")  # the source on rank 0, the target on rank 1
+    here, nothing = around[:, :columns], np.empty((0, 0), "u1")
+    period = np.arange(251, dtype="u1")
+    if comm.rank == 0:
+        for number, row in enumerate(here):
+            row[...] = np.resize(np.roll(period, number), columns)
+    with plan(source, target, "u1", comm=comm, strategy=strategy, **options) as made:
+        made(nothing if comm.rank else here, out=here if comm.rank else nothing)
+    wrong = [number for number, row in enumerate(here) if (row != np.resize(np.roll(period, number), columns)).any()]
+    assert not any(comm.allgather(wrong)) and (around[:, columns:] == 7).all()
