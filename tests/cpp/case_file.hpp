@@ -2,6 +2,7 @@
 #pragma once
 
 #include <mpi.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -9,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "attachable.hpp"
 #include "core/options.hpp"
 #include "plan/problem.hpp"
 #include "shm/array_allocator.hpp"
@@ -49,7 +49,8 @@ class Reader {
   std::ifstream file_;
 };
 
-/// Allocates from the heap, or memory that can be attached where XPMEM is tested; or node-shared memory.
+/// Allocates from the heap, or memory that the stand-in of XPMEM can attach where that is tested; or node-shared
+/// memory.
 template <class T>
 struct MaybeShared {
   using value_type = T;
@@ -58,13 +59,14 @@ struct MaybeShared {
   explicit MaybeShared(bool wanted = false) : shared(wanted) {}
   T* allocate(std::size_t count) const {
     if (shared) return static_cast<T*>(allocate_array(count, false, 0));
-    return std::getenv(xpmem_variable) ? Attachable<T>().allocate(count) : static_cast<T*>(std::malloc(count));
+    if (!std::getenv(xpmem_variable)) return static_cast<T*>(std::malloc(count));
+    return static_cast<T*>(mmap(nullptr, count, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   }
   void deallocate(T* bytes, std::size_t count) const {
     if (shared)
       free_array(bytes);
     else if (std::getenv(xpmem_variable))
-      Attachable<T>().deallocate(bytes, count);
+      munmap(bytes, count);
     else
       std::free(bytes);
   }

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 from case_files import write_cases
-from mpi_programs import SANITIZED, build, build_shared, run
+from launching import launch
+from mpi_programs import SANITIZED, SOURCES, build, build_shared, compiled, run
 from seeds import seed, some
+
+from dace_redist.report.trace import Trace
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(600)]
 
@@ -44,19 +48,82 @@ def test_random_cases_attached(xpmem: dict[str, str], tmp_path: Path) -> None:
     assert f"{3 * count * CHECKS_PER_CASE} checks passed" in printed
 
 
-@pytest.mark.parametrize("first_refused", [None, 1, 2])
-def test_attached_arrays(first_refused: int | None, xpmem: dict[str, str]) -> None:
-    """No rank asks the kernel for bytes of arrays that it can attach; what it cannot attach arrives nevertheless."""
-    refusal = {"STAND_IN_XPMEM_REFUSES": str(first_refused)} if first_refused else {}
-    printed = run(build("mpi_remote_read", *SANITIZED), 5, "mapped", **xpmem, **refusal)
-    assert "2 checks passed" in printed
+#: Rows of one rank, or of all, to all ranks, of which each gets those of the rank before; in private memory that can be
+#: attached, or to node-shared memory.
+LONG = """
+import mmap
+import sys
+import numpy as np
+from mpi4py import MPI
+from dace_redist import Distribution, plan, shared_empty
+
+def attachable(shape):
+    count = int(np.prod(shape))
+    return np.frombuffer(mmap.mmap(-1, 8 * count), count=count).reshape(shape) if count else np.empty(shape)
+
+comm = MPI.COMM_WORLD
+shape = (40 * comm.size, 8192)  # 2.5 MiB for each rank, in several pieces
+whole = np.arange(np.prod(shape), dtype=float).reshape(shape)
+last = Distribution.on_rank((1,), comm.size - 1)  # which keeps an element
+one = np.ones(last.local_shape(comm.rank))
+for case in sys.argv[1:]:
+    turned = [*range(1, comm.size), 0] if "all" in case else None
+    source = Distribution(shape, (comm.size if "all" in case else 1,))
+    target = Distribution(shape, (comm.size,), ranks=turned)
+    A, B = attachable(source.local_shape(comm.rank)), attachable(target.local_shape(comm.rank))
+    B = shared_empty(B.shape) if "shared" in case else B
+    A[...] = source.local(whole, comm.rank)
+    with plan([last, source], [last, target], "f8", comm=comm, strategy="Shared") as made:
+        for _ in range(2):
+            B[...] = -1
+            made([one, A], out=[one.copy(), B])
+            assert np.array_equal(B, target.local(whole, comm.rank))
+    comm.Barrier()  # others may still write to it
+"""
 
 
-@pytest.mark.parametrize("case", ["allowed", "refused", "refused_later", "balanced"])
-@pytest.mark.parametrize("ranks", [5, pytest.param(2, marks=pytest.mark.full)])
-def test_remote_reads(ranks: int, case: str) -> None:
-    """Long messages arrive whether or not the kernel lets ranks read each other's memory."""
-    printed = run(build("mpi_remote_read", *SANITIZED), ranks, case)
-    if "not tested" in printed:
+def reads(ranks: int, folder: Path, *cases: str, **environment: str) -> list[int]:
+    """Move long messages twice; return in how many of both runs each rank reads the private memory of others."""
+    command = [sys.executable, "-m", "mpi4py", "-c", LONG, *cases]
+    code, printed = launch(ranks, command, 100, environment={"DACE_REDIST_TRACE": str(folder), **environment})
+    assert code == 0, printed
+    if "the kernel refuses" in printed:
         pytest.skip("the kernel does not let processes read each other's memory")
-    assert "2 checks passed" in printed
+    spans = Trace(folder).spans
+    read = [(span.rank, span.start) for span in spans if span.kind == "read"]
+    runs = [span for span in spans if span.kind == "run"]
+    reading = [run.rank for run in runs if any(rank == run.rank and run.start <= at <= run.end for rank, at in read)]
+    return [reading.count(rank) for rank in range(ranks)]
+
+
+@pytest.mark.parametrize("first_refused", ["", "1", "2"])
+def test_attached_arrays(first_refused: str, xpmem: dict[str, str], tmp_path: Path) -> None:
+    """No rank asks the kernel for bytes of arrays that it can attach; what it cannot attach arrives nevertheless."""
+    refusal = {"STAND_IN_XPMEM_REFUSES": first_refused} if first_refused else {}
+    found = reads(5, tmp_path, "all", "one", "all shared", "one shared", **xpmem, **refusal)
+    assert first_refused or not any(found)
+
+
+@pytest.mark.parametrize(
+    ("case", "allowed", "runs"),
+    [
+        ("one", "", 2),
+        ("one shared", "", 2),
+        ("one", "0", 0),
+        ("one", "2", 1),  # by its second piece; not again after that
+        ("all", "", 2),
+        ("all shared", "", 0),  # all ranks have as much to copy: the sender copies
+    ],
+)
+@pytest.mark.parametrize("ranks", [5, pytest.param(2, marks=pytest.mark.full)])
+def test_remote_reads(ranks: int, case: str, allowed: str, runs: int, tmp_path: Path) -> None:
+    """Long messages arrive, whether or not the kernel lets ranks read memory of others; who has less to copy reads."""
+    source = SOURCES / "stand_in_readv.cpp"
+    library = compiled("libstand_in_readv.so", ["-fPIC", "-shared"], [source], [source])
+    stand_in = {"LD_PRELOAD": str(library), **({"STAND_IN_READS": allowed} if allowed else {})}
+    assert reads(ranks, tmp_path, case, **stand_in) == [runs if "all" in case else 0, *[runs] * (ranks - 1)]
+
+
+def test_mpi_ends_where_threads_made_plans_in_any_order() -> None:
+    """MPI_Finalize frees their windows, which is collective, in one order on all ranks."""
+    assert run(build("mpi_finalize", *SANITIZED), 2).count("MPI ended") == 2
