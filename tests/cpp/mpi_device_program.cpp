@@ -1,16 +1,27 @@
 // What generated programs call, with arrays in the memory of a device, which main memory stands in for: results are
-// there for what is enqueued afterwards on the stream that was named, and nothing is waited for in between.
+// there for what is enqueued afterwards on the stream that was named, and nothing is waited for in between. A plan that
+// is destroyed with a transfer under way stays, with its buffers.
 //
 // Usage: DACE_REDIST_DEVICE=host mpiexec -n 2 mpi_device_program STRATEGY
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "dace_redist_program.hpp"
 #include "device/device.hpp"
+
+namespace {
+int freed = 0;  // datatypes
+}
+
+extern "C" int MPI_Type_free(MPI_Datatype* type) {
+  ++freed;
+  return PMPI_Type_free(type);
+}
 
 namespace {
 
@@ -125,6 +136,21 @@ void move(const char* strategy, int source_memory, int target_memory) {
   require_moved(second, second, "a wait without a stream");
 }
 
+void stay_with_a_transfer_under_way() {
+  static double source[count], target[count];  // where messages may arrive yet
+  const dr_options options = {64, 2, 1.0, 0, 131072, 1 << 30};
+  const Arguments arguments{MPI_COMM_WORLD, rows_split,     rows_local, columns_split,
+                            columns_local,  sizeof(double), options};
+  for (const bool waits : {true, false}) {
+    auto plan = std::make_unique<program::Plan>("Redistribute", "move", "Datatype");
+    plan->start(arguments, source, target, DR_PROGRESS_CALLS);
+    if (waits) plan->wait();
+    freed = 0;
+    plan.reset();
+    require((freed > 0) == waits, waits ? "a plan was not freed" : "a plan was freed with a transfer under way");
+  }
+}
+
 /// Makes a plan between arrays on the device.
 dr_plan* make_plan(const char* strategy) {
   const std::int64_t shape[] = {rows, columns}, by_rows[] = {2, 1}, by_columns[] = {1, 2};
@@ -189,5 +215,6 @@ int main(int count_of_words, char** words) {
     for (const int target : {DR_DEVICE_MEMORY, DR_MAIN_MEMORY}) move(words[1], source, target);
   for (const char* const never_waits : {"Pack", "Pipelined", "Shared", "Hierarchical"})
     if (words[1] == std::string(never_waits)) start_beside_the_end(words[1]);
+  stay_with_a_transfer_under_way();
   MPI_Finalize();
 }

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
+from builds import built
 from results import raise_anywhere
 
 import dace_redist
 from dace_redist import Distribution, RedistributionError
+
+pytestmark = [pytest.mark.compile, pytest.mark.dace]
 
 SHAPE = (7, 5)
 PARTIAL = Distribution(SHAPE, (2, 2), dims=[0, None])  # grid axis 1 holds the partial sums
@@ -114,12 +118,8 @@ def check(comm: Any, program: Any, shared: bool) -> None:
     raise_anywhere(comm, wrong)
 
 
-@pytest.mark.compile
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[5], full=[4], timeout=150)
 def test_sums(comm):
-    from builds import built
-
     program = built(comm, "sums", sums_sdfg)
     for shared in (True, False, comm.rank != 0, True):
         check(comm, program, shared)
@@ -133,6 +133,11 @@ def test_sums(comm):
     ):
         program(**{**arguments, "block": 3 if comm.rank == 0 else 2})
     check(comm, program, False)
+    short = {f"to_{last}": np.zeros((0, 5)), f"to_{last}_0": 0}
+    wrong = pytest.raises(RedistributionError, match=name + "the local target array of rank")
+    with wrong if comm.rank < 4 else nullcontext():  # the last rank owns nothing
+        program(**arguments_of(comm, False) | short)
+    check(comm, program, False)  # the plan keeps the arrays that it had
 
 
 def sum_plan(comm: Any, target: Distribution, region: Any = None) -> Any:
@@ -145,7 +150,6 @@ def sum_plan(comm: Any, target: Distribution, region: Any = None) -> Any:
     return NativePlan.of_tensors((MPI._handleof(comm), "SumReplicas", {}), [one])
 
 
-@pytest.mark.compile
 @pytest.mark.mpi(ranks=[4])
 def test_ranks_that_add_depend_on_the_source_only(comm):
     """Plans in which some of them have nothing to add, or would all add for one target, change nothing for others."""
