@@ -37,6 +37,22 @@ int MPI_Type_free(MPI_Datatype* type) {
 }
 
 static const int64_t shape[] = {6, 4};
+static dr_plan* plan = NULL;
+
+/* A matrix in blocks, over a grid of ranks. */
+static dr_distribution* blocks(const int64_t* whole, int64_t rows, int64_t columns) {
+  const int64_t grid[] = {rows, columns};
+  dr_distribution* made = NULL;
+  GOOD(dr_distribution_create_blocks(2, whole, 2, grid, NULL, NULL, NULL, &made));
+  return made;
+}
+
+static dr_problem problem_of(const dr_distribution* source, const dr_distribution* target, int64_t element_bytes) {
+  dr_problem problem;
+  dr_problem_init(&problem);
+  problem.source = source, problem.target = target, problem.element_bytes = element_bytes;
+  return problem;
+}
 
 static void misuse_distributions(void) {
   int64_t grid[] = {2, 0}, owner[] = {0}, count = -1, rank = -1;
@@ -68,6 +84,16 @@ static void misuse_distributions(void) {
   GOOD(dr_distribution_create_blocks(1, wide, 1, one, NULL, NULL, NULL, &d));
   ARGUMENT(dr_distribution_create_halo(d, wide, NULL, &halo), "hold more elements than 64 bits count");
   GOOD(dr_distribution_free(&d));
+  const int64_t margins[] = {1, 0}, wider[] = {4, 0};
+  d = blocks(shape, 2, 1);
+  ARGUMENT(dr_distribution_create_halo(NULL, margins, NULL, &halo), "owned is null");
+  ARGUMENT(dr_distribution_create_halo(d, NULL, NULL, &halo), "halo is null");
+  ARGUMENT(dr_distribution_create_halo(d, wider, NULL, &halo),
+           "halo[0] must not be wider than a part, 3 elements along axis 0, got 4");
+  GOOD(dr_distribution_create_halo(d, margins, NULL, &halo));
+  GOOD(dr_distribution_free(&d));
+  ARGUMENT(dr_distribution_create_halo(halo, margins, NULL, &d), "without a halo");
+  GOOD(dr_distribution_free(&halo));
   ARGUMENT(dr_distribution_create_blocks(2, shape, 1, one, NULL, NULL, no_rank, &d), "ranks of MPI are at most");
   ARGUMENT(dr_distribution_create_tiles(2, shape, shape, no_rank, &d), "ranks of MPI are at most");
   ARGUMENT(dr_distribution_create_boxes(2, shape, 1, offset, extent, no_rank, &d), "ranks of MPI are at most");
@@ -94,15 +120,11 @@ static void misuse_distributions(void) {
 }
 
 static void misuse_plans(int rank, int size) {
-  const int64_t grid[] = {size, 1}, other_shape[] = {6, 5}, small[] = {0, 4}, backward[] = {-4, 1};
-  const int64_t vast[] = {(int64_t)1 << 60, 1}, longest[] = {INT64_MAX, INT64_MAX}, negative[] = {-1, 4};
-  dr_problem problem;
-  dr_distribution *rows = NULL, *other = NULL;
-  dr_plan* plan = NULL;
+  const int64_t other_shape[] = {6, 5}, small[] = {0, 4}, backward[] = {-4, 1}, negative[] = {-1, 4};
+  const int64_t vast[] = {(int64_t)1 << 60, 1}, longest[] = {INT64_MAX, INT64_MAX};
+  dr_distribution *rows = blocks(shape, size, 1), *other = blocks(other_shape, size, 1);
+  dr_problem problem = problem_of(NULL, NULL, 0);
   ARGUMENT(dr_problem_init(NULL), "problem is null");
-  dr_problem_init(&problem);
-  dr_distribution_create_blocks(2, shape, 2, grid, NULL, NULL, NULL, &rows);
-  dr_distribution_create_blocks(2, other_shape, 2, grid, NULL, NULL, NULL, &other);
   ARGUMENT(dr_plan_create(NULL, MPI_COMM_WORLD, &plan), "problem is null");
   ARGUMENT(dr_plan_create(&problem, MPI_COMM_WORLD, NULL), "plan is null");
   ARGUMENT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), "source is null");
@@ -155,53 +177,19 @@ static void misuse_plans(int rank, int size) {
   ARGUMENT(dr_plan_free(&copy), "already freed?");
 }
 
-/* Rows with a halo: what is refused, and an exchange in place, which wraps around. */
-static void exchange_halo(int rank, int size) {
-  const int64_t whole[] = {2 * size, 3}, grid[] = {size}, halo[] = {1, 0}, wide[] = {3, 0};
-  const int periodic[] = {1, 0};
-  dr_distribution *rows = NULL, *d = NULL, *again = NULL;
-  dr_problem problem;
-  dr_plan* plan = NULL;
-  int64_t count = 0;
-  double a[4][3];
-  dr_distribution_create_blocks(2, whole, 1, grid, NULL, NULL, NULL, &rows);
-  ARGUMENT(dr_distribution_create_halo(NULL, halo, NULL, &d), "owned is null");
-  ARGUMENT(dr_distribution_create_halo(rows, NULL, NULL, &d), "halo is null");
-  ARGUMENT(dr_distribution_create_halo(rows, wide, NULL, &d),
-           "halo[0] must not be wider than a part, 2 elements along axis 0, got 3");
-  GOOD(dr_distribution_create_halo(rows, halo, periodic, &d));
-  ARGUMENT(dr_distribution_create_halo(d, halo, periodic, &again), "without a halo");
-  GOOD(dr_distribution_local_count(d, rank, &count));
-  dr_problem_init(&problem);
-  problem.source = problem.target = d, problem.element_bytes = sizeof(double);
-  GOOD(dr_plan_create(&problem, MPI_COMM_WORLD, &plan));
-  for (int i = 0; i < 12; ++i) a[i / 3][i % 3] = i / 3 == 1 || i / 3 == 2 ? 2 * rank + i / 3 - 1 : -1;
-  GOOD(dr_plan_execute(plan, a, a));
-  for (int i = 0; i < 12; ++i)
-    if (count != 12 || a[i / 3][i % 3] != (2 * rank + i / 3 - 1 + 2 * size) % (2 * size))
-      fprintf(stderr, "halo: row %d holds %g\n", i / 3, a[i / 3][i % 3]), ++failures;
-  dr_plan_free(&plan), dr_distribution_free(&rows), dr_distribution_free(&d);
-}
-
 /* The last rank asks for something else than the others. */
 static void disagree(int rank, int size) {
-  const int64_t grid[] = {size, 1}, turned[] = {1, size}, blocks[] = {1, 0};
-  dr_distribution *rows = NULL, *columns = NULL, *cyclic = NULL;
-  dr_plan* plan = NULL;
-  dr_distribution_create_blocks(2, shape, 2, grid, NULL, NULL, NULL, &rows);
-  dr_distribution_create_blocks(2, shape, 2, turned, NULL, NULL, NULL, &columns);
-  dr_distribution_create_blocks(2, shape, 2, grid, NULL, blocks, NULL, &cyclic);
+  const int64_t grid[] = {size, 1}, block[] = {1, 0};
+  dr_distribution *rows = blocks(shape, size, 1), *columns = blocks(shape, 1, size), *cyclic = NULL;
+  dr_distribution_create_blocks(2, shape, 2, grid, NULL, block, NULL, &cyclic);
   for (int what = 0; what < 5; ++what) {
     const char* const said[] = {"element size in bytes is 8 on rank 0 and 4", "strategy is Pack on rank 0 and RMA",
                                 "depth is 8 on rank 0 and 5", "source grid[0] is", "target block[0] is"};
     const int differs = rank == size - 1;
-    dr_problem problem;
-    dr_problem_init(&problem);
-    problem.element_bytes = what == 0 && differs ? 4 : 8;
+    dr_problem problem = problem_of(what == 3 && differs ? columns : rows, what == 4 && differs ? cyclic : rows,
+                                    what == 0 && differs ? 4 : 8);
     problem.strategy = what == 1 && differs ? "RMA" : "Pack";
     if (what == 2 && differs) problem.options.depth = 5;
-    problem.source = what == 3 && differs ? columns : rows;
-    problem.target = what == 4 && differs ? cyclic : rows;
     PLAN(&problem, said[what]);
   }
   dr_distribution_free(&rows);
@@ -209,64 +197,33 @@ static void disagree(int rank, int size) {
   dr_distribution_free(&cyclic);
 }
 
-/* A box of a matrix to its place in a transposed one, and maps that fit no tensor. */
-static void map_indices(int rank, int size) {
-  const int64_t grid[] = {size, 1}, target_shape[] = {5, 9};
-  const int64_t source_offset[] = {1, 0}, target_offset[] = {1, 2}, box[] = {5, 3};
-  const int transposed[] = {1, 0};
-  dr_problem problem;
-  dr_distribution *source = NULL, *target = NULL;
-  dr_plan* plan = NULL;
-  dr_problem_init(&problem);
-  dr_distribution_create_blocks(2, shape, 2, grid, NULL, NULL, NULL, &source);
-  dr_distribution_create_blocks(2, target_shape, 2, grid, NULL, NULL, NULL, &target);
-  problem.source = source, problem.target = target, problem.element_bytes = 8;
-  problem.axes = transposed;
+/* Maps that fit no tensor. */
+static void map_indices(int size) {
+  const int64_t source_offset[] = {1, 0}, target_offset[] = {1, 2}, box[] = {5, 3}, target_shape[] = {5, 9};
+  dr_distribution *source = blocks(shape, size, 1), *target = blocks(target_shape, size, 1);
+  dr_problem problem = problem_of(source, target, 8);
   problem.region_shape = box;
   ARGUMENT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), "a region needs region_source_offset");
   problem.region_source_offset = source_offset, problem.region_target_offset = target_offset;
-  dr_problem reshaped = problem;
-  reshaped.reshape = 1;
-  ARGUMENT(dr_plan_create(&reshaped, MPI_COMM_WORLD, &plan), "a region and a reshape cannot be combined");
-  reshaped.region_shape = reshaped.region_source_offset = reshaped.region_target_offset = NULL;
-  PLAN(&reshaped, "has 24 elements, but the target's shape");
-  GOOD(dr_plan_create(&problem, MPI_COMM_WORLD, &plan));
-  double a[24], b[45];
-  int64_t rows[2], columns[2];
-  dr_distribution_local_shape(source, rank, rows);
-  dr_distribution_local_shape(target, rank, columns);
-  const int64_t first_row = rank * ((shape[0] + size - 1) / size), first = rank * ((target_shape[0] + size - 1) / size);
-  for (int64_t i = 0; i < rows[0] * rows[1]; ++i) a[i] = (double)(first_row * shape[1] + i);
-  for (int i = 0; i < 45; ++i) b[i] = -1;
-  GOOD(dr_plan_execute(plan, a, b));
-  for (int64_t i = 0; i < columns[0]; ++i)
-    for (int64_t j = 0; j < columns[1]; ++j) {
-      const int64_t column = first + i - 1, row = j - 2 + 1;
-      const int inside = column >= 0 && column < box[1] && row >= 1 && row < 1 + box[0];
-      if (b[i * columns[1] + j] != (inside ? (double)(row * shape[1] + column) : -1.)) ++failures;
-    }
-  dr_plan_free(&plan);
+  problem.reshape = 1;
+  ARGUMENT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), "a region and a reshape cannot be combined");
+  problem.region_shape = problem.region_source_offset = problem.region_target_offset = NULL;
+  PLAN(&problem, "has 24 elements, but the target's shape");
   dr_distribution_free(&source);
   dr_distribution_free(&target);
 }
 
-/* Conversion, transfers that are started, and several tensors at once; each right, and each in a wrong way. */
+/* Conversion, transfers that are started, and several tensors at once, in wrong ways. */
 static void compute_and_start(int rank, int size) {
-  const int64_t grid[] = {size, 1};
-  dr_problem problems[2];
-  dr_distribution* rows = NULL;
-  dr_plan *plan = NULL, *joint = NULL;
+  dr_distribution* rows = blocks(shape, size, 1);
+  dr_problem problems[] = {problem_of(rows, rows, 8), problem_of(rows, rows, 8)};
+  dr_plan* joint = NULL;
   dr_request* request = NULL;
   double a[24] = {1, 2, 3}, c[24] = {0};
   float b[24] = {0};
   int64_t count = 0;
   int done = -1, level = 0;
-  dr_distribution_create_blocks(2, shape, 2, grid, NULL, NULL, NULL, &rows);
   dr_distribution_local_count(rows, rank, &count);
-  for (int i = 0; i < 2; ++i) {
-    dr_problem_init(&problems[i]);
-    problems[i].source = problems[i].target = rows, problems[i].element_bytes = 8;
-  }
   problems[0].operation.source_type = DR_FLOAT64, problems[0].operation.target_type = 99;
   EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_ERROR_PLAN,
          "target_type must be from 0 to 13, got 99");
@@ -286,7 +243,6 @@ static void compute_and_start(int rank, int size) {
   GOOD(dr_request_wait(&request));
   ARGUMENT(dr_request_wait(&request), "is null");
   ARGUMENT(dr_request_wait(&copy), "not a valid handle");
-  if (count > 1 && (b[0] != -2.f || b[1] != -4.f)) fprintf(stderr, "not converted: %g %g\n", b[0], b[1]), ++failures;
   MPI_Query_thread(&level);
   if (level < MPI_THREAD_MULTIPLE)
     ARGUMENT(dr_plan_start(plan, a, b, DR_PROGRESS_THREAD, &request), "MPI_THREAD_MULTIPLE");
@@ -311,33 +267,30 @@ static void compute_and_start(int rank, int size) {
   const void* sources[] = {a, a};
   void* targets[] = {b, c};
   if (count > 0) ARGUMENT(dr_plan_execute(joint, NULL, targets), "source is null");
-  b[0] = 0;
   GOOD(dr_plan_execute(joint, sources, targets));
-  if (count > 1 && (b[0] != -2.f || c[1] != 2)) fprintf(stderr, "not moved together\n"), ++failures;
-  b[0] = 0;
-  GOOD(dr_plan_start(joint, sources, targets, DR_PROGRESS_CALLS, &request));
-  GOOD(dr_request_wait(&request));
-  if (count > 1 && b[0] != -2.f) fprintf(stderr, "not moved together after a start\n"), ++failures;
   ARGUMENT(dr_plan_set_arrays(joint, NULL, NULL, NULL, NULL), "several tensors");
   GOOD(dr_plan_free(&joint));
   dr_distribution_free(&rows);
 }
 
+static dr_plan* plan_of_rows(int size, const char* strategy, MPI_Comm comm) {
+  const int64_t whole[] = {6, 12};
+  dr_distribution *source = blocks(whole, size, 1), *target = blocks(whole, 1, size);
+  dr_problem problem = problem_of(source, target, 8);
+  dr_plan* made = NULL;
+  problem.strategy = strategy;
+  GOOD(dr_plan_create(&problem, comm, &made));
+  dr_distribution_free(&source);
+  dr_distribution_free(&target);
+  return made;
+}
+
 /* What is said of a transfer that fails while it is tested is said by the wait, too, which frees the request. */
 static void fail_a_transfer(int size) {
-  enum { rows = 6, columns = 12 };
-  static double a[rows * columns], b[rows * columns]; /* where messages may arrive yet */
-  const int64_t whole[] = {rows, columns}, grid[] = {size, 1}, turned[] = {1, size};
-  dr_problem problem;
-  dr_distribution *source = NULL, *target = NULL;
-  dr_plan* plan = NULL;
+  static double a[72], b[72]; /* where messages may arrive yet */
   dr_request* request = NULL;
   int done = -1;
-  dr_problem_init(&problem);
-  dr_distribution_create_blocks(2, whole, 2, grid, NULL, NULL, NULL, &source);
-  dr_distribution_create_blocks(2, whole, 2, turned, NULL, NULL, NULL, &target);
-  problem.source = source, problem.target = target, problem.element_bytes = 8, problem.strategy = "Pack";
-  GOOD(dr_plan_create(&problem, MPI_COMM_WORLD, &plan));
+  plan = plan_of_rows(size, "Pack", MPI_COMM_WORLD);
   GOOD(dr_plan_start(plan, a, b, DR_PROGRESS_CALLS, &request));
   MPI_Barrier(MPI_COMM_WORLD); /* the failure of one rank would be an error of another one's start */
   testsome_fails = 1, waits_within = &request;
@@ -349,36 +302,17 @@ static void fail_a_transfer(int size) {
   EXPECT(dr_request_wait(&request), DR_ERROR_EXECUTE, "MPI_Testsome failed");
   ARGUMENT(dr_request_wait(&request), "is null");
   GOOD(dr_plan_free(&plan));
-  dr_distribution_free(&source);
-  dr_distribution_free(&target);
 }
 
 /* A group on each side, which have no ranks in common. */
 static void use_an_intercommunicator(int rank) {
   MPI_Comm group, both;
-  dr_problem problem;
-  dr_plan* plan = NULL;
-  dr_problem_init(&problem);
+  dr_problem problem = problem_of(NULL, NULL, 0);
   MPI_Comm_split(MPI_COMM_WORLD, rank > 0, 0, &group);
   MPI_Intercomm_create(group, 0, MPI_COMM_WORLD, rank > 0 ? 0 : 1, 0, &both);
   ARGUMENT(dr_plan_create(&problem, both, &plan), "comm is an intercommunicator");
   MPI_Comm_free(&both);
   MPI_Comm_free(&group);
-}
-
-static dr_plan* plan_of_rows(int size, const char* strategy, MPI_Comm comm) {
-  const int64_t whole[] = {6, 12}, grid[] = {size, 1}, turned[] = {1, size};
-  dr_distribution *source = NULL, *target = NULL;
-  dr_problem problem;
-  dr_plan* plan = NULL;
-  dr_distribution_create_blocks(2, whole, 2, grid, NULL, NULL, NULL, &source);
-  dr_distribution_create_blocks(2, whole, 2, turned, NULL, NULL, NULL, &target);
-  dr_problem_init(&problem);
-  problem.source = source, problem.target = target, problem.element_bytes = 8, problem.strategy = strategy;
-  GOOD(dr_plan_create(&problem, comm, &plan));
-  dr_distribution_free(&source);
-  dr_distribution_free(&target);
-  return plan;
 }
 
 /* A plan with a window is freed on rank 0 only, before its communicator, or has one that is not freed: no rank waits
@@ -387,7 +321,7 @@ static void free_on_one_rank(int rank, int size) {
   for (int freed = 0; freed < 2; ++freed) {
     MPI_Comm comm;
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-    dr_plan* plan = plan_of_rows(size, "RMA", comm);
+    plan = plan_of_rows(size, "RMA", comm);
     if (rank == 0) GOOD(dr_plan_free(&plan));
     if (!freed) continue;
     MPI_Comm_free(&comm);
@@ -399,7 +333,7 @@ static void free_on_one_rank(int rank, int size) {
 /* A forked child frees a plan: memory and MPI objects stay with its parent. */
 static void free_in_a_child(int size) {
   int status = -1;
-  dr_plan* plan = plan_of_rows(size, "Datatype", MPI_COMM_WORLD);
+  plan = plan_of_rows(size, "Datatype", MPI_COMM_WORLD);
   fflush(NULL);
   const pid_t child = fork();
   types_freed = 0;
@@ -432,13 +366,10 @@ static void run_out_of_memory(int rank) {
   const int64_t grid[] = {1, 1}, first[] = {0}, second[] = {1};
   const char* said = rank < 2 ? "out of memory" : "on rank 0: out of memory";
   const int code = rank < 2 ? DR_ERROR_MEMORY : DR_ERROR_PLAN;
-  dr_problem problem;
   dr_distribution *source = NULL, *target = NULL;
-  dr_plan* plan = NULL;
-  dr_problem_init(&problem);
   dr_distribution_create_blocks(2, vast, 2, grid, NULL, NULL, first, &source);
   dr_distribution_create_blocks(2, vast, 2, grid, NULL, NULL, second, &target);
-  problem.source = source, problem.target = target, problem.element_bytes = 1;
+  dr_problem problem = problem_of(source, target, 1);
   problem.source_strides = problem.target_strides = strides;
   problem.strategy = "Pack";
   EXPECT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), code, said);
@@ -453,58 +384,48 @@ static void run_out_of_memory(int rank) {
   dr_distribution_free(&target);
 }
 
+#define MESSAGES(sends, send, receives, receive, said) \
+  ARGUMENT(dr_plan_create_messages(&problem, sends, send, receives, receive, MPI_COMM_WORLD, &plan), said)
+
 static void misuse_messages(int size) {
-  const int64_t two = 2, step = 1, nine[11] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  const int64_t two = 2, step = 1, longest = INT64_MAX, nine[11] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
   dr_block block = {size, 1, 0, &two, &step};
-  dr_problem problem;
-  dr_plan* plan = NULL;
-  dr_problem_init(&problem);
-  problem.element_bytes = 8;
+  dr_problem problem = problem_of(NULL, NULL, 8);
   ARGUMENT(dr_plan_create_messages(NULL, 0, NULL, 0, NULL, MPI_COMM_WORLD, &plan), "problem is null");
   ARGUMENT(dr_plan_create_messages(&problem, 0, NULL, 0, NULL, MPI_COMM_WORLD, NULL), "plan is null");
-  ARGUMENT(dr_plan_create_messages(&problem, 1, NULL, 0, NULL, MPI_COMM_WORLD, &plan), "sends is null");
-  ARGUMENT(dr_plan_create_messages(&problem, -1, NULL, 0, NULL, MPI_COMM_WORLD, &plan),
-           "the number of sends must be at least 0, got -1");
-  ARGUMENT(dr_plan_create_messages(&problem, 0, NULL, 1, &block, MPI_COMM_WORLD, &plan),
-           "receives[0]: peer must be a rank of the communicator");
+  MESSAGES(1, NULL, 0, NULL, "sends is null");
+  MESSAGES(-1, NULL, 0, NULL, "the number of sends must be at least 0, got -1");
+  MESSAGES(0, NULL, 1, &block, "receives[0]: peer must be a rank of the communicator");
   block.peer = 0, block.ndim = 11, block.counts = block.strides = nine;
-  ARGUMENT(dr_plan_create_messages(&problem, 1, &block, 0, NULL, MPI_COMM_WORLD, &plan),
-           "ndim must be from 0 to 10, got 11");
+  MESSAGES(1, &block, 0, NULL, "ndim must be from 0 to 10, got 11");
   block.ndim = 1, block.counts = NULL;
-  ARGUMENT(dr_plan_create_messages(&problem, 1, &block, 0, NULL, MPI_COMM_WORLD, &plan),
-           "counts and strides must not be null");
-  const int64_t longest = INT64_MAX;
+  MESSAGES(1, &block, 0, NULL, "counts and strides must not be null");
   block.counts = &two, block.strides = &longest;
-  ARGUMENT(dr_plan_create_messages(&problem, 1, &block, 0, NULL, MPI_COMM_WORLD, &plan), "lead out of the memory");
+  MESSAGES(1, &block, 0, NULL, "lead out of the memory");
   block.counts = &longest, block.strides = &step;
-  ARGUMENT(dr_plan_create_messages(&problem, 1, &block, 0, NULL, MPI_COMM_WORLD, &plan), "lead out of the memory");
+  MESSAGES(1, &block, 0, NULL, "lead out of the memory");
   problem.reshape = 1;
-  ARGUMENT(dr_plan_create_messages(&problem, 0, NULL, 0, NULL, MPI_COMM_WORLD, &plan),
-           "messages have their own layouts");
+  MESSAGES(0, NULL, 0, NULL, "messages have their own layouts");
   problem.reshape = 0, problem.operation.op = DR_SUM;
-  ARGUMENT(dr_plan_create_messages(&problem, 0, NULL, 0, NULL, MPI_COMM_WORLD, &plan), "op must be DR_NO_OP");
+  MESSAGES(0, NULL, 0, NULL, "op must be DR_NO_OP");
 }
+
+#define ALLTOALLW(problem, counts, send, target_types, said) \
+  ARGUMENT(dr_plan_create_alltoallw(problem, counts, none, send, none, none, target_types, MPI_COMM_WORLD, &plan), said)
 
 static void misuse_alltoallw(int size) {
   const int none[8] = {0}, one[8] = {1, 1, 1, 1, 1, 1, 1, 1}, negative[8] = {-1};
   MPI_Datatype null[8], doubles[8];
   double source = 3, target = 0;
-  dr_problem problem;
-  dr_plan* plan = NULL;
+  dr_problem problem = problem_of(NULL, NULL, 0);
   for (int i = 0; i < 8; ++i) null[i] = MPI_DATATYPE_NULL, doubles[i] = MPI_DOUBLE;
-  dr_problem_init(&problem);
   problem.operation.alpha[0] = 2;
   problem.operation.source_type = problem.operation.target_type = DR_FLOAT64;
-  ARGUMENT(dr_plan_create_alltoallw(&problem, none, none, null, none, none, null, MPI_COMM_WORLD, &plan),
-           "datatypes are moved as bytes");
-  ARGUMENT(dr_plan_create_alltoallw(NULL, NULL, none, null, none, none, null, MPI_COMM_WORLD, &plan),
-           "sendcounts, sdispls and sendtypes is null");
-  ARGUMENT(dr_plan_create_alltoallw(NULL, none, none, null, none, none, NULL, MPI_COMM_WORLD, &plan),
-           "recvcounts, rdispls and recvtypes is null");
-  ARGUMENT(dr_plan_create_alltoallw(NULL, negative, none, null, none, none, null, MPI_COMM_WORLD, &plan),
-           "the count of rank 0 must be at least 0, got -1");
-  ARGUMENT(dr_plan_create_alltoallw(NULL, one, none, null, none, none, null, MPI_COMM_WORLD, &plan),
-           "MPI_DATATYPE_NULL, but its count is 1");
+  ALLTOALLW(&problem, none, null, null, "datatypes are moved as bytes");
+  ALLTOALLW(NULL, NULL, null, null, "sendcounts, sdispls and sendtypes is null");
+  ALLTOALLW(NULL, none, null, NULL, "recvcounts, rdispls and recvtypes is null");
+  ALLTOALLW(NULL, negative, null, null, "the count of rank 0 must be at least 0, got -1");
+  ALLTOALLW(NULL, one, null, null, "MPI_DATATYPE_NULL, but its count is 1");
   EXPECT(dr_plan_create_alltoallw(NULL, one, none, doubles, none, none, null, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN,
          "sends 8 bytes to rank 0, which receives 0");
   GOOD(dr_plan_create_alltoallw(NULL, none, none, null, none, none, null, MPI_COMM_WORLD, &plan));
@@ -521,9 +442,7 @@ static void misuse_alltoallw(int size) {
 
 int main(int argc, char** argv) {
   int rank, size, all = 0;
-  dr_problem problem;
-  dr_plan* plan = NULL;
-  dr_problem_init(&problem);
+  dr_problem problem = problem_of(NULL, NULL, 0);
   atexit(at_end);
   ARGUMENT(dr_plan_create(&problem, MPI_COMM_WORLD, &plan), "MPI is not initialized");
   MPI_Init(&argc, &argv);
@@ -534,8 +453,7 @@ int main(int argc, char** argv) {
   misuse_messages(size);
   misuse_alltoallw(size);
   if (size > 1) disagree(rank, size);
-  exchange_halo(rank, size);
-  map_indices(rank, size);
+  map_indices(size);
   compute_and_start(rank, size);
   if (size > 1) fail_a_transfer(size);
   if (size > 1) use_an_intercommunicator(rank);
