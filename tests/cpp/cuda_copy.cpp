@@ -65,11 +65,6 @@ class CudaCopier : public Copier {
   const Stream stream_ = own_.get();
 };
 
-bool check(bool good, const char* what) {
-  if (!good) std::printf("FAILED: %s\n", what);
-  return good;
-}
-
 bool keeps_its_promises(Device& device) {
   std::vector<char> host(1 << 20);
   const DeviceHandle allocation = device.allocate(1 << 20), one = device.make_stream(), other = device.make_stream(),

@@ -23,6 +23,11 @@ using namespace dace_redist;
 using Bytes = std::vector<char>;
 using Index = std::int64_t;
 
+bool check(bool good, const char* what) {
+  if (!good) std::printf("FAILED: %s\n", what);
+  return good;
+}
+
 /// Bytes that begin at a chosen distance from an address that 16 divides.
 class Memory16 {
  public:
@@ -216,12 +221,8 @@ bool computes_with_all_types(Copier& copier) {
         } catch (const Error&) {
           continue;
         }
-        DeviceCopy copy;
-        copy.block.ndim = 2;
-        copy.block.counts = {35, 33};
-        copy.block.source_strides = {33, 1};
-        copy.block.target_strides =
-            reduction % 2 == 0 ? std::array<Index, max_block_dims>{1, 35} : std::array<Index, max_block_dims>{33, 1};
+        DeviceCopy copy{{2, 0, 0, {35, 33}, {33, 1}, {33, 1}}, 0, 0};
+        if (reduction % 2 == 0) copy.block.target_strides = {1, 35};
         const Index source_bytes = element_bytes_of(operation.source),
                     target_bytes = element_bytes_of(operation.target);
         std::vector<Memory16> source, target;

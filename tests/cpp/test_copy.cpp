@@ -32,19 +32,11 @@
 
 namespace {
 
-using dace_redist::CopyBlock;
-using dace_redist::CopyEndpoints;
+using namespace dace_redist;
 using Bytes = std::vector<unsigned char>;
 
 constexpr StridedBlock plain_box(std::int64_t rows, std::int64_t columns, std::int64_t source_row) {
-  StridedBlock block;
-  block.ndim = 2;
-  block.counts[0] = rows;
-  block.counts[1] = columns;
-  block.source_strides[0] = source_row;
-  block.target_strides[0] = columns;
-  block.source_strides[1] = block.target_strides[1] = 1;
-  return block;
+  return {2, 0, 0, {rows, columns}, {source_row, 1}, {columns, 1}};
 }
 
 static_assert(StridedBlock{}.count() == 1);
@@ -139,7 +131,7 @@ bool copies_like_the_oracle(const Case& made, const StridedBlock& block, int par
   const CopyBlock whole = make_copy_block(block, made.element_bytes);
   if (whole.nbytes() != made.block.count() * made.element_bytes) return false;
   std::int64_t nbytes = 0;
-  dace_redist::CopyList list;
+  CopyList list;
 #ifdef _OPENMP
   const int threads = parts;
 #else
@@ -166,16 +158,8 @@ bool copies_like_the_oracle(const Case& made, const StridedBlock& block, int par
 bool copies_batches_like_the_oracle(std::int64_t run_bytes, std::int64_t columns, std::size_t shift, bool stream) {
   constexpr std::size_t target_count = 3, guard = 128;
   const std::int64_t row_bytes = columns * run_bytes, gap = shift > 0 ? 52 : 128 - row_bytes % 64;
-  StridedBlock box;
-  box.ndim = 3;
-  box.counts[0] = 3;
-  box.counts[1] = columns;
-  box.counts[2] = run_bytes;
-  box.source_strides[1] = static_cast<std::int64_t>(target_count) * run_bytes + 4;
-  box.source_strides[0] = columns * box.source_strides[1];
-  box.target_strides[0] = row_bytes + gap;
-  box.target_strides[1] = run_bytes;
-  box.source_strides[2] = box.target_strides[2] = 1;
+  const std::int64_t step = static_cast<std::int64_t>(target_count) * run_bytes + 4;
+  const StridedBlock box{3, 0, 0, {3, columns, run_bytes}, {columns * step, step, 1}, {row_bytes + gap, run_bytes, 1}};
   Bytes source(static_cast<std::size_t>(3 * box.source_strides[0] - 4));
   std::mt19937 values(1);
   for (unsigned char& value : source) value = static_cast<unsigned char>(values());
@@ -215,17 +199,11 @@ bool converts_batches_like_the_oracle(std::int64_t columns, std::int64_t gap, fl
                                       bool short_rows) {
   constexpr std::int64_t rows = 9, target_count = 3;
   const std::int64_t row_elements = columns + gap, part = gap + rows * row_elements + 1;
-  StridedBlock box;
-  box.ndim = 2;
-  box.counts[0] = rows;
-  box.counts[1] = columns;
-  box.source_strides[0] = target_count * columns;
-  box.target_strides[0] = row_elements;
-  box.source_strides[1] = box.target_strides[1] = 1;
+  const StridedBlock box{2, 0, 0, {rows, columns}, {target_count * columns, 1}, {row_elements, 1}};
   std::vector<double> source(static_cast<std::size_t>(rows * target_count * columns));
   for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<double>(i) + 0.25;
   std::vector<float> target(static_cast<std::size_t>(target_count * part), -1.0f), expected = target;
-  std::array<dace_redist::CopyEndpoints, target_count> endpoints;
+  std::array<CopyEndpoints, target_count> endpoints;
   for (std::int64_t p = 0; p < target_count; ++p) {
     endpoints[static_cast<std::size_t>(p)] = {reinterpret_cast<const char*>(source.data() + p * columns),
                                               reinterpret_cast<char*>(target.data() + p * part + gap)};
@@ -234,13 +212,12 @@ bool converts_batches_like_the_oracle(std::int64_t columns, std::int64_t gap, fl
         expected[static_cast<std::size_t>(p * part + gap + row * row_elements + column)] =
             alpha * static_cast<float>(source[static_cast<std::size_t>((row * target_count + p) * columns + column)]);
   }
-  dace_redist::ElementOperation operation;
-  operation.source = dace_redist::ElementType::float64;
-  operation.target = dace_redist::ElementType::float32;
+  ElementOperation operation;
+  operation.source = ElementType::float64;
+  operation.target = ElementType::float32;
   operation.alpha = static_cast<double>(alpha);
-  const dace_redist::ElementKernel kernel(operation);
-  kernel.apply_batch(dace_redist::make_element_block(box, 8, 4), endpoints.data(), endpoints.size(), stream,
-                     short_rows);
+  const ElementKernel kernel(operation);
+  kernel.apply_batch(make_element_block(box, 8, 4), endpoints.data(), endpoints.size(), stream, short_rows);
   if (target == expected) return true;
   std::printf("FAILED: conversion of a batch: %lld columns, gap %lld, alpha %g, stream %d %d\n",
               static_cast<long long>(columns), static_cast<long long>(gap), static_cast<double>(alpha), stream,
@@ -259,8 +236,8 @@ bool converts_batches_like_the_oracle() {
   return true;
 }
 
-void write_number(char* to, dace_redist::ElementType type, double number) {
-  dace_redist::visit_element_type(type, [&](auto zero) {
+void write_number(char* to, ElementType type, double number) {
+  visit_element_type(type, [&](auto zero) {
     const auto value = static_cast<decltype(zero)>(number);
     std::memcpy(to, &value, sizeof value);
   });
@@ -268,8 +245,6 @@ void write_number(char* to, dace_redist::ElementType type, double number) {
 
 /// reduce_blocks() of 1 to 20 sources, each with its own strides and alignment, some of them in the type of messages.
 bool reduces_like_the_oracle(const Case& made, Random& random) {
-  using dace_redist::ElementType;
-  using dace_redist::Reduction;
   constexpr std::array<std::array<ElementType, 2>, 5> types{{{ElementType::float64, ElementType::float64},
                                                              {ElementType::float32, ElementType::float64},
                                                              {ElementType::float64, ElementType::float32},
@@ -277,17 +252,17 @@ bool reduces_like_the_oracle(const Case& made, Random& random) {
                                                              {ElementType::complex128, ElementType::complex128}}};
   const std::array<ElementType, 2>& chosen = types[static_cast<std::size_t>(random.between(0, 4))];
   const ElementType source_type = chosen[0], target_type = chosen[1];
-  dace_redist::ElementOperation operation;
+  ElementOperation operation;
   operation.source = source_type;
   operation.target = target_type;
   const bool ordered = target_type != ElementType::complex128 && random.one_in(3);
   operation.reduction = ordered ? Reduction::max : Reduction::sum;
   if (random.one_in(3)) operation.alpha = 2.0;
   if (!ordered && random.one_in(3)) operation.beta = 3.0;
-  dace_redist::ReductionSteps steps;
-  steps.set(operation, dace_redist::element_bytes_of(source_type));
+  ReductionSteps steps;
+  steps.set(operation, element_bytes_of(source_type));
 
-  const std::int64_t target_bytes = dace_redist::element_bytes_of(target_type);
+  const std::int64_t target_bytes = element_bytes_of(target_type);
   const auto nbytes = static_cast<std::size_t>(made.target_elements * target_bytes);
   Array target(nbytes, made.target_shift, 128);
   constexpr double before = 1;
@@ -297,13 +272,12 @@ bool reduces_like_the_oracle(const Case& made, Random& random) {
   Bytes expected = target.bytes();
 
   std::vector<Bytes> sources;
-  std::vector<dace_redist::PartialBlock> blocks;
+  std::vector<PartialBlock> blocks;
   const std::int64_t source_count = random.between(1, random.one_in(4) ? 20 : 4);
-  const ElementType message_type =
-      dace_redist::element_bytes_of(source_type) < target_bytes ? source_type : target_type;
+  const ElementType message_type = element_bytes_of(source_type) < target_bytes ? source_type : target_type;
   for (std::int64_t turn = 0; turn < source_count; ++turn) {
     const bool packed = random.one_in(2);
-    dace_redist::PartialBlock partial = steps.partial(turn, packed);
+    PartialBlock partial = steps.partial(turn, packed);
     partial.block = made.block;
     partial.block.source_offset = 0;
     const auto order = random_order(random, static_cast<std::size_t>(made.block.ndim));
@@ -331,29 +305,27 @@ bool reduces_like_the_oracle(const Case& made, Random& random) {
 
 /// What becomes of the largest numbers of an integer type.
 template <class T>
-bool wraps_around(dace_redist::ElementType type) {
+bool wraps_around(ElementType type) {
   constexpr std::size_t count = 100;
   constexpr std::uint64_t largest = static_cast<std::uint64_t>(std::numeric_limits<T>::max());
-  const auto gives = [&](dace_redist::Reduction reduction, double alpha, double beta, std::uint64_t expected) {
-    dace_redist::ElementOperation operation;
+  const auto gives = [&](Reduction reduction, double alpha, double beta, std::uint64_t expected) {
+    ElementOperation operation;
     operation.source = operation.target = type;
     operation.reduction = reduction;
     operation.alpha = alpha;
     operation.beta = beta;
     const std::vector<T> source(count, static_cast<T>(largest));
     std::vector<T> target(source);
-    dace_redist::ElementKernel(operation).apply_row({reinterpret_cast<const char*>(source.data()),
-                                                     reinterpret_cast<char*>(target.data()), sizeof(T), sizeof(T),
-                                                     static_cast<std::int64_t>(count)});
+    ElementKernel(operation).apply_row({reinterpret_cast<const char*>(source.data()),
+                                        reinterpret_cast<char*>(target.data()), sizeof(T), sizeof(T),
+                                        static_cast<std::int64_t>(count)});
     return target == std::vector<T>(count, static_cast<T>(expected));
   };
-  using dace_redist::Reduction;
   return gives(Reduction::sum, 1, 0, largest + largest) && gives(Reduction::prod, 1, 0, largest * largest) &&
          gives(Reduction::none, 3, 5, 8 * largest) && gives(Reduction::sum, 3, 0, 4 * largest);
 }
 
 bool integers_wrap_around() {
-  using dace_redist::ElementType;
   return wraps_around<std::int8_t>(ElementType::int8) && wraps_around<std::uint16_t>(ElementType::uint16) &&
          wraps_around<std::int32_t>(ElementType::int32) && wraps_around<std::int64_t>(ElementType::int64) &&
          wraps_around<std::uint64_t>(ElementType::uint64);
@@ -361,16 +333,15 @@ bool integers_wrap_around() {
 
 /// Factors are numbers of the target's type.
 bool factors_are_checked() {
-  using dace_redist::ElementType;
   const auto said = [](ElementType type, std::complex<double> alpha, double beta) -> std::string {
-    dace_redist::ElementOperation operation;
+    ElementOperation operation;
     operation.source = operation.target = type;
     operation.alpha = alpha;
     operation.beta = beta;
     try {
-      const dace_redist::ElementKernel made(operation);
+      const ElementKernel made(operation);
       return "";
-    } catch (const dace_redist::Error& error) {
+    } catch (const Error& error) {
       return error.what();
     }
   };
@@ -423,7 +394,7 @@ int main(int argc, char** argv) {
   if (!check(integers_wrap_around(), Case{}, "integers that wrap around")) return 1;
   if (!check(factors_are_checked(), Case{}, "factors")) return 1;
   if (!check(slices_are_even(), Case{}, "slice")) return 1;
-  if (!check(dace_redist::stream_threshold_bytes() >= 0, Case{}, "stream_threshold_bytes")) return 1;
+  if (!check(stream_threshold_bytes() >= 0, Case{}, "stream_threshold_bytes")) return 1;
   std::printf("%ld checks passed\n", passed);
   return 0;
 }

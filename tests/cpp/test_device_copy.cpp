@@ -38,13 +38,6 @@ class HostRunner : public TileRunner {
 /// Dimensions longer than an index of 32 bits, strides longer than 32 bits: only where words lie, nothing is copied.
 class HugeBlock : public HostRunner {
  public:
-  HugeBlock() {
-    block_.ndim = 3;
-    block_.counts = {5, (Index{1} << 32) + 7, 3};
-    block_.source_strides = {Index{1} << 36, 4, 1};
-    block_.target_strides = {Index{1} << 37, 8, -2};
-  }
-
   bool good() {
     CopyKernel(*this, {{block_, 0, 0}}, {8, 8, nullptr}).launch({base}, {base}, nullptr);
     return good_ && words_ == block_.count();
@@ -69,7 +62,7 @@ class HugeBlock : public HostRunner {
 
  private:
   char* const base = reinterpret_cast<char*>(Index{1} << 45);  // nothing is read there
-  StridedBlock block_;
+  const StridedBlock block_{3, 0, 0, {5, (Index{1} << 32) + 7, 3}, {Index{1} << 36, 4, 1}, {Index{1} << 37, 8, -2}};
   Random random_{7};
   Index words_ = 0;
   bool good_ = true;
@@ -99,11 +92,6 @@ bool refuses() {
          fails(ElementType::float64, ElementType::float64, 4, "elements of 8 bytes that are computed with must be") &&
          fails(ElementType::complex64, ElementType::complex128, 0, "") &&
          fails(ElementType::float32, ElementType::float64, 4, "");
-}
-
-bool check(bool good, const char* what) {
-  if (!good) std::printf("FAILED: %s\n", what);
-  return good;
 }
 
 class HostCopier : public Copier {
