@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /// \file
-/// Arrays that are allocated, resized and freed in random order keep their contents. A forked child shares them with
-/// its parent, and frees none of the parent's memory. All this holds for a program that closes files of the library and
-/// limits the size of files.
+/// Arrays that are allocated, resized and freed in random order keep their contents. A forked child, and its child,
+/// share them with the parent, and free none of its memory. All this holds for a program that closes files of the
+/// library and limits the size of files.
 ///
 /// Usage: test_array_allocator [steps]
 
@@ -142,6 +142,14 @@ void check_fork(Arrays& arrays, int steps) {
     auto* const mine = static_cast<unsigned char*>(allocate_array(4 * min_shared_bytes, true));
     expect(is_in_arena(mine), "an array of a child is not shared");
     mine[0] = 3;
+    int status = 0;
+    if (fork() == 0) {  // a child of the child
+      shared[3] = mine[1] = 4;
+      free_array(mine);
+      free_array(shared);
+      _exit(0);
+    }
+    expect(wait(&status) > 0 && status == 0 && mine[0] == 3 && mine[1] == 4, "arrays of a child are not its child's");
     auto* const resized = static_cast<unsigned char*>(resize_array(shared, 2 * min_shared_bytes));
     expect(resized[0] == 1 && resized[1] == 2, "an array of the parent is not resized");
     free_array(resized);
@@ -158,7 +166,8 @@ void check_fork(Arrays& arrays, int steps) {
   int status = 0;
   waitpid(child, &status, 0);
   expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a child failed");
-  expect(shared[0] == 1 && shared[1] == 2 && shared[2] == 0, "a parent does not see what its child wrote");
+  expect(shared[0] == 1 && shared[1] == 2 && shared[2] == 0 && shared[3] == 4,
+         "a parent does not see what its child wrote");
   expect(is_in_arena(shared) && arrays.all_right(), "a child freed its parent's arrays");
   auto* const next = static_cast<unsigned char*>(allocate_array(4 * min_shared_bytes, true));
   expect(next != shared, "memory that a child freed is allocated again");

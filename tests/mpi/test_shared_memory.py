@@ -7,7 +7,6 @@ import contextvars
 import os
 import pickle
 import random
-import subprocess
 import sys
 import threading
 import warnings
@@ -15,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builds import built
+from distributions import rows_to_columns
 from launching import launch
 
 import dace_redist
@@ -24,10 +25,6 @@ from dace_redist.redistribution.shared_memory import MIN_SHARED_BYTES
 
 ROWS, COLUMNS = Distribution((96, 200), (4, 1)), Distribution((96, 200), (1, 4))
 NO_SHARED_MEMORY = "DACE_REDIST_SHARED_BYTES"
-
-
-def whole_tensor() -> np.ndarray:
-    return np.arange(96 * 200.0).reshape(96, 200)
 
 
 def mappings() -> int:
@@ -86,7 +83,6 @@ print("moved", flush=True)
 """
 
 
-@pytest.mark.compile
 @pytest.mark.parametrize(
     ("ranks", "poor", "nbytes", "node_ranks"),
     [
@@ -129,10 +125,8 @@ def transients_sdfg() -> Any:
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=4, timeout=200)
 def test_transients_of_a_program(comm):
-    from builds import built
-
     program = built(comm, "transients", transients_sdfg)
-    here, there = ROWS.local(whole_tensor(), comm.rank), COLUMNS.local(whole_tensor(), comm.rank)
+    _, _, here, there = rows_to_columns(comm, ROWS.shape)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _ in range(3):
@@ -140,21 +134,6 @@ def test_transients_of_a_program(comm):
             program(A=here.copy(), B=out)
             assert np.array_equal(out, there)
     assert sum(comm.allgather(mappings())) >= 4 * 2
-
-
-def test_forked_processes_leave_the_parents_memory_alone():
-    program = (
-        "import os, dace_redist\n"
-        "a = dace_redist.shared_empty((333, 99)); a[...] = 1\n"
-        "if os.fork() == 0:\n"
-        "    del a\n"
-        "    b = dace_redist.shared_empty((333, 99)); b[...] = 7\n"
-        "    os._exit(0)\n"
-        "os.wait()\n"
-        "assert (a == 1).all()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
 
 
 def test_arrays_of_many_sizes_leave_few_files():
@@ -167,16 +146,13 @@ def test_arrays_of_many_sizes_leave_few_files():
     assert files() - before <= 40
 
 
-@pytest.mark.compile
 @pytest.mark.mpi(ranks=4, timeout=200)
 def test_results_lie_there(comm):
-    here, there = ROWS.local(whole_tensor(), comm.rank), COLUMNS.local(whole_tensor(), comm.rank)
-    kept = [dace_redist.redistribute(here, ROWS, COLUMNS, comm=comm, strategy="Shared") for _ in range(3)]
-    assert all(np.array_equal(result, there) for result in kept)
-    large = Distribution((256, 4096), (4, 1)), Distribution((256, 4096), (1, 4))
-    tensor = np.arange(256 * 4096.0).reshape(256, 4096)
-    result = dace_redist.redistribute(large[0].local(tensor, comm.rank), *large, comm=comm, strategy="Shared")
-    assert np.array_equal(result, large[1].local(tensor, comm.rank)) and dace_redist._core.is_shared(result)
+    for shape in ((96, 200), (256, 4096)):
+        rows, columns, here, there = rows_to_columns(comm, shape)
+        kept = [redistribute(here, rows, columns, comm=comm, strategy="Shared") for _ in range(3)]
+        assert all(np.array_equal(result, there) for result in kept)
+    assert all(map(is_shared, kept))
 
 
 LEAST = MIN_SHARED_BYTES // 8  # elements of float64
@@ -228,40 +204,10 @@ def test_resized_pickled_and_freed_in_any_order():
     assert is_shared(grown) and grown[-1] == 3 * LEAST - 1 and np.array_equal(again, grown)
 
 
-FORK = """
-import os, numpy as np, dace_redist
-dace_redist.node_shared_memory(True)
-mine = np.full(10**6, 1.0)
-kept = [np.full(9000 + i, 3.0) for i in range(20)]
-child = os.fork()
-if child == 0:
-    assert (mine == 1).all()
-    mine[...] = 8
-    del kept[::2]  # the memory is the parent's
-    new = np.full(10**6, 7.0)
-    if os.fork() == 0:  # a child of the child
-        mine[:10] = new[:10] = 6
-        del mine, new, kept
-        os._exit(0)
-    assert os.wait()[1] == 0 and (new[:10] == 6).all() and (new[10:] == 7).all()
-    os._exit(0)
-assert os.waitpid(child, 0)[1] == 0
-assert (mine[:10] == 6).all() and (mine[10:] == 8).all() and all((one == 3).all() for one in kept)
-"""
-
-
-def test_a_forked_process_shares_arrays_with_its_parent():
-    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.mpi(ranks=[4])
 def test_arrays_are_moved_wherever_they_lie(comm):
     """Slices and arrays that come and go, with the memory and sizes of earlier ones, on some ranks ordinary."""
-    shape = (200, 903)
-    whole = np.random.default_rng(2).standard_normal(shape)
-    rows, columns = Distribution(shape, (4, 1)), Distribution(shape, (1, 4))
-    here, there = rows.local(whole, comm.rank), columns.local(whole, comm.rank)
+    rows, columns, here, there = rows_to_columns(comm, (200, 903))
     for strategy in ("Auto", "Shared", "Hierarchical"):
         with plan(rows, columns, "float64", comm=comm, strategy=strategy) as made:
             for turn in range(5):
