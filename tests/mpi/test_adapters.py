@@ -83,7 +83,6 @@ def test_arrays_that_do_not_fit(comm):
         transfer.forward(np.zeros((3, 8)), np.zeros((8, 4)))
 
 
-@pytest.mark.compile
 def test_program_that_is_not_changed(tmp_path: Path):
     program = tmp_path / "program.py"
     (tmp_path / "beside.py").touch()

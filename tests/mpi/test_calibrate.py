@@ -23,7 +23,6 @@ def but_for_windows(timed: Callable[..., float | None]) -> Callable[..., float |
     return lambda *given, **options: None if "RMA" in given else timed(*given, **options)
 
 
-@pytest.mark.compile
 @pytest.mark.mpi(ranks=[3], timeout=120)
 def test_a_profile_of_two_nodes(comm, monkeypatch):
     """The nodes are pretended: what is between them goes through memory, too."""
@@ -89,7 +88,6 @@ def profile_in_which(comm, path: Path, **faster: float) -> None:
     comm.Barrier()
 
 
-@pytest.mark.compile
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[3], timeout=180)
 def test_auto_takes_what_the_profile_predicts(comm, tmp_path: Path, monkeypatch, caplog):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cases import CALLS, arrays, carry_out, cases, wrong_parts
 from device_arrays import PARAMETERS, OtherLibrary, StridedDeviceArray, use_device
-from distributions import same_on_all_ranks
+from distributions import rows_to_columns, same_on_all_ranks
 from hypothesis import given
 from hypothesis import strategies as st
 from mpi_programs import built_by_one
@@ -89,8 +89,7 @@ def test_large_tensors(comm, kind, monkeypatch):
 @pytest.mark.mpi(ranks=[2])
 def test_wrong_arrays(comm, monkeypatch):
     use_device("host", monkeypatch)
-    source, target = Distribution((8, 6), (2, 1)), Distribution((8, 6), (1, 2))
-    here = np.ones((4, 6))
+    source, target, here, _ = rows_to_columns(comm, (8, 6))
     there = DeviceArray.from_numpy(here)
     with pytest.raises(ValueError, match='device must be "cpu" or "gpu", or a pair of them .* got \'cuda\''):
         plan(source, target, "float64", comm=comm, device="cuda")
@@ -151,8 +150,7 @@ class FailingLibrary:
 def test_an_array_that_does_not_say_where_it_lies(comm, monkeypatch):
     """An exception of the array's library on one rank is an error on every rank."""
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=SparseTensor, strided="torch.strided"))
-    source, target = Distribution((6, 8), (comm.size, 1)), Distribution((6, 8), (1, comm.size))
-    here = np.ones(source.local_shape(comm.rank))
+    source, target, here, wanted = rows_to_columns(comm)
     read_only = here.copy()
     read_only.flags.writeable = False
     for wrong, text in (
@@ -165,10 +163,10 @@ def test_an_array_that_does_not_say_where_it_lies(comm, monkeypatch):
             redistribute(given, source, target, comm=comm)
         with pytest.raises(TypeError, match=rf"array\[1\] .*{text}"):
             redistribute([here, given], [source] * 2, [target] * 2, comm=comm)
-        out = wrong if comm.rank == 0 else np.empty(target.local_shape(comm.rank))
+        out = wrong if comm.rank == 0 else np.empty_like(wanted)
         with pytest.raises(TypeError, match=f"out must .*{text}"):
             redistribute(here, source, target, comm=comm, out=out)
-    assert np.all(redistribute(here, source, target, comm=comm) == 1)
+    assert np.array_equal(redistribute(here, source, target, comm=comm), wanted)
 
 
 @pytest.mark.mpi(ranks=[3])
@@ -177,10 +175,8 @@ def test_an_array_that_does_not_say_where_it_lies(comm, monkeypatch):
 def test_a_failure_on_one_rank_is_an_error_of_its_partners(comm, kind, failing, monkeypatch):
     """Nobody waits for a rank whose array lies elsewhere than it says, and the plan can be used afterwards."""
     use_device(kind, monkeypatch)
-    source, target = Distribution((9, 6), (3, 1)), Distribution((9, 6), (1, 3))
-    here = np.arange(54.0).reshape(9, 6)
-    part = np.ascontiguousarray(source.local(here, comm.rank))
-    there, wanted = DeviceArray.from_numpy(part), target.local(here, comm.rank)
+    source, target, part, wanted = rows_to_columns(comm, (9, 6))
+    there = DeviceArray.from_numpy(part)
 
     class WrongAddress:
         __cuda_array_interface__ = {"shape": (3, 6), "typestr": "<f8", "data": (part.ctypes.data, False), "version": 3}
@@ -195,30 +191,28 @@ def test_a_failure_on_one_rank_is_an_error_of_its_partners(comm, kind, failing, 
         assert np.array_equal(result.to_numpy(), wanted)
 
 
+NO_COMMUNICATOR = "ncclCommInitRank failed: internal"
+
+
 @pytest.mark.mpi(ranks=[4], alone=True)
 def test_plans_share_a_communicator_of_nccl(comm, monkeypatch):
     use_device("host,apart", monkeypatch)
     monkeypatch.setenv("DACE_REDIST_NCCL", str(built_by_one(comm, "stand_in_nccl")))
-    whole = np.arange(96.0).reshape(12, 8)
-    source, target = Distribution((12, 8), (4, 1)), Distribution((12, 8), (1, 4))
-    there = DeviceArray.from_numpy(source.local(whole, comm.rank))
-    with (
-        monkeypatch.context() as failing,
-        pytest.raises(RedistributionError, match="ncclCommInitRank failed: internal"),
-    ):
+    source, target, here, wanted = rows_to_columns(comm, (12, 8))
+    there, how = DeviceArray.from_numpy(here), {"comm": comm, "strategy": "NCCL", "device": "gpu"}
+    with monkeypatch.context() as failing, pytest.raises(RedistributionError, match=NO_COMMUNICATOR):
         failing.setenv("STAND_IN_NCCL_FAILS", "ncclCommInitRank")
-        plan(source, target, "float64", comm=comm, strategy="NCCL", device="gpu")
-    with plan(source, target, "float64", comm=comm, strategy="NCCL", device="gpu") as first:
+        plan(source, target, "float64", **how)
+    with plan(source, target, "float64", **how) as first:
         monkeypatch.setenv("STAND_IN_NCCL_FAILS", "ncclCommInitRank")  # it is not called again
-        with plan(target, source, "float64", comm=comm, strategy="NCCL", device="gpu") as second:
+        with plan(target, source, "float64", **how) as second:
             for _ in range(3):
                 result = first(there)
-                assert np.array_equal(result.to_numpy(), target.local(whole, comm.rank))
-                assert np.array_equal(second(result).to_numpy(), there.to_numpy())
-    with plan(source, target, "float64", comm=comm, strategy="NCCL", device="gpu") as third:
-        assert np.array_equal(third(there).to_numpy(), target.local(whole, comm.rank))
-        request = third.start(there)
-        assert np.array_equal(request.wait().to_numpy(), target.local(whole, comm.rank))
+                assert np.array_equal(result.to_numpy(), wanted)
+                assert np.array_equal(second(result).to_numpy(), here)
+    with plan(source, target, "float64", **how) as third:
+        assert np.array_equal(third(there).to_numpy(), wanted)
+        assert np.array_equal(third.start(there).wait().to_numpy(), wanted)
 
 
 @pytest.mark.mpi(ranks=[3], alone=True)
@@ -227,24 +221,20 @@ def test_failures_of_nccl_leave_nothing_behind(comm, monkeypatch, tmp_path):
     use_device("host,apart", monkeypatch)
     monkeypatch.setenv("DACE_REDIST_NCCL", str(built_by_one(comm, "stand_in_nccl")))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    whole = np.arange(72.0).reshape(9, 8)
-    source, target = Distribution((9, 8), (3, 1)), Distribution((9, 8), (1, 3), block=(None, 3))
-    there = DeviceArray.from_numpy(source.local(whole, comm.rank))
-    with (
-        monkeypatch.context() as failing,
-        pytest.raises(RedistributionError, match="ncclCommInitRank failed: internal"),
-    ):
+    source, target, here, wanted = rows_to_columns(comm, (9, 8))
+    there, how = DeviceArray.from_numpy(here), {"comm": comm, "strategy": "NCCL", "device": "gpu"}
+    with monkeypatch.context() as failing, pytest.raises(RedistributionError, match=NO_COMMUNICATOR):
         if comm.rank == 2:
             failing.setenv("STAND_IN_NCCL_FAILS", "ncclCommInitRank")
-        plan(source, target, "float64", comm=comm, strategy="NCCL", device="gpu")
+        plan(source, target, "float64", **how)
     comm.Barrier()
     assert not list(tmp_path.iterdir())  # freed with the communicators
-    with plan(source, target, "float64", comm=comm, strategy="NCCL", device="gpu") as made:
+    with plan(source, target, "float64", **how) as made:
         with monkeypatch.context() as failing, pytest.raises(RedistributionError, match="ncclSend failed: internal"):
             failing.setenv("STAND_IN_NCCL_FAILS", "ncclSend")
             made(there)
-        with plan(source, target, "float64", comm=comm, strategy="NCCL", device="gpu") as other:
-            assert np.array_equal(other(there).to_numpy(), target.local(whole, comm.rank))
+        with plan(source, target, "float64", **how) as other:
+            assert np.array_equal(other(there).to_numpy(), wanted)
 
 
 @pytest.mark.mpi(ranks=[3], full=[1, 5])
@@ -286,12 +276,10 @@ def test_without_node_shared_memory(comm, monkeypatch, capfd):
     """Slots are memory of their own then, and everything goes through MPI."""
     use_device("host,unnamed", monkeypatch)
     monkeypatch.setenv("DACE_REDIST_SHARED_BYTES", "0")
-    source, target = Distribution((9, 8), (3, 1)), Distribution((9, 8), (1, 3), block=(None, 1))
-    whole = np.arange(72.0).reshape(9, 8)
-    array = DeviceArray.from_numpy(source.local(whole, comm.rank))
+    source, target, here, wanted = rows_to_columns(comm, (9, 8))
     for strategy in ("Pack", "Hierarchical"):
-        result = redistribute(array, source, target, comm=comm, strategy=strategy)
-        assert np.array_equal(result.to_numpy(), target.local(whole, comm.rank))
+        result = redistribute(DeviceArray.from_numpy(here), source, target, comm=comm, strategy=strategy)
+        assert np.array_equal(result.to_numpy(), wanted)
     comm.Barrier()
     said = "".join(comm.allgather(capfd.readouterr().err))
     assert said.count("node-shared memory") == 1
@@ -300,9 +288,7 @@ def test_without_node_shared_memory(comm, monkeypatch, capfd):
 @pytest.mark.mpi(ranks=[2])
 def test_a_result_lies_with_the_source(comm, monkeypatch):
     use_device("host", monkeypatch)
-    source, target = Distribution((6, 4), (2, 1)), Distribution((6, 4), (1, 2))
-    here = source.local(np.arange(24.0).reshape(6, 4), comm.rank)
-    wanted = target.local(np.arange(24.0).reshape(6, 4), comm.rank)
+    source, target, here, wanted = rows_to_columns(comm, (6, 4))
     on_device = redistribute(DeviceArray.from_numpy(here), source, target, comm=comm)
     assert isinstance(on_device, DeviceArray)
     assert np.array_equal(on_device.to_numpy(), wanted)
@@ -313,7 +299,6 @@ def test_a_result_lies_with_the_source(comm, monkeypatch):
     result = redistribute(OtherLibrary(here), source, target, comm=comm)
     assert isinstance(result, np.ndarray)
     assert np.array_equal(result, wanted)
-    with plan(
-        source, Distribution((6, 4), (1, 1)), "float64", comm=comm, device="gpu"
-    ) as gathered:  # rank 1 gets nothing
+    everything = Distribution((6, 4), (1, 1))  # rank 1 gets nothing
+    with plan(source, everything, "float64", comm=comm, device="gpu") as gathered:
         assert gathered(DeviceArray.from_numpy(here)).shape == ((6, 4) if comm.rank == 0 else (0, 0))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from builds import built
 
 
 @pytest.mark.compile
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], full=[1, 2], timeout=200)  # each number takes a build of its own
 def test_derivatives_of_a_chain(comm):
-    from builds import built
     from differentiated_programs import BOX, SHAPE, chain_sdfg, derivative, loss, sides
 
     rng = np.random.default_rng(7)

@@ -13,6 +13,8 @@ from results import by_numpy, check_gathered
 
 from dace_redist import RedistributionError
 
+pytestmark = [pytest.mark.compile, pytest.mark.dace]
+
 
 @pytest.fixture(autouse=True)
 def _shared_tensors(monkeypatch):
@@ -42,8 +44,6 @@ KINDS_OF_CODE = (
 )
 
 
-@pytest.mark.compile
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[3], timeout=600)  # one rank compiles all programs
 @pytest.mark.parametrize("others", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_every_program(comm, others):
@@ -55,8 +55,6 @@ def test_every_program(comm, others):
             check(comm, name)
 
 
-@pytest.mark.compile
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[3], timeout=200)
 def test_scalars(comm):
     scalars = distributed(comm, "scalars")
@@ -68,8 +66,6 @@ def test_scalars(comm):
     assert np.array_equal(called, whole) if comm.rank == 0 else called is None
 
 
-@pytest.mark.compile
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], timeout=300)
 def test_a_loop_with_shared_tensors_and_other_sizes(comm):
     """One program, compiled once, for several sizes, some of which leave ranks without work."""
@@ -79,8 +75,6 @@ def test_a_loop_with_shared_tensors_and_other_sizes(comm):
         check(comm, "sweeps", program.with_sizes(**sizes), {**sizes, "L": 1, "N": 1})
 
 
-@pytest.mark.compile
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], timeout=300)
 def test_extents_of_0(comm):
     """Results are NumPy's, in programs that were planned for such sizes, and for others."""
@@ -95,8 +89,6 @@ def test_extents_of_0(comm):
         check(comm, "mttkrp", program.with_sizes(**{empty: 0}), sizes)
 
 
-@pytest.mark.compile
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], timeout=400)
 def test_other_communicators_than_the_world(comm):
     """Ranks in another order, sub-communicators whose programs run at the same time, and one after the other."""
@@ -118,8 +110,6 @@ def test_other_communicators_than_the_world(comm):
     reordered.Free()
 
 
-@pytest.mark.compile
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[3], timeout=200)
 def test_bad_arguments_are_refused_on_every_rank(comm):
     from einsum_programs import PROGRAMS, arguments, sizes_of
@@ -202,7 +192,6 @@ def test_bad_arguments_are_refused_on_every_rank(comm):
     assert comm.rank != 0 or np.allclose(whole, np.einsum("ijk,ja,ka->ia", *given.values()))
 
 
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[2])
 def test_elements_of_a_type_that_loses_something_are_refused(comm):
     from einsum_programs import integers
@@ -220,8 +209,6 @@ def test_elements_of_a_type_that_loses_something_are_refused(comm):
     assert parts["A"].dtype == np.int64 and parts["k"] == 2
 
 
-@pytest.mark.compile
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[3], timeout=200)
 def test_tensors_of_one_rank_are_scattered(comm):
     from einsum_programs import PROGRAMS, arguments
@@ -245,8 +232,6 @@ GALLERY_RANKS = [int(n) for n in os.environ.get("DACE_REDIST_GALLERY", "").split
 COMPILED = ("conjugate_gradients_with_limit", "gram_schmidt_qr", "attention", "mttkrp_by_unfolding", "gauss_legendre")
 
 
-@pytest.mark.compile
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=GALLERY_RANKS or [3], timeout=3600 if GALLERY_RANKS else 600)
 def test_programs_of_the_gallery(comm):
     from gallery import GALLERY
@@ -280,22 +265,16 @@ def check_kernels(comm: Any, name: str) -> tuple[Any, dict[str, Any]]:
     return program, given
 
 
-@pytest.mark.compile
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[8], full=[3], timeout=400)  # each number takes a build of its own
 def test_all_kernels(comm):
     check_kernels(comm, "all_kernels")
 
 
-@pytest.mark.compile
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], full=[3], timeout=400)
 def test_sweeps(comm):
     check_kernels(comm, "sweeps")
 
 
-@pytest.mark.compile
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], timeout=400)
 def test_other_types(comm):
     program, given = check_kernels(comm, "other_types")

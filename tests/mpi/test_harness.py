@@ -119,42 +119,36 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return Outcome(done.returncode, done.stdout + done.stderr, time.monotonic() - start, folder)
 
 
-@pytest.mark.compile
-def test_failure_on_one_rank_is_the_parents(outcome: Outcome):
-    text = outcome.of("test_fails")
-    assert outcome.code == 1
-    assert "test_fails[3ranks] on 3 ranks: failed (rank 0: passed; rank 1: passed; rank 2: failed)" in text
-    assert "assert 14 != 14" in text and "I am 2" in text
-    assert "I am 0" not in text
+@pytest.mark.parametrize(
+    ("test", "said"),
+    [
+        ("fails", "test_fails[3ranks] on 3 ranks: failed (rank 0: passed; rank 1: passed; rank 2: failed)"),
+        ("fails", "assert 14 != 14"),
+        ("fails", "I am 2"),
+        ("raises_on_one_rank", "ValueError: only here"),
+        ("raises_on_one_rank", "rank 1: failed"),
+        ("hangs", "test_it.py::test_hangs[2ranks] on 2 ranks: hung, ended after 4 s"),
+        ("hangs", "rank 0 got this far"),
+        ("hangs", "rank 1 got this far"),
+        ("crashes", "Segmentation fault"),
+        ("crashes", "in test_crashes"),
+        ("fixture_is_missing", "no_such_fixture"),
+    ],
+)
+def test_failures_are_the_parents(outcome: Outcome, test: str, said: str):
+    assert said in outcome.of(f"test_{test}")
 
 
-@pytest.mark.compile
-def test_ranks_that_wait_for_a_failed_one_are_ended(outcome: Outcome):
-    text = outcome.of("test_raises_on_one_rank")
-    assert "ValueError: only here" in text and "rank 1: failed" in text
-    assert outcome.seconds < 60
-
-
-@pytest.mark.compile
-def test_hang_is_ended_and_named(outcome: Outcome):
-    text, lines = outcome.of("test_hangs"), TESTS.splitlines()
-    assert "test_it.py::test_hangs[2ranks] on 2 ranks: hung, ended after 4 s" in text
-    assert "rank 0 got this far" in text and "rank 1 got this far" in text
-    sleeps = 2 + next(i for i, line in enumerate(lines) if "sleep" in line)
-    assert f"line {sleeps} in test_hangs" in text and f"line {sleeps + 1} in test_hangs" in text  # each rank's stack
+def test_all_tests_have_ended(outcome: Outcome):
+    assert outcome.code == 1 and "5 failed, 1 skipped, 1 xfailed" in outcome.text
+    assert "not on this machine" in outcome.text and "I am 0" not in outcome.of("test_fails")
+    assert outcome.seconds < 60  # ranks that wait for a failed one are ended
     assert not left_over(str(outcome.folder))
 
 
-@pytest.mark.compile
-def test_crash_of_a_rank_is_a_failure(outcome: Outcome):
-    text = outcome.of("test_crashes")
-    assert "Segmentation fault" in text and "in test_crashes" in text
-
-
-@pytest.mark.compile
-def test_skip_and_import_error(outcome: Outcome):
-    assert "5 failed, 1 skipped, 1 xfailed" in outcome.text
-    assert "not on this machine" in outcome.text and "no_such_fixture" in outcome.of("test_fixture_is_missing")
+def test_stack_of_each_rank_that_hangs(outcome: Outcome):
+    sleeps = 2 + next(i for i, line in enumerate(TESTS.splitlines()) if "sleep" in line)
+    assert all(f"line {line} in test_hangs" in outcome.of("test_hangs") for line in (sleeps, sleeps + 1))
 
 
 def left_over(word: str) -> list[str]:

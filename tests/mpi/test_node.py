@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pytest
+from builds import built
 from cases import DTYPES
 from distributions import moved
 from results import put, raise_anywhere
@@ -14,38 +16,59 @@ from results import put, raise_anywhere
 from dace_redist import BoxDistribution, Distribution, RedistributionError, TiledDistribution
 from dace_redist.strategies import host_strategies
 
+pytestmark = [pytest.mark.compile, pytest.mark.dace]
+
 OURS = host_strategies()
 SHAPE = (7, 10)
 ROWS, COLUMNS = Distribution(SHAPE, (3,)), Distribution(SHAPE, (1, 3))
-#: Pairs of distributions over 3 ranks.
-PAIRS = {
-    "cyclic": (Distribution(SHAPE, (3,), block=[1, None]), Distribution(SHAPE, (1, 3), block=[None, 2])),
-    "balanced": (Distribution(SHAPE, (3, 1), block="balanced"), Distribution(SHAPE, (1, 3), block="balanced")),
-    "tiled": (TiledDistribution(SHAPE, (3, 4), [[0, 1, 2], [2, 2, 0], [1, 0, 1]]), COLUMNS),
-    "boxes": (
+
+
+class Move(NamedTuple):
+    """A node over 3 ranks, and its arrays."""
+
+    name: str
+    source: Any = ROWS
+    target: Any = COLUMNS
+    types: tuple[str, str] = ("float64", "float64")
+    how: Mapping[str, Any] = {}
+    wider: tuple[Any, Any] = (None, None)  #: Shapes of arrays that are larger than any part.
+    cuts: tuple[Any, Any] = ((...,), (...,))  #: Subsets of the arrays.
+    order: Literal["C", "F"] = "C"
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [shape or largest(side) for shape, side in zip(self.wider, (self.source, self.target), strict=True)]
+
+
+REPLICAS = Distribution(SHAPE, (3,), dims=[None, None])
+REGION = ((1, 2), (0, 3), (5, 6))
+MOVES = [
+    Move("cyclic", Distribution(SHAPE, (3,), block=[1, None]), Distribution(SHAPE, (1, 3), block=[None, 2])),
+    Move("balanced", *(Distribution(SHAPE, grid, block="balanced") for grid in ((3, 1), (1, 3)))),
+    Move("tiled", TiledDistribution(SHAPE, (3, 4), [[0, 1, 2], [2, 2, 0], [1, 0, 1]])),
+    Move(
+        "boxes",
         BoxDistribution(SHAPE, [((2, 0), (5, 10)), ((0, 0), (3, 6)), ((0, 5), (2, 5))], [1, 0, 2]),
         BoxDistribution(SHAPE, [((0, 0), (4, 4)), ((3, 2), (3, 8))], [2, 0]),
     ),
-    "lists_of_boxes": (  # rank 0 has one box, rank 1 two of each
+    Move(
+        "lists_of_boxes",  # rank 0 has one box, rank 1 two of each
         BoxDistribution(SHAPE, [((0, 0), (7, 4)), ((0, 4), (4, 6)), ((2, 3), (5, 7))], [0, 1, 1]),
         BoxDistribution(SHAPE, [((0, 0), (7, 7)), ((0, 7), (7, 3)), ((1, 1), (5, 2))], [1, 0, 1]),
     ),
-    "ranks": (Distribution(SHAPE, (3,), ranks=[2, 0, 1]), Distribution(SHAPE, (1, 2), ranks=[1, 2])),
-    "replicas": (Distribution(SHAPE, (3,), dims=[None, None]), Distribution(SHAPE, (3, 1), dims=[0, None])),
-}
-#: Source, target, and how elements move, also over 3 ranks.
-MAPPED = {
-    "transposed": (ROWS, Distribution(SHAPE[::-1], (3,)), {"axes": (1, 0)}),
-    "box": (ROWS, Distribution((9, 9), (1, 3)), {"region": ((1, 2), (0, 3), (5, 6))}),
-    "turned": (COLUMNS, Distribution((9, 9), (3,)), {"axes": (1, 0), "region": ((1, 2), (0, 3), (5, 6))}),
-    "reshaped": (COLUMNS, Distribution((5, 14), (3,)), {"axes": (1, 0), "reshape": (5, 14)}),
-}
-#: Source, target, types and options of a node that computes with elements.
-COMPUTED = {
-    "converted": (ROWS, COLUMNS, ("float64", "float32"), {"alpha": 2, "beta": -1}),
-    "conjugated": (ROWS, COLUMNS, ("complex64", "complex128"), {"conj": True}),
-    "summed": (Distribution(SHAPE, (3,), dims=[None, None]), COLUMNS, ("int32", "int64"), {"op": "sum"}),
-}
+    Move("ranks", Distribution(SHAPE, (3,), ranks=[2, 0, 1]), Distribution(SHAPE, (1, 2), ranks=[1, 2])),
+    Move("replicas", REPLICAS, Distribution(SHAPE, (3, 1), dims=[0, None])),
+    *(Move(dtype, types=(dtype, dtype)) for dtype in DTYPES),
+    Move("padded", wider=((4, 13), (9, 5))),
+    Move("fortran", order="F"),
+    Move("part", wider=((6, 12), (15, 8)), cuts=(np.s_[2:5, 1:11], np.s_[0:14:2, 3:7])),
+    Move("transposed", ROWS, Distribution(SHAPE[::-1], (3,)), how={"axes": (1, 0)}),
+    Move("box", ROWS, Distribution((9, 9), (1, 3)), how={"region": REGION}),
+    Move("turned", COLUMNS, Distribution((9, 9), (3,)), how={"axes": (1, 0), "region": REGION}),
+    Move("reshaped", COLUMNS, Distribution((5, 14), (3,)), how={"axes": (1, 0), "reshape": (5, 14)}),
+    Move("converted", types=("float64", "float32"), how={"alpha": 2, "beta": -1}),
+    Move("conjugated", types=("complex64", "complex128"), how={"conj": True}),
+    Move("summed", REPLICAS, types=("int32", "int64"), how={"op": "sum"}),
+]
 
 
 def largest(distribution: Any) -> tuple[int, ...]:
@@ -57,7 +80,7 @@ def largest(distribution: Any) -> tuple[int, ...]:
 
 
 def distributions_sdfg() -> Any:
-    """Each pair of distributions, each element type, and arrays of other layouts, with the strategies in turn."""
+    """All moves, with the strategies in turn."""
     import dace
     from sdfgs import add_move
 
@@ -65,36 +88,14 @@ def distributions_sdfg() -> Any:
 
     sdfg = dace.SDFG("node_distributions")
     state = sdfg.add_state(is_start_block=True)
-    strategies = iter(OURS * 10)
-
-    def move(
-        name: str, source: Any, target: Any, dtype: Any = "float64", parts: tuple = (), how: Any = None, **layouts: Any
-    ) -> None:
-        types = (dtype, dtype) if isinstance(dtype, str) else dtype
-        for end, distribution, dtype in (("from", source, types[0]), ("to", target, types[1])):
-            shape = layouts.get(f"{end}_shape", largest(distribution))
-            strides = layouts.get(f"{end}_strides")
-            sdfg.add_array(
-                f"{name}_{end}", shape, dace.dtypes.dtype_to_typeclass(np.dtype(dtype).type), strides=strides
-            )
-        ends = [dace.Memlet(f"{name}_{end}[{part}]") for end, part in zip(("from", "to"), parts, strict=False)]
-        add_move(
-            state,
-            Redistribute(name, source, target, next(strategies), **(how or {})),
-            *(ends or [f"{name}_from", f"{name}_to"]),
-        )
-
-    for name, pair in PAIRS.items():
-        move(name, *pair)
-    for dtype in DTYPES:
-        move(dtype, ROWS, COLUMNS, dtype)
-    move("padded", ROWS, COLUMNS, from_shape=(4, 13), to_shape=(9, 5))
-    move("fortran", ROWS, COLUMNS, from_strides=(1, 3), to_strides=(1, 7))
-    move("part", ROWS, COLUMNS, parts=("2:5, 1:11", "0:14:2, 3:7"), from_shape=(6, 12), to_shape=(15, 8))
-    for name, (source, target, how) in MAPPED.items():
-        move(name, source, target, how=how)
-    for name, (source, target, types, how) in COMPUTED.items():
-        move(name, source, target, types, how=how)
+    for move, strategy in zip(MOVES, OURS * 10, strict=False):
+        memlets = []
+        for end, dtype, shape, cut in zip(("from", "to"), move.types, move.shapes(), move.cuts, strict=True):
+            array, element = f"{move.name}_{end}", dace.dtypes.dtype_to_typeclass(np.dtype(dtype).type)
+            sdfg.add_array(array, shape, element, strides=(1, shape[0]) if move.order == "F" else None)
+            subset = ", ".join(f"{one.start}:{one.stop}:{one.step or 1}" for one in cut if one is not ...)
+            memlets.append(dace.Memlet(f"{array}[{subset}]") if subset else array)
+        add_move(state, Redistribute(move.name, move.source, move.target, strategy, **move.how), *memlets)
     return sdfg
 
 
@@ -103,63 +104,38 @@ def whole(dtype: str = "float64") -> np.ndarray:
     return index % 3 == 0 if dtype == "bool" else index.astype(dtype)
 
 
-@pytest.mark.compile
-@pytest.mark.dace
+def after(move: Move) -> tuple[np.ndarray, np.ndarray]:
+    """Return the whole source of a move, and the whole target, of which each element was 99."""
+    axes, region, reshape = (move.how.get(name) for name in ("axes", "region", "reshape"))
+    given, before = whole(move.types[0]), np.full(move.target.shape, 99, move.types[1])
+    if given.dtype.kind == "c":
+        given = given * (1 + 2j)
+    result = moved(given.conj() if "conj" in move.how else given, before, axes, region, reshape).astype(move.types[1])
+    if "beta" in move.how:
+        result = move.how["alpha"] * result + move.how["beta"] * before
+    return given, 3 * result if "op" in move.how else result
+
+
 @pytest.mark.mpi(ranks=[4], full=[3], timeout=150)
 def test_distributions_types_and_layouts(comm):
-    from builds import built
-
     program = built(comm, "node_distributions", distributions_sdfg)
     arguments, expected = {}, {}
-
-    def ends(
-        name: str,
-        pair: tuple,
-        dtype: str,
-        shapes: tuple,
-        cut=lambda end, array: array,
-        order: str = "C",
-        after: Any = None,
-    ) -> None:
-        for end, distribution, shape in zip(("from", "to"), pair, shapes, strict=True):
-            owned = distribution.local(whole(dtype) if end == "from" or after is None else after, comm.rank)
-            array = np.full(shape, 99, dtype, order=order)
-            owned = owned.ravel() if array.ndim == 1 else owned
-            if end == "from":
-                put(cut(end, array), owned)
-            else:
-                expected[name] = array.copy(order=order)
-                put(cut(end, expected[name]), owned)
-            arguments[f"{name}_{end}"] = array
-
-    for name, pair in PAIRS.items():
-        ends(name, pair, "float64", tuple(map(largest, pair)))
-    rows_columns = (ROWS, COLUMNS)
-    for dtype in DTYPES:
-        ends(dtype, rows_columns, dtype, tuple(map(largest, rows_columns)))
-    ends("padded", rows_columns, "float64", ((4, 13), (9, 5)))
-    ends("fortran", rows_columns, "float64", tuple(map(largest, rows_columns)), order="F")
-    cuts = {"from": np.s_[2:5, 1:11], "to": np.s_[0:14:2, 3:7]}
-    ends("part", rows_columns, "float64", ((6, 12), (15, 8)), lambda end, array: array[cuts[end]])
-    for name, (source, target, how) in MAPPED.items():
-        after = moved(whole(), np.full(target.shape, 99.0), **how)
-        ends(name, (source, target), "float64", tuple(map(largest, (source, target))), after=after)
-    for name, (source, target, (before, after), how) in COMPUTED.items():
-        given = whole().astype(before) * (1 + 2j if before[0] == "c" else 1)
-        arguments[f"{name}_from"] = np.zeros(largest(source), before)
-        put(arguments[f"{name}_from"], source.local(given, comm.rank))
-        arguments[f"{name}_to"] = np.zeros(largest(target), after)
-        expected[name] = arguments[f"{name}_to"].copy()
-        value = np.conj(given) if how.get("conj") else how.get("alpha", 1) * given * (3 if how.get("op") else 1)
-        put(expected[name], target.local(value.astype(after), comm.rank))
+    for move in MOVES:
+        wholes = after(move)
+        for number, (end, side) in enumerate((("from", move.source), ("to", move.target))):
+            array = np.full(move.shapes()[number], 99, move.types[number], order=move.order)
+            arguments[f"{move.name}_{end}"] = array.copy(order=move.order)
+            owned = side.local(wholes[number], comm.rank)
+            put(array[move.cuts[number]], owned.ravel() if array.ndim == 1 else owned)
+            (arguments if end == "from" else expected)[f"{move.name}_{end}"] = array
     wrong = []
     for _ in range(2):
-        arguments["converted_to"][...] = 0
-        program(**arguments)
+        given = {name: array.copy(order="K") for name, array in arguments.items()}
+        program(**given)
         wrong += [
-            f"{name}, rank {comm.rank}: got {arguments[f'{name}_to'].tolist()}, expected {want.tolist()}"
+            f"{name}, rank {comm.rank}: got {given[name].tolist()}, expected {want.tolist()}"
             for name, want in expected.items()
-            if not np.array_equal(arguments[f"{name}_to"], want)
+            if not np.array_equal(given[name], want)
         ]
     raise_anywhere(comm, wrong)
 
@@ -213,13 +189,9 @@ def control_flow_sdfg() -> Any:
     return sdfg
 
 
-@pytest.mark.compile
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[3], full=[2], timeout=120)
 def test_control_flow(comm):
     """B ends as the last, longest pass of the loop left it; calls with other sizes give other answers."""
-    from builds import built
-
     program = built(comm, "node_control_flow", control_flow_sdfg)
     wrong = []
     for N in (8, 5, 9, 8):
@@ -242,13 +214,9 @@ def test_control_flow(comm):
     raise_anywhere(comm, wrong)
 
 
-@pytest.mark.compile
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[1], timeout=60)
 def test_one_error_for_all_that_follow(comm):
     """Several nodes fail in one call: the first error is raised, and no other in its handler or later."""
-    from builds import built
-
     program = built(comm, "node_control_flow", control_flow_sdfg)
     arrays = {name: np.zeros(8) for name in "ABCD"}
     caught = []
@@ -266,12 +234,9 @@ def test_one_error_for_all_that_follow(comm):
     )
 
 
-@pytest.mark.compile
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[3], timeout=150)
 def test_calls_in_a_program(comm):
     """``dace_redist.redistribute`` in a program: what it returns, and what it writes."""
-    from builds import built
     from program_calls import redistribute_calls
 
     program = built(comm, "redistribute_calls", redistribute_calls.to_sdfg)
@@ -288,12 +253,9 @@ def test_calls_in_a_program(comm):
     np.testing.assert_array_equal(B, after)
 
 
-@pytest.mark.compile
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[3], timeout=150)
 def test_reshapes_in_a_program(comm):
     """Rows to a third dimension, and from there to columns of the transpose; sizes are symbols."""
-    from builds import built
     from program_calls import reshape_calls
 
     program = built(comm, "reshape_calls", reshape_calls.to_sdfg)

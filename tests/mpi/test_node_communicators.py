@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builds import built
 from results import put, raise_anywhere
 
 from dace_redist import Distribution, RedistributionError
+
+pytestmark = [pytest.mark.compile, pytest.mark.dace]
 
 
 def communicators_sdfg() -> Any:
@@ -50,13 +53,9 @@ def expected(comm: Any, N: int, Q: int) -> np.ndarray:
     return put(np.full(target.local_shape(0), -1.0), target.local(np.arange(N) + 100.0 * comm.size, comm.rank))
 
 
-@pytest.mark.compile
 @pytest.mark.mpi_matrix
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[4], timeout=120)
 def test_communicators(comm):
-    from builds import built
-
     program = built(comm, "node_communicators", communicators_sdfg)
     wrong = []
     for color in (comm.rank % 2, comm.rank // 2, int(comm.rank < 3), 0):
@@ -86,13 +85,9 @@ def grid_sdfg() -> Any:
     return on_a_grid.to_sdfg()
 
 
-@pytest.mark.compile
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[6], full=[4], timeout=120)
 def test_process_grid(comm):
     """Ranks outside the grid take no part, and their arrays stay as they are."""
-    from builds import built
-
     whole, A, B = np.arange(56.0).reshape(7, 8), np.zeros((4, 4)), np.full((7, 2), -1.0)
     wanted = B.copy()
     if comm.rank < 4:
@@ -110,14 +105,10 @@ def failure(program: Any, comm: Any, *arguments: Any, **sizes: Any) -> str:
     return "nothing was raised"
 
 
-@pytest.mark.compile
 @pytest.mark.mpi_matrix
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[3], timeout=120)
 def test_bad_input(comm):
     """Every rank raises, says what is wrong and where, and the program goes on with right values."""
-    from builds import built
-
     program = built(comm, "node_communicators", communicators_sdfg)
     wrong = []
     cases = [

@@ -15,6 +15,8 @@ import pytest
 from dace_redist.mpi.launch import mpi_environment, mpiexec_command
 from dace_redist.native import cmake_build, toolchain, variants
 
+pytestmark = pytest.mark.compile
+
 ROOT = Path(__file__).parents[2]
 #: Redistributes, plans and tunes; the whole tensor of NumPy is the oracle.
 PROGRAM = """
@@ -96,7 +98,6 @@ def in_installation(site: Path, home: Path) -> Run:
 
 
 @pytest.mark.mpi_matrix
-@pytest.mark.compile  # its library, unless another test has
 def test_nothing_is_compiled(tmp_path: Path):
     folder = with_library(tmp_path / "site", "x86-64-v2")
     run = in_installation(tmp_path / "site", tmp_path / "home")
@@ -117,7 +118,6 @@ def test_nothing_is_compiled(tmp_path: Path):
 
 
 @pytest.mark.mpi_matrix
-@pytest.mark.compile
 def test_interfaces_compile_for_the_standard_abi():
     compiler = Path(toolchain.mpi_in_use().compiler or "").with_name("mpicxx_abi")
     if not compiler.exists():
@@ -131,7 +131,6 @@ def test_interfaces_compile_for_the_standard_abi():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.compile
 def test_highest_level_of_the_processor_is_loaded(tmp_path: Path):
     levels = variants.levels(toolchain.processor_flags())
     if len(levels) < 2:
@@ -144,7 +143,6 @@ def test_highest_level_of_the_processor_is_loaded(tmp_path: Path):
     assert f"right with {higher}/libdace_redist.so\n" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.compile
 @pytest.mark.parametrize("packaged", [False, pytest.param(True, marks=pytest.mark.full)], ids=["cached", "packaged"])
 def test_dace_program_in_folders_with_spaces(packaged: bool, tmp_path: Path):
     home, cache = tmp_path / "the home", tmp_path / "the cache"
@@ -159,7 +157,6 @@ def test_dace_program_in_folders_with_spaces(packaged: bool, tmp_path: Path):
 
 
 @pytest.mark.full
-@pytest.mark.compile
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("for_all", [True, False], ids=["wheel", "checkout"])
 def test_installed_package(for_all: bool, tmp_path: Path):

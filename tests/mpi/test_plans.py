@@ -13,6 +13,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from distributions import rows_to_columns
 
 from dace_redist import Distribution, RedistributionError, plan, redistribute
 from dace_redist.native.interface import NativePlan, check, library
@@ -24,8 +25,7 @@ from dace_redist.strategy_memory import extra_memory
 def test_misuse_of_lists(comm):
     from mpi4py import MPI
 
-    rows, columns = Distribution((4, 4), (2, 1)), Distribution((4, 4), (1, 2))
-    A, B = np.ones((2, 4)), np.ones((4, 2))
+    rows, columns, A, B = rows_to_columns(comm, (4, 4))
     for arguments, how, message in (
         (([rows], [columns, columns]), {}, "lists of equal length, at least 1, for several tensors: got 1 and 2"),
         (([rows], columns), {}, "got 1 and no list"),
@@ -66,9 +66,7 @@ def test_misuse_of_lists(comm):
 
 @pytest.mark.mpi(ranks=[3])
 def test_plans_of_lists_are_kept(comm):
-    rows, columns = Distribution((6, 9), (3, 1)), Distribution((6, 9), (1, 3))
-    whole = np.arange(54.0).reshape(6, 9)
-    here, there = rows.local(whole, comm.rank), columns.local(whole, comm.rank)
+    rows, columns, here, there = rows_to_columns(comm, (6, 9))
     kept = len(plans_in_use(comm))
     for factor in (1, 1, 2, 1):
         A, B = redistribute([here, here], [rows] * 2, [columns] * 2, comm=comm, alpha=[1, factor])
@@ -105,23 +103,20 @@ BOUNDED = (200, 300)
 
 @pytest.mark.mpi(ranks=[3])
 def test_tensors_arrive_within_a_bound(comm):
-    source, target = Distribution(BOUNDED, (comm.size, 1)), Distribution(BOUNDED, (1, comm.size))
-    whole = np.random.default_rng(3).standard_normal(BOUNDED)
-    A = source.local(whole, comm.rank)
+    source, target, A, wanted = rows_to_columns(comm, BOUNDED)
     for strategy in ("Auto", "Pipelined", "Shared", "Hierarchical", "Aggregated"):
         for memory_bytes in (1 << 20, 100_000, 30_000):
             with plan(source, target, "float64", comm=comm, strategy=strategy, memory_bytes=memory_bytes) as made:
                 assert extra_memory(made.schedule, made.strategy, **made.options) <= memory_bytes
                 assert "chunk_bytes" in made.options or strategy == "Shared"  # on GPUs its default is larger
-                np.testing.assert_array_equal(made(A), target.local(whole, comm.rank))
+                np.testing.assert_array_equal(made(A), wanted)
             B = redistribute(A, source, target, comm=comm, strategy=strategy, memory_bytes=memory_bytes, axes=(0, 1))
-            np.testing.assert_array_equal(B, target.local(whole, comm.rank))
+            np.testing.assert_array_equal(B, wanted)
 
 
 @pytest.mark.mpi(ranks=[2])
 def test_bounds_that_cannot_be_kept(comm):
-    source, target = Distribution(BOUNDED, (comm.size, 1)), Distribution(BOUNDED, (1, comm.size))
-    A = np.ones(source.local_shape(comm.rank))
+    source, target, A, _ = rows_to_columns(comm, BOUNDED)
     for how, kind, message in (
         (
             {"memory_bytes": 5},
@@ -197,18 +192,13 @@ def test_one_rank_changes_strides_of_blocks_that_move_whole(comm):
 SHAPE = (120, 90)
 
 
-def rows_to_columns(ranks):
-    return Distribution(SHAPE, (ranks, 1)), Distribution(SHAPE, (1, ranks))
-
-
 @pytest.mark.mpi(ranks=[2])
 def test_misuse(comm):
-    source, target = rows_to_columns(comm.size)
-    A = np.ones(source.local_shape(comm.rank))
+    source, target, A, wanted = rows_to_columns(comm, SHAPE)
     made = plan(source, target, "float64", comm=comm, strategy="Pack")
     with pytest.raises(ValueError, match="progress must be one of calls, thread, got 'magic'"):
         made.start(A, progress="magic")
-    out = np.empty(target.local_shape(comm.rank))
+    out = np.empty_like(wanted)
     request = made.start(A, out=out)
     assert not A.flags.writeable and not out.flags.writeable
     for misuse in (lambda: made(A), lambda: made.start(A), made.free):
@@ -234,7 +224,7 @@ def test_misuse(comm):
     assert not backwards.flags.writeable
     while not polled.test():
         pass
-    assert A.flags.writeable and backwards.flags.writeable and (out == 1).all() and polled.done
+    assert A.flags.writeable and backwards.flags.writeable and (backwards == wanted).all() and polled.done
     made(A)
     del polled
     with warnings.catch_warnings(record=True) as caught:
@@ -248,8 +238,7 @@ def test_misuse(comm):
 
 @pytest.mark.mpi(ranks=[2])
 def test_arrays_are_read_only_until_all_transfers_of_them_are_done(comm):
-    source, target = rows_to_columns(comm.size)
-    A = np.ones(source.local_shape(comm.rank))
+    source, target, A, _ = rows_to_columns(comm, SHAPE)
     view, unprotected = A[:], np.from_dlpack(Exported(A))  # NumPy cannot make the latter writeable again
     fixed = A.copy()
     fixed.flags.writeable = False
@@ -296,9 +285,9 @@ def overlapping(made, source, target, comm):
 @pytest.mark.mpi(ranks=[2])
 def test_one_plan_in_two_threads(comm):
     """Rank 1 comes late: of two threads of rank 0 one waits for it, and the other one is refused."""
-    source, target = rows_to_columns(comm.size)
+    source, target, A, wanted = rows_to_columns(comm, SHAPE)
+    outs = [np.zeros_like(wanted) for _ in range(2)]
     with plan(source, target, "float64", comm=comm, strategy="Hierarchical") as made:
-        A, outs = np.ones(source.local_shape(comm.rank)), [np.zeros(target.local_shape(comm.rank)) for _ in range(2)]
         if comm.rank == 1:
             comm.recv(source=0)
             made(A, outs[0])
@@ -318,4 +307,4 @@ def test_one_plan_in_two_threads(comm):
         comm.send(None, 1)
         for thread in threads:
             thread.join()
-        assert sorted(out.sum() for out in outs) == [0, A.size]
+        assert sorted(out.sum() for out in outs) == [0, wanted.sum()]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import CALLS, LONGEST, OPTIONS, arrays, carry_out, cases, wrong_parts
-from distributions import same_on_all_ranks
+from distributions import rows_to_columns, same_on_all_ranks
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,10 +73,7 @@ def test_random_lists_of_tensors(comm):
 @pytest.mark.mpi(ranks=[3])
 def test_repeated_calls_on_any_communicator(comm):
     """Repeated calls take the cached plan, found by the communicator's handle: MPICH's have the highest bit set."""
-    shape = (6, 5)
-    source, target = (dace_redist.Distribution(shape, grid) for grid in ((comm.size,), (1, comm.size)))
-    whole = np.arange(30.0).reshape(shape)
     for used in (comm, comm.Dup(), comm.Split(0, -comm.rank)):
-        here, there = source.local(whole, used.rank), target.local(whole, used.rank)
+        source, target, here, there = rows_to_columns(used, (6, 5))
         for _ in range(4):
             assert np.array_equal(dace_redist.redistribute(here, source, target, comm=used), there)

@@ -227,7 +227,6 @@ def test_threads_that_call_at_once_are_an_error() -> None:
     )
 
 
-@pytest.mark.compile
 def test_processor_below_the_level_of_the_library() -> None:
     if not shutil.which("qemu-x86_64"):
         pytest.skip("no emulator of x86-64 (Debian: apt-get install qemu-user)")

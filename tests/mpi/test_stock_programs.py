@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builds import built
 from results import raise_anywhere
 
 from dace_redist.strategies import host_strategies
+
+pytestmark = [pytest.mark.compile, pytest.mark.dace]
 
 OURS = host_strategies()
 RAGGED = "ragged"  # hangs stock DaCe
@@ -64,8 +67,6 @@ def matrices(rank: int, P: int) -> dict[str, tuple[np.ndarray | None, np.ndarray
 
 def wrong(comm: Any, name: str, A: np.ndarray | None, expected: np.ndarray | None, like: np.ndarray, **symbols: int):
     """Run a program twice; return the strategies with wrong results. A rank outside (None) must get nothing."""
-    from builds import built
-
     program = built(comm, f"stock_{name}", lambda: sdfg_of(name))
     A = np.zeros(1, np.int32) if A is None else A.copy()  # DaCe takes no views
     found = []
@@ -79,8 +80,6 @@ def wrong(comm: Any, name: str, A: np.ndarray | None, expected: np.ndarray | Non
     return found
 
 
-@pytest.mark.compile
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[3, 8], full=[2, 4, 7], timeout=90)
 def test_stock_programs(comm):
     P = comm.size // 2 * 2
@@ -96,8 +95,6 @@ def test_stock_programs(comm):
     raise_anywhere(comm, found)
 
 
-@pytest.mark.compile
-@pytest.mark.dace
 @pytest.mark.mpi(ranks=[3, 7], full=[4], timeout=120)
 def test_sizes_that_do_not_divide(comm):
     """Stock DaCe hangs on 10 elements from 2 to 4 blocks: it waits for a rank that does not exist."""

@@ -65,7 +65,6 @@ def moved_by(
     return plans_in_use(comm)[-1]
 
 
-@pytest.mark.compile
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[3], timeout=400)
 def test_tune_records_what_auto_takes(comm, record: Path):
@@ -96,7 +95,6 @@ def test_tune_records_what_auto_takes(comm, record: Path):
         assert (entry["dtype"], entry["layout"], len(entry["measured"])) == ("float64", "3", len(case.measured))
 
 
-@pytest.mark.compile
 @pytest.mark.mpi(ranks=[2], timeout=240)
 def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, monkeypatch: pytest.MonkeyPatch):
     from dace_redist.mpi.topology import topology_of
@@ -146,7 +144,6 @@ def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, mon
     refused(comm, OSError, r"tuning\.json cannot be read: .*DACE_REDIST_RECORD", lambda: moved_by(comm))
 
 
-@pytest.mark.compile
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[2], timeout=240)
 def test_each_redistribution_of_an_sdfg_is_tuned(comm, record: Path):
@@ -182,7 +179,6 @@ def test_each_redistribution_of_an_sdfg_is_tuned(comm, record: Path):
     assert all(choices[node].recorded for node in nodes)
 
 
-@pytest.mark.compile
 @pytest.mark.mpi(ranks=[3], timeout=240)
 @pytest.mark.parametrize("memory", GPU_MEMORIES)
 def test_measurements_of_arrays_on_a_gpu(comm, record: Path, monkeypatch, caplog, memory: str):
@@ -280,7 +276,6 @@ def command_line(record: Path, *words: str, strategy: str = "Pack", ranks: int =
     return launch(ranks, argv, 120, environment={"DACE_REDIST_RECORD": str(record)})
 
 
-@pytest.mark.compile
 def test_command_line(tmp_path: Path):
     record = tmp_path / "tuning.json"
     code, printed = command_line(record, "--dtype", "int32")
@@ -300,7 +295,6 @@ def test_command_line(tmp_path: Path):
     assert len(json.loads(record.read_text())["entries"]) == 2
 
 
-@pytest.mark.compile
 def test_bench_compares_with_alltoallw():
     words = ["--shape", "24x20", "--from", "2", "--to", "1x2", "--axes", "1,0", "--limit-seconds", "0.3"]
     argv = [sys.executable, "-m", "dace_redist.cli", "bench", *words, "--strategy", "Pack", "--memory", "shared-target"]
