@@ -2,14 +2,6 @@
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/lsan_interface.h>
-
-/// What is allocated while it lives may leak: a plan that fails while it is made stays, as partners may use it.
-struct MayLeak {
-  MayLeak() { __lsan_disable(); }
-  ~MayLeak() { __lsan_enable(); }
-};
-
 /// Leaks with one of these words in their call stack are not reported: MPI, what it loads, and a C function that hides
 /// who called it and that we never call.
 extern "C" const char* __lsan_default_suppressions() {
@@ -20,8 +12,4 @@ extern "C" const char* __lsan_default_suppressions() {
 
 /// Libraries stay loaded, so that their names stay known when leaks are looked for.
 extern "C" int dlclose(void*) { return 0; }
-#else
-struct MayLeak {
-  MayLeak() {}
-};
 #endif

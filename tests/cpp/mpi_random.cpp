@@ -1,131 +1,493 @@
-// Random redistributions of one or several tensors by every strategy. Linked with toy_transport.cpp, whose strategy is
-// one of them.
+// Random redistributions of one or several tensors. "all": by every strategy, with the arrays of two layouts, without a
+// fault. SEED: by some strategy, with a fault on one rank, at a random allocation, call of MPI or copy, or a null
+// array: each rank gets an error or the right tensor, no rank waits for ever, and the next plan works.
 //
-// Usage: mpiexec -n RANKS mpi_random FOLDER CASES, with the folder's files of tests/case_files.py, of two layouts
+// Usage: mpiexec -n RANKS mpi_random FOLDER CASES all|SEED [first case], with the folder's files of tests/case_files.py
+//
+// Linked with toy_transport.cpp, whose strategy is one of all.
 
-#include <cstdint>
+#include <execinfo.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "api/handles.hpp"
 #include "case_file.hpp"
+#include "dace_redist.h"
+#include "fault_points.hpp"
 #include "mpi_leaks.hpp"
-#include "plan/plan.hpp"
+#include "plan/strategies.hpp"
+#include "random.hpp"
+#include "transport/context.hpp"
 
 namespace {
 
 using namespace dace_redist;
 
-std::string describe(const Problem& problem) {
-  const Options& options = problem.options;
-  std::string all = text(problem.strategy, ", chunk_bytes ", options.chunk_bytes, ", depth ", options.depth,
-                         ", growth ", options.growth, ", threads ", options.threads, ", slot_bytes ",
-                         options.slot_bytes, ", max_message_bytes ", options.max_message_bytes);
-  for (const TensorProblem& tensor : problem.tensors) {
-    const ElementOperation& operation = tensor.operation;
-    all +=
-        text("; ", tensor.element_bytes, "-byte elements, ", element_name(operation.source), " to ",
-             element_name(operation.target), ", alpha ", operation.alpha.real(), ", beta ", operation.beta.real(),
-             ", op ", reduction_names[static_cast<std::size_t>(operation.reduction)], ", source ",
-             tuple_text(tensor.source.encoding()), " in local array ", tuple_text(tensor.source_array.shape),
-             " with strides ", tuple_text(tensor.source_array.strides), ", target ",
-             tuple_text(tensor.target.encoding()), " in local array ", tuple_text(tensor.target_array.shape),
-             " with strides ", tuple_text(tensor.target_array.strides), ", index map ", tuple_text(tensor.index_map));
-  }
-  return all;
-}
-
-class Checker {
+/// Fails after a step in which something was copied, as copies on devices may.
+class FailingTransport final : public Transport {
  public:
-  /// Runs one strategy on one case, several times, then with other local arrays.
-  void check_strategy(Case& the, const char* strategy) {
-    passed += layouts * runs;
-    if (the.comm == MPI_COMM_NULL) return;
-    Problem problem{"random", strategy, the.options, {}};
-    for (const Move& move : the.moves)
-      problem.tensors.push_back({Distribution(move.source, "source"), Distribution(move.target, "target"),
-                                 move.element_bytes, move.index_map, move.operation});
-    PlanPointer plan;
-    for (std::size_t layout = 0; layout < layouts; ++layout) {
-      std::vector<MovedArrays*> arrays;
-      std::vector<LocalArray> sources, targets;
-      for (std::size_t t = 0; t < the.moves.size(); ++t) {
-        arrays.push_back(&the.moves[t].layouts[layout]);
-        sources.push_back(problem.tensors[t].source_array = arrays[t]->source.local_array());
-        targets.push_back(problem.tensors[t].target_array = arrays[t]->target.local_array());
-      }
-      if (plan)
-        plan->set_arrays(sources, targets);
-      else
-        plan = Plan::make(the.comm, [&] { return problem; });
-      check_runs(*plan, arrays, text("case ", the.number, ": ", describe(problem)));
-    }
-  }
+  explicit FailingTransport(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {}
 
-  static constexpr int layouts = 2, runs = 2;
-  long passed = 0;
+  void connect() override { transport_->connect(); }
+  void replan(Messages messages) override { transport_->replan(std::move(messages)); }
+  void begin(const Arrays& arrays, Pace pace) override {
+    transport_->begin(arrays, pace);
+    if (strikes(copy_step, "begin")) throw Error("a copy fails");
+  }
+  bool progress() override {
+    const bool any = transport_->progress();
+    if (any && strikes(copy_step, "progress")) throw Error("a copy fails");
+    return any;
+  }
+  bool done() const override { return transport_->done(); }
+  bool runs_without_mpi() const override { return transport_->runs_without_mpi(); }
+  void wake_partners() override { transport_->wake_partners(); }
 
  private:
-  static void check_runs(Plan& plan, const std::vector<MovedArrays*>& arrays, const std::string& what) {
-    std::vector<const void*> sources;
-    std::vector<void*> targets;
-    for (MovedArrays* one : arrays) {
-      sources.push_back(one->source.data());
-      targets.push_back(one->target.data());
-    }
-    for (int run = 0; run < runs; ++run) {
-      for (MovedArrays* one : arrays) {
-        one->source.reset();
-        one->target.reset();
-      }
-      if (run == 0) {
-        plan.run(sources.data(), targets.data());
-      } else {
-        plan.start(sources.data(), targets.data());
-        plan.wait();
-      }
-      for (std::size_t t = 0; t < arrays.size(); ++t) {
-        if (!arrays[t]->target.is_right()) throw Error(text("target ", t, " is wrong after run ", run, " of ", what));
-        if (!arrays[t]->source.is_right())
-          throw Error(text("source ", t, " was written to by run ", run, " of ", what));
-      }
-    }
-  }
+  std::unique_ptr<Transport> transport_;
 };
 
-void check_all(const std::string& folder, Index cases) {
-  MPI_Comm reversed = MPI_COMM_NULL, some = MPI_COMM_NULL;
-  const int rank = comm_rank(MPI_COMM_WORLD);
-  MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reversed);
-  MPI_Comm_split(MPI_COMM_WORLD, rank % 3 == 2 ? MPI_UNDEFINED : 0, rank, &some);
-  Reader reader(text(folder, "/", rank));
-  Checker checker;
-  for (Index number = 0; number < cases; ++number) {
-    Case the = read_case(reader, number, {MPI_COMM_WORLD, reversed, some}, Checker::layouts);
-    const std::string node_ranks = std::to_string(number % 4);
-    for (const char* strategy :
-         {"Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical", "Aggregated", "Toy"}) {
-      setenv(node_ranks_variable, strategy == std::string("Shared") ? "0" : node_ranks.c_str(), 1);
-      checker.check_strategy(the, strategy);
+constexpr std::array<const char*, 8> strategies{"Datatype", "Pack",   "Threaded",     "Pipelined",
+                                                "RMA",      "Shared", "Hierarchical", "Aggregated"};
+
+template <std::size_t>
+MakeTransport original = nullptr;
+
+template <std::size_t N>
+std::unique_ptr<Transport> make_failing(const Link& link, Messages messages) {
+  return std::make_unique<FailingTransport>(original<N>(link, std::move(messages)));
+}
+
+template <std::size_t N>
+MakeTransport failing(MakeTransport make) {
+  original<N> = make;
+  return make ? make_failing<N> : nullptr;
+}
+
+/// Lets the transports of all strategies fail.
+template <std::size_t... N>
+void replace_strategies(std::index_sequence<N...>) {
+  const auto replace = [](Strategy row, auto number) {
+    constexpr std::size_t first = 3 * decltype(number)::value;
+    row.on_node = failing<first>(row.on_node);
+    row.between_nodes = failing<first + 1>(row.between_nodes);
+    row.short_between_nodes = failing<first + 2>(row.short_between_nodes);
+    add_strategy(row);
+  };
+  (replace(find_strategy(strategies[N]), std::integral_constant<std::size_t, N>()), ...);
+}
+
+/// Ends the program when a rank waits too long.
+class Watchdog {
+ public:
+  static constexpr unsigned max_seconds = 60;
+
+  static void install() {
+    signal(SIGALRM, [](int) {
+      for (const char* part : std::initializer_list<const char*>{text_, "at ", where.load(), "\n"})
+        static_cast<void>(!write(2, part, std::strlen(part)));
+      void* frames[64];
+      backtrace_symbols_fd(frames, backtrace(frames, 64), 2);
+      sleep(3);  // the other ranks print theirs
+      _exit(1);
+    });
+    void* frames[1];
+    backtrace(frames, 1);  // loads what it needs
+  }
+  static void begin(const std::string& stage) {
+    std::snprintf(text_, sizeof text_, "hang: %s\n", stage.c_str());
+    alarm(max_seconds);
+  }
+  static void end() { alarm(0); }
+
+ private:
+  static inline char text_[2000];
+};
+
+/// How a transfer is carried out.
+enum Mode { execute, wait, test, thread, modes };
+constexpr const char* mode_names[modes] = {"execute", "start and wait", "start and test", "thread"};
+
+/// A redistribution by the C interface.
+class Redistribution {
+ public:
+  Redistribution(const Case& the, const char* strategy) : moves_(the.moves), nulls_(the.moves.size()) {
+    for (Move& move : moves_) add(move, the.options, strategy);
+  }
+
+  int create(MPI_Comm comm) {
+    const Scope library(true);
+    return dr_plan_create_joint(static_cast<int>(problems_.size()), problems_.data(), comm, &plan_);
+  }
+
+  /// Takes the arrays of another layout from now on.
+  void use_layout(std::size_t layout) {
+    std::vector<LocalArray> source_arrays, target_arrays;
+    layout_ = layout;
+    for (std::size_t t = 0; t < moves_.size(); ++t) {
+      ArrayMemory &source = moves_[t].layouts[layout].source, &target = moves_[t].layouts[layout].target;
+      sources_[t] = source.data();
+      targets_[t] = target.data();
+      source_arrays.push_back(source.local_array());
+      target_arrays.push_back(target.local_array());
+    }
+    plan_->plan->set_arrays(source_arrays, target_arrays);
+  }
+
+  int move(Mode mode) {
+    for (Move& move : moves_) {
+      move.layouts[layout_].source.reset();
+      move.layouts[layout_].target.reset();
+    }
+    const Scope library(true);
+    const void* const* const sources = strikes(null_array, "arrays") ? nulls_.data() : sources_.data();
+    if (mode == execute) return dr_plan_execute(plan_, sources, targets_.data());
+    dr_request* request = nullptr;
+    int code = dr_plan_start(plan_, sources, targets_.data(), mode == thread ? DR_PROGRESS_THREAD : DR_PROGRESS_CALLS,
+                             &request);
+    if (code != DR_SUCCESS) return code;
+    for (int done = 0; mode == test && !done && code == DR_SUCCESS;) code = dr_request_test(request, &done);
+    const int waited = dr_request_wait(&request);
+    return code != DR_SUCCESS ? code : waited;
+  }
+
+  /// What is wrong with the arrays after a transfer; nothing if it is right.
+  std::string wrong() {
+    for (std::size_t t = 0; t < moves_.size(); ++t) {
+      if (!moves_[t].layouts[layout_].target.is_right()) return text("target ", t, " is wrong");
+      if (!moves_[t].layouts[layout_].source.is_right()) return text("source ", t, " was written to");
+    }
+    return "";
+  }
+
+  int free() {
+    const Scope library(true);
+    return plan_ ? dr_plan_free(&plan_) : DR_SUCCESS;
+  }
+
+ private:
+  /// Made by the C interface, except for grids of which some coordinates take no part.
+  static dr_distribution* distribution(const Index* list, const Index* end) {
+    dr_distribution* made = nullptr;
+    const int ndim = static_cast<int>(list[1]);
+    const Index* const shape = list + 2;
+    int code = DR_SUCCESS;
+    if (list[0] == margins_kind) {
+      const std::vector<int> periodic(shape + ndim, shape + 2 * ndim);
+      code = dr_distribution_create_halo(distribution(shape + 2 * ndim, end), shape, periodic.data(), &made);
+    } else if (list[0] == tiled_kind) {
+      code = dr_distribution_create_tiles(ndim, shape, shape + ndim, shape + 2 * ndim, &made);
+    } else if (list[0] == boxed_kind) {
+      std::vector<Index> owners, offsets, extents;
+      for (const Index* box = shape + ndim + 1; box < end; box += 1 + 2 * ndim) {
+        owners.push_back(box[0]);
+        offsets.insert(offsets.end(), box + 1, box + 1 + ndim);
+        extents.insert(extents.end(), box + 1 + ndim, box + 1 + 2 * ndim);
+      }
+      code =
+          dr_distribution_create_boxes(ndim, shape, shape[ndim], offsets.data(), extents.data(), owners.data(), &made);
+    } else {
+      const Index* const grid = list + 3 + ndim;
+      const Index *const dims = grid + list[2], *const block = dims + ndim, *const pins = block + ndim;
+      const Index *const ranks = pins + list[2] + 1, *const lengths = ranks + ranks[-1];
+      if (std::any_of(pins, ranks - 1, [](Index pin) { return pin != -1; }))
+        return make_handle(dr_distribution{Distribution({list, end})}).release();
+      const std::vector<int> axes(dims, dims + ndim);
+      std::vector<Index> blocks(block, block + ndim);
+      blocks.insert(blocks.end(), lengths, end);
+      code = dr_distribution_create_blocks(ndim, list + 3, static_cast<int>(list[2]), grid, axes.data(), blocks.data(),
+                                           ranks[-1] > 0 ? ranks : nullptr, &made);
+    }
+    if (code != DR_SUCCESS) throw Error(dr_error());
+    return made;
+  }
+
+  void add(Move& move, const Options& options, const char* strategy) {
+    ArrayMemory &source = move.layouts[0].source, &target = move.layouts[0].target;
+    dr_problem problem;
+    dr_problem_init(&problem);
+    problem.source = distribution(move.source.data(), move.source.data() + move.source.size());
+    problem.target = distribution(move.target.data(), move.target.data() + move.target.size());
+    problem.element_bytes = move.element_bytes;
+    problem.strategy = strategy;
+    problem.options = options;
+    problem.source_shape = source.local_array().shape.data();
+    problem.source_strides = source.local_array().strides.data();
+    problem.target_shape = target.local_array().shape.data();
+    problem.target_strides = target.local_array().strides.data();
+    const std::size_t ndim = static_cast<std::size_t>(problem.source->checked.ndim());
+    problem.reshape = !move.index_map.empty() && move.index_map[0] == reshape_after_axes ? 1 : 0;
+    if (!move.index_map.empty()) {
+      const auto axes = move.index_map.begin() + problem.reshape;
+      problem.axes = axes_.emplace_back(axes, axes + static_cast<std::ptrdiff_t>(ndim)).data();
+    }
+    if (!problem.reshape && move.index_map.size() > ndim) {
+      problem.region_source_offset = move.index_map.data() + ndim;
+      problem.region_target_offset = problem.region_source_offset + ndim;
+      problem.region_shape = problem.region_target_offset + ndim;
+    }
+    const ElementOperation& operation = move.operation;
+    problem.operation.source_type = static_cast<int>(operation.source);
+    problem.operation.target_type = static_cast<int>(operation.target);
+    problem.operation.alpha[0] = operation.alpha.real();
+    problem.operation.beta[0] = operation.beta.real();
+    problem.operation.conjugate = operation.conjugate;
+    problem.operation.op = static_cast<int>(operation.reduction);
+    problems_.push_back(problem);
+    sources_.push_back(source.data());
+    targets_.push_back(target.data());
+  }
+
+  std::vector<Move> moves_;
+  std::list<std::vector<int>> axes_;
+  std::vector<dr_problem> problems_;
+  std::vector<const void*> sources_, nulls_;
+  std::vector<void*> targets_;
+  std::size_t layout_ = 0;
+  dr_plan* plan_ = nullptr;
+};
+
+/// One case after another.
+class Checker {
+ public:
+  explicit Checker(bool threads) : threads_(threads) {
+    const int world_rank = comm_rank(MPI_COMM_WORLD);
+    PMPI_Comm_split(MPI_COMM_WORLD, 0, -world_rank, &comms_[1]);
+    PMPI_Comm_split(MPI_COMM_WORLD, world_rank % 3 == 2 ? MPI_UNDEFINED : 0, world_rank, &comms_[2]);
+    PMPI_Comm_dup(MPI_COMM_WORLD, &comms_[0]);
+    for (std::size_t c = 0; c < comms_.size(); ++c)
+      if (comms_[c] != MPI_COMM_NULL) PMPI_Comm_dup(comms_[c], &controls_[c]);
+  }
+
+  /// Every rank reads the case; those of its communicator carry it out, by every strategy, several times.
+  void check_all(Reader& reader, Index number) {
+    constexpr std::size_t layouts = 2;
+    const Case the = read_case(reader, number, {comms_.begin(), comms_.end()}, layouts);
+    std::vector<const char*> all(strategies.begin(), strategies.end());
+    all.push_back("Toy");
+    numbers_[passed] += static_cast<long>(all.size() * layouts * 2);
+    for (const char* strategy : all) {
+      if (the.comm == MPI_COMM_NULL) continue;
+      set_nodes(strategy, number % 4);
+      Redistribution one(the, strategy);
+      name_ = text("case ", number, ": ", strategy);
+      if (one.create(the.comm) != DR_SUCCESS) fail(dr_error());
+      for (std::size_t layout = 0; layout < layouts; ++layout) {
+        if (layout > 0) one.use_layout(layout);
+        for (const Mode mode : {execute, wait}) {
+          if (one.move(mode) != DR_SUCCESS) fail(dr_error());
+          check_arrays(text("layout ", layout, ", ", mode_names[mode]), one);
+        }
+      }
+      one.free();
     }
   }
-  MPI_Comm_free(&reversed);
-  if (some != MPI_COMM_NULL) MPI_Comm_free(&some);
-  long total = 0;
-  MPI_Reduce(&checker.passed, &total, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
-  if (rank == 0) std::printf("%ld checks passed\n", total);
-}
+
+  /// As check_all(), by one strategy and with a fault.
+  void check_fault(Reader& reader, Index number, std::uint64_t seed, bool skipped) {
+    const Case the = read_case(reader, number, {comms_.begin(), comms_.end()}, 1);
+    if (skipped || the.comm == MPI_COMM_NULL) return;
+    Random random(seed * 1000003 + static_cast<std::uint64_t>(number));
+    control_ = controls_[static_cast<std::size_t>(std::find(comms_.begin(), comms_.end(), the.comm) - comms_.begin())];
+    const char* const strategy = strategies[static_cast<std::size_t>(random.between(0, strategies.size() - 1))];
+    set_nodes(strategy, random.between(0, 3));
+    const bool fresh = random.one_in(4);
+    Fault fault;
+    fault.kind = static_cast<Kind>(random.between(0, kinds - 1));
+    fault.rank = static_cast<int>(random.between(0, comm_size(control_) - 1));
+    fault.at = static_cast<double>(random.between(0, 999)) / 1000;
+    fault.mode = static_cast<Mode>(random.between(0, threads_ ? thread : test));
+    fault.creation = fault.kind == collective_call || (fault.kind == allocation && fault.mode == execute) ||
+                     (fault.kind < copy_step && random.one_in(2));
+    name_ = text("case ", number, ", seed ", seed, ": ", strategy, fresh ? ", new communicator" : "", ", ",
+                 mode_names[fault.mode], ", ", kind_names[fault.kind], " fails on rank ", fault.rank, " while the ",
+                 fault.creation ? "plan is made" : "transfer runs");
+    run(the, strategy, fault, fresh);
+  }
+
+  void print() const {
+    long sums[counts];
+    PMPI_Reduce(numbers_, sums, counts, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+    double seconds = 0;
+    PMPI_Reduce(&longest_, &seconds, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    if (comm_rank(MPI_COMM_WORLD) == 0)
+      std::printf("%ld checks passed; %ld faults: %ld errors, %ld survived; longest stage %.1f s\n", sums[passed],
+                  sums[faults], sums[errors], sums[survived], seconds);
+  }
+
+ private:
+  struct Fault {
+    Kind kind;
+    int rank;
+    double at;  // part of the calls before it
+    bool creation;
+    Mode mode;
+  };
+  enum { passed, faults, errors, survived, counts };
+
+  /// As many ranks as are said to be a node, where the strategy permits several nodes.
+  static void set_nodes(const char* strategy, Index ranks) {
+    setenv(node_ranks_variable, strategy == std::string("Shared") ? "0" : std::to_string(ranks).c_str(), 1);
+  }
+
+  /// Carries out a stage on all ranks, which afterwards know the outcomes of all.
+  template <class Work>
+  std::vector<int> stage(const std::string& what, const Work& work) {
+    const double start = PMPI_Wtime();
+    Watchdog::begin(text("rank ", comm_rank(MPI_COMM_WORLD), " in ", what, " of ", name_));
+    for (std::atomic<long>& count : calls) count = 0;
+    const int code = work();
+    armed = kinds;
+    std::copy(calls.begin(), calls.end(), counted_.begin());
+    if (code != DR_SUCCESS && std::strlen(dr_error()) == 0) throw Error(text(what, ": error without a text"));
+    message_ = code == DR_SUCCESS ? "" : dr_error();
+    longest_ = std::max(longest_, PMPI_Wtime() - start);
+    std::vector<int> codes(static_cast<std::size_t>(comm_size(control_)));
+    PMPI_Allgather(&code, 1, MPI_INT, codes.data(), 1, MPI_INT, control_);
+    Watchdog::end();
+    return codes;
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error(text(name_, " (at ", where.load(), "): ", what, message_.empty() ? "" : ": ", message_));
+  }
+
+  template <class Work>
+  void succeed(const std::string& what, const Work& work) {
+    const std::vector<int> codes = stage(what, work);
+    for (std::size_t r = 0; r < codes.size(); ++r)
+      if (codes[r] != DR_SUCCESS) fail(text(what, ": code ", codes[r], " on rank ", r));
+  }
+
+  void check_arrays(const std::string& what, Redistribution& one) const {
+    if (const std::string wrong = one.wrong(); !wrong.empty()) fail(text(what, ": ", wrong));
+  }
+
+  /// Arms the fault, somewhere among so many calls of each kind.
+  void arm(const Fault& fault, const std::array<long, kinds>& count) {
+    struck = false;
+    where = "";
+    long number = count[fault.kind] == 0 ? 0 : 1 + static_cast<long>(fault.at * static_cast<double>(count[fault.kind]));
+    if (fault.kind == collective_call)
+      PMPI_Allreduce(MPI_IN_PLACE, &number, 1, MPI_LONG, MPI_MIN, control_);
+    else if (comm_rank(control_) != fault.rank)
+      number = 0;
+    left = number;
+    if (number > 0) armed = fault.kind;
+  }
+
+  void run(const Case& the, const char* strategy, const Fault& fault, bool fresh) {
+    MPI_Comm comm = the.comm;
+    if (fresh) PMPI_Comm_dup(the.comm, &comm);
+    auto clean = std::make_unique<Redistribution>(the, strategy);
+    succeed("the clean plan", [&] { return clean->create(comm); });
+    const std::array<long, kinds> made = counted_;
+    succeed("the clean transfer", [&] { return clean->move(fault.mode); });
+    const std::array<long, kinds> moved = counted_;
+    check_arrays("the clean transfer", *clean);
+    clean->free();
+    if (fresh) {
+      PMPI_Barrier(control_);
+      PMPI_Comm_free(&comm);
+      PMPI_Comm_dup(the.comm, &comm);
+    }
+    auto& failing = *new Redistribution(the, strategy);  // after a failure MPI may write to its arrays
+    const bool failed = fails(failing, comm, fault, fault.creation ? made : moved);
+    succeed("free", [&] { return failing.free(); });
+    if (!failed) delete &failing;
+    check_next(the, strategy, fault.mode, comm);
+    if (fresh) {
+      PMPI_Barrier(control_);
+      PMPI_Comm_free(&comm);
+    }
+  }
+
+  /// Makes a plan and uses it, with the fault in one of both. A plan that fails when it is connected may be made on
+  /// other ranks: they get an error when they use it, as does a rank that uses a plan after a transfer that failed.
+  /// \param count  calls that are made where nothing fails.
+  /// \return whether there was an error.
+  bool fails(Redistribution& one, MPI_Comm comm, const Fault& fault, const std::array<long, kinds>& count) {
+    const auto create = [&] { return one.create(comm); };
+    const auto move = [&] { return one.move(fault.mode); };
+    if (!fault.creation) succeed("the plan", create);
+    arm(fault, count);
+    const std::vector<int> codes =
+        fault.creation ? stage("the failing plan", create) : stage("the failing transfer", move);
+    const bool failed = std::any_of(codes.begin(), codes.end(), [](int code) { return code != DR_SUCCESS; });
+    if (struck) {
+      ++numbers_[faults];
+      ++numbers_[failed ? errors : survived];
+    }
+    const auto rank = static_cast<std::size_t>(comm_rank(control_));
+    const bool mine = codes[rank] == DR_SUCCESS;
+    if (mine && !fault.creation) check_arrays("the failing transfer", one);
+    if (!failed) {
+      succeed("the transfer after it", move);
+      check_arrays("the transfer after it", one);
+      return false;
+    }
+    const auto moved = stage("the transfer after it", [&] { return mine ? move() : static_cast<int>(DR_SUCCESS); });
+    if (mine && moved[rank] == DR_SUCCESS) check_arrays("the transfer after it", one);
+    return true;
+  }
+
+  /// The next plan on the communicator works.
+  void check_next(const Case& the, const char* strategy, Mode mode, MPI_Comm comm) {
+    Redistribution next(the, strategy);
+    succeed("the next plan", [&] { return next.create(comm); });
+    for (int run = 0; run < 2; ++run) {
+      succeed("the next transfer", [&] { return next.move(mode); });
+      check_arrays("the next transfer", next);
+    }
+    succeed("free", [&] { return next.free(); });
+  }
+
+  bool threads_;
+  std::array<MPI_Comm, 3> comms_{MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_NULL};
+  std::array<MPI_Comm, 3> controls_{MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_NULL};  // of the same ranks
+  MPI_Comm control_ = MPI_COMM_NULL;                                               // of the case at hand
+  std::string name_, message_;
+  std::array<long, kinds> counted_{};  // calls of the last stage
+  long numbers_[counts] = {};
+  double longest_ = 0;
+};
 
 }  // namespace
 
 int main(int argc, char** argv) {
   int provided = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  const auto number = [&](int at) { return at < argc ? std::atoll(argv[at]) : 0; };
   try {
-    if (argc != 3) throw Error("usage: see the file");
-    check_all(argv[1], std::atoll(argv[2]));
+    if (argc < 4) throw Error("usage: see the file");
+    const bool all = argv[3] == std::string("all");
+    if (!all) {
+      Watchdog::install();
+      replace_strategies(std::make_index_sequence<strategies.size()>());
+    }
+    Checker checker(provided == MPI_THREAD_MULTIPLE);
+    Reader reader(text(argv[1], "/", comm_rank(MPI_COMM_WORLD)));
+    for (Index c = 0; c < number(2); ++c)
+      if (all)
+        checker.check_all(reader, c);
+      else
+        checker.check_fault(reader, c, static_cast<std::uint64_t>(number(3)), c < number(4));
+    checker.print();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank %d: %s\n", comm_rank(MPI_COMM_WORLD), error.what());
-    MPI_Abort(MPI_COMM_WORLD, 1);
+    std::fflush(stderr);
+    PMPI_Abort(MPI_COMM_WORLD, 1);
   }
   MPI_Finalize();
 }

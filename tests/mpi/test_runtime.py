@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -21,14 +22,37 @@ RANKS = [3, 7, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (1, 2,
 CHECKS_PER_CASE = 9 * 4  # strategies; two layouts, two runs each
 
 
+@pytest.fixture
+def program() -> Path:
+    interface = ("api/dace_redist.cpp", "api/handles.cpp", "device/current_device.cpp")
+    wrapped = "-Wl,--wrap=malloc,--wrap=aligned_alloc"
+    linked = (wrapped, '-DDACE_REDIST_VERSION=""', *interface)
+    return build("mpi_random", *SANITIZED, sources=("toy_transport",), linked=linked)
+
+
 @pytest.mark.fuzz
 @pytest.mark.mpi_matrix
 @pytest.mark.parametrize("ranks", RANKS)
-def test_random_cases(ranks: int, tmp_path: Path) -> None:
-    program = build("mpi_random", *SANITIZED, sources=("toy_transport",))
+def test_random_cases(program: Path, ranks: int, tmp_path: Path) -> None:
     count = write_cases(tmp_path, ranks, some(CASES[ranks]), seed(ranks), layouts=2)
-    printed = run(program, ranks, tmp_path, count, timeout=240)  # other tests run besides
+    printed = run(program, ranks, tmp_path, count, "all", timeout=240)  # other tests run besides
     assert f"{ranks * count * CHECKS_PER_CASE} checks passed" in printed
+
+
+FAULTS = {3: 120, 2: 90, 5: 60}  # cases by number of ranks
+
+
+@pytest.mark.fuzz
+@pytest.mark.mpi_matrix
+@pytest.mark.parametrize("ranks", [3, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (2, 5))])
+def test_random_faults(program: Path, ranks: int, tmp_path: Path) -> None:
+    """Allocations, calls of MPI, copies that fail on one rank: an error or the right tensor everywhere, and no hang."""
+    count = write_cases(tmp_path, ranks, some(FAULTS[ranks]), seed(ranks))
+    leaks = {"ASAN_OPTIONS": "detect_leaks=0"}  # plans that failed are not freed
+    printed = run(program, ranks, tmp_path, count, seed(ranks), timeout=240, **leaks)
+    found = re.search(r"(\d+) faults: (\d+) errors", printed)
+    assert found, printed
+    assert int(found[1]) >= int(found[2]) > 0
 
 
 @pytest.fixture
@@ -40,11 +64,10 @@ def xpmem() -> dict[str, str]:
 
 
 @pytest.mark.fuzz
-def test_random_cases_attached(xpmem: dict[str, str], tmp_path: Path) -> None:
+def test_random_cases_attached(program: Path, xpmem: dict[str, str], tmp_path: Path) -> None:
     """Arrays of other ranks that can be attached are read and written like node-shared ones."""
-    program = build("mpi_random", *SANITIZED, sources=("toy_transport",))
     count = write_cases(tmp_path, 3, some(CASES[3]), seed(3), layouts=2)
-    printed = run(program, 3, tmp_path, count, timeout=240, **xpmem)
+    printed = run(program, 3, tmp_path, count, "all", timeout=240, **xpmem)
     assert f"{3 * count * CHECKS_PER_CASE} checks passed" in printed
 
 
