@@ -103,7 +103,7 @@ def _end(process: subprocess.Popen[bytes], tag: str) -> None:
 
 def _signal_all(process: subprocess.Popen[bytes], tag: str, wanted: signal.Signals) -> bool:
     """Signal the launch's process group and every process that carries its tag; True if there were any."""
-    members = _tagged(tag)
+    members = processes(f"{_TAG}={tag}")
     for pid in members:  # Open MPI gives each rank a group of its own
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, wanted)
@@ -113,11 +113,11 @@ def _signal_all(process: subprocess.Popen[bytes], tag: str, wanted: signal.Signa
     return bool(members)
 
 
-def _tagged(tag: str) -> list[int]:
-    mark = f"{_TAG}={tag}".encode()
+def processes(mark: str) -> list[int]:
+    """Return all processes with ``mark``, such as ``NAME=VALUE``, in their environment."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if mark in (folder / "environ").read_bytes():
+            if mark.encode() in (folder / "environ").read_bytes():
                 found.append(int(folder.name))
     return found

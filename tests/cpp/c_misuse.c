@@ -387,18 +387,14 @@ static void run_out_of_memory(int rank) {
 #define MESSAGES(sends, send, receives, receive, said) \
   ARGUMENT(dr_plan_create_messages(&problem, sends, send, receives, receive, MPI_COMM_WORLD, &plan), said)
 
-static void misuse_messages(int size) {
-  const int64_t two = 2, step = 1, longest = INT64_MAX, nine[11] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-  dr_block block = {size, 1, 0, &two, &step};
+static void misuse_messages(void) {
+  const int64_t two = 2, step = 1, longest = INT64_MAX;
+  dr_block block = {0, 1, 0, NULL, &step};
   dr_problem problem = problem_of(NULL, NULL, 8);
   ARGUMENT(dr_plan_create_messages(NULL, 0, NULL, 0, NULL, MPI_COMM_WORLD, &plan), "problem is null");
   ARGUMENT(dr_plan_create_messages(&problem, 0, NULL, 0, NULL, MPI_COMM_WORLD, NULL), "plan is null");
   MESSAGES(1, NULL, 0, NULL, "sends is null");
   MESSAGES(-1, NULL, 0, NULL, "the number of sends must be at least 0, got -1");
-  MESSAGES(0, NULL, 1, &block, "receives[0]: peer must be a rank of the communicator");
-  block.peer = 0, block.ndim = 11, block.counts = block.strides = nine;
-  MESSAGES(1, &block, 0, NULL, "ndim must be from 0 to 10, got 11");
-  block.ndim = 1, block.counts = NULL;
   MESSAGES(1, &block, 0, NULL, "counts and strides must not be null");
   block.counts = &two, block.strides = &longest;
   MESSAGES(1, &block, 0, NULL, "lead out of the memory");
@@ -426,8 +422,6 @@ static void misuse_alltoallw(int size) {
   ALLTOALLW(NULL, none, null, NULL, "recvcounts, rdispls and recvtypes is null");
   ALLTOALLW(NULL, negative, null, null, "the count of rank 0 must be at least 0, got -1");
   ALLTOALLW(NULL, one, null, null, "MPI_DATATYPE_NULL, but its count is 1");
-  EXPECT(dr_plan_create_alltoallw(NULL, one, none, doubles, none, none, null, MPI_COMM_WORLD, &plan), DR_ERROR_PLAN,
-         "sends 8 bytes to rank 0, which receives 0");
   GOOD(dr_plan_create_alltoallw(NULL, none, none, null, none, none, null, MPI_COMM_WORLD, &plan));
   GOOD(dr_plan_execute(plan, NULL, NULL));
   ARGUMENT(dr_plan_set_arrays(plan, NULL, NULL, NULL, NULL), "the plan is of messages");
@@ -450,7 +444,7 @@ int main(int argc, char** argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   misuse_distributions();
   misuse_plans(rank, size);
-  misuse_messages(size);
+  misuse_messages();
   misuse_alltoallw(size);
   if (size > 1) disagree(rank, size);
   map_indices(size);

@@ -16,6 +16,7 @@ from typing import Any
 
 import cluster
 import pytest
+from launching import processes
 
 from dace_redist.strategies import host_strategies
 
@@ -132,17 +133,6 @@ def left_behind(nodes: None) -> Iterator[dict[str, str]]:
 
 def devices_and_mounts() -> tuple[list[str], list[str]]:
     return sorted(os.listdir("/sys/class/net")), Path("/proc/self/mounts").read_text().splitlines()
-
-
-def processes(mark: str) -> list[str]:
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (folder / "environ").read_bytes():
-                found.append((folder / "cmdline").read_text().replace("\0", " "))
-        except OSError:
-            continue
-    return found
 
 
 @on_nodes

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builds import built
 from cases import OPTIONS
 from results import raise_anywhere
 
@@ -134,14 +135,12 @@ def exchange_program(distribution: Any, *arrays: Any) -> Any:
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[2], timeout=300)
 def test_dace_program(comm):
-    from dace.sdfg.utils import distributed_compile
-
     whole = np.arange(72.0).reshape(SHAPE) + 1
     distribution = Distribution(SHAPE, (2,), halo=1, periodic=(True, False))
     expected = block_with_margins(distribution, whole, comm.rank)
     array, owned = np.zeros((6, 11)), np.zeros((4, 9))
     array[1:-1, 1:-1] = whole[distribution.slices(comm.rank)]
-    program = distributed_compile(exchange_program(distribution, array, owned), comm)
+    program = built(comm, "halo_exchange", lambda: exchange_program(distribution, array, owned))
     program(A=array, B=owned)
     assert np.array_equal(array, expected)
     assert np.array_equal(owned, expected[1:-1, 1:-1])

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from launching import processes
 
 CONFTEST = Path(__file__).resolve().parent.parent / "conftest.py"
+MARK = "DACE_REDIST_TEST"  # in the environment of all processes
 
 
 @pytest.mark.mpi_matrix
@@ -111,7 +113,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "test_it.py"],
         cwd=folder,
-        env=variables | {"DACE_REDIST_MPI_GRACE": "2"},
+        env=variables | {"DACE_REDIST_MPI_GRACE": "2", MARK: str(folder)},
         capture_output=True,
         text=True,
         timeout=250,
@@ -143,22 +145,9 @@ def test_all_tests_have_ended(outcome: Outcome):
     assert outcome.code == 1 and "5 failed, 1 skipped, 1 xfailed" in outcome.text
     assert "not on this machine" in outcome.text and "I am 0" not in outcome.of("test_fails")
     assert outcome.seconds < 60  # ranks that wait for a failed one are ended
-    assert not left_over(str(outcome.folder))
+    assert not processes(f"{MARK}={outcome.folder}")
 
 
 def test_stack_of_each_rank_that_hangs(outcome: Outcome):
     sleeps = 2 + next(i for i, line in enumerate(TESTS.splitlines()) if "sleep" in line)
     assert all(f"line {line} in test_hangs" in outcome.of("test_hangs") for line in (sleeps, sleeps + 1))
-
-
-def left_over(word: str) -> list[str]:
-    """Command lines of processes that mention ``word``."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-        if word in line and int(folder.name) != os.getpid():
-            found.append(line)
-    return found

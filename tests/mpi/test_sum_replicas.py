@@ -20,13 +20,18 @@ SHAPE = (7, 5)
 PARTIAL = Distribution(SHAPE, (2, 2), dims=[0, None])  # grid axis 1 holds the partial sums
 DTYPES = ("float64", "float32", "complex128", "complex64", "int32", "int64", "uint8")
 
-#: Who gets the sums of PARTIAL, whose parts are rows 0:4 (ranks 0 and 1) and 4:7 (ranks 2 and 3).
-TARGETS = {
-    "scattered rows": Distribution(SHAPE, (4,), dims=[0, None], block=[2, None]),
-    "scattered columns": Distribution(SHAPE, (2, 2), dims=[0, 1]),
-    "one each": Distribution(SHAPE, (2,), dims=[0, None], ranks=[1, 2]),
-    "all": PARTIAL,
-}
+
+def targets(partial: Distribution) -> dict[str, Distribution]:
+    """Who gets the sums, of two blocks of rows: of the first one ranks 0 and 1 have partial sums."""
+    shape = partial.shape
+    return {
+        "scattered rows": Distribution(shape, (4,), dims=[0, None], block=[-(-shape[0] // 4), None]),
+        "scattered columns": Distribution(shape, (2, 2), dims=[0, 1]),
+        "one each": Distribution(shape, (2,), dims=[0, None], ranks=[1, 2]),
+        "all": partial,
+    }
+
+
 #: Three partial sums of everything on ranks 3, 1, 0; the sums go to one of them, or nearly all to one.
 OTHER = Distribution(SHAPE, (3,), dims=[None, None], ranks=[3, 1, 0])
 OTHER_TARGETS = {
@@ -38,21 +43,15 @@ OTHER_TARGETS = {
 
 #: Partial sums so large that they are reduced in node-shared memory.
 LARGE = Distribution((92, 301), (2, 2), dims=[0, None])
-LARGE_TARGETS = {
-    "rows": Distribution(LARGE.shape, (4,), dims=[0, None], block=[23, None]),
-    "columns": Distribution(LARGE.shape, (2, 2), dims=[0, 1]),
-    "one each": Distribution(LARGE.shape, (2,), dims=[0, None], ranks=[1, 2]),
-    "all": LARGE,
-}
 
 
 def cases(block: Any) -> list[tuple[str, Distribution, Distribution, str]]:
     """Name, source, target and element type; the last target has ``block`` rows on a rank, which may be a symbol."""
     return [
-        *((f"partial {name}", PARTIAL, target, "float64") for name, target in TARGETS.items()),
+        *((f"partial {name}", PARTIAL, target, "float64") for name, target in targets(PARTIAL).items()),
         *((f"other {name}", OTHER, target, "float64") for name, target in OTHER_TARGETS.items()),
-        *((f"type {dtype}", PARTIAL, TARGETS["scattered columns"], dtype) for dtype in DTYPES),
-        *((f"large {name}", LARGE, target, "float64") for name, target in LARGE_TARGETS.items()),
+        *((f"type {dtype}", PARTIAL, targets(PARTIAL)["scattered columns"], dtype) for dtype in DTYPES),
+        *((f"large {name}", LARGE, target, "float64") for name, target in targets(LARGE).items()),
         ("by block", PARTIAL, Distribution(SHAPE, (4,), dims=[0, None], block=[block, None]), "float64"),
     ]
 

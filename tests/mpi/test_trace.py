@@ -41,11 +41,11 @@ if comm.rank == 0:
 """
 
 
-def run(folder: Path | None) -> str:
-    environment = {"DACE_REDIST_TRACE": "" if folder is None else str(folder)}
-    code, printed = launch(RANKS, [sys.executable, "-m", "mpi4py", "-c", PROGRAM], 240, environment=environment)
+def traced(folder: Path, program: str, ranks: int = RANKS, **environment: str) -> str:
+    """Run a program, and return what it prints."""
+    variables = {"DACE_REDIST_TRACE": str(folder), **environment}
+    code, printed = launch(ranks, [sys.executable, "-m", "mpi4py", "-c", program], 240, environment=variables)
     assert code == 0, printed
-    assert "all equal" in printed, printed  # whatever becomes of the trace
     return printed
 
 
@@ -53,7 +53,8 @@ def run(folder: Path | None) -> str:
 def test_a_trace_holds_what_each_rank_did(tmp_path: Path) -> None:
     folder, merged = tmp_path / "run", tmp_path / "run.json"
     for _ in range(2):  # the second run replaces the files of the first one
-        assert "no trace" not in run(folder)
+        printed = traced(folder, PROGRAM)
+        assert "all equal" in printed and "no trace" not in printed, printed
     trace = Trace(folder)
     trace.merge(merged)
     assert Trace(merged).seconds == trace.seconds
@@ -107,9 +108,7 @@ with dace_redist.plan(d, d, "float64", comm=MPI.COMM_SELF, strategy="Pack") as p
 
 @pytest.mark.slow
 def test_a_forked_child_does_not_write(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mpi4py", "-c", FORKS]
-    code, printed = launch(1, command, 120, environment={"DACE_REDIST_TRACE": str(tmp_path)})
-    assert code == 0, printed
+    traced(tmp_path, FORKS, ranks=1)
     assert [span.kind for span in Trace(tmp_path).spans if span.kind in ("plan", "run")] == ["plan", "run", "run"]
 
 
@@ -135,9 +134,6 @@ with dace_redist.plan(source, target, "float64", comm=comm, strategy="Shared") a
 @pytest.mark.slow
 @pytest.mark.parametrize(("run", "kind", "other"), [(4, "unpack", "pull"), (256, "pull", "unpack")])
 def test_short_runs_are_not_pulled(tmp_path: Path, run: int, kind: str, other: str) -> None:
-    command = [sys.executable, "-m", "mpi4py", "-c", OUT_OF_SHARED.replace("RUN", str(run))]
-    environment = {"DACE_REDIST_TRACE": str(tmp_path), "DACE_REDIST_STREAM_BYTES": str(4 << 20)}
-    code, printed = launch(RANKS, command, 240, environment=environment)
-    assert code == 0, printed
+    traced(tmp_path, OUT_OF_SHARED.replace("RUN", str(run)), DACE_REDIST_STREAM_BYTES=str(4 << 20))
     kinds = {span.kind for span in Trace(tmp_path).spans}
     assert kind in kinds and other not in kinds, kinds
