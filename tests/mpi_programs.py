@@ -80,16 +80,10 @@ def compiled_room(room: str, switches: Sequence[str]) -> Path:
 
 
 @cache
-def build_with_library(name: str, *linked: str) -> Path:
-    """
-    Compile ``tests/cpp/<name>.cpp`` and link it with libdace_redist.
-
-    :param linked: Further sources of the runtime to link, which the library does not export.
-    :return: The program.
-    """
+def build_with_library(name: str) -> Path:
+    """Compile ``tests/cpp/<name>.cpp`` and link it with libdace_redist."""
     library, source = ensure_library(), SOURCES / f"{name}.cpp"
-    switches = ["-O1", *(str(SOURCE_DIRECTORY / path) for path in linked), str(library)]
-    return compiled(name, [*switches, f"-Wl,-rpath,{library.parent}"], [source], [source])
+    return compiled(name, ["-O1", str(library), f"-Wl,-rpath,{library.parent}"], [source], [source])
 
 
 @cache
