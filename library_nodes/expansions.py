@@ -44,8 +44,8 @@ from dace_redist.library_nodes.redistribute import (
     REQUEST,
     Redistribute,
     RedistributeWait,
+    StrategicNode,
 )
-from dace_redist.library_nodes.strategic import StrategicNode
 from dace_redist.strategies import OPTIONS, STRATEGIES, default_options, find_strategy, host_strategies
 
 #: Maximum length of a list of numbers in a call; longer ones become constants of the program.
@@ -228,7 +228,6 @@ def register(
     Register an implementation of a node.
 
     :param expand: Function of node, state, SDFG and ``name`` that returns the tasklet.
-    :param environment: Environment of the tasklet.
     :param stem: Name of the node in that of the expansion; default: the name of its class.
     """
     members = {

@@ -11,8 +11,7 @@ from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.distribution import decode_distribution
 from dace_redist.library_nodes.node import INPUT, NUMBERS, OUTPUT, DistributedNode, symbols_of
-from dace_redist.library_nodes.redistribute import Redistribute
-from dace_redist.library_nodes.strategic import StrategicNode, option_properties
+from dace_redist.library_nodes.redistribute import Redistribute, StrategicNode
 from dace_redist.strategies import check_places, find_strategy
 
 _GPU_REMEDY = "only Redistribute nodes, one for each tensor, move arrays on the GPU"
@@ -42,7 +41,6 @@ class JointRedistribute(StrategicNode, CommNode):
     encoded = properties.ShapeProperty(  # of a type in which DaCe replaces symbols
         default=(), category="Semantics", desc="The lists that describe the tensors, each with its length before it"
     )
-    vars().update(option_properties())
 
     def __init__(self, name: str, tensors: Sequence[Redistribute]) -> None:
         connectors = [{f"{end}_{i}" for i in range(len(tensors))} for end in (INPUT, OUTPUT)]

@@ -17,16 +17,9 @@ from dace.sdfg.scope import is_devicelevel_gpu
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.integers import checked_reshape
-from dace_redist.library_nodes.node import (
-    DistributedNode,
-    RedistNode,
-    differ,
-    lies_on_gpu,
-    symbols_of,
-)
-from dace_redist.library_nodes.strategic import StrategicNode, option_properties
+from dace_redist.library_nodes.node import DistributedNode, RedistNode, differ, lies_on_gpu, plain_number, symbols_of
 from dace_redist.schedule import check_shapes
-from dace_redist.strategies import check_places, find_strategy
+from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, Strategy, check_options, check_places, find_strategy
 from dace_redist.transform import Transform
 
 #: Connector of the request, an ``int64``, that a non-blocking node passes to :class:`RedistributeWait`.
@@ -38,9 +31,57 @@ ORDER_INPUT, ORDER_OUTPUT = "_in_buffer", "_out_buffer"
 #: Kinds of progress of a non-blocking node, in the order of ``dr_progress`` of the library.
 PROGRESS = ("calls", "thread")
 
-
 #: Type of elements of any type.
 _ANY_TYPE = np.dtype(np.uint8)
+
+
+@properties.make_properties
+class StrategicNode(RedistNode):
+    """Node that moves tensors by its implementation, a strategy of ``STRATEGIES``; its properties are all options."""
+
+    default_implementation = DEFAULT_STRATEGY
+
+    vars().update(
+        (name, properties.SymbolicProperty(default=option.default, category="Parameters", desc=option.description))
+        for name, option in OPTIONS.items()
+    )
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:  # else DaCe skips the next class in the order of bases
+        super().__init__(*arguments, **named)
+
+    def set_strategy(self, name: str, **options: Any) -> None:
+        """
+        Set the strategy; options that are not given are reset to their defaults.
+
+        :param name: Name of a strategy, or ``"Auto"``.
+        :raises ValueError: If the strategy or an option is unknown or out of range.
+        :raises TypeError: If an option is of another type.
+        """
+        strategy, checked = self.check_strategy(name, options)
+        self.implementation = None if name == "Auto" else strategy.name
+        for option, entry in OPTIONS.items():
+            setattr(self, option, checked.get(option, entry.default))
+
+    def check_strategy(self, name: str, options: dict[str, Any]) -> tuple[Strategy, dict[str, Any]]:
+        """Return the strategy of a name and its options, checked; raise as :meth:`set_strategy` does."""
+        with self.naming():
+            strategy = find_strategy(name)
+            return strategy, check_options(strategy, options)
+
+    @property
+    def strategy(self) -> str:
+        """Name of the strategy in force."""
+        return self.implementation or self.default_implementation
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the strategy in force, with their values: numbers, or symbols of the program."""
+        return {name: plain_number(getattr(self, name)) for name in find_strategy(self.strategy).options}
+
+    def validate(self, sdfg: SDFG, state: SDFGState) -> None:
+        """Check strategy and options, too: see :meth:`RedistNode.validate`."""
+        self.check_strategy(self.strategy, self.options)
+        super().validate(sdfg, state)
 
 
 @library.node
@@ -96,7 +137,6 @@ class Redistribute(StrategicNode, DistributedNode, NonblockingCommNode):
         category="Parameters",
         desc="What moves on a non-blocking transfer: MPI and the wait, or a thread of its own",
     )
-    vars().update(option_properties())
 
     def __init__(
         self,
@@ -127,7 +167,7 @@ class Redistribute(StrategicNode, DistributedNode, NonblockingCommNode):
     @property
     def exchanges_halo(self) -> bool:
         """True if input and output may be one array, of which only margins are written."""
-        plain = not (self.axes or self.region or self.op or self.conj) and self.alpha == 1 and self.beta == 0
+        plain = self.is_copy and not (self.axes or self.region)
         return plain and tuple(self.source) == tuple(self.target) and any(self.distributions()[0].halo)
 
     @property

@@ -159,16 +159,9 @@ class StockDescriptors:
     def __init__(self, sdfg: SDFG, any_sizes: bool = False) -> None:
         found = [d for d in sdfg.arrays.values() if isinstance(d, DistributedDescriptor)]
         self._all = [with_any_sizes(d) for d in found] if any_sizes else found
-
-    @property
-    def subarrays(self) -> dict[str, SubArray]:
-        """Sub-arrays by name."""
-        return {d.name: d for d in self._all if isinstance(d, SubArray)}
-
-    @property
-    def process_grids(self) -> dict[str, ProcessGrid]:
-        """Process grids by name."""
-        return {d.name: d for d in self._all if isinstance(d, ProcessGrid)}
+        # As an SDFG has them: descriptors look each other up there to write their code.
+        self.subarrays = {d.name: d for d in self._all if isinstance(d, SubArray)}
+        self.process_grids = {d.name: d for d in self._all if isinstance(d, ProcessGrid)}
 
     def content(self, name: str) -> tuple[Any, ...]:
         """
