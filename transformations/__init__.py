@@ -15,13 +15,13 @@ _MODULES = {
     "JoinRedistributes": "exchange",
     "LowerRedistribute": "stock",
     "OverlapRedistribute": "exchange",
-    "PlaceInSharedMemory": "shared_memory",
+    "PlaceInSharedMemory": "exchange",
     "RelabelGrid": "relabel",
     "RemoveRedistribute": "fuse",
     "choose_strategies": "strategy",
     "lower_all": "stock",
     "optimize": "optimization",
-    "place_in_shared_memory": "shared_memory",
+    "place_in_shared_memory": "exchange",
     "set_strategy": "strategy",
 }
 __all__ = list(_MODULES)

@@ -70,14 +70,10 @@ def _stock(nodes: list[Any]) -> int:
 
 def _changes(sdfg: SDFG, before: list[Any]) -> str:
     """Return one line on what :func:`dace_redist.optimize` changed."""
-    from dace_redist.library_nodes import JointRedistribute
     from dace_redist.library_nodes.environment import is_node_shared
 
     after = _redistributions(sdfg)
-    tensors, left = (
-        sum(len(node.tensors) if isinstance(node, JointRedistribute) else 1 for node in found)
-        for found in (before, after)
-    )
+    tensors, left = (sum(len(getattr(node, "tensors", [node])) for node in found) for found in (before, after))
     strategies = Counter(node.strategy for node in after if not isinstance(node, StockRedistribute))
     parts = {
         "replaced": _stock(before) - _stock(after),

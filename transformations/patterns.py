@@ -16,14 +16,7 @@ from dace.transformation.passes.analysis import StateReachability
 
 from dace_redist.distribution import AnyDistribution, decode_distribution
 from dace_redist.library_nodes import Redistribute
-from dace_redist.library_nodes.node import (
-    COMMUNICATORS,
-    INPUT,
-    OUTPUT,
-    DistributedNode,
-    lies_on_gpu,
-    symbols_of,
-)
+from dace_redist.library_nodes.node import COMMUNICATORS, INPUT, OUTPUT, DistributedNode, lies_on_gpu, symbols_of
 from dace_redist.strategies import check_places, find_strategy
 from dace_redist.transform import Transform
 

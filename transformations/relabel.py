@@ -56,8 +56,7 @@ class RelabelGrid(OfRedistribute):
 
 def _renumbered(crossings: Sequence[_Crossing]) -> list[AnyDistribution]:
     outsides, sizes = [crossing.outside for crossing in crossings], [crossing.itemsize for crossing in crossings]
-    found: list[AnyDistribution] = relabel(outsides, [crossing.inside for crossing in crossings], nbytes=sizes)
-    return found
+    return relabel(outsides, [crossing.inside for crossing in crossings], nbytes=sizes)
 
 
 def _cost(crossings: Sequence[_Crossing], insides: Sequence[AnyDistribution]) -> float:

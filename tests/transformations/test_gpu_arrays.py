@@ -10,8 +10,7 @@ from sdfgs import COLUMNS, ROWS, add_move, redistributions, rows_to_columns
 from dace_redist import Distribution
 from dace_redist.library_nodes import Redistribute
 from dace_redist.transformations import FuseConversion, FuseRedistributes, FuseTranspose
-from dace_redist.transformations.exchange import JoinRedistributes
-from dace_redist.transformations.shared_memory import place_in_shared_memory
+from dace_redist.transformations.exchange import JoinRedistributes, place_in_shared_memory
 
 GPU, HEAP = dace.StorageType.GPU_Global, dace.StorageType.CPU_Heap
 PLACES = {"both": (GPU, GPU), "source": (GPU, HEAP), "target": (HEAP, GPU)}
