@@ -247,16 +247,12 @@ class DistributeEinsum(pass_pipeline.Pass):
     """
 
     CATEGORY = "Simplification"
+    #: Distributed program; None before the pass was applied.
+    distributed: DistributedProgram | None = None
 
     def __init__(self, ranks: int = 1, sizes: Mapping[Any, int] | None = None, **options: Any) -> None:
         super().__init__()
         self._ranks, self._sizes, self._options = ranks, dict(sizes or {}), options
-        self._distributed: DistributedProgram | None = None
-
-    @property
-    def distributed(self) -> DistributedProgram | None:
-        """Distributed program; None before the pass was applied."""
-        return self._distributed
 
     def modifies(self) -> pass_pipeline.Modifies:
         """Return everything."""
@@ -275,5 +271,5 @@ class DistributeEinsum(pass_pipeline.Pass):
             sdfg.remove_data(name, validate=False)
         for name in list(sdfg.symbols):
             sdfg.remove_symbol(name)
-        self._distributed = made.built_in(sdfg, made.sizes)
+        self.distributed = made.built_in(sdfg, made.sizes)
         return len(made.plan.groups)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from dace import FLOAT_TYPES, SDFG, data, dtypes, symbolic
 from dace.frontend.python.astutils import ASTFindReplace
+from dace.properties import CodeBlock
 from dace.sdfg.state import BreakBlock, ConditionalBlock, ContinueBlock, LoopRegion
 
 from dace_redist.einsum.statement import Statement
@@ -29,11 +30,6 @@ def equal(a: Any, b: Any) -> bool:
     """Return True if two sizes are equal for all values of their symbols; symbols are identified by name."""
     difference = symbolic.pystr_to_symbolic(f"({symbolic.symstr(a)}) - ({symbolic.symstr(b)})")
     return bool(simplified(difference) == 0)
-
-
-def same_shape(first: Sequence[Any], second: Sequence[Any]) -> bool:
-    """Return True if two shapes are equal for all values of their symbols."""
-    return len(first) == len(second) and all(map(equal, first, second))
 
 
 def common_type(types: Sequence[dtypes.typeclass]) -> dtypes.typeclass:
@@ -124,21 +120,19 @@ class Box(NamedTuple):
 @dataclass(frozen=True)
 class Move:
     """
-    Copy of elements of one tensor to another.
+    Copy of a tensor to another one, in the same order in memory (NumPy's order "C"); their shapes may differ.
 
-    :param where: As for ``Statement``; likewise ``repeats`` and ``loops``.
+    :param place: ``where``, ``repeats`` and ``loops`` of a ``Statement``.
     """
 
     source: str
     result: str
-    where: str
-    repeats: int
-    loops: tuple[str, ...]
+    place: Mapping[str, Any]
 
     @property
     def label(self) -> str:
         """Name of the statement in errors."""
-        return self.where
+        return str(self.place["where"])
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -152,8 +146,7 @@ class Move:
 
     def planned(self, dimensions: int) -> Statement:
         """Return its statement in the plan: an elementwise one of this many dimensions, which only names the result."""
-        place = {"where": self.where, "repeats": self.repeats, "loops": self.loops}
-        return Statement.copy(self.result, self.result, dimensions, **place)
+        return Statement.copy(self.result, self.result, dimensions, **self.place)
 
 
 @dataclass(frozen=True)
@@ -162,11 +155,6 @@ class Slice(Move):
 
     box: Box
     written: bool
-
-
-@dataclass(frozen=True)
-class Reshape(Move):
-    """Copy to a tensor of another shape, in the same order in memory (NumPy's order "C")."""
 
 
 @dataclass(frozen=True)
@@ -200,21 +188,11 @@ Item: TypeAlias = "Operation | Block | Assignment | Jump"
 Body = Sequence[Item]
 
 
-def blocks_of(item: Item) -> tuple[Body, ...]:
-    """Return the bodies of a block; none of other items."""
-    return item.bodies if isinstance(item, Block) else ()
-
-
-def with_blocks(item: Item, change: Callable[[Body], tuple[Item, ...]]) -> Item:
-    """Return a block with changed bodies; other items unchanged."""
-    return replace(item, bodies=tuple(map(change, item.bodies))) if isinstance(item, Block) else item
-
-
 def all_items(body: Body) -> Iterator[Item]:
     """Yield the items in the order of the program, each followed by those in it."""
     for item in body:
         yield item
-        for block in blocks_of(item):
+        for block in item.bodies if isinstance(item, Block) else ():
             yield from all_items(block)
 
 
@@ -236,6 +214,13 @@ def written_by(item: Item) -> set[str]:
 def scalars_of(body: Body) -> set[str]:
     """Return the scalars that conditions and values of symbols read."""
     return {name for item in all_items(body) for name in getattr(item, "scalars", ())}
+
+
+def codes_of(block: Any) -> list[CodeBlock]:
+    """Return the conditions of branches, or the code that controls a loop; none of other blocks."""
+    codes = [condition for condition, _ in getattr(block, "branches", ())]
+    codes += [getattr(block, name, None) for name in ("init_statement", "loop_condition", "update_statement")]
+    return [code for code in codes if code is not None]
 
 
 def renamed(code: str, values: Mapping[str, str]) -> str:

@@ -17,18 +17,17 @@ from dace_redist.einsum.statement import Statement
 from dace_redist.library_nodes import Contraction, LinearSolve
 from dace_redist.transformations.distribute.ir import (
     Assignment,
+    Block,
     Body,
     Item,
     Move,
     Operation,
-    blocks_of,
     common_type,
     equal,
     is_complex,
     logical_shape,
     names_of,
     operations,
-    with_blocks,
     written_by,
 )
 
@@ -52,7 +51,10 @@ def rewrite(body: Body, rules: Sequence[Rule], kept: Collection[str] = ()) -> tu
 
 
 def _apply(rule: Rule, body: Body, kept: Collection[str]) -> tuple[Item, ...]:
-    items = [with_blocks(item, lambda block: _apply(rule, block, kept)) for item in body]
+    def inside(block: Block) -> Block:
+        return replace(block, bodies=tuple(_apply(rule, inner, kept) for inner in block.bodies))
+
+    items = [inside(item) if isinstance(item, Block) else item for item in body]
     position = 0
     while position < len(items):
         before, item, after = items[:position], items[position], items[position + 1 :]
@@ -66,12 +68,10 @@ def _apply(rule: Rule, body: Body, kept: Collection[str]) -> tuple[Item, ...]:
 
 def _used_in_several_blocks(body: Body) -> set[str]:
     """Return the tensors that are used inside and outside of a loop or branch, or in several of them."""
-    inside = [block for item in body for block in blocks_of(item)]
+    inside = [block for item in body if isinstance(item, Block) for block in item.bodies]
     outside: list[Operation] = [item for item in body if isinstance(item, Operation)]
-    shared, seen = set[str](), set[str]()
-    for names in (names_of(outside), *map(names_of, inside)):
-        shared |= names & seen
-        seen |= names
+    blocks = Counter(name for block in (outside, *inside) for name in names_of(block))
+    shared = {name for name, count in blocks.items() if count > 1}
     return shared.union(*map(_used_in_several_blocks, inside))
 
 
@@ -118,21 +118,19 @@ def _copies(statement: Statement) -> bool:
 def _converted(statement: Statement, sdfg: SDFG) -> Iterator[Statement]:
     common = _type_to_compute_with(statement, sdfg)
 
-    def like(name: str) -> str:
-        return str(sdfg.add_temp_transient(logical_shape(sdfg.arrays[name]) or [1], common)[0])
+    def of_common_type(name: str) -> str:
+        array = sdfg.arrays[name]
+        return name if array.dtype == common else str(sdfg.add_temp_transient(logical_shape(array) or [1], common)[0])
 
     def copy(source: str, target: str) -> Statement:
         return Statement.copy(source, target, len(logical_shape(sdfg.arrays[target])), **statement.place)
 
-    operands = []
-    for name in statement.operands:
-        operands.append(name if sdfg.arrays[name].dtype == common else like(name))
-        if operands[-1] != name:
-            yield copy(name, operands[-1])
-    same = sdfg.arrays[statement.result].dtype == common
-    result = statement.result if same else like(statement.result)
-    yield replace(statement, operands=tuple(operands), result=result)
-    if not same:
+    operands, result = tuple(map(of_common_type, statement.operands)), of_common_type(statement.result)
+    for name, operand in zip(statement.operands, operands, strict=True):
+        if name != operand:
+            yield copy(name, operand)
+    yield replace(statement, operands=operands, result=result)
+    if result != statement.result:
         yield copy(result, statement.result)
 
 
@@ -218,16 +216,21 @@ def fuse_reductions(before: list[Item], reduction: Statement, after: list[Item],
     return fused and [*(item for item in before if item is not product), fused, *after]
 
 
+def _earlier(items: list[Item]) -> Iterator[tuple[Statement, set[str]]]:
+    """Yield statements, the last one first, with the tensors written since; none before an assignment to a symbol."""
+    changed: set[str] = set()
+    for item in reversed(items):
+        if isinstance(item, Assignment):  # values and factors may depend on the symbol that changes
+            return
+        if isinstance(item, Statement):
+            yield item, changed
+        changed |= written_by(item)
+
+
 def _unchanged_product(items: list[Item], name: str) -> Statement | None:
     """Return the last product that is ``name``, if its operands have not changed since."""
-    changed = {name}
-    for item in reversed(items):
-        if isinstance(item, Assignment):  # the factor of the product may have another value afterwards
-            return None
-        if isinstance(item, Statement) and item.result == name:
-            return item if item.is_product and not changed & set(item.operands) else None
-        changed |= written_by(item)
-    return None
+    item, changed = next((found for found in _earlier(items) if found[0].result == name), (None, set()))
+    return item if item and item.is_product and not {name, *changed} & set(item.operands) else None
 
 
 def _fused(product: Statement, reduction: Statement) -> Statement | None:
@@ -268,19 +271,15 @@ def share_subexpressions(sdfg: SDFG) -> Rule:
 
 def _computed_before(before: list[Item], statement: Statement, sdfg: SDFG) -> Statement | None:
     """Return an earlier statement of equal value whose operands and result have not changed since."""
-    value, changed = _value(statement, sdfg), set()
-    for item in reversed(before):
-        if isinstance(item, Assignment):  # the value may depend on the symbol that changes
-            return None
+    value = _value(statement, sdfg)
+    for item, changed in _earlier(before):
         if (
-            isinstance(item, Statement)
-            and Counter(item.operands) == Counter(statement.operands)
+            Counter(item.operands) == Counter(statement.operands)
             and item.result not in {*item.operands, *changed}
             and not changed & set(item.operands)
             and _value(item, sdfg) == value
         ):
             return item
-        changed |= written_by(item)
     return None
 
 

@@ -16,7 +16,7 @@ from dace_redist.einsum.placement import Placement
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.node import INPUT, OUTPUT
 from dace_redist.transformations.distribute.emit.arrays import LocalArrays
-from dace_redist.transformations.distribute.ir import Reshape, Slice, equal, in_numbers
+from dace_redist.transformations.distribute.ir import Move, Slice, equal, in_numbers
 
 #: Number of units that are split, the axis in either shape, and the elements per unit along it.
 _Split = tuple[Any, tuple[int, int], tuple[Any, Any]]
@@ -131,7 +131,7 @@ class Emitter:
         extents, (read, written) = dict(zip(indices, short, strict=True)), memlets
         self.map(region, f"copy_{ends[0]}", extents, {"_in": read}, "_out = _in", {"_out": written})
 
-    def reshape(self, region: ControlFlowRegion, move: Reshape) -> None:
+    def reshape(self, region: ControlFlowRegion, move: Move) -> None:
         """Reshape a tensor whose split gives each rank the same elements under both shapes."""
         arrays, ends = self._arrays, (move.source, move.result)
         extent, axes, inners = splittable(*(arrays.shapes[name] for name in ends), arrays.sizes)

@@ -22,7 +22,6 @@ from dace_redist.transformations.distribute.ir import (
     Block,
     Body,
     Move,
-    Reshape,
     Slice,
     neutral_element,
     operations,
@@ -149,7 +148,7 @@ class _Builder(Emitter):
                 self._read([move.result])
                 self.results.add(move.result)
                 return
-        elif isinstance(move, Reshape):
+        else:
             try:
                 self.reshape(region, move)
             except ValueError as error:

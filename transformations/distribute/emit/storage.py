@@ -10,14 +10,14 @@ from itertools import count
 from dace import SDFG, Memlet, data, dtypes
 from dace.sdfg import nodes
 from dace.sdfg import utils as sdutil
-from dace.sdfg.state import ControlFlowBlock, ControlFlowRegion, LoopRegion, SDFGState
+from dace.sdfg.state import ControlFlowRegion, LoopRegion, SDFGState
 
 from dace_redist.einsum.statement import Statement
 from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, SumReplicas
 from dace_redist.library_nodes.environment import MEMORY_PIECE, NODE_SHARED, RuntimeEnvironment, allocate_at_start
 from dace_redist.library_nodes.indexed import CUBLAS
 from dace_redist.library_nodes.node import NUMBERS
-from dace_redist.transformations.distribute.ir import Body, in_numbers, operations, scalars_of
+from dace_redist.transformations.distribute.ir import Body, codes_of, in_numbers, operations, scalars_of
 
 #: Smaller transients have no pages of their own.
 MIN_BYTES = 64 << 10
@@ -101,17 +101,12 @@ def _uses(
                     yield node.data, _Use(time, reads, loops)
             continue
         inner = [block] if isinstance(block, LoopRegion) else [body for _, body in getattr(block, "branches", ())]
-        for name in _condition_names(block):  # read before each iteration
-            yield name, _Use(time, True, (*loops, block) if isinstance(block, LoopRegion) else loops)
+        around = (*loops, block) if isinstance(block, LoopRegion) else loops
+        for code in codes_of(block):  # read before each iteration
+            yield from ((name, _Use(time, True, around)) for name in code.get_free_symbols())
         for body in inner:  # which may not run, like the body of a loop
             yield from _uses(body, (*loops, body), clock, spans)
             spans[body] = (time, next(clock))
-
-
-def _condition_names(block: ControlFlowBlock) -> set[str]:
-    conditions = [condition for condition, _ in getattr(block, "branches", ())]
-    conditions += [block.loop_condition] if isinstance(block, LoopRegion) else []
-    return {name for condition in conditions if condition is not None for name in condition.get_free_symbols()}
 
 
 def _lifetime(uses: list[_Use], spans: Mapping[ControlFlowRegion, tuple[int, int]]) -> tuple[int, int]:

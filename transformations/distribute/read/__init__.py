@@ -25,15 +25,14 @@ from dace_redist.transformations.distribute.ir import (
     Item,
     Operation,
     all_items,
+    codes_of,
     equal,
     logical_shape,
     operations,
-    same_shape,
 )
 from dace_redist.transformations.distribute.read.library_nodes import statement_of
-from dace_redist.transformations.distribute.read.location import Location
-from dace_redist.transformations.distribute.read.maps import map_operations, tasklet_operations
-from dace_redist.transformations.distribute.read.remedies import EARLY_RETURN
+from dace_redist.transformations.distribute.read.location import EARLY_RETURN, Location
+from dace_redist.transformations.distribute.read.maps import TaskletReader, map_operations
 
 #: Label and mean number of iterations of each surrounding loop, the outermost first.
 Loops = tuple[tuple[str, float], ...]
@@ -108,7 +107,7 @@ class _Reader:
         elif isinstance(block, LoopRegion):
             yield self._loop(block, loops)
         elif isinstance(block, ConditionalBlock):
-            conditions = [condition.as_string for condition, _ in block.branches if condition is not None]
+            conditions = [code.as_string for code in codes_of(block)]
             scalars = self._scalars(conditions, f"if {conditions[0]}")
             bodies = [tuple(self.region(body, self._within(loops, body.label, 1))) for _, body in block.branches]
             yield Block(block, tuple(bodies), scalars)
@@ -172,7 +171,7 @@ class _Reader:
                 if isinstance(edge.dst, nodes.AccessNode) and not edge.data.is_empty():
                     yield from _copy(edge, location)
         elif isinstance(node, nodes.Tasklet):
-            yield from tasklet_operations(node, location)
+            yield from TaskletReader(node, location, {}).operations()
         else:
             location.refuse(f"a {type(node).__name__} cannot be distributed")
 
@@ -254,7 +253,7 @@ def _copy(edge: Any, source: Location) -> Iterator[Operation]:
         name = part.result
         yield part
     shape = location.shape(name)
-    if not same_shape(shape, wanted):
+    if len(shape) != len(wanted) or not all(map(equal, shape, wanted)):
         if not equal(math.prod(shape), math.prod(wanted)):
             location.refuse(f"it copies {shape} elements of {edge.src.data} to {wanted} of {target}")
         other = target if whole[1] else location.new(wanted, name)

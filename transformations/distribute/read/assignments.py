@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,20 +14,15 @@ from dace.frontend.python.newast import ProgramVisitor
 from dace.subsets import Range
 from dace.utils import find_new_name
 
-from dace_redist.transformations.distribute.read.sizes import dace_attribute, text_of_sizes
+from dace_redist.transformations.distribute.read.sizes import dace_attribute, in_place_of, text_of_sizes
 
-_add_assignment = dace_attribute(ProgramVisitor, "_add_assignment")
-_add_aug_assignment = dace_attribute(ProgramVisitor, "_add_aug_assignment")
 _add_state = dace_attribute(ProgramVisitor, "_add_state")
-_visit_assign = dace_attribute(ProgramVisitor, "_visit_assign")
-_parse_program = dace_attribute(ProgramVisitor, "parse_program")
-_visit_op = dace_attribute(ProgramVisitor, "_visit_op")
-_visit_statement = dace_attribute(ProgramVisitor, "visit_Assign")
 
 _SEQUENCE = (ast.Tuple, ast.List)
 
 
-def _parse_with_own_arguments(visitor: Any, program: ast.AST, is_tasklet: bool = False) -> Any:
+@in_place_of(ProgramVisitor, "parse_program")
+def _parse_with_own_arguments(parse: Any, visitor: Any, program: ast.AST, is_tasklet: bool = False) -> Any:
     """Read a function whose arguments get new values, which DaCe would write to the arrays of the caller."""
     if isinstance(program, ast.FunctionDef) and not is_tasklet:
         assigned = assigned_names(program)
@@ -40,7 +35,7 @@ def _parse_with_own_arguments(visitor: Any, program: ast.AST, is_tasklet: bool =
                 node.id = own if node.id == name else node.id
             copied = ast.copy_location(ast.parse(f"{own} = numpy.copy({name})").body[0], program.body[0])
             program.body.insert(0, ast.fix_missing_locations(copied))
-    return _parse_program(visitor, program, is_tasklet)
+    return parse(visitor, program, is_tasklet)
 
 
 def assigned_names(*nodes: ast.AST) -> set[str]:
@@ -52,7 +47,8 @@ def assigned_names(*nodes: ast.AST) -> set[str]:
     return {_name(one) for target in targets for one in _elements(target)} - {""}
 
 
-def _assign_flat(visitor: Any, node: ast.Assign) -> Any:
+@in_place_of(ProgramVisitor, "visit_Assign")
+def _assign_flat(visit: Any, visitor: Any, node: ast.Assign) -> Any:
     """Add an assignment with one tuple of targets, where nested ones and lists are unknown to DaCe."""
     if len(node.targets) == 1 and isinstance(node.targets[0], _SEQUENCE):
         targets, values = node.targets[0].elts, [node.value]
@@ -60,7 +56,7 @@ def _assign_flat(visitor: Any, node: ast.Assign) -> Any:
             targets, values = map(list, zip(*_pairs(node.targets[0], node.value), strict=True))
             node.value = ast.copy_location(ast.Tuple(values, ast.Load()), node)
         node.targets = [ast.copy_location(ast.Tuple(targets, ast.Store()), node)]
-    return _visit_statement(visitor, node)
+    return visit(visitor, node)
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -75,8 +71,9 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.ex
         raise ValueError(f"{text} takes the elements of one value: assign {text} in a statement of its own")
 
 
+@in_place_of(ProgramVisitor, "_visit_assign")
 def _assign_as_python(
-    visitor: Any, node: Any, target: ast.expr, op: str | None, dtype: Any = None, is_return: bool = False
+    visit: Any, visitor: Any, node: Any, target: ast.expr, op: str | None, dtype: Any = None, is_return: bool = False
 ) -> Any:
     """
     Add an assignment; DaCe makes one array of both names in ``b = a``, and ``a = ...`` writes to that array.
@@ -98,7 +95,7 @@ def _assign_as_python(
         ]
         node = copy.copy(node)
         node.value = copied[0] if len(copied) == 1 else ast.copy_location(ast.Tuple(copied, ast.Load()), node)
-    result = _visit_assign(visitor, node, target, op, dtype, is_return)
+    result = visit(visitor, node, target, op, dtype, is_return)
     literal = not dtype and all(_of_literals(visitor, value) for value in values)
     sources = [_name(value) for value in values] if len(values) == len(targets) and not op else [""] * len(targets)
     for name, source in zip(targets, sources, strict=True):
@@ -120,9 +117,10 @@ def _of_literals(visitor: Any, value: ast.expr) -> bool:
     return simple and all(array is None or getattr(array, "of_literals", False) for array in arrays)
 
 
-def _operation(visitor: Any, node: ast.expr, *operands: ast.expr | None) -> Any:
+@in_place_of(ProgramVisitor, "_visit_op")
+def _operation(visit: Any, visitor: Any, node: ast.expr, *operands: ast.expr | None) -> Any:
     """Read an operation; its result is a number of Python if the operands are."""
-    result = _visit_op(visitor, node, *operands)
+    result = visit(visitor, node, *operands)
     array = visitor.sdfg.arrays.get(result) if isinstance(result, str) else None
     if isinstance(array, data.Scalar):
         array.of_literals = _of_literals(visitor, node)
@@ -213,9 +211,12 @@ def _check_type(visitor: Any, node: Any, target: Any, operand: Any) -> None:
         )
 
 
-def _add_checked_assignment(visitor: Any, node: Any, target: Any, operand: Any, *rest: Any, **options: Any) -> None:
+@in_place_of(ProgramVisitor, "_add_assignment")
+def _add_checked_assignment(
+    add: Any, visitor: Any, node: Any, target: Any, operand: Any, *rest: Any, **options: Any
+) -> None:
     _check_type(visitor, node, target, operand)
-    _add_assignment(visitor, node, target, _of_sizes(visitor, operand), *rest, **options)
+    add(visitor, node, target, _of_sizes(visitor, operand), *rest, **options)
 
 
 def _of_sizes(visitor: Any, operand: Any) -> Any:
@@ -228,8 +229,9 @@ def _of_sizes(visitor: Any, operand: Any) -> Any:
     return text_of_sizes(operand)
 
 
+@in_place_of(ProgramVisitor, "_add_aug_assignment")
 def _add_broadcast_assignment(
-    visitor: Any, node: Any, rtarget: Any, wtarget: Any, operand: Any, op: str, *rest: Any, **options: Any
+    add: Any, visitor: Any, node: Any, rtarget: Any, wtarget: Any, operand: Any, op: str, *rest: Any, **options: Any
 ) -> None:
     """Add ``A += B`` as DaCe does, except with a broadcast B, which DaCe misreads."""
     _check_type(visitor, node, wtarget, operand)
@@ -245,7 +247,7 @@ def _add_broadcast_assignment(
             if Range.from_array(arrays[other[0]]).num_elements() != 1:
                 _broadcast(visitor, node, (read[0], write[0], subset, axes), other[0], op)
                 return
-    _add_aug_assignment(visitor, node, rtarget, wtarget, operand, op, *rest, **options)
+    add(visitor, node, rtarget, wtarget, operand, op, *rest, **options)
 
 
 def _broadcast(visitor: Any, node: Any, target: tuple[str, str, Range, list[int]], operand: str, op: str) -> None:
@@ -277,14 +279,3 @@ def sliced_axes(node: ast.AST | None, ndim: int) -> list[int]:
         at = dots.index(True)
         parts = [*parts[:at], *[ast.Slice()] * (ndim - len(parts) + 1), *parts[at + 1 :]]
     return [axis for axis in range(ndim) if axis >= len(parts) or isinstance(parts[axis], ast.Slice)]
-
-
-#: Replacement and original of each method of ``ProgramVisitor``.
-METHODS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "_add_assignment": (_add_checked_assignment, _add_assignment),
-    "_add_aug_assignment": (_add_broadcast_assignment, _add_aug_assignment),
-    "_visit_assign": (_assign_as_python, _visit_assign),
-    "parse_program": (_parse_with_own_arguments, _parse_program),
-    "_visit_op": (_operation, _visit_op),
-    "visit_Assign": (_assign_flat, _visit_statement),
-}

@@ -18,7 +18,7 @@ import re
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -33,16 +33,9 @@ from dace.frontend.python.newast import ProgramVisitor
 from dace.frontend.python.parser import DaceProgram
 from dace.subsets import Range
 
-from dace_redist.transformations.distribute.read import (
-    assignments,
-    numpy_arrays,
-    numpy_functions,
-    numpy_reductions,
-    sizes,
-)
-from dace_redist.transformations.distribute.read.assignments import sliced_axes
-from dace_redist.transformations.distribute.read.location import source_line
-from dace_redist.transformations.distribute.read.remedies import EARLY_RETURN, INSTEAD, why
+from dace_redist.transformations.distribute.read import numpy_functions, numpy_operations
+from dace_redist.transformations.distribute.read.assignments import assigned_names, sliced_axes
+from dace_redist.transformations.distribute.read.location import EARLY_RETURN, INSTEAD, source_line, why
 from dace_redist.transformations.distribute.read.simplify import (
     check_indices,
     count_apart,
@@ -50,20 +43,12 @@ from dace_redist.transformations.distribute.read.simplify import (
     remove_report,
     simplify,
 )
-from dace_redist.transformations.distribute.read.sizes import dace_attribute, with_floats
+from dace_redist.transformations.distribute.read.sizes import PATCHES, dace_attribute, in_place_of, with_floats
 
 _DACE = os.path.join(os.path.dirname(dace.__file__), "")
 _parsing = threading.RLock()  # DaCe's tables and methods are global to the process
 
 
-_visit_test = dace_attribute(ProgramVisitor, "_visit_test")
-_visit_for = dace_attribute(ProgramVisitor, "visit_For")
-_visit_named_expression = dace_attribute(ProgramVisitor, "visit_NamedExpr")
-_visit_return = dace_attribute(ProgramVisitor, "visit_Return")
-_add_read_slice = dace_attribute(ProgramVisitor, "_add_read_slice")
-_create_callback = dace_attribute(ProgramVisitor, "create_callback")
-_nested_state = dace_attribute(NestedCall, "add_state")
-_varies_in_map = dace_attribute(newast, "_subset_is_local_symbol_dependent")
 _tables = [dace_attribute(op_repository.Replacements, name) for name in ("_rep", "_method_rep", "_attr_rep", "_oprep")]
 
 
@@ -95,22 +80,22 @@ def parse(program: DaceProgram) -> SDFG:
 def _replaced() -> Iterator[None]:
     """Replace DaCe's functions by those of this package."""
     kinds = ("Array", "Scalar", "View", "ArrayView")
-    methods = numpy_functions.METHODS | numpy_reductions.METHODS | numpy_arrays.METHODS
+    methods = numpy_functions.METHODS | numpy_operations.METHODS
     own: list[dict[Any, Any]] = [
-        numpy_functions.FUNCTIONS | numpy_reductions.FUNCTIONS | numpy_arrays.FUNCTIONS,
+        numpy_functions.FUNCTIONS | numpy_operations.FUNCTIONS,
         {(kind, name): method for kind in kinds for name, method in methods.items()},
-        {(kind, name): attribute for kind in kinds for name, attribute in numpy_functions.ATTRIBUTES.items()},
-        {(*ends, name): op for ends in product(kinds, kinds) for name, op in numpy_functions.OPERATORS.items()},
+        {(kind, "T"): numpy_functions.METHODS["transpose"] for kind in kinds},
+        {(*ends, "MatMult"): numpy_functions.FUNCTIONS["numpy.matmul"] for ends in product(kinds, kinds)},
     ]
     before = [dict(table) for table in _tables]
     try:
         for table, functions in zip(_tables, own, strict=True):
             table.update(functions)
-        for (kind, name), (function, _) in _PATCHES.items():
+        for (kind, name), (function, _) in PATCHES.items():
             setattr(kind, name, function)
         yield
     finally:
-        for (kind, name), (_, function) in _PATCHES.items():
+        for (kind, name), (_, function) in PATCHES.items():
             setattr(kind, name, function)
         for table, functions in zip(_tables, before, strict=True):
             table.clear()
@@ -152,7 +137,8 @@ def _say_where_from(state: SDFGState, file: str) -> None:
 # What stands in for methods of DaCe's classes
 
 
-def _refuse_callback(visitor: Any, node: ast.Call, create_graph: bool = True) -> Any:
+@in_place_of(ProgramVisitor, "create_callback")
+def _refuse_callback(_: Any, visitor: Any, node: ast.Call, create_graph: bool = True) -> Any:
     """Raise an error for an unknown function, which DaCe would call in Python."""
     _at(visitor, node)
     called = ast.unparse(getattr(node.func, "oldnode", None) or node.func)
@@ -164,10 +150,11 @@ def _refuse_callback(visitor: Any, node: ast.Call, create_graph: bool = True) ->
     )
 
 
-def _refuse_early_return(visitor: Any, node: ast.Return) -> Any:
+@in_place_of(ProgramVisitor, "visit_Return")
+def _refuse_early_return(visit: Any, visitor: Any, node: ast.Return) -> Any:
     """Raise an error for a return in a branch or loop."""
     if isinstance(visitor.cfg_target, SDFG):
-        return _visit_return(visitor, node)
+        return visit(visitor, node)
     _at(visitor, node)
     raise ValueError(EARLY_RETURN)
 
@@ -177,21 +164,24 @@ def _at(visitor: Any, node: ast.expr | ast.stmt) -> None:
     visitor.current_lineinfo = DebugInfo(node.lineno, filename=visitor.filename)
 
 
-def _add_state_after_the_last(call: NestedCall, label: str | None = None) -> SDFGState:
+@in_place_of(NestedCall, "add_state")
+def _add_state_after_the_last(_: Any, call: NestedCall, label: str | None = None) -> SDFGState:
     """Add a state in the region of the call; DaCe adds it to the program even if the call is in a loop."""
     call.count += 1
     call.last_state = call.last_state.parent_graph.add_state_after(call.last_state, label)
     return call.last_state
 
 
-def _varies_in_maps_only(subset: Range, visitor: Any) -> bool:
+@in_place_of(newast, "_subset_is_local_symbol_dependent")
+def _varies_in_maps_only(varies: Any, subset: Range, visitor: Any) -> bool:
     """Return True if iterations of a map may add to one element; DaCe takes loops with such indices for maps."""
-    return bool(visitor.map_symbols) and bool(_varies_in_map(subset, visitor))
+    return bool(visitor.map_symbols) and bool(varies(subset, visitor))
 
 
-def _visit_test_by_arrays(visitor: Any, node: ast.expr) -> tuple[Any, Any, Any]:
+@in_place_of(ProgramVisitor, "_visit_test")
+def _visit_test_by_arrays(visit: Any, visitor: Any, node: ast.expr) -> tuple[Any, Any, Any]:
     """Read a condition with the arrays bound to its variables; DaCe keeps the names of the variables."""
-    condition, otherwise, region = _visit_test(visitor, node)
+    condition, otherwise, region = visit(visitor, node)
     names = {name: array for name, array in visitor.variables.items() if array != name and isinstance(array, str)}
     if region is None and names:
         pattern = re.compile(r"\b(" + "|".join(map(re.escape, names)) + r")\b")
@@ -199,10 +189,11 @@ def _visit_test_by_arrays(visitor: Any, node: ast.expr) -> tuple[Any, Any, Any]:
     return with_floats(condition), with_floats(otherwise), region
 
 
-def _visit_for_keeping_variables(visitor: Any, node: ast.For) -> Any:
+@in_place_of(ProgramVisitor, "visit_For")
+def _visit_for_keeping_variables(visit: Any, visitor: Any, node: ast.For) -> Any:
     """Read a loop; after it, DaCe does not know that its variable, and those of loops in it, are symbols."""
     _check_variable(visitor, node)
-    state, loops = _visit_for(visitor, node), [loop.target for loop in ast.walk(node) if isinstance(loop, ast.For)]
+    state, loops = visit(visitor, node), [loop.target for loop in ast.walk(node) if isinstance(loop, ast.For)]
     names = {target.id for target in loops if isinstance(target, ast.Name)} & {*visitor.sdfg.symbols}
     visitor.globals = visitor.globals | {name: symbolic.symbol(name, dtypes.int64) for name in names}
     return state
@@ -211,7 +202,7 @@ def _visit_for_keeping_variables(visitor: Any, node: ast.For) -> Any:
 def _check_variable(visitor: Any, node: ast.For) -> None:
     """Raise an error for a loop whose variable has other values, too, for which DaCe has another variable."""
     used = {name.id for name in ast.walk(node.iter) if isinstance(name, ast.Name)}
-    used |= {*visitor.variables} | assignments.assigned_names(*node.body)
+    used |= {*visitor.variables} | assigned_names(*node.body)
     variables = [name.id for name in ast.walk(node.target) if isinstance(name, ast.Name) and name.id in used]
     if variables:
         _at(visitor, node)
@@ -220,9 +211,10 @@ def _check_variable(visitor: Any, node: ast.For) -> None:
         )
 
 
-def _visit_named(visitor: Any, node: ast.NamedExpr) -> Any:
+@in_place_of(ProgramVisitor, "visit_NamedExpr")
+def _visit_named(visit: Any, visitor: Any, node: ast.NamedExpr) -> Any:
     """Assign and return the value of ``(name := value)``; DaCe returns nothing."""
-    _visit_named_expression(visitor, node)
+    visit(visitor, node)
     return visitor.visit(ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
 
 
@@ -244,28 +236,14 @@ def _sliced_range(whole: Range, sliced: tuple[int, ...]) -> _SlicedRange:
     return part
 
 
-def _add_read_slice_with_axes(visitor: Any, array: str, node: ast.Subscript, expr: Any) -> Any:
+@in_place_of(ProgramVisitor, "_add_read_slice")
+def _add_read_slice_with_axes(read: Any, visitor: Any, array: str, node: ast.Subscript, expr: Any) -> Any:
     """Read a part of an array; DaCe drops all axes of one element, even those that NumPy keeps."""
     sliced = sliced_axes(node, len(expr.subset) + len(expr.new_axes or ()))
     if sliced:
         expr, node = copy.copy(expr), copy.copy(node)
         expr.subset, node.slice = _sliced_range(expr.subset, tuple(sliced)), ast.Slice()
-    part = _add_read_slice(visitor, array, node, expr)
+    part = read(visitor, array, node, expr)
     if isinstance(part, str) and part in visitor.sdfg.arrays and part != array:
         visitor.sdfg.arrays[part].debuginfo = visitor.current_lineinfo
     return part
-
-
-#: Replacement and original of each method, by class or module, and name.
-_PATCHES: dict[tuple[Any, str], tuple[Callable[..., Any], Callable[..., Any]]] = {
-    **{(ProgramVisitor, name): functions for name, functions in assignments.METHODS.items()},
-    **sizes.FUNCTIONS,
-    (newast, "_subset_is_local_symbol_dependent"): (_varies_in_maps_only, _varies_in_map),
-    (NestedCall, "add_state"): (_add_state_after_the_last, _nested_state),
-    (ProgramVisitor, "create_callback"): (_refuse_callback, _create_callback),
-    (ProgramVisitor, "visit_For"): (_visit_for_keeping_variables, _visit_for),
-    (ProgramVisitor, "visit_NamedExpr"): (_visit_named, _visit_named_expression),
-    (ProgramVisitor, "visit_Return"): (_refuse_early_return, _visit_return),
-    (ProgramVisitor, "_visit_test"): (_visit_test_by_arrays, _visit_test),
-    (ProgramVisitor, "_add_read_slice"): (_add_read_slice_with_axes, _add_read_slice),
-}

@@ -1,10 +1,11 @@
-"""Location of a node in the program, and the statements, boxes and reshaped tensors made there."""
+"""Location of a node in the program, the statements made there, and remedies for what cannot be distributed."""
 
 from __future__ import annotations
 
 import linecache
 import math
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -17,13 +18,54 @@ from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.statement import Code, Statement
 from dace_redist.library_nodes.expansions import changing_symbols
 from dace_redist.library_nodes.node import simplified
-from dace_redist.transformations.distribute.ir import (
-    Box,
-    Reshape,
-    Slice,
-    equal,
-    logical_shape,
+from dace_redist.transformations.distribute.ir import Box, Move, Slice, equal, logical_shape
+
+#: Error of a return in a branch or loop.
+EARLY_RETURN = (
+    "a return in a branch or loop cannot be distributed; assign the result to a variable, and return that at the end"
 )
+
+#: Remedies for functions that cannot be distributed.
+INSTEAD = {
+    "print": "take it out, and print what the program returns",
+    "svd": "find the largest singular values by iteration with @, or call it on a gathered tensor outside the program",
+    **dict.fromkeys(("eig", "eigh"), "find eigenvalues by iteration with @, or call it on a gathered tensor outside"),
+    "qr": "orthogonalise by np.linalg.inv of the Gram matrix, or column by column in a loop",
+    **dict.fromkeys(("sort", "argsort", "median"), "call it on the gathered tensor outside the program"),
+    **dict.fromkeys(("concatenate", "stack", "hstack", "vstack", "roll"), "write the parts to slices of np.empty"),
+    "cumsum": "write it as np.tril(np.ones((N, N))) @ x, or as a loop",
+    "cov": "write it as A.T @ A / (N - 1), with A without its mean",
+    "round": "take np.rint",
+}
+
+_BY_ARRAYS = "write it as np.einsum, @, or an elementwise expression of whole arrays"
+
+#: Remedies by DaCe's function, type of error, and message.
+_REMEDIES = {
+    "KeyError: 'MatMult'": "write A @= B as A[:] = A @ B",
+    "visit_Compare NotImplementedError": "compare two values at a time, as in 0 < a and a < 1",
+    "Starred": "give each value a variable of its own, or slice the array",
+    "Cannot reassign|already defined|already assigned": "give the result another name",
+    "keyword argument 'out'": "assign the result, as in C[:] = np.matmul(A, B)",
+    "Method .* is not registered": "write it as a function of NumPy, or elementwise",
+    "could not be broadcast": "write both shapes with the same symbols, as in x[:n] + x[n : 2 * n]",
+    "rhs may only be data": "write a choice as np.where(s > 0, 2.0, 3.0), and arrays of numbers outside the function",
+    "scalar stop value": "write the size in the call, as in np.arange(N // 2)",
+    "compile-time constant": "assign it to another variable first, and change that",
+    "Undefined variable": "assign it to a variable before, and the variable of a loop after it, as in last = i",
+}
+
+
+def why(error: Exception, function: str) -> str:
+    """Return the reason of an error in one of DaCe's functions, and a remedy."""
+    if isinstance(error, ValueError):
+        return str(error)
+    if isinstance(error, KeyError) and function == "parse_program":  # after all statements: return values are renamed
+        return f"it returns {error.args[0]} more than once; return it once, or np.copy({error.args[0]}) besides"
+    said = " ".join(str(getattr(error, "message", error)).split()).rstrip(".")
+    whole = f"{function} {type(error).__name__}: {said}"
+    instead = next((remedy for text, remedy in _REMEDIES.items() if re.search(text, whole)), _BY_ARRAYS)
+    return f"DaCe cannot read it ({type(error).__name__}: {said}); {instead}"
 
 
 def source_line(info: Any) -> str:
@@ -135,13 +177,13 @@ class Location:
         """Copy a box of a tensor to a new tensor."""
         if changing_symbols(self.sdfg) & {symbol for extent in box.extents for symbol in symbolic.symlist(extent)}:
             self.refuse_shape(f"a slice of {name}", box.extents)
-        return Slice(name, self.new(box.shape, name), **self._place, box=_of_tensor(box), written=False)
+        return Slice(name, self.new(box.shape, name), self._place, _of_tensor(box), written=False)
 
     def written_box(self, name: str, box: Box, value: str) -> Slice:
         """Copy a tensor to a box of another one."""
-        return Slice(value, name, **self._place, box=_of_tensor(box), written=True)
+        return Slice(value, name, self._place, _of_tensor(box), written=True)
 
-    def reshaped(self, source: str, target: str) -> Reshape:
+    def reshaped(self, source: str, target: str) -> Move:
         """Give the elements of a tensor another shape, if both tensors are in NumPy's default order."""
         if self.array(source).dtype != self.array(target).dtype:
             self.refuse(f"it takes the bytes of {source} for elements of another type")
@@ -150,7 +192,7 @@ class Location:
             strides = np.cumprod([1, *array.shape[:0:-1]])[::-1] if array.shape else []
             if any(n != 1 and not equal(a, b) for a, b, n in zip(array.strides, strides, array.shape, strict=True)):
                 self.refuse(f"{name} has not NumPy's default order of elements, so it cannot be reshaped")
-        return Reshape(source, target, **self._place)
+        return Move(source, target, self._place)
 
 
 def _of_tensor(box: Box) -> Box:

@@ -34,15 +34,10 @@ def map_operations(entry: nodes.MapEntry, location: Location) -> Iterator[Operat
         if step != 1:
             location.refuse(f"its index {parameter} runs over {begin}:{end + 1}:{step}, with a step")
         ranges[parameter] = (begin, simplified(end - begin + 1))
-    yield from _TaskletReader(tasklets[0], location.at(tasklets[0]), ranges).operations()
+    yield from TaskletReader(tasklets[0], location.at(tasklets[0]), ranges).operations()
 
 
-def tasklet_operations(tasklet: nodes.Tasklet, location: Location) -> Iterator[Operation]:
-    """Yield the statements of a tasklet outside of maps: an expression of scalars."""
-    yield from _TaskletReader(tasklet, location, {}).operations()
-
-
-class _TaskletReader:
+class TaskletReader:
     """Translation of one tasklet, given first value and number of values of each map index."""
 
     def __init__(self, tasklet: nodes.Tasklet, location: Location, ranges: dict[str, tuple[Any, Any]]) -> None:
@@ -50,21 +45,18 @@ class _TaskletReader:
         self._begins = {name: begin for name, (begin, _) in ranges.items()}
         self._extents = {name: extent for name, (_, extent) in ranges.items()}
         self._letters = dict(zip(ranges, ascii_letters, strict=False))
-        #: Indices and name of each operand: first the scalars that the code reads by name, then those of memlets.
-        self._terms = [""] * len(self._by_name)
-        self._operands = [*self._by_name]
-        self._connectors = [*self._by_name.values()]
+        #: Indices, name and connector of each operand: first of scalars that the code reads by name, then of memlets.
+        self._read = [("", name, connector) for name, connector in self._by_name.items()]
 
     def operations(self) -> Iterator[Operation]:
+        """Yield the statements of the tasklet."""
         self._check_readable()
         state = self._location.state
         for edge in state.in_edges(self._tasklet):
             memlet = _read_memlet(edge, state)
             if memlet.data is not None:
                 indices, name, part = self._operand(memlet)
-                self._terms.append(indices)
-                self._operands.append(name)
-                self._connectors.append(edge.dst_conn)
+                self._read.append((indices, name, edge.dst_conn))
                 if part is not None:
                     yield part
         (write,) = (edge for edge in state.out_edges(self._tasklet) if edge.data.data is not None)
@@ -79,9 +71,7 @@ class _TaskletReader:
             code = self._tasklet.code.as_string
             if write.data.dynamic:
                 code = self._with_kept_elements(write.src_conn)
-                self._terms.append(result)
-                self._operands.append(written)
-                self._connectors.append(_KEPT)
+                self._read.append((result, written, _KEPT))
             yield from self._elementwise(result, written, write.src_conn, code)
         if part is not None:
             yield self._location.written_box(write.data.data, part.box, written)
@@ -100,7 +90,7 @@ class _TaskletReader:
         if several - set(result):
             self._location.refuse("it is neither elementwise nor an einsum: not every index is one of the result's")
         terms, operands = [], []
-        for indices, name in zip(self._terms, self._operands, strict=True):
+        for indices, name, _ in self._read:
             kept = "".join(index for index in dict.fromkeys(indices) if index in result)
             if kept != indices:  # a diagonal, or dimensions of length 1 that the result lacks
                 shape = self._location.array(name).shape
@@ -114,7 +104,8 @@ class _TaskletReader:
         text = renamed(code, self._by_name)
         used = {str(name) for name in self._tasklet.free_symbols} & set(self._extents)
         indices = tuple((name, self._letters[name], self._begins[name]) for name in sorted(used))
-        facts = {"elementwise": True, "code": Code(text, tuple(self._connectors), output, indices)}
+        connectors = tuple(connector for _, _, connector in self._read)
+        facts = {"elementwise": True, "code": Code(text, connectors, output, indices)}
         yield self._location.statement(tuple(terms), tuple(operands), result, written, **facts)
 
     @cached_property
@@ -131,15 +122,15 @@ class _TaskletReader:
     def _sum(self, result: str, written: str, wcr: str) -> Iterator[Operation]:
         """Yield a sum of products, times the number of values of indices that neither operands nor result have."""
         alpha = _factor_of_product(self._tasklet)
-        if alpha is None or not self._operands or detect_reduction_type(wcr) != dtypes.ReductionType.Sum:
+        if alpha is None or not self._read or detect_reduction_type(wcr) != dtypes.ReductionType.Sum:
             self._location.refuse(f"it combines values by {wcr}; only sums of products are supported")
-        known = set("".join(self._terms))
+        terms, operands, _ = zip(*self._read, strict=True)
+        known = set("".join(terms))
         unused = set(self._letters.values()) - known - set(result)
         alpha *= math.prod(self._extents[name] for name, index in self._letters.items() if index in unused)
         kept = "".join(index for index in result if index in known)
         facts = {"alpha": alpha, "beta": 1, "added": written}
-        product = self._location.statement(tuple(self._terms), tuple(self._operands), kept, written, **facts)
-        yield from self._location.in_steps(product, result)
+        yield from self._location.in_steps(self._location.statement(terms, operands, kept, written, **facts), result)
 
     def _check_readable(self) -> None:
         if self._tasklet.language != dtypes.Language.Python:

@@ -27,6 +27,7 @@ Shape = tuple[Any, ...]
 _DACE = op_repository.Replacements
 _dace_astype = _DACE.get_method("Array", "astype")
 _dace_conj = _DACE.get("numpy.conj")
+_dace_empty = _DACE.get("numpy.empty")
 _dace_matmul = _DACE.getop("Array", "MatMult")
 
 # What all functions need
@@ -256,6 +257,11 @@ def _matmul(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> Any:
     return _dace_matmul(visitor, sdfg, state, a, b)
 
 
+def _empty(visitor: Any, sdfg: SDFG, state: SDFGState, shape: Any, dtype: Any = dtypes.float64) -> Any:
+    """Add an array; DaCe has no default type."""
+    return _dace_empty(visitor, sdfg, state, shape, dtype)
+
+
 def _copy(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
     """Add a copy; DaCe supports whole arrays only, not slices."""
     output = new_array(visitor, sdfg, operand_shape(sdfg, "copy", 0, a), sdfg.arrays[a].dtype)
@@ -282,6 +288,7 @@ FUNCTIONS: dict[str, Replacement] = {
     **{f"numpy.{name}": function for name, function in _EINSUMS.items()},
     "numpy.copy": _copy,
     "numpy.einsum": add_einsum,
+    "numpy.empty": _empty,
     "numpy.matmul": _matmul,
 }
 
@@ -291,9 +298,3 @@ METHODS: dict[str, Replacement] = {
     "astype": _astype,
     "copy": _copy,
 }
-
-#: Operators of two arrays.
-OPERATORS: dict[str, Replacement] = {"MatMult": _matmul}
-
-#: Attributes of arrays.
-ATTRIBUTES: dict[str, Replacement] = {"T": _EINSUMS["transpose"]}

@@ -11,12 +11,13 @@ import networkx as nx
 import sympy
 from dace import SDFG, SDFGState, data, dtypes, symbolic
 from dace.sdfg import nodes
-from dace.sdfg.state import ConditionalBlock, LoopRegion
+from dace.sdfg.state import LoopRegion
 from dace.sdfg.validation import InvalidSDFGError
 from dace.transformation.passes.simplify import SimplifyPass
 from dace.utils import find_new_name
 
 from dace_redist.library_nodes.expansions import changing_symbols
+from dace_redist.transformations.distribute.ir import codes_of
 from dace_redist.transformations.distribute.read.location import Location, source_line
 
 #: Keywords of C++ that are not keywords of Python: invalid names of variables of the compiled program.
@@ -72,7 +73,7 @@ def count_apart(sdfg: SDFG) -> None:
         variable, around = getattr(region, "loop_variable", ""), _variables_around(region.parent_graph)
         blocks = [block for block in region.nodes() if isinstance(block, SDFGState)]
         used = {name for block in (*blocks, *(edge.data for edge in region.edges())) for name in block.free_symbols}
-        used |= {name for code in _conditions(region) for name in code.get_free_symbols()}
+        used |= {name for code in codes_of(region) for name in code.get_free_symbols()}
         elsewhere |= ({variable} & around) | used - around - {variable}
     for loop in loops:
         name = loop.loop_variable
@@ -94,14 +95,6 @@ def check_indices(sdfg: SDFG) -> None:
                     f"its index {names[0]} is computed from an array; choose elements by np.where, as in "
                     "np.where(np.arange(N) == k, x, 0.0)"
                 )
-
-
-def _conditions(region: Any) -> list[Any]:
-    """Return the conditions of a branch, or the code that controls a loop."""
-    if isinstance(region, ConditionalBlock):
-        return [condition for condition, _ in region.branches if condition is not None]
-    codes = [getattr(region, name, None) for name in ("init_statement", "loop_condition", "update_statement")]
-    return [code for code in codes if code is not None]
 
 
 def _variables_around(region: Any) -> set[str]:

@@ -1,9 +1,9 @@
-"""Expressions of sizes, and types of results, where DaCe's frontend differs from Python and NumPy."""
+"""Functions in place of DaCe's: expressions of sizes, and types, where its frontend differs from Python and NumPy."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -86,9 +86,20 @@ def _text(node: Any) -> Any:
     return text_of_sizes(node) if isinstance(node, sympy.Basic) else _unparse(node)
 
 
-#: Replacement and original of each function, by module and name.
-FUNCTIONS: dict[tuple[Any, str], tuple[Any, Any]] = {
+#: Replacement and original of each function, by class or module, and name.
+PATCHES: dict[tuple[Any, str], tuple[Any, Any]] = {
     (operators, "result_type"): (_type_as_numpy, _result_type),
     **{(module, "astutils"): (SimpleNamespace(unparse=_text), module.astutils) for module in (operators, ufunc)},
     **{(module, "sym_type"): (_type_of, _sym_type) for module in (newast, operators, ufunc, array_creation)},
 }
+
+
+def in_place_of(kind: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function that is called instead of one of DaCe's while a program is parsed, with that one before."""
+    original = dace_attribute(kind, name)
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        PATCHES[kind, name] = (lambda *arguments, **options: function(original, *arguments, **options), original)
+        return function
+
+    return register
