@@ -95,7 +95,7 @@ PATCHES: dict[tuple[Any, str], tuple[Any, Any]] = {
 
 
 def in_place_of(kind: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function that is called instead of one of DaCe's while a program is parsed, with that one before."""
+    """Register a function that stands in for one of DaCe's during parsing; its first argument is the original."""
     original = dace_attribute(kind, name)
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
