@@ -9,7 +9,7 @@ from functools import cached_property
 
 from dace_redist.einsum.groupings import EinsumStep
 from dace_redist.einsum.nodes import bytes_between_nodes
-from dace_redist.einsum.placement import Placement, same_place, traffic
+from dace_redist.einsum.placement import Placement, busiest, same_place, traffic
 from dace_redist.einsum.plan import EinsumPlan, Group, GroupCost, Move
 from dace_redist.einsum.problem import Problem
 from dace_redist.einsum.statement import Statement
@@ -91,13 +91,6 @@ class EinsumProgram:
         return sum(math.prod(self.sizes[name]) for name in there) * self.problem.itemsize
 
 
-@dataclasses.dataclass
-class _Copy:
-    placement: Placement
-    made_at: int
-    last_use: int
-
-
 def planned(program: EinsumProgram, groups: Sequence[Group], node_size: int | None = None) -> EinsumPlan:
     """
     Return the plan of a program: placements of its tensors, the moves between them, and their costs.
@@ -132,8 +125,9 @@ class _Dataflow:
         by_number = dict(enumerate(groups))
         self.homes = {name: program.placement(program.owner(name), name, by_number) for name in names}
         self.moves: list[Move] = []
-        self._copies: dict[str, list[_Copy]] = {name: [] for name in names}
-        self._past: list[tuple[str, _Copy]] = []
+        #: Moves that made copies of each tensor since its last write, and the last reader of every copy, by number.
+        self._copies: dict[str, list[int]] = {name: [] for name in names}
+        self._last_use: dict[int, int] = {}
         for number, group in enumerate(groups):
             for operand in range(len(group.operands)):
                 self._read(number, operand)
@@ -148,36 +142,35 @@ class _Dataflow:
         wanted, shape = self.groups[number].operand_placements[operand], self.program.sizes[name]
         if same_place(self.homes[name], wanted, shape):
             return
-        usable = [copy for copy in self._copies[name] if self._is_current(name, copy, number)]
+        usable = [copy for copy in self._copies[name] if self._is_current(self.moves[copy], number)]
         for copy in usable:
-            if same_place(copy.placement, wanted, shape):
-                copy.last_use = number
+            if same_place(self.moves[copy].target, wanted, shape):
+                self._last_use[copy] = number
                 return
-        sources = [self.homes[name], *(copy.placement for copy in usable)]
-        source = min(sources, key=lambda source: traffic(source, wanted, shape).busiest)
+        sources = [self.homes[name], *(self.moves[copy].target for copy in usable)]
+        source = min(sources, key=lambda source: busiest(source, wanted, shape))
+        self._copies[name].append(len(self.moves))
+        self._last_use[len(self.moves)] = number
         self._move(number, number, name, source, wanted)
-        self._copies[name].append(_Copy(wanted, number, number))
 
-    def _is_current(self, name: str, copy: _Copy, reader: int) -> bool:
+    def _is_current(self, copy: Move, reader: int) -> bool:
         """True if an earlier copy is up to date: no loop entered since then writes the tensor."""
-        made, now = (self.program.statement(group).loops for group in (copy.made_at, reader))
-        written = {loop for writer in self.program.writers[name] for loop in self.program.statement(writer).loops}
+        made, now = (self.program.statement(group).loops for group in (copy.group, reader))
+        writers = map(self.program.statement, self.program.writers[copy.tensor])
+        written = {loop for writer in writers for loop in writer.loops}
         return now[: len(made)] == made and not written.intersection(now[len(made) :])
 
     def _write(self, number: int) -> None:
         group = self.groups[number]
         name, made = group.result, group.result_placement
-        self._past += [(name, copy) for copy in self._copies[name]]
         self._copies[name] = []
         if not same_place(made, self.homes[name], self.program.sizes[name]):
             self._move(number + 1, number, name, made, self.homes[name])
 
     def _move(self, before: int, group: int, name: str, source: Placement, target: Placement) -> None:
-        found, itemsize = traffic(source, target, self.program.sizes[name]), self._itemsize
-        sent, received = int(found.sent.max()) * itemsize, int(found.received.max()) * itemsize
-        self.moves.append(
-            Move(before, group, name, source, target, sent, received, int(found.received.sum()) * itemsize)
-        )
+        sent, received, _ = traffic(source, target, self.program.sizes[name])
+        nbytes = (int(elements) * self._itemsize for elements in (sent.max(), received.max(), received.sum()))
+        self.moves.append(Move(before, group, name, source, target, *nbytes))
 
     def cost(self, number: int) -> GroupCost:
         """Return the cost of a group."""
@@ -202,8 +195,9 @@ class _Dataflow:
             first, last = self.program.lifetimes[name]
             if first <= number <= last:
                 total += self._bytes(name, home)
-        everything = [*self._past, *((name, copy) for name, copies in self._copies.items() for copy in copies)]
-        total += sum(self._bytes(n, c.placement) for n, c in everything if c.made_at <= number <= c.last_use)
+        for copy, last in self._last_use.items():
+            if self.moves[copy].group <= number <= last:
+                total += self._bytes(self.moves[copy].tensor, self.moves[copy].target)
         group = self.groups[number]
         moved = any(move.before_group == number + 1 and move.tensor == group.result for move in self.moves)
         total += self._bytes(group.result, group.partial_placement) if group.reduction else 0

@@ -159,34 +159,26 @@ class Placement:
 MAX_PAIRS = 20_000_000
 
 
-@dataclasses.dataclass(frozen=True)
-class Traffic:
-    """Elements sent, received and kept (self copy) in one redistribution: arrays with one entry per rank."""
-
-    sent: Array
-    received: Array
-    kept: Array
-
-    @property
-    def busiest(self) -> int:
-        """Elements sent or received by the busiest rank, whichever is more."""
-        return int(max(self.sent.max(), self.received.max()))
-
-
-def traffic(source: Placement, target: Placement, shape: Sequence[int]) -> Traffic:
-    """Return the elements of a tensor of this shape that each rank sends, receives and keeps."""
+def traffic(source: Placement, target: Placement, shape: Sequence[int]) -> Array:
+    """Return the elements of a tensor that each rank sends, receives and keeps (self copy): shape (3, ranks)."""
     (low, high), (new_low, new_high) = _both(source, target, shape)
     own, wanted = (np.prod(sizes, axis=0) for sizes in (high - low, new_high - new_low))
     kept = np.prod(np.maximum(np.minimum(high, new_high) - np.maximum(low, new_low), 0), axis=0)
     received = wanted - kept
     if source.replicas == 1:
-        return Traffic(own * target.replicas - kept, received, kept)
-    if target.replicas * math.prod(map(sum, zip(source.parts, target.parts, strict=True))) > MAX_PAIRS:
-        share = np.zeros_like(kept)
-        share[list(source.ranks)] = -(-int(received.sum()) // len(source.ranks))
-        return Traffic(share, received, kept)
-    senders, _, elements = messages(source, target, shape)
-    return Traffic(np.bincount(senders, elements, len(kept)).astype(np.int64), received, kept)
+        sent = own * target.replicas - kept
+    elif target.replicas * math.prod(map(sum, zip(source.parts, target.parts, strict=True))) > MAX_PAIRS:
+        sent = np.zeros_like(kept)
+        sent[list(source.ranks)] = ceil_division(int(received.sum()), len(source.ranks))
+    else:
+        senders, _, elements = messages(source, target, shape)
+        sent = np.bincount(senders, elements, len(kept)).astype(np.int64)
+    return np.stack([sent, received, kept])
+
+
+def busiest(source: Placement, target: Placement, shape: Sequence[int]) -> int:
+    """Return the elements sent or received by the busiest rank, whichever is more."""
+    return int(traffic(source, target, shape)[:2].max())
 
 
 def messages(source: Placement, target: Placement, shape: Sequence[int]) -> Array:
@@ -233,7 +225,7 @@ class Overlap:
         """Return the elements through the busiest rank, over all moves, for an assignment of ranks to positions."""
         own = self.own.with_ranks([ranks[position] for position in self.own.ranks])
         source, target = (own, self.other) if self.leaves else (self.other, own)
-        return self.weight * traffic(source, target, self.shape).busiest
+        return self.weight * busiest(source, target, self.shape)
 
 
 def overlap_matrix(overlaps: Sequence[Overlap], positions: int, ranks: int) -> Floats:

@@ -84,49 +84,44 @@ class Group(EinsumStep):
     @cached_property
     def operand_placements(self) -> tuple[Placement, ...]:
         """Placement that each operand must have: blocks of its indices, with replicas over the other indices."""
-        return tuple(self._placement(operand) for operand in self.einsum.operands)
+        return tuple(map(self._in_blocks, self.einsum.operands))
 
     @cached_property
     def partial_placement(self) -> Placement:
         """Placement of the partial results, which count as replicas of the result."""
-        return self._placement(self.einsum.result)
+        return self._in_blocks(self.einsum.result)
 
-    def _placement(self, operand: str) -> Placement:
-        split = [index for index in dict.fromkeys(operand) if self.parts[index] > 1]
-        others = [index for index in self.einsum.indices if index not in split]
-        replicas = self.replicas * math.prod(self.parts[index] for index in others)
-        ranks = self._positions(split + others)
-        grid = [self.parts[index] for index in split] + [replicas] * (replicas > 1 or not split)
-        dims = tuple(split.index(index) if index in split else None for index in operand)
-        multiples = tuple(self.multiples[self.einsum.indices.index(index)] for index in operand)
-        return Placement(tuple(grid), dims, multiples, ranks)
+    def _in_blocks(self, operand: str) -> Placement:
+        return self._placement(operand, [self.multiples[self.einsum.indices.index(index)] for index in operand])
 
     @cached_property
     def result_placement(self) -> Placement:
         """Placement of the result after the reduction: one rank per element and replica of the group."""
-        summed, result = self.einsum.summed, self.einsum.result
-        over = list(summed) if self.reduction else []
-        axis = self.reduction.axis if self.reduction else None
-        parts = [self.parts[index] for index in result]
-        if axis is not None:
-            parts[axis] *= math.prod(self.parts[index] for index in summed)
-            order = [*result[: axis + 1], *over, *result[axis + 1 :]]
-            ranks = self._positions(order)
-        else:
-            each = math.prod(self.parts[index] for index in summed)
-            ranks = self._positions([*result, *summed])[::each]
-        parts.append(self.replicas)  # along no axis of the tensor
-        split = [number for number, count in enumerate(parts) if count > 1]
-        grid = tuple(parts[number] for number in split) or (1,)
-        dims = tuple(split.index(number) if number in split else None for number in range(len(result)))
-        return Placement(grid, dims, (1,) * len(result), ranks)
+        partial = self.partial_placement
+        if self.reduction is None:
+            return partial
+        if self.reduction.axis is None:
+            ranks = partial.ranks[:: self.reduction.ranks]
+            return dataclasses.replace(partial, grid=partial.grid[:-1] or (1,), ranks=ranks)
+        axes = list(self.einsum.result)
+        axes[self.reduction.axis] += self.einsum.summed
+        return self._placement(axes, [1] * len(axes))
 
-    def _positions(self, order: Sequence[str]) -> tuple[int, ...]:
-        """Return the ranks in row-major order of the given indices; indices left out have one part."""
-        missing = [index for index in self.einsum.indices if index not in order]
-        axes = [self.einsum.indices.index(index) for index in [*order, *missing]]
-        ranks = np.array(self.ranks).reshape(*self.grid, self.replicas)
-        return tuple(ranks.transpose(*axes, len(axes)).ravel().tolist())
+    def _placement(self, axes: Sequence[str], multiples: Sequence[int]) -> Placement:
+        """
+        Return a placement with replicas over the indices that no axis of the tensor has.
+
+        :param axes: Indices over whose parts each axis of the tensor is split, in row-major order.
+        """
+        parts = [math.prod(self.parts[index] for index in axis) for axis in axes]
+        split = [number for number, count in enumerate(parts) if count > 1]
+        others = [index for index in self.einsum.indices if index not in "".join(axes)]
+        replicas = self.replicas * math.prod(self.parts[index] for index in others)
+        grid = [parts[number] for number in split] + [replicas] * (replicas > 1 or not split)
+        dims = tuple(split.index(number) if number in split else None for number in range(len(axes)))
+        order = [self.einsum.indices.index(index) for index in ("".join(axes) + "".join(others))]
+        ranks = np.array(self.ranks).reshape(*self.grid, self.replicas).transpose(*order, len(order))
+        return Placement(tuple(grid), dims, tuple(multiples), tuple(ranks.ravel().tolist()))
 
 
 @dataclasses.dataclass(frozen=True)

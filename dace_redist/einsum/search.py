@@ -77,7 +77,6 @@ def _reduced(model: Model, best: list[int], cost: float, limited: bool = True) -
 
 def _lazily(model: Model, best: list[int], cost: float) -> list[int]:
     pairs = {pair: model.pair_bounds(*pair).copy() for pair in model.linked}
-    known: set[tuple[int, int, int, int]] = set()
     for _ in range(MAX_ROUNDS):
         found = minimise(model.unary, pairs)
         if found is None or found[1] >= cost * (1 - 1e-12):
@@ -85,9 +84,7 @@ def _lazily(model: Model, best: list[int], cost: float) -> list[int]:
         choice = found[0]
         if model.ranks > MAX_MATCHED_RANKS:
             return choice
-        unknown = [pair for pair in pairs if (pair[0], choice[pair[0]], pair[1], choice[pair[1]]) not in known]
-        for i, j in unknown:
-            known.add((i, choice[i], j, choice[j]))
+        for i, j in pairs:
             pairs[i, j][choice[i], choice[j]] = model.exact(i, choice[i], j, choice[j])
         total = model.total(choice)
         if total < cost:

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from dace_redist import Distribution
 from dace_redist.einsum.grids import Layouts
 from dace_redist.einsum.model import move_bounds
-from dace_redist.einsum.placement import Overlap, Placement, messages, overlap_matrix, same_place, traffic
+from dace_redist.einsum.placement import (
+    Overlap,
+    Placement,
+    busiest,
+    messages,
+    overlap_matrix,
+    same_place,
+    traffic,
+)
 from dace_redist.relabelling import assign
 from dace_redist.schedule import schedule
 
@@ -65,10 +73,9 @@ def test_traffic_is_that_of_the_schedule(case):
     planned = schedule(source.distribution(shape), target.distribution(shape), dtype="int8")
     expected = planned.totals
     found = traffic(source, target, shape)
-    ranks = len(found.sent)
-    np.testing.assert_array_equal(found.sent, expected.sent[:ranks])
-    np.testing.assert_array_equal(found.received, expected.received[:ranks])
-    np.testing.assert_array_equal(found.kept, expected.kept[:ranks])
+    ranks = found.shape[1]
+    for elements, wanted in zip(found, (expected.sent, expected.received, expected.kept), strict=True):
+        np.testing.assert_array_equal(elements, wanted[:ranks])
     senders, receivers, elements = messages(source, target, shape)
     between = planned.volume_matrix()
     np.fill_diagonal(between, 0)
@@ -85,9 +92,8 @@ def test_replicas_that_send_evenly_send_no_less_than_is_received(case):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dace_redist.einsum.placement.MAX_PAIRS", -1)
         found = traffic(source, target, shape)
-    np.testing.assert_array_equal(found.received, exact.received)
-    np.testing.assert_array_equal(found.kept, exact.kept)
-    assert exact.sent.sum() <= found.sent.sum() <= exact.sent.sum() + len(source.ranks)
+    np.testing.assert_array_equal(found[1:], exact[1:])
+    assert exact[0].sum() <= found[0].sum() <= exact[0].sum() + len(source.ranks)
 
 
 @pytest.mark.slow
@@ -120,10 +126,10 @@ def _layouts(placement, shape):
 def test_bounds_hold_for_every_numbering_of_the_ranks(case):
     shape, source, target = case
     bound = move_bounds(_layouts(source, shape), _layouts(target, shape), shape)[0, 0]
-    assert bound <= traffic(source, target, shape).busiest + 1e-9
+    assert bound <= busiest(source, target, shape) + 1e-9
     own = target.with_ranks(range(len(target.ranks)))
     fitted = target.with_ranks(assign(overlap_matrix([Overlap(own, source, shape)], len(target.ranks), 12)).tolist())
-    assert bound <= traffic(source, fitted, shape).busiest + 1e-9
+    assert bound <= busiest(source, fitted, shape) + 1e-9
 
 
 def test_placements_that_do_not_fit():
