@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,8 @@ from dace_redist.report.units import BYTE_UNITS, byte_unit, count, format_bytes,
 if TYPE_CHECKING:
     from dace_redist.joint_schedule import JointSchedule
     from dace_redist.schedule import Schedule
+
+Array = npt.NDArray[np.int64]
 
 _MAX_CUTS = 400  # per dimension: more could not be told apart, so owners are sampled at this many indices
 _MAX_BINS = 256  # cells per side of the volume matrix: of more ranks, neighbours share one
@@ -35,11 +36,11 @@ def draw(drawn: Schedule | JointSchedule) -> Any:
     sides = (schedule.source, schedule.target)
     maps = [owner_map(side, axes) for side, axes in zip(sides, shown, strict=True)]
     colours = _colours(drawn.ranks)
-    meshes = [_draw_owners(axes, owners, colours) for axes, owners in zip(panels, maps, strict=True)]
+    meshes = [_draw_owners(axes, *found, colours) for axes, found in zip(panels, maps, strict=True)]
     _name_panels(panels, schedule, shown)
     _outline_region(panels, schedule, shown)
     _draw_matrix(matrix, drawn)
-    if any(max(owners.owners.shape) > _MAX_NUMBERED for owners in maps):
+    if any(max(owners.shape) > _MAX_NUMBERED for *_, owners in maps):
         bar = above.colorbar(meshes[0], ax=panels, orientation="horizontal", fraction=0.05, aspect=50, label="rank")
         bar.ax.xaxis.get_major_locator().set_params(integer=True)
     return figure
@@ -54,16 +55,7 @@ def _title(drawn: Schedule | JointSchedule, first: Schedule) -> str:
     return f"{tensor}: {moves}, {count(drawn.ranks, 'rank')}"
 
 
-@dataclasses.dataclass(frozen=True)
-class OwnerMap:
-    """Owners on a slice: rows and columns lie between ``edges``, in global indices."""
-
-    row_edges: npt.NDArray[np.int64]
-    column_edges: npt.NDArray[np.int64]
-    owners: npt.NDArray[np.int64]
-
-
-def cuts(distribution: AnyDistribution, axis: int) -> npt.NDArray[np.int64]:
+def cuts(distribution: AnyDistribution, axis: int) -> Array:
     """Return the first indices of blocks along one dimension; of very many, evenly spread indices."""
     extent = distribution.shape[axis]
     if isinstance(distribution, BoxDistribution):
@@ -93,16 +85,17 @@ def shown_dimensions(schedule: Schedule) -> tuple[tuple[int, ...], tuple[int, ..
     return shown, tuple(sorted(target_axes[axis] for axis in shown))
 
 
-def owner_map(distribution: AnyDistribution, shown: tuple[int, ...]) -> OwnerMap:
+def owner_map(distribution: AnyDistribution, shown: tuple[int, ...]) -> tuple[Array, Array, Array]:
     """
     Return the owners on the slice through index 0 of all other dimensions; no cell if the tensor has no elements.
 
     :param shown: Rows and columns, or only columns; neither of a tensor of 0 dimensions, which is drawn as one cell.
+    :return: Edges of the rows and of the columns, in global indices, and the owners between them.
     """
     if 0 in distribution.shape:
-        return OwnerMap(np.zeros(1, np.int64), np.zeros(1, np.int64), np.empty((0, 0), np.int64))
+        return np.zeros(1, np.int64), np.zeros(1, np.int64), np.empty((0, 0), np.int64)
     if not shown:
-        return OwnerMap(np.arange(2), np.arange(2), np.array([[distribution.core.owner([])]]))
+        return np.arange(2), np.arange(2), np.array([[distribution.core.owner([])]])
     columns = cuts(distribution, shown[-1])
     rows = cuts(distribution, shown[0]) if len(shown) == 2 else np.zeros(1, np.int64)
     owners, index = np.empty((len(rows), len(columns)), np.int64), [0] * len(distribution.shape)
@@ -111,7 +104,7 @@ def owner_map(distribution: AnyDistribution, shown: tuple[int, ...]) -> OwnerMap
             index[shown[0]], index[shown[-1]] = row, column
             owners[i, j] = distribution.core.owner(index)  # -1 if no box holds it
     end_of_rows = distribution.shape[shown[0]] if len(shown) == 2 else 1
-    return OwnerMap(np.append(rows, end_of_rows), np.append(columns, distribution.shape[shown[-1]]), owners)
+    return np.append(rows, end_of_rows), np.append(columns, distribution.shape[shown[-1]]), owners
 
 
 def _name_panels(panels: list[Any], schedule: Schedule, shown: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
@@ -173,22 +166,21 @@ def _colours(ranks: int) -> dict[str, Any]:
     return {"cmap": ListedColormap(base), "norm": Normalize(-0.5, ranks - 0.5)}
 
 
-def _draw_owners(axes: Any, owners: OwnerMap, colours: dict[str, Any]) -> Any:
+def _draw_owners(axes: Any, row_edges: Array, column_edges: Array, owners: Array, colours: dict[str, Any]) -> Any:
     """Draw the cells of one panel, first row at the top, with the numbers of their ranks if there are few."""
-    if not owners.owners.size:
+    if not owners.size:
         axes.text(0.5, 0.5, "no elements", ha="center", va="center", transform=axes.transAxes)
         axes.set(xticks=[], yticks=[])
         return None
-    cells = max(owners.owners.shape)
+    cells = max(owners.shape)
     width = 0.6 if cells <= 24 else 0.25
     lines = {"edgecolors": "white", "linewidth": width} if cells <= 80 else {"rasterized": True}
-    shown = np.ma.masked_less(owners.owners, 0)
-    mesh = axes.pcolormesh(owners.column_edges, owners.row_edges, shown, **colours, **lines)
+    mesh = axes.pcolormesh(column_edges, row_edges, np.ma.masked_less(owners, 0), **colours, **lines)
     axes.invert_yaxis()
     axes.locator_params(integer=True)
     if cells <= _MAX_NUMBERED:
-        columns, rows = ((edges[:-1] + edges[1:]) / 2 for edges in (owners.column_edges, owners.row_edges))
-        for (i, j), owner in np.ndenumerate(owners.owners):
+        columns, rows = ((edges[:-1] + edges[1:]) / 2 for edges in (column_edges, row_edges))
+        for (i, j), owner in np.ndenumerate(owners):
             axes.text(columns[j], rows[i], str(owner) if owner >= 0 else "", **_NUMBER)
     return mesh
 
