@@ -101,7 +101,7 @@ def planned(program: EinsumProgram, groups: Sequence[Group], node_size: int | No
     flow, problem = _Dataflow(program, groups), program.problem
     plan = EinsumPlan(
         problem.statements,
-        {name: program.sizes[name] for name in dict.fromkeys((*problem.sizes, *flow.homes))},
+        program.sizes,
         problem.itemsize,
         problem.ranks,
         tuple(groups),
@@ -121,8 +121,7 @@ def planned(program: EinsumProgram, groups: Sequence[Group], node_size: int | No
 class _Dataflow:
     def __init__(self, program: EinsumProgram, groups: Sequence[Group]) -> None:
         self.program, self.groups = program, groups
-        names = dict.fromkeys(name for group in groups for name in (*group.operands, group.result))
-        by_number = dict(enumerate(groups))
+        names, by_number = program.writers, dict(enumerate(groups))
         self.homes = {name: program.placement(program.owner(name), name, by_number) for name in names}
         self.moves: list[Move] = []
         #: Moves that made copies of each tensor since its last write, and the last reader of every copy, by number.
@@ -183,7 +182,7 @@ class _Dataflow:
         reduced = (
             self._bytes(group.result, group.partial_placement) * group.reduction.sent_share if group.reduction else 0.0
         )
-        return GroupCost(fetched, reduced, group.flops, self._memory(number))
+        return GroupCost(fetched, reduced, self._memory(number))
 
     def _bytes(self, name: str, placement: Placement) -> int:
         return placement.block_bytes(self.program.sizes[name], self._itemsize)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from dace_redist.einsum.grids import Candidates
+from dace_redist.einsum.grids import Candidates, factorisations
 from dace_redist.einsum.placement import Array, Floats, Placement, messages
 from dace_redist.einsum.plan import EinsumPlan, Group
 from dace_redist.relabelling import assign
@@ -34,7 +34,12 @@ def least_internode(grids: Array, tensors: Sequence[Blocks], size: int) -> tuple
         divisors an estimate for ranks numbered in row-major order.
     """
     tiles, least = np.zeros_like(grids), np.full(len(grids), np.inf)
-    for tile, rows in _tiles(grids, size, np.arange(len(grids))):
+    sides = [divisor for divisor in range(1, size + 1) if size % divisor == 0]
+    divides = {side: grids % side == 0 for side in sides}
+    along = [frozenset(side for side in sides if divides[side][:, axis].any()) for axis in range(grids.shape[1])]
+    for tile in sorted(map(tuple, factorisations(size, along).tolist())):
+        fits = np.logical_and.reduce([divides[side][:, axis] for axis, side in enumerate(tile)])
+        rows = np.flatnonzero(np.broadcast_to(fits, len(grids)))
         found = _between(grids[rows], grids[rows] // np.array(tile, np.int64), [(at, e[rows]) for at, e in tensors])
         better = found < least[rows]
         least[rows[better]], tiles[rows[better]] = found[better], tile
@@ -55,20 +60,7 @@ def _between(grids: Array, nodes: Array, tensors: Sequence[Blocks]) -> Floats:
     return total
 
 
-def _tiles(grids: Array, size: int, rows: Array, axis: int = 0) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """Yield the factorisations of ``size`` into divisors of grid extents, and the grids that each one divides."""
-    if axis == grids.shape[1]:
-        if size == 1:
-            yield (), rows
-        return
-    for divisor in [d for d in range(1, size + 1) if size % d == 0]:
-        kept = rows if divisor == 1 else rows[grids[rows, axis] % divisor == 0]
-        if len(kept):
-            for rest, left in _tiles(grids, size // divisor, kept, axis + 1):
-                yield (divisor, *rest), left
-
-
-def internode_elements(found: Candidates, size: int, repeats: int = 1, fetched: Collection[int] = ()) -> Floats:
+def internode_elements(found: Candidates, size: int, repeats: int, fetched: Collection[int]) -> Floats:
     """
     Return a lower bound on the elements of operands and partial results sent between nodes, per candidate: (K,).
 
@@ -81,13 +73,13 @@ def internode_elements(found: Candidates, size: int, repeats: int = 1, fetched: 
     return least_internode(found.parts, list(zip(map(found.at, names), blocks, strict=True)), size)[1]
 
 
-def ranks_on_nodes(group: Group, size: int, kept: Floats | None = None) -> tuple[int, ...] | None:
+def ranks_on_nodes(group: Group, size: int, kept: Floats | None) -> tuple[int, ...] | None:
     """
     Return ranks for the positions of a group's grid, such that its tiles lie on nodes; None if it has no such tiles.
 
     :param size: Ranks per node; ranks are numbered node by node.
     :param kept: Elements that stay, for each position on each rank, (positions, ranks): nodes are chosen by the
-        elements that stay on a node, then ranks within each. Default: nodes in order, and row-major within each.
+        elements that stay on a node, then ranks within each. None: nodes in order, and row-major within each.
     """
     terms, indices = [*group.einsum.operands, group.einsum.result], group.einsum.indices
     blocks = [np.array([math.prod(group.blocks[i] for i in term)], np.float64) for term in terms]

@@ -164,7 +164,6 @@ class GroupCost:
 
     fetched: float
     reduced: float
-    flops: float
     memory_bytes: int
 
 
@@ -208,9 +207,9 @@ class EinsumPlan:
         return steps + sum(self.repeats(move.group) * move.bytes_per_rank for move in self.moves)
 
     @property
-    def flops(self) -> float:
+    def flops(self) -> int:
         """Operations of the busiest rank."""
-        return sum(self.repeats(g) * cost.flops for g, cost in enumerate(self.costs))
+        return sum(self.repeats(number) * group.flops for number, group in enumerate(self.groups))
 
     @property
     def memory_bytes(self) -> int:

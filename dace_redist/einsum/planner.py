@@ -181,7 +181,8 @@ class Planner:
         ways, bound = list(tree.groupings(self._shared)), tree.memory_bound()
         if len(ways) == 1:
             return ways[0]
-        load = sum(self._least_load(step) for step in ways[0]) * (1 + LOAD_TOLERANCE)
+        least = (float(self._searched(step).load.min(initial=math.inf)) for step in ways[0])
+        load = sum(least) * (1 + LOAD_TOLERANCE)
         best = _Way(ways[0])
         worth = frozenset(step.number for step in ways[0])  # merging an intermediate without traffic cannot help
         unhidden = [sum(bound.get(step.number, 0) for step in way) for way in ways]
@@ -198,10 +199,6 @@ class Planner:
             raise self._out_of_memory(step, self._least_bytes(step))
         self._way = best if not self.problem.overrides else None
         return best.steps
-
-    def _least_load(self, step: EinsumStep) -> float:
-        found = self._searched(step)
-        return float(found.load.min()) if len(found) else math.inf
 
     def _better(self, best: _Way, unhidden: int, steps: tuple[EinsumStep, ...], load: float) -> _Way:
         """Return the better one of the best way so far and another one."""

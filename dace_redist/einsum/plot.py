@@ -138,9 +138,9 @@ class _Picture:
         for place, name in enumerate(column.inputs):
             x = column.x + (place - (len(column.inputs) - 1) / 2) * (_TENSOR[0] + _SPACE)
             self._tensor(name, x, bottom + _INPUTS)
-        cost, repeats = self.plan.costs[number], self.plan.repeats(number)
+        repeats = self.plan.repeats(number)
         often = f", {repeats} times" if repeats > 1 else ""
-        words = f"{operation_text(group).replace('->', ' → ')}\n{grid_text(group)}\n{format_flops(cost.flops)}{often}"
+        words = f"{operation_text(group).replace('->', ' → ')}\n{grid_text(group)}\n{format_flops(group.flops)}{often}"
         self._box(column.x, bottom + _GROUPS, _GROUP, words, "#fdf2d0")
         names = list(dict.fromkeys(group.operands))
         for place, name in enumerate(names):

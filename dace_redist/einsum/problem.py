@@ -49,7 +49,10 @@ class Problem:
         for statement in self.statements:
             self.extents.append(statement.extents(self.sizes))
             self.sizes[statement.result] = tuple(self.extents[-1][index] for index in statement.einsum.result)
-        self._check_sizes()
+        for name, shape in self.sizes.items():
+            nbytes = math.prod(shape) * self.itemsize
+            if nbytes > MAX_BYTES:
+                raise ValueError(f"{name} of shape {shape} would have {nbytes:.3g} bytes: give smaller sizes")
         self._check_placements()
         #: Names of the tensors needed at the end.
         self.wanted = self._wanted()
@@ -58,12 +61,6 @@ class Problem:
     def tensors(self) -> list[str]:
         """Names of all tensors of the program."""
         return list(dict.fromkeys(name for s in self.statements for name in (*s.operands, s.result)))
-
-    def _check_sizes(self) -> None:
-        for name, shape in self.sizes.items():
-            if math.prod(shape) * self.itemsize > MAX_BYTES:
-                nbytes = math.prod(shape) * self.itemsize
-                raise ValueError(f"{name} of shape {shape} would have {nbytes:.3g} bytes: give smaller sizes")
 
     def _check_placements(self) -> None:
         for name, placement in self.placements.items():

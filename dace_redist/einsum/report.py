@@ -80,7 +80,7 @@ def _rows(plan: EinsumPlan, statement: int) -> Iterator[tuple[str, ...]]:
             continue
         yield from (_move_row(plan, move) for move in plan.moves if move.group == number == move.before_group)
         cost, names = plan.costs[number], f"{group.result} = {', '.join(group.operands)}"
-        yield (operation_text(group), names, grid_text(group), format_flops(cost.flops))
+        yield (operation_text(group), names, grid_text(group), format_flops(group.flops))
         if cost.fetched:
             yield ("  operands", "", "fetched from replicas", format_bytes(cost.fetched))
         if group.reduction is not None:
@@ -169,7 +169,7 @@ def _group_json(plan: EinsumPlan, number: int) -> dict[str, Any]:
         "reduction": summed,
         "bytes_fetched": cost.fetched,
         "bytes_reduced": cost.reduced,
-        "flops": cost.flops,
+        "flops": group.flops,
         "memory_bytes": cost.memory_bytes,
     }
 

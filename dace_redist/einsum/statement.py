@@ -192,7 +192,7 @@ class ContractionStep:
 
 
 def contraction_steps(
-    statement: Statement, extents: Mapping[str, int], memory_elements: int | None = None
+    statement: Statement, extents: Mapping[str, int], memory_elements: int | None
 ) -> tuple[ContractionStep, ...]:
     """
     Return the contraction order: diagonals and sums of single operands first, then the order of opt_einsum.

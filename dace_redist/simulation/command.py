@@ -24,14 +24,15 @@ from dace_redist.problem_options import (
     whole_numbers,
 )
 from dace_redist.report.units import format_seconds
-from dace_redist.tuning.problem import MAIN_MEMORIES, MODELLED
+from dace_redist.strategies import host_strategies
+from dace_redist.tuning.problem import MAIN_MEMORIES
 
 if TYPE_CHECKING:
     from dace_redist.simulation.program import SimulatedProgram
     from dace_redist.simulation.redistribution import SimulatedRedistribution
 
 _SHIPPED = ", ".join(sorted(path.stem for path in Path(__file__).with_name("machines").glob("*.yaml")))
-_KNOWN = ", ".join(MODELLED)
+_KNOWN = ", ".join(host_strategies())
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 

@@ -24,7 +24,6 @@ class LinkUse:
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        """Its name and load."""
         if not self.name:
             return "none: nothing goes between nodes"
         return f"{self.name} carries most: {format_bytes(self.nbytes)} in {format_seconds(self.seconds)}"

@@ -99,36 +99,7 @@ class Machine(Fields):
             raise ValueError(f"{fields.at('nodes')}: {limit}")
         return machine
 
-    def rates(self, ranks_per_node: int) -> MachineProfile:
-        """Return the profile for the cost model, on this machine's cores, with its network."""
-        profile, copies = self.profile, self.profile.copies.pack
-        factor = 1 / profile.oversubscription  # seconds that a rank has a core for
-        if self.core_copy is not None:
-            factor = 1 / self.core_copy / copies.seconds_per_byte[-1][-1]
-        ranks = max(1, min(ranks_per_node, int(self.cores)))
-        factor *= max(1.0, ranks / self.cores)  # a profile's seconds contain the wait for a core
-        parts = profile.model_dump(include={"copies", "node"})
-        scaled = machine_profile.combined([parts], lambda seconds: factor * seconds[0])
-        each = {"ranks_per_node": ranks, "cores_per_node": self.cores, "network": self._network_rates()}
-        return MachineProfile.model_validate(profile.model_dump() | scaled).model_copy(update=each)
-
-    def _network_rates(self) -> NetworkRates | None:
-        if self.network is None:
-            return None
-        longest = self.network.latency + _LONGEST / self.network.link
-        messages = Curve(nbytes=[8, _LONGEST], seconds=[self.network.latency, longest])
-        return NetworkRates(messages=messages, link=Curve(nbytes=[1], seconds=[1 / self.network.link]))
-
-    def contraction_seconds(self, flops: float, nbytes: float, ranks_per_node: int) -> float:
-        """
-        Return the time of a contraction on a rank: of computing or of memory traffic, whichever is longer.
-
-        :param nbytes: Bytes of its operands and of its result.
-        """
-        return ranks_per_node * max(flops / (self.cores * self.flops), nbytes / self.memory)
-
     def __str__(self) -> str:
-        """Its name, nodes, cores and network."""
         network = "" if self.network is None else f", {self.network.kind}"
         return f"{self.name}: {self.nodes:,} node{'s' * (self.nodes > 1)} of {self.cores:g} cores{network}"
 
@@ -166,8 +137,22 @@ class Job:
 
     @cached_property
     def rates(self) -> MachineProfile:
-        """The profile of its machine for the cost model."""
-        return self.machine.rates(self.busy_ranks_per_node)
+        """The profile for the cost model, on its machine's cores, with its network."""
+        machine, profile = self.machine, self.machine.profile
+        factor = 1 / profile.oversubscription  # seconds that a rank has a core for
+        if machine.core_copy is not None:
+            factor = 1 / machine.core_copy / profile.copies.pack.seconds_per_byte[-1][-1]
+        ranks = max(1, min(self.busy_ranks_per_node, int(machine.cores)))
+        factor *= max(1.0, ranks / machine.cores)  # a profile's seconds contain the wait for a core
+        parts = profile.model_dump(include={"copies", "node"})
+        scaled = machine_profile.combined([parts], lambda seconds: factor * seconds[0])
+        network = None
+        if machine.network is not None:
+            latency, link = machine.network.latency, machine.network.link
+            messages = Curve(nbytes=[8, _LONGEST], seconds=[latency, latency + _LONGEST / link])
+            network = NetworkRates(messages=messages, link=Curve(nbytes=[1], seconds=[1 / link]))
+        each = {"ranks_per_node": ranks, "cores_per_node": machine.cores, "network": network}
+        return MachineProfile.model_validate(profile.model_dump() | scaled).model_copy(update=each)
 
     @cached_property
     def node_of(self) -> Array:
@@ -183,7 +168,6 @@ class Job:
         return min(self.ranks, self.ranks_per_node)
 
     def __str__(self) -> str:
-        """Return the numbers of ranks and nodes, as of :func:`count`."""
         return f"{count(self.ranks, 'rank')} on {count(self.nodes, 'node')}"
 
     @property

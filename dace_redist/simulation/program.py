@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import numpy as np
 
 from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
-from dace_redist.einsum.plan import EinsumPlan, Group, Move
+from dace_redist.einsum.plan import EinsumPlan, Group
 from dace_redist.einsum.report import operation_text
 from dace_redist.report.canvas import save
 from dace_redist.report.units import format_bytes, milliseconds, table
@@ -59,7 +61,64 @@ class SimulatedProgram:
     plan: EinsumPlan
     job: Job
     strategy: str
-    steps: tuple[SimulatedStep, ...]
+
+    @cached_property
+    def steps(self) -> tuple[SimulatedStep, ...]:
+        """Its steps in the order in which they run."""
+        plan, steps, exchanged = self.plan, list[SimulatedStep](), functools.cache(self._exchanged)
+        for number in range(len(plan.groups) + 1):
+            for move in plan.moves:
+                if move.before_group == number:
+                    exchange = exchanged(move.source, move.target, plan.sizes[move.tensor])
+                    seconds, repeats = exchange.estimate(self.strategy).seconds, plan.repeats(move.group)
+                    steps.append(SimulatedStep("redistribute", move.tensor, seconds, repeats, 0.0, exchange))
+            if number < len(plan.groups):
+                steps.append(self._contracted(number, plan.groups[number]))
+                if plan.groups[number].reduction is not None:
+                    steps.append(self._reduced(number, plan.groups[number]))
+        return tuple(steps)
+
+    def _exchanged(self, source: Placement, target: Placement, shape: tuple[int, ...]) -> SimulatedRedistribution:
+        return simulate_on(self.job, schedule(source.distribution(shape), target.distribution(shape), self._dtype))
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        return np.dtype(f"V{self.plan.itemsize}")
+
+    def _contracted(self, number: int, group: Group) -> SimulatedStep:
+        """As long as its operations take, or as reading its operands and writing its result once does."""
+        named = [*zip(group.operand_placements, group.operands, strict=True), (group.partial_placement, group.result)]
+        nbytes = sum(placement.block_bytes(self.plan.sizes[name], self.plan.itemsize) for placement, name in named)
+        seconds = self._work(group.flops, nbytes)
+        name = f"{group.result} = {operation_text(group)}"
+        return SimulatedStep("contract", name, seconds, self.plan.repeats(number), seconds)
+
+    def _work(self, flops: float, nbytes: float) -> float:
+        """Seconds of operations or of memory traffic of a rank, whichever takes longer."""
+        machine = self.job.machine
+        return self.job.busy_ranks_per_node * max(flops / (machine.cores * machine.flops), nbytes / machine.memory)
+
+    def _reduced(self, number: int, group: Group) -> SimulatedStep:
+        """
+        Every rank sends what it has of the partial sums of others to the next one of those that hold them: n - 1 of n
+        parts, or all of them where one rank wants all; ceil(log2 n) messages follow one another.
+        """
+        assert group.reduction is not None
+        several, scattered = group.reduction.ranks, group.reduction.axis is not None
+        block = group.partial_placement.block_bytes(self.plan.sizes[group.result], 1)
+        sent = -(-block * (several - 1) // several) if scattered else block
+        exchange = simulate_on(self.job, _to_the_next(group.partial_placement, sent, scattered, self._dtype))
+        work = self._work(0.0, 3 * sent * self.plan.itemsize)  # two are read, one is written
+        messages = math.ceil(math.log2(several))
+        seconds = exchange.estimate(self.strategy).seconds + work + (messages - 1) * self._latency
+        return SimulatedStep("reduce", group.result, seconds, self.plan.repeats(number), work, exchange)
+
+    @property
+    def _latency(self) -> float:
+        network, rates = self.job.machine.network, self.job.machine.profile.node
+        if self.job.nodes > 1 and network is not None:
+            return network.latency
+        return rates.messages.latency if rates is not None else 0.0
 
     @property
     def seconds(self) -> float:
@@ -158,71 +217,9 @@ def simulate_plan(
     """
     each = plan.node_size if ranks_per_node is None else ranks_per_node
     job = Job.of(Machine.load(machine), plan.ranks, each, scattered)
-    mover = find_strategy(strategy).name
-    return SimulatedProgram(plan, job, mover, tuple(_Simulation(plan, job, mover).steps()))
-
-
-class _Simulation:
-    def __init__(self, plan: EinsumPlan, job: Job, strategy: str) -> None:
-        self._plan, self._job, self._strategy = plan, job, strategy
-        self._exchanges: dict[Any, SimulatedRedistribution] = {}
-
-    def steps(self) -> Iterator[SimulatedStep]:
-        for number in range(len(self._plan.groups) + 1):
-            yield from (self._moved(move) for move in self._plan.moves if move.before_group == number)
-            if number < len(self._plan.groups):
-                group = self._plan.groups[number]
-                yield self._contracted(number, group)
-                if group.reduction is not None:
-                    yield self._reduced(number, group)
-
-    def _moved(self, move: Move) -> SimulatedStep:
-        key = (move.source, move.target, self._plan.sizes[move.tensor])
-        if key not in self._exchanges:
-            source, target = (end.distribution(key[2]) for end in key[:2])
-            self._exchanges[key] = simulate_on(self._job, schedule(source, target, self._dtype))
-        exchange = self._exchanges[key]
-        seconds, repeats = exchange.estimate(self._strategy).seconds, self._plan.repeats(move.group)
-        return SimulatedStep("redistribute", move.tensor, seconds, repeats, 0.0, exchange)
-
-    @property
-    def _dtype(self) -> np.dtype[Any]:
-        return np.dtype(f"V{self._plan.itemsize}")
-
-    def _contracted(self, number: int, group: Group) -> SimulatedStep:
-        """As long as its operations take, or as reading its operands and writing its result once does."""
-        named = [*zip(group.operand_placements, group.operands, strict=True), (group.partial_placement, group.result)]
-        nbytes = sum(placement.block_bytes(self._plan.sizes[name], self._plan.itemsize) for placement, name in named)
-        seconds = self._work(self._plan.costs[number].flops, nbytes)
-        name = f"{group.result} = {operation_text(group)}"
-        return SimulatedStep("contract", name, seconds, self._plan.repeats(number), seconds)
-
-    def _work(self, flops: float, nbytes: float) -> float:
-        return self._job.machine.contraction_seconds(flops, nbytes, self._job.busy_ranks_per_node)
-
-    def _reduced(self, number: int, group: Group) -> SimulatedStep:
-        """
-        Every rank sends what it has of the partial sums of others to the next one of those that hold them: n - 1 of n
-        parts, or all of them where one rank wants all; ceil(log2 n) messages follow one another.
-        """
-        assert group.reduction is not None
-        sizes, several = self._plan.sizes[group.result], group.reduction.ranks
-        block = group.partial_placement.block_bytes(sizes, 1)
-        scattered = group.reduction.axis is not None
-        sent = -(-block * (several - 1) // several) if scattered else block
-        exchange = simulate_on(self._job, _to_the_next(group.partial_placement, sent, scattered, self._dtype))
-        work = self._work(0.0, 3 * sent * self._plan.itemsize)  # two are read, one is written
-        messages = math.ceil(math.log2(several))
-        seconds = exchange.estimate(self._strategy).seconds + work + (messages - 1) * self._latency
-        repeats = self._plan.repeats(number)
-        return SimulatedStep("reduce", group.result, seconds, repeats, work, exchange)
-
-    @property
-    def _latency(self) -> float:
-        network, rates = self._job.machine.network, self._job.machine.profile.node
-        if self._job.nodes > 1 and network is not None:
-            return network.latency
-        return rates.messages.latency if rates is not None else 0.0
+    simulated = SimulatedProgram(plan, job, find_strategy(strategy).name)
+    _ = simulated.steps  # an error where the strategy cannot leave a node
+    return simulated
 
 
 def _to_the_next(partial: Placement, elements: int, around: bool, dtype: np.dtype[Any]) -> Schedule:
@@ -287,4 +284,4 @@ class Scaling:
 
 def _all_flops(program: SimulatedProgram) -> float:
     plan = program.plan
-    return sum(plan.repeats(n) * plan.costs[n].flops * len(group.ranks) for n, group in enumerate(plan.groups))
+    return sum(plan.repeats(n) * group.flops * len(group.ranks) for n, group in enumerate(plan.groups))

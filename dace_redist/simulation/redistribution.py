@@ -16,9 +16,9 @@ from dace_redist.schedule import Schedule
 from dace_redist.simulation.figures import LinkUse, busiest, draw_bars
 from dace_redist.simulation.machine import Job, Machine
 from dace_redist.simulation.network import Array, Network
-from dace_redist.strategies import DEFAULT_STRATEGY, STRATEGIES, find_strategy
+from dace_redist.strategies import DEFAULT_STRATEGY, STRATEGIES, find_strategy, host_strategies
 from dace_redist.tuning.cost_model import CostModel, Estimate
-from dace_redist.tuning.problem import MAIN_MEMORIES, MODELLED, Problem, check_memory
+from dace_redist.tuning.problem import MAIN_MEMORIES, Problem, check_memory
 from dace_redist.tuning.report import CostReport
 
 #: Senders, receivers and bytes of messages.
@@ -107,7 +107,7 @@ class SimulatedRedistribution(CostReport):
         """Return the time of one strategy; a ValueError if the model does not know it, or it cannot move this."""
         found = self.model.estimate(strategy)
         if found is None:
-            known = ", ".join(MODELLED)
+            known = ", ".join(host_strategies())
             raise ValueError(
                 f"strategy {strategy} cannot be simulated here: the cost model knows {known}; Shared stays on a node"
             )
