@@ -75,10 +75,9 @@ def _without(part: float, seconds: float | None) -> float:
     return max(whole - part, _MIN_REMAINDER * whole)
 
 
-def _curve(nbytes: Sequence[int], measure: Callable[[int], float | None]) -> Curve | None:
-    """Seconds by size; None if a rank cannot."""
-    seconds = [measure(each) for each in nbytes]
-    return None if None in seconds else Curve(nbytes=list(nbytes), seconds=seconds)  # type: ignore[arg-type]
+def _curve(nbytes: Sequence[int], measure: Callable[[int], float | None]) -> Curve:
+    """Seconds by size; a pydantic.ValidationError if a rank cannot."""
+    return Curve(nbytes=list(nbytes), seconds=[measure(each) or 0.0 for each in nbytes])
 
 
 @dataclasses.dataclass
@@ -105,13 +104,9 @@ class Measurements:
         timed, messages = self.timed, self.sizes.messages
         launch = timed.copy(_TINY, _TINY, self.place, (True, False)) or 0.0
 
-        def staging(memory: str) -> Any:
+        def staging(memory: str) -> Curve:
             """Copies between the GPU and pinned main memory, without those from or to the pinned slot."""
-
-            def seconds(nbytes: int) -> float:
-                return _without(timed.copy(nbytes, nbytes, "ordinary") or 0.0, timed.copy(nbytes, nbytes, memory))
-
-            return _curve(messages, seconds)
+            return _curve(messages, lambda n: _without(timed.copy(n, n, "ordinary") or 0.0, timed.copy(n, n, memory)))
 
         return DeviceRates(
             **dict(self.rates(launch)),
@@ -138,7 +133,7 @@ class Measurements:
         kinds |= {} if on_gpu else {"datatypes": "Datatype", "puts": "RMA"}
         latencies = {kind: self._latency(strategy) for kind, strategy in kinds.items()}
         known = {kind: latency for kind, latency in latencies.items() if latency is not None}
-        messages: Any = _curve(sizes.messages, lambda n: timed.shift(group, "Pack", n, self.place))
+        messages = _curve(sizes.messages, lambda n: timed.shift(group, "Pack", n, self.place))
         if on_gpu:
             return NodeRates(latency=known, messages=messages, push=self._exchanged("Shared", copies, known["shared"]))
         eager, longer = (
@@ -171,8 +166,8 @@ class Measurements:
             seconds = timed.shift(everyone, "Pipelined", largest, self.place, chunk_bytes=nbytes)
             return nbytes * (seconds or 0.0) / (least * largest)
 
-        messages: Any = _curve(self.sizes.messages, lambda n: timed.shift(leaders, "Pipelined", n, self.place))
-        link: Any = _curve(self.sizes.network_chunks, chunk)
+        messages = _curve(self.sizes.messages, lambda n: timed.shift(leaders, "Pipelined", n, self.place))
+        link = _curve(self.sizes.network_chunks, chunk)
         group.Free()
         return NetworkRates(messages=messages, link=link)
 
@@ -222,7 +217,6 @@ def calibrate(
     *,
     output: str | os.PathLike[str] | None = None,
     sizes: Sizes | None = None,
-    gpu_sizes: Sizes | None = None,
     limit_seconds: float = 45.0,
     progress: bool = True,
 ) -> MachineProfile:
@@ -233,8 +227,7 @@ def calibrate(
     measured, too. Errors are raised on every rank: a wrong path, an OSError, before measuring.
 
     :param output: File to write; default: see :func:`dace_redist.tuning.files.profile_path`.
-    :param sizes: Sizes to measure; default: up to 16 MiB.
-    :param gpu_sizes: Sizes to measure of arrays on GPUs; default: :meth:`Sizes.on_gpu`.
+    :param sizes: Sizes to measure in main memory; default: up to 16 MiB. On GPUs they are :meth:`Sizes.on_gpu`.
     :param limit_seconds: Time for the measurements; each is made at least once.
     :return: The profile, equal on every rank.
     :raises RuntimeError: If there is too little node-shared memory.
@@ -246,7 +239,7 @@ def calibrate(
         path = profile_path(output)
         if comm.rank == 0:
             _check_writable(path)
-    sizes, gpu_sizes = sizes or Sizes(), gpu_sizes or Sizes.on_gpu()
+    sizes, gpu_sizes = sizes or Sizes(), Sizes.on_gpu()
     topology, gpu = topology_of(comm), usable_gpu(comm)
     node = comm.Split(topology.node_of[comm.rank], comm.rank)
     with progress_bar(progress and comm.rank == 0, "calibrate", limit_seconds) as show, pinned_to_core(comm):

@@ -77,7 +77,7 @@ class Space:
 
 
 def sensible(
-    option: str, values: Sequence[int | float], schedule: Schedule, topology: Topology, usual: float | None = None
+    option: str, values: Sequence[int | float], schedule: Schedule, topology: Topology, usual: float
 ) -> tuple[int | float, ...]:
     """
     Return the values of an option that can change the time.
@@ -85,9 +85,8 @@ def sensible(
     Of sizes beyond the largest message, which are equivalent, one remains. Numbers of threads beyond a rank's share of
     the cores are left out, and that of ``OMP_NUM_THREADS``, which is the default.
 
-    :param usual: The value if none is given; default: that in main memory.
+    :param usual: The value if none is given.
     """
-    usual = OPTIONS[option].default if usual is None else usual
     if option.endswith("_bytes"):
         largest = max(schedule.totals.sizes, default=0) * schedule.itemsize
         whole = [value for value in values if value >= largest]

@@ -53,7 +53,6 @@ class Choice:
     predicted: bool = False
 
     def __str__(self) -> str:
-        """The strategy with its options, and why."""
         return f"{with_options(self.strategy, self.options)}: {self.reason}"
 
 

@@ -51,7 +51,6 @@ class Estimate:
         return max(self.terms.by_name.items(), key=lambda term: term[1])[0]
 
     def __str__(self) -> str:
-        """The strategy with its options."""
         return with_options(self.strategy, self.options)
 
 

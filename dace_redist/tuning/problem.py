@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -29,9 +28,6 @@ PLACES: Mapping[str, tuple[str, str]] = {
 MEMORIES = tuple(PLACES)
 MAIN_MEMORIES = tuple(name for name, places in PLACES.items() if "gpu" not in places)
 GPU_MEMORIES = tuple(name for name, places in PLACES.items() if "gpu" in places)
-
-#: Strategies whose time the cost model predicts.
-MODELLED = ("Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical", "Aggregated")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +95,6 @@ def canonical(distribution: AnyDistribution) -> AnyDistribution:
     """
     if not isinstance(distribution, Distribution):
         return distribution
-    blocks = map(_canonical_block, repeat(distribution), range(len(distribution.shape)))
     kept = [axis for axis, extent in enumerate(distribution.grid) if extent > 1]
     number = {axis: position for position, axis in enumerate(kept)}
     size = math.prod(distribution.grid)
@@ -107,7 +102,7 @@ def canonical(distribution: AnyDistribution) -> AnyDistribution:
         distribution.shape,
         [distribution.grid[axis] for axis in kept] or [1],
         dims=[None if dim is None else number.get(dim) for dim in distribution.dims],
-        block=list(blocks),
+        block=[_canonical_block(distribution, axis) for axis in range(len(distribution.shape))],
         ranks=None if distribution.ranks == tuple(range(size)) else distribution.ranks,
         pins=[distribution.pins[axis] for axis in kept] or [None],
         halo=distribution.halo,

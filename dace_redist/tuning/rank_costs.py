@@ -15,7 +15,7 @@ from typing import Any
 
 from dace_redist._core import max_eager_bytes
 from dace_redist.strategies import STRATEGIES
-from dace_redist.tuning.problem import MODELLED, PLACES, Problem, sides_on_gpu
+from dace_redist.tuning.problem import PLACES, Problem, sides_on_gpu
 from dace_redist.tuning.profile import Copies, DeviceRates, MachineProfile, NodeRates, Rates, Surface
 from dace_redist.tuning.traffic import RankTraffic, Runs, Traffic
 
@@ -87,7 +87,7 @@ class RankCosts:
         :param options: A value for every option.
         :param crosses: Whether any rank of the node sends to, or receives from, another node.
         """
-        if strategy not in MODELLED or (any(self._on_gpu) and not STRATEGIES[strategy].on_gpus):
+        if STRATEGIES[strategy].gpu_only or (any(self._on_gpu) and not STRATEGIES[strategy].on_gpus):
             return None
         if strategy == "RMA" and self._profile.node is not None and "puts" not in self._node.latency:
             return None  # no windows

@@ -32,7 +32,6 @@ class Winner(Strict):
     options: dict[str, int | float]
 
     def __str__(self) -> str:
-        """As it is called."""
         return with_options(self.strategy, self.options)
 
 

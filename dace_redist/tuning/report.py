@@ -120,7 +120,6 @@ class Bound:
         return self.remote / seconds / self.bandwidth
 
     def __str__(self) -> str:
-        """The bound with its rates."""
         if not self.remote:
             return "none: nothing moves between processes"
         return (
@@ -129,11 +128,11 @@ class Bound:
         )
 
 
-def profile_in_use(given: str | os.PathLike[str] | None = None) -> tuple[MachineProfile, str]:
+def profile_in_use(given: str | os.PathLike[str] | None) -> tuple[MachineProfile, str]:
     """
     Return a machine profile, and its origin in one line.
 
-    :param given: Path of the file; default: that of this user, else the profile that ships with the package.
+    :param given: Path of the file; None: that of this user, else the profile that ships with the package.
     """
     path = profile_path(given)
     reason = "no machine profile was made here (dace-redist calibrate)"
@@ -224,7 +223,6 @@ class CostReport:
         return f"{best} is predicted to be the fastest, in {format_seconds(best.seconds)}"
 
     def __str__(self) -> str:
-        """All lines, and the fastest strategy."""
         return "\n".join([*self.lines(), self.verdict])
 
     def to_json(self) -> dict[str, Any]:

@@ -39,11 +39,11 @@ def test_options_vary_around_the_best():
 
 def test_pieces_larger_than_any_message_are_tried_once():
     usual = OPTIONS["chunk_bytes"].default
-    assert sensible("chunk_bytes", (usual, 1 << 10, 64 << 10, 2 << 20), MOVES, HERE) == (usual, 1 << 10)
-    assert sensible("chunk_bytes", (1 << 10, 64 << 10, 2 << 20), MOVES, HERE) == (1 << 10, 64 << 10)
+    assert sensible("chunk_bytes", (usual, 1 << 10, 64 << 10, 2 << 20), MOVES, HERE, usual) == (usual, 1 << 10)
+    assert sensible("chunk_bytes", (1 << 10, 64 << 10, 2 << 20), MOVES, HERE, usual) == (1 << 10, 64 << 10)
     nothing = schedule(MOVES.source, MOVES.source)
     usual = OPTIONS["slot_bytes"].default
-    assert sensible("slot_bytes", (usual, 16 << 10), nothing, HERE) == (usual,)
+    assert sensible("slot_bytes", (usual, 16 << 10), nothing, HERE, usual) == (usual,)
 
 
 def test_on_gpus_chunks_vary_around_their_default_there():
