@@ -159,8 +159,8 @@ class Placement:
 MAX_PAIRS = 20_000_000
 
 
-def traffic(source: Placement, target: Placement, shape: Sequence[int]) -> Array:
-    """Return the elements of a tensor that each rank sends, receives and keeps (self copy): shape (3, ranks)."""
+def traffic(source: Placement, target: Placement, shape: Sequence[int]) -> tuple[Array, Array, Array]:
+    """Return the elements of a tensor that each rank sends, receives and keeps (self copy)."""
     (low, high), (new_low, new_high) = _both(source, target, shape)
     own, wanted = (np.prod(sizes, axis=0) for sizes in (high - low, new_high - new_low))
     kept = np.prod(np.maximum(np.minimum(high, new_high) - np.maximum(low, new_low), 0), axis=0)
@@ -173,12 +173,13 @@ def traffic(source: Placement, target: Placement, shape: Sequence[int]) -> Array
     else:
         senders, _, elements = messages(source, target, shape)
         sent = np.bincount(senders, elements, len(kept)).astype(np.int64)
-    return np.stack([sent, received, kept])
+    return sent, received, kept
 
 
 def busiest(source: Placement, target: Placement, shape: Sequence[int]) -> int:
     """Return the elements sent or received by the busiest rank, whichever is more."""
-    return int(traffic(source, target, shape)[:2].max())
+    sent, received, _ = traffic(source, target, shape)
+    return int(max(sent.max(), received.max()))
 
 
 def messages(source: Placement, target: Placement, shape: Sequence[int]) -> Array:
