@@ -56,10 +56,13 @@ def shown(name: str) -> Example:
 @contextmanager
 def one_process(name: str):
     """Yield a run of a program in a process that calls :func:`serve`, with as many BLAS threads as cores."""
+    bound = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, range(os.cpu_count()))  # mpiexec may have bound this rank to one core; Popen inherits these
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(len(os.sched_getaffinity(0))))
     command = [sys.executable, __file__, "--serve", name]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=outside_environment() | threads, **pipes) as process:
+        os.sched_setaffinity(0, bound)
         assert process.stdout.readline() == "ready\n"
 
         def run() -> None:

@@ -26,7 +26,7 @@ BENCH, COMPARE, COPIES, PREDICTED = (
 def test_a_case_with_several_methods(tmp_path):
     output = tmp_path / "results.jsonl"
     words = ["owners-transposed-96", "seed-k2", "--preset", "tiny", "--variants", "ordinary,gpu", "--batch", "2"]
-    words += ["--least", "3", "--limit", "0.2", "--rate", "1gbit", "--json", str(output)]
+    words += ["--least", "3", "--limit", "2", "--rate", "1gbit", "--json", str(output)]
     command = [sys.executable, "-m", "mpi4py", BENCH, *words]
     code, printed = launch(4, command, timeout=240, environment={"DACE_REDIST_DEVICE": "host"})
     assert code == 0, printed
