@@ -219,18 +219,18 @@ def _result(arrays, name, operands):
 
 def _contract(node, state, arrays, symbols):
     memlets = [node.memlet(connector, state) for connector in node.operand_connectors]
-    operands = [arrays[memlet.data][_part(memlet, symbols)] for memlet in memlets]
+    operands = [arrays[memlet.data][slices_of(memlet.subset, symbols)] for memlet in memlets]
     written = node.memlet("_result", state)
     if written.subset.num_elements() == state.sdfg.arrays[written.data].total_size:  # else zeros are around a part
         _result(arrays, written.data, [memlet.data for memlet in memlets])
     operands = [array if term else array[0] for array, term in zip(operands, node.terms, strict=False)]
     alpha = float(_number(node.alpha, symbols))
-    arrays[written.data][_part(written, symbols)] = alpha * np.einsum(node.einsum, *operands)
+    arrays[written.data][slices_of(written.subset, symbols)] = alpha * np.einsum(node.einsum, *operands)
 
 
-def _part(memlet, symbols):
+def slices_of(subset, symbols):
     """Return the subset of a memlet as slices."""
-    ends = [[int(_number(end, symbols)) for end in ends] for *ends, _ in memlet.subset.ndrange()]
+    ends = [[int(_number(end, symbols)) for end in ends] for *ends, _ in subset.ndrange()]
     return tuple(slice(low, high + 1) for low, high in ends)
 
 

@@ -30,7 +30,8 @@ class FuseConversion(OfRedistribute):
 
     It can be applied if nothing else uses the array in between, and the result is equal: a factor before a conversion
     and a divisor must be powers of two. Several factors of one type are multiplied first, which can change the last
-    digit. It cannot be applied after a redistribution that reduces or accumulates.
+    digit. It cannot be applied after a redistribution that reduces or accumulates. A factor may contain symbols that the
+    redistribution has already: they have one value on all ranks, as factors of a redistribution must have.
     """
 
     between = transformation.PatternNode(nodes.AccessNode)
@@ -66,7 +67,7 @@ class FuseConversion(OfRedistribute):
 
     def _scaling(self, graph: SDFGState, sdfg: SDFG) -> _Scaling | None:
         ends = (*graph.in_edges(self.entry), *graph.out_edges(self.exit))
-        symbols = set(sdfg.symbols) - set(self.entry.map.params)
+        symbols = self.node.free_symbols - set(self.entry.map.params)
         return _scaling_of(self.tasklet, symbols, {sdfg.arrays[edge.data.data].dtype for edge in ends})
 
     def _is_whole(self, graph: SDFGState, sdfg: SDFG) -> bool:

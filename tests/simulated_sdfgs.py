@@ -1,0 +1,169 @@
+"""SDFGs on simulated ranks: nodes run in any order that edges allow, and undefined elements get random values."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from cases import reduced
+from dace.libraries.linalg import Transpose
+from dace.sdfg import SDFG, SDFGState, nodes
+from distributed_simulation import FUNCTIONS, SimulatedRanks, slices_of
+from distributions import moved
+
+from dace_redist.distribution import decode_distribution
+from dace_redist.library_nodes import JointRedistribute, Redistribute, RedistributeWait, SumReplicas
+from dace_redist.library_nodes.node import INPUT, OUTPUT
+from dace_redist.library_nodes.redistribute import REQUEST
+
+Arrays = dict[str, np.ndarray]
+
+#: Further names in tasklets.
+TYPES = {"dace": np, "float64": np.float64}
+
+
+class SimulatedSDFG(SimulatedRanks):
+    """
+    All ranks of an SDFG. Results that differ between seeds are undefined.
+
+    :param symbols: Values of the free symbols of each rank.
+    :param seed: Seed of elements that are not written yet, of the order of nodes without a path between them, of the
+        replica that is sent, and of the end of a non-blocking transfer: at once, or where it is waited for.
+    """
+
+    def __init__(self, sdfg: SDFG, symbols: list[dict[str, int]], seed: int) -> None:
+        self._random, self._step = np.random.default_rng(seed), 1 if seed % 2 else -1
+        self._started: dict[str, Any] = {}
+        copies = [dict(values) for values in symbols]
+        super().__init__(SimpleNamespace(sdfg=sdfg, ranks=len(symbols), local_extents=copies.__getitem__))
+
+    def run(self, arguments: list[Arrays]) -> list[Arrays]:  # type: ignore[override]
+        """Return the arrays of each rank that its caller sees, given its arguments."""
+        for arrays, given in zip(self.arrays, arguments, strict=True):
+            arrays |= {name: array.copy() for name, array in given.items()}
+        self._region(self.sdfg)
+        assert not self._started, "a transfer is not waited for"
+        seen = [name for name, array in self.sdfg.arrays.items() if not array.transient]
+        return [{name: arrays[name] for name in seen} for arrays in self.arrays]
+
+    def _allocated(self, rank: int) -> Arrays:
+        cleared = {node.data for state in self.sdfg.states() for node in state.data_nodes() if node.setzero}
+        arrays = {}
+        for name, array in self.sdfg.arrays.items():
+            values = self._undefined(self._numbers(array.shape), array.dtype.as_numpy_dtype())
+            arrays[name] = values * 0 if name in cleared else values
+        return arrays
+
+    def _undefined(self, shape: Any, dtype: Any) -> np.ndarray:
+        return self._random.integers(-(2**20), 2**20, shape).astype(dtype)
+
+    def _block(self, block: Any) -> None:
+        if not isinstance(block, SDFGState):
+            super()._block(block)
+            return
+        missing = {node: block.in_degree(node) for node in block.nodes()}
+        while missing:
+            ready = [node for node, degree in missing.items() if degree == 0]
+            node = ready[self._random.integers(len(ready))]
+            self._node(node, block)
+            del missing[node]
+            for edge in block.out_edges(node):
+                missing[edge.dst] -= 1
+
+    def _node(self, node: Any, state: SDFGState) -> None:
+        if isinstance(node, JointRedistribute):
+            self._move(node.tensors, state)
+        elif isinstance(node, RedistributeWait):
+            self._move(self._started.pop(node.memlet(REQUEST, state).data), state)
+        elif isinstance(node, Redistribute | SumReplicas):
+            late = getattr(node, "nonblocking", False) and self._random.integers(2)
+            self._move([] if late else [node], state)
+            if getattr(node, "nonblocking", False):
+                self._started[node.memlet(REQUEST, state).data] = [node] if late else []
+        elif isinstance(node, nodes.AccessNode):
+            for edge in state.in_edges(node):
+                if isinstance(edge.src, nodes.AccessNode) and edge.data.data is not None:
+                    self._copy((edge.src.data, edge.data.src_subset), (node.data, edge.data.dst_subset))
+        elif isinstance(node, Transpose):
+            (read,), (written,) = ([edge.data for edge in edges(node)] for edges in (state.in_edges, state.out_edges))
+            self._copy((read.data, read.subset), (written.data, written.subset), np.transpose)
+        elif isinstance(node, nodes.Tasklet):
+            for arrays, symbols in zip(self.arrays, self.symbols, strict=True):
+                _compute(node, state, arrays, symbols)
+        else:
+            assert isinstance(node, nodes.MapEntry | nodes.MapExit), f"{node} cannot be simulated"
+
+    def _views(self, name: str, subset: Any) -> list[np.ndarray]:
+        """Return a part of an array on each rank."""
+        both = zip(self.arrays, self.symbols, strict=True)
+        return [arrays[name][slices_of(subset, symbols)] for arrays, symbols in both]
+
+    def _copy(self, source: Any, target: Any, change: Any = np.asarray) -> None:
+        for read, written in zip(self._views(*source), self._views(*target), strict=True):
+            written[...] = change(read).reshape(written.shape)
+
+    def _move(self, redistributions: list[Any], state: SDFGState) -> None:
+        """Carry out redistributions, which read all inputs before they write an output."""
+        for views, results in [self._transfer(node, state) for node in redistributions]:
+            for view, result in zip(views, results, strict=True):
+                view[...] = result
+
+    def _transfer(self, node: Any, state: SDFGState) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Return the output of a redistribution on each rank, and what it becomes."""
+        source, target = (decode_distribution(self._numbers(side)) for side in (node.source, node.target))
+        memlets = [node.memlet(end, state) for end in (INPUT, OUTPUT)]
+        reads, writes = (self._views(memlet.data, memlet.subset) for memlet in memlets)
+        how: dict[str, Any] = {"alpha": 1, "conj": False, "op": "sum"}
+        beta, mapped = 0, (None, None, None)
+        if isinstance(node, Redistribute):
+            alpha, beta = self._same(node.alpha), self._same(node.beta)
+            how = {"alpha": alpha, "conj": node.conj, "op": node.op or None}
+            mapped = node.index_map.axes, node.index_map.region, node.index_map.reshape
+        owned = decode_distribution(source.encoded[2 + 2 * len(source.shape) :]) if any(source.halo) else source
+        update = reduced(owned, self._wholes(source, owned, reads, how["op"]), how, writes[0].dtype)
+        wanted = moved(update, np.zeros(target.shape, update.dtype), *mapped)
+        written = moved(np.ones(source.shape, bool), np.zeros(target.shape, bool), *mapped)
+        results = [view.copy() for view in writes]
+        for rank, result in enumerate(results):
+            part, mask = target.local(wanted, rank), target.local(written, rank)
+            if part.size:
+                old = result[tuple(map(slice, part.shape))]
+                old[mask] = (part + old.dtype.type(beta) * old if beta else part)[mask]
+        return writes, results
+
+    def _same(self, factor: Any) -> Any:
+        """Return the value of a factor, which must be equal on all ranks."""
+        (value,) = {self._value(str(factor), rank) for rank in range(len(self.symbols))}
+        return value
+
+    def _wholes(self, source: Any, owned: Any, reads: list[np.ndarray], op: str | None) -> list[np.ndarray]:
+        """Return the tensor of partial results of each rank, or the only one, whose elements any replica holds."""
+        positions = np.arange(np.prod(source.shape)).reshape(source.shape)
+        count = len(reads) if op else 1
+        wholes = list(self._undefined((count, *source.shape), reads[0].dtype))
+        for rank in range(len(reads))[:: self._step]:
+            shape = source.local_shape(rank)
+            if all(shape):
+                part = reads[rank][tuple(map(slice, shape))]
+                part = part[source.interior(rank)] if any(source.halo) else part
+                wholes[rank if op else 0].flat[owned.local(positions, rank)] = part
+        return wholes
+
+
+def _compute(tasklet: nodes.Tasklet, state: SDFGState, arrays: Arrays, symbols: dict[str, Any]) -> None:
+    """Run the map of a tasklet; C++ computes with a literal in double precision."""
+    entry = state.entry_node(tasklet)
+    ranges = [np.arange(int(low), int(high) + 1) for low, high, _ in entry.map.range.ndrange()]
+    values = {**symbols, **dict(zip(entry.params, np.ix_(*ranges), strict=True))}
+
+    def at(memlet: Any) -> tuple[Any, ...]:
+        return tuple(eval(str(begin), {}, values) for begin, _, _ in memlet.subset.ndrange())
+
+    inputs = {edge.dst_conn: arrays[edge.data.data][at(edge.data)] for edge in state.in_edges(tasklet)}
+    (out,) = state.out_edges(tasklet)
+    computed = values | inputs
+    exec(re.sub(r"\d+\.\d+", r"float64(\g<0>)", tasklet.code.as_string), {**FUNCTIONS, **TYPES}, computed)
+    old = arrays[out.data.data][at(out.data)] if out.data.wcr is not None else 0
+    arrays[out.data.data][at(out.data)] = old + computed[out.src_conn]
