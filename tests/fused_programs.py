@@ -6,6 +6,7 @@ import by_hand  # noqa: F401 (dace.comm.Reduce with an operator)
 import dace
 import numpy as np
 from mpi4py import MPI
+from sdfgs import add_move
 
 import dace_redist
 from dace_redist import Distribution
@@ -48,14 +49,8 @@ def summed_then_moved() -> dace.SDFG:
     for name, shape, transient in (("A", (4, 8), False), ("B", (4, 4), True), ("C", (8, 4), False)):
         sdfg.add_array(name, shape, dace.float64, transient=transient)
     state = sdfg.add_state()
-    between = state.add_access("B")
-    for node, source, target in (
-        (SumReplicas("add", PARTIAL, SUMS), state.add_read("A"), between),
-        (Redistribute("move", SUMS, WANTED), between, state.add_write("C")),
-    ):
-        state.add_node(node)
-        state.add_edge(source, None, node, "_inp_buffer", sdfg.make_array_memlet(source.data))
-        state.add_edge(node, "_out_buffer", target, None, sdfg.make_array_memlet(target.data))
+    add_move(state, SumReplicas("add", PARTIAL, SUMS), "A", "B")
+    add_move(state, Redistribute("move", SUMS, WANTED), "B", "C")
     return sdfg
 
 

@@ -16,10 +16,11 @@ from dace.properties import CodeBlock
 from dace.sdfg import nodes
 from dace.sdfg.state import ConditionalBlock, ControlFlowRegion, LoopRegion
 from distributed_simulation import slices_of
+from sdfgs import add_move
 
 from dace_redist import BoxDistribution, Distribution, TiledDistribution
 from dace_redist.library_nodes import Redistribute, SumReplicas
-from dace_redist.library_nodes.node import INPUT, OUTPUT
+from dace_redist.library_nodes.node import INPUT, OUTPUT, DistributedNode
 from dace_redist.transformations.fuse import transposed
 
 RANKS = 4
@@ -28,7 +29,7 @@ GRIDS = ((4,), (3,), (2,), (2, 2), (2, 2), (1, 4), (4, 1), (2, 1))
 TYPES = (dace.float64, dace.float64, dace.float32, dace.complex128, dace.int8)
 
 #: Elementwise computations of arrays a and b; the symbol r has another value on each rank.
-EXPRESSIONS = ("2 * a", "a", "-a", "100 * a", "2 * a", "a + 1", "a + b", "a * b", "r * a", "i0 * a")
+EXPRESSIONS = ("2 * a", "a", "-a", "100 * a", "2 * a", "a + 1", "a + b", "a * b", "r * a", "r * a", "i0 * a")
 #: Of floating-point numbers.
 OF_FLOATS = ("a / 4", "0.5 * a", "dace.float32(a)", "conj(a)", "2 * conj(a)")
 #: A program has one of these at most, and only without sums: else results may differ in the last digit.
@@ -161,30 +162,29 @@ class Writer:
         """Return a new array, or rarely one that can hold the result."""
         known = [t for t in self._tensors if t.distribution == distribution and t.dtype == dtype]
         known = [t for t in known if extents is None or t.extents == tuple(extents)]
-        if known and self._rarely():
+        if known and self._rng.random() < 0.3:
             return self._rng.choice(known)
         return self._new(self._rng.choice(self._prefixes), distribution, dtype, extents)
 
-    # Accesses in a state
+    # Order
 
-    def _last(self, name: str) -> nodes.AccessNode | None:
-        found = [node for node in self._state.data_nodes() if node.data == name]
-        written = [node for node in found if self._state.in_degree(node) > 0]
-        return (written or found or [None])[-1]
+    def _last(self, tensor: Tensor) -> nodes.AccessNode | None:
+        """Return the last access of an array in the state."""
+        found = [node for node in self._state.data_nodes() if node.data == tensor.name]
+        return found[-1] if found else None
 
-    def _ends(self, sources: list[Tensor], target: Tensor, may_order: bool = True) -> tuple[list[Any], Any, list[Any]]:
-        """Return the access nodes that a step reads, the one that it writes, and nodes that must run before it."""
+    def _earlier(self, sources: list[Tensor], target: Tensor, may_order: bool = True) -> list[nodes.AccessNode]:
+        """Return accesses that a step must follow; begin another state instead, mostly."""
         earlier = self._unordered(sources, target)
-        if earlier and (not may_order or self._rng.random() < 0.5):
+        if earlier and not (may_order and self._rng.random() < 0.5):
             self._end_state()
-            earlier = []
-        reads = {tensor.name: self._last(tensor.name) or self._state.add_read(tensor.name) for tensor in sources}
-        return list(reads.values()), self._state.add_write(target.name), earlier
+            return []
+        return earlier
 
     def _unordered(self, sources: list[Tensor], target: Tensor) -> list[nodes.AccessNode]:
         """Return accesses of the target, and results of what reads it, from which no path leads to the sources."""
         graph = self._state.nx
-        reads = [node for node in (self._last(tensor.name) for tensor in sources) if node is not None]
+        reads = [node for node in (self._last(tensor) for tensor in sources) if node is not None]
         before = set(reads).union(*(nx.ancestors(graph, node) for node in reads))
         accesses = [node for node in self._state.data_nodes() if node.data == target.name]
         later = set(accesses).union(*(nx.descendants(graph, node) for node in accesses))
@@ -193,12 +193,15 @@ class Writer:
     def _connect(self, node: Any, source: Tensor, target: Tensor, ends: Any = (INPUT, OUTPUT), **may: bool) -> None:
         if target is source:
             return
-        (read,), write, earlier = self._ends([source], target, **may)
-        self._state.add_node(node)
-        self._state.add_edge(read, None, node, ends[0], copy.deepcopy(source.memlet))
-        self._state.add_edge(node, ends[1], write, None, copy.deepcopy(target.memlet))
-        for one in earlier:
-            self._state.add_nedge(one, node, dace.Memlet())
+        earlier = self._earlier([source], target, **may)
+        add_move(self._state, node, copy.deepcopy(source.memlet), copy.deepcopy(target.memlet), ends)
+        self._order(earlier, node)
+
+    def _order(self, earlier: list[nodes.AccessNode], node: Any) -> None:
+        """Let a node run after accesses, or after the redistributions that write there."""
+        for access in earlier:
+            writers = [edge.src for edge in self._state.in_edges(access) if isinstance(edge.src, DistributedNode)]
+            self._state.add_nedge(self._rng.choice([access, *writers]), node, dace.Memlet())
 
     # Steps
 
@@ -217,7 +220,7 @@ class Writer:
             how["op"] = "sum" if target.dtype == dace.complex128 else rng.choice(("sum", "max"))
         elif self._rarely():
             how["beta"] = rng.choice((1, 2))
-        how |= {"alpha": rng.choice((1, 1, 1, 2, -1)), "conj": self._rarely()}
+        how |= {"alpha": rng.choice((1, 100) if target.dtype == dace.int8 else (1, 1, 2, -1)), "conj": self._rarely()}
         self._connect(Redistribute(f"move_{target.name}", source.distribution, distribution, **how), source, target)
 
     def _add(self) -> None:
@@ -253,7 +256,9 @@ class Writer:
         if "r" in expression.split():
             self.sdfg.symbols["r"] = dace.int64
         target = self._result(first.distribution, self._type(first), first.extents)
-        reads, write, earlier = self._ends(list(sources.values()), target)
+        earlier = self._earlier(list(sources.values()), target)
+        reads = {one.name: self._last(one) or self._state.add_read(one.name) for one in sources.values()}
+        write = self._state.add_write(target.name)
         write.setzero = len(self._tensors) > count and self._region is self.sdfg and self._rarely()
         ranges = {f"i{axis}": f"0:{n}" for axis, n in enumerate(first.extents)}
         if self._rarely():
@@ -265,11 +270,10 @@ class Writer:
             f"out = {expression}",
             {"out": target.element("lambda old, new: old + new" if write.setzero else None)},
             external_edges=True,
-            input_nodes={node.data: node for node in reads},
+            input_nodes=reads,
             output_nodes={target.name: write},
         )
-        for one in earlier:
-            self._state.add_nedge(one, entry, dace.Memlet())
+        self._order(earlier, entry)
 
     def _any_element(self) -> str:
         name = self._rng.choice(self._tensors).name

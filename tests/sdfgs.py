@@ -19,15 +19,22 @@ ROWS, COLUMNS = Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4))
 OURS = host_strategies()
 
 
-def add_move(state: SDFGState, node: Any, source: Any, target: Any) -> Any:
-    """Connect a node with arrays of the state's SDFG: a name, or a memlet for a part of an array."""
-    state.add_node(node)
+def add_move(state: SDFGState, node: Any, source: Any, target: Any, connectors: Any = (INPUT, OUTPUT)) -> Any:
+    """
+    Connect a node with the last access of an array and a new access of another, and return it.
+
+    :param source: Name of an array of the state's SDFG, or a memlet for a part of it.
+    :param target: The same.
+    """
     memlets = [
         end if isinstance(end, dace.Memlet) else dace.Memlet.from_array(end, state.sdfg.arrays[end])
         for end in (source, target)
     ]
-    state.add_edge(state.add_read(memlets[0].data), None, node, INPUT, memlets[0])
-    state.add_edge(node, OUTPUT, state.add_write(memlets[1].data), None, memlets[1])
+    accesses = [one for one in state.data_nodes() if one.data == memlets[0].data]
+    read = accesses[-1] if accesses else state.add_read(memlets[0].data)
+    state.add_node(node)
+    state.add_edge(read, None, node, connectors[0], memlets[0])
+    state.add_edge(node, connectors[1], state.add_write(memlets[1].data), None, memlets[1])
     return node
 
 

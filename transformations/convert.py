@@ -30,8 +30,8 @@ class FuseConversion(OfRedistribute):
 
     It can be applied if nothing else uses the array in between, and the result is equal: a factor before a conversion
     and a divisor must be powers of two. Several factors of one type are multiplied first, which can change the last
-    digit. It cannot be applied after a redistribution that reduces or accumulates. A factor may contain symbols that the
-    redistribution has already: they have one value on all ranks, as factors of a redistribution must have.
+    digit. It cannot be applied after a redistribution that reduces or accumulates. A factor may contain symbols of the
+    redistribution, which have one value on all ranks, but no others.
     """
 
     between = transformation.PatternNode(nodes.AccessNode)

@@ -9,7 +9,7 @@ from dace.libraries.linalg import Transpose
 from dace.properties import CodeBlock
 from dace.sdfg.state import ConditionalBlock, ControlFlowRegion
 from program_calls import HALVES, SIDES, TURNED, WANTED, columns_of_the_transpose, there_already, transposed_before
-from sdfgs import add_move, count
+from sdfgs import add_move, count, redistributions
 
 import dace_redist
 from dace_redist import Distribution
@@ -19,11 +19,6 @@ from dace_redist.transformations.fuse import transposed
 
 COLUMNS = Distribution((4, 8), (1, 2))
 COLUMNS_TURNED = Distribution((4, 8), (1, 2), ranks=(1, 0))
-
-
-def only_node(sdfg: dace.SDFG) -> Redistribute:
-    (node,) = [node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, Redistribute)]
-    return node
 
 
 def fused(program) -> tuple[dace.SDFG, dace.SDFG]:
@@ -39,7 +34,7 @@ def test_a_transposition_between_two_redistributions():
     before, after = fused(columns_of_the_transpose)
     assert count(before, Redistribute, Transpose) == [2, 1]
     assert count(after, Redistribute, Transpose) == [1, 0]
-    node = only_node(after)
+    (node,) = redistributions(after)
     assert [*node.distributions()] == [HALVES, WANTED]
     assert (node.index_map.axes, node.alpha) == ((1, 0), 6)
 
@@ -48,7 +43,7 @@ def test_a_transposition_before():
     before, after = fused(transposed_before)
     assert count(before, Redistribute, Transpose) == [1, 1]
     assert count(after, Redistribute, Transpose) == [1, 0]
-    node = only_node(after)
+    (node,) = redistributions(after)
     assert node.distributions() == (transposed(WANTED), TURNED) and node.index_map.axes == (1, 0)
 
 
@@ -90,11 +85,8 @@ def chain(first: Redistribute, second: Redistribute, between=dace.float64, trans
     sdfg.add_array("B", (8, 3), between, transient=transient)
     sdfg.add_array("C", (4, 6), dace.float64)
     state = sdfg.add_state()
-    middle = state.add_access("B")
-    for node, source, target in ((first, state.add_read("A"), middle), (second, middle, state.add_write(last))):
-        state.add_node(node)
-        state.add_edge(source, None, node, "_inp_buffer", dace.Memlet.from_array(source.data, sdfg.arrays[source.data]))
-        state.add_edge(node, "_out_buffer", target, None, dace.Memlet.from_array(target.data, sdfg.arrays[target.data]))
+    add_move(state, first, "A", "B")
+    add_move(state, second, "B", last)
     return sdfg
 
 

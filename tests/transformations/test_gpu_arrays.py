@@ -33,17 +33,6 @@ def chain(*shapes_and_places: tuple[tuple[int, int], dace.StorageType]) -> tuple
     return sdfg, sdfg.add_state()
 
 
-def connect(state: dace.SDFGState, node, source, target, connectors=("_inp_buffer", "_out_buffer")):
-    """Add a node between the last access of an array and a new access of another; return the new one."""
-    known = [one for one in state.data_nodes() if one.data == source]
-    read, written = known[-1] if known else state.add_read(source), state.add_access(target)
-    state.add_node(node)
-    whole = [dace.Memlet.from_array(name, state.sdfg.arrays[name]) for name in (source, target)]
-    state.add_edge(read, None, node, connectors[0], whole[0])
-    state.add_edge(node, connectors[1], written, None, whole[1])
-    return written
-
-
 @pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
 def test_no_array_moves_to_node_shared_memory(places):
     sdfg = transients(*places)
@@ -69,8 +58,8 @@ def test_only_what_lies_in_main_memory_is_joined():
 
 def test_two_in_a_row_become_one_from_main_memory_to_the_gpu():
     sdfg, state = chain(((2, 8), HEAP), ((8, 2), GPU), ((2, 8), GPU))
-    connect(state, Redistribute("there", ROWS, COLUMNS), "A", "B")
-    connect(state, Redistribute("back", COLUMNS, Distribution((8, 8), (4, 1), ranks=[3, 2, 1, 0])), "B", "C")
+    add_move(state, Redistribute("there", ROWS, COLUMNS), "A", "B")
+    add_move(state, Redistribute("back", COLUMNS, Distribution((8, 8), (4, 1), ranks=[3, 2, 1, 0])), "B", "C")
     assert sdfg.apply_transformations(FuseRedistributes) == 1
     (node,) = redistributions(sdfg)
     assert node.on_gpu(sdfg, state) == (False, True)
@@ -83,8 +72,8 @@ def test_two_in_a_row_become_one_from_main_memory_to_the_gpu():
 
 def test_a_transposition_on_the_gpu_becomes_axes():
     sdfg, state = chain(((2, 8), GPU), ((8, 2), GPU), ((2, 8), GPU))
-    connect(state, Redistribute("move", ROWS, COLUMNS), "A", "B")
-    connect(state, Transpose("turn", dtype=dace.float64), "B", "C", ("_inp", "_out"))
+    add_move(state, Redistribute("move", ROWS, COLUMNS), "A", "B")
+    add_move(state, Transpose("turn", dtype=dace.float64), "B", "C", ("_inp", "_out"))
     assert sdfg.apply_transformations(FuseTranspose) == 1
     (node,) = redistributions(sdfg)
     assert node.index_map.axes == (1, 0) and node.on_gpu(sdfg, state) == (True, True)
@@ -103,7 +92,7 @@ def test_a_conversion_on_the_gpu_becomes_a_property():
         external_edges=True,
         schedule=dace.ScheduleType.GPU_Device,
     )
-    connect(state, Redistribute("move", ROWS, COLUMNS), "B", "C")
+    add_move(state, Redistribute("move", ROWS, COLUMNS), "B", "C")
     assert sdfg.apply_transformations(FuseConversion) == 1
     (node,) = redistributions(sdfg)
     assert node.alpha == 2 and node.on_gpu(sdfg, state) == (True, True)

@@ -13,7 +13,7 @@ from dace.libraries.comm.nodes import Bcast, Reduce
 from dace.libraries.comm.schedule import overlap_communication
 from dace.sdfg import nodes
 from dace.sdfg.analysis.schedule_tree import treenodes
-from sdfgs import add_move, count
+from sdfgs import add_move, count, redistributions
 
 import dace_redist
 from dace_redist import Distribution
@@ -26,11 +26,6 @@ from dace_redist.transformations import (
     OverlapRedistribute,
     RelabelGrid,
 )
-
-
-def only_node(sdfg: dace.SDFG) -> Redistribute:
-    (node,) = [node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, Redistribute)]
-    return node
 
 
 def rewritten(make, transformation) -> tuple[dace.SDFG, dace.SDFG]:
@@ -61,7 +56,7 @@ def rewritten(make, transformation) -> tuple[dace.SDFG, dace.SDFG]:
 def test_conversions(program, maps, alpha, conj):
     before, after = rewritten(program, FuseConversion)
     assert (count(before, nodes.MapEntry)[0], count(after, nodes.MapEntry)[0]) == maps
-    node = only_node(after)
+    (node,) = redistributions(after)
     assert (node.alpha, node.conj) == (alpha, conj)
 
 
@@ -81,7 +76,7 @@ def test_what_a_redistribution_cannot_compute(expression, element_type):
     for name, shape in (("A", (4, 6)), ("B", (4, 6)), ("C", (8, 3))):
         sdfg.add_array(name, shape, element_type, transient=name == "B")
     state = sdfg.add_state()
-    _, _, leave = state.add_mapped_tasklet(
+    state.add_mapped_tasklet(
         "compute",
         {"i": "0:4", "j": "0:6"},
         {"__inp": dace.Memlet("A[i, j]")},
@@ -89,16 +84,14 @@ def test_what_a_redistribution_cannot_compute(expression, element_type):
         {"__out": dace.Memlet("B[i, j]")},
         external_edges=True,
     )
-    node = Redistribute("move", programs.HALVES, programs.SIDES)
-    state.add_edge(state.out_edges(leave)[0].dst, None, node, "_inp_buffer", sdfg.make_array_memlet("B"))
-    state.add_edge(node, "_out_buffer", state.add_write("C"), None, sdfg.make_array_memlet("C"))
+    add_move(state, Redistribute("move", programs.HALVES, programs.SIDES), "B", "C")
     assert sdfg.apply_transformations_repeated(FuseConversion) == 0
 
 
 def test_a_sum_of_replicas():
     before, after = rewritten(programs.summed_then_moved, FuseReduceBcast)
     assert count(before, Redistribute, SumReplicas) == [1, 1] and count(after, Redistribute, SumReplicas) == [1, 0]
-    node = only_node(after)
+    (node,) = redistributions(after)
     assert (node.distributions(), node.op) == ((programs.PARTIAL, programs.WANTED), "sum")
     assert "B" not in after.arrays
     converted = programs.summed_then_moved()
@@ -110,7 +103,7 @@ def test_a_reduction_to_a_corner_and_a_broadcast_from_one():
     before, after = rewritten(programs.reduced_moved_broadcast, FuseReduceBcast)
     assert count(before, Redistribute, Reduce, Bcast) == [1, 1, 1]
     assert count(after, Redistribute, Reduce, Bcast) == [1, 0, 0]
-    node = only_node(after)
+    (node,) = redistributions(after)
     assert [side.core.replicas for side in node.distributions()] == [2, 2] and node.op == "sum"
     assert not [name for name in after.arrays if "grid" in name or name in ("reduce", "bcast")]
     assert "MPI_Cart_create" not in after.init_code["frame"].as_string
@@ -211,7 +204,7 @@ def test_compute_moves_between_start_and_wait():
 
 def test_wrong_non_blocking_nodes():
     _, sdfg = rewritten(programs.while_it_moves, OverlapRedistribute)
-    only_node(sdfg).nonblocking = False
+    redistributions(sdfg)[0].nonblocking = False
     with pytest.raises(dace.sdfg.InvalidSDFGError, match="nonblocking and the connector _request go together"):
         sdfg.validate()
 
