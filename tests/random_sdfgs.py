@@ -145,7 +145,7 @@ class Writer:
     def _type(self, source: Tensor) -> Any:
         """Return a type to which elements can be converted, mostly theirs."""
         possible = [one for one in TYPES if np.can_cast(source.dtype.type, one.type, "same_kind")]
-        return self._rng.choice(possible) if self._rarely() else source.dtype
+        return self._rng.choice(possible) if self._rng.random() < 0.4 else source.dtype
 
     def _new(self, prefix: str, distribution: Any, dtype: Any, extents: Any = None) -> Tensor:
         """Add an array, rarely a larger one: an argument (A), a transient (T) or a result (__return)."""
@@ -276,7 +276,7 @@ class Writer:
         self._order(earlier, entry)
 
     def _any_element(self) -> str:
-        name = self._rng.choice(self._tensors).name
+        name = self._source().name
         return f"{name}[{', '.join('0' * len(self.sdfg.arrays[name].shape))}]"
 
     def _end_state(self) -> None:

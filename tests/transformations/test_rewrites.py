@@ -49,7 +49,6 @@ def rewritten(make, transformation) -> tuple[dace.SDFG, dace.SDFG]:
         (programs.converted, (3, 0), 6, False),
         (programs.conjugated, (3, 0), -0.5, True),
         (programs.scaled_in_parts, (2, 1), 1, False),  # 3 is no power of two: only the cast
-        (programs.scaled_in_place, (1, 1), 1, False),  # no node reads and writes one array
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
