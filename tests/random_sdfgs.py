@@ -206,7 +206,7 @@ class Writer:
     # Steps
 
     def _move(self) -> None:
-        rng, source = self._rng, self._source()
+        rng, source, count = self._rng, self._source(), len(self._tensors)
         shape, how = source.distribution.shape, {}
         if self._rarely():
             how["axes"] = axes = rng.sample(range(len(shape)), len(shape))
@@ -222,6 +222,8 @@ class Writer:
             how["beta"] = rng.choice((1, 2))
         how |= {"alpha": rng.choice((1, 100) if target.dtype == dace.int8 else (1, 1, 2, -1)), "conj": self._rarely()}
         self._connect(Redistribute(f"move_{target.name}", source.distribution, distribution, **how), source, target)
+        if "beta" in how and self._may_clear(count):
+            self._last(target).setzero = True
 
     def _add(self) -> None:
         """Add partial results: on one of the ranks that hold them, or on all."""
@@ -259,7 +261,7 @@ class Writer:
         earlier = self._earlier(list(sources.values()), target)
         reads = {one.name: self._last(one) or self._state.add_read(one.name) for one in sources.values()}
         write = self._state.add_write(target.name)
-        write.setzero = len(self._tensors) > count and self._region is self.sdfg and self._rarely()
+        write.setzero = self._may_clear(count) and self._rarely()
         ranges = {f"i{axis}": f"0:{n}" for axis, n in enumerate(first.extents)}
         if self._rarely():
             ranges["i0"] = f"0:{max(1, first.extents[0] - 1)}"
@@ -274,6 +276,10 @@ class Writer:
             output_nodes={target.name: write},
         )
         self._order(earlier, entry)
+
+    def _may_clear(self, count: int) -> bool:
+        """Return True if a step has a new output, which it writes once; the simulation clears arrays at the start."""
+        return len(self._tensors) > count and self._region is self.sdfg
 
     def _any_element(self) -> str:
         name = self._source().name

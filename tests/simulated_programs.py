@@ -35,8 +35,9 @@ def sizes_of(program: Any, sizes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: size for name, size in sizes.items() if name in used}
 
 
-def simulate(program: Any, ranks: int, sizes: Mapping[str, Any], **tolerances: float) -> None:
-    """Compare all results of a program with NumPy."""
-    given = arguments(program, sizes)
-    found = SimulatedRanks(distribute(program, ranks, sizes)).run(**given)
+def simulate(program: Any, ranks: int, sizes: Mapping[str, Any], **tolerances: float) -> Any:
+    """Compare all results of a program with NumPy; return the distributed program."""
+    given, distributed = arguments(program, sizes), distribute(program, ranks, sizes)
+    found = SimulatedRanks(distributed).run(**given)
     check(found, by_numpy(program.f, given, sizes), f"on {ranks} ranks", **tolerances)
+    return distributed
