@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
-import math
 import random
 from typing import Any, NamedTuple
 
@@ -16,16 +14,15 @@ from dace.properties import CodeBlock
 from dace.sdfg import nodes
 from dace.sdfg.state import ConditionalBlock, ControlFlowRegion, LoopRegion
 from distributed_simulation import slices_of
+from random_distributions import RANKS, first_replica, partial_results, random_distribution
 from sdfgs import add_move
 
-from dace_redist import BoxDistribution, Distribution, TiledDistribution
+from dace_redist import Distribution
 from dace_redist.library_nodes import Redistribute, SumReplicas
 from dace_redist.library_nodes.node import INPUT, OUTPUT, DistributedNode
 from dace_redist.transformations.fuse import transposed
 
-RANKS = 4
 SHAPES = ((6,), (4, 6), (5, 5), (2, 3, 4))
-GRIDS = ((4,), (3,), (2,), (2, 2), (2, 2), (1, 4), (4, 1), (2, 1))
 TYPES = (dace.float64, dace.float64, dace.float32, dace.complex128, dace.int8)
 
 #: Elementwise computations of arrays a and b; the symbol r has another value on each rank.
@@ -56,37 +53,6 @@ class Tensor(NamedTuple):
         return dace.Memlet(f"{self.name}[{', '.join(index)}]", wcr=wcr)
 
 
-def random_distribution(rng: random.Random, shape: tuple[int, ...]) -> Any:
-    """Return blocks, with replicas, pins or margins where there are such, or tiles, or boxes."""
-    kind, ndim = rng.random(), len(shape)
-    if kind < 0.1:
-        owners = np.reshape(rng.choices(range(RANKS), k=math.prod(shape)), shape)
-        return TiledDistribution(shape, (1,) * ndim, owners)
-    if kind < 0.2:
-        cut, rest = rng.randint(1, shape[0] - 1), shape[1:]
-        boxes = [((0,) * ndim, (cut, *rest)), ((cut, *(0 for _ in rest)), (shape[0] - cut, *rest))]
-        return BoxDistribution(shape, boxes, rng.sample(range(RANKS), 2))
-    grid = rng.choice(GRIDS)
-    dims = rng.sample([*range(len(grid)), *[None] * ndim], ndim) if kind < 0.6 else None
-    block = [rng.choice(("balanced", "ceil", 1, 2)) for _ in shape] if kind < 0.5 else "balanced"
-    ranks = rng.sample(range(RANKS), math.prod(grid)) if rng.random() < 0.5 else None
-    plain = Distribution(shape, grid, dims=dims, block=block, ranks=ranks)
-    if plain.replicas > 1 and rng.random() < 0.3:
-        return first_replica(plain)
-    return dataclasses.replace(plain, halo=1, periodic=rng.random() < 0.5) if kind > 0.9 and has_room(plain) else plain
-
-
-def has_room(distribution: Distribution) -> bool:
-    """Return True if all parts have elements for margins."""
-    return all(all(distribution.local_shape(rank)) for rank in distribution.rank_grid().flat)
-
-
-def first_replica(distribution: Distribution) -> Distribution:
-    """Return the distribution without the other replicas."""
-    axes = enumerate(distribution.pins)
-    return dataclasses.replace(distribution, pins=[0 if axis not in distribution.dims else pin for axis, pin in axes])
-
-
 class Writer:
     """
     Writer of an SDFG.
@@ -111,9 +77,11 @@ class Writer:
     def write(self, steps: int) -> dace.SDFG:
         """Write random steps, and one whose result the caller sees."""
         for _ in range(steps):
-            self._rng.choice([*self._steps, *self._steps, self._loop, self._branch])()
+            self._rng.choice([*self._steps, *self._steps, self._loop, self._branch, self._read])()
         self._prefixes = ("A", "__return")
         self._move()
+        if self._rarely():
+            self._rng.choice((self._read, self._branch))()
         self.sdfg.validate()
         return self.sdfg
 
@@ -216,7 +184,7 @@ class Writer:
         known = [tensor.distribution for tensor in self._tensors if tensor.distribution.shape == shape]
         distribution = rng.choice(known) if known and rng.random() < 0.6 else random_distribution(rng, shape)
         target = self._result(distribution, self._type(source))
-        if replicas(source) > 1 and not self.rounds and self._rarely():
+        if partial_results(source.distribution) > 1 and not self.rounds and self._rarely():
             how["op"] = "sum" if target.dtype == dace.complex128 else rng.choice(("sum", "max"))
         elif self._rarely():
             how["beta"] = rng.choice((1, 2))
@@ -227,7 +195,7 @@ class Writer:
 
     def _add(self) -> None:
         """Add partial results: on one of the ranks that hold them, or on all."""
-        partial = [tensor for tensor in self._tensors if replicas(tensor) > 1]
+        partial = [tensor for tensor in self._tensors if partial_results(tensor.distribution) > 1]
         if not partial or self._rarely():
             shape = self._rng.choice(SHAPES)
             halves = Distribution(shape, (2, 2), dims=[0, *[None] * (len(shape) - 1)])
@@ -282,14 +250,17 @@ class Writer:
         return len(self._tensors) > count and self._region is self.sdfg
 
     def _any_element(self) -> str:
-        name = self._source().name
+        name = self._rng.choice(self._tensors).name
         return f"{name}[{', '.join('0' * len(self.sdfg.arrays[name].shape))}]"
 
-    def _end_state(self) -> None:
-        """Begin another state, after a transition that may read an array."""
+    def _end_state(self, **assignments: str) -> None:
+        """Begin another state."""
         before, self._state = self._state, self._region.add_state()
-        reads = {"first": self._any_element()} if self._rarely() else {}
-        self._region.add_edge(before, self._state, dace.InterstateEdge(assignments=reads))
+        self._region.add_edge(before, self._state, dace.InterstateEdge(assignments=assignments))
+
+    def _read(self) -> None:
+        """Begin another state after a transition that reads an array."""
+        self._end_state(first=self._any_element())
 
     def _loop(self) -> None:
         """Write a loop of two iterations."""
@@ -311,9 +282,3 @@ class Writer:
             self._rng.choice(self._steps)()
         self._region, self._state = self.sdfg, self.sdfg.add_state()
         self.sdfg.add_edge(block, self._state, dace.InterstateEdge())
-
-
-def replicas(tensor: Tensor) -> int:
-    """Return the number of partial results that a redistribution could add."""
-    blocks = isinstance(tensor.distribution, Distribution) and not any(tensor.distribution.halo)
-    return int(tensor.distribution.replicas) if blocks else 1

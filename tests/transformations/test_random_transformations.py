@@ -34,7 +34,7 @@ def check(number: int) -> None:
     rng = random.Random(number)
     writer = Writer(rng)
     before = writer.write(steps=rng.randint(1, 6))
-    after, names = copy.deepcopy(before), rng.sample(NAMES, k=rng.randint(1, len(NAMES)))
+    after, names = copy.deepcopy(before), rng.sample(NAMES, k=rng.randint(3, len(NAMES)))
     if rng.random() < 0.8:  # what is joined or started is not fused
         names.sort(key=lambda name: name.startswith(("Join", "Overlap")))
     with dace.config.set_temporary("optimizer", "match_exception", value=True):  # else they count as no match
