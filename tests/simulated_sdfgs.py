@@ -153,7 +153,7 @@ class SimulatedSDFG(SimulatedRanks):
 
 
 def _compute(tasklet: nodes.Tasklet, state: SDFGState, arrays: Arrays, symbols: dict[str, Any]) -> None:
-    """Run the map of a tasklet; C++ computes with a literal in double precision."""
+    """Run the map of a tasklet; C++ computes with longer integers, and with literals in double precision."""
     entry = state.entry_node(tasklet)
     ranges = [np.arange(int(low), int(high) + 1) for low, high, _ in entry.map.range.ndrange()]
     values = {**symbols, **dict(zip(entry.params, np.ix_(*ranges), strict=True))}
@@ -162,6 +162,7 @@ def _compute(tasklet: nodes.Tasklet, state: SDFGState, arrays: Arrays, symbols: 
         return tuple(eval(str(begin), {}, values) for begin, _, _ in memlet.subset.ndrange())
 
     inputs = {edge.dst_conn: arrays[edge.data.data][at(edge.data)] for edge in state.in_edges(tasklet)}
+    inputs = {name: one.astype(np.int64) if one.dtype == np.int8 else one for name, one in inputs.items()}
     (out,) = state.out_edges(tasklet)
     computed = values | inputs
     exec(re.sub(r"\d+\.\d+", r"float64(\g<0>)", tasklet.code.as_string), {**FUNCTIONS, **TYPES}, computed)
