@@ -17,9 +17,6 @@ from dace_redist.library_nodes import Redistribute
 from dace_redist.transformations import FuseRedistributes, FuseTranspose, OverlapRedistribute, RemoveRedistribute
 from dace_redist.transformations.fuse import transposed
 
-COLUMNS = Distribution((4, 8), (1, 2))
-COLUMNS_TURNED = Distribution((4, 8), (1, 2), ranks=(1, 0))
-
 
 def fused(program) -> tuple[dace.SDFG, dace.SDFG]:
     """Return the SDFG before and after all possible fusions."""
@@ -135,17 +132,6 @@ def test_redistributions_are_joined_only_where_nothing_is_lost(sdfg, possible):
     made.validate()
     assert made.apply_transformations(FuseRedistributes) == possible
     assert count(made, Redistribute) == [1 if possible else 2]
-
-
-@dace.program
-def transposed_in_place(A: dace.float64[4, 4]):
-    dace_redist.redistribute(np.transpose(A), COLUMNS, COLUMNS_TURNED, out=A)
-
-
-def test_a_transposition_of_the_result():
-    """No node reads and writes one array."""
-    _, after = fused(transposed_in_place)
-    assert count(after, Redistribute, Transpose) == [1, 1]
 
 
 @dace.program
