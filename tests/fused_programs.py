@@ -14,6 +14,7 @@ from dace_redist.library_nodes import Redistribute, SumReplicas
 
 #: Over two ranks.
 HALVES, SIDES = Distribution((8, 6), (2, 1)), Distribution((8, 6), (1, 2))
+TURNED = Distribution((8, 6), (2, 1), ranks=(1, 0))
 
 
 @dace.program
@@ -30,6 +31,11 @@ def conjugated(A: dace.float64[4, 6]):
 @dace.program
 def scaled_in_parts(A: dace.float64[4, 6]):
     return dace_redist.redistribute(3 * A, HALVES, SIDES).astype(np.float32)
+
+
+@dace.program
+def scaled_in_place(A: dace.float64[4, 6]):
+    dace_redist.redistribute(2 * A, HALVES, TURNED, out=A)
 
 
 #: Over four ranks: partial sums of halves, two of each, the sums of both on four ranks, and what is wanted.

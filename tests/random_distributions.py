@@ -32,7 +32,7 @@ def random_distribution(rng: random.Random, shape: tuple[int, ...]) -> Any:
     plain = Distribution(shape, grid, dims=dims, block=block, ranks=ranks)
     if plain.replicas > 1 and rng.random() < 0.3:
         return first_replica(plain)
-    return dataclasses.replace(plain, halo=1, periodic=rng.random() < 0.5) if kind > 0.9 and has_room(plain) else plain
+    return dataclasses.replace(plain, halo=1, periodic=rng.random() < 0.5) if kind > 0.8 and has_room(plain) else plain
 
 
 def has_room(distribution: Distribution) -> bool:

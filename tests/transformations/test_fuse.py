@@ -49,6 +49,20 @@ def test_a_redistribution_to_where_everything_is():
     assert (count(before, Redistribute), count(after, Redistribute)) == ([1], [0])
 
 
+@pytest.mark.parametrize("target", ["B", "__return"])
+@pytest.mark.parametrize(
+    ("distribution", "removed"),
+    [(Distribution((8, 8), (4, 1)), True), (Distribution((8, 8), (4, 1), halo=(1, 0)), False)],
+)
+def test_only_what_moves_nothing_into_a_new_array_is_removed(target, distribution, removed):
+    """A rank keeps what it does not own of an argument, and gets its halo from others."""
+    sdfg = dace.SDFG("unmoved")
+    for name in ("A", target):
+        sdfg.add_array(name, (4, 8), dace.float64)
+    add_move(sdfg.add_state(), Redistribute("move", distribution, distribution), "A", target)
+    assert sdfg.apply_transformations(RemoveRedistribute) == (removed and target == "__return")
+
+
 def test_a_started_redistribution_stays():
     sdfg = there_already.to_sdfg(simplify=True)
     assert sdfg.apply_transformations(OverlapRedistribute) == 1

@@ -25,7 +25,7 @@ SYMBOLS = [{"r": rank + 1} for rank in range(RANKS)]
 @pytest.mark.slow
 @pytest.mark.fuzz
 def test_results_are_unchanged():
-    for number in range(seed(), seed() + some(1000)):
+    for number in range(seed(), seed() + some(1200)):
         check(number)
 
 

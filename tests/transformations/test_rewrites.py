@@ -49,6 +49,7 @@ def rewritten(make, transformation) -> tuple[dace.SDFG, dace.SDFG]:
         (programs.converted, (3, 0), 6, False),
         (programs.conjugated, (3, 0), -0.5, True),
         (programs.scaled_in_parts, (2, 1), 1, False),  # 3 is no power of two: only the cast
+        (programs.scaled_in_place, (1, 1), 1, False),  # no node reads and writes one array
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
@@ -119,6 +120,17 @@ def test_renumbered_ranks():
     first, second = (n for n, _ in after.all_nodes_recursive() if isinstance(n, Redistribute))
     assert {first.target, second.target} & {first.source, second.source}
     assert after.apply_transformations(RelabelGrid) == 0
+
+
+def test_ranks_with_values_of_their_own_are_not_renumbered():
+    factor = dace.symbol("factor")
+
+    @dace.program
+    def scaled_by_rank(A: dace.float64[2, 8]):
+        B = dace_redist.redistribute(A, programs.ROWS, programs.BACKWARDS)
+        return dace_redist.redistribute(B * factor, programs.BACKWARDS, programs.ROWS)
+
+    assert scaled_by_rank.to_sdfg(simplify=True).apply_transformations(RelabelGrid) == 0
 
 
 def test_joined_redistributions_keep_their_order_and_unused_results():
