@@ -67,6 +67,8 @@ def against_library(comm: MPI.Intracomm, shape: tuple[int, ...]) -> Iterator[Com
     """Prepare square matrices; "first calls" are of shapes that did not occur before."""
     if reason := scalapack.library_missing():
         raise UnsuitableError(reason)
+    if len(shape) != 1:
+        raise UnsuitableError(f"expected the length of square matrices, such as 4096, got {'x'.join(map(str, shape))}")
     (n,), grids = shape, scalapack.Grids(comm)
     with together(comm):
         ours = ctypes.CDLL(str(ensure_library(SCALAPACK)))
