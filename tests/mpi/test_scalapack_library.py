@@ -21,6 +21,7 @@ from redistribution import scalapack
 from seeds import seed, some
 
 from dace_redist.mpi.collective import sleeping_barrier
+from dace_redist.mpi.topology import processor_facts
 from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.toolchain import SCALAPACK, mpi_compiler
 
@@ -41,7 +42,7 @@ class Libraries:
         if reason := scalapack.library_missing():
             pytest.skip(reason)
         os.environ["DACE_REDIST_SCALAPACK_MIN_BYTES"] = "0"
-        self.comm, self.real = comm, scalapack._library()
+        self.comm, self.real = comm, scalapack.library()
         if comm.rank == 0:
             ensure_library(SCALAPACK)
         sleeping_barrier(comm)
@@ -231,7 +232,10 @@ def test_processor_below_the_level_of_the_library() -> None:
     if not shutil.which("qemu-x86_64"):
         pytest.skip("no emulator of x86-64 (Debian: apt-get install qemu-user)")
     library = ensure_library(SCALAPACK)
-    for processor, loads in (("Conroe", False), ("max", True)):  # without SSE4; with all that the emulator has
+    processors = {"Conroe": False}  # without SSE4
+    if "avx512f" not in processor_facts().get("flags", ""):  # for which the library is compiled, but not the emulator
+        processors["max"] = True
+    for processor, loads in processors.items():
         emulated = ["qemu-x86_64", "-cpu", processor, "-E", f"LD_PRELOAD={library}", "/bin/true"]
         done = subprocess.run(emulated, capture_output=True, text=True)
         assert (done.returncode == 0) == loads, done.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 import pytest
-from redistribution import figures
 
 from dace_redist.distribution import Distribution
 from dace_redist.einsum import Einsum, Statement, plan_einsums
@@ -27,12 +26,9 @@ def no_matplotlib(monkeypatch):
 def test_every_picture_says_what_to_install(tmp_path):
     the_schedule = schedule(Distribution((4, 4), (2, 1)), Distribution((4, 4), (1, 2)))
     plan = plan_einsums([Statement(Einsum.parse("ij,jk->ik"), ("A", "B"), "C")], {"A": (4, 4), "B": (4, 4)}, 2)
-    environment = {"nodes": 1}
-    row = {"case": "a", "group": "g", "series": "", "method": "Auto", "median": 1.0, "environment": environment}
     for draw in (
         lambda: the_schedule.plot(tmp_path / "plan.png"),
         lambda: plan.plot(tmp_path / "plan.png"),
-        lambda: figures.draw_all([row], tmp_path),
         lambda: new_figure(4, 3),
     ):
         with pytest.raises(ImportError, match=HINT):
