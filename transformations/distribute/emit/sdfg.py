@@ -232,6 +232,7 @@ class _Builder(Emitter):
         axes = [axis for axis, index in enumerate(term) if index in group.einsum.summed]
         label, function = f"{kind}_{group.result}", f"lambda a, b: {kind}(a, b)"
         node = Reduce(label, function, axes, neutral_element(kind, dtype))
+        node.implementation = "pure-seq"  # the others lock the result for each element
         self.node(region, node, {None: self._arrays.whole(operand)}, self._arrays.whole(result), None)
 
     def _elementwise(
