@@ -157,16 +157,21 @@ def _ratios(first: list[float], second: list[float]) -> list[float]:
     return [a / b for a, b in zip(first, second, strict=True)]
 
 
-def _compilations(name: str, repetitions: int) -> list[float]:
-    """Return ratios to compiling a stock program; a warm-up round fills DaCe's own caches."""
-    seconds: dict[str, list[float]] = {"stock": [], name: []}
+@cache
+def _compilations(repetitions: int) -> dict[str, list[float]]:
+    """Return seconds of each kind of program, by turns; a warm-up round fills DaCe's own caches."""
+    seconds: dict[str, list[float]] = {"stock": [], "compile": [], "distribute": []}
     with _new_cache(with_libraries=True) as environment:
         for _ in range(repetitions + 1):
             for part in random.sample(list(seconds), len(seconds)):
                 for programs in Path(environment["DACE_REDIST_CACHE"]).glob("*/programs"):
                     shutil.rmtree(programs)
                 seconds[part] += part_on_ranks(4 if part == "distribute" else 1, __file__, part, environment)
-    return _ratios(seconds[name][1:], seconds["stock"][1:])
+    return {part: values[1:] for part, values in seconds.items()}
+
+
+def _to_stock(name: str, repetitions: int) -> list[float]:
+    return _ratios(_compilations(repetitions)[name], _compilations(repetitions)["stock"])
 
 
 def _first_use(_: int) -> list[float]:
@@ -203,11 +208,11 @@ def _plans(_: int) -> list[float]:
 ROWS: dict[str, tuple[str, Callable[[int], list[float]]]] = {
     "compile": (
         "compile a program with one redistribution: Auto, to stock DaCe's node",
-        partial(_compilations, "compile"),
+        partial(_to_stock, "compile"),
     ),
     "distribute": (
         "distribute and compile gram_of_mttkrp on 4 ranks, to compiling one stock node",
-        partial(_compilations, "distribute"),
+        partial(_to_stock, "distribute"),
     ),
     "first-use": ("seconds until every strategy can be used on a new machine", _first_use),
     "import": ("seconds of import dace_redist", _imports),

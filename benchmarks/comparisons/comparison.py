@@ -39,7 +39,7 @@ def agreeing(comm: Any, methods: dict[str, Callable[[], Any]], out: Any) -> dict
         out[...] = -1
         methods[name]()
         with together(comm):
-            assert np.allclose(out, expected), f"{first} and {name} do not agree"
+            assert np.array_equal(out, expected), f"{first} and {name} do not agree"
     return methods
 
 
