@@ -20,8 +20,16 @@ WRONG = [
     ({"region": ((0, 0), (0, 0))}, TypeError, r"region must be \(source_offset, target_offset, shape\)"),
     ({"region": ((0, 0), (0,), (1, 1))}, ValueError, r"region: target_offset needs 2 entries, .* got \(0,\)"),
     ({"region": ((0, 0), (0, 0), (-1, 1))}, ValueError, r"region: shape\[0\] must be at least 0, got -1"),
-    ({"region": ((0, 0), (0, 0), (5, 1))}, ValueError, "5 indices from 0 on are not inside dimension 0 of the t"),
-    ({"region": ((5, 0), (0, 0), (2, 1))}, ValueError, "2 indices from 5 on are not inside dimension 0 of the s"),
+    (
+        {"region": ((0, 0), (0, 0), (5, 1))},
+        ValueError,
+        "region: 5 indices from 0 on are not inside dimension 0 of the t",
+    ),
+    (
+        {"region": ((5, 0), (0, 0), (2, 1))},
+        ValueError,
+        "region: 2 indices from 5 on are not inside dimension 0 of the s",
+    ),
     ({"region": ((0, -1), (0, 0), (2, 1))}, ValueError, "region: 1 indices from -1 on are not inside dimension 1"),
     ({"region": ((0, 0), (2**62, 0), (2**62, 1))}, ValueError, "are not inside dimension 0"),
     ({"reshape": 24}, TypeError, "reshape must be a sequence of integers, got 24"),
@@ -52,7 +60,11 @@ def test_the_report_names_the_map():
     ("shape", "how", "said"),
     [
         ((6, 4), {"axes": (1, 0)}, r"with axes (1, 0) a source of shape (6, 4) needs .* (4, 6), got (6, 4)"),
-        ((5, 5), {"reshape": (5, -1)}, "shape (6, 4) has 24 elements, but the target's shape (5, 5) has 25"),
+        (
+            (5, 5),
+            {"reshape": (5, -1)},
+            "a source of shape (6, 4) has 24 elements, but the target's shape (5, 5) has 25",
+        ),
         ((0, 4), {"reshape": (0, 4)}, "has 24 elements, but the target's shape .* has 0"),
     ],
 )

@@ -74,7 +74,11 @@ def test_of_another_release_or_without_what_is_needed_it_is_ignored(tmp_path: Pa
     [
         (("node", "messages", "seconds", 2), -1.0, "node.messages.seconds.2: Input should be greater than 0"),
         (("network", "link", "seconds"), [float("nan")], "network.link.seconds.0: Input should be"),
-        (("node", "messages", "nbytes", 0), 10**9, "node.messages.nbytes: Value error, expected sizes in ascending or"),
+        (
+            ("node", "messages", "nbytes", 0),
+            10**9,
+            "node.messages.nbytes: Value error, expected sizes in ascending order",
+        ),
         (("node", "push", "seconds_per_byte"), [[1e-9]], "node.push: Value error, expected 4 x 9 numbers, got 1 rows"),
         (("cores_per_node",), 0, "cores_per_node: Input should be greater than or equal to 1"),
         (("copies", "pack", "seconds_per_byte", 0, 0), 1e-320, "copies.pack.seconds_per_byte.0.0: Input should be"),
