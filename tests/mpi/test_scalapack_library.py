@@ -312,9 +312,9 @@ def debian(program: str, package: str) -> Path:
 
 
 def petsc4py_program() -> list[str]:
-    found = debian("lib/petscdir/*/*-real/lib/python3/dist-packages/petsc4py", "python3-petsc4py")
-    folder = f"PETSC_DIR={found.parents[3]}"
-    return ["env", folder, "/usr/bin/python3", str(PROGRAM.with_name("petsc4py_program.py")), "900"]
+    found = debian("lib/petscdir/*/*-real/lib/python3/dist-packages/petsc4py", "python3-petsc4py-real")
+    variables = [f"PETSC_DIR={found.parents[3]}", f"PYTHONPATH={found.parent}"]
+    return ["env", *variables, "/usr/bin/python3", str(PROGRAM.with_name("petsc4py_program.py")), "900"]
 
 
 def gpaw_program() -> list[str]:
