@@ -17,8 +17,9 @@ from dace_redist.strategies import host_strategies
 pytestmark = pytest.mark.compile
 
 STRATEGIES = [*host_strategies()]
-LARGE = "DACE_REDIST_LARGE"  # 1: also move more than 2^31 elements; takes 12 GB of memory and a minute
-large = pytest.mark.skipif(os.environ.get(LARGE) != "1", reason=f"takes 12 GB and a minute; {LARGE}=1 runs it")
+MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+#: More than 2^31 elements, in a minute.
+large = [pytest.mark.full, pytest.mark.skipif(MEMORY < 16 << 30, reason="takes 12 GB of 16 GB of memory")]
 #: Rows, columns and padding of an array of bytes, and options.
 SHAPES = [
     (1, 2_200_000, 0, {"max_message_bytes": 99_991}),

@@ -277,6 +277,7 @@ def test_ranks_without_the_library_are_reported(of_one_rank: Future[tuple[int, s
     assert code != 0 and "set LD_PRELOAD on every rank" in output, output
 
 
+@pytest.mark.full
 @pytest.mark.compile
 @pytest.mark.parametrize(("kind", "tests"), [("gemr", 90), ("trmr", 10)])
 @pytest.mark.parametrize("letter", TYPES)
