@@ -150,3 +150,9 @@ def test_remote_reads(ranks: int, case: str, allowed: str, runs: int, tmp_path: 
 def test_mpi_ends_where_threads_made_plans_in_any_order() -> None:
     """MPI_Finalize frees their windows, which is collective, in one order on all ranks."""
     assert run(build("mpi_finalize", *SANITIZED), 2).count("MPI ended") == 2
+
+
+def test_leaks_are_found() -> None:
+    """Those of MPI are suppressed; a lost object of the library ends the program."""
+    code, printed = launch(2, [str(build("mpi_finalize", *SANITIZED)), "leak"], 60)
+    assert code != 0 and "MPI ended" in printed and re.search("in main .*mpi_finalize.cpp", printed), printed

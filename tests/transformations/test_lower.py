@@ -83,11 +83,11 @@ def check(sdfg: dace.SDFG, name: str) -> None:
 INLINED_WRONGLY = "calls_different"  # see test_inlined_programs_that_clash
 
 
-@SIMPLIFY
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    ("name", "simplify"),
+    [(name, simplify) for name in PROGRAMS for simplify in (True, False) if not simplify or name != INLINED_WRONGLY],
+)
 def test_lower_all(name: str, simplify: bool):
-    if simplify and name == INLINED_WRONGLY:
-        pytest.skip("refused, see test_inlined_programs_that_clash")
     sdfg = parse(name, simplify)
     nodes = dace_redist.transformations.lower_all(sdfg)
     assert nodes == redistributions(sdfg)
