@@ -48,7 +48,7 @@ FAULTS = {3: 120, 2: 90, 5: 60}  # cases by number of ranks
 def test_random_faults(program: Path, ranks: int, tmp_path: Path) -> None:
     """Allocations, calls of MPI, copies that fail on one rank: an error or the right tensor everywhere, and no hang."""
     count = write_cases(tmp_path, ranks, some(FAULTS[ranks]), seed(ranks))
-    leaks = {"ASAN_OPTIONS": "detect_leaks=0"}  # plans that failed are not freed
+    leaks = {"ASAN_OPTIONS": "detect_leaks=0:fast_unwind_on_malloc=1"}  # plans that failed are not freed
     printed = run(program, ranks, tmp_path, count, seed(ranks), timeout=240, **leaks)
     found = re.search(r"(\d+) faults: (\d+) errors", printed)
     assert found, printed
