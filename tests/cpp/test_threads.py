@@ -30,7 +30,7 @@ def test_protocols_between_two_threads(relaxed):
     relaxing = ["-include", str(header), f"-DRELAXED_{relaxed}"] if relaxed else []
     binary = compiled("threads", [*SWITCHES, *relaxing, *objects, WRAPPED], [program, *PROTOCOLS], [program, header])
     environment = os.environ | {"TSAN_OPTIONS": "halt_on_error=1"}  # the first race is enough
-    environment |= {"UCX_MEM_MMAP_HOOK_MODE": "none"}  # whose hooks end a thread of ThreadSanitizer by a signal
+    environment |= {"UCX_MEM_MMAP_HOOK_MODE": "none"}  # under its hooks, threads of the sanitizer crash as they end
     done = subprocess.run([binary], env=environment, capture_output=True, text=True, timeout=240)
     if "unexpected memory mapping" in done.stderr:
         pytest.skip("this kernel places memory where ThreadSanitizer cannot have it (vm.mmap_rnd_bits)")

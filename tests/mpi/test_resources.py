@@ -19,7 +19,7 @@ pytestmark = pytest.mark.compile
 STRATEGIES = [*host_strategies()]
 MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 #: More than 2^31 elements, in a minute.
-large = [pytest.mark.full, pytest.mark.skipif(MEMORY < 16 << 30, reason="takes 12 GB of 16 GB of memory")]
+large = [pytest.mark.full, pytest.mark.skipif(MEMORY < 16 << 30, reason="needs 16 GB of memory")]
 #: Rows, columns and padding of an array of bytes, and options.
 SHAPES = [
     (1, 2_200_000, 0, {"max_message_bytes": 99_991}),
