@@ -119,8 +119,11 @@ def test_irregular_partitions(comm):
     target = Distribution.split((4, 4), 1, comm.size)
     result = redistribute(Partitioned(comm.rank), target, comm=comm)
     assert np.array_equal(result.local, target.local(numbers((4, 4)), comm.rank))
-    with pytest.raises(ValueError, match=r"location of a partition must be ranks of comm, 0 to \d, got \[9\]"):
-        redistribute(Partitioned(comm.rank, 9 if comm.rank == 0 else 1), target, comm=comm)
+    for place in (comm.size, -1):
+        with pytest.raises(
+            ValueError, match=rf"location of a partition must be ranks of comm, 0 to \d, got \[{place}\]"
+        ):
+            redistribute(Partitioned(comm.rank, place if comm.rank == 0 else 1), target, comm=comm)
 
 
 @pytest.mark.libraries
