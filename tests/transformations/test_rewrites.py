@@ -14,7 +14,7 @@ from dace.libraries.comm.nodes import Bcast, Reduce
 from dace.libraries.comm.schedule import overlap_communication
 from dace.sdfg import nodes
 from dace.sdfg.analysis.schedule_tree import treenodes
-from sdfgs import add_move, count, redistributions
+from sdfgs import add_move, connected, count, redistributions
 
 import dace_redist
 from dace_redist import Distribution
@@ -128,15 +128,14 @@ def test_sums_of_what_is_written_again_stay(written):
     sdfg = dace.SDFG("written_again")
     for name, shape, transient in (("A", (4, 8), False), ("B", (4, 4), True), ("C", (8, 4), False)):
         sdfg.add_array(name, shape, dace.float64, transient=transient)
-    states = [sdfg.add_state(is_start_block=True)]
-    states += [sdfg.add_state_after(states[-1], "between")]
-    states += [sdfg.add_state_after(states[-1], "move")]
-    add_move(states[2], Redistribute("move", programs.SUMS, programs.WANTED), "B", "C")
-    add_move(states[0], SumReplicas("add", programs.PARTIAL, programs.SUMS), "A", "B")
+    states = {"with the sum": sdfg.add_state(is_start_block=True)}
+    states["between"] = sdfg.add_state_after(states["with the sum"])
+    states["with the redistribution"] = sdfg.add_state_after(states["between"])
+    add_move(states["with the redistribution"], Redistribute("move", programs.SUMS, programs.WANTED), "B", "C")
+    add_move(states["with the sum"], SumReplicas("add", programs.PARTIAL, programs.SUMS), "A", "B")
     if written is not None:
-        state = states[["with the sum", "between", "with the redistribution"].index(written)]
-        zero = state.add_tasklet("zero", {}, {"a"}, "a = 0")
-        state.add_edge(zero, "a", state.add_write("A"), None, dace.Memlet("A[0, 0]"))
+        zero = states[written].add_tasklet("zero", {}, {"a"}, "a = 0")
+        states[written].add_edge(zero, "a", states[written].add_write("A"), None, dace.Memlet("A[0, 0]"))
     assert sdfg.apply_transformations(FuseReduceBcast) == (written is None)
 
 
@@ -177,11 +176,8 @@ def test_only_independent_redistributions_are_joined(second, joined):
 
 
 def test_a_redistribution_of_what_is_written_later_is_not_started():
-    sdfg = dace.SDFG("later")
-    state = sdfg.add_state()
-    for name in "ABC":
-        sdfg.add_array(name, (2, 8), dace.float64)
-    add_move(state, Redistribute("move", programs.ROWS, Distribution((8, 8), (4, 1), ranks=(1, 2, 3, 0))), "A", "B")
+    sdfg, state = connected(Redistribute("move", programs.ROWS, Distribution((8, 8), (1, 4))))
+    sdfg.add_array("C", (2, 8), dace.float64)
     assert copy.deepcopy(sdfg).apply_transformations(OverlapRedistribute) == 1
     state.add_nedge(state.add_read("C"), state.add_write("A"), dace.Memlet("C[0:2, 0:8]"))
     assert sdfg.apply_transformations(OverlapRedistribute, validate=False) == 0
