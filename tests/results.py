@@ -36,12 +36,7 @@ def by_numpy(
 
 
 def check(
-    found: Results,
-    wanted: Results,
-    given: Results,
-    what: str = "",
-    tolerance: float = 1e-9,
-    single: float = 1e-4,
+    found: Results, wanted: Results, given: Results, what: str = "", tolerance: float = 1e-9, single: float = 1e-4
 ) -> None:
     """
     Compare values, types and shapes.
