@@ -35,14 +35,19 @@ def by_numpy(
     return after if returned is None else after | {"__return": returned}
 
 
-def check(found: Results, wanted: Results, what: str = "", tolerance: float = 1e-9, single: float = 1e-4) -> None:
+def check(
+    found: Results, wanted: Results, given: Results, what: str = "", tolerance: float = 1e-9, single: float = 1e-4
+) -> None:
     """
     Compare values, types and shapes.
 
-    :param found: Some of the results.
+    :param found: The results: all that are returned, at least, and all arrays whose elements are wanted to change.
+    :param given: Arguments before the call.
     :param tolerance: Tolerance relative to the largest element.
     :param single: Tolerance for elements of single precision.
     """
+    unchanged = {name for name, value in given.items() if np.array_equal(value, wanted[name])}
+    assert {*wanted} - unchanged <= {*found}, f"{what}: found {[*found]} of {[*wanted]}"
     for name, value in found.items():
         want = np.asarray(wanted[name])
         relative = single if want.dtype in ("float32", "complex64") else tolerance
@@ -120,8 +125,7 @@ def check_gathered(comm: Any, program: Any, arguments: Results, wanted: Results,
     found, wrong = gathered(comm, program, arguments), list[str]()
     if comm.rank == 0:
         try:
-            assert {name for name in wanted if name.startswith("__return")} <= {*found}
-            check(found, wanted, what, **tolerances)
+            check(found, wanted, arguments, what, **tolerances)
         except AssertionError as error:
-            wrong = [str(error) or "a result is missing"]
+            wrong = [str(error)]
     raise_anywhere(comm, wrong)

@@ -32,7 +32,8 @@ def add_move(state: SDFGState, node: Any, source: Any, target: Any, connectors: 
     ]
     accesses = [one for one in state.data_nodes() if one.data == memlets[0].data]
     read = accesses[-1] if accesses else state.add_read(memlets[0].data)
-    state.add_node(node)
+    if node not in state.nodes():
+        state.add_node(node)
     state.add_edge(read, None, node, connectors[0], memlets[0])
     state.add_edge(node, connectors[1], state.add_write(memlets[1].data), None, memlets[1])
     return node

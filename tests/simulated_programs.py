@@ -39,5 +39,5 @@ def simulate(program: Any, ranks: int, sizes: Mapping[str, Any], **tolerances: f
     """Compare all results of a program with NumPy; return the distributed program."""
     given, distributed = arguments(program, sizes), distribute(program, ranks, sizes)
     found = SimulatedRanks(distributed).run(**given)
-    check(found, by_numpy(program.f, given, sizes), f"on {ranks} ranks", **tolerances)
+    check(found, by_numpy(program.f, given, sizes), given, f"on {ranks} ranks", **tolerances)
     return distributed

@@ -89,6 +89,19 @@ def test_refused(shapes, of_node, of_arrays, message):
         node.validate(sdfg, sdfg.start_state)
 
 
+def test_what_is_added_must_be_the_result():
+    node = Contraction("wrong", "ij,jk->ik", beta=1)
+    sdfg = contracting(node, *SQUARE)
+    sdfg.validate()
+    state = sdfg.start_state
+    (previous,) = [edge for edge in state.in_edges(node) if edge.dst_conn == "_cin"]
+    previous.data = dace.Memlet("C[0:4, 0:3]")
+    with pytest.raises(
+        ValueError, match=r'"wrong": with beta 1, _cin must be the result C\[0:4, 0:4\], got C\[0:4, 0:3\]'
+    ):
+        node.validate(sdfg, state)
+
+
 def test_blas_is_the_one_asked_for(monkeypatch):
     monkeypatch.setenv(blas.VARIABLE, "pypi")
     found = blas.find_blas()

@@ -161,6 +161,20 @@ def test_overlap():
     refused(node, sdfg, state, f"input {source} and output {target} overlap")
 
 
+@pytest.mark.parametrize(("sources", "targets", "again"), [("AD", "BB", "B"), ("AD", "CA", "A"), ("AB", "BC", "B")])
+def test_outputs_of_a_joint_node_are_arrays_of_their_own(sources, targets, again):
+    node = JointRedistribute("wrong", [Redistribute(name, ROWS, COLUMNS) for name in "ab"])
+    sdfg = dace.SDFG("joint")
+    for name in "ABCD":
+        sdfg.add_array(name, [8, 8], dace.float64)
+    state = sdfg.add_state()
+    for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        ends = dace.Memlet(f"{source}[0:2, 0:8]"), dace.Memlet(f"{target}[0:8, 0:2]")
+        add_move(state, node, *ends, (f"_inp_buffer_{number}", f"_out_buffer_{number}"))
+    with pytest.raises(ValueError, match=f"every output must be an array of its own, got {again} again"):
+        node.validate(sdfg, state)
+
+
 @pytest.mark.parametrize(("source_shape", "target_shape"), [((3, 9), (10, 2)), ((N + 2, 8), (8, 2))])
 def test_accepted(source_shape, target_shape):
     """Padding, and sizes that may turn out right."""

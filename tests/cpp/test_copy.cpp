@@ -27,6 +27,7 @@
 #include "copy/reduce_blocks.hpp"
 #include "copy/run_list.hpp"
 #include "copy/threads.hpp"
+#include "copy/transpose.hpp"
 #include "core/error.hpp"
 #include "random_box.hpp"
 
@@ -366,6 +367,22 @@ bool slices_are_even() {
   return run.contiguous() && slice(run, 2, 3).contiguous() && slice(run, 2, 3).nbytes() * 3 < run.nbytes() + 192;
 }
 
+/// Matrices of each size, in arrays that end where their allocations end.
+template <class Element>
+bool transposes_like_the_oracle() {
+  for (std::size_t rows = 0; rows < 20; ++rows)
+    for (std::size_t columns = 0; columns < 20; ++columns) {
+      std::vector<Element> source(rows * columns), target(rows * columns);
+      std::iota(source.begin(), source.end(), Element{1});
+      detail::transpose_matrix<Element>(static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns),
+                                        reinterpret_cast<const char*>(source.data()), columns * sizeof(Element),
+                                        reinterpret_cast<char*>(target.data()), rows * sizeof(Element));
+      for (std::size_t at = 0; at < source.size(); ++at)
+        if (target[at % columns * rows + at / columns] != source[at]) return false;
+    }
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -394,6 +411,8 @@ int main(int argc, char** argv) {
   if (!check(integers_wrap_around(), Case{}, "integers that wrap around")) return 1;
   if (!check(factors_are_checked(), Case{}, "factors")) return 1;
   if (!check(slices_are_even(), Case{}, "slice")) return 1;
+  if (!check(transposes_like_the_oracle<std::uint32_t>(), Case{}, "transpose of 4 bytes")) return 1;
+  if (!check(transposes_like_the_oracle<std::uint64_t>(), Case{}, "transpose of 8 bytes")) return 1;
   if (!check(stream_threshold_bytes() >= 0, Case{}, "stream_threshold_bytes")) return 1;
   std::printf("%ld checks passed\n", passed);
   return 0;

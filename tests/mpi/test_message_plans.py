@@ -200,9 +200,9 @@ def bad_arguments(comm: Any) -> list[tuple[Any, type[Exception], str]]:
         ([(0, 0, (2,))], TypeError, r"sends\[0\] must be \(peer, offset, counts, strides\)"),
         ([(0, 0.5, (2,), (1,))], TypeError, r"sends\[0\] must be \(peer, .*: offset\[0\] must be an integer, got 0.5"),
         (
-            [(1 << 32, 0, (2,), (1,))],
+            [(1 << 31, 0, (2,), (1,))],
             TypeError,
-            r"sends\[0\] must be \(peer, .*: peer must fit 32 bits, got \[4294967296",
+            r"sends\[0\] must be \(peer, .*: peer must fit 32 bits, got \[2147483648",
         ),
         (None, TypeError, "sends must be a list with an entry for each message, got None"),
         ([(0, 0, (2,), ())], ValueError, r"sends\[0\] must have as many strides as counts"),
@@ -267,6 +267,9 @@ def test_an_argument_that_is_wrong_on_one_rank_is_an_error_on_all(comm):
             continue
         with pytest.raises(kind, match=text):
             call()
+    distant = [(comm.rank, 1 << 40, (0, 2), (1, 1))]  # no element
+    with Plan.from_messages(distant, distant, "f8", comm=comm) as plan:
+        plan(np.zeros(1), np.zeros(1))
     out = np.zeros(2 * comm.size)
     with Plan.from_datatypes(rows(comm, 2), rows(comm, 2), comm=comm) as plan:  # the communicator is of use
         plan(np.arange(2.0 * comm.size) + comm.rank, out)

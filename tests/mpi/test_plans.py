@@ -172,6 +172,13 @@ def test_arrays_that_overlap_are_refused_whatever_their_strides(comm):
         made(memory[:, ::2], out=np.zeros((2, 8))[:, ::2])  # these strides are known from now on
         with pytest.raises(ValueError, match="array and out overlap"):
             made(memory[:, ::2], out=memory[:, :7:2])
+        beside = np.arange(16.0)
+        made(beside[:8].reshape(2, 4), out=beside[8:].reshape(2, 4))  # one after the other
+    assert beside[8:].tolist() == [*range(8)]
+    with pytest.raises(KeyError), plan(source, target, "float64", comm=comm) as kept:
+        raise KeyError
+    kept(np.zeros((2, 4)), out=np.ones((2, 4)))  # not freed by the error
+    kept.free()
 
 
 @pytest.mark.mpi(ranks=[3], full=[2])

@@ -95,6 +95,7 @@ def test_wrong_arguments(comm):
         (lambda: scatter(whole, "rows", comm), TypeError, "target must be a Distribution"),
         (lambda: gather(np.zeros((3, 6)), rows, comm), ValueError, r"array must have the shape \(2, 6\)"),
         (lambda: gather(np.zeros((2, 6)), rows, comm, root="0"), TypeError, "root must be a rank, got '0'"),
+        (lambda: gather(np.zeros((2, 6)), rows, comm, root=True), TypeError, "root must be a rank, got True"),
         (lambda: x.to("numpy"), ValueError, "library must be one of .*, got 'numpy'"),
     ):
         with pytest.raises(kind, match=text):

@@ -1,5 +1,6 @@
 """Programs of einsums are planned and emitted without MPI; what cannot be distributed is refused."""
 
+import itertools
 import re
 from functools import cache
 from typing import Any
@@ -7,12 +8,16 @@ from typing import Any
 import dace
 import numpy as np
 import pytest
+from dace.libraries.blas.nodes import BatchedMatMul, Dot, Gemm, Gemv, Ger, MatMul
+from dace.libraries.linalg import TensorDot, TensorTranspose, Transpose
+from dace.libraries.standard.nodes import Reduce
 from einsum_programs import PROGRAMS, I, J, K, R, sizes_of
 from simulated_programs import simulate
 
 import dace_redist
 from dace_redist.library_nodes import Redistribute
 from dace_redist.transformations.distribute.read.frontend import parse
+from dace_redist.transformations.distribute.read.library_nodes import statement_of
 
 pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
 
@@ -187,3 +192,45 @@ def test_the_transformation_rewrites_in_place():
     sdfg.validate()
     assert rewrite.distributed.sdfg is sdfg
     assert re.fullmatch(r"einsum_programs_sweeps", sdfg.name)
+
+
+@pytest.mark.parametrize(
+    ("node", "shapes", "result"),
+    [
+        *(
+            (
+                kind("node", transA=a, transB=b, alpha=2, beta=beta),
+                {"_a": (3, 4)[:: -1 if a else 1], "_b": (4, 5)[:: -1 if b else 1], added: (3, 5)},
+                lambda A, B, C, a=a, b=b, beta=beta: 2 * (A.T if a else A) @ (B.T if b else B) + beta * C,
+            )
+            for kind, added in ((Gemm, "_c"), (MatMul, "_cin"))
+            for a, b, beta in itertools.product((False, True), (False, True), (0, -3))
+        ),
+        (
+            Gemv("n", transA=True, alpha=2, beta=3),
+            {"_A": (4, 3), "_x": (4,), "_y": (3,)},
+            lambda A, x, y: 2 * x @ A + 3 * y,
+        ),
+        (Gemv("node", transA=False), {"_A": (4, 3), "_x": (3,)}, lambda A, x: A @ x),
+        (Ger("node", alpha=2), {"_x": (3,), "_y": (4,), "_A": (3, 4)}, lambda x, y, A: 2 * np.outer(x, y) + A),
+        (BatchedMatMul("node"), {"_a": (6, 3, 4), "_b": (1, 4, 5)}, np.matmul),
+        (MatMul("node"), {"_a": (2, 1, 3, 4), "_b": (6, 4, 5)}, np.matmul),
+        (Dot("node"), {"_x": (4,), "_y": (4,)}, np.dot),
+        (Transpose("node"), {"_inp": (3, 4)}, np.transpose),
+        (TensorTranspose("node", [1, 2, 0], alpha=2), {"_inp_tensor": (3, 4, 5)}, lambda A: 2 * A.transpose(1, 2, 0)),
+        (
+            TensorDot("node", [0, 2], [1, 0], [2, 0, 1]),
+            {"_left_tensor": (3, 4, 5), "_right_tensor": (5, 3, 2, 6)},
+            lambda A, B: np.tensordot(A, B, ([0, 2], [1, 0])).transpose(2, 0, 1),
+        ),
+        (Reduce("node", "lambda a, b: a + b", [0, 2], identity=0), {"_in": (3, 4, 5)}, lambda A: A.sum((0, 2))),
+    ],
+)
+def test_statements_of_the_library_nodes_of_dace(node, shapes, result):
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
+    found = statement_of(node, shapes)
+    value = float(found.alpha) * np.einsum(str(found.einsum), *(arrays[name] for name in found.operands))
+    if found.beta != 0:
+        value = value + float(found.beta) * arrays[found.added]
+    np.testing.assert_allclose(value, result(*arrays.values()), rtol=1e-12)

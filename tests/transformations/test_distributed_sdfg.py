@@ -10,7 +10,7 @@ from dace.sdfg.state import LoopRegion
 from distributed_simulation import SimulatedRanks
 from einsum_programs import PROGRAMS, N, linear_systems
 from einsum_programs import sizes_of as usual_sizes
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from results import check
 from simulated_programs import simulate
@@ -73,9 +73,15 @@ def in_a_row(region: Any, blocks: list[Any]) -> Any:
     return region
 
 
+CHAIN = "ij,jk,kl->il"
+#: The loop writes an operand of an intermediate that the statement before it has, too.
+STALE = [(None, [(CHAIN, [*"ABDC"])]), (2, [(CHAIN, [*"ABDA"]), ("ij->ji", [*"AAAB"])]), (None, [(CHAIN, [*"ABDD"])])]
+
+
 @pytest.mark.slow
 @settings(max_examples=15, deadline=None)
-@given(st.lists(BLOCKS, min_size=1, max_size=3), st.integers(1, 6), st.integers(1, 5))
+@given(st.lists(BLOCKS, min_size=1, max_size=3), st.integers(1, 6), st.sampled_from([1, 2, 3, 4, 5, 10]))
+@example(STALE, 3, 10)
 def test_random_programs_with_loops(blocks, ranks, size):
     sdfg = dace.SDFG("random")
     wholes = {name: np.random.default_rng(k).uniform(-1, 1, (size, size)) for k, name in enumerate(MATRICES)}
@@ -91,4 +97,4 @@ def test_random_programs_with_loops(blocks, ranks, size):
         for einsum, names in statements * (1 if rounds is None else rounds):
             after[names[-1]] = 0.5 * np.einsum(einsum, *(after[name] for name in operands_of(einsum, names)))
     results = SimulatedRanks(distribute(in_a_row(sdfg, items), ranks, dict(N=size))).run(**wholes)
-    check(results, after)
+    check(results, after, wholes)

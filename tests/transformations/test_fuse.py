@@ -148,6 +148,33 @@ def test_redistributions_are_joined_only_where_nothing_is_lost(sdfg, possible):
     assert count(made, Redistribute) == [1 if possible else 2]
 
 
+@pytest.mark.parametrize(("first", "second"), [(False, False), (False, True), (True, False), (True, True)])
+def test_factors_and_conjugations_are_composed(first, second):
+    moves = (
+        Redistribute("a", HALVES, SIDES, alpha=2, conj=first),
+        Redistribute("b", SIDES, HALVES, alpha=-3, conj=second),
+    )
+    sdfg = chain(*moves, dace.complex128)
+    for array in sdfg.arrays.values():
+        array.dtype = dace.complex128
+    assert sdfg.apply_transformations(FuseRedistributes) == 1
+    (node,) = redistributions(sdfg)
+    assert (node.alpha, node.conj) == (-6, first != second)
+
+
+@pytest.mark.parametrize(
+    ("options", "turned", "possible"), [({}, "float64", 1), ({"beta": 1}, "float64", 0), ({}, "float32", 0)]
+)
+def test_transpositions_that_convert_or_follow_a_sum_stay(options, turned, possible):
+    sdfg = dace.SDFG("turned")
+    for name, shape, dtype in (("A", (4, 6), "float64"), ("B", (8, 3), "float64"), ("C", (3, 8), turned)):
+        sdfg.add_array(name, shape, getattr(dace, dtype), transient=name == "B")
+    state = sdfg.add_state()
+    add_move(state, Redistribute("move", HALVES, SIDES, **options), "A", "B")
+    add_move(state, Transpose("turn"), "B", "C", ("_inp", "_out"))
+    assert sdfg.apply_transformations(FuseTranspose, validate=False) == possible
+
+
 @dace.program
 def both(A: dace.float64[4, 6]):
     return columns_of_the_transpose(A), there_already(A)

@@ -45,4 +45,4 @@ def test_fused_and_unfused_programs_give_equal_results(monkeypatch, program, siz
     given = arguments(program, small)
     wanted = by_numpy(program.f, given, small)
     for made in (small_apart, fused.with_sizes(**small)):
-        check(SimulatedRanks(made).run(**given), wanted)
+        check(SimulatedRanks(made).run(**given), wanted, given)

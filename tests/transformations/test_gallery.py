@@ -27,7 +27,7 @@ def test_it_gives_what_numpy_gives(name, counts):
     source = example.program if any(array.startswith("__g_") for array in sdfg.arrays) else sdfg
     for ranks in counts:
         found = SimulatedRanks(distribute(source, ranks, example.sizes)).run(**example.arguments())
-        check(found, wanted, f"on {ranks} ranks", tolerance=1e-7)
+        check(found, wanted, example.arguments(), f"on {ranks} ranks", tolerance=1e-7)
 
 
 @pytest.mark.parametrize("name", [name for name in GALLERY if name not in RUN])

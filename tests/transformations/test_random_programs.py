@@ -44,5 +44,5 @@ def runs(seed, folder):
     except ValueError as error:
         assert re.match(REFUSED, str(error)) and "\n" not in str(error), f"seed {seed}: {error}"
         return False
-    check(SimulatedRanks(distributed).run(**given), wanted, f"of seed {seed}", tolerance=1e-8, single=1e-3)
+    check(SimulatedRanks(distributed).run(**given), wanted, given, f"of seed {seed}", tolerance=1e-8, single=1e-3)
     return True

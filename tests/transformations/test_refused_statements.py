@@ -43,6 +43,12 @@ def on_the_diagonal(x: dace.float64[N], A: dace.float64[N, N]):
 
 
 @dace.program
+def every_second(A: dace.float64[N, N]):
+    for i, j in dace.map[0:N:2, 0:N]:
+        A[i, j] = 2.0 * A[i, j]
+
+
+@dace.program
 def factor_inside(A: dace.float64[N, N]):
     return np.einsum(",ij->ij", 2.0, A)
 
@@ -259,6 +265,7 @@ REFUSED = {
     by_a_value: r"bounds of a loop .* depend on n: make it a dace\.symbol",
     not_written: r"T \+= A: reads (T|__return) before anything is written to it",
     on_the_diagonal: r"A\[i, i\] = x\[i\]: cannot be distributed: it writes A\[i, i\]",
+    every_second: r"for i, j in dace.map.*: its index i runs over 0:N:2, with a step",
     factor_inside: r"np\.einsum.*operand 0 of np\.einsum is 2\.0: expected an array.*factors outside",
     called_within: r"A \* np\.cross\(A, A\): .*DaCe does not know this function \(np\.cross\).*write it as np\.einsum",
     returned_twice: r"return T, T: it returns T more than once; return it once, or np\.copy\(T\)",

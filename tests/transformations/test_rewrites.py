@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 
 import dace
@@ -13,7 +14,7 @@ from dace.libraries.comm.nodes import Bcast, Reduce
 from dace.libraries.comm.schedule import overlap_communication
 from dace.sdfg import nodes
 from dace.sdfg.analysis.schedule_tree import treenodes
-from sdfgs import add_move, count, redistributions
+from sdfgs import add_move, connected, count, redistributions
 
 import dace_redist
 from dace_redist import Distribution
@@ -109,6 +110,35 @@ def test_a_reduction_to_a_corner_and_a_broadcast_from_one():
     assert "MPI_Cart_create" not in after.init_code["frame"].as_string
 
 
+@pytest.mark.parametrize("change", ["nonblocking", "pinned elsewhere"])
+def test_broadcasts_that_are_not_fused(change):
+    sdfg = rewritten(programs.reduced_moved_broadcast, [])[0]
+    (move,), (bcast,) = redistributions(sdfg), (n for n, _ in sdfg.all_nodes_recursive() if isinstance(n, Bcast))
+    if change == "nonblocking":
+        bcast.nonblocking = True
+    else:
+        target = move.distributions()[1]
+        move.target = dataclasses.replace(target, pins=[None if pin is None else 1 for pin in target.pins]).encoded
+    sdfg.apply_transformations_repeated(FuseReduceBcast, validate=False)
+    assert count(sdfg, Bcast) == [1]
+
+
+@pytest.mark.parametrize("written", [None, "with the sum", "between", "with the redistribution"])
+def test_sums_of_what_is_written_again_stay(written):
+    sdfg = dace.SDFG("written_again")
+    for name, shape, transient in (("A", (4, 8), False), ("B", (4, 4), True), ("C", (8, 4), False)):
+        sdfg.add_array(name, shape, dace.float64, transient=transient)
+    states = {"with the sum": sdfg.add_state(is_start_block=True)}
+    states["between"] = sdfg.add_state_after(states["with the sum"])
+    states["with the redistribution"] = sdfg.add_state_after(states["between"])
+    add_move(states["with the redistribution"], Redistribute("move", programs.SUMS, programs.WANTED), "B", "C")
+    add_move(states["with the sum"], SumReplicas("add", programs.PARTIAL, programs.SUMS), "A", "B")
+    if written is not None:
+        zero = states[written].add_tasklet("zero", {}, {"a"}, "a = 0")
+        states[written].add_edge(zero, "a", states[written].add_write("A"), None, dace.Memlet("A[0, 0]"))
+    assert sdfg.apply_transformations(FuseReduceBcast) == (written is None)
+
+
 def test_renumbered_ranks():
     before, after = rewritten(programs.computed_elsewhere, RelabelGrid)
 
@@ -131,6 +161,26 @@ def test_ranks_with_values_of_their_own_are_not_renumbered():
         return dace_redist.redistribute(B * factor, programs.BACKWARDS, programs.ROWS)
 
     assert scaled_by_rank.to_sdfg(simplify=True).apply_transformations(RelabelGrid) == 0
+
+
+@pytest.mark.parametrize(("second", "joined"), [("CD", 1), ("AD", 1), ("CA", 0), ("BD", 0), ("CB", 0)])
+def test_only_independent_redistributions_are_joined(second, joined):
+    sdfg = dace.SDFG("two")
+    state = sdfg.add_state()
+    for name in "ABCD":
+        sdfg.add_array(name, (2, 8), dace.float64)
+    turned = Distribution((8, 8), (4, 1), ranks=(1, 2, 3, 0))
+    for name in ("AB", second):
+        add_move(state, Redistribute(name, programs.ROWS, turned), *name)
+    assert sdfg.apply_transformations(JoinRedistributes, validate=False) == joined
+
+
+def test_a_redistribution_of_what_is_written_later_is_not_started():
+    sdfg, state = connected(Redistribute("move", programs.ROWS, Distribution((8, 8), (1, 4))))
+    sdfg.add_array("C", (2, 8), dace.float64)
+    assert copy.deepcopy(sdfg).apply_transformations(OverlapRedistribute) == 1
+    state.add_nedge(state.add_read("C"), state.add_write("A"), dace.Memlet("C[0:2, 0:8]"))
+    assert sdfg.apply_transformations(OverlapRedistribute, validate=False) == 0
 
 
 def test_joined_redistributions_keep_their_order_and_unused_results():

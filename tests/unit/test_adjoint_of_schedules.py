@@ -36,6 +36,13 @@ def linear_schedules(draw):
     return schedule(source, target, dtype, **how, alpha=alpha, conj=conj, op=op)
 
 
+def held_once(boxes):
+    held = np.zeros(boxes.shape, int)
+    for offset, extent in boxes.boxes:
+        held[tuple(map(slice, offset, offset + extent))] += 1
+    return bool((held == 1).all())
+
+
 def check(moved):
     dtype, back = moved.dtype.str[1:], moved.adjoint()
     x = random_parts(moved.source, moved.ranks, dtype, 1, moved.reduces)
@@ -49,10 +56,11 @@ def check(moved):
 @settings(CALM, max_examples=some(600))
 @given(linear_schedules())
 def test_inner_products_are_equal(moved):
-    try:
+    if all(not isinstance(side, BoxDistribution) or held_once(side) for side in (moved.source, moved.target)):
         check(moved)
-    except ValueError as error:
-        assert "every element once" in str(error)
+    else:
+        with pytest.raises(ValueError, match="every element once"):
+            check(moved)
 
 
 def test_boxes():

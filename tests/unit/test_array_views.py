@@ -40,8 +40,12 @@ def test_elements_that_share_memory():
         strides = [numbers.randint(-12, 12) for _ in range(ndim)]
         places = [sum(map(operator.mul, index, strides)) for index in np.ndindex(*shape)]
         touched = [place + byte for place in places for byte in range(itemsize)]
-        view = arrays.ArrayView(0, tuple(shape), np.dtype(f"V{itemsize}"), tuple(strides), True, "cpu", None, None)
+        view = arrays.ArrayView(100, tuple(shape), np.dtype(f"V{itemsize}"), tuple(strides), True, "cpu", None, None)
         assert view.overlaps_itself == (len(set(touched)) < len(touched)), (shape, strides, itemsize)
+        start, length = numbers.randint(-20, 20), numbers.randint(0, 3)
+        other = arrays.ArrayView(100 + start, (length,), np.dtype("u1"), (1,), True, "cpu", None, None)
+        between = range(min(touched, default=0), max(touched, default=-1) + 1)
+        assert view.overlaps(other) == other.overlaps(view) == bool({*between} & {*range(start, start + length)})
 
 
 def test_read_only_dlpack():
@@ -52,6 +56,16 @@ def test_read_only_dlpack():
     except (TypeError, BufferError):
         pytest.skip("this NumPy does not export read-only arrays by DLPack")
     assert not arrays.array_view("A", Exporter(array)).writeable
+
+
+def test_calls_of_a_dropped_plan_are_forgotten():
+    plans, problems = PlanCache(), [Problem((), False, name, ()) for name in ("Pack", "RMA")]
+    made: list[Any] = [SimpleNamespace(), SimpleNamespace()]
+    for problem, plan in zip(problems, made, strict=True):
+        plans.plans[problem] = plan
+        plans.remember(id(plan), plan, None)
+    assert plans.drop(problems[0]) is made[0]
+    assert plans.calls == {id(made[1]): (made[1], None)} and [*plans.plans] == problems[1:]
 
 
 def test_a_forked_child_frees_no_plans(monkeypatch: pytest.MonkeyPatch):

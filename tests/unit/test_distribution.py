@@ -12,6 +12,7 @@ from hypothesis import example, given
 
 from dace_redist import _core
 from dace_redist.distribution import BoxDistribution, Distribution, TiledDistribution, decode_distribution
+from dace_redist.interop.blocks import of_boxes
 
 
 @CALM
@@ -22,9 +23,14 @@ from dace_redist.distribution import BoxDistribution, Distribution, TiledDistrib
 def test_owners_of_every_element(distribution):
     shape, ranks = distribution.shape, distribution.ranks_needed
     held = [set(part.ravel().tolist()) for part in parts(distribution, whole(shape), ranks)]
-    replicas = distribution.core.replicas
+    replicas, blocked = distribution.core.replicas, isinstance(distribution, Distribution)
+    grid = distribution.rank_grid() if blocked else None
+    assert not blocked or distribution.replicas == replicas == grid.shape[-1]
     for number, index in enumerate(np.ndindex(*shape)):
         owners = owners_of(distribution, index)
+        if blocked:
+            place = [coordinate(distribution, axis, at) for axis, at in enumerate(index)]
+            assert sorted(grid[tuple(place)]) == sorted(owners)
         assert distribution.owner(index) == owners[0]
         assert isinstance(distribution, BoxDistribution) or len(owners) == len(set(owners)) == replicas
         assert sorted(set(owners)) == [rank for rank in range(ranks) if number in held[rank]]
@@ -113,6 +119,41 @@ def test_questions_to_a_tensor_of_no_dimensions():
         Distribution((), ()).owner((0,))
     with pytest.raises(ValueError, match=r"the whole tensor has shape \(\), got \(1,\)"):
         Distribution((), ()).local(np.zeros(1), 0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_matrices_that_scalapack_describes(seed):
+    rng = np.random.default_rng(seed)
+    rows, columns = grid = rng.integers(1, 5, 2).tolist()
+    ranks, shape = rng.permutation(rows * columns).reshape(grid), rng.integers(1, 20, 2).tolist()
+    block, first = rng.integers(1, 5, 2).tolist(), rng.integers(0, grid).tolist()
+    where = Distribution.from_scalapack([1, 0, *shape, *block, *first, 20], ranks)
+    for i, j in np.ndindex(*shape):
+        assert where.owner((i, j)) == ranks[(first[0] + i // block[0]) % rows, (first[1] + j // block[1]) % columns]
+    for rank in range(rows * columns):
+        described = where.scalapack_descriptor(rank, 7).tolist()
+        assert described == [1, 7, *shape, *block, 0, 0, max(1, where.local_shape(rank)[0])]
+        assert Distribution.from_scalapack(described, where.rank_grid()[..., 0]) == where
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_boxes_of_other_libraries(seed):
+    """A grid of boxes, some empty, with replicas; also without one of them, or with owners of several."""
+    rng = np.random.default_rng(seed)
+    cuts = [np.sort(rng.integers(0, 7, rng.integers(0, 3))).tolist() for _ in range(2)]
+    axes = [list(itertools.pairwise([0, *at, 7])) for at in cuts]
+    boxes = [((a, b), (c - a, d - b)) for (a, c), (b, d) in itertools.product(*axes)] * int(rng.integers(1, 3))
+    owners = rng.permutation(len(boxes)).tolist() if seed % 3 else rng.integers(0, 3, len(boxes)).tolist()
+    found = of_boxes((7, 7), boxes, owners)
+    numbers = whole((7, 7))
+    for rank in range(found.ranks_needed):
+        mine = [box for box, owner in zip(boxes, owners, strict=True) if owner == rank and 0 not in box[1]]
+        held = [numbers[i : i + m, j : j + n] for (i, j), (m, n) in mine]
+        part = found.local(numbers, rank)
+        assert part.ravel().tolist() == [number for one in held for number in one.ravel()]
+        assert len(held) != 1 or part.shape == held[0].shape
+    grid = seed % 3 and all(low < high for along in axes for low, high in along)
+    assert isinstance(found, Distribution) or not grid
 
 
 @CALM

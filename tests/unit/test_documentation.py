@@ -199,7 +199,7 @@ def test_links_lead_somewhere(page: str) -> None:
 def test_make_knows_the_targets() -> None:
     for target in set(re.findall(r"(?:`|^)make ([\w-]+)", "".join(PAGES.values()), re.MULTILINE)):
         done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True)
-        assert "No rule" not in done.stderr, target
+        assert done.returncode == 0, (target, done.stderr)
 
 
 def test_every_environment_variable_is_in_the_manual() -> None:

@@ -52,16 +52,6 @@ def test_after_a_descent_no_group_has_a_better_grid(name):
             assert costs[choice[variable]] == costs.min()
 
 
-@pytest.mark.parametrize("name", ["2MM", "3MM", "TTMc", "chain", "shared", "written twice"])
-@pytest.mark.parametrize("ranks", [4, 6, 12])
-def test_relabelling_never_moves_more(name, ranks):
-    statements = statements_of(name)
-    plan = plan_einsums(statements, shapes_of(statements), ranks)
-    program = program_of(statements, shapes_of(statements), ranks)
-    plain = [group.with_ranks(range(len(group.ranks))) for group in plan.groups]
-    assert plan.bytes_per_rank <= planned(program, plain).bytes_per_rank
-
-
 @pytest.mark.parametrize("ranks", [4, 8])
 def test_pure_permutations_vanish(ranks):
     """Deinsum's grids for two products of matrices: half of the bytes moved only for the numbers of the ranks."""

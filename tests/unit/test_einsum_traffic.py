@@ -104,15 +104,16 @@ def test_same_place_means_equal_blocks_on_every_rank(case):
     before, after = source.distribution(shape), target.distribution(shape)
     ranks = range(max(before.ranks_needed, after.ranks_needed))
     equal = all(
-        math.prod(before.local_shape(r)) == math.prod(after.local_shape(r))
+        before.local_shape(r) == after.local_shape(r)
         and (
             math.prod(before.local_shape(r)) == 0
             or all(np.array_equal(a, b) for a, b in zip(before.global_index(r), after.global_index(r), strict=True))
         )
         for r in ranks
     )
-    assert not same_place(source, target, shape) or equal
-    assert same_place(source, source.with_ranks(source.ranks), shape)
+    assert same_place(source, target, shape) == equal
+    shifted = tuple(None if dim is None else dim + 1 for dim in source.dims)
+    assert same_place(source, Placement((1, *source.grid), shifted, source.multiples, source.ranks), shape)
 
 
 def _layouts(placement, shape):
@@ -130,6 +131,13 @@ def test_bounds_hold_for_every_numbering_of_the_ranks(case):
     own = target.with_ranks(range(len(target.ranks)))
     fitted = target.with_ranks(assign(overlap_matrix([Overlap(own, source, shape)], len(target.ranks), 12)).tolist())
     assert bound <= busiest(source, fitted, shape) + 1e-9
+
+
+@pytest.mark.parametrize(("shape", "moved"), [((8, 8), 12), ((12, 8), 18), ((8, 20), 30)])
+def test_bounds_of_rows_that_become_columns_are_exact(shape, moved):
+    rows, columns = (Placement((4,), dims, (1, 1), (0, 1, 2, 3)) for dims in ((0, None), (None, 0)))
+    assert move_bounds(_layouts(rows, shape), _layouts(columns, shape), shape)[0, 0] == moved
+    assert busiest(rows, columns, shape) == moved
 
 
 def test_placements_that_do_not_fit():

@@ -85,6 +85,9 @@ def test_entry_of_another_machine_or_mpi_is_ignored_with_one_line(book: Record, 
     book.add(entry())
     winner, line = book.find(CASE, topology)
     assert winner is None
+    elsewhere = Winner(strategy="Pack", options={})
+    book.add(entry(topology=topology, winner=elsewhere))  # beside the other one
+    assert (book.find(CASE, HERE), book.find(CASE, topology)) == ((WINNER, ""), (elsewhere, ""))
     assert line.startswith(f"the choice for int32[12 x 10] in {book.path} is ignored: it is of another ")
     assert why in line and "\n" not in line
 

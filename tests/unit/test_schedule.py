@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import math
@@ -11,7 +12,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from distributions import FEW, pairs
-from hypothesis import given
+from hypothesis import example, given
 
 from dace_redist.distribution import BoxDistribution, Distribution, TiledDistribution
 from dace_redist.messages import Quantiles, count_runs
@@ -48,6 +49,12 @@ def runs_of(sequence):
     return Counter(runs)
 
 
+def quantiles(runs):
+    """Smallest and largest length, and that of the run in which the middle element lies."""
+    of_elements = sorted(length for length in runs.elements() for _ in range(length)) or [0]
+    return Quantiles(of_elements[0], of_elements[(len(of_elements) - 1) // 2], of_elements[-1])
+
+
 @FEW
 @given(cases)
 def test_messages_carry_every_element_to_its_place(case):
@@ -66,6 +73,7 @@ def test_messages_carry_every_element_to_its_place(case):
 
 @FEW
 @given(cases)
+@example(schedule(Distribution((9,), (3,), block=((5, 4, 0),)), Distribution((9,), (3,), block=((0, 4, 5),)), "i4"))
 def test_volumes_add_up(case):
     volumes = case.volume_matrix()
     assert volumes.shape == (case.ranks, case.ranks)
@@ -87,11 +95,31 @@ def test_runs_are_those_of_the_packed_message(case):
     for rank in range(case.ranks):
         for message in case.sends(rank):
             source, target = runs_of(packed(message, "source")), runs_of(packed(message, "target"))
+            for block in message.blocks:
+                inner = block.counts[-1] if block.counts else 1
+                sides = (positions(0, block.counts, s)[:inner] for s in (block.source_strides, block.target_strides))
+                assert block.run_length == (inner if all(np.all(np.diff(side) == 1) for side in sides) else 1)
             assert (message.source_runs, message.target_runs) == (source, target)
             sender.update(source)
             receiver.update(target)
     runs = case.run_lengths()
-    assert (runs.sender, runs.receiver) == (Quantiles.of(sender), Quantiles.of(receiver))
+    assert (runs.sender, runs.receiver) == (quantiles(sender), quantiles(receiver))
+
+
+@FEW
+@given(cases)
+def test_blocks_as_views_of_the_arrays(case):
+    for rank in range(case.ranks):
+        sends, receives, _ = case.arrays(rank)
+        messages = zip((sends, receives), (case.sends(rank), case.receives(rank)), ("source", "target"), strict=True)
+        for arrays, known, side in messages:
+            for number, message in enumerate(known):
+                at = packed(message, side)
+                views = getattr(arrays, f"{side}_views")
+                found = [view.ravel() for view in views(np.arange(max(at) + 1), number)]
+                assert np.concatenate(found).tolist() == at
+                with pytest.raises(ValueError, match=f"at least {max(at) + 1} elements, got shape"):
+                    views(np.arange(max(at)), number)
 
 
 @pytest.mark.parametrize("seed_of_draw", range(200))
@@ -186,6 +214,18 @@ def test_rank_that_takes_no_part():
     assert the_schedule.messages(3) == the_schedule.messages(1000) == []
     assert the_schedule.self_copy(3).count == 0
     assert the_schedule.self_copy(3).run_length == 0
+
+
+def test_margins_are_exchanged_in_place_and_nothing_else_is():
+    wide, wider = (dataclasses.replace(A, halo=halo) for halo in ((1, 0), (2, 0)))
+    assert schedule(wide, wide).exchanges_halo
+    for source, target, how in (
+        (A, A, {}),
+        (wide, wider, {}),
+        (wide, wide, {"alpha": 2}),
+        (wide, wide, {"conj": True}),
+    ):
+        assert not schedule(source, target, **how).exchanges_halo
 
 
 def test_element_types():

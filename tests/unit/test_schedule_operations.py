@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import math
 
@@ -15,6 +17,7 @@ from schedules import carried_out, summed
 from dace_redist import Distribution, schedule
 from dace_redist.joint_schedule import JointSchedule
 from dace_redist.report import figure
+from dace_redist.transform import Transform
 
 D = Distribution
 ROWS, COLUMNS = D((8, 6), (4, 1)), D((8, 6), (1, 4))
@@ -67,9 +70,31 @@ def test_replicas_of_the_target_share_what_is_reduced(case):
     source, target, axes, region = case
     found = schedule(source, target, axes=axes, region=region, op="sum")
     assert found.exchanges == source.core.replicas + 1
+    wider = schedule(source, target, "float32", axes=axes, region=region, op="sum", target_dtype="float64")
+    assert wider.exchanges == source.core.replicas  # shares would be sent as float64
     check_sums(found, axes, region)
     moves = source.core.replicas + target.core.replicas - 1
     assert found.bytes_total() == 8 * moves * int(np.prod(source.shape if region is None else region[2]))
+
+
+def test_which_factors_and_types_are_taken():
+    factors = (-129, -128, -1, 0.5, 2, 127, 128, 255, 256, 1j)
+    taken = {"int8": {-128, -1, 2, 127}, "uint8": {2, 127, 128, 255}, "bool": set(), "complex64": {*factors}}
+    taken |= {"int16": {*factors} - {0.5, 1j}, "float32": {*factors} - {1j}, ">f8": set(), "datetime64[s]": set()}
+    for dtype, factor in itertools.product(taken, factors):
+        for name in ("alpha", "beta"):
+            fits = factor in taken[dtype]
+            with contextlib.nullcontext() if fits else pytest.raises(TypeError):
+                schedule(ROWS, COLUMNS, dtype, **{name: factor})
+    schedule(ROWS, COLUMNS, "bool", op="max", alpha=True)
+    with pytest.raises(TypeError, match="beta must be a number of the target's type bool, got"):
+        schedule(ROWS, COLUMNS, "bool", beta=1)
+
+
+def test_a_region_of_other_extents_covers_its_target_turned():
+    turned = Transform(2, np.dtype("f8"), axes=(1, 0), region=((1, 0), (0, 0), (2, 5)))
+    covered = {shape: turned.covers(shape) for shape in ((5, 2), (2, 5), (5, 3), (0, 9))}
+    assert covered == {(5, 2): True, (2, 5): False, (5, 3): False, (0, 9): True}
 
 
 def test_several_tensors_in_one_exchange():

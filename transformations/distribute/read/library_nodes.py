@@ -75,7 +75,7 @@ def _matmul(node: Any, shapes: Shapes) -> Statement:
     left_batch, right_batch, batch = _batch(left[:-2], right[:-2], letters)
     rows, columns = [m] * (len(left) > 1), [n] * (len(right) > 1)
     terms = ("".join(left_batch + a), "".join(right_batch + b))
-    added = "_cin" if "_cin" in shapes else ""
+    added = next((name for name in ("_cin", "_c") if name in shapes), "")  # of a MatMul, of a Gemm
     facts = {"alpha": node.alpha, "beta": node.beta, "added": added}
     return _of(terms, "".join(batch + rows + columns), ("_a", "_b"), **facts)
 
