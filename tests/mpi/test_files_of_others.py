@@ -44,8 +44,7 @@ class Hdf5:
                     file[name].make_scale(name)
                     file[other].dims[0].attach_scale(file[name])
                 case 4 | 5:
-                    group = file[other] if isinstance(file.get(other), h5py.Group) else file
-                    values = {"units": "m", "x": whole, "none": h5py.Empty("f4"), "to": group.ref}
+                    values = {"units": "m", "x": whole, "none": h5py.Empty("f4"), "to": file.ref}
                     file[name].attrs.update(values)
                 case _:
                     file.create_dataset(name, data=whole, **how[storage])
