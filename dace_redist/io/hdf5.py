@@ -85,7 +85,9 @@ def _dataset(file: Any, path: str, name: str) -> Any:
             if link is None:
                 return None
             item = None if isinstance(link, h5py.ExternalLink) else item.get(part)
-    if not isinstance(item, h5py.Dataset) or item.file.filename != file.filename:
+            if item is not None and item.file.filename != file.filename:  # by a soft link through an external one
+                item = None
+    if not isinstance(item, h5py.Dataset):
         raise ValueError(
             f"name must be that of a dataset in groups of {path!r}, but {name!r} is a group, lies below a dataset, or "
             "is on a link that leads out of the file"
