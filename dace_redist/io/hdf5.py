@@ -108,7 +108,7 @@ def _new_dataset(file: Any, path: str, name: str, layout: Layout, storage: Mappi
             values = None if one.shape is None else np.empty(one.shape, one.dtype)
             if values is not None:
                 one.read(values, mtype=h5py.h5t.py_create(one.dtype))
-            attributes.append((one.name.encode(), one.get_type(), one.get_space(), values))
+            attributes.append((one.name, one.get_type(), one.get_space(), values))
         name = file[old.ref].name  # not that of a link
         del old, file[name]
     plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)

@@ -141,7 +141,8 @@ def test_random_writes(comm, tmp_path, kind):
             rows, error = Distribution(shape, (2, *[1] * (len(shape) - 1))), None
             try:
                 save(path, DistributedArray(rows.local(whole, comm.rank), rows, comm), name=name, **how)
-            except (ValueError, TypeError, OSError, RuntimeError) as failure:
+            except (ValueError, RuntimeError) as failure:
+                assert isinstance(failure, ValueError) or "too many links" in str(failure), failure
                 error = failure
             assert len({one is None for one in comm.allgather(error)}) == 1
             saves, done = saves + 1, done + (error is None)
