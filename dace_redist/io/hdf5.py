@@ -105,10 +105,10 @@ def _new_dataset(file: Any, path: str, name: str, layout: Layout, storage: Mappi
                 "and element type, without further arguments, or delete it first"
             )
         for one in map(old.attrs.get_id, old.attrs):
-            values = None if one.shape is None else np.empty(one.shape, one.dtype)
+            values, kind = None if one.shape is None else np.empty(one.shape, one.dtype), h5py.h5t.py_create(one.dtype)
             if values is not None:
-                one.read(values, mtype=h5py.h5t.py_create(one.dtype))
-            attributes.append((one.name, one.get_type(), one.get_space(), values))
+                one.read(values, mtype=kind)
+            attributes.append((one.name, one.get_type(), one.get_space(), values, kind))
         name = file[old.ref].name  # not that of a link
         del old, file[name]
     plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -116,10 +116,10 @@ def _new_dataset(file: Any, path: str, name: str, layout: Layout, storage: Mappi
         plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
         plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     dataset = file.create_dataset(name, layout.shape, layout.dtype, dcpl=plist, **storage)
-    for key, kind, space, values in attributes:
-        one = h5py.h5a.create(dataset.id, key, kind, space)
+    for key, stored, space, values, kind in attributes:
+        one = h5py.h5a.create(dataset.id, key, stored, space)
         if values is not None:
-            one.write(values, mtype=h5py.h5t.py_create(values.dtype))
+            one.write(values, mtype=kind)
     return dataset
 
 
