@@ -268,7 +268,7 @@ class BoundPlan {
 
     /// Whether the object is an array of this type, shape and strides.
     bool is_of(const py::handle& object) const {
-      if (!py::isinstance<py::array>(object)) return false;
+      if (!PyArray_CheckExact(object.ptr())) return false;  // as masked arrays, which Python refuses
       const auto array = py::reinterpret_borrow<py::array>(object);
       if (static_cast<std::size_t>(array.ndim()) != shape_.size() ||
           !std::equal(shape_.begin(), shape_.end(), array.shape()))

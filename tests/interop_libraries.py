@@ -44,6 +44,7 @@ class Heat:
     """Arrays of Heat."""
 
     shapes = ((7, 5), (6, 4, 3), (9,))
+    unit = 1  # that extents are multiples of
 
     def __init__(self, comm: Any) -> None:
         self.ht = imported("heat")
@@ -168,13 +169,13 @@ class Torch(Heat):
 
     shapes = ((7, 5), (6, 4, 8), (9,))
 
-    def __init__(self, comm: Any) -> None:
+    def __init__(self, comm: Any, order: Any = None) -> None:
         self.torch, self.comm = imported("torch"), comm
         self.tensor = imported("torch.distributed.tensor")
         if not self.torch.distributed.is_initialized():
             where = f"tcp://127.0.0.1:{free_port(comm)}"
             self.torch.distributed.init_process_group("gloo", init_method=where, rank=comm.rank, world_size=comm.size)
-        ranks = self.torch.arange(comm.size)
+        ranks = self.torch.arange(comm.size) if order is None else self.torch.tensor(order)
         self.line = self.tensor.DeviceMesh("cpu", ranks)
         rows = 2 if comm.size == 4 else 1
         self.grid = self.tensor.DeviceMesh("cpu", ranks.reshape(rows, -1))
@@ -227,9 +228,10 @@ class Jax(Heat):
     """Arrays of JAX, of a process for each rank."""
 
     shapes = ((12, 24), (12, 3, 24), (36,))
+    unit = 12
 
-    def __init__(self, comm: Any) -> None:
-        self.jax, self.comm = imported("jax"), comm
+    def __init__(self, comm: Any, order: Any = None) -> None:
+        self.jax, self.comm, self.order = imported("jax"), comm, slice(None) if order is None else order
         self.jax.config.update("jax_cpu_collectives_implementation", "gloo")
         self.jax.config.update("jax_platforms", "cpu")
         self.jax.config.update("jax_enable_x64", True)
@@ -237,7 +239,7 @@ class Jax(Heat):
             self.jax.distributed.initialize(f"127.0.0.1:{free_port(comm)}", comm.size, comm.rank)
 
     def shardings(self, shape: tuple[int, ...]) -> Iterator[Any]:
-        sharding, devices = self.jax.sharding, np.array(self.jax.devices())
+        sharding, devices = self.jax.sharding, np.array(self.jax.devices())[self.order]
         spec = sharding.PartitionSpec
         line = sharding.Mesh(devices, "x")
         grid = sharding.Mesh(devices.reshape(2 if self.comm.size == 4 else 1, -1), ("x", "y"))
@@ -319,13 +321,11 @@ class Scalapack(Heat):
         reason = scalapack.library_missing()
         if reason is not None:
             pytest.skip(reason)
-        from mpi4py import MPI
-
         self.module, self.comm = imported("scalapack4py.npscal"), comm
         library = imported("scalapack4py").ScaLAPACK4py(ctypes.CDLL(LIBRARY, mode=ctypes.RTLD_GLOBAL))
         grids = {(1, comm.size), (comm.size, 1), (2, comm.size // 2 or 1)} if comm.size != 3 else {(1, 3), (3, 1)}
         self.grids = [
-            self.module.BLACSGrid(library, comm=MPI.COMM_WORLD, nprow=rows, npcol=columns)
+            self.module.BLACSGrid(library, comm=comm, nprow=rows, npcol=columns)
             for rows, columns in sorted(grids)
             if rows * columns == comm.size
         ]

@@ -33,12 +33,10 @@ def make(part: Part) -> Any:
     import mpiarray
 
     of = blocks.Blocks.of(part.distribution)
-    if not np.array_equal(of.ranks.ravel(), np.arange(part.comm.size)) or 1 not in (
-        of.ranks.shape[-1],
-        of.ranks[..., 0].size,
-    ):
+    in_order = np.array_equal(of.ranks.ravel(), np.arange(part.comm.size))
+    if not in_order or 1 not in (of.ranks.shape[-1], of.ranks[..., 0].size) or 0 in sum(of.lengths, ()):
         raise ValueError(
-            f"mpiarray has one block on each of {part.comm.size} ranks in row-major order, or the whole array; got "
+            f"mpiarray has one block, not empty, on each of {part.comm.size} ranks in row-major order, or all; got "
             f"{part.distribution}: redistribute() first"
         )
     bounds = [np.cumsum([0, *lengths]).tolist() for lengths in of.lengths]

@@ -13,6 +13,9 @@ from dace_redist.distribution import Distribution
 from dace_redist.interop import Part
 from dace_redist.planned_distribution import DESCRIPTOR
 
+#: What ``blacs_get`` returns: the Fortran handle of a context's communicator, of processes in row-major order.
+_COMMUNICATOR = ctypes.c_int(10)
+
 
 def grid_ranks(context: int, library: Any, comm: MPI.Intracomm | None = None) -> npt.NDArray[np.int64]:
     """
@@ -28,22 +31,13 @@ def grid_ranks(context: int, library: Any, comm: MPI.Intracomm | None = None) ->
     rows, columns, *_ = (number.value for number in numbers)
     if rows < 1 or columns < 1:
         raise ValueError(f"context must be a BLACS context that has this process, got {context}")
-    number = library.blacs_pnum_
-    number.restype = ctypes.c_int
-    at = [
-        [ctypes.c_int(context), ctypes.c_int(row), ctypes.c_int(column)]
-        for row in range(rows)
-        for column in range(columns)
-    ]
-    world = [int(number(*map(ctypes.byref, position))) for position in at]
-    if comm is not None:
-        ranks = MPI.Group.Translate_ranks(MPI.COMM_WORLD.Get_group(), world, comm.Get_group())
-        if MPI.UNDEFINED in ranks:
-            raise ValueError(
-                f"the processes of BLACS context {context} must be in comm, but ranks {world} of the world are not all"
-            )
-        world = list(ranks)
-    return np.array(world).reshape(rows, columns)
+    handle = ctypes.c_int()
+    library.blacs_get_(ctypes.byref(ctypes.c_int(context)), ctypes.byref(_COMMUNICATOR), ctypes.byref(handle))
+    group, all_ranks = MPI.Comm.f2py(handle.value).Get_group(), MPI.COMM_WORLD if comm is None else comm
+    ranks = MPI.Group.Translate_ranks(group, range(rows * columns), all_ranks.Get_group())
+    if MPI.UNDEFINED in ranks:
+        raise ValueError(f"the processes of BLACS context {context} must be in comm, but some are not")
+    return np.array(ranks).reshape(rows, columns)
 
 
 def read(array: Any, comm: MPI.Intracomm) -> Part:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import Distribution
@@ -37,7 +38,8 @@ def distribution(shape: Sequence[int], device_mesh: Any, placements: Sequence[An
     Return the distribution of a ``DTensor``: mesh axes that are not sharded hold replicas.
 
     :param shape: Global shape, in elements.
-    :raises ValueError: If a placement is neither ``Shard``, ``Replicate`` nor ``Partial``.
+    :raises ValueError: If a placement is neither ``Shard``, ``Replicate`` nor ``Partial``, or the mesh has ranks in an
+        order by which PyTorch's collectives, which sort the ranks along an axis, mix up parts.
     """
     mesh = device_mesh.mesh.numpy()
     of_axes: list[list[int]] = [[] for _ in shape]
@@ -49,7 +51,22 @@ def distribution(shape: Sequence[int], device_mesh: Any, placements: Sequence[An
     sharded = [axis for axes in of_axes for axis in axes]
     ranks = mesh.transpose(*sharded, *(axis for axis in range(mesh.ndim) if axis not in sharded))
     lengths = tuple(_nested((int(n),), [mesh.shape[a] for a in axes]) for n, axes in zip(shape, of_axes, strict=True))
+    even = [len(set(of_axis)) == 1 for of_axis, axes in zip(lengths, of_axes, strict=True) for _ in axes]
+    ranks = _in_order_of_groups(ranks, even)
     return blocks.Blocks(lengths, ranks.reshape(*map(len, lengths), -1)).distribution()
+
+
+def _in_order_of_groups(ranks: npt.NDArray[np.int64], even: Sequence[bool]) -> npt.NDArray[np.int64]:
+    """Return ranks in ascending order along the first axes of a mesh; parts may be moved along ``even`` axes only."""
+    for axis, is_even in enumerate(even):
+        order = np.moveaxis(np.argsort(ranks, axis), axis, 0).reshape(ranks.shape[axis], -1)
+        if (np.diff(order, axis=0) < 0).any() and (not is_even or (order != order[:, :1]).any()):
+            raise ValueError(
+                f"device_mesh must have ascending ranks along the axes of Shard, as PyTorch sorts the parts by ranks, "
+                f"got {ranks.tolist()}: use another mesh"
+            )
+        ranks = ranks.take(order[:, 0], axis)
+    return ranks
 
 
 def _nested(lengths: tuple[int, ...], parts: list[int]) -> tuple[int, ...]:

@@ -113,11 +113,13 @@ def save(
     Write a distributed array to a file. Collective over the communicator of the array.
 
     The array is written beside the old file, which it replaces when it is complete: if anything fails, the old file is
-    as it was. Other datasets of an HDF5 file and other arrays of a Zarr store stay; those of an HDF5 file are copied.
-    Data of ``.npy`` and HDF5 files is on the disk when the function returns.
+    as it was. All else in an HDF5 file, which is copied, or a Zarr store stays; consolidated metadata is renewed. An
+    old array leaves its attributes and, if shape and element type are equal and ``storage`` is empty, its chunks,
+    filters, fill value, links and dimension scales. Data of ``.npy`` and HDF5 files is on the disk when the function
+    returns.
 
     :param path: File or folder, as for :func:`load`.
-    :param array: Array to write; of a masked array its data, without the mask.
+    :param array: Array to write.
     :param name: Dataset of an HDF5 file, default: ``data``; path in a Zarr store, default: its root.
     :param target_dtype: Element type in the file; default: that of the array.
     :param writers: As ``readers`` of :func:`load`. An HDF5 dataset with any of ``storage`` is written by one rank.
@@ -125,18 +127,19 @@ def save(
     :param strategy: See :func:`load`.
     :param progress: See :func:`load`.
     :param storage: Arguments of ``h5py.Group.create_dataset`` or ``zarr.create_array``; for ``.npy`` files
-        ``fortran_order``.
+        ``fortran_order``. New arrays of a Zarr store have its format.
     :raises OSError: On every rank, if a rank that writes cannot, as on a full disk.
-    :raises ValueError: On every rank, if an argument is invalid on one of them.
-    :raises TypeError: If ``array`` is not a DistributedArray; on every rank, if its elements cannot be converted to
-        ``target_dtype``, or the format has no such type.
+    :raises ValueError: On every rank, if an argument is invalid on one of them; if ``name`` lies below an array or on a
+        link out of the file; if a dataset with dimension scales or further hard links cannot stay.
+    :raises TypeError: On every rank, if elements cannot be converted to ``target_dtype``, or the format has no such
+        type; or ``array`` is not a DistributedArray on one of them, which then takes the world for the communicator.
     :raises RuntimeError: On every rank, if h5py or zarr is missing, or fails.
     """
-    if not isinstance(array, DistributedArray):
-        raise TypeError(f"array must be a DistributedArray, got {type(array).__name__}")
-    comm, source, new = checked_communicator(array.comm), array.distribution, None
+    comm, new = checked_communicator(array.comm if isinstance(array, DistributedArray) else None), None
     with together(comm):
-        path = os.fsdecode(path)
+        if not isinstance(array, DistributedArray):
+            raise TypeError(f"array must be a DistributedArray, got {type(array).__name__}")
+        source, path = array.distribution, os.fsdecode(path)
         form = format_of(path)
         named = _checked("writers", writers, source, name, memory_bytes, comm.size)
         view = array_view("array", array.local)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import h5py
+import numpy as np
 import numpy.typing as npt
 
 from dace_redist.io.stored import Box, Layout, NewFile, StoredArray, raw_file, temporary
@@ -49,33 +50,85 @@ def _found(file: Any, path: str, name: str | None) -> Any:
 
 
 def create(path: str, name: str | None, layout: Layout, storage: Mapping[str, Any]) -> NewFile:
-    """Make a file with a dataset whose elements are to be written, and with all else that the old file holds."""
-    name = name or _DEFAULT_NAME
+    """
+    Make a file with a dataset whose elements are to be written, and with all else that the old file holds.
+
+    An old dataset of the same shape and type stays, unless there is ``storage``; else its attributes do.
+    """
+    name, stays = name or _DEFAULT_NAME, False
     with temporary(path) as made:
-        if os.path.lexists(path) and _holds_others(path, name):
-            shutil.copy(path, made)
+        if os.path.lexists(path):
+            with h5py.File(path, "r") as file:
+                old = _dataset(file, path, name)
+                if old is not None and (old.shape, old.dtype) == (layout.shape, layout.dtype):
+                    stays = not (storage or old.is_virtual or old.external)
+                fill = stays and old.id.get_create_plist().fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
+                if _holds_others(file, name) or fill or (stays and old.chunks):
+                    shutil.copy(path, made)
+                else:
+                    stays = False
         with _changed(made) as file:
-            if name in file:
-                if not isinstance(file[name], h5py.Dataset):
-                    raise ValueError(f"name must be that of a dataset, but {name!r} is a group of {path!r}")
-                del file[name]
-            plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-            if not storage:  # all its space is there before it is written
-                plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-                plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-            dataset = file.create_dataset(name, layout.shape, layout.dtype, dcpl=plist, **storage)
-            offset = None if dataset.chunks else dataset.id.get_offset()
+            dataset = file[name] if stays else _new_dataset(file, path, name, layout, storage)
             layout = Layout(layout.shape, layout.dtype, dataset.chunks or layout.unit)
-    return NewFile(made, path, name, layout, offset or 0, one_writer=offset is None)
+            like_numpy = dataset.id.get_type().equal(h5py.h5t.py_create(layout.dtype, logical=True))
+            plain = dataset.id.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS and not dataset.external
+            raw = like_numpy and plain and dataset.id.get_storage_size() > 0
+            return NewFile(made, path, name, layout, dataset.id.get_offset() if raw else 0, one_writer=not raw)
 
 
-def _holds_others(path: str, name: str) -> bool:
-    """Check for anything in a file besides a dataset and the groups on the way to it."""
+def _dataset(file: Any, path: str, name: str) -> Any:
+    """Return the dataset of a name, or None; a ValueError if there cannot be one in this file."""
+    item = file
+    for part in name.split("/"):
+        if part not in ("", "."):
+            link = item.get(part, getlink=True) if isinstance(item, h5py.Group) else h5py.ExternalLink("", "")
+            if link is None:
+                return None
+            item = None if isinstance(link, h5py.ExternalLink) else item.get(part)
+            if item is not None and item.file.filename != file.filename:  # by a soft link through an external one
+                item = None
+    if not isinstance(item, h5py.Dataset):
+        raise ValueError(
+            f"name must be that of a dataset in groups of {path!r}, but {name!r} is a group, lies below a dataset, or "
+            "is on a link that leads out of the file"
+        )
+    return item
+
+
+def _new_dataset(file: Any, path: str, name: str, layout: Layout, storage: Mapping[str, Any]) -> Any:
+    """Return a new dataset, in the place of an old one with its attributes."""
+    attributes = []
+    if (old := file.get(name)) is not None:
+        if h5py.h5o.get_info(old.id).rc > 1 or {"DIMENSION_LIST", "REFERENCE_LIST"} & {*old.attrs}:
+            raise ValueError(
+                f"dataset {name!r} of {path!r} has other hard links or dimension scales: save an array of its shape "
+                "and element type, without further arguments, or delete it first"
+            )
+        for one in map(old.attrs.get_id, old.attrs):
+            values, kind = None if one.shape is None else np.empty(one.shape, one.dtype), h5py.h5t.py_create(one.dtype)
+            if values is not None:
+                one.read(values, mtype=kind)
+            attributes.append((one.name, one.get_type(), one.get_space(), values, kind))
+        name = file[old.ref].name  # not that of a link
+        del old, file[name]
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    if not storage:  # all its space is there before it is written
+        plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    dataset = file.create_dataset(name, layout.shape, layout.dtype, dcpl=plist, **storage)
+    for key, stored, space, values, kind in attributes:
+        one = h5py.h5a.create(dataset.id, key, stored, space)
+        if values is not None:
+            one.write(values, mtype=kind)
+    return dataset
+
+
+def _holds_others(file: Any, name: str) -> bool:
+    """Check for anything in a file besides a dataset without attributes and the groups on the way to it."""
     names, wanted = [""], name.strip("/")
-    with h5py.File(path, "r") as file:
-        file.visit(names.append)
-        above = [one for one in names if f"{wanted}/".startswith(f"{one}/") or not one]
-        return len(above) < len(names) or any(file[one or "/"].attrs for one in above if one != wanted)
+    file.visit_links(names.append)
+    above = [one for one in names if f"{wanted}/".startswith(f"{one}/") or not one]
+    return len(above) < len(names) or file.userblock_size > 0 or any(file[one or "/"].attrs for one in above)
 
 
 class _File(io.FileIO):

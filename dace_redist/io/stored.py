@@ -83,14 +83,19 @@ class NewFile:
 
     def replace(self) -> None:
         """Put the complete file in the place of the old one."""
-        if os.path.isdir(self.final):  # cannot be replaced in one step
-            os.rename(self.final, f"{self.path}.old")
-            os.rename(self.path, self.final)
+        final = os.path.realpath(self.final)
+        if os.path.isdir(final):  # cannot be replaced in one step
+            os.rename(final, f"{self.path}.old")
+            try:
+                os.rename(self.path, final)
+            except OSError:
+                os.rename(f"{self.path}.old", final)
+                raise
             remove(f"{self.path}.old")
         else:
             with contextlib.suppress(OSError):
-                shutil.copymode(self.final, self.path)
-            os.replace(self.path, self.final)
+                shutil.copymode(final, self.path)
+            os.replace(self.path, final)
 
 
 def format_of(path: str) -> Any:

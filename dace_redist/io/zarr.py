@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
@@ -11,6 +14,9 @@ import zarr
 
 from dace_redist.io.stored import Box, Layout, NewFile, StoredArray, temporary
 from dace_redist.transform import element_type
+
+#: Files that describe an array.
+_METADATA = {"zarr.json", ".zarray", ".zattrs"}
 
 
 def open_array(path: str, name: str | None) -> StoredArray:
@@ -32,17 +38,38 @@ def open_array(path: str, name: str | None) -> StoredArray:
 
 
 def create(path: str, name: str | None, layout: Layout, storage: Mapping[str, Any]) -> NewFile:
-    """Make a store with an array whose elements are to be written."""
-    folder = above = _folder(path, name)
-    if os.path.lexists(folder) and not isinstance(_opened(folder), zarr.Array):
+    """
+    Make a store with an array whose elements are to be written.
+
+    It has the format of the groups above it, and of an old array the attributes and, unless shape, element type or
+    ``storage`` say otherwise, all else.
+    """
+    folder = _folder(path, name)
+    old = _opened(folder)
+    if os.path.lexists(folder) and not isinstance(old, zarr.Array):
         raise ValueError(f"{folder!r} exists and is not a Zarr array: choose another name, or remove it")
-    while above != path:
-        above = os.path.dirname(above)
-        if isinstance(_opened(above), zarr.Array):
-            raise ValueError(f"name must be a path through groups, but {above!r} is an array; got {name!r}")
-    with temporary(path) as made:
-        array = zarr.create_array(made, shape=layout.shape, dtype=layout.dtype, **storage)
-    return NewFile(made, folder, name, _layout(array))
+    above = [node for node in map(_opened, _groups(folder, name)) if node is not None]
+    if any(isinstance(node, zarr.Array) for node in above):
+        raise ValueError(f"name must be a path through groups of {path!r}, not below an array; got {name!r}")
+    versions = [node.metadata.zarr_format for node in (*above, old) if node is not None] or [None]
+    how = {"zarr_format": versions[0], **storage}
+    if above and how["zarr_format"] != versions[0]:
+        raise ValueError(f"zarr_format must be {versions[0]}, that of the store, got {how['zarr_format']}")
+    # A link may lead to another file system.
+    with temporary(os.path.realpath(folder) if os.path.islink(folder) else path) as made:
+        kept = old is not None and not storage and old.metadata.zarr_format == how["zarr_format"]
+        if kept and (old.shape, old.dtype) == (layout.shape, layout.dtype):
+            os.mkdir(made)
+            for file in _METADATA & {*os.listdir(folder)}:
+                shutil.copy(os.path.join(folder, file), made)
+        else:
+            if old is not None:
+                how.setdefault("attributes", old.attrs.asdict())
+                names = getattr(old.metadata, "dimension_names", None)  # not of Zarr 2
+                if how["zarr_format"] == 3 and names and len(names) == len(layout.shape):
+                    how.setdefault("dimension_names", names)
+            zarr.create_array(made, shape=layout.shape, dtype=layout.dtype, **how)
+    return NewFile(made, folder, name, _layout(zarr.open_array(made, mode="r")))
 
 
 def open_new(new: NewFile) -> StoredArray:
@@ -57,14 +84,21 @@ def open_new(new: NewFile) -> StoredArray:
 
 def commit(new: NewFile) -> None:
     """Put a complete array in its place, in groups that are made where they are missing."""
-    if new.name is not None:
-        parts = new.name.strip("/").split("/")
-        store = os.path.join(new.final, *[".."] * len(parts))
-        version = zarr.open_array(new.path, mode="r").metadata.zarr_format
-        group = zarr.open_group(os.path.normpath(store), mode="a", zarr_format=version)
-        if parts[:-1]:
-            group.require_group("/".join(parts[:-1]))
+    version = zarr.open_array(new.path, mode="r").metadata.zarr_format
+    for group in reversed(_groups(new.final, new.name)):
+        if _opened(group) is None:
+            zarr.open_group(group, mode="a", zarr_format=version)
     new.replace()
+    with warnings.catch_warnings():  # of consolidated metadata, which another program made
+        warnings.simplefilter("ignore")
+        for group in _groups(new.final, new.name):
+            if _opened(group).metadata.consolidated_metadata is not None:
+                zarr.consolidate_metadata(group)
+
+
+def _groups(folder: str, name: str | None) -> list[str]:
+    """Return the folders above an array in its store, the nearest first."""
+    return [str(above) for above, _ in zip(Path(folder).parents, (name or "").split("/"), strict=False) if name]
 
 
 def _layout(array: Any) -> Layout:
@@ -74,7 +108,7 @@ def _layout(array: Any) -> Layout:
 
 def _folder(path: str, name: str | None) -> str:
     parts = [] if name is None else name.strip("/").split("/")
-    if {"", ".", ".."} & set(parts):
+    if {"", ".", "..", ".zgroup", ".zmetadata", *_METADATA} & set(parts):
         raise ValueError(f"name must be the path of an array in the store, such as 'group/x', got {name!r}")
     return os.path.join(path, *parts)
 

@@ -38,6 +38,17 @@ def checked_communicator(comm: Any) -> MPI.Intracomm:
     return comm
 
 
+def check_congruent(comm: MPI.Intracomm, other: MPI.Intracomm) -> None:
+    """Check that the communicator of an array has the ranks of another in the same order."""
+    from mpi4py import MPI
+
+    if comm is not other and MPI.Comm.Compare(checked_communicator(comm), other) not in (MPI.IDENT, MPI.CONGRUENT):
+        raise ValueError(
+            f"comm must have the ranks of the array's communicator in its order: these are {comm.size} ranks, comm has "
+            f"{other.size}; redistribute() takes one communicator"
+        )
+
+
 @contextlib.contextmanager
 def together(comm: Any, values: Mapping[str, object] | None = None) -> Iterator[None]:
     """

@@ -20,6 +20,8 @@ from dace_redist.redistribution import dlpack
 DEVICES = ("cpu", "gpu")
 #: Their names in messages.
 PLACES = {"cpu": "in main memory", "gpu": "on the GPU"}
+#: Limit of NumPy's search for common elements, some milliseconds.
+_MAX_OVERLAP_WORK = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,9 +120,14 @@ class ArrayView:
         return (self.address, self.shape, self.strides) == (other.address, other.shape, other.strides)
 
     def overlaps(self, other: ArrayView) -> bool:
-        """True if the address ranges of two arrays, from first to last element, intersect."""
+        """True if two arrays share elements, or might: on a GPU, or where that takes long to find out."""
         (lo, hi), (other_lo, other_hi) = self.bounds(), other.bounds()
-        return lo < other_hi and other_lo < hi
+        if not (lo < other_hi and other_lo < hi) or "gpu" in (self.device, other.device):
+            return lo < other_hi and other_lo < hi
+        try:
+            return np.shares_memory(self.as_numpy(), other.as_numpy(), _MAX_OVERLAP_WORK)  # type: ignore[arg-type]
+        except np.exceptions.TooHardError:
+            return True
 
     def bounds(self) -> tuple[int, int]:
         """Return the first address of the array and the one after its last."""
@@ -194,8 +201,13 @@ def array_view(name: str, array: Any) -> ArrayView:
     Return the view of an array of NumPy, CuPy, PyTorch, or with ``__cuda_array_interface__`` or ``__dlpack__``.
 
     :param name: Name of the array in error messages.
-    :raises TypeError: If it is not an array, lies neither in main memory nor on a GPU, or does not provide its address.
+    :raises TypeError: If it is not an array, or a masked one, lies neither in main memory nor on a GPU, or does not
+        provide its address.
     """
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name} is a masked array, whose mask would be lost: pass its filled() or data, its mask in another call"
+        )
     if isinstance(array, np.ndarray):
         address, writeable = array.ctypes.data, array.flags.writeable
         return ArrayView(address, array.shape, array.dtype, array.strides, writeable, "cpu", None, array)

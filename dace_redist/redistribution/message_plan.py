@@ -36,6 +36,8 @@ class MessagePlan(FreeablePlan):
     :ivar options: Options that are not at their defaults.
     """
 
+    _contiguous = False  # arrays must be, as for datatypes, which count bytes of memory
+
     def __init__(
         self, native: NativePlan, strategy: str, options: Mapping[str, int | float], held: tuple[Reach, Reach]
     ) -> None:
@@ -50,8 +52,8 @@ class MessagePlan(FreeablePlan):
             ``mpi4py.MPI.BOTTOM`` for datatypes with absolute addresses, or None if nothing is sent.
         :param out: Array that is received into, likewise; must not overlap what is sent.
         :return: ``out``.
-        :raises ValueError: On this rank only, if the plan was freed, or messages reach beyond an array; the others may
-            wait for this rank.
+        :raises ValueError: On this rank only, if the plan was freed, messages reach beyond an array, or one for
+            datatypes is not contiguous; the others may wait for this rank.
         :raises TypeError: On this rank only, if an array does not lie in main memory.
         :raises RedistributionError: If MPI fails.
         """
@@ -69,7 +71,7 @@ class MessagePlan(FreeablePlan):
         """Return the native plan, and the views of the arrays, checked."""
         native = self._ready()
         source, target = (
-            _checked_view(name, given, held)
+            _checked_view(name, given, held, self._contiguous)
             for name, given, held in zip(("array", "out"), (array, out), self._reach, strict=True)
         )
         if target is not None:
@@ -105,7 +107,9 @@ def from_datatypes(
     def describe() -> tuple[tuple[TypedSide, Reach], ...]:
         return _typed_side("source", source, comm.size), _typed_side("target", target, comm.size)
 
-    return _made(comm, strategy, options, describe, NativePlan.of_datatypes, ((), (), ()))
+    made = _made(comm, strategy, options, describe, NativePlan.of_datatypes, ((), (), ()))
+    made._contiguous = True
+    return made
 
 
 def from_messages(
@@ -149,7 +153,7 @@ def from_messages(
     return _made(comm, strategy, options, describe, make, [])
 
 
-def _checked_view(name: str, array: Any, held: Reach) -> ArrayView | None:
+def _checked_view(name: str, array: Any, held: Reach, contiguous: bool) -> ArrayView | None:
     """Return the view of an array that holds all bytes that messages reach; None for MPI.BOTTOM."""
     if array is MPI.BOTTOM:
         return None
@@ -162,6 +166,11 @@ def _checked_view(name: str, array: Any, held: Reach) -> ArrayView | None:
     if view.device != "cpu":
         raise TypeError(f"{name} must lie in main memory, as messages do; got an array on the GPU")
     lowest, highest = (address - view.address for address in view.bounds())
+    if contiguous and view.size and (lowest, highest) != (0, view.size * view.dtype.itemsize):
+        raise ValueError(
+            f"{name} must be contiguous, as datatypes count bytes, got strides {view.strides} of shape {view.shape}: "
+            "pass a copy, or the whole array and datatypes that skip elements"
+        )
     if first < end and not (lowest <= first and end <= highest):
         raise ValueError(
             f"messages reach bytes {first} to {end} of {name}, which has bytes {lowest} to {highest}: pass the "

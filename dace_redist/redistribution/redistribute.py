@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from mpi4py import MPI
@@ -11,7 +11,7 @@ from mpi4py import MPI
 from dace_redist import interop
 from dace_redist.distribution import AnyDistribution, check_distribution
 from dace_redist.integers import AnyInt, AnyInts, AnyNumber
-from dace_redist.mpi.collective import check_same, checked_communicator, together
+from dace_redist.mpi.collective import check_congruent, check_same, checked_communicator, together
 from dace_redist.native.interface import agree, prepare
 from dace_redist.redistribution.agreement import (
     Distributions,
@@ -25,6 +25,7 @@ from dace_redist.redistribution.agreement import (
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.cache import PlanCache, key_of_call, plan_cache
 from dace_redist.redistribution.problem import CHANGE, Arguments, check_part, check_ranks
+from dace_redist.transform import Transform
 
 
 def redistribute(
@@ -54,14 +55,15 @@ def redistribute(
     The first call on a machine builds the package's library, which is kept on disk for later processes.
 
     ``redistribute(array, target)`` takes an array that knows its distribution: a :class:`DistributedArray`, or one of
-    another library, see :mod:`dace_redist.interop`. It returns a :class:`DistributedArray`; of lists, a list.
+    another library, see :mod:`dace_redist.interop`. It returns a :class:`DistributedArray`; of lists, a list. Default
+    of ``comm`` is the array's; a rank without such an array, which is an error on every rank, takes the world.
 
     Parameters that are not listed here, and errors, are those of :func:`dace_redist.plan`.
 
     :param array: This rank's part of the source. Its shape is ``source.local_shape(rank)``, with any strides. A rank
         that owns nothing of the source may pass None if it passes ``out``, also in a list. An array of NumPy, or of
         CuPy, PyTorch or another library with ``__cuda_array_interface__`` or ``__dlpack__``, in main memory or on a
-        GPU. The mask of a ``numpy.ma.MaskedArray`` does not move: redistribute its ``mask`` also.
+        GPU. Not a ``numpy.ma.MaskedArray``: redistribute its data and its mask.
     :param out: This rank's part of the target, not overlapping ``array``; in a halo exchange it may be ``array``. Its
         shape is ``target.local_shape(rank)``. Required with ``beta``, and with a ``region`` that does not cover the
         target. Default: a new C-order array of the library and on the device of ``array``; in main memory it is
@@ -149,9 +151,16 @@ class DistributedArray:
         check_ranks("given", distribution, self.comm.size)
         view = array_view("local", local)
         check_part("local", view, distribution.local_shape(self.comm.rank), view.dtype, self.comm.rank)
+        if op is not None:
+            Transform(len(distribution.shape), view.dtype, op=op)  # checks it
         self.local, self.distribution, self.op = local, distribution, op
         #: Element type, as NumPy has it.
         self.dtype: np.dtype[Any] = view.dtype
+
+    __array_ufunc__ = None
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("a DistributedArray is not an array of NumPy: gather() it, or pass its local array")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -219,7 +228,7 @@ def _redistribute_known(array: Any, target: Any, comm: Any, out: Any, op: Any, *
             check_distribution("target", target)
         parts = [_part(one, comm) for one in given]
         for part in parts:
-            _check_congruent(part.comm, comm)
+            check_congruent(part.comm, comm)
     except Exception as error:
         fail_together(comm, error)
     if any(callable(part.distribution) for part in parts):
@@ -244,15 +253,6 @@ def _part(array: Any, comm: MPI.Intracomm) -> interop.Part:
     part = interop.read(array, comm)
     view = array_view("array", part.local)
     return part._replace(local=view.as_numpy()) if view.device == "cpu" else part
-
-
-def _check_congruent(comm: MPI.Intracomm, other: MPI.Intracomm) -> None:
-    """Check that two communicators have the same ranks in the same order."""
-    if comm is not other and MPI.Comm.Compare(checked_communicator(comm), other) not in (MPI.IDENT, MPI.CONGRUENT):
-        raise ValueError(
-            f"comm must have the ranks of the array's communicator in its order: these are {comm.size} ranks, comm has "
-            f"{other.size}; redistribute() takes one communicator"
-        )
 
 
 def scatter(whole: Any, target: AnyDistribution, comm: MPI.Intracomm | None = None, root: AnyInt = 0) -> Any:

@@ -227,7 +227,7 @@ def test_partial_results_and_strides(comm, tmp_path, monkeypatch):
     assert np.array_equal(written(path), whole)
     monkeypatch.setattr(pieces, "_MIN_RUN_BYTES", 8)  # so that each rank writes its own part
     columns = Distribution((8, 6), (1, 2))
-    for sign, kind in ((2, np.ma.masked_array), (3, np.asmatrix)):
+    for sign, kind in ((2, lambda part: part.view(np.recarray)), (3, np.asmatrix)):
         comm.barrier()
         save(path, DistributedArray(kind(columns.local(sign * whole, comm.rank)), columns, comm))
         comm.barrier()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import numpy as np
@@ -10,6 +11,7 @@ from distributions import some_distribution
 from interop_libraries import LIBRARIES, imported, numbers
 from mpi4py import MPI
 from results import refused
+from seeds import seed, some
 
 from dace_redist import DistributedArray, Distribution, redistribute
 from dace_redist.interop.torch import to_torch
@@ -43,6 +45,45 @@ def test_array_is_made(comm, library):
         assert library in ("jax", "petsc", "scalapack") or not result.size or np.shares_memory(own.local(array), result)
         back = redistribute(array, source, comm=comm)
         assert np.array_equal(back.local, source.local(whole, comm.rank))
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("library", EACH)
+@pytest.mark.mpi(ranks=[4], full=[3], timeout=300)
+def test_random_meshes(comm, library):
+    """Ranks in any order on meshes or communicators, both ways: as the library itself collects them, or refused."""
+    rng, meshes = np.random.default_rng(seed()), library in ("torch", "jax")
+    for _ in range(max(1, some(3))):
+        order = rng.permutation(comm.size)
+        group = comm.Dup() if meshes else comm.Split(0, int(order[comm.rank]))
+        own = LIBRARIES[library](group, order) if meshes else LIBRARIES[library](group)
+        own.shapes = [tuple((own.unit * rng.integers(4, 9, len(one))).tolist()) for one in type(own).shapes]
+        for number, (array, whole) in enumerate(own.arrays()):
+            target = some_distribution(whole.shape, comm.size, number)
+            result = moved_or_refused(group, redistribute, array, target, comm=group)
+            right = result is None or np.array_equal(result.local, target.local(whole, group.rank))
+            assert all(group.allgather(right)), f"{array} on {order} to {target}"
+        how = next(own.targets())[1] if library == "scalapack" else {}
+        for shape in own.shapes * 4:
+            parts = rng.permutation([group.size, *[1] * (len(shape) - 1)])
+            ranks = order if meshes or rng.random() < 0.5 else None
+            target = Distribution(shape, parts.tolist(), block="ceil", ranks=ranks)
+            whole = numbers(shape)
+            local = target.local(whole, group.rank)
+            made = moved_or_refused(group, DistributedArray(local, target, group).to, library, **how)
+            assert made is None or np.array_equal(own.whole(made), whole), target
+        group.Free()
+
+
+def moved_or_refused(group, call, *arguments, **how):
+    """Return the result of a call; None if every rank refuses it."""
+    result = None
+    try:
+        result = call(*arguments, **how)
+    except (ValueError, TypeError) as error:
+        assert re.search(r"redistribute\(\)|another mesh|grid must have the ranks", str(error)), error
+    assert len({*group.allgather(result is None)}) == 1
+    return result
 
 
 @pytest.mark.parametrize("library", ["jax", "mpiarray", "partitioned"])

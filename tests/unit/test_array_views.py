@@ -48,6 +48,20 @@ def test_elements_that_share_memory():
         assert view.overlaps(other) == other.overlaps(view) == bool({*between} & {*range(start, start + length)})
 
 
+def test_arrays_that_share_memory():
+    numbers, memory, seen = random.Random(3), np.arange(40, dtype="u1"), set()
+    for _ in range(300):
+        parts = []
+        for _ in range(2):
+            part = memory[numbers.randint(0, 9) :].reshape(-1, 1)[: 6 * numbers.randint(1, 4)].reshape(6, -1)
+            parts.append(part[:: numbers.choice([-2, -1, 1, 2, 3]), :: numbers.choice([-1, 1, 2])])
+        a, b = (arrays.array_view("A", part) for part in parts)
+        shared = bool({*parts[0].flat} & {*parts[1].flat})
+        seen.add((a.bounds()[0] < b.bounds()[1] and b.bounds()[0] < a.bounds()[1], shared))
+        assert a.overlaps(b) == shared
+    assert {(True, True), (True, False)} <= seen
+
+
 def test_read_only_dlpack():
     array = np.arange(3.0)
     array.setflags(write=False)

@@ -1,0 +1,88 @@
+"""Arguments of another kind on one rank, and arrays that are not plain ones of NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from distributions import rows_to_columns
+from mpi4py import MPI
+from results import refused
+
+from dace_redist import DistributedArray, Distribution, Plan, gather, load, plan, redistribute, save, scatter
+
+WRONG = (None, 3.0, "x", [1], np.zeros(3), np.ma.masked_array(np.zeros((3, 8))), object())
+
+
+@pytest.mark.mpi(ranks=[2], timeout=120)
+def test_another_kind_on_one_rank(comm, tmp_path):
+    """Arrays on the world, or on another communicator that the call names."""
+    rows, columns, part, wanted = rows_to_columns(comm)
+    last = comm.rank == comm.size - 1
+    path, whole = comm.bcast(tmp_path) / "a.npy", np.zeros((6, 8))
+    for number, wrong in enumerate(WRONG):
+        x, y = (wrong if last else DistributedArray(part, rows, of) for of in (MPI.COMM_WORLD, comm))
+        array, side = (wrong, wrong) if last else (part, rows)
+        calls = [
+            lambda x=x: redistribute(x, columns),
+            lambda y=y: redistribute(y, columns, comm=comm),
+            lambda x=x: redistribute([x], [columns]),
+            lambda array=array: redistribute(array, rows, columns, comm=comm),
+            lambda side=side: redistribute(part, rows, side, comm=comm),
+            lambda side=side: DistributedArray(part, rows, comm).redistribute(side),
+            lambda side=side: plan(side, columns, "f8", comm=comm),
+            lambda array=array: gather(array, rows, comm),
+            lambda array=array: scatter(array if last else whole, rows, comm, root=comm.size - 1),
+            lambda side=side: scatter(whole, side, comm),
+            lambda x=x: save(path, x),
+            lambda side=side: load(path, side, comm=comm),
+        ]
+        for call in calls:
+            refused(comm, (ValueError, TypeError, OSError), "", call)
+        moved = redistribute(part, rows, columns, comm=comm)
+        assert np.array_equal(moved, wanted), number
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_arrays_that_are_not_plain(comm, tmp_path):
+    """Classes of NumPy in any call; the mask of one would be lost. Arrays that interleave do not overlap."""
+    rows, columns, part, wanted = rows_to_columns(comm)
+    mapped = np.memmap(tmp_path / str(comm.rank), "f8", "w+", shape=part.shape)
+    mapped[...] = part
+    with plan(rows, columns, "f8", comm=comm) as move:
+        for array in (np.asmatrix(part), part.view(np.recarray), mapped, part):
+            for call in (move, lambda A, out=None: redistribute(A, rows, columns, comm=comm, out=out)):
+                assert np.array_equal(call(array), wanted)
+                out = np.zeros_like(wanted).view(type(array))
+                assert call(array, out=out) is out and np.array_equal(out, wanted)
+                for how in ({"A": np.ma.masked_array(part)}, {"A": part, "out": np.ma.zeros(wanted.shape)}):
+                    with pytest.raises(TypeError, match="is a masked array, .* its filled"):
+                        call(*how.values())
+    turned = Distribution(rows.shape, (2, 1), ranks=(1, 0))
+    both = np.zeros((*part.shape, 2))
+    for _ in range(2):
+        both[..., 0] = part
+        redistribute(both[..., 0], rows, turned, comm=comm, out=both[..., 1])
+        assert np.array_equal(both[..., 1], turned.local(np.arange(48.0).reshape(6, 8), comm.rank))
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_strided_arrays_for_datatypes(comm):
+    how = ([1] * comm.size, [8 * rank for rank in range(comm.size)], [MPI.DOUBLE] * comm.size)
+    array, out = np.arange(2.0 * comm.size), np.zeros((comm.size, 1), order="F")
+    with Plan.from_datatypes(how, how, comm=comm) as move:
+        for wrong in ((array[::2], out), (array[: comm.size][::-1], out), (array, array[::2])):
+            refused(
+                comm, ValueError, "must be contiguous, as datatypes count bytes, got strides", lambda w=wrong: move(*w)
+            )
+        move(array, out)
+    assert np.array_equal(out.ravel(), [comm.rank] * comm.size)
+
+
+@pytest.mark.mpi(ranks=[1])
+def test_functions_of_numpy(comm):
+    x = DistributedArray(np.ones((4, 4)), Distribution.split((4, 4), 0, 1), comm)
+    for call in (np.sum, np.asarray, np.transpose, np.isnan, lambda x: x + 1, lambda x: np.ones(4) * x):
+        with pytest.raises(TypeError, match=r"gather\(\) it|ufunc|unsupported operand"):
+            call(x)
+    with pytest.raises(ValueError, match="op must be one of sum, prod, min, max, or None, got 'avg'"):
+        DistributedArray(x.local, x.distribution, comm, op="avg")
