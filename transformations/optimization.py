@@ -30,6 +30,10 @@ from dace_redist.transformations.stock import LowerRedistribute
 from dace_redist.transformations.strategy import Where, checked_symbols, choose_strategies, problem_of, problems_of
 from dace_redist.tuning.problem import Problem, check_memory
 
+#: Fusions of equal nodes, and those that take code into nodes: it may contain the number of the rank.
+OF_NODES: tuple[Any, ...] = (RemoveRedistribute, FuseRedistributes, FuseTranspose)
+OF_CODE: tuple[Any, ...] = (FuseConversion, FuseReduceBcast, RelabelGrid)
+
 
 def optimize(
     sdfg: SDFG,
@@ -69,7 +73,8 @@ def optimize(
     with together(comm):
         values = checked_symbols(checked_sdfg(sdfg, "optimize"), symbols)
         sdfg.apply_transformations_repeated(LowerRedistribute, validate=False)
-    same_nodes, same_code = _common_parts(sdfg, comm)
+    found = zip(*comm.allgather(hashes(sdfg)), strict=True)
+    same_nodes, same_code = (len(set(of_ranks)) == 1 for of_ranks in found)
     with together(comm):
         if same_nodes:
             _fuse(sdfg, same_code, values)
@@ -84,21 +89,18 @@ def optimize(
     return sdfg
 
 
-def _common_parts(sdfg: SDFG, comm: Any) -> list[bool]:
-    """Return two flags: the programs of all ranks are equal apart from code of tasklets; they are equal. Collective."""
+def hashes(sdfg: SDFG) -> list[str]:
+    """Return hashes of a program, without and with the code of its tasklets: equal on ranks with equal programs."""
     bare = copy.deepcopy(sdfg)
     for node, _ in bare.all_nodes_recursive():
         if isinstance(node, nodes.Tasklet):
             node.code = properties.CodeBlock("", node.language)
-    hashes = comm.allgather([bare.hash_sdfg(), sdfg.hash_sdfg()])
-    return [len(set(of_ranks)) == 1 for of_ranks in zip(*hashes, strict=True)]
+    return [bare.hash_sdfg(), sdfg.hash_sdfg()]
 
 
 def _fuse(sdfg: SDFG, same_code: bool, values: Mapping[str, int]) -> None:
     """Fuse and join redistributions of a program with equal nodes on all ranks."""
-    fusions: list[Any] = [RemoveRedistribute, FuseRedistributes, FuseTranspose]
-    if same_code:  # which becomes part of nodes, and may contain the number of the rank
-        fusions += [FuseConversion, FuseReduceBcast, RelabelGrid]
+    fusions = [*OF_NODES, *(OF_CODE if same_code else ())]
     sdfg.apply_transformations_repeated(fusions, validate=False)
     for node, state in redistributions(sdfg):
         group = [other for other in independent(node, state) if _is_short(other, state, values)]
