@@ -197,9 +197,11 @@ class Writer:
             node = view
         return node
 
-    def _earlier(self, sources: list[Tensor], target: Tensor, may_order: bool = True) -> list[nodes.AccessNode]:
+    def _earlier(
+        self, sources: list[Tensor], target: Tensor, may_order: bool = True, reads: bool = True
+    ) -> list[nodes.AccessNode]:
         """Return accesses that a step must follow; begin another state instead, mostly."""
-        earlier = self._unordered(sources, target)
+        earlier = self._unordered(sources if reads else [], target)
         names = {self._memory[one.name]: one.memory for one in sources}
         for node in self._state.data_nodes():  # written by another name
             if self._state.in_degree(node) and names.get(self._memory[node.data], node.data) not in (
@@ -323,7 +325,7 @@ class Writer:
             others and target in read
         ):
             return
-        earlier, adds = self._earlier(read, target), target not in read and self._rarely()
+        earlier, adds = self._earlier(read, target, reads=not cut), target not in read and self._rarely()
         inputs = {one.name: self._access(one) for one in read}
         write, clears = self._access(target, writes=True), self._may_clear(count)
         write.setzero = adds and clears and len(target.views) == 1

@@ -125,11 +125,11 @@ class OverlapRedistribute(OfRedistribute):
             return False
         if any(isinstance(array, data.View) for array, _ in node.arrays(sdfg, graph)):
             return False
-        read = node.memlet(INPUT, graph).data
-        here = [one for where, one in accesses(sdfg, read) if where is graph and is_written(one, graph)]
-        written = [one for where, one in accesses(sdfg, out.data.data) if where is graph]
+        here = [one for where, one in accesses(sdfg, node.memlet(INPUT, graph).data) if where is graph]
+        used = {one for where, one in accesses(sdfg, out.data.data) if where is graph} - {out.dst}
+        used |= {one for one in here if is_written(one, graph)} - set(graph.predecessors(node))
         later = nx.descendants(graph.nx, out.dst) | {out.dst}  # which follow the wait
-        return later.issuperset(written) and later.union(graph.predecessors(node)).issuperset(here)
+        return later.issuperset(used) and all(edge.src in later for one in used for edge in graph.in_edges(one))
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> RedistributeWait:
         """Make the node non-blocking and add the wait; return the wait."""
