@@ -199,9 +199,9 @@ def place_in_shared_memory(sdfg: SDFG) -> SDFG:
 
 
 def _validates(sdfg: SDFG, name: str) -> bool:
-    """Return True if all library nodes at an array accept it on the heap: some require arrays of equal storage."""
-    array, ordinary = sdfg.arrays[name], sdfg.arrays[name].storage
-    array.storage = dtypes.StorageType.CPU_Heap
+    """Return True if all library nodes at an array accept it in shared memory: some require two arrays to be alike."""
+    ordinary, sdfg.arrays[name] = sdfg.arrays[name], copy.deepcopy(sdfg.arrays[name])
+    allocate_at_start(sdfg.arrays[name], {NODE_SHARED: 1})
     try:
         for state in sdfg.states():
             for node in state.nodes():
@@ -210,7 +210,7 @@ def _validates(sdfg: SDFG, name: str) -> bool:
     except Exception:  # of any kind
         return False
     finally:
-        array.storage = ordinary
+        sdfg.arrays[name] = ordinary
     return True
 
 

@@ -13,6 +13,7 @@ import dace
 import numpy as np
 import pytest
 from dace.sdfg import nodes
+from dace.transformation.passes.pattern_matching import match_patterns
 from random_sdfgs import OF_RANK, RANKS, Writer
 from seeds import seed, some
 from simulated_sdfgs import SimulatedSDFG
@@ -45,7 +46,9 @@ def check(number: int) -> tuple[int, int]:
     before = writer.write(steps=rng.randint(1, 6))
     equal = have_equal_code(before)
     possible = [name for name in NAMES if equal or getattr(transformations, name) not in OF_CODE]
-    after, names = copy.deepcopy(before), rng.sample(possible, k=rng.randint(3, len(possible)))
+    first = [name for name in possible if any(match_patterns(before, getattr(transformations, name)))]
+    names = {*rng.sample(first, k=rng.randint(min(1, len(first)), len(first))), *rng.sample(possible, k=2)}
+    after, names = copy.deepcopy(before), rng.sample(sorted(names), k=len(names))
     if rng.random() < 0.8:  # what is joined or started is not fused
         names.sort(key=lambda name: name.startswith(("Join", "Overlap")))
     with dace.config.set_temporary("optimizer", "match_exception", value=True):  # else they count as no match
