@@ -19,6 +19,8 @@ from dace_redist.library_nodes.environment import is_node_shared
 
 pytestmark = pytest.mark.usefixtures("four_ranks")
 
+#: Shapes of some arrays where not all have one.
+OTHERS = {"Dot": {"_result": (1,)}, "Gemv": {"_A": (4, 4)}, "Ger": {"_A": (4, 4), "_res": (4, 4)}}
 #: Arrays of one shape that nodes may have: matrices, vectors, tensors, elements.
 SHAPES, TYPES = ((4, 4), (4,), (2, 2, 2), (1,)), (dace.float64, dace.int32)
 ARGUMENTS = {"TensorTranspose": {"axes": [1, 0]}, "TensorDot": {"left_axes": [1], "right_axes": [0]}}
@@ -41,22 +43,18 @@ def library_nodes() -> list[type[nodes.LibraryNode]]:
 
 def beside(kind: Any, shape: tuple[int, ...], dtype: Any, transients: tuple[bool, bool]) -> dace.SDFG:
     """Return an SDFG that redistributes all inputs and outputs of a node; either may be transients."""
-    sdfg, of, node = (
-        dace.SDFG("beside"),
-        Distribution(shape, (1,) * len(shape)),
-        kind("n", **ARGUMENTS.get(kind.__name__, {})),
-    )
+    sdfg, node = dace.SDFG("beside"), kind("n", **ARGUMENTS.get(kind.__name__, {}))
     state = sdfg.add_state()
     state.add_node(node)
     for connectors, reads in ((node.in_connectors, True), (node.out_connectors, False)):
         for connector in connectors:
             far, near = f"far{connector}_{reads}", f"near{connector}_{reads}"
-            sdfg.add_array(far, shape, dtype)
-            sdfg.add_array(near, shape, dtype, transient=transients[reads])
-            memlet, move = (
-                dace.Memlet.from_array(near, sdfg.arrays[near]),
-                Redistribute("move", of, of, "Shared", alpha=2),
-            )
+            extents = OTHERS.get(kind.__name__, {}).get(connector, shape)
+            of = Distribution(extents, (1,) * len(extents))
+            sdfg.add_array(far, extents, dtype)
+            sdfg.add_array(near, extents, dtype, transient=transients[reads])
+            memlet = dace.Memlet.from_array(near, sdfg.arrays[near])
+            move = Redistribute("move", of, of, "Shared", alpha=2)
             if reads:
                 add_move(state, move, far, near)
                 state.add_edge(state.out_edges(move)[0].dst, None, node, connector, memlet)
