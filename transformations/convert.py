@@ -31,7 +31,8 @@ class FuseConversion(OfRedistribute):
     It can be applied if nothing else uses the array in between, and the result is equal: a factor before a conversion
     and a divisor must be powers of two. Several factors of one type are multiplied first, which can change the last
     digit. It cannot be applied after a redistribution that reduces or accumulates. A factor may contain symbols of the
-    redistribution, which have one value on all ranks, but no others.
+    redistribution, which have one value on all ranks, but no others. Its literals must be equal on all ranks, which
+    :func:`dace_redist.optimize` checks.
     """
 
     between = transformation.PatternNode(nodes.AccessNode)

@@ -137,10 +137,9 @@ class FuseTranspose(OfRedistribute):
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if the redistribution can include the transposition."""
         node, after = self.node, expr_index == 0
-        absorbed = [self.transpose]
-        if not (is_plain(node) and is_only_used_between(graph, sdfg, self.between, absorbed)) or (
-            after and node.beta != 0
-        ):
+        if not (is_plain(node) and is_only_used_between(graph, sdfg, self.between, [self.transpose])):
+            return False
+        if after and node.beta != 0:
             return False
         distribution = node.distributions()[1 if after else 0]
         if not isinstance(distribution, Distribution) or len(distribution.shape) != 2:
