@@ -222,7 +222,10 @@ class Writer:
         before = set(reads).union(*(nx.ancestors(graph, node) for node in reads))
         accesses = [node for node in self._state.data_nodes() if self._memory[node.data] == self._memory[target.name]]
         later = set(accesses).union(*(nx.descendants(graph, node) for node in accesses))
-        return [node for node in self._state.data_nodes() if node in later - before]
+        found = [node for node in self._state.data_nodes() if node in later - before]
+        return [
+            node for node in found if not isinstance(node.desc(self.sdfg), dace.data.View)
+        ]  # DaCe counts their edges
 
     def _connect(self, node: Any, source: Tensor, target: Tensor, ends: Any = (INPUT, OUTPUT), **may: bool) -> None:
         if self._memory[target.name] == self._memory[source.name]:
