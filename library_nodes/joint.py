@@ -12,6 +12,7 @@ from dace.sdfg import SDFG, SDFGState
 from dace_redist.distribution import decode_distribution
 from dace_redist.library_nodes.node import INPUT, NUMBERS, OUTPUT, DistributedNode, symbols_of
 from dace_redist.library_nodes.redistribute import Redistribute, StrategicNode
+from dace_redist.library_nodes.views import overlap
 from dace_redist.strategies import check_places, find_strategy
 
 _GPU_REMEDY = "only Redistribute nodes, one for each tensor, move arrays on the GPU"
@@ -87,11 +88,15 @@ class JointRedistribute(StrategicNode, CommNode):
         tensors = self.tensors
         for tensor in tensors:
             tensor.validate(sdfg, state)
-        written = [tensor.memlet(OUTPUT, state).data for tensor in tensors]
-        read = [tensor.memlet(INPUT, state).data for tensor in tensors]
-        again = sorted({name for name in written if name in read or written.count(name) > 1})
+        used = [tensor.memlet(INPUT, state) for tensor in tensors]
+        again = set[str]()
+        for output in [tensor.memlet(OUTPUT, state) for tensor in tensors]:
+            again |= {output.data for one in used if one.data == output.data or overlap(one, output, state)}
+            used.append(output)
         if again:
-            raise ValueError(f"{self.title}: every output must be an array of its own, got {', '.join(again)} again")
+            raise ValueError(
+                f"{self.title}: every output must be an array of its own, got {', '.join(sorted(again))} again"
+            )
 
 
 class _Tensor(Redistribute):

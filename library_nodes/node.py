@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import sympy
-from dace import Memlet, data, dtypes, properties, subsets, symbolic
+from dace import Memlet, data, dtypes, properties, symbolic
 from dace.data.distributed import ProcessGrid
 from dace.libraries.comm.nodes.node import CommNode
 from dace.sdfg import SDFG, SDFGState, nodes
@@ -20,6 +20,7 @@ from dace_redist.distribution import (
     check_distribution,
     decode_distribution,
 )
+from dace_redist.library_nodes.views import overlap
 
 #: Element types for arithmetic; the first four are those of BLAS and LAPACK.
 NUMBERS = (
@@ -136,9 +137,10 @@ class RedistNode(nodes.LibraryNode):
         output = self.memlet(self.output_connector, state)
         for connector in self.operand_connectors:
             read = self.memlet(connector, state)
-            allowed = read.data != output.data or (self.exchanges_halo and read.subset == output.subset)
-            if not allowed and subsets.intersects(read.subset, output.subset) is not False:
-                raise ValueError(f"{self.title}: input {read} and output {output} overlap; write to another array")
+            in_place = self.exchanges_halo and (read.data, read.subset) == (output.data, output.subset)
+            if not in_place and (shared := overlap(read, output, state)):
+                both = f"input {read} and output {output} overlap in {shared}"
+                raise ValueError(f"{self.title}: {both}; write to another array")
 
     def _validate_symbols(self, sdfg: SDFG, state: SDFGState) -> None:
         unknown = self.free_symbols - sdfg.symbols.keys() - sdfg.constants.keys()

@@ -78,6 +78,11 @@ class StrategicNode(RedistNode):
         """Options of the strategy in force, with their values: numbers, or symbols of the program."""
         return {name: plain_number(getattr(self, name)) for name in find_strategy(self.strategy).options}
 
+    @property
+    def has_choice(self) -> bool:
+        """True if the program names a strategy, or an option other than the default."""
+        return self.implementation is not None or any(n != OPTIONS[name].default for name, n in self.options.items())
+
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """Check strategy and options, too: see :meth:`RedistNode.validate`."""
         self.check_strategy(self.strategy, self.options)

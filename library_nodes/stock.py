@@ -142,6 +142,11 @@ def _distribution_of(subarray: SubArray, grids: dict[str, ProcessGrid]) -> Distr
             pins[axis] = None if grid.color[axis] else simplified(rest % parent.shape[axis])
             rest = symbolic.int_floor(rest, parent.shape[axis])
     kept = [axis for axis, keep in enumerate(grid.color) if keep]
+    if not set(subarray.correspondence) <= set(range(len(kept))):
+        raise ValueError(
+            f'Subarray "{subarray.name}": correspondence must name axes 0 to {len(kept) - 1} of the sub-grid '
+            f'"{grid.name}", got {tuple(subarray.correspondence)}'
+        )
     dims = [kept[axis] for axis in subarray.correspondence]
     return Distribution(subarray.shape, parent.shape, dims=dims, block=subarray.subshape, pins=pins)
 

@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import copy
+import math
 import random
 from typing import Any, NamedTuple
 
 import dace
 import networkx as nx
 import numpy as np
-from dace.libraries.linalg import Transpose
+from dace.libraries.linalg import TensorTranspose, Transpose
 from dace.properties import CodeBlock
 from dace.sdfg import nodes
 from dace.sdfg.state import ConditionalBlock, ControlFlowRegion, LoopRegion
 from distributed_simulation import slices_of
 from random_distributions import RANKS, first_replica, partial_results, random_distribution
-from sdfgs import add_move
 
 from dace_redist import Distribution
 from dace_redist.library_nodes import Redistribute, SumReplicas
 from dace_redist.library_nodes.node import INPUT, OUTPUT, DistributedNode
 from dace_redist.transformations.fuse import transposed
 
-SHAPES = ((6,), (4, 6), (5, 5), (2, 3, 4))
+SHAPES = ((6,), (4, 6), (5, 5), (4, 6), (2, 3, 4))
 TYPES = (dace.float64, dace.float64, dace.float32, dace.complex128, dace.int8)
 
+NOWHERE = dace.dtypes.DebugInfo(0)  # else DaCe looks through the stack
+
+ADDED = "lambda old, new: old + new"
+
+#: Literal that is larger by its number on each rank.
+OF_RANK = 41
+
 #: Elementwise computations of arrays a and b; the symbol r has another value on each rank.
-EXPRESSIONS = ("2 * a", "a", "-a", "2 * a", "a + 1", "a + b", "a * b", "r * a", "r * a", "i0 * a")
+EXPRESSIONS = ("2 * a", "a", "-a", "2 * a", "a + 1", "a + b", "a * b", "r * a", f"{OF_RANK} * a", "i0 * a")
+#: Those that a redistribution can include.
+FUSIBLE = ("2 * a", "-a", "a", "4 * a")
 #: Of floating-point numbers.
 OF_FLOATS = ("a / 4", "0.5 * a", "dace.float32(a)", "conj(a)", "2 * conj(a)")
 #: A program has one of these at most, and only without sums: else results may differ in the last digit.
@@ -34,22 +43,31 @@ ROUNDED = ("3 * a", "0.1 * a", "a / 3")
 
 
 class Tensor(NamedTuple):
-    """Array of an SDFG, and the distribution of the tensor of which each rank has a part in it."""
+    """
+    Array of an SDFG, and the distribution of the tensor of which each rank has a part in it.
+
+    :ivar extents: Shape of the part of the array that is used; ``memlet`` has further dimensions for symbols.
+    :ivar views: Arrays to go through from the first, which is no view, to the array itself.
+    """
 
     name: str
     distribution: Any
     dtype: Any
     memlet: dace.Memlet
+    extents: tuple[int, ...]
+    views: tuple[str, ...]
 
     @property
-    def extents(self) -> tuple[int, ...]:
-        """Shape of the part of the array that is used."""
-        return tuple(map(int, self.memlet.subset.size()))
+    def memory(self) -> str:
+        """Name of the array that is no view."""
+        return self.views[0]
 
     def element(self, wcr: str | None = None) -> dace.Memlet:
         """Return the memlet of an element in a map over i0, i1, ..."""
-        begins = enumerate(self.memlet.subset.min_element())
-        index = [f"i{axis} + {begin}" if begin else f"i{axis}" for axis, begin in begins]
+        lows = self.memlet.subset.min_element()
+        fixed = len(lows) - len(self.extents)
+        index = [str(low) for low in lows[:fixed]]
+        index += [f"i{axis} + {low}" if low else f"i{axis}" for axis, low in enumerate(lows[fixed:])]
         return dace.Memlet(f"{self.name}[{', '.join(index)}]", wcr=wcr)
 
 
@@ -65,19 +83,21 @@ class Writer:
         self._region: Any = self.sdfg
         self._state = self.sdfg.add_state(is_start_block=True)
         self._tensors: list[Tensor] = []
-        self._prefixes = ("T",) * 6 + ("A", "__return")
+        self._prefixes: tuple[str, ...] = ("T",) * 6 + ("A", "__return")
         self.rounds = rng.random() < 0.5
         self._expressions = [*EXPRESSIONS, *(ROUNDED if self.rounds else ("99 * a",))]
-        self._steps = [self._move] * 4 + [self._compute] * 3 + [self._transpose] * 2 + [self._end_state]
+        self._plain, self._memory = False, dict[str, str]()
+        self._steps = [self._move] * 2 + [self._compute] * 3 + [self._transpose, self._end_state, self._assign]
+        self._steps += [self._fusible] * 6
         if not self.rounds:
-            self._steps += [self._add] * 2
+            self._steps += [self._add]
         for _ in range(rng.randint(1, 2)):
             self._new("A", random_distribution(rng, rng.choice(SHAPES)), rng.choice(TYPES))
 
     def write(self, steps: int) -> dace.SDFG:
         """Write random steps, and one whose result the caller sees."""
         for _ in range(steps):
-            self._rng.choice([*self._steps, *self._steps, self._loop, self._branch, self._read])()
+            self._rng.choice([*self._steps, *self._steps, self._loop, self._branch, self._read, self._nest])()
         self._prefixes = ("A", "__return")
         self._move()
         if self._rarely():
@@ -92,18 +112,19 @@ class Writer:
         def values(shape: Any) -> np.ndarray:
             return rng.integers(-99, 100, shape) / (7 if self.rounds else 1)
 
-        for tensor in (one for one in self._tensors if one.name.startswith("A")):
+        for tensor in (one for one in self._tensors if one.memory.startswith("A") and one.memory not in made[0]):
             whole, partial = values(tensor.distribution.shape), not self.rounds and self._rarely()
             for rank, arrays in enumerate(made):
                 array = values(tuple(map(int, self.sdfg.arrays[tensor.name].shape)))
                 part = tensor.distribution.local(whole, rank)
                 if part.size and not partial:
-                    array[slices_of(tensor.memlet.subset, {})][tuple(map(slice, part.shape))] = part
-                arrays[tensor.name] = array.astype(tensor.dtype.as_numpy_dtype())
+                    array[slices_of(tensor.memlet.subset, {"at": 0})][(..., *map(slice, part.shape))] = part
+                shape = self.sdfg.arrays[tensor.memory].shape
+                arrays[tensor.memory] = array.astype(tensor.dtype.as_numpy_dtype()).reshape(shape)
         return made
 
     def _rarely(self) -> bool:
-        return self._rng.random() < 0.2
+        return not self._plain and self._rng.random() < 0.2
 
     def _source(self, tensors: list[Tensor] | None = None) -> Tensor:
         """Return an array, mostly the last one."""
@@ -119,17 +140,39 @@ class Writer:
         """Add an array, rarely a larger one: an argument (A), a transient (T) or a result (__return)."""
         shapes = [shape for shape in map(distribution.local_shape, range(RANKS)) if any(shape)]
         extents = extents or [max(1, *lengths) for lengths in zip(*shapes, strict=True)]
-        number = sum(tensor.name.startswith(prefix) for tensor in self._tensors)
+        number = sum(name.startswith(prefix) for name in set(self._memory.values()))
         name, before, after = f"{prefix}_{number}", *(int(self._rng.random() < 0.07) for _ in range(2))
-        self.sdfg.add_array(name, [before + n + after for n in extents], dtype, transient=prefix == "T")
-        subset = ", ".join(f"{before}:{before + n}" for n in extents)
-        self._tensors.append(Tensor(name, distribution, dtype, dace.Memlet(f"{name}[{subset}]")))
+        shape, subset = [before + n + after for n in extents], ", ".join(f"{before}:{before + n}" for n in extents)
+        like = [
+            one
+            for one in self._tensors
+            if one.dtype == dtype and self.sdfg.arrays[one.memory].total_size == math.prod(shape)
+        ]
+        if not self._plain and self._rng.random() < 0.15:
+            if like and prefix == "T":
+                memory = self._rng.choice(like).memory
+            else:
+                self.sdfg.add_array(memory := name, [math.prod(shape)], dtype, transient=prefix == "T")
+            views = [memory, *(f"V_{len(self._memory) + more}" for more in range(1, self._rng.randint(2, 3)))]
+            for view in views[1:]:
+                self.sdfg.add_view(view, shape if view is views[-1] else [math.prod(shape), 1], dtype)
+        else:
+            fixed = [2] if self._rarely() else []
+            if fixed:
+                subset, self.sdfg.symbols["at"] = f"at, {subset}", dace.int64
+            self.sdfg.add_array(name, [*fixed, *shape], dtype, transient=prefix == "T")
+            views = [name]
+        self._memory |= dict.fromkeys(views, views[0])
+        memlet = dace.Memlet(f"{views[-1]}[{subset}]")
+        self._tensors.append(Tensor(views[-1], distribution, dtype, memlet, tuple(extents), tuple(views)))
         return self._tensors[-1]
 
     def _result(self, distribution: Any, dtype: Any, extents: Any = None) -> Tensor:
         """Return a new array, or rarely one that can hold the result."""
         known = [t for t in self._tensors if t.distribution == distribution and t.dtype == dtype]
         known = [t for t in known if extents is None or t.extents == tuple(extents)]
+        if self._plain:
+            return self._new("T", distribution, dtype, extents)
         if known and self._rng.random() < 0.3:
             return self._rng.choice(known)
         return self._new(self._rng.choice(self._prefixes), distribution, dtype, extents)
@@ -137,13 +180,36 @@ class Writer:
     # Order
 
     def _last(self, tensor: Tensor) -> nodes.AccessNode | None:
-        """Return the last access of an array in the state."""
-        found = [node for node in self._state.data_nodes() if node.data == tensor.name]
+        """Return the last access of the memory of an array in the state."""
+        found = [node for node in self._state.data_nodes() if node.data == tensor.memory]
         return found[-1] if found else None
 
-    def _earlier(self, sources: list[Tensor], target: Tensor, may_order: bool = True) -> list[nodes.AccessNode]:
+    def _access(self, tensor: Tensor, writes: bool = False) -> nodes.AccessNode:
+        """Return the access from which a step reads, or a new one to which it writes, next to what it views."""
+        node = (None if writes else self._last(tensor)) or self._state.add_access(tensor.memory, NOWHERE)
+        for name in tensor.views[1:]:
+            view, memlet = (
+                self._state.add_access(name, NOWHERE),
+                dace.Memlet.from_array(node.data, self.sdfg.arrays[node.data]),
+            )
+            ends = (view, "views", node, None) if writes else (node, None, view, "views")
+            self._state.add_edge(*ends, memlet)
+            node = view
+        return node
+
+    def _earlier(
+        self, sources: list[Tensor], target: Tensor, may_order: bool = True, reads: bool = True
+    ) -> list[nodes.AccessNode]:
         """Return accesses that a step must follow; begin another state instead, mostly."""
-        earlier = self._unordered(sources, target)
+        earlier = self._unordered(sources if reads else [], target)
+        names = {self._memory[one.name]: one.memory for one in sources}
+        for node in self._state.data_nodes():  # written by another name
+            if self._state.in_degree(node) and names.get(self._memory[node.data], node.data) not in (
+                node.data,
+                self._memory[node.data],
+            ):
+                self._end_state()
+                return []
         if earlier and not (may_order and self._rng.random() < 0.5):
             self._end_state()
             return []
@@ -154,15 +220,21 @@ class Writer:
         graph = self._state.nx
         reads = [node for node in (self._last(tensor) for tensor in sources) if node is not None]
         before = set(reads).union(*(nx.ancestors(graph, node) for node in reads))
-        accesses = [node for node in self._state.data_nodes() if node.data == target.name]
+        accesses = [node for node in self._state.data_nodes() if self._memory[node.data] == self._memory[target.name]]
         later = set(accesses).union(*(nx.descendants(graph, node) for node in accesses))
-        return [node for node in self._state.data_nodes() if node in later - before]
+        found = [node for node in self._state.data_nodes() if node in later - before]
+        return [
+            node for node in found if not isinstance(node.desc(self.sdfg), dace.data.View)
+        ]  # DaCe counts their edges
 
     def _connect(self, node: Any, source: Tensor, target: Tensor, ends: Any = (INPUT, OUTPUT), **may: bool) -> None:
-        if target is source:
+        if self._memory[target.name] == self._memory[source.name]:
             return
-        earlier = self._earlier([source], target, **may)
-        add_move(self._state, node, copy.deepcopy(source.memlet), copy.deepcopy(target.memlet), ends)
+        earlier, written = self._earlier([source], target, **may), copy.deepcopy(target.memlet)
+        if ends != (INPUT, OUTPUT) and self._rarely():
+            written.wcr = ADDED
+        self._state.add_edge(self._access(source), None, node, ends[0], copy.deepcopy(source.memlet))
+        self._state.add_edge(node, ends[1], self._access(target, writes=True), None, written)
         self._order(earlier, node)
 
     def _order(self, earlier: list[nodes.AccessNode], node: Any) -> None:
@@ -173,15 +245,34 @@ class Writer:
 
     # Steps
 
-    def _move(self) -> None:
-        rng, source, count = self._rng, self._source(), len(self._tensors)
+    def _fusible(self) -> None:
+        """Take steps that a transformation can fuse, join or remove."""
+        move, compute, pairs = self._move, self._compute, [self._transpose, *([] if self.rounds else [self._add])]
+        pairs = [
+            (move, move),
+            (move, compute),
+            (compute, move),
+            *((one, move) for one in pairs),
+            (move, self._transpose),
+        ]
+        self._plain = True
+        for step in self._rng.choice([*pairs, (move,), (self._move_two,)]):
+            step()
+        self._plain = False
+
+    def _move_two(self) -> None:
+        for source in self._rng.sample(self._tensors, min(2, len(self._tensors))):
+            self._move(source)
+
+    def _move(self, source: Tensor | None = None) -> None:
+        rng, source, count = self._rng, source or self._source(), len(self._tensors)
         shape, how = source.distribution.shape, {}
         if self._rarely():
             how["axes"] = axes = rng.sample(range(len(shape)), len(shape))
             shape = tuple(shape[axis] for axis in axes)
-        elif rng.random() < 0.1:
+        elif not self._plain and rng.random() < 0.1:
             how["region"] = ([0] * len(shape), [0] * len(shape), [max(1, n - 1) for n in shape])
-        known = [tensor.distribution for tensor in self._tensors if tensor.distribution.shape == shape]
+        known = [tensor.distribution for tensor in self._tensors[-3:] if tensor.distribution.shape == shape]
         distribution = rng.choice(known) if known and rng.random() < 0.6 else random_distribution(rng, shape)
         target = self._result(distribution, self._type(source))
         if partial_results(source.distribution) > 1 and not self.rounds and self._rarely():
@@ -199,58 +290,72 @@ class Writer:
         if not partial or self._rarely():
             shape = self._rng.choice(SHAPES)
             halves = Distribution(shape, (2, 2), dims=[0, *[None] * (len(shape) - 1)])
-            partial = [self._new("A", halves, self._rng.choice(TYPES))]
+            partial = [self._new(self._prefixes[-2], halves, self._rng.choice(TYPES))]
         source = self._source(partial)
         one = self._rng.choice((source.distribution, first_replica(source.distribution)))
         target = self._result(one, source.dtype)
         self._connect(SumReplicas(f"add_{target.name}", source.distribution, one), source, target)
 
     def _transpose(self) -> None:
-        blocks = [tensor for tensor in self._tensors if isinstance(tensor.distribution, Distribution)]
-        matrices = [tensor for tensor in blocks if len(tensor.extents) == 2 and 1 not in tensor.extents]
-        if matrices:
-            source = self._source(matrices)
+        """Transpose a matrix, or reverse the axes of a tensor."""
+        blocks = [one for one in self._tensors if isinstance(one.distribution, Distribution) and 1 not in one.extents]
+        blocks = [one for one in blocks if len(one.extents) > 1]
+        if blocks:
+            source = self._source(blocks)
             target = self._result(transposed(source.distribution), source.dtype, source.extents[::-1])
-            self._connect(Transpose("transpose", source.dtype), source, target, ("_inp", "_out"), may_order=False)
+            node, ends = Transpose("transpose", source.dtype), ("_inp", "_out")
+            if len(source.extents) == 3:
+                node, ends = TensorTranspose("reverse", [2, 1, 0]), ("_inp_tensor", "_out_tensor")
+            shapes = [self.sdfg.arrays[one.name].shape for one in (source, target)]
+            if shapes[0] == shapes[1][::-1] or (len(source.extents) == 2 == len(shapes[0]) == len(shapes[1])):
+                self._connect(node, source, target, ends, may_order=False)
 
     def _compute(self) -> None:
-        """Compute elements of an array from those of one or two arrays; rarely not all, or added to zeros."""
+        """Compute elements of an array from those of one or two arrays; rarely not all, in two maps, or added."""
         first, count = self._source(), len(self._tensors)
-        expression = self._rng.choice([*self._expressions, *(OF_FLOATS if first.dtype != dace.int8 else ())])
+        possible = FUSIBLE if self._plain else [*self._expressions, *(OF_FLOATS if first.dtype != dace.int8 else ())]
+        expression = self._rng.choice(possible)
         self._expressions = [one for one in self._expressions if expression not in ROUNDED or one not in ROUNDED]
-        sources = {"a": first}
-        if "b" in expression:
-            sources["b"] = self._rng.choice(
-                [t for t in self._tensors if (t.dtype, t.extents) == (first.dtype, first.extents)]
-            )
+        alike = [t for t in self._tensors if (t.dtype, t.extents) == (first.dtype, first.extents)]
+        sources = {"a": first, **({"b": self._rng.choice(alike)} if "b" in expression else {})}
         if "r" in expression.split():
             self.sdfg.symbols["r"] = dace.int64
         target = self._result(first.distribution, self._type(first), first.extents)
-        earlier = self._earlier(list(sources.values()), target)
-        reads = {one.name: self._last(one) or self._state.add_read(one.name) for one in sources.values()}
-        write = self._state.add_write(target.name)
-        write.setzero = self._may_clear(count) and self._rarely()
-        ranges = {f"i{axis}": f"0:{n}" for axis, n in enumerate(first.extents)}
-        if self._rarely():
-            ranges["i0"] = f"0:{max(1, first.extents[0] - 1)}"
-        _, entry, _ = self._state.add_mapped_tasklet(
-            f"compute_{target.name}",
-            ranges,
-            {connector: tensor.element() for connector, tensor in sources.items()},
-            f"out = {expression}",
-            {"out": target.element("lambda old, new: old + new" if write.setzero else None)},
-            external_edges=True,
-            input_nodes=reads,
-            output_nodes={target.name: write},
-        )
-        self._order(earlier, entry)
+        cut = self._rng.randint(1, first.extents[0] - 1) if first.extents[0] > 1 and self._rarely() else 0
+        others = {**sources, "a": self._rng.choice(alike)} if cut else {}
+        read = [*sources.values(), *others.values()]
+        if any(self._memory[one.name] == self._memory[target.name] and one is not target for one in read) or (
+            others and target in read
+        ):
+            return
+        earlier, adds = self._earlier(read, target, reads=not cut), target not in read and self._rarely()
+        inputs = {one.name: self._access(one) for one in read}
+        write, clears = self._access(target, writes=True), self._may_clear(count)
+        write.setzero = adds and clears and len(target.views) == 1
+        last = first.extents[0] - (1 if self._rarely() and not cut else 0)
+        for begin, end, operands in [(0, cut, others), (cut, max(last, 1), sources)][0 if cut else 1 :]:
+            ranges = {f"i{axis}": f"0:{n}" for axis, n in enumerate(first.extents)} | {"i0": f"{begin}:{end}"}
+            tasklet, entry, _ = self._state.add_mapped_tasklet(
+                f"compute_{target.name}",
+                ranges,
+                {connector: tensor.element() for connector, tensor in operands.items()},
+                f"out = {expression}",
+                {"out": target.element(ADDED if adds else None)},
+                external_edges=True,
+                input_nodes=inputs,
+                output_nodes={target.name: write},
+            )
+            if self._rarely() and first.dtype != dace.complex128:
+                tasklet.out_connectors["out"] = self._rng.choice((dace.float32, dace.int64))
+            self._order(earlier, entry)
 
     def _may_clear(self, count: int) -> bool:
         """Return True if a step has a new output, which it writes once; the simulation clears arrays at the start."""
-        return len(self._tensors) > count and self._region is self.sdfg
+        new = len(self._tensors) > count and self._region is self.sdfg
+        return new and [one.memory for one in self._tensors].count(self._tensors[-1].memory) == 1
 
     def _any_element(self) -> str:
-        name = self._rng.choice(self._tensors).name
+        name = self._rng.choice(self._tensors).memory
         return f"{name}[{', '.join('0' * len(self.sdfg.arrays[name].shape))}]"
 
     def _end_state(self, **assignments: str) -> None:
@@ -258,9 +363,44 @@ class Writer:
         before, self._state = self._state, self._region.add_state()
         self._region.add_edge(before, self._state, dace.InterstateEdge(assignments=assignments))
 
+    def _assign(self) -> None:
+        """Begin another state with another value of the symbol that selects slices of arrays."""
+        self._end_state(**({"at": "(at + 1) % 2"} if "at" in self.sdfg.symbols else {}))
+
     def _read(self) -> None:
         """Begin another state after a transition that reads an array."""
         self._end_state(first=self._any_element())
+
+    def _nest(self) -> None:
+        """Write a nested SDFG, in which an array may have two names."""
+        inner, outer, outside = dace.SDFG("inner"), self.sdfg, (self._tensors, self._prefixes)
+        self._end_state()
+        state, self._tensors, self._prefixes = self._state, [t for t in self._tensors if len(t.views) == 1], ("T", "T")
+        if self._tensors:
+            one = self._rng.choice(self._tensors)
+            alias = dace.Memlet(data="again", subset=copy.deepcopy(one.memlet.subset))
+            self._tensors.append(one._replace(name="again", memlet=alias, views=("again",)))
+            self._memory["again"] = one.name
+            names = {tensor.name: self._memory[tensor.name] for tensor in self._tensors}
+            for name, array in names.items():
+                inner.arrays[inner.add_datadesc(name, copy.deepcopy(outer.arrays[array]))].transient = False
+            self.sdfg, self._region, self._state = inner, inner, inner.add_state(is_start_block=True)
+            for _ in range(self._rng.randint(1, 3)):
+                self._rng.choice(self._steps)()
+            accesses = [(node, where.in_degree(node)) for where in inner.states() for node in where.data_nodes()]
+            used = [name for name in names if any(node.data == name for node, _ in accesses)]
+            written = [name for name in used if any(node.data == name and degree for node, degree in accesses)]
+            for name in names.keys() - used:
+                inner.remove_data(name)
+            outer.symbols |= inner.symbols
+            nested = state.add_nested_sdfg(inner, set(used), set(written))
+            for name in used:
+                memlet = dace.Memlet.from_array(names[name], outer.arrays[names[name]])
+                state.add_edge(state.add_read(names[name]), None, nested, name, memlet)
+                if name in written:
+                    state.add_edge(nested, name, state.add_write(names[name]), None, copy.deepcopy(memlet))
+        self.sdfg, self._region, self._state, (self._tensors, self._prefixes) = outer, outer, state, outside
+        self._end_state()
 
     def _loop(self) -> None:
         """Write a loop of two iterations."""

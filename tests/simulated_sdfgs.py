@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 from cases import reduced
-from dace.libraries.linalg import Transpose
+from dace.data import View
+from dace.libraries.linalg import TensorTranspose, Transpose
 from dace.sdfg import SDFG, SDFGState, nodes
+from dace.sdfg import utils as sdutil
 from distributed_simulation import FUNCTIONS, SimulatedRanks, slices_of
 from distributions import moved
+from random_sdfgs import OF_RANK
 
 from dace_redist.distribution import decode_distribution
 from dace_redist.library_nodes import JointRedistribute, Redistribute, RedistributeWait, SumReplicas
-from dace_redist.library_nodes.node import INPUT, OUTPUT
+from dace_redist.library_nodes.node import INPUT, OUTPUT, local_ndim
 from dace_redist.library_nodes.redistribute import REQUEST
 
 Arrays = dict[str, np.ndarray]
@@ -63,6 +66,8 @@ class SimulatedSDFG(SimulatedRanks):
         if not isinstance(block, SDFGState):
             super()._block(block)
             return
+        for node in block.data_nodes():
+            self._bind(node, block)
         missing = {node: block.in_degree(node) for node in block.nodes()}
         while missing:
             ready = [node for node, degree in missing.items() if degree == 0]
@@ -71,6 +76,24 @@ class SimulatedSDFG(SimulatedRanks):
             del missing[node]
             for edge in block.out_edges(node):
                 missing[edge.dst] -= 1
+
+    def _bind(self, node: nodes.AccessNode, state: SDFGState) -> None:
+        """Let a view be all of what it views."""
+        if isinstance(self.sdfg.arrays[node.data], View):
+            viewed = sdutil.get_view_node(state, node)
+            self._bind(viewed, state)
+            for arrays in self.arrays:
+                arrays[node.data] = arrays[viewed.data].reshape(self._numbers(self.sdfg.arrays[node.data].shape))
+
+    def _nested(self, node: nodes.NestedSDFG, state: SDFGState) -> None:
+        """Run a nested SDFG on the arrays at its connectors."""
+        symbols = [dict(one) for one in self.symbols]
+        inner = SimulatedSDFG(node.sdfg, symbols, int(self._random.integers(2**30)))
+        inner._step = self._step
+        for edge in state.all_edges(node):
+            for mine, its in zip(self.arrays, inner.arrays, strict=True):
+                its[edge.dst_conn if edge.dst is node else edge.src_conn] = mine[edge.data.data]
+        inner._region(inner.sdfg)
 
     def _node(self, node: Any, state: SDFGState) -> None:
         if isinstance(node, JointRedistribute):
@@ -84,11 +107,14 @@ class SimulatedSDFG(SimulatedRanks):
                 self._started[node.memlet(REQUEST, state).data] = [node] if late else []
         elif isinstance(node, nodes.AccessNode):
             for edge in state.in_edges(node):
-                if isinstance(edge.src, nodes.AccessNode) and edge.data.data is not None:
+                copies = isinstance(edge.src, nodes.AccessNode) and "views" not in (edge.src_conn, edge.dst_conn)
+                if copies and edge.data.data is not None:
                     self._copy((edge.src.data, edge.data.src_subset), (node.data, edge.data.dst_subset))
-        elif isinstance(node, Transpose):
+        elif isinstance(node, Transpose | TensorTranspose):
             (read,), (written,) = ([edge.data for edge in edges(node)] for edges in (state.in_edges, state.out_edges))
-            self._copy((read.data, read.subset), (written.data, written.subset), np.transpose)
+            self._copy((read.data, read.subset), (written.data, written.subset), _transposed, written.wcr is not None)
+        elif isinstance(node, nodes.NestedSDFG):
+            self._nested(node, state)
         elif isinstance(node, nodes.Tasklet):
             for arrays, symbols in zip(self.arrays, self.symbols, strict=True):
                 _compute(node, state, arrays, symbols)
@@ -100,9 +126,9 @@ class SimulatedSDFG(SimulatedRanks):
         both = zip(self.arrays, self.symbols, strict=True)
         return [arrays[name][slices_of(subset, symbols)] for arrays, symbols in both]
 
-    def _copy(self, source: Any, target: Any, change: Any = np.asarray) -> None:
+    def _copy(self, source: Any, target: Any, change: Any = np.asarray, adds: bool = False) -> None:
         for read, written in zip(self._views(*source), self._views(*target), strict=True):
-            written[...] = change(read).reshape(written.shape)
+            written[...] = change(read).reshape(written.shape) + (written if adds else written.dtype.type(0))
 
     def _move(self, redistributions: list[Any], state: SDFGState) -> None:
         """Carry out redistributions, which read all inputs before they write an output."""
@@ -114,7 +140,10 @@ class SimulatedSDFG(SimulatedRanks):
         """Return the output of a redistribution on each rank, and what it becomes."""
         source, target = (decode_distribution(self._numbers(side)) for side in (node.source, node.target))
         memlets = [node.memlet(end, state) for end in (INPUT, OUTPUT)]
-        reads, writes = (self._views(memlet.data, memlet.subset) for memlet in memlets)
+        reads, writes = (
+            [_squeezed(view, local_ndim(side)) for view in self._views(memlet.data, memlet.subset)]
+            for memlet, side in zip(memlets, (source, target), strict=True)
+        )
         how: dict[str, Any] = {"alpha": 1, "conj": False, "op": "sum"}
         beta, mapped = 0, (None, None, None)
         if isinstance(node, Redistribute):
@@ -152,6 +181,18 @@ class SimulatedSDFG(SimulatedRanks):
         return wholes
 
 
+def _squeezed(view: np.ndarray, ndim: int) -> np.ndarray:
+    """Return a view without as many dimensions of one element as it has more than a number."""
+    while view.ndim > ndim:
+        view = view.squeeze(view.shape.index(1))
+    return view
+
+
+def _transposed(matrix: np.ndarray) -> np.ndarray:
+    """Return a tensor, of no extents of 1, with its axes in reverse order."""
+    return matrix.squeeze().T
+
+
 def _compute(tasklet: nodes.Tasklet, state: SDFGState, arrays: Arrays, symbols: dict[str, Any]) -> None:
     """Run the map of a tasklet; C++ computes with longer integers, and with literals in double precision."""
     entry = state.entry_node(tasklet)
@@ -165,6 +206,8 @@ def _compute(tasklet: nodes.Tasklet, state: SDFGState, arrays: Arrays, symbols: 
     inputs = {name: one.astype(np.int64) if one.dtype == np.int8 else one for name, one in inputs.items()}
     (out,) = state.out_edges(tasklet)
     computed = values | inputs
-    exec(re.sub(r"\d+\.\d+", r"float64(\g<0>)", tasklet.code.as_string), {**FUNCTIONS, **TYPES}, computed)
+    code = re.sub(rf"\b{OF_RANK}\b", f"({OF_RANK} + r)", tasklet.code.as_string)
+    exec(re.sub(r"\d+\.\d+", r"float64(\g<0>)", code), {**FUNCTIONS, **TYPES}, computed)
     old = arrays[out.data.data][at(out.data)] if out.data.wcr is not None else 0
-    arrays[out.data.data][at(out.data)] = old + computed[out.src_conn]
+    result = np.asarray(computed[out.src_conn])
+    arrays[out.data.data][at(out.data)] = old + result.astype(tasklet.out_connectors[out.src_conn].type or result.dtype)

@@ -31,7 +31,8 @@ class FuseConversion(OfRedistribute):
     It can be applied if nothing else uses the array in between, and the result is equal: a factor before a conversion
     and a divisor must be powers of two. Several factors of one type are multiplied first, which can change the last
     digit. It cannot be applied after a redistribution that reduces or accumulates. A factor may contain symbols of the
-    redistribution, which have one value on all ranks, but no others.
+    redistribution, which have one value on all ranks, but no others. Its literals must be equal on all ranks, which
+    :func:`dace_redist.optimize` checks.
     """
 
     between = transformation.PatternNode(nodes.AccessNode)
@@ -43,12 +44,13 @@ class FuseConversion(OfRedistribute):
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if the redistribution can include the map with an equal result."""
         node, after = self.node, expr_index == 0
-        if not (is_plain(node) and is_only_used_between(graph, sdfg, self.between)):
+        absorbed = [self.entry, self.tasklet, self.exit]
+        if not (is_plain(node) and is_only_used_between(graph, sdfg, self.between, absorbed)):
             return False
         if (after and (node.beta != 0 or node.op)) or not self._is_whole(graph, sdfg):
             return False
         beyond = (graph.out_edges(self.exit) if after else graph.in_edges(self.entry))[0].data
-        if share_elements(node.memlet(INPUT if after else OUTPUT, graph), beyond):
+        if share_elements(sdfg, node.memlet(INPUT if after else OUTPUT, graph), beyond):
             return False
         scaling = self._scaling(graph, sdfg)
         return scaling is not None and self._is_exact(graph, sdfg, scaling, after)
@@ -78,7 +80,7 @@ class FuseConversion(OfRedistribute):
         read, written = graph.in_edges(tasklet)[0].data, graph.out_edges(tasklet)[0].data
         for memlet in (read, written):
             begins = [(str(begin), str(end)) for begin, end, _ in memlet.subset.ndrange()]
-            if memlet.wcr is not None or begins != [(name, name) for name in entry.map.params]:
+            if begins != [(name, name) for name in entry.map.params]:
                 return False
         extents = [(begin, end + 1, step) for begin, end, step in entry.map.range.ndrange()]
         shape = sdfg.arrays[self.between.data].shape

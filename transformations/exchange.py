@@ -14,7 +14,15 @@ from dace_redist.library_nodes.expansions import are_known_at_start
 from dace_redist.library_nodes.node import COMMUNICATORS, INPUT, OUTPUT, symbols_of
 from dace_redist.library_nodes.redistribute import ORDER_INPUT, ORDER_OUTPUT, PROGRESS, REQUEST
 from dace_redist.strategies import find_strategy
-from dace_redist.transformations.patterns import OfRedistribute, accesses, checked_sdfg, output_of
+from dace_redist.transformations.patterns import (
+    OfRedistribute,
+    accesses,
+    checked_sdfg,
+    is_written,
+    memory_groups,
+    output_of,
+    root_name,
+)
 
 
 class JoinRedistributes(OfRedistribute):
@@ -49,16 +57,18 @@ def independent(first: Redistribute, state: SDFGState) -> list[Redistribute]:
     ]
     if first not in candidates:
         return []
-    after = {node: nx.descendants(state.nx, node) for node in candidates}
+    after, groups = {node: nx.descendants(state.nx, node) for node in candidates}, memory_groups(state.sdfg)
+
+    def memory(end: str, *of: Redistribute) -> set[str]:
+        return {groups[root_name(node.memlet(end, state).data)] for node in of}
+
     chosen = [first]
     for node in candidates:
         apart = all(node not in after[other] and other not in after[node] for other in chosen)
-        written = {other.memlet(OUTPUT, state).data for other in chosen}
-        same_array = {node.memlet(end, state).data for end in (INPUT, OUTPUT)} & written
-        into_first = node.memlet(OUTPUT, state).data in {other.memlet(INPUT, state).data for other in chosen}
-        if node is not first and apart and not same_array and not into_first:
-            if _communicator(node, state) == _communicator(first, state):
-                chosen.append(node)
+        apart &= (memory(INPUT, node) | memory(OUTPUT, node)).isdisjoint(memory(OUTPUT, *chosen))
+        apart &= memory(OUTPUT, node).isdisjoint(memory(INPUT, *chosen))
+        if node is not first and apart and _communicator(node, state) == _communicator(first, state):
+            chosen.append(node)
     return chosen
 
 
@@ -97,8 +107,8 @@ class OverlapRedistribute(OfRedistribute):
     Split a redistribution into a node that starts the transfer and a node that waits for it.
 
     DaCe's ``dace.libraries.comm.schedule.overlap_communication`` then moves independent computations between the two.
-    It can be applied to a blocking redistribution outside of maps, between arrays that are no views, if nothing else
-    in its state writes its input or output.
+    It can be applied to a blocking redistribution outside of maps, between arrays that are no views, if only what
+    follows it in its state writes its input or uses its output.
     """
 
     progress = properties.Property(
@@ -115,10 +125,11 @@ class OverlapRedistribute(OfRedistribute):
             return False
         if any(isinstance(array, data.View) for array, _ in node.arrays(sdfg, graph)):
             return False
-        read = node.memlet(INPUT, graph).data
-        here = [one for where, one in accesses(sdfg, read) if where is graph and graph.in_degree(one) > 0]
-        written = [one for where, one in accesses(sdfg, out.data.data) if where is graph]
-        return written == [out.dst] and all(one in {edge.src for edge in graph.in_edges(node)} for one in here)
+        here = [one for where, one in accesses(sdfg, node.memlet(INPUT, graph).data) if where is graph]
+        used = {one for where, one in accesses(sdfg, out.data.data) if where is graph} - {out.dst}
+        used |= {one for one in here if is_written(one, graph)} - set(graph.predecessors(node))
+        later = nx.descendants(graph.nx, out.dst) | {out.dst}  # which follow the wait
+        return later.issuperset(used) and all(edge.src in later for one in used for edge in graph.in_edges(one))
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> RedistributeWait:
         """Make the node non-blocking and add the wait; return the wait."""
@@ -148,7 +159,8 @@ class PlaceInSharedMemory(OfRedistribute):
     moved: see :func:`dace_redist.shared_empty`.
 
     It can be applied if such a transient lies on the heap, is not cleared on allocation, and has a size known when the
-    program starts; if neither array lies on the GPU; and if the program has no other external memory
+    program starts; if the library nodes that use it allow this (DaCe's ``TensorTranspose`` requires arrays of equal
+    storage); if neither array lies on the GPU; and if the program has no other external memory
     (``AllocationLifetime.External``).
     """
 
@@ -171,7 +183,7 @@ class PlaceInSharedMemory(OfRedistribute):
     def _names(self, graph: SDFGState, sdfg: SDFG) -> list[str]:
         """Return the names of the arrays next to the node that can still be placed."""
         names = (self.node.memlet(end, graph).data for end in (INPUT, OUTPUT))
-        return [name for name in dict.fromkeys(names) if _can_move(sdfg, name)]
+        return [name for name in dict.fromkeys(names) if _can_move(sdfg, name) and _validates(sdfg, name)]
 
 
 def place_in_shared_memory(sdfg: SDFG) -> SDFG:
@@ -186,7 +198,24 @@ def place_in_shared_memory(sdfg: SDFG) -> SDFG:
     return sdfg
 
 
+def _validates(sdfg: SDFG, name: str) -> bool:
+    """Return True if all library nodes at an array accept it in shared memory: some require two arrays to be alike."""
+    ordinary, sdfg.arrays[name] = sdfg.arrays[name], copy.deepcopy(sdfg.arrays[name])
+    allocate_at_start(sdfg.arrays[name], {NODE_SHARED: 1})
+    try:
+        for state in sdfg.states():
+            for node in state.nodes():
+                if isinstance(node, nodes.LibraryNode) and any(e.data.data == name for e in state.all_edges(node)):
+                    node.validate(sdfg, state)
+    except Exception:  # of any kind
+        return False
+    finally:
+        sdfg.arrays[name] = ordinary
+    return True
+
+
 def _can_move(sdfg: SDFG, name: str) -> bool:
+    """Return True if an array may be allocated when a program starts."""
     array = sdfg.arrays[name]
     return (
         type(array) is data.Array

@@ -44,13 +44,15 @@ class FuseRedistributes(OfRedistribute):
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if fusing loses no information."""
         first, second = self.first, self.node
-        if not (is_plain(first) and is_plain(second) and is_only_used_between(graph, sdfg, self.between)):
+        if not (is_plain(first) and is_plain(second) and is_only_used_between(graph, sdfg, self.between, [first])):
+            return False
+        if first.has_choice and (first.strategy, first.options) != (second.strategy, second.options):
             return False
         if tuple(first.target) != tuple(second.source) or first.beta != 0 or first.op or second.op:
             return False
         if first.memlet(OUTPUT, graph).subset != second.memlet(INPUT, graph).subset:
             return False
-        if share_elements(first.memlet(INPUT, graph), second.memlet(OUTPUT, graph)):
+        if share_elements(sdfg, first.memlet(INPUT, graph), second.memlet(OUTPUT, graph)):
             return False
         ends = [first.array(INPUT, graph), second.array(OUTPUT, graph)]
         types, between = [end.dtype for end in ends], sdfg.arrays[self.between.data].dtype
@@ -135,7 +137,9 @@ class FuseTranspose(OfRedistribute):
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
         """Return True if the redistribution can include the transposition."""
         node, after = self.node, expr_index == 0
-        if not (is_plain(node) and is_only_used_between(graph, sdfg, self.between)) or (after and node.beta != 0):
+        if not (is_plain(node) and is_only_used_between(graph, sdfg, self.between, [self.transpose])):
+            return False
+        if after and node.beta != 0:
             return False
         distribution = node.distributions()[1 if after else 0]
         if not isinstance(distribution, Distribution) or len(distribution.shape) != 2:
@@ -143,7 +147,7 @@ class FuseTranspose(OfRedistribute):
         (into,), (out,) = graph.in_edges(self.transpose), graph.out_edges(self.transpose)
         types = {sdfg.arrays[edge.data.data].dtype for edge in (into, out)}
         near, far = (node.memlet(end, graph) for end in ((OUTPUT, INPUT) if after else (INPUT, OUTPUT)))
-        if share_elements(far, (out if after else into).data):
+        if share_elements(sdfg, far, (out if after else into).data):
             return False
         return near.subset == (into if after else out).data.subset and len(types) == 1
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from dace import Config
 from dace.codegen.compiled_sdfg import CompiledSDFG
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 # Nodes are imported in functions: DaCe may ask for the hook while their package, which imports DaCe, is half imported.
 
-_optimized: WeakSet[SDFG] = WeakSet()
+#: Programs that the hook has seen, and the stock nodes that it left in them.
+_seen: WeakKeyDictionary[SDFG, int] = WeakKeyDictionary()
 
 
 def hook(sdfg: SDFG) -> None:
@@ -33,14 +35,15 @@ def hook(sdfg: SDFG) -> None:
     ``dace.sdfg.utils.distributed_compile`` are then optimized, too, and any other program redistributes by this
     package's default strategy. One line per program on standard error reports the changes; a program without
     redistributions has none. A node whose ``implementation`` is ``"MPI"`` remains DaCe's; one with a strategy keeps it.
+    A program that cannot be optimized, for example if the tuning record is damaged, is not changed, and the line gives
+    the reason.
 
     :param sdfg: See :func:`dace_redist.set_strategy`.
-    :raises ValueError: On every rank, if ranks have different programs, or if the tuning record is damaged.
     """
     from mpi4py import MPI
 
-    own = any("_comm" in node.in_connectors for node in _redistributions(sdfg))  # not all ranks may run the program
-    _optimize(sdfg, MPI.COMM_SELF if own else MPI.COMM_WORLD, reports=MPI.COMM_WORLD.rank == 0)
+    if not any("_comm" in node.in_connectors for node in _redistributions(sdfg)):  # else some ranks may not run it
+        _optimize(sdfg, MPI.COMM_WORLD, reports=MPI.COMM_WORLD.rank == 0)
 
 
 def _optimize(sdfg: SDFG, comm: Any, reports: bool) -> None:
@@ -48,12 +51,18 @@ def _optimize(sdfg: SDFG, comm: Any, reports: bool) -> None:
     from dace_redist.transformations.optimization import optimize
 
     before = _redistributions(sdfg)
-    if not before or (sdfg in _optimized and not _stock(before)):
+    if not before or _seen.get(sdfg) == _stock(before):
         return
-    optimize(sdfg, comm=comm)
-    _optimized.add(sdfg)
+    try:
+        optimize(copy.deepcopy(sdfg), comm=comm)  # fails on all ranks if on one
+    except Exception as error:  # of any kind: the program runs without it
+        changes = f"not optimized: {error}"
+    else:
+        optimize(sdfg, comm=comm)
+        changes = _changes(sdfg, before)
+    _seen[sdfg] = _stock(_redistributions(sdfg))
     if reports:
-        print(f"dace-redist: {sdfg.name}: {_changes(sdfg, before)}", file=sys.stderr, flush=True)
+        print(f"dace-redist: {sdfg.name}: {changes}", file=sys.stderr, flush=True)
 
 
 def _redistributions(sdfg: SDFG) -> list[StockRedistribute | RedistNode]:

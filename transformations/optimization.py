@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import networkx as nx
-from dace import Memlet
+from dace import Memlet, properties
 from dace.libraries.comm.nodes.node import CommNode
 from dace.sdfg import SDFG, SDFGState, nodes
 
@@ -29,6 +30,10 @@ from dace_redist.transformations.stock import LowerRedistribute
 from dace_redist.transformations.strategy import Where, checked_symbols, choose_strategies, problem_of, problems_of
 from dace_redist.tuning.problem import Problem, check_memory
 
+#: Fusions of equal nodes, and those that take code into nodes: it may contain the number of the rank.
+OF_NODES: tuple[Any, ...] = (RemoveRedistribute, FuseRedistributes, FuseTranspose)
+OF_CODE: tuple[Any, ...] = (FuseConversion, FuseReduceBcast, RelabelGrid)
+
 
 def optimize(
     sdfg: SDFG,
@@ -44,7 +49,14 @@ def optimize(
     conversions, reductions and broadcasts around them, and removed where no data moves; ranks are renumbered; those of
     short messages that do not depend on each other are joined; strategies are chosen as by
     :func:`dace_redist.choose_strategies`; transients are placed in node-shared memory; a redistribution is started
-    before, and waited for after, computations of its state that do not depend on it.
+    before, and waited for after, computations of its state that do not depend on it. A strategy that the program names
+    is kept.
+
+    If ranks have different tasklets, for example with the rank as a literal, conversions and reductions are not fused.
+    If their programs differ in other ways, nothing is fused, renumbered, joined or started early.
+
+    Every rank of ``comm`` must call it. To optimize a program on one rank, which ``distributed_compile`` then passes to
+    the others, pass ``comm=MPI.COMM_SELF``.
 
     :param sdfg: See :func:`dace_redist.set_strategy`.
     :param record: See :func:`dace_redist.tune`.
@@ -57,26 +69,49 @@ def optimize(
     :raises TypeError: On every rank, if an argument has the wrong type.
     :raises OSError: On every rank, if the record cannot be read.
     """
-    values = checked_symbols(checked_sdfg(sdfg, "optimize"), symbols)
-    fusions = [RemoveRedistribute, FuseRedistributes, FuseTranspose, FuseConversion, FuseReduceBcast, RelabelGrid]
-    sdfg.apply_transformations_repeated(LowerRedistribute, validate=False)
+    comm = checked_communicator(comm)
+    with together(comm):
+        values = checked_symbols(checked_sdfg(sdfg, "optimize"), symbols)
+        sdfg.apply_transformations_repeated(LowerRedistribute, validate=False)
+    found = zip(*comm.allgather(hashes(sdfg)), strict=True)
+    same_nodes, same_code = (len(set(of_ranks)) == 1 for of_ranks in found)
+    with together(comm):
+        if same_nodes:
+            _fuse(sdfg, same_code, values)
+    choose_strategies(sdfg, record, comm=comm, symbols=symbols)
+    with together(comm):
+        place_in_shared_memory(sdfg)
+        for node, state in redistributions(sdfg) if same_nodes else ():
+            beside = _beside(node, state)
+            if beside and OverlapRedistribute.can_be_applied_to(state.sdfg, node=node):
+                _start_before(beside, node, state)
+        sdfg.validate()
+    return sdfg
+
+
+def hashes(sdfg: SDFG) -> list[str]:
+    """Return hashes of a program, without and with the code of its tasklets: equal on ranks with equal programs."""
+    bare = copy.deepcopy(sdfg)
+    for node, _ in bare.all_nodes_recursive():
+        if isinstance(node, nodes.Tasklet):
+            node.code = properties.CodeBlock("", node.language)
+    return [bare.hash_sdfg(), sdfg.hash_sdfg()]
+
+
+def _fuse(sdfg: SDFG, same_code: bool, values: Mapping[str, int]) -> None:
+    """Fuse and join redistributions of a program with equal nodes on all ranks."""
+    fusions = [*OF_NODES, *(OF_CODE if same_code else ())]
     sdfg.apply_transformations_repeated(fusions, validate=False)
     for node, state in redistributions(sdfg):
         group = [other for other in independent(node, state) if _is_short(other, state, values)]
         if node in group and len(group) > 1:
             join(group, state)
-    choose_strategies(sdfg, record, comm=comm, symbols=symbols)
-    place_in_shared_memory(sdfg)
-    for node, state in redistributions(sdfg):
-        beside = _beside(node, state)
-        if beside and OverlapRedistribute.can_be_applied_to(state.sdfg, node=node):
-            _start_before(beside, node, state)
-    sdfg.validate()
-    return sdfg
 
 
 def _is_short(node: Redistribute, state: SDFGState, values: Mapping[str, int]) -> bool:
-    """Return True if the messages of a node are all as short as those that strategy Aggregated joins."""
+    """Return True if the messages of a node, without a chosen strategy, are as short as those that Aggregated joins."""
+    if node.has_choice:
+        return False
     try:
         moved = problem_of(node, state, values).schedule
         return max(moved.totals.sizes, default=0) * moved.itemsize <= max_joined_bytes
@@ -101,14 +136,14 @@ def _beside(node: Redistribute, state: SDFGState) -> list[nodes.Node]:
 def _start_before(beside: list[nodes.Node], node: Redistribute, state: SDFGState) -> None:
     """Split a redistribution, and order its start before, and its wait after, the computations beside it."""
     wait = OverlapRedistribute.apply_to(state.sdfg, node=node)
-    request = output_of(node, state, REQUEST).dst
+    request, after = output_of(node, state, REQUEST).dst, nx.descendants(state.nx, wait)
     for other in beside:
         foreign = isinstance(other, nodes.LibraryNode) and not isinstance(other, RedistNode)
         before = set(state.predecessors(other)) if foreign else {other}  # DaCe's nodes count their edges
         for one in before - nx.ancestors(state.nx, request):
             state.add_nedge(request, one, Memlet())
         last = state.exit_node(other) if isinstance(other, nodes.MapEntry) else other
-        for result in {edge.dst for edge in state.out_edges(last)}:
+        for result in {edge.dst for edge in state.out_edges(last)} - after:  # some may have another writer, after it
             state.add_nedge(result, wait, Memlet())
 
 

@@ -6,13 +6,14 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from dace import SDFG, Memlet, SDFGState, data, subsets, symbolic
+from dace import SDFG, Memlet, SDFGState, data, dtypes, subsets, symbolic
 from dace.sdfg import nodes
 from dace.sdfg import utils as sdutil
 from dace.sdfg.graph import MultiConnectorEdge
 from dace.sdfg.state import ConditionalBlock, LoopRegion
 from dace.transformation import transformation
 from dace.transformation.passes.analysis import StateReachability
+from networkx.utils import UnionFind
 
 from dace_redist.distribution import AnyDistribution, decode_distribution
 from dace_redist.library_nodes import Redistribute
@@ -68,32 +69,97 @@ def output_of(node: nodes.Node, state: SDFGState, connector: str = OUTPUT) -> An
     return edge
 
 
-def is_only_used_between(graph: SDFGState, sdfg: SDFG, between: nodes.AccessNode) -> bool:
-    """True for a transient that is written once and read once, at this node, by nodes that only data orders."""
+def is_only_used_between(
+    graph: SDFGState, sdfg: SDFG, between: nodes.AccessNode, absorbed: Iterable[nodes.Node]
+) -> bool:
+    """
+    True for a transient that is written once and read once, at this node, by nodes that only data orders.
+
+    :param absorbed: Nodes that a fusion removes with it; all their edges must carry elements as they are.
+    """
     if not sdfg.arrays[between.data].transient or graph.in_degree(between) != 1 or graph.out_degree(between) != 1:
         return False
     if any(is_ordered(node, graph) for node in (*graph.predecessors(between), *graph.successors(between))):
         return False
+    if between.setzero or not all(
+        carries_all(edge, graph) for one in (between, *absorbed) for edge in graph.all_edges(one)
+    ):
+        return False
     return len(list(accesses(sdfg, between.data))) == 1 and not is_named_by_edges(sdfg, between.data)
 
 
-def accesses(sdfg: SDFG, name: str) -> Iterator[tuple[SDFGState, nodes.AccessNode]]:
-    """Yield the access nodes of an array, with their states."""
+def carries_all(edge: MultiConnectorEdge[Memlet], graph: SDFGState) -> bool:
+    """True if an edge always carries all its elements as they are: without a wcr, in the type of the array."""
+    memlet = edge.data
+    if memlet.data is None or memlet.wcr is not None or memlet.dynamic:
+        return False
+    dtype = graph.sdfg.arrays[memlet.data].dtype
+    kinds = edge.src.out_connectors.get(edge.src_conn), edge.dst.in_connectors.get(edge.dst_conn)
+    return all(kind is None or kind.type is None or kind in (dtype, dtypes.pointer(dtype)) for kind in kinds)
+
+
+def memory_groups(sdfg: SDFG) -> UnionFind:
+    """
+    Return groups of arrays that may share memory.
+
+    A view belongs to what it views, a reference to everything. In a nested SDFG two arrays may be one array outside.
+    """
+    groups = UnionFind(sdfg.arrays)
+    groups.union(*(name for name, array in sdfg.arrays.items() if getattr(array, "may_alias", False)))
+    if any(isinstance(array, data.Reference) for array in sdfg.arrays.values()):
+        groups.union(*sdfg.arrays)
     for state in sdfg.states():
-        yield from ((state, node) for node in state.data_nodes() if node.data == name)
+        for node in state.data_nodes():
+            if isinstance(sdfg.arrays[node.data], data.View):
+                viewed = sdutil.get_view_node(state, node)
+                groups.union(*(root_name(one.data) for one in (node, viewed) if isinstance(one, nodes.AccessNode)))
+    if sdfg.parent_nsdfg_node is not None:
+        outside, first = memory_groups(sdfg.parent_sdfg), dict[str, str]()
+        for edge in sdfg.parent.all_edges(sdfg.parent_nsdfg_node):
+            inner = edge.dst_conn if edge.dst is sdfg.parent_nsdfg_node else edge.src_conn
+            if edge.data.data is not None:
+                groups.union(inner, first.setdefault(outside[root_name(edge.data.data)], inner))
+    return groups
+
+
+def root_name(name: str) -> str:
+    """Return the name of the structure that a name of a member begins with, or a name without members."""
+    return name.partition(".")[0]
+
+
+def memory_of(sdfg: SDFG, name: str) -> set[str]:
+    """Return the names of an array and of all arrays that may share its memory."""
+    return next(set(group) for group in memory_groups(sdfg).to_sets() if root_name(name) in group)
+
+
+def accesses(sdfg: SDFG, name: str) -> Iterator[tuple[SDFGState, nodes.AccessNode]]:
+    """Yield the access nodes of an array and of those that may share its memory, with their states."""
+    names = memory_of(sdfg, name)
+    for state in sdfg.states():
+        yield from ((state, node) for node in state.data_nodes() if root_name(node.data) in names)
+
+
+def is_written(access: nodes.AccessNode, state: SDFGState) -> bool:
+    """True if a node is more than a view of an array that is written elsewhere."""
+    view = sdutil.get_view_edge(state, access) if isinstance(state.sdfg.arrays[access.data], data.View) else None
+    return any(edge is not view for edge in state.in_edges(access))
 
 
 def is_named_by_edges(sdfg: SDFG, name: str) -> bool:
-    """True if an interstate edge, or the condition of a loop or branch, uses an array."""
+    """True if an interstate edge, or the condition of a loop or branch, uses the memory of an array."""
+    names = memory_of(sdfg, name)
     blocks = [one for one in sdfg.all_control_flow_blocks() if isinstance(one, LoopRegion | ConditionalBlock)]
     conditions = (memlet for block in blocks for memlet in block.get_meta_read_memlets(include_scalars=True))
-    edges = sdfg.all_interstate_edges()
-    return any(name in edge.data.free_symbols for edge in edges) or any(memlet.data == name for memlet in conditions)
+    if any(names & edge.data.free_symbols for edge in sdfg.all_interstate_edges()):
+        return True
+    return any(memlet.data in names for memlet in conditions)
 
 
-def share_elements(first: Memlet, second: Memlet) -> bool:
+def share_elements(sdfg: SDFG, first: Memlet, second: Memlet) -> bool:
     """True if two memlets may share elements: no node may read one and write the other."""
-    return first.data == second.data and subsets.intersects(first.subset, second.subset) is not False
+    if first.data == second.data:
+        return subsets.intersects(first.subset, second.subset) is not False
+    return second.data in memory_of(sdfg, first.data)
 
 
 def is_ordered(node: nodes.Node, graph: SDFGState) -> bool:

@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dace import SDFG, SDFGState
+import networkx as nx
+from dace import SDFG, SDFGState, data
 from dace.data.distributed import ProcessGrid
 from dace.libraries.comm.nodes import Bcast, Reduce
 from dace.sdfg import nodes
@@ -23,11 +24,14 @@ from dace_redist.transformations.patterns import (
     OfRedistribute,
     accesses,
     can_compute,
+    carries_all,
     input_of,
     is_ordered,
     is_plain,
     is_used_after,
+    memory_of,
     output_of,
+    root_name,
     same,
     share_elements,
     with_values,
@@ -114,13 +118,18 @@ def _reduction_before(node: Redistribute, state: SDFGState, sdfg: SDFG) -> _Redu
 def _fits(found: _Reduction, node: Redistribute, state: SDFGState, sdfg: SDFG) -> bool:
     """Return True if only the redistribution uses the result, and its factors and types allow the reduction."""
     partial, name, into = found.into.data.data, found.result.data, input_of(node, state)
-    if state.out_degree(into.src) != 1 or share_elements(found.into.data, output_of(node, state).data):
+    if state.out_degree(into.src) != 1 or share_elements(sdfg, found.into.data, output_of(node, state).data):
         return False
     if partial == name:
         elsewhere = found.result is not into.src and found.state.out_degree(found.result) > 0
         if elsewhere or found.into.data.subset != into.data.subset:
             return False
-    elif {one for _, one in accesses(sdfg, name)} != {found.result, into.src} or _is_written(partial, found, state):
+    elif {one for _, one in accesses(sdfg, name)} != {found.result, into.src}:
+        return False
+    ends = [(edge, found.state) for edge in (found.into, *found.state.in_edges(found.result))]
+    if not all(carries_all(edge, where) for edge, where in [*ends, (into, state)]):
+        return False
+    if _is_changed(found, node, state, sdfg):
         return False
     if is_ordered(found.node, found.state) or ((node.alpha, node.conj) != (1, False) and found.op != "sum"):
         return False
@@ -128,18 +137,29 @@ def _fits(found: _Reduction, node: Redistribute, state: SDFGState, sdfg: SDFG) -
     return source.dtype == target.dtype and can_compute(node, source, target, node.alpha, found.op)
 
 
-def _is_written(partial: str, found: _Reduction, state: SDFGState) -> bool:
-    """Return True if the partial results are written again before the end of a state."""
+def _is_changed(found: _Reduction, node: Redistribute, state: SDFGState, sdfg: SDFG) -> bool:
+    """Return True if a node cannot use the partial results: they, or symbols on which they depend, have changed."""
+    partial = found.into.data.data
+    symbols = found.into.data.free_symbols | found.node.free_symbols | node.free_symbols
+    symbols |= sdfg.arrays[partial].free_symbols
+    names = memory_of(sdfg, partial)
+    if state is not found.state and isinstance(sdfg.arrays[partial], data.View):
+        return True  # a view is of one state
     while state is not found.state:
-        if any(one.data == partial and state.in_degree(one) > 0 for one in state.data_nodes()):
+        if any(root_name(one.data) in names and state.in_degree(one) > 0 for one in state.data_nodes()):
             return True
-        state = state.parent_graph.in_edges(state)[0].src
-    return [one for one in state.data_nodes() if one.data == partial] != [found.into.src]
+        (edge,) = state.parent_graph.in_edges(state)
+        if symbols & edge.data.assignments.keys():
+            return True
+        state = edge.src
+    before = {*nx.ancestors(state.nx, found.node), found.result}
+    later = [one for one in state.data_nodes() if root_name(one.data) in names and one not in before]
+    return any(state.in_degree(one) > 0 for one in later)
 
 
 def _last_write(access: nodes.AccessNode, state: SDFGState) -> tuple[SDFGState, nodes.AccessNode] | None:
     """Return state and node of the last write to an array, in this state or in a chain of states before it."""
-    here = [access] if state.in_degree(access) > 0 else []
+    here, names = [access] if state.in_degree(access) > 0 else [], memory_of(state.sdfg, access.data)
     while not here:
         before = state.parent_graph.in_edges(state)
         if len(before) != 1 or not isinstance(before[0].src, SDFGState):
@@ -147,9 +167,9 @@ def _last_write(access: nodes.AccessNode, state: SDFGState) -> tuple[SDFGState, 
         state = before[0].src
         if len(state.parent_graph.out_edges(state)) != 1:
             return None
-        here = [one for one in state.data_nodes() if one.data == access.data]
+        here = [one for one in state.data_nodes() if root_name(one.data) in names]
         last = [one for one in here if state.out_degree(one) == 0]
-        if here and len(last) != 1:
+        if here and [one.data for one in last] != [access.data]:
             return None
         access = last[0] if here else access
     return (state, access) if state.in_degree(access) == 1 else None
@@ -169,7 +189,9 @@ def _broadcast_after(
         return None
     target = _with_replicas(node.distributions()[1], sending, state, sdfg)
     results = [edge for edge in state.out_edges(sending) if edge.src_conn == "_outbuffer"]
-    if target is None or len(results) != 1 or results[0].data.subset != out.data.subset:
+    if target is None or len(results) != 1 or results[0].data.data != out.data.data:
+        return None
+    if results[0].data.subset != out.data.subset or not (carries_all(results[0], state) and carries_all(out, state)):
         return None
     return sending, results[0].dst, target
 

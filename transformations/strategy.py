@@ -134,7 +134,13 @@ def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> 
     """
     checked_sdfg(sdfg, "set_strategy")
     check_options(find_strategy(name), options)
-    for node, state in chosen_nodes(sdfg, where, joint=True):
+    chosen = chosen_nodes(sdfg, where, joint=True)
+    if not chosen:
+        raise ValueError(
+            f"{sdfg.name} has no redistribution to set a strategy for: call set_strategy before DaCe expands library "
+            "nodes, as auto_optimize does"
+        )
+    for node, state in chosen:
         lower(node, state).set_strategy(name, **options)
     return sdfg
 

@@ -34,5 +34,15 @@ def test_a_program_is_optimized_before_it_is_compiled(tmp_path: Path):
     assert lines[-1] == "redistributions by MPI: 0 plans: 12"
 
 
+def test_a_program_that_cannot_be_optimized_runs_as_it_was(tmp_path: Path):
+    (tmp_path / "record.json").write_text("{")
+    lines = printed(tmp_path, "rank 0")
+    assert [line.partition(": not optimized: ")[0] for line in lines[:-1]] == [
+        "dace-redist: there_and_on",
+        "dace-redist: with_symbols",
+    ]
+    assert lines[-1] == "redistributions by MPI: 0 plans: 3"
+
+
 def test_without_the_hook_the_program_is_stock(tmp_path: Path):
     assert printed(tmp_path, "rank 0", DACE_call_hooks="") == ["redistributions by MPI: 3 plans: 0"]

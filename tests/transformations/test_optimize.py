@@ -5,7 +5,7 @@ import fused_programs as programs
 import numpy as np
 import pytest
 from dace.sdfg import nodes
-from sdfgs import count
+from sdfgs import count, redistributions
 from stock_programs import parse
 
 import dace_redist
@@ -72,6 +72,23 @@ def test_nodes_of_dace_beside_redistributions():
     assert count(sdfg, RedistributeWait) == [2]
     sdfg.expand_library_nodes()
     sdfg.validate()
+
+
+def test_an_array_with_two_writers_of_which_one_needs_the_result():
+    @dace.program
+    def two_writers(A: dace.float64[4, 6], X: dace.float64[4, 3], C: dace.float64[12, 3]):
+        moved = dace_redist.redistribute(A, programs.HALVES, programs.SIDES)
+        C[:8] = moved * moved
+        C[8:] = X + 2
+
+    assert count(dace_redist.optimize(parsed(two_writers)), RedistributeWait) == [1]
+
+
+def test_strategies_of_the_program_are_kept():
+    sdfg = dace_redist.set_strategy(parsed(programs.two_at_once), "Pack", threads=2)
+    assert [(n.strategy, n.options["threads"]) for n in redistributions(dace_redist.optimize(sdfg))] == [
+        ("Pack", 2)
+    ] * 2
 
 
 def test_both_names_are_one_function():

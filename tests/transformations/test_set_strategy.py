@@ -84,6 +84,16 @@ def test_no_match(where):
     assert "RMA" not in strategies(sdfg).values()
 
 
+def test_nothing_to_set():
+    expanded = three()
+    expanded.expand_library_nodes()
+    for sdfg in (expanded, dace.SDFG("empty")):
+        with pytest.raises(
+            ValueError, match=f"^{sdfg.name} has no redistribution to set a strategy for: call .* before"
+        ):
+            dace_redist.set_strategy(sdfg, "Pack")
+
+
 @pytest.mark.parametrize(
     ("name", "options", "error", "message"),
     [
