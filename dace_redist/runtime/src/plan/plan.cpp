@@ -27,6 +27,7 @@ void warn_without_node_memory(const std::string& label, const std::string& reaso
 
 void PlanDeleter::operator()(Plan* plan) const {
   if (plan->process_ != getpid()) return;
+  const MpiTurn turn;
   if (plan->thread_.joinable()) {
     plan->thread_.join();
     plan->state_ = Plan::State::idle;
@@ -35,8 +36,10 @@ void PlanDeleter::operator()(Plan* plan) const {
 }
 
 PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) {
+  const MpiTurn turn;
   const std::shared_ptr<Context> shared = Context::of(comm);
   Context& context = *shared;
+  context.renew_tags();
   const bool node_memory = context.no_shared_memory().empty();
   PlanPointer plan;
   std::string facts, shortage;
@@ -107,7 +110,13 @@ bool Plan::has_many_short() const {
                      [](const auto& exchange) { return exchange->has_many_short(); });
 }
 
+bool Plan::has_failed() {
+  const MpiTurn turn;
+  return failed_ || (look_is_due() && context_->failure_of(number_));
+}
+
 bool Plan::is_on(MPI_Comm comm) const {
+  const MpiTurn turn;
   return comm == comm_ && (comm == MPI_COMM_WORLD || Context::of(comm) == context_);
 }
 
@@ -170,6 +179,7 @@ void Plan::enter(State expected) {
 /// Runs `work` while no other thread uses the plan.
 template <class Work>
 void Plan::use(State before, State after, State after_error, const Work& work) {
+  const MpiTurn turn;
   enter(before);
   const std::exception_ptr thrown = caught(work);
   state_ = thrown ? after_error : after;
@@ -202,8 +212,8 @@ void Plan::set_arrays(const std::vector<LocalArray>& sources, const std::vector<
 }
 
 void Plan::end(const std::exception_ptr& thrown) {
+  Progress::instance().remove(*this);  // other threads look at the failures of what is under way
   failure_ = thrown;
-  Progress::instance().remove(*this);
   fail(message_of(failure_));
   std::rethrow_exception(thrown);
 }
@@ -228,11 +238,8 @@ void Plan::take_arrays(const void* const* sources, void* const* targets) {
 }
 
 void Plan::run(const void* const* sources, void* const* targets) {
-  static std::mutex one_at_a_time;
   use(State::idle, State::idle, State::idle, [&] {
     take_arrays(sources, targets);
-    std::unique_lock<std::mutex> locked(one_at_a_time, std::defer_lock);
-    if (thread_level() == MPI_THREAD_SERIALIZED) locked.lock();
     run_to_end();
   });
 }
@@ -257,7 +264,11 @@ void Plan::start(const void* const* sources, void* const* targets) {
         begin(Pace::unattended);
         is_posted = posted();
       });
-      for (; !is_posted; is_posted = all.advance(this).posted) context_->check_failures(number_);
+      for (; !is_posted; is_posted = all.advance(this).posted) {
+        context_->check_failures(number_);
+        const MpiPause others;
+        std::this_thread::yield();
+      }
     });
   });
 }
@@ -306,7 +317,7 @@ void Plan::wait(std::optional<Stream> stream) {
     if (thread_.joinable())
       thread_.join();
     else if (stream)
-      stream_ = *stream;
+      Progress::instance().hold([&] { stream_ = *stream; });
     const trace::Span span("progress");
     or_fail([&] {
       wait_until_done(true);
@@ -327,6 +338,10 @@ void Plan::wait_until_done(bool started) {
   Progress& all = Progress::instance();
   Backoff backoff(static_cast<std::int64_t>(exchanges_.front()->topology().partners.size()));
   const auto for_node = [](const auto& exchange) { return exchange->waits_for_node(); };
+  const auto waits = [&backoff](bool slept) {
+    const MpiPause others;
+    return slept ? backoff.slept() : backoff.wait();
+  };
   for (Progress::Round round; !round.done;) {
     const bool sleeps = !started && backoff.sleeps() && std::all_of(exchanges_.begin(), exchanges_.end(), for_node);
     if (started)
@@ -339,7 +354,7 @@ void Plan::wait_until_done(bool started) {
     if (!started) round.done = done();
     if (round.any) {
       backoff.reset();
-    } else if (!round.done && (sleeps ? backoff.slept() : backoff.wait())) {
+    } else if (!round.done && waits(sleeps)) {
       context_->check_failures(number_);
       if (!started) all.advance();
       if (!backoff.long_wait()) continue;
@@ -350,6 +365,7 @@ void Plan::wait_until_done(bool started) {
 }
 
 void Plan::fail(const std::string& message) noexcept {
+  const MpiTurn turn;
   if (!failed_.exchange(true)) context_->report_failure(number_, message);
 }
 

@@ -33,9 +33,9 @@ using PlanPointer = std::unique_ptr<Plan, PlanDeleter>;
 /// A redistribution ready to run, any number of times; one transfer at a time. After an error in a transfer it is of no
 /// use any more.
 ///
-/// Threads may run different plans at a time; under MPI_THREAD_SERIALIZED one waits for the other. Of one plan, a
-/// function that is called while another thread is in one, or that does not fit the state of the plan, throws
-/// ArgumentError and changes nothing.
+/// Threads may run different plans at a time; under MPI_THREAD_SERIALIZED they take turns in MPI, and plans are made in
+/// one order on all ranks. Of one plan, a function that is called while another thread is in one, or that does not fit
+/// the state of the plan, throws ArgumentError and changes nothing.
 class Plan {
  public:
   /// Makes a plan. Collective over `comm`.
@@ -79,7 +79,7 @@ class Plan {
     if (const std::exception_ptr thrown = caught(work)) end(thrown);
   }
   /// Whether a transfer failed here, or on another rank as far as is known.
-  bool has_failed() { return failed_ || (look_is_due() && context_->failure_of(number_)); }
+  bool has_failed();
 
   /// Whether this is the communicator of the plan, and not another one with a recycled handle. Collective if it is not.
   bool is_on(MPI_Comm comm) const;

@@ -70,6 +70,7 @@ template <class Look>
 bool look_or_sleep(Bell& bell, std::int64_t nanoseconds, const Look& look, std::uint32_t awaited = 1) {
   const std::uint32_t rings = bell.rings.load(std::memory_order_seq_cst);
   bell.awaited.store(awaited, std::memory_order_seq_cst);  // after the load: a ring that resets it changes `rings`
+  std::atomic_thread_fence(std::memory_order_seq_cst);     // before the loads of look()
   return look() || (sleep_until_ring(bell, rings, nanoseconds) && look());
 }
 

@@ -122,15 +122,23 @@ void Context::detach() {
 
 void Context::close() {
   if (comm() != MPI_COMM_NULL) caught([this] { failure_of(0); });  // takes note of failures
-  if (failed_) *comm_.put() = MPI_COMM_NULL;
+  int failed = failed_;
+  if (!windows_.empty())
+    MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, comm());  // a notice may be under way
   for (const auto& pooled : windows_) {  // plans may have them: those of other ranks may be freed already
-    if (failed_) *pooled->window.put() = MPI_WIN_NULL;
+    if (failed) *pooled->window.put() = MPI_WIN_NULL;
     pooled->window = Window();
   }
   windows_.clear();
   self_.reset();
-  parts_.clear();
-  comm_ = Communicator();
+  const auto free = [failed](Communicator& one) {
+    if (failed) *one.put() = MPI_COMM_NULL;
+    one = Communicator();
+  };
+  for (auto& [key, parts] : parts_)
+    for (const auto& part : parts) free(*part);
+  for (Communicator& duplicate : duplicates_) free(duplicate);
+  free(comm_);
 }
 
 Context::Context(MPI_Comm comm) : rank_(comm_rank(comm)) {
@@ -204,19 +212,40 @@ PeerArena* Context::arena_of(int rank) const {
   return arenas_[static_cast<std::size_t>(found - partners_.begin())].get();
 }
 
-MPI_Comm Context::split(std::uint64_t key, int color, int order) {
-  const auto found = parts_.find(key);
-  if (found != parts_.end()) return found->second.get();
-  Communicator part;
-  check(MPI_Comm_split(comm(), color, order, part.put()), "MPI_Comm_split");
-  std::map<std::uint64_t, Communicator> made;
+void Context::renew_tags() {
+  if (plans_ - first_ <= max_plans_ / 2) return;
+  all_or_none(comm(), [&] { duplicates_.reserve(duplicates_.size() + 1); });
+  Communicator made;
+  check(MPI_Comm_dup(comm(), made.put()), "MPI_Comm_dup");
+  duplicates_.push_back(std::move(made));
+  first_ = plans_;
+}
+
+int Context::tag(std::int64_t plan) const {
+  if (plan - first_ >= max_plans_) throw Error("the plan has more tensors than MPI has tags: make several plans");
+  return first_plan_tag + static_cast<int>(plan - first_) * tags_of_plan;
+}
+
+std::shared_ptr<Communicator> Context::split(std::uint64_t key, int color) {
+  std::vector<int> used;  // of each part, whether a plan of some rank uses it
+  std::shared_ptr<Communicator> made;
+  all_or_none(comm(), [&] {
+    made = std::make_shared<Communicator>();
+    parts_[key].reserve(parts_[key].size() + 1);
+    for (const auto& part : parts_[key]) used.push_back(part.use_count() > 1);
+  });
+  check(MPI_Allreduce(MPI_IN_PLACE, used.data(), static_cast<int>(used.size()), MPI_INT, MPI_MAX, comm()),
+        "MPI_Allreduce");
+  std::vector<std::shared_ptr<Communicator>>& parts = parts_[key];
+  for (std::size_t p = 0; p < used.size(); ++p)
+    if (!used[p]) return parts[p];
+  Communicator& part = *made;
+  check(MPI_Comm_split(comm(), color, rank_, part.put()), "MPI_Comm_split");
   all_or_none(comm(), [&] {
     if (color != MPI_UNDEFINED)
       check(MPI_Comm_set_errhandler(part.get(), MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-    made.emplace(key, std::move(part));
   });
-  parts_.merge(made);  // allocates nothing
-  return parts_.at(key).get();
+  return parts.emplace_back(std::move(made));
 }
 
 std::shared_ptr<PooledWindow> Context::take_window(std::int64_t nbytes) {
@@ -244,6 +273,9 @@ std::shared_ptr<PooledWindow> Context::take_window(std::int64_t nbytes) {
 }
 
 void Context::report_failure(std::int64_t plan, const std::string& message) noexcept {
+  const Failure* told = nullptr;
+  caught([&] { told = failure_of(plan); });
+  if (told) return;  // all others are told by that rank
   try {
     const std::lock_guard<std::mutex> locked(failures_guard_);
     failed_ = true;
