@@ -19,8 +19,15 @@
 
 namespace {
 
-enum Kind { allocation, mpi_call, collective_call, copy_step, null_array, kinds };
-constexpr const char* kind_names[kinds] = {"allocation", "MPI call", "collective MPI call", "copy", "source array"};
+enum Kind { allocation, mpi_call, collective_call, making, connecting, beginning, copy_step, null_array, kinds };
+constexpr const char* kind_names[kinds] = {"allocation",
+                                           "MPI call",
+                                           "collective MPI call",
+                                           "a transport's making",
+                                           "a transport's connecting",
+                                           "a transport's beginning",
+                                           "copy",
+                                           "source array"};
 
 std::array<std::atomic<long>, kinds> calls{};  // of the library, since counting began
 std::atomic<int> armed{kinds};                 // kind of the fault
@@ -41,6 +48,23 @@ class Scope {
 
  private:
   bool before_;
+};
+
+std::atomic<int> callers{0};
+std::atomic<long> overlaps{0};  // calls of MPI while another thread is in one
+
+/// A call of MPI.
+class Call {
+ public:
+  Call() : outside_(false) {
+    if (callers++ > 0) ++overlaps;
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  ~Call() { --callers; }
+
+ private:
+  Scope outside_;
 };
 
 /// Counts a call of the library. \return whether it must fail.
@@ -82,13 +106,13 @@ void* __wrap_aligned_alloc(std::size_t alignment, std::size_t nbytes) {
 #define FAILS(NAME, PARAMETERS, ARGUMENTS)              \
   extern "C" int NAME PARAMETERS {                      \
     if (strikes(mpi_call, #NAME)) return MPI_ERR_OTHER; \
-    const Scope outside(false);                         \
+    const Call call;                                    \
     return P##NAME ARGUMENTS;                           \
   }
 #define FAILS_EVERYWHERE(NAME, PARAMETERS, ARGUMENTS)   \
   extern "C" int NAME PARAMETERS {                      \
     const bool fails = strikes(collective_call, #NAME); \
-    const Scope outside(false);                         \
+    const Call call;                                    \
     const int code = P##NAME ARGUMENTS;                 \
     return fails ? MPI_ERR_OTHER : code;                \
   }
@@ -96,7 +120,6 @@ void* __wrap_aligned_alloc(std::size_t alignment, std::size_t nbytes) {
 FAILS(MPI_Isend, (const void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Request* g),
       (a, b, c, d, e, f, g))
 FAILS(MPI_Irecv, (void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Request* g), (a, b, c, d, e, f, g))
-FAILS(MPI_Send, (const void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f), (a, b, c, d, e, f))
 FAILS(MPI_Recv, (void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Status* g), (a, b, c, d, e, f, g))
 FAILS(MPI_Iprobe, (int a, int b, MPI_Comm c, int* d, MPI_Status* e), (a, b, c, d, e))
 FAILS(MPI_Test, (MPI_Request * a, int* b, MPI_Status* c), (a, b, c))
@@ -119,6 +142,11 @@ FAILS(MPI_Comm_set_errhandler, (MPI_Comm a, MPI_Errhandler b), (a, b))
 FAILS(MPI_Comm_group, (MPI_Comm a, MPI_Group* b), (a, b))
 FAILS(MPI_Group_incl, (MPI_Group a, int b, const int* c, MPI_Group* d), (a, b, c, d))
 FAILS(MPI_Group_translate_ranks, (MPI_Group a, int b, const int* c, MPI_Group d, int* e), (a, b, c, d, e))
+
+FAILS(MPI_Iallreduce, (const void* a, void* b, int c, MPI_Datatype d, MPI_Op e, MPI_Comm f, MPI_Request* g),
+      (a, b, c, d, e, f, g))
+FAILS(MPI_Ireduce_scatter, (const void* a, void* b, const int* c, MPI_Datatype d, MPI_Op e, MPI_Comm f, MPI_Request* g),
+      (a, b, c, d, e, f, g))
 
 FAILS_EVERYWHERE(MPI_Allgather, (const void* a, int b, MPI_Datatype c, void* d, int e, MPI_Datatype f, MPI_Comm g),
                  (a, b, c, d, e, f, g))

@@ -64,11 +64,14 @@ PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) 
   const bool uses_node = find_strategy(plan->problem_.strategy).on_node != nullptr;
   if (uses_node && (lowest[1] == rank || (!node_memory && rank == 0)))
     warn_without_node_memory(plan->problem_.label, shortage);
-  const bool no_node_memory = lowest[1] < size, many_short = lowest[5] == 0;
-  if (no_node_memory || many_short)
-    all_or_none(context.comm(), [&] {
-      for (const auto& exchange : plan->exchanges_) exchange->make(node_memory && !no_node_memory, many_short);
-    });
+  bool on_node = node_memory && lowest[1] == size;
+  const bool many_short = lowest[5] == 0;
+  for (bool again = on_node != node_memory || many_short; again;) {
+    bool suffices = true;
+    all_or_none(context.comm(), [&] { suffices = plan->make_transports(on_node, many_short, shortage); });
+    again = on_node && lowest_rank(context.comm(), !suffices) >= 0;
+    on_node = on_node && !again;
+  }
   plan->connect();
   return plan;
 }
@@ -85,11 +88,19 @@ void Plan::prepare(const std::function<Problem()>& describe, std::string& facts,
   facts = agreed_facts(problem_);
   check_problem(problem_, context_->size());
   make_exchanges();
+  make_transports(node_memory, false, shortage);
+}
+
+/// \return whether there is enough node-shared memory; if not, `shortage` says why.
+bool Plan::make_transports(bool node_memory, bool many_short, std::string& shortage) {
+  bool suffices = true;
   for (const auto& exchange : exchanges_) try {
-      exchange->make(node_memory, false);
+      exchange->make(node_memory, many_short);
     } catch (const NoSharedMemory& error) {
       shortage = text("rank ", rank(), ": ", error.what());
+      suffices = false;
     }
+  return suffices;
 }
 
 /// A rank that fails tells the others, which may have made their plans, and takes part in what is collective. It keeps

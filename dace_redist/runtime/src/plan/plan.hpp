@@ -101,6 +101,7 @@ class Plan {
 
   Plan(MPI_Comm comm, std::shared_ptr<Context> context) : comm_(comm), context_(std::move(context)) {}
   void prepare(const std::function<Problem()>& describe, std::string& facts, std::string& shortage);
+  bool make_transports(bool node_memory, bool many_short, std::string& shortage);
   void connect();
   bool has_many_short() const;
   void make_exchanges();

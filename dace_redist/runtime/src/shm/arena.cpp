@@ -34,7 +34,10 @@ namespace {
 using Extent = ArenaHead::Extent;
 
 constexpr std::int64_t page_bytes = 4096;
-constexpr const char* segment_name = "dace-redist-arena-2";  // the number is that of ArenaHead's layout
+const std::string& segment_name() {
+  static const auto* const name = new std::string(text("dace-redist-arena-", ArenaHead::layout));
+  return *name;
+}
 
 /// Holds the lock of an arena, which all libraries of the process share.
 class Locked {
@@ -54,7 +57,7 @@ class Locked {
 ArenaHead* find_in_process() {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
-    if (line.find(segment_name) == std::string::npos) continue;
+    if (line.find(segment_name()) == std::string::npos) continue;
     auto* const head = reinterpret_cast<ArenaHead*>(std::strtoull(line.c_str(), nullptr, 16));
     if (head->magic == ArenaHead::magic_number && head->name.process == getpid()) return head;
   }
@@ -64,8 +67,8 @@ ArenaHead* find_in_process() {
 int create_segment() {
   constexpr unsigned no_execution = 8;  // MFD_NOEXEC_SEAL, which older headers lack and older kernels refuse
   const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  const int descriptor = memfd_create(segment_name, flags | no_execution);
-  return descriptor >= 0 || errno != EINVAL ? descriptor : memfd_create(segment_name, flags);
+  const int descriptor = memfd_create(segment_name().c_str(), flags | no_execution);
+  return descriptor >= 0 || errno != EINVAL ? descriptor : memfd_create(segment_name().c_str(), flags);
 }
 
 /// Maps a segment of so many bytes; MAP_FAILED if that cannot be done.
@@ -98,7 +101,9 @@ ArenaHead* make_head(std::string& failure) {
   }
   fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);  // advisory
 #ifdef PR_SET_PTRACER
-  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // cross-memory reads by ranks of this user, where Yama restricts them
+  const char* const ptrace = std::getenv(ptrace_variable);
+  if (!ptrace || std::strcmp(ptrace, "0") != 0)
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // cross-memory reads by ranks of this user, where Yama restricts them
 #endif
   std::random_device random;
   auto* const head = new (bytes) ArenaHead;
@@ -154,7 +159,7 @@ std::int32_t oldest_dirty(const ArenaHead& head) {
 
 /// An eighth of the machine's memory, divided among its cores, each of which may run a rank.
 std::int64_t max_dirty_bytes() {
-  static const std::int64_t most = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 8 / online_cores();
+  static const std::int64_t most = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 8 / usable_cores();
   return most;
 }
 
@@ -311,6 +316,14 @@ std::int64_t Arena::nbytes_at(std::int64_t offset) const {
   const Locked locked(*head_);
   const Extent* const found = find(offset);
   return found ? found->nbytes : 0;
+}
+
+void Arena::shrink(std::int64_t nbytes) {
+  const Locked locked(*head_);
+  Extent& last = head_->extents[head_->extent_count - 1];
+  if (head_->name.nbytes <= nbytes || last.state != Extent::clean || last.offset >= nbytes) return;
+  last.nbytes = nbytes - last.offset;
+  head_->name.nbytes = nbytes;
 }
 
 void Arena::release(std::int64_t offset) noexcept {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "transport/context.hpp"
 
+#include <sched.h>
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -9,8 +12,16 @@
 #include <limits>
 #include <mutex>
 #include <numeric>
+#include <random>
 
+#include "copy/huge_pages.hpp"
 #include "core/agreement.hpp"
+#include "core/cores.hpp"
+#include "shm/available_memory.hpp"
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 namespace dace_redist {
 namespace {
@@ -20,7 +31,7 @@ struct Contexts {
   std::mutex guard;
   std::list<std::weak_ptr<Context>> all;
   int keyval = MPI_KEYVAL_INVALID;
-  std::atomic<std::uint64_t> made{0};
+  std::atomic<std::uint64_t> made{(std::uint64_t{std::random_device()()} << 32) ^ std::random_device()()};
 };
 
 Contexts& contexts() {
@@ -56,6 +67,23 @@ int context_keyval() {
   check(MPI_Comm_set_attr(MPI_COMM_SELF, at_end, nullptr), "MPI_Comm_set_attr");
   check(MPI_Comm_free_keyval(&at_end), "MPI_Comm_free_keyval");  // lives as long as the attribute
   return every.keyval;
+}
+
+/// The cores that this process may run on. OpenMP may have bound this thread to one of its places.
+cpu_set_t own_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  sched_getaffinity(0, sizeof cores, &cores);
+#ifdef _OPENMP
+  std::array<int, CPU_SETSIZE> numbers{};
+  for (int place = 0; place < omp_get_num_places(); ++place) {
+    const int count = omp_get_place_num_procs(place);
+    if (count > CPU_SETSIZE) continue;
+    omp_get_place_proc_ids(place, numbers.data());
+    std::for_each_n(numbers.begin(), count, [&cores](int core) { CPU_SET(core, &cores); });
+  }
+#endif
+  return cores;
 }
 
 /// What a failing rank sends to the others.
@@ -170,20 +198,35 @@ Communicator Context::find_nodes() {
   check(MPI_Allgather(&lowest, 1, MPI_INT, node_of_.data(), 1, MPI_INT, comm()), "MPI_Allgather");
   for (int rank = 0; rank < size(); ++rank)
     if (node_of_[static_cast<std::size_t>(rank)] == lowest) partners_.push_back(rank);
+  cpu_set_t cores = own_cores();
+  check(MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof cores, MPI_BYTE, MPI_BOR, node.get()), "MPI_Allreduce");
+  cores_of_ranks = std::max<std::int64_t>(cores_of_ranks, CPU_COUNT(&cores));
   return node;
+}
+
+/// Bytes of address space that the arena of each rank of a node may take: half of it is for other things.
+std::int64_t max_arena_bytes(std::size_t ranks) {
+  constexpr std::uint64_t address_space = std::uint64_t{1} << 47;
+  rlimit limit{RLIM_INFINITY, RLIM_INFINITY};
+  getrlimit(RLIMIT_AS, &limit);
+  return static_cast<std::int64_t>(std::min<std::uint64_t>(address_space, limit.rlim_cur) / 2 / ranks);
 }
 
 void Context::map_partners(MPI_Comm node) {
   ArenaName mine;
   std::vector<ArenaName> names;
   all_or_none(comm(), [&] { names.resize(partners_.size()); });
-  std::exception_ptr failure = caught([&] { mine = Arena::own().name(); });
+  std::exception_ptr failure = caught([&] {
+    if (shared_memory_limit() == 0) throw Error(text(shared_memory_variable, " is 0"));
+    Arena::own().shrink(max_arena_bytes(partners_.size()) / huge_page_bytes * huge_page_bytes);
+    mine = Arena::own().name();
+  });
   check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, names.data(), sizeof mine, MPI_BYTE, node), "MPI_Allgather");
   if (!failure)
     failure = caught([&] {
       for (const ArenaName& name : names) arenas_.push_back(name == mine ? nullptr : PeerArena::map(name));
     });
-  number_ = mine.number + ++contexts().made;
+  number_ = ++contexts().made;
   check(MPI_Bcast(&number_, 1, MPI_UINT64_T, 0, comm()), "MPI_Bcast");
   const int failed = lowest_rank(comm(), failure != nullptr);
   if (failed < 0) return;
