@@ -162,6 +162,15 @@ FAILS_EVERYWHERE(MPI_Comm_split, (MPI_Comm a, int b, int c, MPI_Comm* d), (a, b,
 FAILS_EVERYWHERE(MPI_Comm_split_type, (MPI_Comm a, int b, int c, MPI_Info d, MPI_Comm* e), (a, b, c, d, e))
 FAILS_EVERYWHERE(MPI_Win_allocate, (MPI_Aint a, int b, MPI_Info c, MPI_Comm d, void* e, MPI_Win* f), (a, b, c, d, e, f))
 
+/// So few tags that communicators run out of them.
+extern "C" int MPI_Comm_get_attr(MPI_Comm comm, int key, void* value, int* found) {
+  static int max_tag = 255;
+  const Call call;
+  const int code = PMPI_Comm_get_attr(comm, key, value, found);
+  if (key == MPI_TAG_UB) *static_cast<int**>(value) = &max_tag;
+  return code;
+}
+
 // Cross-memory reads, of the library and of MPI.
 extern "C" ssize_t process_vm_readv(pid_t process, const iovec* here, unsigned long here_count, const iovec* there,
                                     unsigned long there_count, unsigned long flags) {
