@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <mutex>
 #include <utility>
 
 #include "core/agreement.hpp"
@@ -119,11 +118,6 @@ void Plan::connect() {
 bool Plan::has_many_short() const {
   return std::any_of(exchanges_.begin(), exchanges_.end(),
                      [](const auto& exchange) { return exchange->has_many_short(); });
-}
-
-bool Plan::has_failed() {
-  const MpiTurn turn;
-  return failed_ || (look_is_due() && context_->failure_of(number_));
 }
 
 bool Plan::is_on(MPI_Comm comm) const {
@@ -400,15 +394,6 @@ std::uint32_t Plan::awaited_rings() const {
   std::uint32_t awaited = UINT32_MAX;
   for (const auto& exchange : exchanges_) awaited = std::min(awaited, exchange->awaited_rings());
   return awaited;
-}
-
-bool Plan::posted() const {
-  return failure_ || std::all_of(exchanges_.begin(), exchanges_.end(), [](const auto& one) { return one->posted(); });
-}
-
-bool Plan::done() const {
-  return failure_ ||
-         std::all_of(exchanges_.begin(), exchanges_.end(), [](const auto& exchange) { return exchange->done(); });
 }
 
 }  // namespace dace_redist

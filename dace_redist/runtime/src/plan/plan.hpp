@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <functional>
@@ -79,7 +80,10 @@ class Plan {
     if (const std::exception_ptr thrown = caught(work)) end(thrown);
   }
   /// Whether a transfer failed here, or on another rank as far as is known.
-  bool has_failed();
+  bool has_failed() {
+    const MpiTurn turn;
+    return failed_ || (look_is_due() && context_->failure_of(number_));
+  }
 
   /// Whether this is the communicator of the plan, and not another one with a recycled handle. Collective if it is not.
   bool is_on(MPI_Comm comm) const;
@@ -90,9 +94,13 @@ class Plan {
   /// For the progress of all transfers of the process: does what can be done now, without MPI if asked so. What is
   /// thrown ends the transfer, and is kept for its wait. \return whether that was anything.
   bool progress(bool with_mpi = true);
-  bool done() const;
+  bool done() const {
+    return failure_ || std::all_of(exchanges_.begin(), exchanges_.end(), [](const auto& one) { return one->done(); });
+  }
   /// Whether a transfer that was started needs no further call to be posted to MPI.
-  bool posted() const;
+  bool posted() const {
+    return failure_ || std::all_of(exchanges_.begin(), exchanges_.end(), [](const auto& one) { return one->posted(); });
+  }
 
  private:
   friend PlanDeleter;

@@ -34,10 +34,8 @@ namespace {
 using Extent = ArenaHead::Extent;
 
 constexpr std::int64_t page_bytes = 4096;
-const std::string& segment_name() {
-  static const auto* const name = new std::string(text("dace-redist-arena-", ArenaHead::layout));
-  return *name;
-}
+constexpr const char* segment_name = "dace-redist-arena-2";
+static_assert(ArenaHead::layout == 2, "the number in the segment's name is that of the layout");
 
 /// Holds the lock of an arena, which all libraries of the process share.
 class Locked {
@@ -57,7 +55,7 @@ class Locked {
 ArenaHead* find_in_process() {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
-    if (line.find(segment_name()) == std::string::npos) continue;
+    if (line.find(segment_name) == std::string::npos) continue;
     auto* const head = reinterpret_cast<ArenaHead*>(std::strtoull(line.c_str(), nullptr, 16));
     if (head->magic == ArenaHead::magic_number && head->name.process == getpid()) return head;
   }
@@ -67,8 +65,8 @@ ArenaHead* find_in_process() {
 int create_segment() {
   constexpr unsigned no_execution = 8;  // MFD_NOEXEC_SEAL, which older headers lack and older kernels refuse
   const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  const int descriptor = memfd_create(segment_name().c_str(), flags | no_execution);
-  return descriptor >= 0 || errno != EINVAL ? descriptor : memfd_create(segment_name().c_str(), flags);
+  const int descriptor = memfd_create(segment_name, flags | no_execution);
+  return descriptor >= 0 || errno != EINVAL ? descriptor : memfd_create(segment_name, flags);
 }
 
 /// Maps a segment of so many bytes; MAP_FAILED if that cannot be done.
@@ -359,18 +357,6 @@ void Arena::withdraw(std::uint64_t context, std::int64_t plan) noexcept {
   for (ArenaHead::Notice& notice : head_->notices)
     if (notice.readers.load(std::memory_order_acquire) != 0 && notice.context == context && notice.plan == plan)
       notice.readers.store(0, std::memory_order_release);
-}
-
-std::int64_t find_published(ArenaHead& head, std::uint64_t context, std::int64_t plan) {
-  for (ArenaHead::Notice& notice : head.notices) {
-    const std::uint32_t version = notice.version;
-    const bool found = notice.readers != 0 && notice.context == context && notice.plan == plan;
-    const std::int64_t offset = notice.offset;
-    if (!found || version % 2 != 0 || notice.version != version) continue;
-    notice.readers.fetch_sub(1, std::memory_order_acq_rel);
-    return offset;
-  }
-  throw Error(text("internal error: process ", head.name.process, " has published no memory of plan ", plan));
 }
 
 bool is_in_arena(const void* address) {

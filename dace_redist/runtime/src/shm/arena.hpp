@@ -141,9 +141,6 @@ class Arena {
   std::int64_t process_;
 };
 
-/// The offset that the owner of an arena has published for a plan. \throws Error if it has not.
-std::int64_t find_published(ArenaHead& head, std::uint64_t context, std::int64_t plan);
-
 /// Whether an address lies in node-shared memory of this process.
 bool is_in_arena(const void* address);
 

@@ -106,6 +106,18 @@ bool PeerArena::read(const CopyBlock& block, std::uintptr_t source, char* target
   return count == 0 || copy_runs();
 }
 
+std::int64_t find_published(ArenaHead& head, std::uint64_t context, std::int64_t plan) {
+  for (ArenaHead::Notice& notice : head.notices) {
+    const std::uint32_t version = notice.version;
+    const bool found = notice.readers != 0 && notice.context == context && notice.plan == plan;
+    const std::int64_t offset = notice.offset;
+    if (!found || version % 2 != 0 || notice.version != version) continue;
+    notice.readers.fetch_sub(1, std::memory_order_acq_rel);
+    return offset;
+  }
+  throw Error(text("internal error: process ", head.name.process, " has published no memory of plan ", plan));
+}
+
 void ring(Bell& bell) {
   std::uint32_t awaited = bell.awaited.load(std::memory_order_seq_cst);
   while (awaited > 0 && !bell.awaited.compare_exchange_weak(awaited, awaited - 1)) continue;

@@ -54,6 +54,9 @@ class PeerArena {
   std::atomic<int> reading_{unknown};
 };
 
+/// The offset that the owner of an arena has published for a plan. \throws Error if it has not.
+std::int64_t find_published(ArenaHead& head, std::uint64_t context, std::int64_t plan);
+
 /// Wakes the threads that sleep on a bell, if any do and this is the last call that they wait for. What they wait for
 /// must have been stored before, followed by a sequentially consistent fence.
 void ring(Bell& bell);
