@@ -53,8 +53,8 @@ typedef struct dr_operation {
   int target_type; /**< ::dr_type of the target; never one that loses the kind of number (complex to real) */
   double alpha[2]; /**< real and imaginary part; a number of the target's type, of a floating-point type rounded */
   double beta[2];  /**< the same */
-  int conjugate;   /**< whether the source is conjugated */
-  int op;          /**< ::dr_op: replicas of the source are partial results, which are reduced in a fixed order */
+  int conjugate; /**< whether the source is conjugated */
+  int op;        /**< ::dr_op: replicas of the source are partial results, which are reduced in a fixed order */
 } dr_operation;
 
 /** Where an array lies. */
