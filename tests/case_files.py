@@ -21,15 +21,21 @@ Random = np.random.Generator
 BACKGROUND = 0x5A  # of all bytes that hold no element
 
 
-def write_cases(folder: Path, ranks: int, count: int, seed: int, layouts: int = 1) -> int:
+Case = tuple[int, Sequence[dict[str, Any]]]  #: Number of its communicator, and its tensors.
+
+
+def write_cases(
+    folder: Path, ranks: int, count: int, seed: int, layouts: int = 1, given: Sequence[Case] | None = None
+) -> int:
     """
     Draw cases and write ``FOLDER/RANK`` for each rank, as ``case_file.hpp`` reads it; return how many there are.
 
     :param layouts: Layouts of the local arrays of each case.
+    :param given: Cases to write instead of drawing some.
     """
     everyone = range(ranks)
     communicators = everyone, everyone[::-1], [rank for rank in everyone if rank % 3 != 2]
-    drawn = _drawn([len(members) for members in communicators], count, seed)
+    drawn = given or _drawn([len(members) for members in communicators], count, seed)
     folder.mkdir(parents=True, exist_ok=True)
     for rank in everyone:
         with (folder / str(rank)).open("wb") as file:
@@ -47,7 +53,7 @@ def write_cases(folder: Path, ranks: int, count: int, seed: int, layouts: int = 
     return len(drawn)
 
 
-def _drawn(sizes: Sequence[int], count: int, seed: int) -> list[tuple[int, Sequence[dict[str, Any]]]]:
+def _drawn(sizes: Sequence[int], count: int, seed: int) -> list[Case]:
     """Return for each case the number of its communicator, and its tensors; few are large."""
     large = st.tuples(st.integers(150, 180), st.integers(110, 130))
 
@@ -55,12 +61,12 @@ def _drawn(sizes: Sequence[int], count: int, seed: int) -> list[tuple[int, Seque
         some = st.lists(cases(sizes[which]), min_size=1, max_size=3)
         return st.tuples(st.just(which), st.one_of(*[some] * 15, st.tuples(cases(sizes[which], large))))
 
-    found: list[tuple[int, Sequence[dict[str, Any]]]] = []
+    found: list[Case] = []
 
     @hypothesis.seed(seed)
     @settings(CALM, max_examples=count, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(st.sampled_from([0, 0, 1, 2]).flatmap(tensors))
-    def collect(case: tuple[int, Sequence[dict[str, Any]]]) -> None:
+    def collect(case: Case) -> None:
         found.append(case)
 
     collect()

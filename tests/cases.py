@@ -92,7 +92,7 @@ def replicas_of(case: dict[str, Any], ranks: int) -> list[np.ndarray]:
 def reduced(source: Any, seen: list[np.ndarray], how: dict[str, Any], target: np.dtype) -> np.ndarray:
     """Return the whole source, scaled and converted, with its replicas reduced."""
     alpha, op = target.type(how["alpha"]), how["op"]
-    scaled = [(np.conj(one) if how["conj"] else one).astype(target) for one in seen]
+    scaled = [(np.conj(one.astype(target)) if how["conj"] else one).astype(target) for one in seen]
     if alpha != 1:  # a product with a complex 1 may change the sign of a zero
         scaled = [alpha * one for one in scaled]
     if op is None:

@@ -19,8 +19,15 @@
 
 namespace {
 
-enum Kind { allocation, mpi_call, collective_call, copy_step, null_array, kinds };
-constexpr const char* kind_names[kinds] = {"allocation", "MPI call", "collective MPI call", "copy", "source array"};
+enum Kind { allocation, mpi_call, collective_call, making, connecting, beginning, copy_step, null_array, kinds };
+constexpr const char* kind_names[kinds] = {"allocation",
+                                           "MPI call",
+                                           "collective MPI call",
+                                           "a transport's making",
+                                           "a transport's connecting",
+                                           "a transport's beginning",
+                                           "copy",
+                                           "source array"};
 
 std::array<std::atomic<long>, kinds> calls{};  // of the library, since counting began
 std::atomic<int> armed{kinds};                 // kind of the fault
@@ -41,6 +48,23 @@ class Scope {
 
  private:
   bool before_;
+};
+
+std::atomic<int> callers{0};
+std::atomic<long> overlaps{0};  // calls of MPI while another thread is in one
+
+/// A call of MPI.
+class Call {
+ public:
+  Call() : outside_(false) {
+    if (callers++ > 0) ++overlaps;
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  ~Call() { --callers; }
+
+ private:
+  Scope outside_;
 };
 
 /// Counts a call of the library. \return whether it must fail.
@@ -82,13 +106,13 @@ void* __wrap_aligned_alloc(std::size_t alignment, std::size_t nbytes) {
 #define FAILS(NAME, PARAMETERS, ARGUMENTS)              \
   extern "C" int NAME PARAMETERS {                      \
     if (strikes(mpi_call, #NAME)) return MPI_ERR_OTHER; \
-    const Scope outside(false);                         \
+    const Call call;                                    \
     return P##NAME ARGUMENTS;                           \
   }
 #define FAILS_EVERYWHERE(NAME, PARAMETERS, ARGUMENTS)   \
   extern "C" int NAME PARAMETERS {                      \
     const bool fails = strikes(collective_call, #NAME); \
-    const Scope outside(false);                         \
+    const Call call;                                    \
     const int code = P##NAME ARGUMENTS;                 \
     return fails ? MPI_ERR_OTHER : code;                \
   }
@@ -96,7 +120,6 @@ void* __wrap_aligned_alloc(std::size_t alignment, std::size_t nbytes) {
 FAILS(MPI_Isend, (const void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Request* g),
       (a, b, c, d, e, f, g))
 FAILS(MPI_Irecv, (void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Request* g), (a, b, c, d, e, f, g))
-FAILS(MPI_Send, (const void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f), (a, b, c, d, e, f))
 FAILS(MPI_Recv, (void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Status* g), (a, b, c, d, e, f, g))
 FAILS(MPI_Iprobe, (int a, int b, MPI_Comm c, int* d, MPI_Status* e), (a, b, c, d, e))
 FAILS(MPI_Test, (MPI_Request * a, int* b, MPI_Status* c), (a, b, c))
@@ -120,6 +143,11 @@ FAILS(MPI_Comm_group, (MPI_Comm a, MPI_Group* b), (a, b))
 FAILS(MPI_Group_incl, (MPI_Group a, int b, const int* c, MPI_Group* d), (a, b, c, d))
 FAILS(MPI_Group_translate_ranks, (MPI_Group a, int b, const int* c, MPI_Group d, int* e), (a, b, c, d, e))
 
+FAILS(MPI_Iallreduce, (const void* a, void* b, int c, MPI_Datatype d, MPI_Op e, MPI_Comm f, MPI_Request* g),
+      (a, b, c, d, e, f, g))
+FAILS(MPI_Ireduce_scatter, (const void* a, void* b, const int* c, MPI_Datatype d, MPI_Op e, MPI_Comm f, MPI_Request* g),
+      (a, b, c, d, e, f, g))
+
 FAILS_EVERYWHERE(MPI_Allgather, (const void* a, int b, MPI_Datatype c, void* d, int e, MPI_Datatype f, MPI_Comm g),
                  (a, b, c, d, e, f, g))
 FAILS_EVERYWHERE(MPI_Allgatherv,
@@ -133,6 +161,15 @@ FAILS_EVERYWHERE(MPI_Comm_dup, (MPI_Comm a, MPI_Comm* b), (a, b))
 FAILS_EVERYWHERE(MPI_Comm_split, (MPI_Comm a, int b, int c, MPI_Comm* d), (a, b, c, d))
 FAILS_EVERYWHERE(MPI_Comm_split_type, (MPI_Comm a, int b, int c, MPI_Info d, MPI_Comm* e), (a, b, c, d, e))
 FAILS_EVERYWHERE(MPI_Win_allocate, (MPI_Aint a, int b, MPI_Info c, MPI_Comm d, void* e, MPI_Win* f), (a, b, c, d, e, f))
+
+/// So few tags that communicators run out of them.
+extern "C" int MPI_Comm_get_attr(MPI_Comm comm, int key, void* value, int* found) {
+  static int max_tag = 255;
+  const Call call;
+  const int code = PMPI_Comm_get_attr(comm, key, value, found);
+  if (key == MPI_TAG_UB) *static_cast<int**>(value) = &max_tag;
+  return code;
+}
 
 // Cross-memory reads, of the library and of MPI.
 extern "C" ssize_t process_vm_readv(pid_t process, const iovec* here, unsigned long here_count, const iovec* there,

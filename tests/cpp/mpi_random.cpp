@@ -1,8 +1,12 @@
 // Random redistributions of one or several tensors. "all": by every strategy, with the arrays of two layouts, without a
 // fault. SEED: by some strategy, with a fault on one rank, at a random allocation, call of MPI or copy, or a null
-// array: each rank gets an error or the right tensor, no rank waits for ever, and the next plan works.
+// array: each rank gets an error or the right tensor, no rank waits for ever, and the next plan works. table: by every
+// strategy, on one node and on two, with a fault at every stage of the first, a middle and the last rank (every
+// STRIDEth of these): then every rank gets an error. threads: by two threads under MPI_THREAD_SERIALIZED, which are
+// never in MPI together.
 //
-// Usage: mpiexec -n RANKS mpi_random FOLDER CASES all|SEED [first case], with the folder's files of tests/case_files.py
+// Usage: mpiexec -n RANKS mpi_random FOLDER CASES all|table STRIDE|threads|SEED [first case], with the folder's files
+// of tests/case_files.py
 //
 // Linked with toy_transport.cpp, whose strategy is one of all.
 
@@ -18,6 +22,7 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -39,11 +44,14 @@ class FailingTransport final : public Transport {
  public:
   explicit FailingTransport(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {}
 
-  void connect() override { transport_->connect(); }
+  void connect() override {
+    transport_->connect();
+    if (strikes(connecting, "connect")) throw Error("a transport is not connected");
+  }
   void replan(Messages messages) override { transport_->replan(std::move(messages)); }
   void begin(const Arrays& arrays, Pace pace) override {
     transport_->begin(arrays, pace);
-    if (strikes(copy_step, "begin")) throw Error("a copy fails");
+    if (strikes(beginning, "begin")) throw Error("a copy fails");
   }
   bool progress() override {
     const bool any = transport_->progress();
@@ -52,20 +60,23 @@ class FailingTransport final : public Transport {
   }
   bool done() const override { return transport_->done(); }
   bool runs_without_mpi() const override { return transport_->runs_without_mpi(); }
+  bool posted() const override { return transport_->posted(); }
+  std::uint32_t awaited_rings() const override { return transport_->awaited_rings(); }
   void wake_partners() override { transport_->wake_partners(); }
 
  private:
   std::unique_ptr<Transport> transport_;
 };
 
-constexpr std::array<const char*, 8> strategies{"Datatype", "Pack",   "Threaded",     "Pipelined",
-                                                "RMA",      "Shared", "Hierarchical", "Aggregated"};
+constexpr std::array<const char*, 9> strategies{"Datatype", "Pack",         "Threaded",   "Pipelined",  "RMA",
+                                                "Shared",   "Hierarchical", "Aggregated", "SumReplicas"};
 
 template <std::size_t>
 MakeTransport original = nullptr;
 
 template <std::size_t N>
 std::unique_ptr<Transport> make_failing(const Link& link, Messages messages) {
+  if (strikes(making, "make")) throw Error("a transport is not made");
   return std::make_unique<FailingTransport>(original<N>(link, std::move(messages)));
 }
 
@@ -282,7 +293,10 @@ class Checker {
       set_nodes(strategy, number % 4);
       Redistribution one(the, strategy);
       name_ = text("case ", number, ": ", strategy);
-      if (one.create(the.comm) != DR_SUCCESS) fail(dr_error());
+      if (one.create(the.comm) != DR_SUCCESS) {
+        if (!is_refused(strategy)) fail(dr_error());
+        continue;
+      }
       for (std::size_t layout = 0; layout < layouts; ++layout) {
         if (layout > 0) one.use_layout(layout);
         for (const Mode mode : {execute, wait}) {
@@ -308,12 +322,62 @@ class Checker {
     fault.rank = static_cast<int>(random.between(0, comm_size(control_) - 1));
     fault.at = static_cast<double>(random.between(0, 999)) / 1000;
     fault.mode = static_cast<Mode>(random.between(0, threads_ ? thread : test));
-    fault.creation = fault.kind == collective_call || (fault.kind == allocation && fault.mode == execute) ||
-                     (fault.kind < copy_step && random.one_in(2));
-    name_ = text("case ", number, ", seed ", seed, ": ", strategy, fresh ? ", new communicator" : "", ", ",
-                 mode_names[fault.mode], ", ", kind_names[fault.kind], " fails on rank ", fault.rank, " while the ",
-                 fault.creation ? "plan is made" : "transfer runs");
-    run(the, strategy, fault, fresh);
+    fault.creation = (fault.kind >= collective_call && fault.kind <= connecting) ||
+                     (fault.kind == allocation && fault.mode == execute) ||
+                     (fault.kind <= mpi_call && random.one_in(2));
+    run(text("case ", number, ", seed ", seed), the, strategy, fault, fresh);
+  }
+
+  /// As check_fault(), by every strategy, at every stage and on the first, a middle and the last rank; the number of
+  /// the case says in which mode.
+  void check_table(Reader& reader, Index number, Index stride) {
+    const Case the = read_case(reader, number, {comms_.begin(), comms_.end()}, 1);
+    if (the.comm == MPI_COMM_NULL) return;
+    control_ = controls_[0];
+    const int size = comm_size(control_);
+    for (const char* strategy : strategies)
+      for (const Kind kind : {making, connecting, null_array, beginning, copy_step})
+        for (const int rank : {0, size / 2, size - 1})
+          for (const int nodes : {1, 2}) {
+            if (number_of_row_++ % stride != 0) continue;
+            set_nodes(strategy, nodes == 1 ? 0 : (size + 1) / 2);
+            const auto mode = static_cast<Mode>((number + kind + rank) % (threads_ ? modes : thread));
+            const Fault fault{kind, rank, -1, kind <= connecting, mode};
+            run(text("case ", number, ", ", nodes, " nodes"), the, strategy, fault, rank == 0);
+          }
+  }
+
+  /// Two threads have plans of their own, by some strategies, and move their arrays in ways that differ between ranks.
+  void check_threads(Reader& reader, Index number) {
+    const Case the = read_case(reader, number, {comms_.begin(), comms_.end()}, 1);
+    if (the.comm == MPI_COMM_NULL) return;
+    Random shared(static_cast<std::uint64_t>(number));
+    name_ = text("case ", number, ":");
+    std::list<Redistribution> plans;
+    for (int t = 0; t < 2; ++t) {
+      const char* const strategy = strategies[static_cast<std::size_t>(shared.between(0, strategies.size() - 1))];
+      set_nodes(strategy, shared.between(0, 3));
+      name_ += text(" ", strategy);
+      if (plans.emplace_back(the, strategy).create(the.comm) == DR_SUCCESS) continue;
+      if (!is_refused(strategy)) fail(dr_error());
+      plans.pop_back();
+    }
+    Watchdog::begin(name_);
+    std::vector<std::thread> threads;
+    for (Redistribution& one : plans)
+      threads.emplace_back([&, seed = shared.between(0, 1 << 30) + comm_rank(the.comm)] {
+        Random random(static_cast<std::uint64_t>(seed));
+        for (int n = 0; n < 20; ++n) {
+          if (one.move(static_cast<Mode>(random.between(execute, test))) != DR_SUCCESS) fail(dr_error());
+          check_arrays(text("transfer ", n), one);
+        }
+        if (random.one_in(2)) one.free();
+      });
+    for (std::thread& thread : threads) thread.join();
+    for (Redistribution& one : plans) one.free();
+    Watchdog::end();
+    if (overlaps > 0) fail(text(overlaps.load(), " calls of MPI while another thread was in one"));
+    ++numbers_[passed];
   }
 
   void print() const {
@@ -330,7 +394,7 @@ class Checker {
   struct Fault {
     Kind kind;
     int rank;
-    double at;  // part of the calls before it
+    double at;  // part of the calls before it; < 0: none, and every rank gets an error
     bool creation;
     Mode mode;
   };
@@ -339,6 +403,12 @@ class Checker {
   /// As many ranks as are said to be a node, where the strategy permits several nodes.
   static void set_nodes(const char* strategy, Index ranks) {
     setenv(node_ranks_variable, strategy == std::string("Shared") ? "0" : std::to_string(ranks).c_str(), 1);
+  }
+
+  /// Whether a plan was not made as it should: MPI adds partial sums for those who have them.
+  static bool is_refused(const std::string& strategy) {
+    return strategy == "SumReplicas" &&
+           std::string(dr_error()).find("the target must hold each of the partial sums") != std::string::npos;
   }
 
   /// Carries out a stage on all ranks, which afterwards know the outcomes of all.
@@ -378,7 +448,9 @@ class Checker {
   void arm(const Fault& fault, const std::array<long, kinds>& count) {
     struck = false;
     where = "";
-    long number = count[fault.kind] == 0 ? 0 : 1 + static_cast<long>(fault.at * static_cast<double>(count[fault.kind]));
+    long number = count[fault.kind] == 0
+                      ? 0
+                      : 1 + static_cast<long>(std::max(0.0, fault.at) * static_cast<double>(count[fault.kind]));
     if (fault.kind == collective_call)
       PMPI_Allreduce(MPI_IN_PLACE, &number, 1, MPI_LONG, MPI_MIN, control_);
     else if (comm_rank(control_) != fault.rank)
@@ -387,11 +459,23 @@ class Checker {
     if (number > 0) armed = fault.kind;
   }
 
-  void run(const Case& the, const char* strategy, const Fault& fault, bool fresh) {
+  void run(const std::string& name, const Case& the, const char* strategy, const Fault& fault, bool fresh) {
+    name_ = text(name, ": ", strategy, fresh ? ", new communicator" : "", ", ", mode_names[fault.mode], ", ",
+                 kind_names[fault.kind], " fails on rank ", fault.rank, " while the ",
+                 fault.creation ? "plan is made" : "transfer runs");
     MPI_Comm comm = the.comm;
     if (fresh) PMPI_Comm_dup(the.comm, &comm);
     auto clean = std::make_unique<Redistribution>(the, strategy);
-    succeed("the clean plan", [&] { return clean->create(comm); });
+    bool refused = false;
+    succeed("the clean plan", [&] {
+      const int code = clean->create(comm);
+      refused = code != DR_SUCCESS && is_refused(strategy);
+      return refused ? static_cast<int>(DR_SUCCESS) : code;
+    });
+    if (refused) {
+      if (fresh) PMPI_Comm_free(&comm);
+      return;
+    }
     const std::array<long, kinds> made = counted_;
     succeed("the clean transfer", [&] { return clean->move(fault.mode); });
     const std::array<long, kinds> moved = counted_;
@@ -437,8 +521,10 @@ class Checker {
       check_arrays("the transfer after it", one);
       return false;
     }
-    const auto moved = stage("the transfer after it", [&] { return mine ? move() : static_cast<int>(DR_SUCCESS); });
+    std::vector<int> moved = stage("the transfer after it", [&] { return mine ? move() : static_cast<int>(failed); });
     if (mine && moved[rank] == DR_SUCCESS) check_arrays("the transfer after it", one);
+    while (fault.at < 0 && std::count(moved.begin(), moved.end(), int{DR_SUCCESS}) > 0)  // the watchdog ends it
+      moved = stage("transfers until an error", [&] { return mine ? move() : static_cast<int>(failed); });
     return true;
   }
 
@@ -460,27 +546,33 @@ class Checker {
   std::string name_, message_;
   std::array<long, kinds> counted_{};  // calls of the last stage
   long numbers_[counts] = {};
+  long number_of_row_ = 0;  // of the table
   double longest_ = 0;
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  const bool serialized = argc > 3 && argv[3] == std::string("threads");
   int provided = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  MPI_Init_thread(&argc, &argv, serialized ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE, &provided);
   const auto number = [&](int at) { return at < argc ? std::atoll(argv[at]) : 0; };
   try {
     if (argc < 4) throw Error("usage: see the file");
-    const bool all = argv[3] == std::string("all");
+    const bool all = argv[3] == std::string("all"), table = argv[3] == std::string("table");
     if (!all) {
       Watchdog::install();
-      replace_strategies(std::make_index_sequence<strategies.size()>());
+      if (!serialized) replace_strategies(std::make_index_sequence<strategies.size()>());
     }
     Checker checker(provided == MPI_THREAD_MULTIPLE);
     Reader reader(text(argv[1], "/", comm_rank(MPI_COMM_WORLD)));
     for (Index c = 0; c < number(2); ++c)
       if (all)
         checker.check_all(reader, c);
+      else if (serialized)
+        checker.check_threads(reader, c);
+      else if (table)
+        checker.check_table(reader, c, number(4));
       else
         checker.check_fault(reader, c, static_cast<std::uint64_t>(number(3)), c < number(4));
     checker.print();

@@ -14,13 +14,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "shm/arena.hpp"
 #include "shm/array_allocator.hpp"
+#include "shm/available_memory.hpp"
 
 namespace {
 
@@ -197,6 +201,37 @@ void check_fork_beside_thread() {
   looks.join();
 }
 
+/// Limits of control groups of both versions, of this process's group and of those around it.
+void check_control_groups() {
+  namespace fs = std::filesystem;
+  struct Limits {
+    const char *groups, *outer, *limit, *used, *inner;
+    std::int64_t left;
+  };
+  const Limits cases[] = {
+      {"0::/job/step\n", "/job", "max", "current", "/job/step", 400},  // 1000 - 900, and 300 of files
+      {"5:cpu:/x\n3:rdma,memory:/job/step\n", "/memory", "limit_in_bytes", "usage_in_bytes", "/memory/job", 400},
+      {"0::/outside/of/the/container\n", "", "max", "current", "/job", 400},  // the root is the container's
+      {"5:cpu:/job\n", "/memory", "limit_in_bytes", "usage_in_bytes", "/memory/job", INT64_MAX},
+  };
+  const fs::path root = fs::temp_directory_path() / ("dace-redist-groups-" + std::to_string(getpid()));
+  for (const Limits& one : cases) {
+    const auto write = [&](const std::string& path, const std::string& text) {
+      fs::create_directories((root / path).parent_path());
+      std::ofstream(root / path) << text;
+    };
+    write("proc/self/cgroup", one.groups);
+    for (const auto& [group, limit] : {std::pair{one.outer, "1000"}, std::pair{one.inner, "9000"}}) {
+      const std::string folder = std::string("sys/fs/cgroup") + group + "/memory.";
+      write(folder + one.limit, limit);
+      write(folder + one.used, "900");
+      write(folder + "stat", "total_active_file 100\ntotal_inactive_file 200\nactive_file 100\ninactive_file 200\n");
+    }
+    expect(left_in_control_groups(root) == one.left, one.groups);
+    fs::remove_all(root);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -209,6 +244,7 @@ int main(int argc, char** argv) {
   }
   arrays.clear();
   check_fork_beside_thread();
+  check_control_groups();
   expect(file.unchanged(), "freeing arrays changed a file");
   setenv(shared_memory_variable, "1000", 1);
   void* const ordinary = allocate_array(std::size_t{7} << 20, true);

@@ -158,7 +158,7 @@ void move(const Case& chosen, Context& context, std::int64_t plan) {
   Options options = default_options();
   options.slot_bytes = 16 << 10;  // more pieces than slots
   const Topology topology{{0, 0}, {0, 1}};
-  const Link link{context, topology, tensors, options, plan, plan, 0, nullptr};
+  const Link link{context, topology, tensors, options, plan, plan, MPI_COMM_NULL, 0, nullptr};
   const std::unique_ptr<Transport> transport = make_node(link, messages);
   meeting.come();
   transport->connect();

@@ -6,20 +6,24 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from case_files import write_cases
 from launching import launch
 from mpi_programs import SANITIZED, SOURCES, build, build_shared, compiled, run
 from seeds import seed, some
 
+from dace_redist import Distribution
 from dace_redist.report.trace import Trace
+from dace_redist.transform import COMPUTED_TYPES, OPS
 
 pytestmark = [pytest.mark.compile, pytest.mark.timeout(600)]
 
 CASES = {2: 40, 3: 25, 7: 20, 1: 40, 4: 30, 12: 12}  # by number of ranks: seconds each on 2 cores
 RANKS = [3, 7, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (1, 2, 4, 12))]
-CHECKS_PER_CASE = 9 * 4  # strategies; two layouts, two runs each
+CHECKS_PER_CASE = 10 * 4  # strategies; two layouts, two runs each
 
 
 @pytest.fixture
@@ -53,6 +57,48 @@ def test_random_faults(program: Path, ranks: int, tmp_path: Path) -> None:
     found = re.search(r"(\d+) faults: (\d+) errors", printed)
     assert found, printed
     assert int(found[1]) >= int(found[2]) > 0
+
+
+def reduction(ranks: int, scattered: bool, types: tuple[str, str], op: str | None, **how: Any) -> dict[str, Any]:
+    """Return a case of partial results on all ranks, of which each gets a part, or all."""
+    shape, split = (2 * ranks + 1, 3), (0, None) if scattered else (None, None)
+    source, target = (Distribution(shape, (ranks,), dims=dims) for dims in ((None, None), split))
+    how = {"axes": None, "region": None, "reshape": None, "alpha": 1, "beta": 0, "conj": False, "op": op} | how
+    return {"source": source, "target": target, "types": types, "computes": True, "how": how}
+
+
+@pytest.mark.fuzz
+@pytest.mark.mpi_matrix
+def test_operations_on_all_types(program: Path, tmp_path: Path) -> None:
+    """Every strategy reduces partial results of every type and converts them, or names why it does not."""
+    ranks, random = 3, np.random.default_rng(seed())
+    pairs = [(one, to) for one in COMPUTED_TYPES for to in COMPUTED_TYPES if np.can_cast(one, to, "same_kind")]
+    cases = []
+    for op in (None, *OPS):
+        fitting = [pair for pair in pairs if op not in ("min", "max") or pair[1][0] != "c"]
+        for pair in (fitting[number] for number in random.permutation(len(fitting))[: some(len(fitting))]):
+            scale = pair[1] != "bool" and op in (None, "sum") and random.integers(2)
+            factors = {"alpha": 2, "beta": int(random.integers(3))} if scale else {}
+            cases.append(reduction(ranks, bool(random.integers(2)), pair, op, **factors))
+    joint = [(0, cases[first : first + 12]) for first in range(0, len(cases), 12)]
+    count = write_cases(tmp_path, ranks, 0, seed(), layouts=2, given=joint)
+    assert f"{ranks * count * CHECKS_PER_CASE} checks passed" in run(
+        program, ranks, tmp_path, count, "all", timeout=240
+    )
+
+
+@pytest.mark.mpi_matrix
+@pytest.mark.parametrize("ranks", [4, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (2, 5))])
+def test_every_strategy_fails_everywhere(program: Path, ranks: int, tmp_path: Path) -> None:
+    """A failure at any stage, of any rank, on one node and two: an error on every rank, and the next plan works."""
+    rows, columns = (Distribution((20, 20), (ranks,), dims=dims) for dims in ((0, None), (None, 0)))
+    copy = reduction(ranks, False, ("float64", "float64"), None) | {"source": rows, "target": columns}
+    sums = [reduction(ranks, scattered, ("float64", "float64"), "sum") for scattered in (False, True)]
+    given = [(0, [case]) for case in (copy, *sums)]
+    count, stride = write_cases(tmp_path, ranks, 0, seed(), given=given), 1 if some(9) == 9 else 11
+    printed = run(program, ranks, tmp_path, count, "table", stride, timeout=240, ASAN_OPTIONS="detect_leaks=0")
+    found = re.search(r"(\d+) faults: (\d+) errors", printed)
+    assert found and int(found[1]) == int(found[2]) > count * 9 * 5 * 3 * 2 // stride - 10, printed
 
 
 @pytest.fixture
@@ -145,6 +191,15 @@ def test_remote_reads(ranks: int, case: str, allowed: str, runs: int, tmp_path: 
     library = compiled("libstand_in_readv.so", ["-fPIC", "-shared"], [source], [source])
     stand_in = {"LD_PRELOAD": str(library), **({"STAND_IN_READS": allowed} if allowed else {})}
     assert reads(ranks, tmp_path, case, **stand_in) == [runs if "all" in case else 0, *[runs] * (ranks - 1)]
+
+
+@pytest.mark.fuzz
+@pytest.mark.mpi_matrix
+@pytest.mark.parametrize("ranks", [3, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (2, 5))])
+def test_threads_take_turns_in_mpi(program: Path, ranks: int, tmp_path: Path) -> None:
+    """Under MPI_THREAD_SERIALIZED two threads with plans of their own are never in MPI together, nor ever stuck."""
+    count = write_cases(tmp_path, ranks, some(60), seed(ranks))
+    assert "checks passed" in run(program, ranks, tmp_path, count, "threads", timeout=240)
 
 
 def test_mpi_ends_where_threads_made_plans_in_any_order() -> None:

@@ -17,7 +17,8 @@ typedef struct dr_options {
   int64_t chunk_bytes;       /**< Pipelined, Hierarchical, Aggregated: largest chunk of a message */
   int64_t depth;             /**< the same: chunks in flight per direction; Shared: slots per ring */
   double growth;             /**< the same: size of a chunk relative to the one before, >= 1 */
-  int64_t threads;           /**< all: threads that share each copy; 0: one, Threaded: one per core of the rank */
+  int64_t threads;           /**< all: threads that share each copy, but for conversions, factors and op between
+                                  ranks of a node; 0: one, Threaded: one per core of the rank */
   int64_t slot_bytes;        /**< Shared, Hierarchical, Aggregated: largest piece that is staged in shared memory */
   int64_t max_message_bytes; /**< all: longest single MPI message; longer ones are split */
 } dr_options;

@@ -88,6 +88,7 @@ MessageSides typed_sides(const TypedSide& source, const TypedSide& target, const
 
 dr_plan* make_given(MPI_Comm comm, bool joint, const std::function<dr_problem()>& get_problem,
                     const std::function<MessageSides(const dr_problem& problem, Context& context)>& describe) {
+  const MpiTurn turn;
   const std::shared_ptr<Context> context = Context::of(comm);
   dr_problem problem{};
   const ExchangedSides sides(*context, [&] {

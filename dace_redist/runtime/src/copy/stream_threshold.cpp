@@ -48,7 +48,7 @@ std::int64_t determine_cache_share() {
 }
 
 /// Whether so many ranks share cores that short runs take longer without streaming.
-bool crowd_cores(std::int64_t ranks) { return ranks > 2 * std::int64_t{online_cores()}; }
+bool crowd_cores(std::int64_t ranks) { return ranks > 2 * std::int64_t{usable_cores()}; }
 
 }  // namespace
 
@@ -59,7 +59,7 @@ std::int64_t stream_threshold_bytes() {
 
 std::int64_t direct_stream_bytes(std::int64_t ranks) {
   static const std::int64_t share = given_threshold() ? 0 : determine_cache_share();
-  const std::int64_t cores = online_cores();
+  const std::int64_t cores = usable_cores();
   const std::int64_t of_rank = crowd_cores(ranks) ? 0 : share * cores / std::max(cores, ranks) * 3 / 8;
   return std::max(stream_threshold_bytes() / 8, of_rank);
 }

@@ -37,7 +37,7 @@ void share_blocks(const std::vector<CopyBlock>& blocks, int part, int threads, c
 
 int threads_of_rank([[maybe_unused]] std::int64_t ranks) {
 #ifdef _OPENMP
-  return std::max(1, std::min(omp_get_max_threads(), static_cast<int>(online_cores() / ranks)));
+  return std::max(1, std::min(omp_get_max_threads(), static_cast<int>(usable_cores() / ranks)));
 #else
   return 1;
 #endif

@@ -2,7 +2,7 @@
 #pragma once
 
 /// \file
-/// The one exception type of the runtime. Needs neither MPI nor DaCe.
+/// The exceptions of the runtime. They need neither MPI nor DaCe.
 
 #include <exception>
 #include <new>

@@ -1,7 +1,50 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "core/mpi.hpp"
 
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+
 namespace dace_redist {
+namespace {
+
+/// Threads take turns in the order in which they ask, as one that waits for other ranks asks again and again.
+struct Turns {
+  void take() {
+    std::unique_lock<std::mutex> locked(guard);
+    next.wait(locked, [this, mine = asked++] { return served == mine; });
+  }
+  void end() {
+    const std::lock_guard<std::mutex> locked(guard);
+    ++served;
+    next.notify_all();
+  }
+  std::mutex guard;
+  std::condition_variable next;
+  std::uint64_t asked = 0, served = 0;
+};
+
+Turns& turns() {
+  static auto* const all = new Turns;
+  return *all;
+}
+
+thread_local int nested_turns = 0;  // of this thread, under MPI_THREAD_SERIALIZED
+
+}  // namespace
+
+MpiTurn::MpiTurn() {
+  if (thread_level() == MPI_THREAD_SERIALIZED && nested_turns++ == 0) turns().take();
+}
+MpiTurn::~MpiTurn() {
+  if (nested_turns > 0 && --nested_turns == 0) turns().end();
+}
+MpiPause::MpiPause() {
+  if (nested_turns > 0) turns().end();
+}
+MpiPause::~MpiPause() {
+  if (nested_turns > 0) turns().take();
+}
 
 void throw_error_of(const char* call, int code) {
   int rank = -1, length = 0;

@@ -97,6 +97,24 @@ inline MPI_Comm communicator_of_fortran(int handle) {
 /// The level of thread support of MPI.
 int thread_level();
 
+/// Keeps other threads of the library out of MPI while it lives, under MPI_THREAD_SERIALIZED. Nests.
+class DR_API MpiTurn {
+ public:
+  MpiTurn();
+  MpiTurn(const MpiTurn&) = delete;
+  MpiTurn& operator=(const MpiTurn&) = delete;
+  ~MpiTurn();
+};
+
+/// Lets other threads take their turns while it lives and this one waits for other ranks.
+class MpiPause {
+ public:
+  MpiPause();
+  MpiPause(const MpiPause&) = delete;
+  MpiPause& operator=(const MpiPause&) = delete;
+  ~MpiPause();
+};
+
 /// Completes the requests that can be completed. \param completed  [requests] set to their numbers. \return how many.
 DR_API int test_some(std::vector<MPI_Request>& requests, std::vector<int>& completed);
 

@@ -89,6 +89,9 @@ class Contents {
     if (combiner == MPI_COMBINER_F90_REAL || combiner == MPI_COMBINER_F90_COMPLEX ||
         combiner == MPI_COMBINER_F90_INTEGER)
       combiner = MPI_COMBINER_NAMED;
+#if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION > 0)
+    if (combiner == MPI_COMBINER_VALUE_INDEX) combiner = MPI_COMBINER_NAMED;
+#endif
     if (combiner == MPI_COMBINER_NAMED) return;
     integers.resize(static_cast<std::size_t>(lengths_[0]));
     addresses.resize(static_cast<std::size_t>(lengths_[1]));
@@ -105,7 +108,9 @@ class Contents {
   Contents& operator=(const Contents&) = delete;
   ~Contents() {
     for (MPI_Datatype& type : d)
-      if (Contents(type).combiner != MPI_COMBINER_NAMED) MPI_Type_free(&type);
+      caught([&] {
+        if (Contents(type).combiner != MPI_COMBINER_NAMED) MPI_Type_free(&type);
+      });
   }
 
   int combiner = MPI_COMBINER_NAMED;

@@ -52,7 +52,10 @@ const Strategy& strategy_of(const Problem& problem, const TensorProblem& tensor)
   const Strategy& strategy = find_strategy(problem.strategy);
   Index elements = 1;
   for (const AxisSplit& axis : tensor.source.axes()) elements *= axis.extent;
-  const bool mpi_sums = tensor.reduces() && elements <= std::numeric_limits<int>::max();
+  const ElementOperation& operation = tensor.operation;
+  const bool mpi_sums = tensor.reduces() && operation.reduction == Reduction::sum &&
+                        operation.source == operation.target && operation.target != ElementType::boolean &&
+                        elements <= std::numeric_limits<int>::max();
   return strategy.sums && !mpi_sums ? find_strategy("Hierarchical") : strategy;
 }
 
@@ -70,6 +73,7 @@ Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem,
             problem.options,
             context.next_plan(),
             owner,
+            context.message_comm(),
             context.tag(context.plans()),
             [this](const auto& sources, const auto& targets) { return plan_messages(sources, targets); }},
       places_(places_of(link_.topology)),

@@ -21,8 +21,8 @@ inline std::vector<std::unique_ptr<Transport>> (*make_device_transports)(const S
                                                                          const Stream& stream,
                                                                          bool node_memory) = nullptr;
 
-/// The strategy of a tensor: of one that sums, another where there is a single partial result, or more elements than
-/// MPI counts.
+/// The strategy of a tensor: of one that sums, another unless MPI can add the partial results: sums of numbers of one
+/// type, and not more of them than MPI counts.
 const Strategy& strategy_of(const Problem& problem, const TensorProblem& tensor);
 
 /// Moves tensors of a plan. Transfers of an exchange do not overlap.

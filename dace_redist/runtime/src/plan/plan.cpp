@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <mutex>
 #include <utility>
 
 #include "core/agreement.hpp"
@@ -27,6 +26,7 @@ void warn_without_node_memory(const std::string& label, const std::string& reaso
 
 void PlanDeleter::operator()(Plan* plan) const {
   if (plan->process_ != getpid()) return;
+  const MpiTurn turn;
   if (plan->thread_.joinable()) {
     plan->thread_.join();
     plan->state_ = Plan::State::idle;
@@ -35,8 +35,10 @@ void PlanDeleter::operator()(Plan* plan) const {
 }
 
 PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) {
+  const MpiTurn turn;
   const std::shared_ptr<Context> shared = Context::of(comm);
   Context& context = *shared;
+  context.renew_tags();
   const bool node_memory = context.no_shared_memory().empty();
   PlanPointer plan;
   std::string facts, shortage;
@@ -61,11 +63,14 @@ PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) 
   const bool uses_node = find_strategy(plan->problem_.strategy).on_node != nullptr;
   if (uses_node && (lowest[1] == rank || (!node_memory && rank == 0)))
     warn_without_node_memory(plan->problem_.label, shortage);
-  const bool no_node_memory = lowest[1] < size, many_short = lowest[5] == 0;
-  if (no_node_memory || many_short)
-    all_or_none(context.comm(), [&] {
-      for (const auto& exchange : plan->exchanges_) exchange->make(node_memory && !no_node_memory, many_short);
-    });
+  bool on_node = node_memory && lowest[1] == size;
+  const bool many_short = lowest[5] == 0;
+  for (bool again = on_node != node_memory || many_short; again;) {
+    bool suffices = true;
+    all_or_none(context.comm(), [&] { suffices = plan->make_transports(on_node, many_short, shortage); });
+    again = on_node && lowest_rank(context.comm(), !suffices) >= 0;
+    on_node = on_node && !again;
+  }
   plan->connect();
   return plan;
 }
@@ -82,11 +87,19 @@ void Plan::prepare(const std::function<Problem()>& describe, std::string& facts,
   facts = agreed_facts(problem_);
   check_problem(problem_, context_->size());
   make_exchanges();
+  make_transports(node_memory, false, shortage);
+}
+
+/// \return whether there is enough node-shared memory; if not, `shortage` says why.
+bool Plan::make_transports(bool node_memory, bool many_short, std::string& shortage) {
+  bool suffices = true;
   for (const auto& exchange : exchanges_) try {
-      exchange->make(node_memory, false);
+      exchange->make(node_memory, many_short);
     } catch (const NoSharedMemory& error) {
       shortage = text("rank ", rank(), ": ", error.what());
+      suffices = false;
     }
+  return suffices;
 }
 
 /// A rank that fails tells the others, which may have made their plans, and takes part in what is collective. It keeps
@@ -108,6 +121,7 @@ bool Plan::has_many_short() const {
 }
 
 bool Plan::is_on(MPI_Comm comm) const {
+  const MpiTurn turn;
   return comm == comm_ && (comm == MPI_COMM_WORLD || Context::of(comm) == context_);
 }
 
@@ -170,6 +184,7 @@ void Plan::enter(State expected) {
 /// Runs `work` while no other thread uses the plan.
 template <class Work>
 void Plan::use(State before, State after, State after_error, const Work& work) {
+  const MpiTurn turn;
   enter(before);
   const std::exception_ptr thrown = caught(work);
   state_ = thrown ? after_error : after;
@@ -202,8 +217,8 @@ void Plan::set_arrays(const std::vector<LocalArray>& sources, const std::vector<
 }
 
 void Plan::end(const std::exception_ptr& thrown) {
+  Progress::instance().remove(*this);  // other threads look at the failures of what is under way
   failure_ = thrown;
-  Progress::instance().remove(*this);
   fail(message_of(failure_));
   std::rethrow_exception(thrown);
 }
@@ -228,11 +243,8 @@ void Plan::take_arrays(const void* const* sources, void* const* targets) {
 }
 
 void Plan::run(const void* const* sources, void* const* targets) {
-  static std::mutex one_at_a_time;
   use(State::idle, State::idle, State::idle, [&] {
     take_arrays(sources, targets);
-    std::unique_lock<std::mutex> locked(one_at_a_time, std::defer_lock);
-    if (thread_level() == MPI_THREAD_SERIALIZED) locked.lock();
     run_to_end();
   });
 }
@@ -257,7 +269,11 @@ void Plan::start(const void* const* sources, void* const* targets) {
         begin(Pace::unattended);
         is_posted = posted();
       });
-      for (; !is_posted; is_posted = all.advance(this).posted) context_->check_failures(number_);
+      for (; !is_posted; is_posted = all.advance(this).posted) {
+        context_->check_failures(number_);
+        const MpiPause others;
+        std::this_thread::yield();
+      }
     });
   });
 }
@@ -306,7 +322,7 @@ void Plan::wait(std::optional<Stream> stream) {
     if (thread_.joinable())
       thread_.join();
     else if (stream)
-      stream_ = *stream;
+      Progress::instance().hold([&] { stream_ = *stream; });
     const trace::Span span("progress");
     or_fail([&] {
       wait_until_done(true);
@@ -327,6 +343,10 @@ void Plan::wait_until_done(bool started) {
   Progress& all = Progress::instance();
   Backoff backoff(static_cast<std::int64_t>(exchanges_.front()->topology().partners.size()));
   const auto for_node = [](const auto& exchange) { return exchange->waits_for_node(); };
+  const auto waits = [&backoff](bool slept) {
+    const MpiPause others;
+    return slept ? backoff.slept() : backoff.wait();
+  };
   for (Progress::Round round; !round.done;) {
     const bool sleeps = !started && backoff.sleeps() && std::all_of(exchanges_.begin(), exchanges_.end(), for_node);
     if (started)
@@ -339,7 +359,7 @@ void Plan::wait_until_done(bool started) {
     if (!started) round.done = done();
     if (round.any) {
       backoff.reset();
-    } else if (!round.done && (sleeps ? backoff.slept() : backoff.wait())) {
+    } else if (!round.done && waits(sleeps)) {
       context_->check_failures(number_);
       if (!started) all.advance();
       if (!backoff.long_wait()) continue;
@@ -350,6 +370,7 @@ void Plan::wait_until_done(bool started) {
 }
 
 void Plan::fail(const std::string& message) noexcept {
+  const MpiTurn turn;
   if (!failed_.exchange(true)) context_->report_failure(number_, message);
 }
 
@@ -373,15 +394,6 @@ std::uint32_t Plan::awaited_rings() const {
   std::uint32_t awaited = UINT32_MAX;
   for (const auto& exchange : exchanges_) awaited = std::min(awaited, exchange->awaited_rings());
   return awaited;
-}
-
-bool Plan::posted() const {
-  return failure_ || std::all_of(exchanges_.begin(), exchanges_.end(), [](const auto& one) { return one->posted(); });
-}
-
-bool Plan::done() const {
-  return failure_ ||
-         std::all_of(exchanges_.begin(), exchanges_.end(), [](const auto& exchange) { return exchange->done(); });
 }
 
 }  // namespace dace_redist

@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <functional>
@@ -33,9 +34,9 @@ using PlanPointer = std::unique_ptr<Plan, PlanDeleter>;
 /// A redistribution ready to run, any number of times; one transfer at a time. After an error in a transfer it is of no
 /// use any more.
 ///
-/// Threads may run different plans at a time; under MPI_THREAD_SERIALIZED one waits for the other. Of one plan, a
-/// function that is called while another thread is in one, or that does not fit the state of the plan, throws
-/// ArgumentError and changes nothing.
+/// Threads may run different plans at a time; under MPI_THREAD_SERIALIZED they take turns in MPI, and plans are made in
+/// one order on all ranks. Of one plan, a function that is called while another thread is in one, or that does not fit
+/// the state of the plan, throws ArgumentError and changes nothing.
 class Plan {
  public:
   /// Makes a plan. Collective over `comm`.
@@ -79,7 +80,10 @@ class Plan {
     if (const std::exception_ptr thrown = caught(work)) end(thrown);
   }
   /// Whether a transfer failed here, or on another rank as far as is known.
-  bool has_failed() { return failed_ || (look_is_due() && context_->failure_of(number_)); }
+  bool has_failed() {
+    const MpiTurn turn;
+    return failed_ || (look_is_due() && context_->failure_of(number_));
+  }
 
   /// Whether this is the communicator of the plan, and not another one with a recycled handle. Collective if it is not.
   bool is_on(MPI_Comm comm) const;
@@ -90,9 +94,13 @@ class Plan {
   /// For the progress of all transfers of the process: does what can be done now, without MPI if asked so. What is
   /// thrown ends the transfer, and is kept for its wait. \return whether that was anything.
   bool progress(bool with_mpi = true);
-  bool done() const;
+  bool done() const {
+    return failure_ || std::all_of(exchanges_.begin(), exchanges_.end(), [](const auto& one) { return one->done(); });
+  }
   /// Whether a transfer that was started needs no further call to be posted to MPI.
-  bool posted() const;
+  bool posted() const {
+    return failure_ || std::all_of(exchanges_.begin(), exchanges_.end(), [](const auto& one) { return one->posted(); });
+  }
 
  private:
   friend PlanDeleter;
@@ -101,6 +109,7 @@ class Plan {
 
   Plan(MPI_Comm comm, std::shared_ptr<Context> context) : comm_(comm), context_(std::move(context)) {}
   void prepare(const std::function<Problem()>& describe, std::string& facts, std::string& shortage);
+  bool make_transports(bool node_memory, bool many_short, std::string& shortage);
   void connect();
   bool has_many_short() const;
   void make_exchanges();

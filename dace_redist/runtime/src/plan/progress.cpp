@@ -18,8 +18,8 @@ namespace dace_redist {
 
 Backoff::Backoff(std::int64_t ranks) {
   constexpr std::int64_t many_ranks = 8;  // on a core
-  crowded_ = ranks > many_ranks * online_cores();
-  busy_rounds_ = ranks > online_cores() ? 0 : yielding_from;
+  crowded_ = ranks > many_ranks * usable_cores();
+  busy_rounds_ = ranks > usable_cores() ? 0 : yielding_from;
 }
 
 bool Backoff::wait() {

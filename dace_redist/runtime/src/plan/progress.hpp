@@ -57,6 +57,12 @@ class Progress {
     start_service_thread();
   }
   void remove(Plan& plan);
+  /// Runs `work` while no transfer moves that was started.
+  template <class Work>
+  void hold(const Work& work) {
+    const std::lock_guard<std::mutex> locked(guard_);
+    work();
+  }
 
   struct Round {
     bool any = false;                   ///< something was done

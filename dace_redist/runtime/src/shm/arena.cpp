@@ -34,7 +34,8 @@ namespace {
 using Extent = ArenaHead::Extent;
 
 constexpr std::int64_t page_bytes = 4096;
-constexpr const char* segment_name = "dace-redist-arena-2";  // the number is that of ArenaHead's layout
+constexpr const char* segment_name = "dace-redist-arena-2";
+static_assert(ArenaHead::layout == 2, "the number in the segment's name is that of the layout");
 
 /// Holds the lock of an arena, which all libraries of the process share.
 class Locked {
@@ -98,7 +99,9 @@ ArenaHead* make_head(std::string& failure) {
   }
   fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);  // advisory
 #ifdef PR_SET_PTRACER
-  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // cross-memory reads by ranks of this user, where Yama restricts them
+  const char* const ptrace = std::getenv(ptrace_variable);
+  if (!ptrace || std::strcmp(ptrace, "0") != 0)
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // cross-memory reads by ranks of this user, where Yama restricts them
 #endif
   std::random_device random;
   auto* const head = new (bytes) ArenaHead;
@@ -154,7 +157,7 @@ std::int32_t oldest_dirty(const ArenaHead& head) {
 
 /// An eighth of the machine's memory, divided among its cores, each of which may run a rank.
 std::int64_t max_dirty_bytes() {
-  static const std::int64_t most = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 8 / online_cores();
+  static const std::int64_t most = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE) / 8 / usable_cores();
   return most;
 }
 
@@ -313,6 +316,14 @@ std::int64_t Arena::nbytes_at(std::int64_t offset) const {
   return found ? found->nbytes : 0;
 }
 
+void Arena::shrink(std::int64_t nbytes) {
+  const Locked locked(*head_);
+  Extent& last = head_->extents[head_->extent_count - 1];
+  if (head_->name.nbytes <= nbytes || last.state != Extent::clean || last.offset >= nbytes) return;
+  last.nbytes = nbytes - last.offset;
+  head_->name.nbytes = nbytes;
+}
+
 void Arena::release(std::int64_t offset) noexcept {
   constexpr std::int32_t max_dirty_extents = 32;
   const Locked locked(*head_);
@@ -346,18 +357,6 @@ void Arena::withdraw(std::uint64_t context, std::int64_t plan) noexcept {
   for (ArenaHead::Notice& notice : head_->notices)
     if (notice.readers.load(std::memory_order_acquire) != 0 && notice.context == context && notice.plan == plan)
       notice.readers.store(0, std::memory_order_release);
-}
-
-std::int64_t find_published(ArenaHead& head, std::uint64_t context, std::int64_t plan) {
-  for (ArenaHead::Notice& notice : head.notices) {
-    const std::uint32_t version = notice.version;
-    const bool found = notice.readers != 0 && notice.context == context && notice.plan == plan;
-    const std::int64_t offset = notice.offset;
-    if (!found || version % 2 != 0 || notice.version != version) continue;
-    notice.readers.fetch_sub(1, std::memory_order_acq_rel);
-    return offset;
-  }
-  throw Error(text("internal error: process ", head.name.process, " has published no memory of plan ", plan));
 }
 
 bool is_in_arena(const void* address) {

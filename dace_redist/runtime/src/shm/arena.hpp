@@ -18,6 +18,8 @@ namespace dace_redist {
 
 /// Environment variable: the largest allocation of node-shared memory in bytes; 0 switches node-shared memory off.
 inline constexpr const char* shared_memory_variable = "DACE_REDIST_SHARED_BYTES";
+/// Environment variable: 0: this process does not ask Yama to let processes of its user read its memory.
+inline constexpr const char* ptrace_variable = "DACE_REDIST_PTRACE";
 
 /// Identifies the arena of a process, for the other processes of its node.
 struct ArenaName {
@@ -52,7 +54,8 @@ struct ArenaHead {
     std::atomic<std::uint32_t> version;  ///< odd while its owner writes it: others may be looking for theirs
   };
   static constexpr std::int64_t nbytes = 1 << 20;
-  static constexpr std::uint64_t magic_number = 0x6472'6172'656e'6131;
+  static constexpr int layout = 2;  ///< to be raised with every change of the head
+  static constexpr std::uint64_t magic_number = 0x6472'6172'656e'6100 + layout;
   static constexpr std::int64_t max_notices = 1024;
   static constexpr std::int64_t max_extents = (nbytes - 48 * 1024) / static_cast<std::int64_t>(sizeof(Extent));
 
@@ -71,9 +74,10 @@ static_assert(sizeof(ArenaHead) <= ArenaHead::nbytes, "allocations begin behind 
 
 /// The memory that this process shares with the other processes of its node.
 ///
-/// The segment is as large as the machine's memory; only pages in use are committed. It has no name in any file system:
-/// it is gone when the last process that maps it ends. A forked child has the parent's arena mapped, shares the arrays
-/// in it with the parent, and makes an arena of its own for what it allocates.
+/// The segment is as large as the machine's memory, or smaller where many ranks would have to map as many; only pages
+/// in use are committed. It has no name in any file system: it is gone when the last process that maps it ends. A
+/// forked child has the parent's arena mapped, shares the arrays in it with the parent, and makes an arena of its own
+/// for what it allocates.
 ///
 /// Thread-safe.
 class Arena {
@@ -117,6 +121,9 @@ class Arena {
   /// Takes a notice back that partners may not have read.
   void withdraw(std::uint64_t context, std::int64_t plan) noexcept;
 
+  /// Gives address space up that is not in use, so that partners map at most so many bytes.
+  void shrink(std::int64_t nbytes);
+
   char* at(std::int64_t offset) const { return base() + offset; }
   const ArenaName& name() const { return head_->name; }
   ArenaHead& head() const { return *head_; }
@@ -133,9 +140,6 @@ class Arena {
   ArenaHead* head_;
   std::int64_t process_;
 };
-
-/// The offset that the owner of an arena has published for a plan. \throws Error if it has not.
-std::int64_t find_published(ArenaHead& head, std::uint64_t context, std::int64_t plan);
 
 /// Whether an address lies in node-shared memory of this process.
 bool is_in_arena(const void* address);

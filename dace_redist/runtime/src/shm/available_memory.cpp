@@ -30,19 +30,41 @@ std::int64_t left_on_machine() {
   return no_limit;
 }
 
-/// Bytes that this process's control group (version 2) has left.
-std::int64_t left_in_control_group() {
-  std::ifstream file("/proc/self/cgroup");
-  std::string line;
-  while (std::getline(file, line) && line.rfind("0::", 0) != 0) {
-  }
-  if (line.rfind("0::", 0) != 0) return no_limit;
-  const std::string folder = "/sys/fs/cgroup" + line.substr(3);
-  const std::int64_t limit = number_in(folder + "/memory.max"), used = number_in(folder + "/memory.current");
-  return limit == no_limit || used == no_limit ? no_limit : std::max<std::int64_t>(0, limit - used);
+/// Bytes of a control group's files in memory, which the system gives up for allocations.
+std::int64_t cached_files(const std::string& path, const std::string& prefix) {
+  std::ifstream lines(path);
+  std::string name;
+  std::int64_t sum = 0;
+  for (std::int64_t nbytes = 0; lines >> name >> nbytes;)
+    if (name == prefix + "active_file" || name == prefix + "inactive_file") sum += nbytes;
+  return sum;
 }
 
 }  // namespace
+
+/// Limits hold for all groups below: of a job, its steps and tasks. In a container the path may be that of outside, and
+/// the root is the container's.
+std::int64_t left_in_control_groups(const std::string& root) {
+  std::ifstream groups(root + "/proc/self/cgroup");
+  std::int64_t left = no_limit;
+  for (std::string line; std::getline(groups, line);) {
+    const std::size_t names = line.find(':') + 1, path = line.find(':', names) + 1;
+    const bool unified = line.rfind("0::", 0) == 0;
+    if (!unified && ("," + line.substr(names, path - 1 - names) + ",").find(",memory,") == std::string::npos) continue;
+    const std::string top = root + (unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory");
+    for (std::string group = line.substr(path);; group.resize(group.rfind('/'))) {
+      if (group == "/") group.clear();
+      const std::string file = top + group + "/memory.";
+      const std::int64_t limit = number_in(file + (unified ? "max" : "limit_in_bytes")),
+                         used = number_in(file + (unified ? "current" : "usage_in_bytes"));
+      if (limit != no_limit && used != no_limit)
+        left = std::min(left,
+                        std::max<std::int64_t>(0, limit - used + cached_files(file + "stat", unified ? "" : "total_")));
+      if (group.empty()) break;
+    }
+  }
+  return left;
+}
 
 std::int64_t shared_memory_limit() {
   const char* const value = std::getenv(shared_memory_variable);
@@ -54,7 +76,7 @@ std::int64_t shared_memory_limit() {
   return limit;
 }
 
-std::int64_t available_memory() { return std::min(left_on_machine(), left_in_control_group()); }
+std::int64_t available_memory() { return std::min(left_on_machine(), left_in_control_groups("")); }
 
 bool commit(char* start, std::int64_t nbytes) {
   constexpr std::int64_t step_bytes = std::int64_t{256} << 20;

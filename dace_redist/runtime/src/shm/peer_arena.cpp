@@ -30,9 +30,13 @@ std::map<std::pair<std::int64_t, std::uint64_t>, std::weak_ptr<PeerArena>>& peer
   return *all;
 }
 
-[[noreturn]] void throw_not_mapped(const ArenaName& name, const char* reason) {
-  throw Error(text("cannot map the shared memory of process ", name.process, ": ", reason,
-                   " (ranks in different PID namespaces, e.g. one container per rank?)"));
+[[noreturn]] void throw_not_mapped(const ArenaName& name, const std::string& reason) {
+  throw Error(text("cannot map the shared memory of process ", name.process, ": ", reason));
+}
+
+/// What `code`, an errno, says of opening the memory of another process.
+std::string reason_of(int code) {
+  return text(std::strerror(code), " (ranks in different PID namespaces, e.g. one container per rank?)");
 }
 
 }  // namespace
@@ -50,15 +54,16 @@ PeerArena::PeerArena(const ArenaName& name) : name_(name) {
   const std::string path = text("/proc/", name.process, "/fd/", name.descriptor);
   struct stat file {};
   // another process of that number may have opened a device there, for which open() would have effects
-  if (stat(path.c_str(), &file) != 0) throw_not_mapped(name, std::strerror(errno));
-  if (!S_ISREG(file.st_mode) || file.st_size != name.nbytes) throw_not_mapped(name, "it is another process");
+  if (stat(path.c_str(), &file) != 0) throw_not_mapped(name, reason_of(errno));
+  if (!S_ISREG(file.st_mode) || file.st_size < name.nbytes) throw_not_mapped(name, "it is another process");
   const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (descriptor < 0) throw_not_mapped(name, std::strerror(errno));
+  if (descriptor < 0) throw_not_mapped(name, reason_of(errno));
   void* const bytes = mmap(aligned_address(name.nbytes), static_cast<std::size_t>(name.nbytes), PROT_READ | PROT_WRITE,
                            MAP_SHARED, descriptor, 0);
   const int code = errno;
   close(descriptor);
-  if (bytes == MAP_FAILED) throw_not_mapped(name, std::strerror(code));
+  if (bytes == MAP_FAILED)
+    throw_not_mapped(name, text(std::strerror(code), ", of ", name.nbytes, " bytes of address space (ulimit -v?)"));
   head_ = static_cast<ArenaHead*>(bytes);
   if (head_->magic == ArenaHead::magic_number && head_->name == name) {
     memory_.emplace(head_->exported);
@@ -99,6 +104,18 @@ bool PeerArena::read(const CopyBlock& block, std::uintptr_t source, char* target
     if (++count == max_runs && !copy_runs()) return false;
   } while (walk.advance());
   return count == 0 || copy_runs();
+}
+
+std::int64_t find_published(ArenaHead& head, std::uint64_t context, std::int64_t plan) {
+  for (ArenaHead::Notice& notice : head.notices) {
+    const std::uint32_t version = notice.version;
+    const bool found = notice.readers != 0 && notice.context == context && notice.plan == plan;
+    const std::int64_t offset = notice.offset;
+    if (!found || version % 2 != 0 || notice.version != version) continue;
+    notice.readers.fetch_sub(1, std::memory_order_acq_rel);
+    return offset;
+  }
+  throw Error(text("internal error: process ", head.name.process, " has published no memory of plan ", plan));
 }
 
 void ring(Bell& bell) {

@@ -54,6 +54,9 @@ class PeerArena {
   std::atomic<int> reading_{unknown};
 };
 
+/// The offset that the owner of an arena has published for a plan. \throws Error if it has not.
+std::int64_t find_published(ArenaHead& head, std::uint64_t context, std::int64_t plan);
+
 /// Wakes the threads that sleep on a bell, if any do and this is the last call that they wait for. What they wait for
 /// must have been stored before, followed by a sequentially consistent fence.
 void ring(Bell& bell);
@@ -70,6 +73,7 @@ template <class Look>
 bool look_or_sleep(Bell& bell, std::int64_t nanoseconds, const Look& look, std::uint32_t awaited = 1) {
   const std::uint32_t rings = bell.rings.load(std::memory_order_seq_cst);
   bell.awaited.store(awaited, std::memory_order_seq_cst);  // after the load: a ring that resets it changes `rings`
+  std::atomic_thread_fence(std::memory_order_seq_cst);     // before the loads of look()
   return look() || (sleep_until_ring(bell, rings, nanoseconds) && look());
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "transport/context.hpp"
 
+#include <sched.h>
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -9,8 +12,16 @@
 #include <limits>
 #include <mutex>
 #include <numeric>
+#include <random>
 
+#include "copy/huge_pages.hpp"
 #include "core/agreement.hpp"
+#include "core/cores.hpp"
+#include "shm/available_memory.hpp"
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 namespace dace_redist {
 namespace {
@@ -20,7 +31,7 @@ struct Contexts {
   std::mutex guard;
   std::list<std::weak_ptr<Context>> all;
   int keyval = MPI_KEYVAL_INVALID;
-  std::atomic<std::uint64_t> made{0};
+  std::atomic<std::uint64_t> made{(std::uint64_t{std::random_device()()} << 32) ^ std::random_device()()};
 };
 
 Contexts& contexts() {
@@ -56,6 +67,23 @@ int context_keyval() {
   check(MPI_Comm_set_attr(MPI_COMM_SELF, at_end, nullptr), "MPI_Comm_set_attr");
   check(MPI_Comm_free_keyval(&at_end), "MPI_Comm_free_keyval");  // lives as long as the attribute
   return every.keyval;
+}
+
+/// The cores that this process may run on. OpenMP may have bound this thread to one of its places.
+cpu_set_t own_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  sched_getaffinity(0, sizeof cores, &cores);
+#ifdef _OPENMP
+  std::array<int, CPU_SETSIZE> numbers{};
+  for (int place = 0; place < omp_get_num_places(); ++place) {
+    const int count = omp_get_place_num_procs(place);
+    if (count > CPU_SETSIZE) continue;
+    omp_get_place_proc_ids(place, numbers.data());
+    std::for_each_n(numbers.begin(), count, [&cores](int core) { CPU_SET(core, &cores); });
+  }
+#endif
+  return cores;
 }
 
 /// What a failing rank sends to the others.
@@ -122,15 +150,23 @@ void Context::detach() {
 
 void Context::close() {
   if (comm() != MPI_COMM_NULL) caught([this] { failure_of(0); });  // takes note of failures
-  if (failed_) *comm_.put() = MPI_COMM_NULL;
+  int failed = failed_;
+  if (!windows_.empty())
+    MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, comm());  // a notice may be under way
   for (const auto& pooled : windows_) {  // plans may have them: those of other ranks may be freed already
-    if (failed_) *pooled->window.put() = MPI_WIN_NULL;
+    if (failed) *pooled->window.put() = MPI_WIN_NULL;
     pooled->window = Window();
   }
   windows_.clear();
   self_.reset();
-  parts_.clear();
-  comm_ = Communicator();
+  const auto free = [failed](Communicator& one) {
+    if (failed) *one.put() = MPI_COMM_NULL;
+    one = Communicator();
+  };
+  for (auto& [key, parts] : parts_)
+    for (const auto& part : parts) free(*part);
+  for (Communicator& duplicate : duplicates_) free(duplicate);
+  free(comm_);
 }
 
 Context::Context(MPI_Comm comm) : rank_(comm_rank(comm)) {
@@ -162,20 +198,35 @@ Communicator Context::find_nodes() {
   check(MPI_Allgather(&lowest, 1, MPI_INT, node_of_.data(), 1, MPI_INT, comm()), "MPI_Allgather");
   for (int rank = 0; rank < size(); ++rank)
     if (node_of_[static_cast<std::size_t>(rank)] == lowest) partners_.push_back(rank);
+  cpu_set_t cores = own_cores();
+  check(MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof cores, MPI_BYTE, MPI_BOR, node.get()), "MPI_Allreduce");
+  cores_of_ranks = std::max<std::int64_t>(cores_of_ranks, CPU_COUNT(&cores));
   return node;
+}
+
+/// Bytes of address space that the arena of each rank of a node may take: half of it is for other things.
+std::int64_t max_arena_bytes(std::size_t ranks) {
+  constexpr std::uint64_t address_space = std::uint64_t{1} << 47;
+  rlimit limit{RLIM_INFINITY, RLIM_INFINITY};
+  getrlimit(RLIMIT_AS, &limit);
+  return static_cast<std::int64_t>(std::min<std::uint64_t>(address_space, limit.rlim_cur) / 2 / ranks);
 }
 
 void Context::map_partners(MPI_Comm node) {
   ArenaName mine;
   std::vector<ArenaName> names;
   all_or_none(comm(), [&] { names.resize(partners_.size()); });
-  std::exception_ptr failure = caught([&] { mine = Arena::own().name(); });
+  std::exception_ptr failure = caught([&] {
+    if (shared_memory_limit() == 0) throw Error(text(shared_memory_variable, " is 0"));
+    Arena::own().shrink(max_arena_bytes(partners_.size()) / huge_page_bytes * huge_page_bytes);
+    mine = Arena::own().name();
+  });
   check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, names.data(), sizeof mine, MPI_BYTE, node), "MPI_Allgather");
   if (!failure)
     failure = caught([&] {
       for (const ArenaName& name : names) arenas_.push_back(name == mine ? nullptr : PeerArena::map(name));
     });
-  number_ = mine.number + ++contexts().made;
+  number_ = ++contexts().made;
   check(MPI_Bcast(&number_, 1, MPI_UINT64_T, 0, comm()), "MPI_Bcast");
   const int failed = lowest_rank(comm(), failure != nullptr);
   if (failed < 0) return;
@@ -204,19 +255,40 @@ PeerArena* Context::arena_of(int rank) const {
   return arenas_[static_cast<std::size_t>(found - partners_.begin())].get();
 }
 
-MPI_Comm Context::split(std::uint64_t key, int color, int order) {
-  const auto found = parts_.find(key);
-  if (found != parts_.end()) return found->second.get();
-  Communicator part;
-  check(MPI_Comm_split(comm(), color, order, part.put()), "MPI_Comm_split");
-  std::map<std::uint64_t, Communicator> made;
+void Context::renew_tags() {
+  if (plans_ - first_ <= max_plans_ / 2) return;
+  all_or_none(comm(), [&] { duplicates_.reserve(duplicates_.size() + 1); });
+  Communicator made;
+  check(MPI_Comm_dup(comm(), made.put()), "MPI_Comm_dup");
+  duplicates_.push_back(std::move(made));
+  first_ = plans_;
+}
+
+int Context::tag(std::int64_t plan) const {
+  if (plan - first_ >= max_plans_) throw Error("the plan has more tensors than MPI has tags: make several plans");
+  return first_plan_tag + static_cast<int>(plan - first_) * tags_of_plan;
+}
+
+std::shared_ptr<Communicator> Context::split(std::uint64_t key, int color) {
+  std::vector<int> used;  // of each part, whether a plan of some rank uses it
+  std::shared_ptr<Communicator> made;
+  all_or_none(comm(), [&] {
+    made = std::make_shared<Communicator>();
+    parts_[key].reserve(parts_[key].size() + 1);
+    for (const auto& part : parts_[key]) used.push_back(part.use_count() > 1);
+  });
+  check(MPI_Allreduce(MPI_IN_PLACE, used.data(), static_cast<int>(used.size()), MPI_INT, MPI_MAX, comm()),
+        "MPI_Allreduce");
+  std::vector<std::shared_ptr<Communicator>>& parts = parts_[key];
+  for (std::size_t p = 0; p < used.size(); ++p)
+    if (!used[p]) return parts[p];
+  Communicator& part = *made;
+  check(MPI_Comm_split(comm(), color, rank_, part.put()), "MPI_Comm_split");
   all_or_none(comm(), [&] {
     if (color != MPI_UNDEFINED)
       check(MPI_Comm_set_errhandler(part.get(), MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-    made.emplace(key, std::move(part));
   });
-  parts_.merge(made);  // allocates nothing
-  return parts_.at(key).get();
+  return parts.emplace_back(std::move(made));
 }
 
 std::shared_ptr<PooledWindow> Context::take_window(std::int64_t nbytes) {
@@ -244,6 +316,9 @@ std::shared_ptr<PooledWindow> Context::take_window(std::int64_t nbytes) {
 }
 
 void Context::report_failure(std::int64_t plan, const std::string& message) noexcept {
+  const Failure* told = nullptr;
+  caught([&] { told = failure_of(plan); });
+  if (told) return;  // all others are told by that rank
   try {
     const std::lock_guard<std::mutex> locked(failures_guard_);
     failed_ = true;

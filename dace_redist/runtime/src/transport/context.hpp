@@ -43,7 +43,8 @@ struct PooledWindow {
 };
 
 /// The library's side of a communicator, made by the first plan on it, and an attribute of it from then on. All its
-/// plans share one duplicate, and tell their messages apart by tags. It lives as long as the communicator or a plan.
+/// plans share one duplicate, or several once MPI's tags are used up, and tell their messages apart by tags. It lives
+/// as long as the communicator or a plan.
 class Context : public std::enable_shared_from_this<Context> {
  public:
   /// Collective at the first call for a communicator.
@@ -81,19 +82,23 @@ class Context : public std::enable_shared_from_this<Context> {
   /// Equal on all ranks of this communicator, different from all others that share a node with it.
   std::uint64_t number() const { return number_; }
 
-  /// First of the tags that a plan may use. Plans whose numbers differ by max_plans() share tags.
-  int tag(std::int64_t plan) const { return first_plan_tag + static_cast<int>(plan % max_plans_) * tags_of_plan; }
+  /// Makes another duplicate for the messages of the plans to come when few tags are left. Collective.
+  void renew_tags();
+  /// The duplicate for the messages of a new plan, and the first of the tags that the plan may use in it.
+  MPI_Comm message_comm() const { return duplicates_.empty() ? comm() : duplicates_.back().get(); }
+  int tag(std::int64_t plan) const;
   static constexpr int tags_of_plan = 4;
 
-  /// The ranks of equal colour in a communicator of their own, kept for later calls with the same key. Collective at
-  /// the first call with a key, which must be equal on all ranks; the null communicator for MPI_UNDEFINED.
-  MPI_Comm split(std::uint64_t key, int color, int order);
+  /// The ranks of equal colour in a communicator of their own that no plan uses; the null communicator for
+  /// MPI_UNDEFINED. Collective, with a key that is equal on all ranks. Later calls with the key may get it when the
+  /// caller drops it, which is local.
+  std::shared_ptr<Communicator> split(std::uint64_t key, int color);
 
   /// A window that no plan uses, with at least `nbytes` of memory on this rank. Collective. Other plans may have it
   /// when the caller drops it, which is local.
   std::shared_ptr<PooledWindow> take_window(std::int64_t nbytes);
 
-  /// Tells all ranks that a transfer of a plan has failed here. Local.
+  /// Tells all ranks that a transfer of a plan has failed here, unless another rank has told them so. Local.
   void report_failure(std::int64_t plan, const std::string& message) noexcept;
   /// \throws Error if a plan has failed on another rank, as far as is known.
   void check_failures(std::int64_t plan);
@@ -116,8 +121,9 @@ class Context : public std::enable_shared_from_this<Context> {
   std::vector<int> partners_;
   std::string no_shared_memory_;
   std::uint64_t number_ = 0;
-  std::int64_t plans_ = 0, max_plans_ = 1;
-  std::map<std::uint64_t, Communicator> parts_;
+  std::int64_t plans_ = 0, first_ = 0, max_plans_ = 1;  // first_: the last one before those of the duplicate at hand
+  std::vector<Communicator> duplicates_;                // further ones, for messages
+  std::map<std::uint64_t, std::vector<std::shared_ptr<Communicator>>> parts_;
   std::vector<std::shared_ptr<PooledWindow>> windows_;                  // in an order that is equal on all ranks
   bool failed_ = false;                                                 // a transfer on some rank
   std::mutex failures_guard_;                                           // transfers may run in threads

@@ -46,6 +46,7 @@ std::vector<Record> exchange_records(const Link& link, const std::vector<int>& r
           "MPI_Testall");
     if (complete) break;
     link.context.check_failures(link.owner);
+    const MpiPause others;
     std::this_thread::yield();
   }
   const std::unique_ptr<Pending> finished(pending);

@@ -38,7 +38,7 @@ void copy_pieces(const NodeTransfer& transfer, const CopyBatch& batch, bool pack
       const StridedBlock& part = channel.cutter.part();
       places[c] = {start.source + part.source_offset * step.source_bytes,
                    start.target + (packs ? 0 : part.target_offset * step.target_bytes)};
-      if (listed) copy_threaded(group_of(channel), start.source, start.target, 1);
+      if (listed) copy_threaded(group_of(channel), start.source, start.target, transfer.threads);
       if (c > 0) channel.cutter.advance();
     }
     if (listed) return;
@@ -66,7 +66,7 @@ void unpack_piece(const NodeTransfer& transfer, Channel& channel) {
     const CopyList& whole = channel.packed[cutter.group()];
     const auto part = [&] { return from_packed(cutter.part(), 0); };
     if (is_listed(cutter, whole))
-      copy_threaded(whole, from, target, 1);
+      copy_threaded(whole, from, target, transfer.threads);
     else if (step.kernel)
       step.kernel->apply(cutter.whole_group() ? whole.element_blocks().front()
                                               : make_element_block(part(), step.source_bytes, step.target_bytes),

@@ -299,7 +299,7 @@ Protocol NodeTransport::best_protocol(Channel& channel) const {
   const bool receiver_copies_less = channel.handshake->receiver_copy_bytes < bytes_not_delegated_;
   if (pushes) return readable && receiver_copies_less ? Protocol::read : Protocol::push;
   // where ranks share cores, the second copy of a staged message takes time from others, which its own does not show
-  const bool shares_cores = static_cast<std::int64_t>(link_.topology.partners.size()) > online_cores();
+  const bool shares_cores = static_cast<std::int64_t>(link_.topology.partners.size()) > usable_cores();
   const bool reads = (shares_cores && readable && channel.is_contiguous()) || channel.choice.way() == CopyWay::read;
   return reads ? Protocol::read : Protocol::staged;
 }

@@ -54,8 +54,11 @@ class PutTransport final : public Transport {
     for (std::size_t r = 0; r < receivers_.size(); ++r)
       check(MPI_Irecv(nullptr, 0, MPI_BYTE, receivers_[r], link_.tag, link_.comm(), &notices_[r]), "MPI_Irecv");
     if (!receives_.empty()) check(MPI_Win_post(sources_.get(), 0, window_->window.get()), "MPI_Win_post");
-    for (const int sender : senders_)
-      check(MPI_Send(nullptr, 0, MPI_BYTE, sender, link_.tag, link_.comm()), "MPI_Send");
+    for (const int sender : senders_) {
+      MPI_Request sent = MPI_REQUEST_NULL;
+      check(MPI_Isend(nullptr, 0, MPI_BYTE, sender, link_.tag, link_.comm(), &sent), "MPI_Isend");
+      check(MPI_Request_free(&sent), "MPI_Request_free");  // what the sender puts then proves its arrival
+    }
     if (!reduces_) copy_own();
   }
 

@@ -47,7 +47,7 @@ class ReduceTransport final : public Transport {
   void connect() override {
     const Tensor& tensor = *link_.tensors.front();
     const std::uint64_t key = 0x5265'6475'6365ull * 31 + tensor.group_key;  // groups of equal distributions are equal
-    members_ = link_.context.split(key, tensor.group >= 0 ? tensor.group : MPI_UNDEFINED, link_.rank());
+    members_ = link_.context.split(key, tensor.group >= 0 ? tensor.group : MPI_UNDEFINED);
     all_or_none(link_.comm(), [&] {
       if (!pieces_.empty()) find_members();
     });
@@ -55,23 +55,25 @@ class ReduceTransport final : public Transport {
     lay_out();
   }
 
-  void begin(const Arrays& arrays, Pace pace) override {
+  void begin(const Arrays& arrays, Pace) override {
     arrays_ = arrays;
-    request_ = MPI_REQUEST_NULL;
-    begun_ = false;
     done_ = pieces_.empty();
     if (done_) return;
     for (std::size_t p = 0; p < chunks_.size(); ++p) chunks_[p].pack(arrays, buffer_.at(offsets_[p]), link_.threads());
-    if (pace == Pace::unattended) begin_reduction();
+    const trace::Span span("sum", trace::no_peer, sums_);
+    const int count = static_cast<int>(sums_ / element_bytes_);
+    if (everyone_)
+      check(MPI_Iallreduce(buffer_.at(0), result(), count, type_, MPI_SUM, members_->get(), &request_),
+            "MPI_Iallreduce");
+    else
+      check(MPI_Ireduce_scatter(buffer_.at(0), result(), counts_.data(), type_, MPI_SUM, members_->get(), &request_),
+            "MPI_Ireduce_scatter");
   }
 
   bool progress() override {
     if (done_) return false;
-    int complete = 1;
-    if (begun_)
-      check(MPI_Test(&request_, &complete, MPI_STATUS_IGNORE), "MPI_Test");
-    else
-      reduce();
+    int complete = 0;
+    check(MPI_Test(&request_, &complete, MPI_STATUS_IGNORE), "MPI_Test");
     if (!complete) return false;
     for (const Chunk& chunk : unpack_) chunk.unpack(result(), arrays_, link_.threads());
     done_ = true;
@@ -83,12 +85,13 @@ class ReduceTransport final : public Transport {
  private:
   /// \throws Error if a rank outside this rank's group owns a part.
   void find_members() {
-    std::vector<int> numbers(static_cast<std::size_t>(comm_size(members_))), ranks(numbers.size());
+    std::vector<int> numbers(static_cast<std::size_t>(comm_size(members_->get()))), ranks(numbers.size());
     std::iota(numbers.begin(), numbers.end(), 0);
     Group group, everyone;
-    check(MPI_Comm_group(members_, group.put()), "MPI_Comm_group");
+    check(MPI_Comm_group(members_->get(), group.put()), "MPI_Comm_group");
     check(MPI_Comm_group(link_.comm(), everyone.put()), "MPI_Comm_group");
-    check(MPI_Group_translate_ranks(group.get(), comm_size(members_), numbers.data(), everyone.get(), ranks.data()),
+    check(MPI_Group_translate_ranks(group.get(), static_cast<int>(numbers.size()), numbers.data(), everyone.get(),
+                                    ranks.data()),
           "MPI_Group_translate_ranks");
     for (const PeerMessage& piece : pieces_)
       if (!std::binary_search(ranks.begin(), ranks.end(), piece.peer))
@@ -125,33 +128,13 @@ class ReduceTransport final : public Transport {
 
   char* result() const { return buffer_.at(whole_lines(sums_)); }
 
-  void reduce() {
-    const trace::Span span("sum", trace::no_peer, sums_);
-    const int count = static_cast<int>(sums_ / element_bytes_);
-    if (everyone_)
-      check(MPI_Allreduce(buffer_.at(0), result(), count, type_, MPI_SUM, members_), "MPI_Allreduce");
-    else
-      check(MPI_Reduce_scatter(buffer_.at(0), result(), counts_.data(), type_, MPI_SUM, members_),
-            "MPI_Reduce_scatter");
-  }
-
-  void begin_reduction() {
-    begun_ = true;
-    const int count = static_cast<int>(sums_ / element_bytes_);
-    if (everyone_)
-      check(MPI_Iallreduce(buffer_.at(0), result(), count, type_, MPI_SUM, members_, &request_), "MPI_Iallreduce");
-    else
-      check(MPI_Ireduce_scatter(buffer_.at(0), result(), counts_.data(), type_, MPI_SUM, members_, &request_),
-            "MPI_Ireduce_scatter");
-  }
-
   Link link_;
   std::vector<PeerMessage> pieces_;  // by peer: what this rank holds of the part of each owner
   std::vector<Chunk> chunks_, unpack_;
-  std::vector<Index> offsets_;  // [chunks] bytes
-  MPI_Comm members_ = MPI_COMM_NULL;
-  std::vector<int> members_ranks_;  // ascending
-  std::vector<int> counts_;         // [members] elements
+  std::vector<Index> offsets_;             // [chunks] bytes
+  std::shared_ptr<Communicator> members_;  // no other plan's: after a failure some ranks have begun a sum, others not
+  std::vector<int> members_ranks_;         // ascending
+  std::vector<int> counts_;                // [members] elements
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
   Index element_bytes_ = 1, sums_ = 0;
   bool everyone_ = false, connected_ = false;
@@ -160,7 +143,7 @@ class ReduceTransport final : public Transport {
   // Of the transfer at hand:
   Arrays arrays_;
   MPI_Request request_ = MPI_REQUEST_NULL;
-  bool begun_ = false, done_ = true;
+  bool done_ = true;
 };
 
 }  // namespace

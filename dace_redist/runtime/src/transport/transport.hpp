@@ -60,11 +60,12 @@ struct Link {
   const Options& options;
   std::int64_t plan;   ///< number of the exchange
   std::int64_t owner;  ///< number of the plan, by which ranks tell failures
+  MPI_Comm messages;   ///< for the messages of the exchange
   int tag;             ///< tags `tag` and `tag + 1` are the transport's own
   /// This rank's messages if the arrays of other ranks have these layouts: [tensors], by rank.
   std::function<Messages(const std::vector<Layouts>& sources, const std::vector<Layouts>& targets)> plan_messages;
 
-  MPI_Comm comm() const { return context.comm(); }
+  MPI_Comm comm() const { return messages; }
   int rank() const { return context.rank(); }
   /// Threads for copies. \param if_unset  if the option does not say.
   int threads(int if_unset = 1) const { return options.threads > 0 ? static_cast<int>(options.threads) : if_unset; }
