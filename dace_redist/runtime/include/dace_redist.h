@@ -64,6 +64,7 @@ typedef struct dr_problem {
   int source_memory;                   /**< ::dr_memory of the source array; the same on every rank */
   int target_memory;                   /**< ::dr_memory of the target array */
   int reshape; /**< 1: the source, permuted by axes, is reshaped in C order to the target's shape; without a region */
+  int64_t reserve[16]; /**< 0; for members of later versions */
 } dr_problem;
 
 /** Value for an axis in `axes` that is not split. */
