@@ -4,7 +4,8 @@
  * C interface of dace-redist: moves a distributed n-D tensor from one distribution over MPI ranks to another.
  *
  * C99. Every function returns DR_SUCCESS or another code of ::dr_status, and never ends the process; dr_error() says
- * what went wrong. Sizes and offsets are 64-bit numbers of elements unless a name says bytes. Handles are opaque, made
+ * what went wrong. MPI must have been initialized by MPI_Init or
+ * MPI_Init_thread: an MPI session is not enough. Sizes and offsets are 64-bit numbers of elements unless a name says bytes. Handles are opaque, made
  * by a `_create` function and freed by the `_free` function of the same name, which sets them to null.
  *
  * Compile and link: `cc program.c $(dace-redist config --cflags --libs)`, or the CMake package `dace_redist`.
@@ -49,7 +50,7 @@ typedef struct dr_problem {
   const dr_distribution *target; /**< the distribution wanted; of the same global shape, but for the members below */
   int64_t element_bytes;         /**< bytes of an element, >= 1 */
   const char *strategy;          /**< "Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical",
-                                      "Aggregated" */
+                                      "Aggregated"; docs/strategies.md describes them. "Auto" exists in Python only */
   dr_options options;
   const int64_t *source_shape;   /**< [ndim] extents of this rank's source array; null: what the rank owns */
   const int64_t *source_strides; /**< [ndim] strides in elements, >= 0; null: C order */
