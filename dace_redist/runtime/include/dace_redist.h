@@ -4,9 +4,9 @@
  * C interface of dace-redist: moves a distributed n-D tensor from one distribution over MPI ranks to another.
  *
  * C99. Every function returns DR_SUCCESS or another code of ::dr_status, and never ends the process; dr_error() says
- * what went wrong. MPI must have been initialized by MPI_Init or
- * MPI_Init_thread: an MPI session is not enough. Sizes and offsets are 64-bit numbers of elements unless a name says bytes. Handles are opaque, made
- * by a `_create` function and freed by the `_free` function of the same name, which sets them to null.
+ * what went wrong. Sizes and offsets are 64-bit numbers of elements unless a name says bytes. Handles are opaque, made
+ * by a `_create` function and freed by the `_free` function of the same name, which sets them to null. MPI must have
+ * been initialized by MPI_Init or MPI_Init_thread: an MPI session is not enough.
  *
  * Compile and link: `cc program.c $(dace-redist config --cflags --libs)`, or the CMake package `dace_redist`.
  */

@@ -56,7 +56,7 @@ PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) 
   std::uint64_t lowest[6];
   MPI_Request request = MPI_REQUEST_NULL;  // in MPI_Allreduce, MPICH does not leave the core to ranks that are late
   check(MPI_Iallreduce(mine, lowest, 6, MPI_UINT64_T, MPI_MIN, context.comm(), &request), "MPI_Iallreduce");
-  Backoff backoff(static_cast<std::int64_t>(context.topology().partners.size()));
+  Backoff backoff(context.size());
   for (int agreed = 0; !agreed;) {
     check(MPI_Test(&request, &agreed, MPI_STATUS_IGNORE), "MPI_Test");
     if (!agreed) backoff.wait();
