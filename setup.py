@@ -70,7 +70,7 @@ def build_for_this_machine(folder):
 
 def build_libraries(folder, mpi, levels):
     """Build the libraries for an MPI: for the lowest level to link with, for the others where the linker finds them."""
-    name, scalapack = "libdace_redist.so", VARIANTS["SCALAPACK_FILE"]
+    name, scalapack = VARIANTS["LIBRARY_FILE"], VARIANTS["SCALAPACK_FILE"]
     settings = [f"-DMPI_CXX_COMPILER={mpi}", f"-DDACE_REDIST_VERSION={VERSION}", "-DCMAKE_SKIP_BUILD_RPATH=ON"]
     for level in levels:
         with tempfile.TemporaryDirectory() as build:

@@ -101,8 +101,17 @@ py::tuple rank_schedule(const dr::Distribution& source, const dr::Distribution& 
                         message_arrays(std::move(kept)));
 }
 
+/// The axis of that number. \throws Error if there is none.
+const dr::AxisSplit& axis_of(const dr::Distribution& distribution, int axis) {
+  if (axis < 0 || axis >= distribution.ndim())
+    throw dr::Error(dr::text(distribution.name(), ": axis ", axis, " of a tensor of ", distribution.ndim(),
+                             " dimensions does not exist, the first is 0"));
+  return distribution.axes()[static_cast<std::size_t>(axis)];
+}
+
 /// Global indices a rank holds along one axis, in local order; of the rank's first cell.
 py::array_t<dr::Index> global_index(const dr::Distribution& distribution, dr::Index rank, int axis) {
+  axis_of(distribution, axis);
   const auto cells = distribution.cells(rank);
   const dr::Intervals held = cells.empty() ? dr::Intervals{} : distribution.intervals(cells.front(), axis);
   py::array_t<dr::Index> indices(held.size());
@@ -151,14 +160,6 @@ py::array_t<dr::Index> messages(const dr::Distribution& source, const dr::Distri
   return py::array_t<dr::Index>({static_cast<dr::Index>(rows.size() / 3), dr::Index{3}}, rows.data());
 }
 
-/// The axis of that number. \throws Error if there is none.
-const dr::AxisSplit& axis_of(const dr::Distribution& distribution, int axis) {
-  if (axis < 0 || axis >= distribution.ndim())
-    throw dr::Error(dr::text(distribution.name(), ": axis ", axis, " of a tensor of ", distribution.ndim(),
-                             " dimensions does not exist, the first is 0"));
-  return distribution.axes()[static_cast<std::size_t>(axis)];
-}
-
 /// The begin of each block of an axis, ascending; without empty blocks.
 Numbers block_begins(const dr::Distribution& distribution, int axis) {
   const dr::AxisSplit& split = axis_of(distribution, axis);
@@ -171,8 +172,9 @@ Numbers block_begins(const dr::Distribution& distribution, int axis) {
 /// An array of bytes, at least one, in node-shared memory.
 py::array_t<std::uint8_t> shared_bytes(dr::Index nbytes) {
   const dr::Index count = std::max<dr::Index>(nbytes, 1);
-  void* const bytes = dr::Arena::allocate(count, true).bytes;
-  return py::array_t<std::uint8_t>(count, static_cast<std::uint8_t*>(bytes), py::capsule(bytes, &dr::Arena::free));
+  std::unique_ptr<void, void (*)(void*)> bytes(dr::Arena::allocate(count, true).bytes, &dr::Arena::free);
+  const py::capsule owner(bytes.get(), &dr::Arena::free);
+  return py::array_t<std::uint8_t>(count, static_cast<std::uint8_t*>(bytes.release()), owner);
 }
 
 /// Whether an array lies in node-shared memory.
@@ -225,6 +227,8 @@ class BoundPlan {
 
   /// The strides of dr_python_plan_set_arrays(), in bytes, of each source and target; empty: C order.
   void set_strides(const std::vector<std::pair<Numbers, Numbers>>& strides) {
+    if (strides.size() != sources_.size())
+      throw dr::Error(dr::text("strides of ", sources_.size(), " tensors are needed, got ", strides.size()));
     for (std::size_t t = 0; t < sources_.size(); ++t) {
       sources_[t].set_strides(strides[t].first);
       targets_[t].set_strides(strides[t].second);
@@ -259,6 +263,9 @@ class BoundPlan {
     Side(py::dtype type, Numbers shape) : type_(std::move(type)), shape_(std::move(shape)) { set_strides({}); }
 
     void set_strides(const Numbers& strides) {
+      if (!strides.empty() && strides.size() != shape_.size())
+        throw dr::Error(
+            dr::text("an array of ", shape_.size(), " dimensions has as many strides, got ", strides.size()));
       strides_ = strides;
       nbytes_ = type_.itemsize();
       for (std::size_t d = 0; d < shape_.size(); ++d)

@@ -41,6 +41,16 @@ def size(name: str, value: Any) -> Size:
     raise TypeError(f"{name} must be an integer, got {value!r}")
 
 
+def checked_rank(value: Any) -> int:
+    """Return ``value`` as a rank; a ValueError if it is negative, a TypeError if it is not an integer."""
+    rank = size("rank", value)
+    if not isinstance(rank, int):
+        raise TypeError(f"rank must be an integer, got {value!r}")
+    if rank < 0:
+        raise ValueError(f"rank must be at least 0, got {rank}")
+    return rank
+
+
 def check_memory_bytes(value: Any) -> None:
     """Raise a TypeError for a bound of memory that is not an integer."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dace_redist import _core
 from dace_redist.distribution import AnyDistribution, BoxDistribution, check_distribution
-from dace_redist.integers import AnyInt, AnyInts, AnyNumber, checked_reshape, size
+from dace_redist.integers import AnyInt, AnyInts, AnyNumber, checked_rank, checked_reshape
 from dace_redist.messages import Message, MessageArrays, Quantiles, RankArrays, RunLengths, Totals
 from dace_redist.report import Reported
 from dace_redist.transform import Transform
@@ -121,9 +121,7 @@ class Schedule(Reported):
         :param with_blocks: False to plan peers and elements only.
         :raises ValueError: If the rank is negative; a TypeError if it is not an integer.
         """
-        if size("rank", rank) < 0:
-            raise ValueError(f"rank must be at least 0, got {rank}")
-        where = self.source.core, self.target.core, int(rank), with_blocks, self.transform.encoded
+        where = self.source.core, self.target.core, checked_rank(rank), with_blocks, self.transform.encoded
         parts = _core.rank_schedule(*where, self.reduces, self._shared_bytes)
         return RankArrays(*(MessageArrays(*part) for part in parts))
 

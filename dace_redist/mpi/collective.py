@@ -27,9 +27,12 @@ def checked_communicator(comm: Any) -> MPI.Intracomm:
     Return ``comm``, or the world if it is None.
 
     :raises TypeError: If it is not an intra-communicator of this rank.
+    :raises RedistributionError: If MPI was finalized, and a call of MPI would end the process.
     """
     from mpi4py import MPI
 
+    if MPI.Is_finalized():
+        raise RedistributionError("MPI was finalized")
     comm = MPI.COMM_WORLD if comm is None else comm
     null = isinstance(comm, MPI.Comm) and comm == MPI.COMM_NULL
     if null or not isinstance(comm, MPI.Intracomm):

@@ -76,6 +76,19 @@ if(NOT TARGET {name}::{name})
 endif()
 """
 
+#: As CMake's SameMinorVersion.
+_CMAKE_VERSION = """\
+set(PACKAGE_VERSION {version})
+string(REGEX MATCH "^[0-9]+[.][0-9]+" minor ${{PACKAGE_VERSION}})
+if(minor VERSION_EQUAL "${{PACKAGE_FIND_VERSION_MAJOR}}.${{PACKAGE_FIND_VERSION_MINOR}}" AND
+    PACKAGE_FIND_VERSION VERSION_LESS_EQUAL PACKAGE_VERSION)
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+endif()
+if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)
+  set(PACKAGE_VERSION_EXACT TRUE)
+endif()
+"""
+
 
 def cmake_package(name: str = REDISTRIBUTION) -> Path:
     """
@@ -85,13 +98,14 @@ def cmake_package(name: str = REDISTRIBUTION) -> Path:
     """
     library = ensure_library(name)
     folder = (build_directory() if library == packaged() else library.parent) / "cmake"
-    file = folder / f"{name}Config.cmake"
-    text = _CMAKE_PACKAGE.format(name=name, library=library, include=INCLUDE_DIRECTORY)
-    if not file.exists() or file.read_text() != text:  # by a newer file DaCe would not reuse its CMake results
-        folder.mkdir(parents=True, exist_ok=True)
-        part = folder / f"{name}.{os.getpid()}.part"
-        part.write_text(text)
-        part.replace(file)
+    facts = {"name": name, "library": library, "include": INCLUDE_DIRECTORY, "version": __version__}
+    for end, text in (("ConfigVersion", _CMAKE_VERSION), ("Config", _CMAKE_PACKAGE)):
+        file, text = folder / f"{name}{end}.cmake", text.format(**facts)
+        if not file.exists() or file.read_text() != text:  # by a newer file DaCe would not reuse its CMake results
+            folder.mkdir(parents=True, exist_ok=True)
+            part = folder / f"{name}.{os.getpid()}.part"
+            part.write_text(text)
+            part.replace(file)
     return file
 
 

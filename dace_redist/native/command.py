@@ -75,8 +75,8 @@ def config(cflags: bool, libs: bool, fortran: bool, cmakedir: bool, preload: str
     if fortran:
         words.append(str(INCLUDE_DIRECTORY / "dace_redist.f90"))
     if libs:
-        folder = ensure_library().parent
-        words += [f"-L{folder}", f"-Wl,-rpath,{folder}", f"-l{REDISTRIBUTION}"]
+        library = ensure_library()
+        words += [f"-L{library.parent}", f"-Wl,-rpath,{library.parent}", f"-l:{library.name}"]
     if cmakedir:
         words.append(str(cmake_package().parent))
     if preload:

@@ -14,7 +14,7 @@ from dace_redist.errors import BuildError
 from dace_redist.mpi.launch import path_from_here
 from dace_redist.mpi.topology import processor_facts
 from dace_redist.native.loaded_mpi import mpi_in_use
-from dace_redist.native.variants import SCALAPACK_FILE, packaged_library
+from dace_redist.native.variants import LIBRARY_FILE, SCALAPACK_FILE, packaged_library
 
 #: Folder of the C interface's headers, and that of the sources with their CMake project.
 RUNTIME_DIRECTORY = Path(__file__).parents[1] / "runtime"
@@ -197,7 +197,9 @@ def library_path(name: str = REDISTRIBUTION) -> Path:
         return found
     if name == SCALAPACK:
         return library_path().parent / SCALAPACK_FILE
-    if name in (REDISTRIBUTION, CUDA, HOST_DEVICE):
+    if name == REDISTRIBUTION:
+        return build_directory() / LIBRARY_FILE
+    if name in (CUDA, HOST_DEVICE):
         return build_directory() / f"lib{name}.so"
     from dace_redist.native.blas import find_blas  # contractions only
 

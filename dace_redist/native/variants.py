@@ -11,14 +11,15 @@ from typing import Any
 #: interface runs with the others.
 MPI_LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12", "mpiabi": "libmpi_abi.so.1"}
 
-#: ``<interface>/<lowest level>/libdace_redist.so``; those for higher levels lie below it, where the dynamic linker
+#: Libraries of redistribution, and for preloading beside it, with the version of their binary interface.
+LIBRARY_FILE = "libdace_redist.so.0"
+SCALAPACK_FILE = "libdace_redist_scalapack.so.0"
+
+#: ``<interface>/<lowest level>/<LIBRARY_FILE>``; those for higher levels lie below it, where the dynamic linker
 #: finds them for C programs. ``setup.py`` fills it.
 FOLDER = Path(__file__).parents[1] / "libraries"
 HIGHER_LEVELS = "glibc-hwcaps"
 OPENMP = "libgomp.so.1"
-
-#: Library for preloading, beside ``libdace_redist.so``, with the version of its binary interface.
-SCALAPACK_FILE = "libdace_redist_scalapack.so.0"
 
 #: Levels of x86-64 as compilers and the dynamic linker name them, lowest first, with the flags in ``/proc/cpuinfo``
 #: that each adds.
@@ -42,7 +43,7 @@ def packaged_library(interface: str, flags: str, folder: Path = FOLDER) -> Path 
     :param interface: Key of :data:`MPI_LIBRARIES`, or ``""``.
     :param flags: Flags of this processor.
     """
-    there = sorted(folder.glob("*/*/libdace_redist.so"))
+    there = sorted(folder.glob(f"*/*/{LIBRARY_FILE}"))
     if not there:
         return "this installation brings none"
     fitting = [path for path in there if path.parts[-3] == interface]

@@ -31,6 +31,7 @@ class HaloGradients(FreeablePlan):
     options: dict[str, int | float]
     target: Any
     _comm: MPI.Intracomm
+    _rank: int
     _sums: list[MessagePlan]
     _checked: Callable[[Any, Any], Views]
     _run: Callable[[Views], None]
@@ -38,16 +39,16 @@ class HaloGradients(FreeablePlan):
     def set_halos(self, tensor: Schedule) -> None:
         """Note the margins of the two sides. Collective."""
         self.target, self._sums = tensor.source, []
-        self._interior: Any = tensor.source.interior(self._comm.rank) if any(tensor.source.halo) else ...
+        self._interior: Any = tensor.source.interior(self._rank) if any(tensor.source.halo) else ...
         if isinstance(tensor.target, Distribution) and any(tensor.target.halo):
             how: dict[str, Any] = {"comm": self._comm, "beta": 1, "strategy": self.strategy, **self.options}
-            for messages in _messages(tensor.target, self._comm.rank):
+            for messages in _messages(tensor.target, self._rank):
                 self._sums.append(from_messages(*messages, self.dtype, **how))
 
     def __call__(self, array: Any, out: Any = None) -> Any:
         """Move the gradients; those in margins are added to the elements that they mirror."""
         if out is None:
-            out = np.zeros(self.target.local_shape(self._comm.rank), self.target_dtype)
+            out = np.zeros(self.target.local_shape(self._rank), self.target_dtype)
         views = self._checked(array, out[self._interior])
         if self._sums and views.sources[0] is not None:
             array = views.sources[0].as_numpy().copy("C")

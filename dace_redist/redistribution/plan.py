@@ -66,9 +66,9 @@ class Plan(FreeablePlan, CallableInProgram):
         places = [DEVICES.index(side) for side in self.device]
         how = self._handle, self.strategy, self.options
         self._native = native = NativePlan.of_tensors(how, tensors, places, problem.elements)
+        self._rank = rank = comm.rank
         self._parts = [
-            (one.dtype, one.target_dtype, one.source.local_shape(comm.rank), one.target.local_shape(comm.rank))
-            for one in tensors
+            (one.dtype, one.target_dtype, one.source.local_shape(rank), one.target.local_shape(rank)) for one in tensors
         ]
         in_place = [one.exchanges_halo for one in tensors]
         # Fast path: runs without further Python if the strides equal those of the previous call, initially C order.
@@ -252,7 +252,7 @@ class Plan(FreeablePlan, CallableInProgram):
         self._ready()
         problem = self.problem
         views = Views.of(array, out, len(problem.tensors), problem.lists)
-        check_arrays(problem, views, self._comm.rank)
+        check_arrays(problem, views, self._rank)
         check_devices(problem, views)
         return views
 

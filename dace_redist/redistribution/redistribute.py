@@ -87,7 +87,7 @@ def redistribute(
     except TypeError:  # not hashable
         call = None
     if found is None:
-        prepare(comm)
+        prepare(checked_communicator(comm))
         agree(MPI._handleof(comm), 0)
     else:
         plan, _ = found
@@ -113,7 +113,7 @@ def _redistribute_checked(
     Redistribute with all checks: the call is new to a rank, its arrays need them, or the arguments of the ranks differ.
     The plan is registered under ``call`` for later calls, unless that is None.
     """
-    problem, _ = agreed_problem(comm, given, *arrays)
+    problem, _ = agreed_problem(checked_communicator(comm), given, *arrays)
     plan = cache.get(comm, problem)
     if call is not None and not problem.on_gpu:
         kept = [list(side) if given.lists else side for side in (given.source, given.target)]

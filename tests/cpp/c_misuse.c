@@ -29,6 +29,14 @@ int MPI_Testsome(int count, MPI_Request requests[], int* done, int indices[], MP
   return testsome_fails ? MPI_ERR_OTHER : code;
 }
 
+static int yields = 0;
+extern long __sysconf(int name);
+
+int sched_yield(void) { return ++yields, 0; }
+
+/* As if all ranks shared a core. */
+long sysconf(int name) { return name == _SC_NPROCESSORS_ONLN ? 1 : __sysconf(name); }
+
 static int types_freed = 0;
 
 int MPI_Type_free(MPI_Datatype* type) {
@@ -99,8 +107,17 @@ static void misuse_distributions(void) {
   ARGUMENT(dr_distribution_create_boxes(2, shape, 1, offset, extent, no_rank, &d), "ranks of MPI are at most");
   ARGUMENT(dr_distribution_create_boxes(2, shape, INT64_MAX, offset, extent, owners, &d), "more than 4294967295 boxes");
   ARGUMENT(dr_distribution_local_count(NULL, 0, &count), "distribution is null");
+  GOOD(dr_distribution_create_blocks(0, NULL, 0, NULL, NULL, NULL, NULL, &d));
+  GOOD(dr_distribution_local_ndim(d, 1, &ndim)); /* rank 1 has no element of a scalar: shape (0,) */
+  GOOD(dr_distribution_local_shape(d, 1, outside));
+  if (ndim != 1 || outside[0] != 0) fprintf(stderr, "scalar: %d, %ld\n", ndim, (long)outside[0]), ++failures;
+  outside[0] = 6;
+  GOOD(dr_distribution_free(&d));
   GOOD(dr_distribution_create_blocks(2, shape, 1, grid, NULL, NULL, NULL, &d));
   ARGUMENT(dr_distribution_local_shape(d, 0, NULL), "shape is null");
+  ARGUMENT(dr_distribution_local_ndim(d, -1, &ndim), "rank must be at least 0, got -1");
+  ARGUMENT(dr_distribution_local_shape(d, INT32_MIN, outside), "rank must be at least 0, got -2147483648");
+  ARGUMENT(dr_distribution_local_count(d, -1, &count), "rank must be at least 0, got -1");
   ARGUMENT(dr_distribution_owner(d, outside, &rank), "");
   GOOD(dr_distribution_local_ndim(d, 0, &ndim));
   GOOD(dr_distribution_local_count(d, 1, &count));
@@ -285,6 +302,22 @@ static dr_plan* plan_of_rows(int size, const char* strategy, MPI_Comm comm) {
   return made;
 }
 
+/* A test that finds nothing done leaves the core to other ranks, whatever MPI does. */
+static void leave_the_core(int rank) {
+  static double a[72], b[72];
+  dr_request* request = NULL;
+  int done = 0;
+  if (rank > 0) MPI_Barrier(MPI_COMM_WORLD);
+  GOOD(dr_plan_start(plan, a, b, DR_PROGRESS_CALLS, &request));
+  yields = 0;
+  if (rank == 0) {
+    GOOD(dr_request_test(request, &done));
+    if (done || yields == 0) fprintf(stderr, "done: %d, %d yields\n", done, yields), ++failures;
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+  GOOD(dr_request_wait(&request));
+}
+
 /* What is said of a transfer that fails while it is tested is said by the wait, too, which frees the request. */
 static void fail_a_transfer(int size) {
   static double a[72], b[72]; /* where messages may arrive yet */
@@ -301,6 +334,18 @@ static void fail_a_transfer(int size) {
   EXPECT(dr_request_test(request, &done), DR_ERROR_EXECUTE, "MPI_Testsome failed");
   EXPECT(dr_request_wait(&request), DR_ERROR_EXECUTE, "MPI_Testsome failed");
   ARGUMENT(dr_request_wait(&request), "is null");
+  GOOD(dr_plan_free(&plan));
+}
+
+/* Calls after MPI_Finalize, with a transfer that was found complete but not waited for. */
+static void outlive_mpi(dr_request* request) {
+  static double a[72], b[72];
+  int done = 0;
+  const char* const said = "MPI is not initialized (by MPI_Init: a session is not enough), or was finalized";
+  ARGUMENT(dr_request_test(request, &done), said);
+  ARGUMENT(dr_request_wait(&request), said);
+  ARGUMENT(dr_plan_execute(plan, a, b), said);
+  ARGUMENT(dr_plan_start(plan, a, b, DR_PROGRESS_CALLS, &request), said);
   GOOD(dr_plan_free(&plan));
 }
 
@@ -456,8 +501,17 @@ int main(int argc, char** argv) {
   misuse_memory();
   if (size == 3) run_out_of_memory(rank);
   if (strlen(dr_version()) == 0) ++failures;
+  static double a[72], b[72];
+  int done = 0;
+  dr_plan* complete = plan_of_rows(size, "Hierarchical", MPI_COMM_WORLD);
+  dr_request* request = NULL;
+  plan = plan_of_rows(size, "Hierarchical", MPI_COMM_WORLD);
+  if (size > 1) leave_the_core(rank);
+  GOOD(dr_plan_start(complete, a, b, DR_PROGRESS_CALLS, &request));
+  while (!done) GOOD(dr_request_test(request, &done));
   MPI_Allreduce(&failures, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   if (rank == 0) printf("%d failures\n", all);
   MPI_Finalize();
+  outlive_mpi(request);
   return all != 0;
 }

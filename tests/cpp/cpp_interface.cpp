@@ -28,6 +28,10 @@ int status_of(const char* part, Call call) {
   return DR_SUCCESS;
 }
 
+struct Particle {
+  char name[3];
+};
+
 using Matrix = std::array<std::int64_t, 2>;
 
 /// First index of a rank's part, and its extents, of balanced blocks: the oracle.
@@ -94,6 +98,42 @@ void misuse() {
   expect(status_of("", [&] { dr::Plan<double>(problem, MPI_COMM_WORLD); }) == DR_ERROR_PLAN, "strategy");
 }
 
+/// A size or type that is wrong on one rank only is an error on all.
+void sizes_and_types() {
+  const auto memory = [](auto zero, int shift) {
+    const auto make = [&] { dr::Memory<decltype(zero)> made(std::size_t(1) << shift); };
+    expect(status_of("node-shared memory", make) == DR_ERROR_MEMORY, "size of memory");
+  };
+  memory(0.0, 61), memory(std::complex<double>(), 60), memory(0, 63), memory('c', 63);
+  const dr::Distribution rows({8, 6}, {size, 1}), columns({8, 6}, {1, size});
+  const auto plan = [&](auto source, auto target, dr_problem problem) {
+    using Source = decltype(source);
+    using Target = decltype(target);
+    const bool wrong = rank == size - 1;
+    const auto make = [&] {
+      dr::Plan<Source, Target>(wrong ? problem : dr::Plan<Source, Target>::problem(rows, columns), MPI_COMM_WORLD);
+    };
+    const int status = status_of(wrong ? "problem must have the arrays' types and elements of" : "on rank", make);
+    expect(status == (wrong ? DR_ERROR_ARGUMENT : DR_ERROR_PLAN), "types of a problem");
+  };
+  plan(0.f, 0.f, dr::Plan<double>::problem(rows, columns));
+  plan(0.0, 0.0, dr::Plan<float>::problem(rows, columns));
+  plan(0.f, 0.f, dr::Plan<float, double>::problem(rows, columns));
+  plan(0.f, 0.0, dr::Plan<float>::problem(rows, columns));
+  plan(0, 0, dr::Plan<float>::problem(rows, columns));
+  plan(Particle(), Particle(), dr::Plan<double>::problem(rows, columns));
+  plan(0.0, 0.0, dr::Plan<Particle>::problem(rows, columns));
+  dr_problem bytes = dr::Plan<double>::problem(rows, columns);
+  bytes.operation.source_type = bytes.operation.target_type = DR_OPAQUE;
+  dr::Plan<double>(bytes, MPI_COMM_WORLD);  // whatever they are, they have 8 bytes
+  bytes.element_bytes = 16;
+  plan(0.0, 0.0, bytes);
+  expect(status_of("rank must be at least 0, got -1", [&] { rows.local_count(-1); }) == DR_ERROR_ARGUMENT, "rank");
+  expect(status_of("rank must be at least 0, got -1", [&] { rows.local_shape(-1); }) == DR_ERROR_ARGUMENT, "rank");
+  const std::int64_t vast = std::int64_t(1) << 40;
+  expect(status_of("", [&] { dr::Distribution({8, 6}, {vast, vast}, {}, {}, {0}); }) == DR_ERROR_ARGUMENT, "grid");
+}
+
 /// Rank r holds r + 1 rows.
 void lengths() {
   dr::Extents block = {DR_BLOCK_LENGTHS, DR_BLOCK_CEIL};
@@ -104,10 +144,6 @@ void lengths() {
   block.pop_back();
   expect(status_of("block must have", make) == DR_ERROR_ARGUMENT, "too few lengths");
 }
-
-struct Particle {
-  char name[3];
-};
 
 }  // namespace
 
@@ -124,6 +160,7 @@ int main(int argc, char** argv) {
     move<int, std::int64_t>(random, i % 2, i % 3 == 2);
   }
   misuse();
+  sizes_and_types();
   lengths();
   MPI_Allreduce(MPI_IN_PLACE, &failures, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   if (rank == 0) std::cout << failures << " failures\n";

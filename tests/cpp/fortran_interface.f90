@@ -14,7 +14,10 @@ program fortran_interface
   call region_of_conjugates()
   call partial_sums()
   call blocks_of_ranks()
+  call uneven_parts()
   call errors()
+  call lists_of_blocks()
+  call lists_of_plans()
   call MPI_Allreduce(MPI_IN_PLACE, failures, 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD)
   if (rank == 0) print '(i0, a)', failures, ' failures'
   call MPI_Finalize()
@@ -190,6 +193,104 @@ contains
     character(3) :: text
     write (text, '(i3)') n
   end function
+
+  !> Both axes have parts of given lengths, over a grid of 2 x 3 ranks.
+  subroutine uneven_parts()
+    integer(long), parameter :: rows(2) = [5, 7], columns(3) = [2, 0, 8]
+    integer(long) :: mine(2)
+    type(c_ptr) :: distribution
+    integer :: i, j
+    call dr_check(dr_distribution_create_blocks([12_long, 10_long], [2_long, 3_long], distribution, &
+                                                block=[integer(long) :: DR_BLOCK_LENGTHS, DR_BLOCK_LENGTHS, rows, columns]))
+    do i = 1, 2
+      do j = 1, 3
+        call dr_check(dr_distribution_local_shape(distribution, 3 * (i - 1) + j - 1, mine))
+        call expect(all(mine == [rows(i), columns(j)]), 'uneven parts')
+      end do
+    end do
+    call dr_check(dr_distribution_free(distribution))
+  end subroutine
+
+  !> A wrong argument is named as Fortran does, on every rank.
+  subroutine refused(code, text)
+    integer(c_int), intent(in) :: code
+    character(*), intent(in) :: text
+    character(:), allocatable :: said
+    said = dr_error()
+    call expect((code == 1 .or. code == 2) .and. index(said, text) > 0 .and. index(said, '_f:') == 0, &
+                '"'//text//'" is not in "'//said//'"')
+  end subroutine
+
+  subroutine lists_of_blocks()
+    type(c_ptr) :: d
+    integer(long) :: s(2), g(2), short(1), long_list(3)
+    integer(long), allocatable :: ranks_of_grid(:)
+    s = [12, 10]
+    g = [2, 1]
+    call refused(dr_distribution_create_blocks(s, g, d, axes=[1]), 'axes must have 2 entries, got 1')
+    call refused(dr_distribution_create_blocks(s, g, d, axes=[1, 2, 0]), 'axes must have 2 entries, got 3')
+    call refused(dr_distribution_create_blocks(s, g, d, axes=[1, 3]), 'axes(2) is 3, but the process grid has axes 1 to 2')
+    call refused(dr_distribution_create_blocks(s, g, d, axes=[-1, 1]), 'axes(1) is -1')
+    call refused(dr_distribution_create_blocks(s, g, d, axes=[2, 2]), 'grid axis 2 is used twice: by tensor axes 2 and 1')
+    call refused(dr_distribution_create_blocks(s, g, d, block=[3_long]), 'block must have 2 entries, got 1')
+    call refused(dr_distribution_create_blocks(s, g, d, block=[3_long, 3_long, 3_long]), 'block must have 2 entries, got 3')
+    call refused(dr_distribution_create_blocks(s, g, d, block=[-2_long, 3_long, 7_long]), 'block must have 4 entries, got 3')
+    call refused(dr_distribution_create_blocks(s, g, d, block=[-2_long, 3_long, 7_long, 6_long]), &
+                 'block(1): the lengths of the parts must add up to shape(1), 12, got (7, 6)')
+    call refused(dr_distribution_create_blocks(s, g, d, block=[2_long, -3_long]), 'block(2) must be at least 1 element, got -3')
+    call refused(dr_distribution_create_blocks([12_long, -1_long], g, d), 'shape(2) must be at least 0, got -1')
+    call refused(dr_distribution_create_blocks(s, [2_long, 0_long], d), 'grid(2) must be at least 1, got 0')
+    allocate (ranks_of_grid(0))
+    call refused(dr_distribution_create_blocks(s, g, d, ranks=ranks_of_grid), 'ranks must have 2 entries, got 0')
+    call refused(dr_distribution_create_blocks(s, g, d, ranks=[0_long, -4_long]), 'ranks(2) must not be negative, got -4')
+    call dr_check(dr_distribution_create_blocks(s, g, d))
+    call refused(dr_distribution_local_shape(d, 0, short), 'dr_distribution_local_shape: shape must have 2 entries, got 1')
+    call refused(dr_distribution_local_shape(d, 0, long_list), 'shape must have 2 entries, got 3')
+    call refused(dr_distribution_local_shape(d, -1, s), 'rank must be at least 0, got -1')
+    call dr_check(dr_distribution_free(d))
+  end subroutine
+
+  !> The last rank passes what is wrong; every rank gets an error.
+  subroutine lists_of_plans()
+    type(c_ptr) :: rows, wider, plan
+    integer(long) :: region(2, 3), mine(2)
+    integer :: axes(3)
+    logical :: wrong
+    wrong = rank == ranks - 1
+    call split([12_long, 10_long], 1, rows, mine)
+    call split([12_long, merge(11_long, 10_long, wrong)], 1, wider, mine)
+    region = reshape([integer(long) :: 1, 1, 1, 1, 12, 10], [2, 3])
+    axes = [1, 2, 3]
+    call made(dr_plan_create(rows, rows, MPI_COMM_WORLD, plan, DR_FLOAT64, axes=axes(:merge(1, 2, wrong))), &
+              'axes must have 2 entries, got 1')
+    call made(dr_plan_create(rows, rows, MPI_COMM_WORLD, plan, DR_FLOAT64, axes=axes(:merge(3, 2, wrong))), &
+              'axes must have 2 entries, got 3')
+    axes(2) = merge(1, 2, wrong)
+    call made(dr_plan_create(rows, rows, MPI_COMM_WORLD, plan, DR_FLOAT64, axes=axes(:2)), &
+              'axes must name each of the 2 dimensions once, got (1, 1)')
+    call made(dr_plan_create(rows, rows, MPI_COMM_WORLD, plan, DR_FLOAT64, region=region(:, :merge(2, 3, wrong))), &
+              'the second dimension of region must have 3 entries, got 2')
+    call made(dr_plan_create(rows, rows, MPI_COMM_WORLD, plan, DR_FLOAT64, region=region(:merge(1, 2, wrong), :)), &
+              'the first dimension of region must have 2 entries, got 1')
+    if (wrong) region(2, 1) = 3
+    call made(dr_plan_create(rows, rows, MPI_COMM_WORLD, plan, DR_FLOAT64, region=region), &
+              'region: 10 indices from 3 on are not inside dimension 2 of the source, which has 10')
+    call made(dr_plan_create(rows, rows, MPI_COMM_WORLD, plan, merge(99, DR_FLOAT64, wrong)), 'type must be from 0 to 13, got 99')
+    call made(dr_plan_create(rows, rows, MPI_COMM_WORLD, plan, merge(0, DR_FLOAT64, wrong)), 'element_bytes must be set')
+    call made(dr_plan_create(rows, wider, MPI_COMM_WORLD, plan, DR_FLOAT64), &
+              'source and target need one global shape, got (12, 10) and (12, 11)')
+    if (ranks > 1) call refused(dr_plan_create(wider, wider, MPI_COMM_WORLD, plan, DR_FLOAT64), &
+                                'source shape(2) is 10 on rank 0 and 11')
+    call dr_check(dr_distribution_free(rows))
+    call dr_check(dr_distribution_free(wider))
+  end subroutine
+
+  subroutine made(code, text)
+    integer(c_int), intent(in) :: code
+    character(*), intent(in) :: text
+    call refused(code, text)
+    if (rank < ranks - 1) call expect(index(dr_error(), 'on rank ') > 0, 'the rank that failed is not named')
+  end subroutine
 
   !> Errors on every rank, of one rank too, with texts.
   subroutine errors()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -13,8 +14,10 @@ from pathlib import Path
 import pytest
 from launching import launch
 
+from dace_redist._version import __version__
 from dace_redist.mpi.launch import mpi_environment
-from dace_redist.native.toolchain import mpi_compiler
+from dace_redist.native.cmake_build import ensure_library
+from dace_redist.native.toolchain import EINSUM, INCLUDE_DIRECTORY, REDISTRIBUTION, mpi_compiler
 
 ROOT = Path(__file__).resolve().parents[2]
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
@@ -88,15 +91,82 @@ def test_results_and_errors(build: Build, source: str, ranks: tuple[int, ...], t
         assert code == 0 and output.splitlines()[-1].strip() == "0 failures", output
 
 
-def test_cmake_package(tmp_path: Path):
-    (tmp_path / "CMakeLists.txt").write_text(
-        "cmake_minimum_required(VERSION 3.18)\nproject(example C)\nfind_package(MPI REQUIRED COMPONENTS C)\n"
-        "find_package(dace_redist REQUIRED)\n"
-        f"add_executable(example {ROOT / 'examples' / 'redistribute.c'})\n"
-        "target_link_libraries(example PRIVATE dace_redist::dace_redist MPI::MPI_C)\n"
-    )
-    (folder,) = config("--cmakedir")
-    run("cmake", "-S", ".", "-B", "build", f"-Ddace_redist_DIR={folder}", folder=tmp_path)
+@pytest.mark.parametrize("version", ["", "0.1", "0.1.0 EXACT"])
+def test_cmake_package(version: str, tmp_path: Path):
+    done = configured(version, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    if version:
+        return
     run("cmake", "--build", "build", folder=tmp_path)
     code, printed = launch(2, [str(tmp_path / "build" / "example")], 60)
     assert code == 0 and "from ranks 0 to 1" in printed, printed
+
+
+@pytest.mark.parametrize("version", ["0.0.1", "0.1.1", "0.2", "1"])
+def test_cmake_package_of_another_version(version: str, tmp_path: Path):
+    done = configured(version, tmp_path)
+    assert done.returncode != 0 and f"dace_redistConfig.cmake, version: {__version__}" in done.stderr, done.stderr
+
+
+def configured(version: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Configure a project that needs a version of the package."""
+    (folder / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.18)\nproject(example C)\nfind_package(MPI REQUIRED COMPONENTS C)\n"
+        f"find_package(dace_redist {version} REQUIRED)\n"
+        f"add_executable(example {ROOT / 'examples' / 'redistribute.c'})\n"
+        "target_link_libraries(example PRIVATE dace_redist::dace_redist MPI::MPI_C)\n"
+    )
+    (package,) = config("--cmakedir")
+    command = ["cmake", "-S", ".", "-B", "build", f"-Ddace_redist_DIR={package}"]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=os.environ | mpi_environment())
+
+
+def test_libraries_export_public_functions_only():
+    for name in (REDISTRIBUTION, EINSUM):
+        command = ["nm", "-DC", "--defined-only", str(ensure_library(name))]
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        functions = [line.split(maxsplit=2)[2] for line in printed.splitlines()]
+        public = re.compile(r"dr_\w+|.*\bdace_redist::(program::.*|current_device\(\))")
+        assert functions and [name for name in functions if not public.fullmatch(name)] == []
+
+
+def test_calls_after_mpi_is_finalized(tmp_path: Path):
+    """Each raises an error; none ends the process."""
+    (tmp_path / "program.py").write_text(AFTER_MPI)
+    code, printed = launch(2, [sys.executable, str(tmp_path / "program.py")], 60)
+    assert code == 0 and printed.count("errors: 7") == 2, printed
+
+
+AFTER_MPI = """
+import numpy as np
+from mpi4py import MPI
+import dace_redist as dr
+rows, columns = dr.Distribution((6, 4), (2, 1)), dr.Distribution((6, 4), (1, 2))
+rank = MPI.COMM_WORLD.rank
+a, b = np.ones(rows.local_shape(rank)), np.ones(columns.local_shape(rank))
+cached, other = MPI.COMM_WORLD.Dup(), MPI.COMM_WORLD.Dup()
+dr.redistribute(a, rows, columns, comm=cached)
+made, started = (dr.plan(rows, columns, "float64", comm=cached) for _ in range(2))
+request = started.start(a, b)
+MPI.COMM_WORLD.Barrier()
+while not request.test():
+    pass
+array = dr.DistributedArray(a, rows, cached)
+MPI.Finalize()
+calls = [
+    lambda: made(a, b),
+    lambda: made.start(a, b),
+    lambda: dr.plan(rows, columns, "float64", comm=cached),
+    lambda: dr.redistribute(a, rows, columns, comm=cached),
+    lambda: dr.redistribute(a, rows, columns, comm=other),
+    lambda: dr.redistribute(a, columns, rows),
+    lambda: array.redistribute(columns),
+]
+errors = 0
+for call in calls:
+    try:
+        call()
+    except dr.RedistributionError as error:
+        errors += "finalized" in str(error)
+print("errors:", errors)
+"""

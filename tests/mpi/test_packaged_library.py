@@ -102,14 +102,16 @@ def test_nothing_is_compiled(tmp_path: Path):
     folder = with_library(tmp_path / "site", "x86-64-v2")
     run = in_installation(tmp_path / "site", tmp_path / "home")
     done = run(2, "-c", PROGRAM, "tune")
-    assert done.returncode == 0 and f"right with {folder}/libdace_redist.so" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and f"right with {folder}/{variants.LIBRARY_FILE}" in done.stdout, (
+        done.stdout + done.stderr
+    )
     assert "building" not in done.stderr
     done = run(0, "-m", "dace_redist.cli", "config", "--libs")
-    assert done.stdout == f"-L{folder} -Wl,-rpath,{folder} -ldace_redist\n", done.stderr
+    assert done.stdout == f"-L{folder} -Wl,-rpath,{folder} -l:{variants.LIBRARY_FILE}\n", done.stderr
     done = run(0, "-m", "dace_redist.cli", "config", "--preload", "scalapack")
     assert done.stdout == f"{folder}/{variants.SCALAPACK_FILE}\n", done.stderr
     done = run(0, "-m", "dace_redist.cli", "info")
-    assert f"{folder}/libdace_redist.so (came with the package)" in done.stdout, done.stdout + done.stderr
+    assert f"{folder}/{variants.LIBRARY_FILE} (came with the package)" in done.stdout, done.stdout + done.stderr
     done = run(0, "-m", "dace_redist.cli", "build")
     assert done.returncode == 1 and "cannot build the library of contractions: no C++17" in done.stderr, done.stderr
     done = run(0, "move.py")
@@ -138,9 +140,9 @@ def test_highest_level_of_the_processor_is_loaded(tmp_path: Path):
     folder = with_library(tmp_path / "site", levels[0])
     higher = folder / variants.HIGHER_LEVELS / levels[1]
     higher.mkdir(parents=True)
-    shutil.copy(folder / "libdace_redist.so", higher)
+    shutil.copy(folder / variants.LIBRARY_FILE, higher)
     done = in_installation(tmp_path / "site", tmp_path / "home")(2, "-c", PROGRAM)
-    assert f"right with {higher}/libdace_redist.so\n" in done.stdout, done.stdout + done.stderr
+    assert f"right with {higher}/{variants.LIBRARY_FILE}\n" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("packaged", [False, pytest.param(True, marks=pytest.mark.full)], ids=["cached", "packaged"])
@@ -153,7 +155,7 @@ def test_dace_program_in_folders_with_spaces(packaged: bool, tmp_path: Path):
         folder = cache / toolchain.build_key()
     changed = {"PATH": os.environ["PATH"], "DACE_REDIST_CACHE": str(cache)}
     done = in_installation(site, home)(0, "move.py", changed=changed)
-    assert f"moved with {folder}/libdace_redist.so\n" in done.stdout, done.stdout + done.stderr
+    assert f"moved with {folder}/{variants.LIBRARY_FILE}\n" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.full
@@ -177,7 +179,7 @@ def test_installed_package(for_all: bool, tmp_path: Path):
     environment = {"PATH": toolchain.path_from_here(), "PIP_ROOT_USER_ACTION": "ignore"} | chosen
     subprocess.run([*command, str(checkout)], env=os.environ | environment, check=True)
     package = site / "dace_redist"
-    library = package / variants.FOLDER.name / mpi.interface / level / "libdace_redist.so"
+    library = package / variants.FOLDER.name / mpi.interface / level / variants.LIBRARY_FILE
     assert library.exists() and not (package / left.name).exists()
     assert (package / variants.FOLDER.name / variants.OPENMP).exists() == for_all
     assert str(Path(mpi.path).parent).encode() not in library.read_bytes()  # where this MPI lies

@@ -219,7 +219,7 @@ def test_lines_fit_and_end_with_a_verdict(run):
 
 @pytest.mark.parametrize(("output", "code", "said"), [(">&-", 0, ""), (">/dev/full", 1, "No space left on device")])
 def test_output_that_cannot_be_written(output, code, said):
-    command = shlex.join([sys.executable, "-m", "dace_redist.cli", *SEED])
+    command = shlex.join([sys.executable, "-m", "dace_redist", *SEED])
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     ended = subprocess.run(f"{command} {output}", shell=True, capture_output=True, text=True, env=buffered)
     assert ended.returncode == code and said in ended.stderr and ended.stderr.count("\n") == bool(said), ended.stderr

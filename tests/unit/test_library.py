@@ -214,7 +214,7 @@ def test_mpi_that_mpiexec_makes_programs_load(tmp_path: Path, monkeypatch: pytes
 
 
 def library_for(folder: Path, interface: str, level: str) -> Path:
-    path = folder / interface / level / "libdace_redist.so"
+    path = folder / interface / level / variants.LIBRARY_FILE
     path.parent.mkdir(parents=True)
     path.touch()
     return path
@@ -263,7 +263,7 @@ def test_openmp_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A system without the OpenMP that the library is linked to: the package has one."""
     monkeypatch.setattr(variants, "FOLDER", tmp_path)
     monkeypatch.setattr(variants, "OPENMP", "libgomp_of_test.so.1")
-    openmp, library = tmp_path / variants.OPENMP, tmp_path / "libdace_redist.so"
+    openmp, library = tmp_path / variants.OPENMP, tmp_path / variants.LIBRARY_FILE
     compiler = toolchain.mpi_compiler()
     for made, text, linked in (
         (openmp, 'extern "C" int threads() { return 3; }', []),

@@ -10,7 +10,7 @@ module dace_redist_c
     real(c_double) :: growth
     integer(long) :: threads, slot_bytes, max_message_bytes
   end type
-  type, bind(C) :: c_problem ! dr_problem; the reserve is for members that later versions append
+  type, bind(C) :: c_problem ! dr_problem
     type(c_ptr) :: source, target
     integer(long) :: element_bytes
     type(c_ptr) :: strategy
@@ -18,8 +18,8 @@ module dace_redist_c
     type(c_ptr) :: source_shape, source_strides, target_shape, target_strides, label, axes, region(3)
     integer(c_int) :: source_type, target_type
     real(c_double) :: alpha(2), beta(2)
-    integer(c_int) :: conjugate, op, source_memory, target_memory
-    integer(long) :: reserve(32)
+    integer(c_int) :: conjugate, op, source_memory, target_memory, reshape
+    integer(long) :: reserve(16)
   end type
 
   interface
@@ -32,18 +32,20 @@ module dace_redist_c
     integer(c_int) function c_problem_init(problem) bind(C, name="dr_problem_init")
       import c_int, c_problem; type(c_problem) :: problem
     end function
-    integer(c_int) function c_blocks(ndim, shape, grid_ndim, grid, axes, block, ranks, distribution) &
-      bind(C, name="dr_distribution_create_blocks")
-      import c_int, c_ptr, long; integer(c_int), value :: ndim, grid_ndim; integer(c_int), intent(in) :: axes(*)
-      integer(long), intent(in) :: shape(*), grid(*), block(*); type(c_ptr), value :: ranks; type(c_ptr) :: distribution
+    integer(c_int) function c_blocks(lengths, shape, grid, axes, block, ranks, distribution) &
+      bind(C, name="dr_fortran_create_blocks")
+      import c_int, c_ptr, long; integer(long), intent(in) :: lengths(5), shape(*), grid(*)
+      integer(c_int), intent(in), optional :: axes(*); integer(long), intent(in), optional :: block(*), ranks(*)
+      type(c_ptr) :: distribution
     end function
-    integer(c_int) function c_local_shape(distribution, rank, shape) bind(C, name="dr_distribution_local_shape")
+    integer(c_int) function c_local_shape(distribution, rank, length, shape) bind(C, name="dr_fortran_local_shape")
       import c_int, c_ptr, long; type(c_ptr), value :: distribution; integer(c_int), value :: rank
-      integer(long) :: shape(*)
+      integer(long), value :: length; integer(long) :: shape(*)
     end function
-    integer(c_int) function c_plan(problem, comm, plan) bind(C, name="dr_plan_create_f")
-      import c_int, c_ptr, c_problem; type(c_problem), intent(in) :: problem; integer(c_int), value :: comm
-      type(c_ptr) :: plan
+    integer(c_int) function c_plan(problem, comm, lengths, axes, region, plan) bind(C, name="dr_fortran_plan_create")
+      import c_int, c_ptr, c_problem, long; type(c_problem), intent(in) :: problem; integer(c_int), value :: comm
+      integer(long), intent(in) :: lengths(3); integer(c_int), intent(in), optional :: axes(*)
+      integer(long), intent(in), optional :: region(*); type(c_ptr) :: plan
     end function
   end interface
 end module
@@ -63,7 +65,7 @@ module dace_redist
   integer, parameter :: DR_BOOL = 1, DR_INT8 = 2, DR_INT16 = 3, DR_INT32 = 4, DR_INT64 = 5, DR_FLOAT32 = 10, &
     DR_FLOAT64 = 11, DR_COMPLEX64 = 12, DR_COMPLEX128 = 13
   integer, parameter :: DR_SUM = 1, DR_PROD = 2, DR_MIN = 3, DR_MAX = 4
-  integer, parameter :: DR_NOT_SPLIT = 0, DR_BLOCK_CEIL = 0, DR_BLOCK_BALANCED = -1
+  integer, parameter :: DR_NOT_SPLIT = 0, DR_BLOCK_CEIL = 0, DR_BLOCK_BALANCED = -1, DR_BLOCK_LENGTHS = -2
   integer(c_int), parameter :: DR_PROGRESS_CALLS = 0, DR_PROGRESS_THREAD = 1
   integer, parameter :: type_bytes(13) = [1, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 8, 16]
 
@@ -115,26 +117,19 @@ contains
   end subroutine
 
   !> Blocks over a process grid. Without `axes`, axis i is split over grid axis i; without `block`, parts are balanced.
+  !> After the entries of `block` follow the lengths of the parts of each axis with DR_BLOCK_LENGTHS in turn.
   integer(c_int) function dr_distribution_create_blocks(shape, grid, distribution, axes, block, ranks) result(code)
     integer(long), intent(in) :: shape(:), grid(:)
     type(c_ptr), intent(out) :: distribution
-    integer, intent(in), optional :: axes(size(shape))
-    integer(long), intent(in), optional :: block(size(shape))
-    integer(long), intent(in), optional, target :: ranks(product(grid))
-    integer(c_int) :: split(size(shape))
-    integer(long) :: blocks(size(shape))
-    type(c_ptr) :: rank_list
-    integer :: i, ndim
-    ndim = size(shape)
-    split = [(merge(i, DR_NOT_SPLIT, i <= size(grid)), i=1, ndim)]
-    blocks = DR_BLOCK_BALANCED
-    rank_list = c_null_ptr
-    if (present(axes)) split = axes
-    if (present(block)) blocks = max(block, -3_long) ! -2, lengths of parts, is not for this function:
-    where (blocks == -2) blocks = -3 ! the library refuses it
-    if (present(ranks)) rank_list = c_loc(ranks)
-    code = c_blocks(ndim, shape(ndim:1:-1), size(grid), grid, split(ndim:1:-1) - 1, blocks(ndim:1:-1), rank_list, &
-                    distribution)
+    integer, intent(in), optional :: axes(:)
+    integer(long), intent(in), optional :: block(:), ranks(:)
+    integer(long) :: lengths(5)
+    distribution = c_null_ptr
+    lengths = [size(shape), size(grid), 0, 0, 0]
+    if (present(axes)) lengths(3) = size(axes)
+    if (present(block)) lengths(4) = size(block, kind=long)
+    if (present(ranks)) lengths(5) = size(ranks, kind=long)
+    code = c_blocks(lengths, shape, grid, axes, block, ranks, distribution)
   end function
 
   !> Shape of a rank's local array.
@@ -142,9 +137,8 @@ contains
     type(c_ptr), intent(in) :: distribution
     integer, intent(in) :: rank
     integer(long), intent(out) :: shape(:)
-    integer(long) :: reversed(size(shape))
-    code = c_local_shape(distribution, rank, reversed)
-    shape = reversed(size(shape):1:-1)
+    shape = 0
+    code = c_local_shape(distribution, rank, size(shape, kind=long), shape)
   end function
 
   !> Plans to move elements of a `type` (DR_FLOAT64, ...), or any of `element_bytes`. Other arguments are the members of
@@ -162,17 +156,16 @@ contains
     logical, intent(in), optional :: conjugate
     type(c_problem) :: problem
     character(len=:, kind=c_char), allocatable, target :: name
-    integer(c_int), allocatable, target :: c_axes(:)
-    integer(long), allocatable, target :: c_region(:, :)
-    integer :: i
+    integer(long) :: lengths(3)
+    plan = c_null_ptr
     code = c_problem_init(problem)
     problem%source = source
     problem%target = target
-    if (present(element_bytes)) problem%element_bytes = element_bytes
     if (present(type)) then
       problem%source_type = type
-      problem%element_bytes = type_bytes(max(1, min(type, 13))) ! the library refuses other types
+      if (type > 0 .and. type <= size(type_bytes)) problem%element_bytes = type_bytes(type)
     end if
+    if (present(element_bytes)) problem%element_bytes = element_bytes
     problem%target_type = problem%source_type
     if (present(target_type)) problem%target_type = target_type
     if (present(strategy)) then
@@ -180,19 +173,13 @@ contains
       problem%strategy = c_loc(name)
     end if
     if (present(options)) problem%options = options
-    if (present(axes)) then
-      c_axes = size(axes) - axes(size(axes):1:-1)
-      problem%axes = c_loc(c_axes)
-    end if
-    if (present(region)) then
-      c_region = region(size(region, 1):1:-1, :)
-      c_region(:, :2) = c_region(:, :2) - 1
-      problem%region = [(c_loc(c_region(1, i)), i=1, 3)]
-    end if
+    lengths = 0
+    if (present(axes)) lengths(1) = size(axes)
+    if (present(region)) lengths(2:) = shape(region)
     if (present(alpha)) problem%alpha = [real(alpha), aimag(alpha)]
     if (present(beta)) problem%beta = [real(beta), aimag(beta)]
     if (present(conjugate)) problem%conjugate = merge(1, 0, conjugate)
     if (present(op)) problem%op = op
-    code = c_plan(problem, comm%MPI_VAL, plan)
+    code = c_plan(problem, comm%MPI_VAL, lengths, axes, region, plan)
   end function
 end module

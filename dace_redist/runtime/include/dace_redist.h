@@ -5,7 +5,8 @@
  *
  * C99. Every function returns DR_SUCCESS or another code of ::dr_status, and never ends the process; dr_error() says
  * what went wrong. Sizes and offsets are 64-bit numbers of elements unless a name says bytes. Handles are opaque, made
- * by a `_create` function and freed by the `_free` function of the same name, which sets them to null.
+ * by a `_create` function and freed by the `_free` function of the same name, which sets them to null. MPI must have
+ * been initialized by MPI_Init or MPI_Init_thread: an MPI session is not enough.
  *
  * Compile and link: `cc program.c $(dace-redist config --cflags --libs)`, or the CMake package `dace_redist`.
  */
@@ -49,7 +50,7 @@ typedef struct dr_problem {
   const dr_distribution *target; /**< the distribution wanted; of the same global shape, but for the members below */
   int64_t element_bytes;         /**< bytes of an element, >= 1 */
   const char *strategy;          /**< "Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Shared", "Hierarchical",
-                                      "Aggregated" */
+                                      "Aggregated"; docs/strategies.md describes them. "Auto" exists in Python only */
   dr_options options;
   const int64_t *source_shape;   /**< [ndim] extents of this rank's source array; null: what the rank owns */
   const int64_t *source_strides; /**< [ndim] strides in elements, >= 0; null: C order */
@@ -64,6 +65,7 @@ typedef struct dr_problem {
   int source_memory;                   /**< ::dr_memory of the source array; the same on every rank */
   int target_memory;                   /**< ::dr_memory of the target array */
   int reshape; /**< 1: the source, permuted by axes, is reshaped in C order to the target's shape; without a region */
+  int64_t reserve[16]; /**< 0; for members of later versions */
 } dr_problem;
 
 /** Value for an axis in `axes` that is not split. */

@@ -63,8 +63,10 @@ class Memory : public Span<T> {
   std::unique_ptr<void, Free<void, dr_memory_free>> memory_;
 
  public:
+  static constexpr std::size_t limit = INT64_MAX / sizeof(T);  ///< for which there is no memory, as for more
   explicit Memory(std::size_t size)
-      : Span<T>(static_cast<T*>(result_of<void*>(dr_memory_create, size * sizeof(T))), size), memory_(this->data()) {}
+      : Span<T>(static_cast<T*>(result_of<void*>(dr_memory_create, std::min(size, limit) * sizeof(T))), size),
+        memory_(this->data()) {}
 };
 using Extents = std::vector<int64_t>;
 /// A tensor's elements over ranks. Empty lists take the defaults of dr_distribution_create_blocks().
@@ -83,7 +85,7 @@ class Distribution {
     const int ndim = static_cast<int>(shape.size()), grid_ndim = static_cast<int>(grid.size());
     const int* const split = optional("axes", axes, ndim);
     int64_t positions = 1, entries = ndim;  // of block: lengths of parts follow the entries of the axes
-    for (const int64_t extent : grid) positions *= extent;
+    for (const int64_t extent : grid) __builtin_mul_overflow(positions, extent, &positions);  // of which C complains
     for (std::size_t i = 0; i < std::min(block.size(), shape.size()); ++i) {
       const std::size_t axis = split ? static_cast<std::size_t>(split[i]) : i;
       if (block[i] == DR_BLOCK_LENGTHS && axis < grid.size()) entries += grid[axis];
@@ -141,7 +143,20 @@ class Plan {
     return problem;
   }
   Plan(const Distribution& source, const Distribution& target, MPI_Comm comm) : Plan(problem(source, target), comm) {}
-  Plan(const dr_problem& problem, MPI_Comm comm) : plan_(result_of<dr_plan*>(dr_plan_create, &problem, comm)) {
+  /// Elements of a problem with other types or another size than those of the arrays are an error on every rank.
+  Plan(const dr_problem& problem, MPI_Comm comm) {
+    const int source = problem.operation.source_type, target = problem.operation.target_type;
+    const bool typed = source == type_of<Source>() && target == type_of<Target>();
+    const bool moved = std::is_same_v<Source, Target> && source == DR_OPAQUE && target == DR_OPAQUE;
+    const bool fits = (typed || moved) && problem.element_bytes == int64_t{sizeof(Source)};
+    dr_plan* made = nullptr;
+    const int code = dr_plan_create(fits ? &problem : nullptr, comm, &made);  // null: an error on all ranks
+    plan_.reset(made);
+    if (!fits)
+      throw Error(DR_ERROR_ARGUMENT, "problem must have the arrays' types and elements of " +
+                                         std::to_string(sizeof(Source)) + " bytes, got " +
+                                         std::to_string(problem.element_bytes) + " bytes");
+    check(code);
     int rank = 0;
     MPI_Comm_rank(comm, &rank);
     if (!problem.source_shape && !problem.source_strides)

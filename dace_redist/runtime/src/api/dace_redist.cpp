@@ -76,8 +76,9 @@ TensorProblem tensor_of(const dr_problem& problem, int rank) {
   return tensor;
 }
 
-/// A problem of tensors whose strategy and options are equal.
-Problem problem_of(int count, const dr_problem* problems, int rank) {
+}  // namespace
+
+Problem dace_redist::problem_of(int count, const dr_problem* problems, int rank) {
   Problem problem = settings_of(*problems);
   for (const dr_problem* one = problems; one != problems + count; ++one) {
     const std::string strategy = settings_of(*one).strategy;
@@ -87,6 +88,8 @@ Problem problem_of(int count, const dr_problem* problems, int rank) {
   }
   return problem;
 }
+
+namespace {
 
 int create_plan(const char* function, int count, const dr_problem* problems, bool joint, MPI_Comm comm,
                 dr_plan** plan) {
@@ -141,11 +144,11 @@ int dr_distribution_create_blocks(int ndim, const int64_t* shape, int grid_ndim,
     encoding.insert(encoding.end(), static_cast<std::size_t>(grid_ndim),
                     -1);  // every coordinate of the grid takes part
     for (int i = 0; i < grid_ndim; ++i)
-      if (grid[i] < 1) throw ArgumentError(text("grid[", i, "] must be at least 1, got ", grid[i]));
+      if (grid[i] < 1) throw ArgumentError(text(entry("grid", counted(i)), " must be at least 1, got ", grid[i]));
     const Index positions = checked_product({grid, grid + grid_ndim}, "process grid");
     encoding.push_back(ranks ? positions : 0);
     if (ranks) append(ranks, positions);
-    const std::int64_t* lengths = block + ndim;
+    const std::int64_t* lengths = block ? block + ndim : nullptr;
     for (int i = 0; block && i < ndim; ++i) {
       if (block[i] != block_lengths) continue;
       const int axis = axes ? axes[i] : i < grid_ndim ? i : DR_NOT_SPLIT;
@@ -222,7 +225,7 @@ int dr_distribution_local_ndim(const dr_distribution* distribution, int rank, in
   return guarded(DR_ERROR_ARGUMENT, __func__, [&] {
     const Distribution& checked = distribution_of(distribution);
     check_pointer(ndim, "ndim");
-    *ndim = checked.blocked() ? checked.ndim() : static_cast<int>(checked.local_shape(rank).size());
+    *ndim = static_cast<int>(checked.local_shape(rank).size());
   });
 }
 
@@ -283,6 +286,7 @@ int dr_plan_create_joint(int count, const dr_problem* problems, MPI_Comm comm, d
 int dr_plan_execute(dr_plan* plan, const void* source, void* target) {
   return guarded(DR_ERROR_EXECUTE, __func__, [&] {
     Plan& made = plan_of(plan);
+    check_mpi();
     const ArraysOfCall arrays(*plan, source, target);
     made.run(arrays.sources, arrays.targets);
   });
@@ -291,6 +295,7 @@ int dr_plan_execute(dr_plan* plan, const void* source, void* target) {
 int dr_plan_start(dr_plan* plan, const void* source, void* target, int progress, dr_request** request) {
   return guarded(DR_ERROR_EXECUTE, __func__, [&] {
     Plan& made = plan_of(plan);
+    check_mpi();
     check_pointer(request, "request");
     const ArraysOfCall arrays(*plan, source, target);
     NewHandle<dr_request> started;
@@ -303,6 +308,7 @@ int dr_plan_start(dr_plan* plan, const void* source, void* target, int progress,
 int dr_request_test(dr_request* request, int* done) {
   return guarded(DR_ERROR_EXECUTE, __func__, [&] {
     handles<dr_request>().check(request, "request");
+    check_mpi();
     check_pointer(done, "done");
     *done = request->plan->test();
   });
@@ -310,6 +316,7 @@ int dr_request_test(dr_request* request, int* done) {
 
 int dr_request_wait(dr_request** request) {
   return guarded(DR_ERROR_EXECUTE, __func__, [&] {
+    check_mpi();
     std::unique_ptr<dr_request> taken = take_handle(request, "request");
     try {
       taken->plan->wait();

@@ -40,11 +40,20 @@ void check_pointer(const void* pointer, const char* name) {
   if (!pointer) throw ArgumentError(text(name, " is null"));
 }
 
-void check_mpi(MPI_Comm comm) {
+bool mpi_runs() {
   int initialized = 0, finalized = 0;
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);
-  if (!initialized || finalized) throw ArgumentError("MPI is not initialized, or was finalized");
+  return initialized && !finalized;
+}
+
+void check_mpi() {
+  if (!mpi_runs())
+    throw ArgumentError("MPI is not initialized (by MPI_Init: a session is not enough), or was finalized");
+}
+
+void check_mpi(MPI_Comm comm) {
+  check_mpi();
   if (comm == MPI_COMM_NULL) throw ArgumentError("comm is MPI_COMM_NULL");
   if (comm == MPI_Comm()) throw ArgumentError("comm is not a communicator");  // that of a wrong number of Fortran
 }
@@ -108,7 +117,8 @@ Memory decoded(int memory, const char* name) {
 
 ElementOperation decoded(const dr_operation& operation) {
   ElementOperation result;
-  result.source = static_cast<ElementType>(checked(operation.source_type, element_type_count, "source_type"));
+  const char* const source_name = in_fortran() ? "type" : "source_type";
+  result.source = static_cast<ElementType>(checked(operation.source_type, element_type_count, source_name));
   result.target = static_cast<ElementType>(checked(operation.target_type, element_type_count, "target_type"));
   result.alpha = {operation.alpha[0], operation.alpha[1]};
   result.beta = {operation.beta[0], operation.beta[1]};

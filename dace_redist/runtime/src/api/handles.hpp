@@ -44,7 +44,10 @@ int guarded(int code, const char* function, const Work& work) noexcept {
 }
 
 void check_pointer(const void* pointer, const char* name);
-/// \throws ArgumentError unless MPI is running, which would end the process.
+/// Whether MPI may be called, which would else end the process.
+bool mpi_runs();
+/// \throws ArgumentError unless MPI runs, and the communicator is one.
+void check_mpi();
 void check_mpi(MPI_Comm comm);
 
 /// The handles that were made and not freed: using another one is an error, not a crash.
@@ -127,6 +130,9 @@ ElementOperation decoded(const dr_operation& operation);
 
 /// Label, strategy and options of a problem, without its tensor.
 Problem settings_of(const dr_problem& problem);
+
+/// A problem of tensors whose strategy and options are equal.
+Problem problem_of(int count, const dr_problem* problems, int rank);
 
 /// \throws Error if an encoding is wrong, or a number none of its enumeration.
 TensorProblem decoded(const EncodedTensor& tensor);

@@ -61,6 +61,7 @@ class Plan::State {
   bool fit(std::initializer_list<Arguments> now) {
     const MPI_Comm comm = now.begin()->comm;
     if (comm == MPI_COMM_NULL) return false;
+    check_mpi(comm);
     const bool failed = plan && plan->has_failed();
     if (plan && !failed) plan->check_idle();
     read(now);

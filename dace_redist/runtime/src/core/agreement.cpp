@@ -16,10 +16,21 @@ std::string first_difference(const std::string& first, const std::string& other,
   } while (in_first && in_other && values == other_values);
   if (!name.empty() && name.back() == '[') {
     std::istringstream entries(values), other_entries(other_values);
-    int number = -1;
+    std::int64_t number = -1;
     do ++number;
     while (entries >> values && other_entries >> other_values && values == other_values);
-    name += text(number, "]");
+    std::int64_t count = number + 1;
+    for (std::string rest; entries >> rest;) ++count;
+    name.pop_back();
+    const auto ends_with = [&](const std::string& end) {
+      return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+    };
+    const bool by_position = ends_with("grid") || ends_with("ranks") || ends_with("parts");
+    for (std::string* const value : {&values, &other_values}) {
+      if (name == "axes") *value = std::to_string(counted_axis(std::stoll(*value), count));
+      if (ends_with("dims") || ends_with("offset of the region")) *value = std::to_string(counted(std::stoll(*value)));
+    }
+    name = entry(name, by_position ? counted(number) : counted_axis(number, count));
   }
   return text("the ranks differ: ", name, " is ", values, " on rank 0 and ", other_values, " on rank ", rank);
 }

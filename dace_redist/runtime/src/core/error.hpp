@@ -2,8 +2,10 @@
 #pragma once
 
 /// \file
-/// The exceptions of the runtime. They need neither MPI nor DaCe.
+/// The exceptions of the runtime, and their texts. They need neither MPI nor DaCe.
 
+#include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <new>
 #include <sstream>
@@ -68,6 +70,27 @@ std::string tuple_text(const Sequence& values) {
   }
   out << (values.size() == 1 ? ",)" : ")");
   return out.str();
+}
+
+/// Whether the calling thread is in a function of the Fortran module: texts count from 1, and the axes of a tensor from
+/// the other end.
+inline bool& in_fortran() {
+  static thread_local bool is_in = false;
+  return is_in;
+}
+inline std::int64_t counted(std::int64_t number) { return number + (in_fortran() ? 1 : 0); }
+inline std::int64_t counted_axis(std::int64_t axis, std::int64_t ndim) { return in_fortran() ? ndim - axis : axis; }
+
+/// An entry of a list, such as `grid[0]` or `grid(1)`. \param number  as counted.
+inline std::string entry(const std::string& list, std::int64_t number) {
+  return in_fortran() ? text(list, "(", number, ")") : text(list, "[", number, "]");
+}
+
+/// Numbers of all axes of a tensor, as tuple_text().
+template <class Sequence>
+std::string axes_text(Sequence values) {
+  if (in_fortran()) std::reverse(values.begin(), values.end());
+  return tuple_text(values);
 }
 
 }  // namespace dace_redist

@@ -123,14 +123,18 @@ void Distribution::Data::read_blocked(std::size_t ndim) {
 }
 
 void Distribution::Data::read_axis(std::size_t axis, Index extent, Index grid_axis, Index block) {
-  if (extent < 0) fail(text("shape[", axis, "] must be at least 0, got ", extent));
-  if (grid_axis < -1 || grid_axis >= static_cast<Index>(grid.size()))
-    fail(text("axes[", axis, "] is ", grid_axis, ", but the process grid has ",
-              grid.empty() ? text("no axes") : text("axes 0 to ", grid.size() - 1), " (DR_NOT_SPLIT: not split)"));
+  const auto number = [&](std::size_t i) { return counted_axis(static_cast<Index>(i), encoding[1]); };
+  const auto grid_size = static_cast<Index>(grid.size());
+  if (extent < 0) fail(text(entry("shape", number(axis)), " must be at least 0, got ", extent));
+  if (grid_axis < -1 || grid_axis >= grid_size)
+    fail(text(entry("axes", number(axis)), " is ", counted(grid_axis), ", but the process grid has ",
+              grid.empty() ? "no axes" : text("axes ", counted(0), " to ", counted(grid_size - 1)),
+              " (DR_NOT_SPLIT: not split)"));
   for (std::size_t other = 0; other < axis; ++other)
     if (grid_axis >= 0 && grid_axes[other] == grid_axis)
-      fail(text("grid axis ", grid_axis, " is used twice: by tensor axes ", other, " and ", axis));
-  if (block < block_lengths) fail(text("block[", axis, "] must be at least 1 element, got ", block));
+      fail(text("grid axis ", counted(grid_axis), " is used twice: by tensor axes ", number(other), " and ",
+                number(axis)));
+  if (block < block_lengths) fail(text(entry("block", number(axis)), " must be at least 1 element, got ", block));
   grid_axes[axis] = static_cast<int>(grid_axis);
   const Index parts = grid_axis < 0 ? 1 : grid[static_cast<std::size_t>(grid_axis)].size;
   const Index elements = block > 0 ? std::min(block, extent) : ceil_div(extent, parts);
@@ -140,18 +144,19 @@ void Distribution::Data::read_axis(std::size_t axis, Index extent, Index grid_ax
 /// The begins of the parts of an axis, whose lengths stand at a position of the encoding.
 const Index* Distribution::Data::read_lengths(std::size_t axis, std::size_t at) {
   const Index extent = axes[axis].extent, parts = axes[axis].parts;
+  const Index number = counted_axis(static_cast<Index>(axis), encoding[1]);
   if (parts > static_cast<Index>(encoding.size() - at)) fail("incomplete description");
   const std::vector<Index> lengths = numbers(at, at + static_cast<std::size_t>(parts));
   std::vector<Index>& sums = begins.emplace_back(1, 0);
   bool fits = true;
   for (const Index length : lengths) {
-    if (length < 0) fail(text("block[", axis, "]: lengths of parts must be at least 0, got ", length));
+    if (length < 0) fail(text(entry("block", number), ": lengths of parts must be at least 0, got ", length));
     fits = fits && length <= extent - sums.back();
     if (fits) sums.push_back(sums.back() + length);
   }
   if (!fits || sums.back() != extent)
-    fail(text("block[", axis, "]: the lengths of the parts must add up to shape[", axis, "], ", extent, ", got ",
-              tuple_text(lengths)));
+    fail(text(entry("block", number), ": the lengths of the parts must add up to ", entry("shape", number), ", ",
+              extent, ", got ", tuple_text(lengths)));
   return sums.data();
 }
 
@@ -174,7 +179,8 @@ void Distribution::Data::read_ranks(std::size_t at) {
     fail(text("process grid ", tuple_text(numbers(3 + axes.size(), 3 + axes.size() + grid.size())), " needs ",
               ranks_needed, " ranks, got a list of ", count));
   for (std::size_t position = 0; position < ranks.size(); ++position) {
-    if (ranks[position] < 0) fail(text("ranks[", position, "] must not be negative, got ", ranks[position]));
+    if (ranks[position] < 0)
+      fail(text(entry("ranks", counted(static_cast<Index>(position))), " must not be negative, got ", ranks[position]));
     positions.emplace_back(ranks[position], static_cast<Index>(position));
   }
   std::sort(positions.begin(), positions.end());
@@ -277,6 +283,7 @@ Index Distribution::position_of(Index rank) const {
 }
 
 std::vector<Cell> Distribution::cells(Index rank) const {
+  if (rank < 0) data_->fail(text("rank must be at least 0, got ", rank));
   if (blocked()) {
     const Index position = position_of(rank);
     if (position < 0) return {};

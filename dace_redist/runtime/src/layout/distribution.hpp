@@ -69,6 +69,7 @@ class DR_API Distribution {
   Index ranks_needed() const { return data_->ranks_needed; }
 
   /// The cells of a rank, in the order of its local array; none if the rank is outside the distribution.
+  /// \throws Error if the rank is negative.
   std::vector<Cell> cells(Index rank) const;
   /// Number of ranks that hold each cell.
   Index replicas() const { return data_->replicas; }

@@ -21,6 +21,13 @@ Index product(const std::vector<Index>& shape) {
   return std::accumulate(shape.begin(), shape.end(), Index{1}, std::multiplies<Index>());
 }
 
+template <class Axis>
+std::string permutation_text(const Axis* numbers, std::size_t ndim) {
+  std::vector<Index> axes(numbers, numbers + ndim);
+  for (Index& axis : axes) axis = counted_axis(axis, static_cast<Index>(ndim));
+  return axes_text(std::move(axes));
+}
+
 /// A permutation and its inverse.
 struct Permutation {
   Permutation() {
@@ -32,8 +39,8 @@ struct Permutation {
     for (std::size_t t = 0; t < ndim; ++t) {
       const Index axis = numbers[t];
       if (axis < 0 || axis >= static_cast<Index>(ndim) || inverse[static_cast<std::size_t>(axis)] >= 0)
-        throw Error(text("axes must name each of the ", ndim, " dimensions once, got ",
-                         tuple_text(std::vector<Index>(numbers, numbers + ndim))));
+        throw Error(
+            text("axes must name each of the ", ndim, " dimensions once, got ", permutation_text(numbers, ndim)));
       axes[t] = static_cast<int>(axis);
       inverse[static_cast<std::size_t>(axis)] = static_cast<int>(t);
     }
@@ -48,10 +55,8 @@ void check_shapes(const Permutation& permutation, const std::vector<Index>& from
   std::vector<Index> expected(from.size());
   for (std::size_t s = 0; s < from.size(); ++s) expected[static_cast<std::size_t>(permutation.inverse[s])] = from[s];
   if (to == expected) return;
-  const auto first = permutation.axes.begin();
-  const std::vector<int> axes(first, first + static_cast<std::ptrdiff_t>(from.size()));
-  throw Error(text("with axes ", tuple_text(axes), " a source of shape ", tuple_text(from), " needs a target of shape ",
-                   tuple_text(expected), ", got ", tuple_text(to)));
+  throw Error(text("with axes ", permutation_text(permutation.axes.data(), from.size()), " a source of shape ",
+                   axes_text(from), " needs a target of shape ", axes_text(expected), ", got ", axes_text(to)));
 }
 
 }  // namespace
@@ -68,7 +73,7 @@ IndexMap::IndexMap(const std::vector<Index>& numbers, const Distribution& source
 void IndexMap::read_box(const std::vector<Index>& numbers, const Shape& from, const Shape& to) {
   const std::size_t ndim = from.size();
   if (to.size() != ndim || (numbers.empty() && from != to))
-    throw Error(text("source and target need one global shape, got ", tuple_text(from), " and ", tuple_text(to),
+    throw Error(text("source and target need one global shape, got ", axes_text(from), " and ", axes_text(to),
                      "; axes, region or reshape relate others"));
   if (!numbers.empty() && numbers.size() != ndim && numbers.size() != 4 * ndim)
     throw Error(text("axes and region of ", ndim, " dimensions take ", ndim, " or ", 4 * ndim, " numbers, got ",
@@ -81,9 +86,12 @@ void IndexMap::read_box(const std::vector<Index>& numbers, const Shape& from, co
     const std::size_t t = static_cast<std::size_t>(permutation.inverse[s]);
     const Index source_offset = whole ? 0 : numbers[ndim + s], target_offset = whole ? 0 : numbers[2 * ndim + t];
     const Index extent = whole ? from[s] : numbers[3 * ndim + s];
-    if (extent < 0) throw Error(text("region: shape[", s, "] must be at least 0, got ", extent));
-    check_inside("source", s, source_offset, extent, from[s]);
-    check_inside("target", t, target_offset, extent, to[t]);
+    const auto number = [&](std::size_t axis) {
+      return counted_axis(static_cast<Index>(axis), static_cast<Index>(ndim));
+    };
+    if (extent < 0) throw Error(text("region: ", entry("shape", number(s)), " must be at least 0, got ", extent));
+    check_inside("source", number(s), source_offset, extent, from[s]);
+    check_inside("target", number(t), target_offset, extent, to[t]);
     windows_[s] = {source_offset, source_offset + extent, target_offset - source_offset};
     groups_.push_back({static_cast<int>(s), static_cast<int>(t)});
     target_order_[t] = static_cast<int>(s);
@@ -150,10 +158,10 @@ std::vector<Index> IndexMap::within_target() const {
   return numbers;
 }
 
-void IndexMap::check_inside(const char* side, std::size_t axis, Index offset, Index extent, Index whole) {
+void IndexMap::check_inside(const char* side, Index axis, Index offset, Index extent, Index whole) {
   if (offset < 0 || offset > whole || extent > whole - offset)
-    throw Error(text("region: ", extent, " indices from ", offset, " on are not inside dimension ", axis, " of the ",
-                     side, ", which has ", whole));
+    throw Error(text("region: ", extent, " indices from ", counted(offset), " on are not inside dimension ", axis,
+                     " of the ", side, ", which has ", whole));
 }
 
 }  // namespace dace_redist

@@ -60,7 +60,7 @@ class DR_API IndexMap {
   void read_reshape(const std::vector<Index>& numbers, const Shape& from, const Shape& to);
   /// Sorts the groups.
   void order_groups();
-  static void check_inside(const char* side, std::size_t axis, Index offset, Index extent, Index whole);
+  static void check_inside(const char* side, Index axis, Index offset, Index extent, Index whole);
 
   std::vector<AxisGroup> groups_;
   std::array<int, max_dims> target_order_{};  // [groups]

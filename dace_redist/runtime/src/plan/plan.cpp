@@ -56,7 +56,13 @@ PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) 
                           ~static_cast<std::uint64_t>(context.plans()),
                           plan && plan->has_many_short() ? 0u : 1u};
   std::uint64_t lowest[6];
-  check(MPI_Allreduce(mine, lowest, 6, MPI_UINT64_T, MPI_MIN, context.comm()), "MPI_Allreduce");
+  MPI_Request request = MPI_REQUEST_NULL;  // in MPI_Allreduce, MPICH does not leave the core to ranks that are late
+  check(MPI_Iallreduce(mine, lowest, 6, MPI_UINT64_T, MPI_MIN, context.comm(), &request), "MPI_Iallreduce");
+  Backoff backoff(context.size());
+  for (int agreed = 0; !agreed;) {
+    check(MPI_Test(&request, &agreed, MPI_STATUS_IGNORE), "MPI_Test");
+    if (!agreed) backoff.wait();
+  }
   context.set_plans(static_cast<std::int64_t>(~lowest[4]));
   if (lowest[0] < size) throw_everywhere(context.comm(), thrown, static_cast<int>(lowest[0]));
   if (lowest[2] != ~lowest[3]) throw_difference(context.comm(), facts);
@@ -309,7 +315,10 @@ bool Plan::test() {
       do round = Progress::instance().advance(this);
       while (round.any && !round.done);
       is_done = round.done;
-      if (!is_done) return context_->check_failures(number_);
+      if (!is_done) {
+        Backoff(static_cast<std::int64_t>(exchanges_.front()->topology().partners.size())).wait();
+        return context_->check_failures(number_);
+      }
       if (failure_) std::rethrow_exception(failure_);
       Progress::instance().remove(*this);
     });
