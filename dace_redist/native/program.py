@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import dace
 
 _INTEGER, _REAL = "int64", "float64"
+#: Start of the names of arrays in C++, where some of the user's are keywords, macros, or names that DaCe has.
+_PREFIX = "array_"
 _C_TYPES: dict[str, Any] = {"pointer": ctypes.c_void_p, _INTEGER: ctypes.c_int64, _REAL: ctypes.c_double}
 
 
@@ -84,7 +86,7 @@ def _signature(sdfg: dace.SDFG) -> dict[str, Any]:
     symbols = [name for name in arguments if name in free]
     return {
         "name": sdfg.name,
-        "run": [[name, kind(descriptor)] for name, descriptor in arguments.items()],
+        "run": [[name.removeprefix(_PREFIX), kind(descriptor)] for name, descriptor in arguments.items()],
         "start": [[name, kind(arguments[name])] for name in symbols],
     }
 
@@ -143,6 +145,7 @@ def _build(sdfg: dace.SDFG, path: Path) -> None:
         os.mkdir(sdfg.build_folder)
         Path(sdfg.build_folder, "FOLDER_MODE").write_text("production")  # DaCe writes no files for debugging
         library = os.path.join(folder, path.name)
+        sdfg.replace_dict({name: _PREFIX + name for name in sdfg.arrays}, {})
         with _tools_of_this_python():
             sdfg.compile(output_file=library, return_program_handle=False)
         path.with_suffix(".json").write_text(json.dumps(_signature(sdfg)))

@@ -18,6 +18,7 @@ from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.transformations.distribute.emit import Recipe
 from dace_redist.transformations.distribute.emit.arrays import DistributedTensor, LocalSymbols
 from dace_redist.transformations.distribute.ir import check_sizes, in_numbers, logical_shape, shapes_of
+from dace_redist.transformations.patterns import changed
 
 if TYPE_CHECKING:
     from dace_redist.simulation.program import SimulatedProgram
@@ -27,9 +28,6 @@ Array = npt.NDArray[Any]
 
 #: Pickled state of each SDFG when its name was last computed, and the name.
 _names: weakref.WeakKeyDictionary[SDFG, tuple[bytes, str]] = weakref.WeakKeyDictionary()
-#: SDFGs that a caller has got and may change.
-_handed_out: weakref.WeakSet[SDFG] = weakref.WeakSet()
-
 
 @dataclass(eq=False)
 class DistributedProgram:
@@ -62,8 +60,13 @@ class DistributedProgram:
 
     @property
     def sdfg(self) -> SDFG:
-        """Program of a rank, on this rank's parts, with a symbol for each of their extents; may be changed."""
-        _handed_out.add(self.built)
+        """
+        Program of a rank, on this rank's parts, with a symbol for each of their extents; may be changed.
+
+        :meth:`compile`, and the first run after each use of this attribute or of a function as ``set_strategy``, look for
+        changes.
+        """
+        changed.add(self.built)
         return self.built
 
     @property
@@ -85,6 +88,11 @@ class DistributedProgram:
     def outputs(self) -> dict[str, DistributedTensor]:
         """Tensors written, by name; the return value is called ``__return``."""
         return {name: self._tensor(name) for name in self.output_names}
+
+    @cached_property
+    def unused(self) -> frozenset[str]:
+        """Names of the parameters that the program neither reads nor writes; calls ignore what is passed for them."""
+        return frozenset(self.recipe.source.arg_names) - {*self.input_names, *self.output_names}
 
     @cached_property
     def gpu_arguments(self) -> frozenset[str]:
@@ -141,10 +149,11 @@ class DistributedProgram:
         """Key that must be equal on all ranks: a name for the present state of :attr:`sdfg`, and the sizes."""
         sdfg, known = self.built, _names.get(self.built)
         # Pickling detects every change, also in nodes and memlets, thirty times as fast as hashing. But it takes longer
-        # than a run of a small program: an SDFG that nobody else has is not looked at again.
-        if known is None or (sdfg in _handed_out and known[0] != pickle.dumps(sdfg)):
+        # than a run of a small program.
+        if known is None or (sdfg in changed and known[0] != pickle.dumps(sdfg)):
             name = f"{sdfg.name}-{sdfg.hash_sdfg()[:16]}"
             known = _names[sdfg] = (pickle.dumps(sdfg), name)  # hashing fills caches of the SDFG
+        changed.discard(sdfg)
         return known[1], self.sizes
 
     def plot(self, path: str | Path) -> None:

@@ -32,7 +32,7 @@ _PROGRAM = "the distributed program and its sizes"
 
 def compile_program(program: DistributedProgram, comm: Any) -> None:
     """Compile and load a program; see :meth:`DistributedProgram.compile`."""
-    with _all_ranks(program, comm, {_PROGRAM: program.identity}) as comm:
+    with _all_ranks(program, comm, {_PROGRAM: program.sdfg and program.identity}) as comm:
         pass
     load(program, comm)
 
@@ -46,10 +46,9 @@ def call(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str,
     """Scatter, run and gather; see :meth:`DistributedProgram.__call__`."""
     with _all_ranks(program, comm) as comm:
         given = _by_name(program, arrays, named)
-        given = {name: array for name, array in given.items() if isinstance(array, np.ndarray)}
-        for name in sorted(given.keys() & program.outputs.keys()):
-            if comm.rank == 0 and not given[name].flags.writeable:
-                raise ValueError(f"the program writes {name}: pass an array that is writeable on rank 0")
+        given = {name: given[name] for name in given.keys() & program.outputs.keys() if given[name] is not None}
+        for name in sorted(given) if comm.rank == 0 else ():
+            _check_in_place(program.tensor(name), given[name])
     outputs = _outputs(program, scatter(program, arrays, named, comm), comm)
     wholes = {name: gather(program, name, part, comm) for name, part in outputs.items()}
     if comm.rank != 0:
@@ -59,14 +58,38 @@ def call(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str,
     return _returned(wholes)
 
 
+def _check_in_place(tensor: DistributedTensor, array: Any) -> None:
+    """Raise an error unless rank 0's whole array can hold, and show, what the program writes to it."""
+    plain = isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray) and array.flags.writeable
+    if not plain or array.dtype.newbyteorder("=") != tensor.dtype:
+        of_type = f" of {array.dtype}" if hasattr(array, "dtype") else ""
+        raise ValueError(
+            f"the program writes {tensor.name} in place: pass a writeable NumPy array of {tensor.dtype} on rank 0, got "
+            f"{type(array).__name__}{of_type}{'' if plain or not of_type else ', read-only or not a plain array'}"
+        )
+
+
 def _outputs(program: DistributedProgram, local: Mapping[str, Any], comm: Any) -> dict[str, Any]:
     """Run once; return this rank's parts of all outputs."""
-    with _all_ranks(program, comm, {_PROGRAM: program.identity}) as comm:
+    with _all_ranks(program, comm, {_PROGRAM: program.identity, **_shared_values(program, local)}) as comm:
+        program.recipe.captured.check()
         arrays = _arrays(program, local, comm.rank)
         views = {name: array_view(name, array) for name, array in arrays.items()}
         _check_apart(views, program.outputs)
     _run_on_all(load(program, comm), views, comm)
     return {name: arrays[name] for name in program.outputs}
+
+
+def _shared_values(program: DistributedProgram, local: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what all ranks have alike: scalars, and samples of the closure's arrays."""
+    closure = program.recipe.closure.items()
+    values = {f"the array {name.removeprefix('__g_')}": _sample(np.asarray(whole)).hex() for name, whole in closure}
+    for name, tensor in program.inputs.items():
+        if not tensor.shape and tensor.placement.replicas == program.ranks:
+            values[name] = local.get(name)
+            with contextlib.suppress(Exception):  # another error follows
+                values[name] = np.asarray(local[name], tensor.dtype).ravel().tolist()
+    return values
 
 
 def _returned(outputs: dict[str, Any]) -> Any:
@@ -135,7 +158,7 @@ def _communicator(program: DistributedProgram, comm: Any) -> tuple[Any, Exceptio
 def _arrays(program: DistributedProgram, local: Mapping[str, Any], rank: int) -> dict[str, Any]:
     """Return all arrays of a run: the given ones, checked, and new ones for the other outputs."""
     known = {**program.inputs, **program.outputs}
-    unknown = sorted(set(local) - set(known))
+    unknown = sorted(set(local) - set(known) - program.unused)
     missing = sorted(set(program.inputs) - set(local))
     if unknown:
         raise ValueError(f"run: the program has no tensor {', '.join(unknown)}; it has {', '.join(known)}")
@@ -207,11 +230,18 @@ def scatter(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[s
         given = {name: _whole(tensors[name], whole) for name, whole in wholes.items() if whole is not None}
     digest = hashlib.blake2b(repr(list(tensors.values())).encode(), digest_size=8)  # placements name all ranks
     check_same(comm, {"the tensors to scatter": (list(tensors), digest.hexdigest())})
+    samples = comm.allgather({name: _sample(whole) for name, whole in given.items()})
     parts: dict[str, Any] = {}
     for name, tensor in tensors.items():
-        holders = [rank for rank, has in enumerate(comm.allgather(name in given)) if has]
+        holders = [rank for rank, sample in enumerate(samples) if name in sample]
         if not holders:
             raise ValueError(f"scatter: no rank has {name}")
+        for rank in holders:
+            if samples[rank][name] != samples[holders[0]][name]:
+                raise ValueError(
+                    f"{name} differs between ranks {holders[0]} and {rank}: every rank passes the same whole tensor, or "
+                    "None; run takes parts, which differ"
+                )
         if len(holders) == comm.size:
             part = tensor.distribution.local(given[name], comm.rank)
             parts[name] = new_array(None, part.shape, part.dtype, "cpu", shared=True)
@@ -225,14 +255,16 @@ def scatter(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[s
 
 
 def _by_name(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    inputs = program.inputs
+    inputs, parameters = [*program.inputs], program.recipe.source.arg_names
+    if len(arrays) + len(named) == len(parameters):  # all of them, also those that the program only writes or ignores
+        inputs = parameters
     if len(arrays) > len(inputs):
         raise ValueError(f"the program has {len(inputs)} inputs, {', '.join(inputs)}; got {len(arrays)}")
     given = dict(zip(inputs, arrays, strict=False))
     twice = sorted(set(given) & set(named))
     if twice:
         raise ValueError(f"{', '.join(twice)} is given twice, by position and by name")
-    return {**given, **named}
+    return {name: array for name, array in {**given, **named}.items() if name not in program.unused}
 
 
 def _whole(tensor: DistributedTensor, whole: Any) -> Array:
@@ -240,6 +272,12 @@ def _whole(tensor: DistributedTensor, whole: Any) -> Array:
     if array.shape != tensor.shape and (tensor.shape or array.size != 1):
         raise ValueError(f"scatter: {tensor.name} must have shape {tensor.shape}, got {array.shape}")
     return array.reshape(tensor.shape or (1,))
+
+
+def _sample(array: Array) -> bytes:
+    """Return a checksum of some elements, the same for equal arrays on all ranks."""
+    step = max(1, array.size // 32) | 1  # odd, not to keep to one column
+    return hashlib.blake2b(array.flat[::step].tobytes(), digest_size=8).digest()
 
 
 def _converted(where: str, tensor: DistributedTensor, given: Any) -> Array:
