@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import ctypes
 import functools
 import hashlib
@@ -139,13 +140,20 @@ def ensure_built_at(path: Path, make: Callable[[], dace.SDFG]) -> Path:
     return path
 
 
+def _rename_arrays(sdfg: dace.SDFG) -> None:
+    codes = {node: copy.deepcopy(node.code) for node, _ in sdfg.all_nodes_recursive() if hasattr(node, "code")}
+    sdfg.replace_dict({name: _PREFIX + name for name in sdfg.arrays}, {})
+    for node, code in codes.items():  # names in tasklets, as exp, are not those of arrays
+        node.code = code
+
+
 def _build(sdfg: dace.SDFG, path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as folder:
         sdfg.build_folder = os.path.join(folder, sdfg.name)
         os.mkdir(sdfg.build_folder)
         Path(sdfg.build_folder, "FOLDER_MODE").write_text("production")  # DaCe writes no files for debugging
         library = os.path.join(folder, path.name)
-        sdfg.replace_dict({name: _PREFIX + name for name in sdfg.arrays}, {})
+        _rename_arrays(sdfg)
         with _tools_of_this_python():
             sdfg.compile(output_file=library, return_program_handle=False)
         path.with_suffix(".json").write_text(json.dumps(_signature(sdfg)))

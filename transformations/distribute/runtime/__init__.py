@@ -29,6 +29,7 @@ Array = npt.NDArray[Any]
 #: Pickled state of each SDFG when its name was last computed, and the name.
 _names: weakref.WeakKeyDictionary[SDFG, tuple[bytes, str]] = weakref.WeakKeyDictionary()
 
+
 @dataclass(eq=False)
 class DistributedProgram:
     """
@@ -95,6 +96,12 @@ class DistributedProgram:
         return frozenset(self.recipe.source.arg_names) - {*self.input_names, *self.output_names}
 
     @cached_property
+    def scalars(self) -> dict[str, np.dtype[Any]]:
+        """Types of the scalar inputs that every rank has."""
+        everywhere = ((n, t) for n, t in self.inputs.items() if not t.shape and t.placement.replicas == self.ranks)
+        return {name: tensor.dtype for name, tensor in everywhere}
+
+    @cached_property
     def gpu_arguments(self) -> frozenset[str]:
         """Names of the inputs and outputs whose local parts lie on the GPU."""
         return self.recipe.on_gpu((*self.input_names, *self.output_names))
@@ -150,10 +157,11 @@ class DistributedProgram:
         sdfg, known = self.built, _names.get(self.built)
         # Pickling detects every change, also in nodes and memlets, thirty times as fast as hashing. But it takes longer
         # than a run of a small program.
-        if known is None or (sdfg in changed and known[0] != pickle.dumps(sdfg)):
-            name = f"{sdfg.name}-{sdfg.hash_sdfg()[:16]}"
-            known = _names[sdfg] = (pickle.dumps(sdfg), name)  # hashing fills caches of the SDFG
-        changed.discard(sdfg)
+        if known is None or sdfg in changed:
+            changed.discard(sdfg)
+            if known is None or known[0] != pickle.dumps(sdfg):
+                name = f"{sdfg.name}-{sdfg.hash_sdfg()[:16]}"
+                known = _names[sdfg] = (pickle.dumps(sdfg), name)  # hashing fills caches of the SDFG
         return known[1], self.sizes
 
     def plot(self, path: str | Path) -> None:

@@ -84,11 +84,11 @@ def _shared_values(program: DistributedProgram, local: Mapping[str, Any]) -> dic
     """Return what all ranks have alike: scalars, and samples of the closure's arrays."""
     closure = program.recipe.closure.items()
     values = {f"the array {name.removeprefix('__g_')}": _sample(np.asarray(whole)).hex() for name, whole in closure}
-    for name, tensor in program.inputs.items():
-        if not tensor.shape and tensor.placement.replicas == program.ranks:
+    for name, dtype in program.scalars.items():
+        try:
+            values[name] = np.asarray(local[name], dtype).ravel().tolist()
+        except Exception:  # another error follows
             values[name] = local.get(name)
-            with contextlib.suppress(Exception):  # another error follows
-                values[name] = np.asarray(local[name], tensor.dtype).ravel().tolist()
     return values
 
 
