@@ -65,8 +65,7 @@ class CallableInProgram(_Convertible):
             now = functools.partial(lambda name: self.if_not_freed.__sdfg_closure__()[name], name)
             closure.closure_arrays[name] = (name, create_datadescriptor(value), now, False)
         if parent_closure is not None:  # a constant is part of the key by which DaCe finds the compiled program
-            call = ast.parse(parent_closure.closure_sdfgs[id(self)][0], mode="eval").body
-            assert isinstance(call, ast.Call)
+            call: Any = ast.parse(parent_closure.closure_sdfgs[id(self)][0], mode="eval").body
             parent_closure.closure_constants[f"{ast.unparse(call.func)}.if_not_freed"] = self
         return closure
 

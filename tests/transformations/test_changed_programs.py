@@ -116,7 +116,7 @@ def test_a_changed_loop_runs_as_it_is_now():
         np.testing.assert_allclose(result, wanted[1:] * rounds)
         np.testing.assert_allclose(given, wanted)  # it is written in place
         set_condition(program.sdfg)
-    with pytest.raises(ValueError, match="writes x in place: pass a writeable NumPy array of float64 on rank 0, got ndarray of float64, read-only"):
+    with pytest.raises(ValueError, match="writes x in place: .* of float64 on rank 0, got a read-only or other object"):
         program(A, np.broadcast_to(1.0, 4))
 
 

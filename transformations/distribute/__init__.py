@@ -6,7 +6,7 @@ import ast
 import copy
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, replace
+from dataclasses import astuple, replace
 from numbers import Integral
 from typing import Any
 
@@ -240,18 +240,19 @@ def _check_names(sdfg: SDFG) -> None:
 
 
 def _encoded(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options for JSON, where a placement is the dict of its fields."""
-    given = (options.get("placements") or {}).items()
-    places = {name: asdict(Placement.of(place) if isinstance(place, Distribution) else place) for name, place in given}
-    return {**options, "placements": places}
+    """Return options for JSON, where a placement is the list of its fields."""
+    places = {
+        name: Placement.of(place) if isinstance(place, Distribution) else place
+        for name, place in (options.get("placements") or {}).items()
+    }
+    return {**options, "placements": {name: astuple(place) for name, place in places.items()}}
 
 
 def _decoded(options: Mapping[str, Any], _: Any = None) -> dict[str, Any]:
-    places = {
-        name: Placement(**{key: tuple(value) for key, value in fields.items()})
-        for name, fields in options["placements"].items()
+    return {
+        **options,
+        "placements": {name: Placement(*map(tuple, fields)) for name, fields in options["placements"].items()},
     }
-    return {**options, "placements": places}
 
 
 @properties.make_properties

@@ -19,9 +19,7 @@ _UNCHANGED = (ModuleType, BuiltinFunctionType, type, np.ufunc, type(np.dot), dty
 
 
 class Captured:
-    """
-    Values that a program, and the functions that it calls, were read with. A pickled copy, for other ranks, has none.
-    """
+    """Values that a program and the functions it calls were read with. A pickled copy, for other ranks, has none."""
 
     def __init__(self, program: Any = None) -> None:
         self._used: list[tuple[DaceProgram, Any, dict[str, Any]]] = []
@@ -55,27 +53,26 @@ def _programs(program: Any) -> Iterator[DaceProgram]:
             yield from _programs(called)
 
 
-def _evaluated(code: Any, program: DaceProgram, own: Iterable[str] = ()) -> Any:
-    """Return the value of code in the scope around a function, without its ``own`` names."""
+def _evaluated(code: Any, program: DaceProgram, **own: Any) -> Any:
+    """Return the value of code in the scope around a function, where ``own`` are its variables."""
     cells = zip(program.f.__code__.co_freevars, program.f.__closure__ or (), strict=True)
-    names = {**dict.fromkeys(own, ast), program.objname: program.methodobj}
-    return eval(code, program.f.__globals__, names | {name: cell.cell_contents for name, cell in cells})
+    names = {name: cell.cell_contents for name, cell in cells}
+    return eval(code, program.f.__globals__, {**own, program.objname: program.methodobj, **names})
 
 
 def _values(program: DaceProgram, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, Any]]:
     """Yield the longest chains of names, attributes and elements that have a value outside a function, with it."""
+    variables = dict.fromkeys(program.f.__code__.co_varnames, ast)  # a module, which is passed over
     for node in nodes:
-        value: Any = ...
+        text, value = ast.unparse(node), ...
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             with suppress(Exception):
-                texts = [ast.unparse(one) for one in (getattr(node, "value", None), node) if one is not None]
-                *base, value = (_evaluated(text, program, program.f.__code__.co_varnames) for text in texts)
-                value = (
-                    ... if any(isinstance(one, np.ndarray) for one in base) else value
-                )  # a part of an array is another object each time
+                base = None if isinstance(node, ast.Name) else _evaluated(ast.unparse(node.value), program, **variables)
+                if not isinstance(base, np.ndarray):  # whose parts are other objects each time
+                    value = _evaluated(text, program, **variables)
         if value is ...:
             yield from _values(program, ast.iter_child_nodes(node))
         elif isinstance(value, list | tuple | dict | set):  # whose elements may change
-            yield f"repr({texts[-1]})", repr(value)
+            yield f"repr({text})", repr(value)
         elif not isinstance(value, _UNCHANGED):
-            yield texts[-1], value
+            yield text, value

@@ -27,8 +27,8 @@ from dace import SDFG, SDFGState, dtypes, symbolic
 from dace.dtypes import DebugInfo
 from dace.frontend.common import op_repository
 from dace.frontend.python import newast, parser
-from dace.frontend.python.common import DaceSyntaxError
 from dace.frontend.python.cached_program import DaceProgramCache
+from dace.frontend.python.common import DaceSyntaxError
 from dace.frontend.python.nested_call import NestedCall
 from dace.frontend.python.newast import ProgramVisitor
 from dace.frontend.python.parser import DaceProgram
@@ -140,15 +140,9 @@ def _say_where_from(state: SDFGState, file: str) -> None:
 
 
 @in_place_of(DaceProgram, "closure_resolver")
-def _resolve_present_values(resolve: Any, program: DaceProgram, *arguments: Any, **options: Any) -> Any:
-    """Find what a nested program uses, by the present values of its globals; DaCe takes those at its decoration."""
-    program.global_vars = {**program.global_vars, **_globals_of(program.f)}
-    return resolve(program, *arguments, **options)
-
-
 @in_place_of(DaceProgram, "_generate_pdp")
-def _read_present_values(read: Any, program: DaceProgram, *arguments: Any, **options: Any) -> Any:
-    """Read a program, likewise, and not from DaCe's cache, where it is as DaCe reads it."""
+def _with_present_values(read: Any, program: DaceProgram, *arguments: Any, **options: Any) -> Any:
+    """Read a program with the present values of its globals, not those at its decoration, nor as DaCe had read it."""
     program.global_vars = {**program.global_vars, **_globals_of(program.f)}
     cache, program._cache = program._cache, DaceProgramCache(program._eval_closure)
     try:

@@ -62,10 +62,9 @@ class DistributedProgram:
     @property
     def sdfg(self) -> SDFG:
         """
-        Program of a rank, on this rank's parts, with a symbol for each of their extents; may be changed.
+        Program of a rank, on this rank's parts, with a symbol for each of their extents.
 
-        :meth:`compile`, and the first run after each use of this attribute or of a function as ``set_strategy``, look for
-        changes.
+        It may be changed, before :meth:`compile` or the first run after this attribute, or ``set_strategy``, was used.
         """
         changed.add(self.built)
         return self.built

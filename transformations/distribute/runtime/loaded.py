@@ -118,19 +118,16 @@ def _take_communicator(sdfg: SDFG) -> str:
     return str(name)
 
 
-def _stop_all(loaded: dict[object, Loaded], process: int | None = None) -> None:
-    if process in (None, os.getpid()):  # a forked child must not free resources of its parent
+def _stop_all(loaded: dict[object, Loaded], process: int) -> None:
+    if process == os.getpid():  # a forked child must not free resources of its parent
         while loaded:
             loaded.pop(next(iter(loaded))).stop()  # in the same order on all ranks
 
 
-def _stop_of(comm: Any, keyval: int, stop: functools.partial[None]) -> None:
-    stop()
-    atexit.unregister(stop)
-
-
 #: Communicators carry their programs as an attribute, so that freeing a communicator frees their resources.
-_programs_of = MPI.Comm.Create_keyval(delete_fn=_stop_of, nopython=False)
+_programs_of = MPI.Comm.Create_keyval(
+    delete_fn=lambda comm, keyval, stop: (stop(), atexit.unregister(stop)), nopython=False
+)
 
 
 def load(program: DistributedProgram, comm: Any) -> Loaded:

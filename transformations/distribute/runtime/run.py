@@ -21,6 +21,7 @@ from dace_redist.redistribution.arrays import ArrayView, array_view, is_foreign
 from dace_redist.redistribution.device_arrays import DeviceArray
 from dace_redist.redistribution.shared_memory import new_array
 from dace_redist.transformations.distribute.runtime.loaded import Loaded, load
+from dace_redist.transformations.patterns import changed
 
 if TYPE_CHECKING:
     from dace_redist.transformations.distribute.runtime import DistributedProgram, DistributedTensor
@@ -32,7 +33,8 @@ _PROGRAM = "the distributed program and its sizes"
 
 def compile_program(program: DistributedProgram, comm: Any) -> None:
     """Compile and load a program; see :meth:`DistributedProgram.compile`."""
-    with _all_ranks(program, comm, {_PROGRAM: program.sdfg and program.identity}) as comm:
+    changed.add(program.built)
+    with _all_ranks(program, comm, {_PROGRAM: program.identity}) as comm:
         pass
     load(program, comm)
 
@@ -62,10 +64,10 @@ def _check_in_place(tensor: DistributedTensor, array: Any) -> None:
     """Raise an error unless rank 0's whole array can hold, and show, what the program writes to it."""
     plain = isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray) and array.flags.writeable
     if not plain or array.dtype.newbyteorder("=") != tensor.dtype:
-        of_type = f" of {array.dtype}" if hasattr(array, "dtype") else ""
+        kind, dtype = type(array).__name__, getattr(array, "dtype", "numbers")
         raise ValueError(
             f"the program writes {tensor.name} in place: pass a writeable NumPy array of {tensor.dtype} on rank 0, got "
-            f"{type(array).__name__}{of_type}{'' if plain or not of_type else ', read-only or not a plain array'}"
+            f"{'' if plain else 'a read-only or other object, '}{kind} of {dtype}"
         )
 
 
@@ -239,8 +241,8 @@ def scatter(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[s
         for rank in holders:
             if samples[rank][name] != samples[holders[0]][name]:
                 raise ValueError(
-                    f"{name} differs between ranks {holders[0]} and {rank}: every rank passes the same whole tensor, or "
-                    "None; run takes parts, which differ"
+                    f"{name} differs between ranks {holders[0]} and {rank}: every rank passes the same whole tensor, "
+                    "or None; parts of it go to run"
                 )
         if len(holders) == comm.size:
             part = tensor.distribution.local(given[name], comm.rank)
