@@ -217,13 +217,14 @@ class DistributedProgram:
         """
         Cut this rank's parts out of whole tensors. Collective.
 
-        :param arrays: Whole tensors in the order of :attr:`inputs`. A rank without one passes None; the
-            first rank that has the tensor sends its part.
-        :param named: Further tensors by name.
+        :param arrays: Whole tensors in the order of :attr:`inputs`, or of all parameters. A rank without one passes
+            None; the first rank that has the tensor sends its part. Ranks that have it must have the same one.
+        :param named: Further tensors by name. Parameters that the function does not use are ignored.
         :param comm: As for :meth:`run`.
         :return: Local parts by name, arguments of :meth:`run`: NumPy arrays, or ``DeviceArray`` for parts on the GPU.
-        :raises ValueError: On every rank, if a tensor is unknown, is on no rank, has another shape, or has an element
-            type that cannot be converted to the program's without loss, as float64 to int64.
+        :raises ValueError: On every rank, if a tensor is unknown, is on no rank, differs between ranks (a sample is
+            compared), has another shape, or has an element type that cannot be converted to the program's without loss,
+            as float64 to int64.
         """
         return _running().scatter(self, arrays, named, comm)
 
@@ -252,8 +253,9 @@ class DistributedProgram:
             Resources of the program for a communicator are freed with it.
         :return: This rank's part of the return value, or a tuple; without one the written parts by name. New parts on
             the GPU are of the library of those given.
-        :raises ValueError: On every rank, if an argument is invalid on one of them, or the communicator has not the
-            planned number of ranks.
+        :raises ValueError: On every rank, if an argument is invalid on one of them, scalars differ between ranks, the
+            communicator has not the planned number of ranks, or a global value that the function uses has changed since
+            the program was distributed.
         :raises RedistributionError: On every rank, at the end of the run, if a step failed on one of them, as for a
             singular matrix. What the run wrote is then undefined, and the program can be run again. Only if an MPI call
             fails on one rank may the others block in theirs.
@@ -277,8 +279,8 @@ class DistributedProgram:
 
         :param arrays: As for :meth:`scatter`; likewise ``named``.
         :param comm: As for :meth:`run`.
-        :return: On rank 0 the return value, or a tuple; without one the written tensors by name. None elsewhere. Arrays
-            that rank 0 passed for tensors that the program writes are changed there.
+        :return: On rank 0 the return value, or a tuple; without one the written tensors by name. None elsewhere. What
+            rank 0 passed for tensors that the program writes is changed there: NumPy arrays of exactly their types.
         :raises ValueError: As :meth:`scatter`; likewise all that :meth:`run` raises.
         """
         return _running().call(self, arrays, named, comm)

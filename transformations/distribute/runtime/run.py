@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -20,6 +20,12 @@ from dace_redist.redistribution.agreement import plan
 from dace_redist.redistribution.arrays import ArrayView, array_view, is_foreign
 from dace_redist.redistribution.device_arrays import DeviceArray
 from dace_redist.redistribution.shared_memory import new_array
+from dace_redist.transformations.distribute.runtime.arguments import (
+    check_apart,
+    check_in_place,
+    sample_of,
+    shared_values,
+)
 from dace_redist.transformations.distribute.runtime.loaded import Loaded, load
 from dace_redist.transformations.patterns import changed
 
@@ -48,9 +54,11 @@ def call(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str,
     """Scatter, run and gather; see :meth:`DistributedProgram.__call__`."""
     with _all_ranks(program, comm) as comm:
         given = _by_name(program, arrays, named)
+        whole = {name: array_view(name, array) for name, array in given.items() if isinstance(array, np.ndarray)}
         given = {name: given[name] for name in given.keys() & program.outputs.keys() if given[name] is not None}
         for name in sorted(given) if comm.rank == 0 else ():
-            _check_in_place(program.tensor(name), given[name])
+            check_in_place(program.tensor(name), given[name])
+            check_apart(whole, [name])
     outputs = _outputs(program, scatter(program, arrays, named, comm), comm)
     wholes = {name: gather(program, name, part, comm) for name, part in outputs.items()}
     if comm.rank != 0:
@@ -60,38 +68,15 @@ def call(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str,
     return _returned(wholes)
 
 
-def _check_in_place(tensor: DistributedTensor, array: Any) -> None:
-    """Raise an error unless rank 0's whole array can hold, and show, what the program writes to it."""
-    plain = isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray) and array.flags.writeable
-    if not plain or array.dtype.newbyteorder("=") != tensor.dtype:
-        kind, dtype = type(array).__name__, getattr(array, "dtype", "numbers")
-        raise ValueError(
-            f"the program writes {tensor.name} in place: pass a writeable NumPy array of {tensor.dtype} on rank 0, got "
-            f"{'' if plain else 'a read-only or other object, '}{kind} of {dtype}"
-        )
-
-
 def _outputs(program: DistributedProgram, local: Mapping[str, Any], comm: Any) -> dict[str, Any]:
     """Run once; return this rank's parts of all outputs."""
-    with _all_ranks(program, comm, {_PROGRAM: program.identity, **_shared_values(program, local)}) as comm:
+    with _all_ranks(program, comm, {_PROGRAM: program.identity, **shared_values(program, local)}) as comm:
         program.recipe.captured.check()
         arrays = _arrays(program, local, comm.rank)
         views = {name: array_view(name, array) for name, array in arrays.items()}
-        _check_apart(views, program.outputs)
+        check_apart(views, program.outputs)
     _run_on_all(load(program, comm), views, comm)
     return {name: arrays[name] for name in program.outputs}
-
-
-def _shared_values(program: DistributedProgram, local: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what all ranks have alike: scalars, and samples of the closure's arrays."""
-    closure = program.recipe.closure.items()
-    values = {f"the array {name.removeprefix('__g_')}": _sample(np.asarray(whole)).hex() for name, whole in closure}
-    for name, dtype in program.scalars.items():
-        try:
-            values[name] = np.asarray(local[name], dtype).ravel().tolist()
-        except Exception:  # another error follows
-            values[name] = local.get(name)
-    return values
 
 
 def _returned(outputs: dict[str, Any]) -> Any:
@@ -216,13 +201,6 @@ def _checked(array: Any, tensor: DistributedTensor, rank: int, written: bool, on
     return np.ascontiguousarray(given)
 
 
-def _check_apart(arrays: Mapping[str, ArrayView], written: Collection[str]) -> None:
-    for name in written:
-        for other, array in arrays.items():
-            if other != name and arrays[name].device == array.device and arrays[name].overlaps(array):
-                raise ValueError(f"run: {name} is written in place, but shares memory with {other}; pass a copy")
-
-
 def scatter(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any], comm: Any) -> dict[str, Any]:
     """Cut this rank's parts out of whole tensors; see :meth:`DistributedProgram.scatter`."""
     tensors: dict[str, DistributedTensor] = {}
@@ -232,7 +210,7 @@ def scatter(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[s
         given = {name: _whole(tensors[name], whole) for name, whole in wholes.items() if whole is not None}
     digest = hashlib.blake2b(repr(list(tensors.values())).encode(), digest_size=8)  # placements name all ranks
     check_same(comm, {"the tensors to scatter": (list(tensors), digest.hexdigest())})
-    samples = comm.allgather({name: _sample(whole) for name, whole in given.items()})
+    samples = comm.allgather({name: sample_of(whole) for name, whole in given.items()})
     parts: dict[str, Any] = {}
     for name, tensor in tensors.items():
         holders = [rank for rank, sample in enumerate(samples) if name in sample]
@@ -274,12 +252,6 @@ def _whole(tensor: DistributedTensor, whole: Any) -> Array:
     if array.shape != tensor.shape and (tensor.shape or array.size != 1):
         raise ValueError(f"scatter: {tensor.name} must have shape {tensor.shape}, got {array.shape}")
     return array.reshape(tensor.shape or (1,))
-
-
-def _sample(array: Array) -> bytes:
-    """Return a checksum of some elements, the same for equal arrays on all ranks."""
-    step = max(1, array.size // 32) | 1  # odd, not to keep to one column
-    return hashlib.blake2b(array.flat[::step].tobytes(), digest_size=8).digest()
 
 
 def _converted(where: str, tensor: DistributedTensor, given: Any) -> Array:
