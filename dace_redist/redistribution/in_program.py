@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -65,8 +66,9 @@ class CallableInProgram(_Convertible):
             now = functools.partial(lambda name: self.if_not_freed.__sdfg_closure__()[name], name)
             closure.closure_arrays[name] = (name, create_datadescriptor(value), now, False)
         if parent_closure is not None:  # a constant is part of the key by which DaCe finds the compiled program
-            call: Any = ast.parse(parent_closure.closure_sdfgs[id(self)][0], mode="eval").body
-            parent_closure.closure_constants[f"{ast.unparse(call.func)}.if_not_freed"] = self
+            with contextlib.suppress(SyntaxError):  # of its name, which DaCe forgets without the library nodes
+                call: Any = ast.parse(parent_closure.closure_sdfgs[id(self)][0], mode="eval").body
+                parent_closure.closure_constants[f"{ast.unparse(call.func)}.if_not_freed"] = self
         return closure
 
     @functools.cached_property

@@ -14,6 +14,7 @@ from dace.sdfg.state import LoopRegion
 
 from dace_redist import distribute
 from dace_redist.native import program as programs
+from dace_redist.transformations import lower_all
 
 N = dace.symbol("N", dace.int64)
 
@@ -53,6 +54,17 @@ CHANGES = {
     "range in place": set_range_in_place,
     "assignment": set_assignment,
 }
+
+
+def test_an_sdfg_is_compared_only_after_each_use(monkeypatch: pytest.MonkeyPatch):
+    program = distribute(repeated, 1, {"N": 4})
+    sdfg, name = program.sdfg, program.identity
+    with monkeypatch.context() as patch:
+        patch.delattr("dace_redist.transformations.distribute.runtime.pickle")  # it takes longer than a short run
+        assert program.identity == program.identity == name
+    set_condition(sdfg)
+    lower_all(sdfg)
+    assert program.identity != name
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
