@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from itertools import repeat
 from typing import Any
 
@@ -10,7 +11,7 @@ import sympy
 from dace import data, dtypes, serialize, symbolic
 from dace.data.distributed import DistributedDescriptor, ProcessGrid
 from dace.frontend.common import op_repository
-from dace.frontend.python.common import StringLiteral
+from dace.frontend.python.common import SDFGConvertible, StringLiteral
 from dace.memlet import Memlet
 from dace.properties import ShapeProperty, make_properties
 from dace.sdfg import SDFG, SDFGState
@@ -24,7 +25,7 @@ from dace_redist.distribution import (
 )
 from dace_redist.library_nodes.node import INPUT, OUTPUT, lies_on_gpu
 from dace_redist.library_nodes.redistribute import Redistribute
-from dace_redist.redistribution.in_program import set_builder
+from dace_redist.redistribution.in_program import CallableInProgram, set_builder
 from dace_redist.transform import element_type
 
 
@@ -83,6 +84,9 @@ def _redistribute(
             if name not in sdfg.symbols:
                 sdfg.add_symbol(name, symbol.dtype)
     return out
+
+
+CallableInProgram.__bases__ = (SDFGConvertible,)  # else DaCe forgets by which name a program calls a plan
 
 
 @set_builder
@@ -148,19 +152,23 @@ def _built_inside(distribution: Any, sdfg: SDFG) -> Any:
     return descriptor.distribution if isinstance(descriptor, DistributionDescriptor) else distribution
 
 
-def _register_constructor(kind: type[AnyDistribution]) -> None:
-    """Let programs build distributions of a class: a call adds a descriptor and returns its name."""
+def _register_constructor(kind: type[AnyDistribution], name: str, make: Callable[..., AnyDistribution]) -> None:
+    """Let programs build distributions by a class or one of its methods: a call adds a descriptor, returns its name."""
 
     def build(visitor: Any, sdfg: SDFG, state: SDFGState, *arguments: Any, **named: Any) -> str:
-        made = kind(*map(_plain, arguments), **{name: _plain(value) for name, value in named.items()})
+        made = make(*map(_plain, arguments), **{key: _plain(value) for key, value in named.items()})
         return str(sdfg.add_datadesc("__distribution", DistributionDescriptor(made), find_new_name=True))
 
-    for module in ("dace_redist", "dace_redist.distribution", kind.__module__):
-        op_repository.replaces(f"{module}.{kind.__name__}")(build)
+    for module in ("", "dace_redist.", "dace_redist.distribution.", f"{kind.__module__}."):
+        op_repository.replaces(module + name)(build)
 
 
 for _kind in (Distribution, TiledDistribution, BoxDistribution):
-    _register_constructor(_kind)
+    _register_constructor(_kind, _kind.__name__, _kind)
+    for _name in (name for name, value in vars(_kind).items() if isinstance(value, classmethod)):
+        _register_constructor(_kind, f"{_kind.__name__}.{_name}", getattr(_kind, _name))
+    # A constant of a program is part of the key by which DaCe finds the compiled program of a call.
+    dtypes._CONSTANT_TYPES.insert(0, _kind)
 
 
 def _plain(value: Any) -> Any:

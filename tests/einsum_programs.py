@@ -127,6 +127,15 @@ def integers(A: dace.int64[4], k: dace.uint8):
     return k * A
 
 
+@dace.program
+def odd_names(
+    errno: dace.float64[6], unused: dace.float64[6], linux: dace.float64, _in: dace.float64[6], exp: dace.float64[6]
+):
+    stdin = np.exp(errno) * linux
+    exp[:] = exp * 0.5 + _in
+    return stdin - exp
+
+
 PROGRAMS = {
     program.f.__name__: program
     for program in (

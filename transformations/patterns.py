@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 from dace import SDFG, Memlet, SDFGState, data, dtypes, subsets, symbolic
 from dace.sdfg import nodes
@@ -38,9 +39,14 @@ class OfRedistribute(transformation.SingleStateTransformation):
         return [sdutil.node_path_graph(*(getattr(cls, name) for name in path)) for path in cls.paths]
 
 
+#: SDFGs that may have been changed since they were compiled.
+changed: WeakSet[SDFG] = WeakSet()
+
+
 def checked_sdfg(given: Any, caller: str) -> SDFG:
-    """Return an SDFG unchanged; raise a TypeError for anything else, with the way to the SDFG of a program."""
+    """Return an SDFG, to be changed; raise a TypeError for anything else, with the way to the SDFG of a program."""
     if isinstance(given, SDFG):
+        changed.add(given)
         return given
     remedy = ": pass its SDFG, program.to_sdfg()" if hasattr(given, "to_sdfg") else ""
     raise TypeError(f"{caller} takes an SDFG, got {type(given).__name__}{remedy}")

@@ -103,7 +103,7 @@ def cmake_package(name: str = REDISTRIBUTION) -> Path:
         file, text = folder / f"{name}{end}.cmake", text.format(**facts)
         if not file.exists() or file.read_text() != text:  # by a newer file DaCe would not reuse its CMake results
             folder.mkdir(parents=True, exist_ok=True)
-            part = folder / f"{name}.{os.getpid()}.part"
+            part = folder / f"{name}.{os.uname().nodename}.{os.getpid()}.part"
             part.write_text(text)
             part.replace(file)
     return file

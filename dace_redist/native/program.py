@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import ctypes
 import functools
 import hashlib
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     import dace
 
 _INTEGER, _REAL = "int64", "float64"
+#: Start of the names of arrays in C++, where some of the user's are keywords, macros, or names that DaCe has.
+_PREFIX = "array_"
 _C_TYPES: dict[str, Any] = {"pointer": ctypes.c_void_p, _INTEGER: ctypes.c_int64, _REAL: ctypes.c_double}
 
 
@@ -84,7 +87,7 @@ def _signature(sdfg: dace.SDFG) -> dict[str, Any]:
     symbols = [name for name in arguments if name in free]
     return {
         "name": sdfg.name,
-        "run": [[name, kind(descriptor)] for name, descriptor in arguments.items()],
+        "run": [[name.removeprefix(_PREFIX), kind(descriptor)] for name, descriptor in arguments.items()],
         "start": [[name, kind(arguments[name])] for name in symbols],
     }
 
@@ -137,12 +140,20 @@ def ensure_built_at(path: Path, make: Callable[[], dace.SDFG]) -> Path:
     return path
 
 
+def _rename_arrays(sdfg: dace.SDFG) -> None:
+    codes = {node: copy.deepcopy(node.code) for node, _ in sdfg.all_nodes_recursive() if hasattr(node, "code")}
+    sdfg.replace_dict({name: _PREFIX + name for name in sdfg.arrays}, {})
+    for node, code in codes.items():  # names in tasklets, as exp, are not those of arrays
+        node.code = code
+
+
 def _build(sdfg: dace.SDFG, path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as folder:
         sdfg.build_folder = os.path.join(folder, sdfg.name)
         os.mkdir(sdfg.build_folder)
         Path(sdfg.build_folder, "FOLDER_MODE").write_text("production")  # DaCe writes no files for debugging
         library = os.path.join(folder, path.name)
+        _rename_arrays(sdfg)
         with _tools_of_this_python():
             sdfg.compile(output_file=library, return_program_handle=False)
         path.with_suffix(".json").write_text(json.dumps(_signature(sdfg)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -20,11 +22,23 @@ def set_builder(build: Callable[..., Any]) -> Callable[..., Any]:
     return build
 
 
-class CallableInProgram:
+class _Convertible:
+    """Base that ``dace_redist.library_nodes`` replaces by DaCe's ``SDFGConvertible``."""
+
+
+class CallableInProgram(_Convertible):
     """DaCe's interface ``SDFGConvertible`` of a plan, without importing DaCe."""
 
     _comm: Any
     _handle: int
+    _native: Any
+
+    @property
+    def if_not_freed(self) -> CallableInProgram:
+        """The plan; a ValueError if it was freed. DaCe evaluates it at each call of a program that calls the plan."""
+        if self._native is None:
+            raise ValueError(f"the program calls a plan that was freed: {self!r}")
+        return self
 
     def __sdfg__(self, array: Any, out: Any = None) -> Any:
         """Return the SDFG of a call; raise a TypeError if the library nodes are not loaded."""
@@ -48,8 +62,13 @@ class CallableInProgram:
         from dace.frontend.python.common import SDFGClosure
 
         closure = SDFGClosure()
-        for name, value in self.__sdfg_closure__().items():
-            closure.closure_arrays[name] = (name, create_datadescriptor(value), lambda value=value: value, False)
+        for name, value in self.if_not_freed.__sdfg_closure__().items():
+            now = functools.partial(lambda name: self.if_not_freed.__sdfg_closure__()[name], name)
+            closure.closure_arrays[name] = (name, create_datadescriptor(value), now, False)
+        if parent_closure is not None:  # a constant is part of the key by which DaCe finds the compiled program
+            with contextlib.suppress(SyntaxError):  # of its name, which DaCe forgets without the library nodes
+                call: Any = ast.parse(parent_closure.closure_sdfgs[id(self)][0], mode="eval").body
+                parent_closure.closure_constants[f"{ast.unparse(call.func)}.if_not_freed"] = self
         return closure
 
     @functools.cached_property

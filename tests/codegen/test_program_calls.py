@@ -67,6 +67,32 @@ def built_inside(A: dace.float64[N, 6]):
 
 
 @dace.program
+def split_inside(A: dace.float64[4, 6]):
+    return dace_redist.redistribute(A, Distribution((8, 6), (2, 1)), Distribution.split((8, 6), 1, 2))
+
+
+def test_distributions_of_numbers_built_in_a_program():
+    (node,) = redistributions(split_inside.to_sdfg())
+    assert node.distributions() == (ROWS, Distribution.split((8, 6), 1, 2))
+
+
+class Targets:
+    target = ROWS
+
+
+@dace.program
+def of_an_attribute(A: dace.float64[4, 6]):
+    return dace_redist.redistribute(A, ROWS, Targets.target)
+
+
+def test_a_changed_distribution_is_another_program(monkeypatch):
+    for target in (ROWS, ROWS, Distribution((8, 6), (1, 2)), ROWS):  # in DaCe's cache from the second call on
+        monkeypatch.setattr(Targets, "target", target)
+        (node,) = redistributions(of_an_attribute.to_sdfg(use_cache=True))
+        assert node.distributions()[1] == target
+
+
+@dace.program
 def tiles_built_inside(A: dace.float64[4, 6]):
     tiles = dace_redist.TiledDistribution((8, 6), (4, 6), [[1], [0]])
     return dace_redist.redistribute(A, ROWS, tiles)

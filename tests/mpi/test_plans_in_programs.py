@@ -74,6 +74,30 @@ def test_a_plan_of_some_ranks(comm: Any) -> None:
 
 
 @pytest.mark.mpi(ranks=[1])
+def test_the_plan_of_the_call_counts_and_a_freed_one_is_never_called(comm: Any) -> None:
+    import dace
+
+    whole, other = Distribution((4, 4), (1,)), comm.Dup()
+    plans = [dace_redist.plan(whole, whole, "float64", **how) for how in ({}, {"axes": (1, 0)}, {"comm": other})]
+    moved = plans[0]
+
+    @dace.program
+    def calls(A: dace.float64[4, 4]):
+        return moved(A)
+
+    for moved in (plans[0], *plans):  # in DaCe's cache from the second call on
+        nodes = calls.to_sdfg(use_cache=True).all_nodes_recursive()
+        (axes,) = (tuple(node.axes) for node, _ in nodes if type(node).__name__ == "Redistribute")
+        assert axes == (moved.axes or ())
+    for moved in plans:
+        calls.to_sdfg(use_cache=True)
+        moved.free()
+        with pytest.raises(ValueError, match="the program calls a plan that was freed"):
+            calls.to_sdfg(use_cache=True)
+    other.Free()
+
+
+@pytest.mark.mpi(ranks=[1])
 def test_bad_arguments(comm: Any) -> None:
     import dace
 

@@ -14,6 +14,7 @@ from dace.sdfg.state import LoopRegion
 
 from dace_redist import distribute
 from dace_redist.native import program as programs
+from dace_redist.transformations import lower_all
 
 N = dace.symbol("N", dace.int64)
 
@@ -53,6 +54,17 @@ CHANGES = {
     "range in place": set_range_in_place,
     "assignment": set_assignment,
 }
+
+
+def test_an_sdfg_is_compared_only_after_each_use(monkeypatch: pytest.MonkeyPatch):
+    program = distribute(repeated, 1, {"N": 4})
+    sdfg, name = program.sdfg, program.identity
+    with monkeypatch.context() as patch:
+        patch.delattr("dace_redist.transformations.distribute.runtime.pickle")  # it takes longer than a short run
+        assert program.identity == program.identity == name
+    set_condition(sdfg)
+    lower_all(sdfg)
+    assert program.identity != name
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
@@ -116,7 +128,7 @@ def test_a_changed_loop_runs_as_it_is_now():
         np.testing.assert_allclose(result, wanted[1:] * rounds)
         np.testing.assert_allclose(given, wanted)  # it is written in place
         set_condition(program.sdfg)
-    with pytest.raises(ValueError, match="writes x: pass an array that is writeable"):
+    with pytest.raises(ValueError, match="writes x in place: .* of float64 on rank 0, got a read-only or other object"):
         program(A, np.broadcast_to(1.0, 4))
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import astuple, replace
 from numbers import Integral
 from typing import Any
 
@@ -24,6 +25,7 @@ from dace_redist.transformations.distribute.emit import Recipe
 from dace_redist.transformations.distribute.emit.storage import check_for_gpu
 from dace_redist.transformations.distribute.ir import Body, Item, check_sizes, operations, scalars_of, shapes_of
 from dace_redist.transformations.distribute.read import read_statements
+from dace_redist.transformations.distribute.read.captured import Captured
 from dace_redist.transformations.distribute.read.simplify import CPP_KEYWORDS, simplify
 from dace_redist.transformations.distribute.rewrite import (
     check_copies,
@@ -91,7 +93,7 @@ def distribute(
     plan = _planned(sdfg, body, shapes_of(sdfg, sizes), int(ranks), placed, limits)
     known = program.__sdfg_closure__() if isinstance(program, DaceProgram) else {}
     closure = {name: np.asarray(value) for name, value in known.items() if name in sdfg.arrays}
-    recipe = Recipe(sdfg, body, plan, memory_bytes is None, closure, device, arguments)
+    recipe = Recipe(sdfg, body, plan, memory_bytes is None, closure, device, arguments, Captured(program))
     target = SDFG(f"{sdfg.name}_on_{ranks}_ranks" if device == "cpu" else f"{sdfg.name}_on_{ranks}_gpus")
     return DistributedProgram(recipe, dict(sizes), *recipe.build(target, sizes))
 
@@ -228,12 +230,29 @@ def _check_names(sdfg: SDFG) -> None:
             f'"{sdfg.name}": an argument cannot be called comm, as the communicator that scatter and run take is; '
             "give it another name"
         )
-    reserved = sorted(CPP_KEYWORDS & {*sdfg.arrays, *sdfg.symbols})
+    reserved = sorted({*CPP_KEYWORDS, "errno"} & {*sdfg.symbols})
+    reserved += [name for name in _arguments(sdfg) if re.match("__(?!return|g_)", name)]
     if reserved:
         raise ValueError(
-            f'"{sdfg.name}": {", ".join(reserved)} cannot be the name of an argument: it is a keyword of C++, in which '
-            f"the program is compiled; call it {reserved[0]}_, or the like"
+            f'"{sdfg.name}": {", ".join(reserved)} cannot be the name of a size or argument: it has another meaning in '
+            f"the compiled program; call it {reserved[0].strip('_')}_, or the like"
         )
+
+
+def _encoded(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options for JSON, where a placement is the list of its fields."""
+    places = {
+        name: Placement.of(place) if isinstance(place, Distribution) else place
+        for name, place in (options.get("placements") or {}).items()
+    }
+    return {**options, "placements": {name: astuple(place) for name, place in places.items()}}
+
+
+def _decoded(options: Mapping[str, Any], _: Any = None) -> dict[str, Any]:
+    return {
+        **options,
+        "placements": {name: Placement(*map(tuple, fields)) for name, fields in options["placements"].items()},
+    }
 
 
 @properties.make_properties
@@ -250,9 +269,13 @@ class DistributeEinsum(pass_pipeline.Pass):
     #: Distributed program; None before the pass was applied.
     distributed: DistributedProgram | None = None
 
+    ranks = properties.Property(dtype=int, default=1, desc="Number of ranks")
+    sizes = properties.DictProperty(key_type=str, value_type=int, desc="Values of symbols")
+    options = properties.Property(dtype=dict, default={}, to_json=_encoded, from_json=_decoded, desc="Other arguments")
+
     def __init__(self, ranks: int = 1, sizes: Mapping[Any, int] | None = None, **options: Any) -> None:
         super().__init__()
-        self._ranks, self._sizes, self._options = ranks, dict(sizes or {}), options
+        self.ranks, self.sizes, self.options = ranks, _by_name(sizes or {}), options
 
     def modifies(self) -> pass_pipeline.Modifies:
         """Return everything."""
@@ -264,7 +287,7 @@ class DistributeEinsum(pass_pipeline.Pass):
 
     def apply_pass(self, sdfg: SDFG, _: dict[str, Any]) -> int:
         """Rewrite the SDFG; return the number of groups of contractions."""
-        made = distribute(sdfg, self._ranks, self._sizes, **self._options)  # raises before anything is changed
+        made = distribute(sdfg, self.ranks, self.sizes, **self.options)  # raises before anything is changed
         for node in list(sdfg.nodes()):
             sdfg.remove_node(node)
         for name in list(sdfg.arrays):

@@ -16,6 +16,7 @@ from dace_redist.transformations.distribute.emit.arrays import LocalSymbols
 from dace_redist.transformations.distribute.emit.sdfg import emit_program
 from dace_redist.transformations.distribute.emit.storage import place_on_gpu, place_transients
 from dace_redist.transformations.distribute.ir import Body, logical_shape
+from dace_redist.transformations.distribute.read.captured import Captured
 from dace_redist.transformations.patterns import redistributions
 from dace_redist.transformations.reduce import fuse_sums
 
@@ -32,6 +33,7 @@ class Recipe:
     :param device: ``"cpu"`` or ``"gpu"``, where the program computes.
     :param arguments: ``"cpu"`` or ``"gpu"``, the device of this rank's parts of inputs and outputs. Scalars and the
         closure are in main memory.
+    :param captured: Values from outside the Python function that are constants of the program.
     """
 
     source: SDFG
@@ -41,6 +43,7 @@ class Recipe:
     closure: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
     device: str = "cpu"
     arguments: str = "cpu"
+    captured: Captured = field(default_factory=Captured, repr=False)
 
     def on_gpu(self, names: Iterable[str]) -> frozenset[str]:
         """Return the inputs and outputs whose local parts lie on the GPU."""

@@ -26,7 +26,8 @@ import dace
 from dace import SDFG, SDFGState, dtypes, symbolic
 from dace.dtypes import DebugInfo
 from dace.frontend.common import op_repository
-from dace.frontend.python import newast
+from dace.frontend.python import newast, parser
+from dace.frontend.python.cached_program import DaceProgramCache
 from dace.frontend.python.common import DaceSyntaxError
 from dace.frontend.python.nested_call import NestedCall
 from dace.frontend.python.newast import ProgramVisitor
@@ -50,6 +51,7 @@ _parsing = threading.RLock()  # DaCe's tables and methods are global to the proc
 
 
 _tables = [dace_attribute(op_repository.Replacements, name) for name in ("_rep", "_method_rep", "_attr_rep", "_oprep")]
+_globals_of = dace_attribute(parser, "_get_locals_and_globals")
 
 
 def parse(program: DaceProgram) -> SDFG:
@@ -135,6 +137,18 @@ def _say_where_from(state: SDFGState, file: str) -> None:
 
 
 # What stands in for methods of DaCe's classes
+
+
+@in_place_of(DaceProgram, "closure_resolver")
+@in_place_of(DaceProgram, "_generate_pdp")
+def _with_present_values(read: Any, program: DaceProgram, *arguments: Any, **options: Any) -> Any:
+    """Read a program with the present values of its globals, not those at its decoration, nor as DaCe had read it."""
+    program.global_vars = {**program.global_vars, **_globals_of(program.f)}
+    cache, program._cache = program._cache, DaceProgramCache(program._eval_closure)
+    try:
+        return read(program, *arguments, **options)
+    finally:
+        program._cache = cache
 
 
 @in_place_of(ProgramVisitor, "create_callback")

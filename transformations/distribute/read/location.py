@@ -38,13 +38,17 @@ INSTEAD = {
     "round": "take np.rint",
 }
 
-_BY_ARRAYS = "write it as np.einsum, @, or an elementwise expression of whole arrays"
+#: Remedy for other statements.
+BY_ARRAYS = "write it as np.einsum, @, or an elementwise expression of whole arrays"
 
 #: Remedies by DaCe's function, type of error, and message.
 _REMEDIES = {
     "KeyError: 'MatMult'": "write A @= B as A[:] = A @ B",
     "visit_Compare NotImplementedError": "compare two values at a time, as in 0 < a and a < 1",
     "Starred": "give each value a variable of its own, or slice the array",
+    r"assign\w* KeyError: \w+$|FileExistsError": "give the variable another name than that of a size (dace.symbol)",
+    "Data-dependent shape": "write sizes in the call, as in np.zeros((A.shape[0], N))",
+    "Iterator": "loop over indices, as in for i in range(A.shape[0]), and take A[i]",
     "Cannot reassign|already defined|already assigned": "give the result another name",
     "keyword argument 'out'": "assign the result, as in C[:] = np.matmul(A, B)",
     "Method .* is not registered": "write it as a function of NumPy, or elementwise",
@@ -64,7 +68,7 @@ def why(error: Exception, function: str) -> str:
         return f"it returns {error.args[0]} more than once; return it once, or np.copy({error.args[0]}) besides"
     said = " ".join(str(getattr(error, "message", error)).split()).rstrip(".")
     whole = f"{function} {type(error).__name__}: {said}"
-    instead = next((remedy for text, remedy in _REMEDIES.items() if re.search(text, whole)), _BY_ARRAYS)
+    instead = next((remedy for text, remedy in _REMEDIES.items() if re.search(text, whole)), BY_ARRAYS)
     return f"DaCe cannot read it ({type(error).__name__}: {said}); {instead}"
 
 

@@ -18,7 +18,7 @@ from dace.utils import find_new_name
 
 from dace_redist.library_nodes.expansions import changing_symbols
 from dace_redist.transformations.distribute.ir import codes_of
-from dace_redist.transformations.distribute.read.location import Location, source_line
+from dace_redist.transformations.distribute.read.location import BY_ARRAYS, Location, source_line
 
 #: Keywords of C++ that are not keywords of Python: invalid names of variables of the compiled program.
 CPP_KEYWORDS = frozenset(
@@ -113,10 +113,8 @@ def naming_invalid_statements() -> Iterator[None]:
         remove_report(error)
         said = str(getattr(error, "message", error)).rstrip(".")
         where = source_line(_place(error)) or f'"{error.sdfg.name}"'
-        raise ValueError(
-            f"{where}: DaCe finds the statement invalid ({said}); write it as np.einsum, @, or an elementwise "
-            "expression of whole arrays"
-        ) from error
+        remedy = "give it another name" if "is already used" in said else BY_ARRAYS
+        raise ValueError(f"{where}: DaCe finds the statement invalid ({said}); {remedy}") from error
 
 
 def remove_report(error: Exception) -> None:

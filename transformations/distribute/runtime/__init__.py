@@ -18,6 +18,7 @@ from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.transformations.distribute.emit import Recipe
 from dace_redist.transformations.distribute.emit.arrays import DistributedTensor, LocalSymbols
 from dace_redist.transformations.distribute.ir import check_sizes, in_numbers, logical_shape, shapes_of
+from dace_redist.transformations.patterns import changed
 
 if TYPE_CHECKING:
     from dace_redist.simulation.program import SimulatedProgram
@@ -27,8 +28,6 @@ Array = npt.NDArray[Any]
 
 #: Pickled state of each SDFG when its name was last computed, and the name.
 _names: weakref.WeakKeyDictionary[SDFG, tuple[bytes, str]] = weakref.WeakKeyDictionary()
-#: SDFGs that a caller has got and may change.
-_handed_out: weakref.WeakSet[SDFG] = weakref.WeakSet()
 
 
 @dataclass(eq=False)
@@ -62,8 +61,12 @@ class DistributedProgram:
 
     @property
     def sdfg(self) -> SDFG:
-        """Program of a rank, on this rank's parts, with a symbol for each of their extents; may be changed."""
-        _handed_out.add(self.built)
+        """
+        Program of a rank, on this rank's parts, with a symbol for each of their extents.
+
+        It may be changed, before :meth:`compile` or the first run after this attribute, or ``set_strategy``, was used.
+        """
+        changed.add(self.built)
         return self.built
 
     @property
@@ -85,6 +88,17 @@ class DistributedProgram:
     def outputs(self) -> dict[str, DistributedTensor]:
         """Tensors written, by name; the return value is called ``__return``."""
         return {name: self._tensor(name) for name in self.output_names}
+
+    @cached_property
+    def unused(self) -> frozenset[str]:
+        """Names of the parameters that the program neither reads nor writes; calls ignore what is passed for them."""
+        return frozenset(self.recipe.source.arg_names) - {*self.input_names, *self.output_names}
+
+    @cached_property
+    def scalars(self) -> dict[str, np.dtype[Any]]:
+        """Types of the scalar inputs that every rank has."""
+        everywhere = ((n, t) for n, t in self.inputs.items() if not t.shape and t.placement.replicas == self.ranks)
+        return {name: tensor.dtype for name, tensor in everywhere}
 
     @cached_property
     def gpu_arguments(self) -> frozenset[str]:
@@ -141,10 +155,12 @@ class DistributedProgram:
         """Key that must be equal on all ranks: a name for the present state of :attr:`sdfg`, and the sizes."""
         sdfg, known = self.built, _names.get(self.built)
         # Pickling detects every change, also in nodes and memlets, thirty times as fast as hashing. But it takes longer
-        # than a run of a small program: an SDFG that nobody else has is not looked at again.
-        if known is None or (sdfg in _handed_out and known[0] != pickle.dumps(sdfg)):
-            name = f"{sdfg.name}-{sdfg.hash_sdfg()[:16]}"
-            known = _names[sdfg] = (pickle.dumps(sdfg), name)  # hashing fills caches of the SDFG
+        # than a run of a small program.
+        if known is None or sdfg in changed:
+            changed.discard(sdfg)
+            if known is None or known[0] != pickle.dumps(sdfg):
+                name = f"{sdfg.name}-{sdfg.hash_sdfg()[:16]}"
+                known = _names[sdfg] = (pickle.dumps(sdfg), name)  # hashing fills caches of the SDFG
         return known[1], self.sizes
 
     def plot(self, path: str | Path) -> None:
@@ -201,13 +217,14 @@ class DistributedProgram:
         """
         Cut this rank's parts out of whole tensors. Collective.
 
-        :param arrays: Whole tensors in the order of :attr:`inputs`. A rank without one passes None; the
-            first rank that has the tensor sends its part.
-        :param named: Further tensors by name.
+        :param arrays: Whole tensors in the order of :attr:`inputs`, or of all parameters. A rank without one passes
+            None; the first rank that has the tensor sends its part. Ranks that have it must have the same one.
+        :param named: Further tensors by name. Parameters that the function does not use are ignored.
         :param comm: As for :meth:`run`.
         :return: Local parts by name, arguments of :meth:`run`: NumPy arrays, or ``DeviceArray`` for parts on the GPU.
-        :raises ValueError: On every rank, if a tensor is unknown, is on no rank, has another shape, or has an element
-            type that cannot be converted to the program's without loss, as float64 to int64.
+        :raises ValueError: On every rank, if a tensor is unknown, is on no rank, differs between ranks (a sample is
+            compared), has another shape, or has an element type that cannot be converted to the program's without loss,
+            as float64 to int64.
         """
         return _running().scatter(self, arrays, named, comm)
 
@@ -236,8 +253,9 @@ class DistributedProgram:
             Resources of the program for a communicator are freed with it.
         :return: This rank's part of the return value, or a tuple; without one the written parts by name. New parts on
             the GPU are of the library of those given.
-        :raises ValueError: On every rank, if an argument is invalid on one of them, or the communicator has not the
-            planned number of ranks.
+        :raises ValueError: On every rank, if an argument is invalid on one of them, scalars differ between ranks, the
+            communicator has not the planned number of ranks, or a global value that the function uses has changed since
+            the program was distributed.
         :raises RedistributionError: On every rank, at the end of the run, if a step failed on one of them, as for a
             singular matrix. What the run wrote is then undefined, and the program can be run again. Only if an MPI call
             fails on one rank may the others block in theirs.
@@ -261,8 +279,8 @@ class DistributedProgram:
 
         :param arrays: As for :meth:`scatter`; likewise ``named``.
         :param comm: As for :meth:`run`.
-        :return: On rank 0 the return value, or a tuple; without one the written tensors by name. None elsewhere. Arrays
-            that rank 0 passed for tensors that the program writes are changed there.
+        :return: On rank 0 the return value, or a tuple; without one the written tensors by name. None elsewhere. What
+            rank 0 passed for tensors that the program writes is changed there: NumPy arrays of exactly their types.
         :raises ValueError: As :meth:`scatter`; likewise all that :meth:`run` raises.
         """
         return _running().call(self, arrays, named, comm)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import copy
 import ctypes
+import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -117,24 +118,26 @@ def _take_communicator(sdfg: SDFG) -> str:
     return str(name)
 
 
-def _stop_all(loaded: dict[object, Loaded], process: int | None = None) -> None:
-    if process in (None, os.getpid()):  # a forked child must not free resources of its parent
+def _stop_all(loaded: dict[object, Loaded], process: int) -> None:
+    if process == os.getpid():  # a forked child must not free resources of its parent
         while loaded:
             loaded.pop(next(iter(loaded))).stop()  # in the same order on all ranks
 
 
 #: Communicators carry their programs as an attribute, so that freeing a communicator frees their resources.
-_programs_of = MPI.Comm.Create_keyval(delete_fn=lambda comm, keyval, loaded: _stop_all(loaded), nopython=False)
+_programs_of = MPI.Comm.Create_keyval(
+    delete_fn=lambda comm, keyval, stop: (stop(), atexit.unregister(stop)), nopython=False
+)
 
 
 def load(program: DistributedProgram, comm: Any) -> Loaded:
     """Return the compiled program, cached until others replace it or the communicator is freed. Collective."""
-    loaded: Any = comm.Get_attr(_programs_of)
-    if loaded is None:
-        loaded = {}
-        comm.Set_attr(_programs_of, loaded)
-        atexit.register(_stop_all, loaded, os.getpid())  # before MPI is finalized
-    key = repr(program.identity)
+    stop: Any = comm.Get_attr(_programs_of)
+    if stop is None:
+        stop = functools.partial(_stop_all, {}, os.getpid())
+        comm.Set_attr(_programs_of, stop)
+        atexit.register(stop)  # before MPI is finalized
+    key, loaded = repr(program.identity), stop.args[0]
     found: Loaded = loaded.pop(key, None) or Loaded(program, comm)
     while len(loaded) >= MAX_LOADED:
         loaded.pop(next(iter(loaded))).stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -20,7 +20,14 @@ from dace_redist.redistribution.agreement import plan
 from dace_redist.redistribution.arrays import ArrayView, array_view, is_foreign
 from dace_redist.redistribution.device_arrays import DeviceArray
 from dace_redist.redistribution.shared_memory import new_array
+from dace_redist.transformations.distribute.runtime.arguments import (
+    check_apart,
+    check_in_place,
+    sample_of,
+    shared_values,
+)
 from dace_redist.transformations.distribute.runtime.loaded import Loaded, load
+from dace_redist.transformations.patterns import changed
 
 if TYPE_CHECKING:
     from dace_redist.transformations.distribute.runtime import DistributedProgram, DistributedTensor
@@ -32,6 +39,7 @@ _PROGRAM = "the distributed program and its sizes"
 
 def compile_program(program: DistributedProgram, comm: Any) -> None:
     """Compile and load a program; see :meth:`DistributedProgram.compile`."""
+    changed.add(program.built)
     with _all_ranks(program, comm, {_PROGRAM: program.identity}) as comm:
         pass
     load(program, comm)
@@ -46,10 +54,11 @@ def call(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str,
     """Scatter, run and gather; see :meth:`DistributedProgram.__call__`."""
     with _all_ranks(program, comm) as comm:
         given = _by_name(program, arrays, named)
-        given = {name: array for name, array in given.items() if isinstance(array, np.ndarray)}
-        for name in sorted(given.keys() & program.outputs.keys()):
-            if comm.rank == 0 and not given[name].flags.writeable:
-                raise ValueError(f"the program writes {name}: pass an array that is writeable on rank 0")
+        whole = {name: array_view(name, array) for name, array in given.items() if isinstance(array, np.ndarray)}
+        given = {name: given[name] for name in given.keys() & program.outputs.keys() if given[name] is not None}
+        for name in sorted(given) if comm.rank == 0 else ():
+            check_in_place(program.tensor(name), given[name])
+            check_apart(whole, [name])
     outputs = _outputs(program, scatter(program, arrays, named, comm), comm)
     wholes = {name: gather(program, name, part, comm) for name, part in outputs.items()}
     if comm.rank != 0:
@@ -61,10 +70,11 @@ def call(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str,
 
 def _outputs(program: DistributedProgram, local: Mapping[str, Any], comm: Any) -> dict[str, Any]:
     """Run once; return this rank's parts of all outputs."""
-    with _all_ranks(program, comm, {_PROGRAM: program.identity}) as comm:
+    with _all_ranks(program, comm, {_PROGRAM: program.identity, **shared_values(program, local)}) as comm:
+        program.recipe.captured.check()
         arrays = _arrays(program, local, comm.rank)
         views = {name: array_view(name, array) for name, array in arrays.items()}
-        _check_apart(views, program.outputs)
+        check_apart(views, program.outputs)
     _run_on_all(load(program, comm), views, comm)
     return {name: arrays[name] for name in program.outputs}
 
@@ -135,7 +145,7 @@ def _communicator(program: DistributedProgram, comm: Any) -> tuple[Any, Exceptio
 def _arrays(program: DistributedProgram, local: Mapping[str, Any], rank: int) -> dict[str, Any]:
     """Return all arrays of a run: the given ones, checked, and new ones for the other outputs."""
     known = {**program.inputs, **program.outputs}
-    unknown = sorted(set(local) - set(known))
+    unknown = sorted(set(local) - set(known) - program.unused)
     missing = sorted(set(program.inputs) - set(local))
     if unknown:
         raise ValueError(f"run: the program has no tensor {', '.join(unknown)}; it has {', '.join(known)}")
@@ -191,13 +201,6 @@ def _checked(array: Any, tensor: DistributedTensor, rank: int, written: bool, on
     return np.ascontiguousarray(given)
 
 
-def _check_apart(arrays: Mapping[str, ArrayView], written: Collection[str]) -> None:
-    for name in written:
-        for other, array in arrays.items():
-            if other != name and arrays[name].device == array.device and arrays[name].overlaps(array):
-                raise ValueError(f"run: {name} is written in place, but shares memory with {other}; pass a copy")
-
-
 def scatter(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any], comm: Any) -> dict[str, Any]:
     """Cut this rank's parts out of whole tensors; see :meth:`DistributedProgram.scatter`."""
     tensors: dict[str, DistributedTensor] = {}
@@ -207,11 +210,18 @@ def scatter(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[s
         given = {name: _whole(tensors[name], whole) for name, whole in wholes.items() if whole is not None}
     digest = hashlib.blake2b(repr(list(tensors.values())).encode(), digest_size=8)  # placements name all ranks
     check_same(comm, {"the tensors to scatter": (list(tensors), digest.hexdigest())})
+    samples = comm.allgather({name: sample_of(whole) for name, whole in given.items()})
     parts: dict[str, Any] = {}
     for name, tensor in tensors.items():
-        holders = [rank for rank, has in enumerate(comm.allgather(name in given)) if has]
+        holders = [rank for rank, sample in enumerate(samples) if name in sample]
         if not holders:
             raise ValueError(f"scatter: no rank has {name}")
+        for rank in holders:
+            if samples[rank][name] != samples[holders[0]][name]:
+                raise ValueError(
+                    f"{name} differs between ranks {holders[0]} and {rank}: every rank passes the same whole tensor, "
+                    "or None; parts of it go to run"
+                )
         if len(holders) == comm.size:
             part = tensor.distribution.local(given[name], comm.rank)
             parts[name] = new_array(None, part.shape, part.dtype, "cpu", shared=True)
@@ -225,14 +235,16 @@ def scatter(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[s
 
 
 def _by_name(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    inputs = program.inputs
+    inputs, parameters = [*program.inputs], program.recipe.source.arg_names
+    if len(arrays) + len(named) == len(parameters):  # all of them, also those that the program only writes or ignores
+        inputs = parameters
     if len(arrays) > len(inputs):
         raise ValueError(f"the program has {len(inputs)} inputs, {', '.join(inputs)}; got {len(arrays)}")
     given = dict(zip(inputs, arrays, strict=False))
     twice = sorted(set(given) & set(named))
     if twice:
         raise ValueError(f"{', '.join(twice)} is given twice, by position and by name")
-    return {**given, **named}
+    return {name: array for name, array in {**given, **named}.items() if name not in program.unused}
 
 
 def _whole(tensor: DistributedTensor, whole: Any) -> Array:
