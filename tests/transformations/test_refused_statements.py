@@ -1,7 +1,5 @@
 """Statements that cannot be distributed, or differ from NumPy, are named when a program is read."""
 
-import warnings
-
 import dace
 import numpy as np
 import pytest
@@ -289,36 +287,3 @@ def test_early_returns_of_an_sdfg_are_named():
 def test_variables_of_loops_are_no_missing_sizes():
     with pytest.raises(ValueError, match=REFUSED[shrinking]):
         distribute(shrinking, 2, dict(N=4))
-
-
-@dace.program
-def mean_of_integers(A: dace.int64[N, N]):
-    return np.mean(A, axis=1)
-
-
-@dace.program
-def sum_of_integers(A: dace.int32[N, N]):
-    return np.sum(A)
-
-
-@pytest.mark.parametrize(
-    ("program", "match"),
-    [
-        (mean_of_integers, r"py:\d+: return np.mean\(A, axis=1\): the mean of A is int64 here, but float64 in NumPy"),
-        (sum_of_integers, r"py:\d+: return np.sum\(A\): the sum of A is int32 here, but int64 in NumPy"),
-    ],
-)
-def test_differences_are_named(program, match):
-    with pytest.warns(UserWarning, match=match):
-        distribute(program, 2, dict(N=4))
-
-
-@dace.program
-def as_in_numpy(A: dace.float64[N, N], B: dace.int64[N, N]):
-    return np.sum(B), np.mean(A)
-
-
-def test_what_numpy_does_too_is_not():
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*NumPy", category=UserWarning)
-        distribute(as_in_numpy, 2, dict(N=4))
