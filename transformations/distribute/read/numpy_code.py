@@ -65,20 +65,21 @@ _CODE = (
     ("logical_or", "?iufc", "{0} != {T}(0) or {1} != {T}(0)"),
     ("logical_xor", "?iufc", "({0} != {T}(0)) != ({1} != {T}(0))"),
 )
-_CODE_OF = {(name, kind): code for names, kinds, code in _CODE for name in names.split() for kind in kinds}
+#: The code of each function, by name and kind of its operands.
+CODE_OF = {(name, kind): code for names, kinds, code in _CODE for name in names.split() for kind in kinds}
 
 #: Remedies for functions without code.
-_REMEDIES = {
+REMEDIES = {
     "divmod": "write a // b and a % b",
     "exp2": "write np.exp(np.log(2) * a)",
     "expm1": "write np.exp(a) - 1",
     "log1p": "write np.log(1 + a)",
     "log2": "write np.log(a) / np.log(2)",
-    "logaddexp": "write it with np.exp and np.log1p",
+    "logaddexp": "write np.maximum(a, b) + np.log1p(np.exp(-np.abs(a - b)))",
     "modf": "write np.trunc(a) and a - np.trunc(a)",
     "power": "its exponents must not be negative: convert one operand, as in a.astype(np.float64)",
     "reciprocal": "write 1 / a",
-    "rint": "take that of its real and imaginary parts",
+    "rint": "write np.rint(a.real) + 1j * np.rint(a.imag)",
 }
 
 
@@ -86,13 +87,13 @@ def code_of(sdfg: SDFG, name: str, operands: Sequence[Any]) -> tuple[str, Any]:
     """Return the code of a function of operands ``__in1``, ``__in2`` and so on, and the type of its result."""
     *loop, result = resolved(sdfg, name, operands)
     kind = loop[0].kind.replace("b", "?")
-    code = _CODE_OF.get((name, kind))
+    code = CODE_OF.get((name, kind))
     exponent = operands[1] if name == "power" else None
     if exponent is not None and loop[1].kind == "i" and _may_be_negative(sdfg, exponent):
         code = None
     if code is None or "float16" in [*loop, result]:
         what = " and ".join(map(str, loop))
-        remedy = "convert the array first, as in a.astype(np.float32)" if "float16" in loop else _REMEDIES.get(name)
+        remedy = "convert the array first, as in a.astype(np.float32)" if "float16" in loop else REMEDIES.get(name)
         raise ValueError(f"np.{name} computed with {what} cannot be distributed; {remedy or 'write it otherwise'}")
     if len({*loop}) > 1:  # a comparison of int64 and uint64
         code = "numpy_{name}({0}, {1})"
@@ -111,8 +112,8 @@ def augmented(sdfg: SDFG, sign: str, target: str, operand: Any, held: np.dtype[A
     code, dtype = code_of(sdfg, BY_SIGN[sign], [target, operand])
     if not np.can_cast(dtype, held, "same_kind"):
         raise ValueError(
-            f"a {sign}= b computes elements of {dtype}, which {held} cannot hold, as in NumPy; write a = a {sign} b, or "
-            f"convert a before, as in a.astype(np.{dtype})"
+            f"a {sign}= b computes elements of {dtype}, which {held} cannot hold, as in NumPy; write a = a {sign} b, "
+            f"or convert a before, as in a.astype(np.{dtype})"
         )
     return code
 

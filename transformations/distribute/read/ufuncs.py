@@ -120,6 +120,31 @@ def _clip(visitor: Any, sdfg: SDFG, state: SDFGState, a: Any, low: Any = None, h
     return nest, a
 
 
+def _chosen(visitor: Any, sdfg: SDFG, state: SDFGState, sign: str, a: Any, b: Any) -> str:
+    """Add Python's choice of the larger or smaller of two numbers."""
+    dtype = resolved(sdfg, "maximum", [a, b])[-1]
+    if dtype.kind == "c":
+        raise ValueError("complex numbers have no order to go by; take those of their absolute values")
+    first, second = text_of(sdfg, 1, a, dtype, True), text_of(sdfg, 2, b, dtype, True)
+    return mapped(visitor, sdfg, state, "maximum", [a, b], f"{second} if {second} {sign} {first} else {first}", dtype)
+
+
+def _largest(sign: str) -> Replacement:
+    def add(visitor: Any, sdfg: SDFG, state: SDFGState, first: Any, *others: Any) -> Any:
+        nest = NestedCall(visitor, sdfg, state)
+        for other in others:
+            first = nest(_chosen)(sign, first, other)
+        return nest, first
+
+    return add
+
+
+def _round(visitor: Any, sdfg: SDFG, state: SDFGState, a: Any) -> str:
+    """Add the nearest integer, the even one of two."""
+    code, dtype = code_of(sdfg, "rint", [a])
+    return mapped(visitor, sdfg, state, "rint", [a], f"dace.int64({code})", np.int64)
+
+
 def _part(name: str) -> Replacement:
     """Return ``real`` or ``imag``."""
 
@@ -150,6 +175,9 @@ FUNCTIONS: dict[str, Replacement] = {
     **{f"{module}{name}": _part(name) for module in ("numpy.", "dace.", "") for name in ("real", "imag")},
     **{f"{module}conj": _named("conjugate") for module in ("numpy.", "dace.", "")},
     "abs": _named("absolute"),
+    "max": _largest(">"),
+    "min": _largest("<"),
+    "round": _round,
     "numpy.clip": _clip,
     "numpy.where": where,
 }
