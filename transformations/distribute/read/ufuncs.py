@@ -67,7 +67,7 @@ def mapped(
         output = sdfg.add_scalar(target, kind, transient=True, find_new_name=True)[0]
     else:
         output = sdfg.add_transient(target, whole or [1], kind, find_new_name=True)[0]
-    return add_map(state, whole or [1], inputs, str(output), code)
+    return add_map(state, [] if whole == [1] else whole, inputs, str(output), code)
 
 
 def where(visitor: Any, sdfg: SDFG, state: SDFGState, *operands: Any) -> str:
