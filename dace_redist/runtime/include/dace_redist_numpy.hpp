@@ -148,4 +148,21 @@ NUMPY_FUNCTION T numpy_power(T a, T b) {
   }
 }
 
+// Of two types: DaCe drops casts of numbers in expressions of symbols
+
+#define NUMPY_OF_TYPES(name)                                                            \
+  template <typename T, typename U, typename = std::enable_if_t<!std::is_same_v<T, U>>> \
+  inline auto name(T a, U b) {                                                          \
+    using Common = std::common_type_t<T, U>;                                            \
+    return name(static_cast<Common>(a), static_cast<Common>(b));                        \
+  }
+NUMPY_OF_TYPES(numpy_floor_divide)
+NUMPY_OF_TYPES(numpy_remainder)
+NUMPY_OF_TYPES(numpy_fmod)
+NUMPY_OF_TYPES(numpy_power)
+NUMPY_OF_TYPES(numpy_maximum)
+NUMPY_OF_TYPES(numpy_minimum)
+NUMPY_OF_TYPES(numpy_left_shift)
+NUMPY_OF_TYPES(numpy_right_shift)
+#undef NUMPY_OF_TYPES
 #undef NUMPY_FUNCTION
