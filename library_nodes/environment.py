@@ -209,6 +209,15 @@ class RuntimeEnvironment(_Plain):
 
 
 @dace.library.environment
+class NumpyEnvironment(_Plain):
+    """Environment of elementwise code with NumPy's values, also of -0.0, which DaCe's flags give up."""
+
+    cmake_compile_flags = ("-fsigned-zeros -fno-reciprocal-math",)
+    headers = {"frame": ["dace_redist_numpy.hpp"], "cuda": ["dace_redist_numpy.hpp"]}
+    dependencies = [RuntimeEnvironment]
+
+
+@dace.library.environment
 class DeviceEnvironment(_Plain):
     """
     Environment of arrays on a GPU. Its library is built with the program and loaded by the runtime, unless

@@ -22,6 +22,8 @@ from dace_redist.library_nodes.environment import MEMORY_PIECE
 FUNCTIONS = {name: getattr(np, name) for name in ("sqrt", "exp", "log", "tanh", "sin", "cos", "abs", "power", "where")}
 FUNCTIONS |= {"max": np.maximum, "min": np.minimum, "pow": np.power, "math": np, "dace": dace, "Abs": np.abs}
 FUNCTIONS |= {name: getattr(np, name) for name in ("logical_and", "logical_or", "logical_not", "conj", "real", "imag")}
+FUNCTIONS |= {name: one for name, one in vars(np).items() if isinstance(one, np.ufunc)}
+FUNCTIONS |= {f"numpy_{name}": one for name, one in vars(np).items() if isinstance(one, np.ufunc)}
 
 
 def _number(value, symbols):
@@ -200,7 +202,7 @@ class _JumpError(Exception):
 
 def _reduce(node, state, arrays):
     (source,), (target,) = state.in_edges(node), state.out_edges(node)
-    kind = np.maximum if "max" in node.wcr else np.minimum
+    kind = np.maximum if ">=" in node.wcr else np.minimum
     operand, result = arrays[source.data.data], _result(arrays, target.data.data, [])
     result[...] = kind.reduce(operand, axis=tuple(node.axes), initial=node.identity).reshape(result.shape)
 

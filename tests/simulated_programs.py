@@ -12,6 +12,9 @@ from results import Results, by_numpy, check
 
 from dace_redist import distribute
 
+#: Types of arguments that are numbers of Python.
+PYTHON = (int, float, complex)
+
 
 def arguments(program: Any, sizes: Mapping[str, Any], seed: int = 0) -> Results:
     """Return random arguments of a program: numbers between -1 and 1, or integers from -3 to 3."""
@@ -19,12 +22,14 @@ def arguments(program: Any, sizes: Mapping[str, Any], seed: int = 0) -> Results:
     for name, kind in program.f.__annotations__.items():
         array = isinstance(kind, dace.data.Data)
         shape = [int(dace.symbolic.evaluate(extent, sizes)) for extent in kind.shape] if array else []
-        dtype = np.dtype((kind.dtype if array else kind).as_numpy_dtype())
+        dtype = np.dtype((kind.dtype if array else kind).as_numpy_dtype() if kind not in PYTHON else kind)
         if dtype.kind == "i":
             made[name] = rng.integers(-3, 4, shape).astype(dtype)[()]
         else:
             value = rng.uniform(-1, 1, shape) + (1j * rng.uniform(-1, 1, shape) if dtype.kind == "c" else 0)
             made[name] = np.asarray(value).astype(dtype)[()]
+        if kind in PYTHON:
+            made[name] = kind(made[name])
     return made
 
 

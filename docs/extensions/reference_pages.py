@@ -7,7 +7,8 @@ Run: python docs/extensions/reference_pages.py. A part stands between ``<!-- gen
 - ``python NAME``: signature and docstring of a public name, and a list of members;
 - ``command NAME``: help of a command;
 - ``gallery NAME RANKS SIZES``: a program of the gallery, its times from ``benchmarks/results``, a picture of its plan;
-- ``strategies``, ``options``: tables of :mod:`dace_redist.strategies`.
+- ``strategies``, ``options``: tables of :mod:`dace_redist.strategies`;
+- ``refused``: table of NumPy's functions that distributed programs do not compute.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 import dace_redist
 from dace_redist import cli
@@ -31,7 +33,8 @@ from dace_redist.strategies import OPTIONS, STRATEGIES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
-    ROOT / "docs" / page for page in ("strategies.md", "gallery.md", "reference/python.md", "reference/command-line.md")
+    ROOT / "docs" / page
+    for page in ("strategies.md", "gallery.md", "einsum.md", "reference/python.md", "reference/command-line.md")
 ]
 PART = re.compile(r"(<!-- generated: (?P<kind>\w+) ?(?P<arguments>[^\n]*?) ?-->\n).*?(<!-- end -->)", re.DOTALL)
 ROLE = re.compile(r":\w+:`~?(?:dace_redist\.)?(?:[a-z_]+\.)*([^`]+)`")
@@ -231,7 +234,32 @@ def options() -> str:
     return table(iter(rows))
 
 
-KINDS = {"python": python, "command": command, "gallery": gallery, "strategies": strategies, "options": options}
+def refused() -> str:
+    """Return the table of functions of elements without code, with the types that NumPy computes them in."""
+    from dace.frontend.python.replacements.ufunc import ufuncs
+
+    from dace_redist.transformations.distribute.read.numpy_code import CODE_OF, REMEDIES
+
+    words = {"?": "bool", "i": "integers", "u": "integers", "f": "real numbers", "c": "complex numbers"}
+    rows: dict[tuple[str, str], list[str]] = {}
+    for name in sorted({getattr(np, name).__name__ for name in ufuncs if isinstance(getattr(np, name), np.ufunc)}):
+        kinds = {np.dtype(loop[0]).kind.replace("b", "?") for loop in getattr(np, name).types if loop[0] in "?bBfF"}
+        missing = dict.fromkeys(words[kind] for kind in words if kind in kinds and (name, kind) not in CODE_OF)
+        types = "all" if {*missing} == {words[kind] for kind in kinds} else ", ".join(missing)
+        if missing:
+            rows.setdefault((types, REMEDIES.get(name, "")), []).append(f"`np.{name}`")
+    named = [(", ".join(names), types, instead.removeprefix("write ")) for (types, instead), names in rows.items()]
+    return table(iter([("function", "elements", "write instead"), *named]))
+
+
+KINDS = {
+    "refused": refused,
+    "python": python,
+    "command": command,
+    "gallery": gallery,
+    "strategies": strategies,
+    "options": options,
+}
 
 
 def filled(text: str) -> str:

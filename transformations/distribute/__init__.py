@@ -90,7 +90,7 @@ def distribute(
     if device == "gpu":
         check_for_gpu(sdfg, body)
     limits = {"memory_bytes": memory_bytes, "node_size": node_size, "overrides": overrides}
-    plan = _planned(sdfg, body, shapes_of(sdfg, sizes), int(ranks), placed, limits)
+    plan = _planned(sdfg, body, shapes_of(sdfg, sizes, body), int(ranks), placed, limits)
     known = program.__sdfg_closure__() if isinstance(program, DaceProgram) else {}
     closure = {name: np.asarray(value) for name, value in known.items() if name in sdfg.arrays}
     recipe = Recipe(sdfg, body, plan, memory_bytes is None, closure, device, arguments, Captured(program))

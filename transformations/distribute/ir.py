@@ -80,17 +80,27 @@ def check_sizes(sdfg: SDFG, sizes: Mapping[str, int]) -> None:
             raise ValueError(f'"{sdfg.name}": size {name} must be {kind}, got {size!r}')
 
 
-def shapes_of(sdfg: SDFG, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+def shapes_of(sdfg: SDFG, sizes: Mapping[str, int], body: Body) -> dict[str, tuple[int, ...]]:
     """
     Return the logical shape of every array of a program, in numbers.
 
     :param sizes: Checked by :func:`check_sizes`.
-    :raises ValueError: If an extent is negative.
+    :raises ValueError: If an extent is negative, or a maximum or minimum is one of no elements; names the statement.
     """
     shapes = {name: in_numbers(logical_shape(array), sizes) for name, array in sdfg.arrays.items()}
+    labels = {operation.result: operation.label for operation in operations(body)}
     for name, shape in shapes.items():
         if any(extent < 0 for extent in shape):
-            raise ValueError(f'"{sdfg.name}": with these sizes {name} has shape {shape}; an extent must be at least 0')
+            where = labels.get(name, f'"{sdfg.name}": {name}')
+            raise ValueError(
+                f"{where}: with these sizes the shape is {shape}; give sizes for which no extent is negative"
+            )
+    for operation in operations(body):
+        if getattr(operation, "reduction", "") and 0 not in shapes[operation.result] and 0 in shapes[operation.read[0]]:
+            raise ValueError(
+                f"{operation.label}: with these sizes it is the {operation.reduction} of no elements, as in NumPy an "
+                "error; give larger sizes"
+            )
     return shapes
 
 

@@ -14,6 +14,7 @@ from dace.sdfg.state import ControlFlowRegion
 from dace_redist.distribution import Distribution
 from dace_redist.einsum.placement import Placement
 from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes.environment import NumpyEnvironment
 from dace_redist.library_nodes.node import INPUT, OUTPUT
 from dace_redist.transformations.distribute.emit.arrays import LocalArrays
 from dace_redist.transformations.distribute.ir import Move, Slice, equal, in_numbers
@@ -69,7 +70,8 @@ class Emitter:
         """Add a map of a tasklet: extents of its indices, memlets by connectors."""
         state = self.state(region, label)
         ranges = {index: f"0:{symbolic.symstr(extent)}" for index, extent in extents.items()}
-        state.add_mapped_tasklet(state.label, ranges, inputs, code, output, external_edges=True)
+        tasklet, *_ = state.add_mapped_tasklet(state.label, ranges, inputs, code, output, external_edges=True)
+        tasklet.environments = {NumpyEnvironment.full_class_path()}
 
     def at(self, region: ControlFlowRegion, tensor: str, placement: Placement) -> str:
         """Return the array of a tensor under a placement; redistribute the tensor if it has none."""

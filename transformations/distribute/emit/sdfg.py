@@ -230,7 +230,8 @@ class _Builder(Emitter):
         """Take the largest or smallest elements along the axes that the result lacks."""
         term, dtype = group.einsum.operands[0], self._sdfg.arrays[result].dtype
         axes = [axis for axis, index in enumerate(term) if index in group.einsum.summed]
-        label, function = f"{kind}_{group.result}", f"lambda a, b: {kind}(a, b)"
+        sign = {"max": ">=", "min": "<="}[kind]
+        label, function = f"{kind}_{group.result}", f"lambda a, b: a if a != a or a {sign} b else b"  # NaN wins
         node = Reduce(label, function, axes, neutral_element(kind, dtype))
         node.implementation = "pure-seq"  # the others lock the result for each element
         self.node(region, node, {None: self._arrays.whole(operand)}, self._arrays.whole(result), None)

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import networkx as nx
 from dace import SDFG, SDFGState, data, symbolic
 from dace.sdfg import nodes
 from dace.sdfg import utils as sdutil
@@ -31,7 +30,7 @@ from dace_redist.transformations.distribute.ir import (
     operations,
 )
 from dace_redist.transformations.distribute.read.library_nodes import statement_of
-from dace_redist.transformations.distribute.read.location import EARLY_RETURN, Location
+from dace_redist.transformations.distribute.read.location import EARLY_RETURN, Location, check_offsets, in_order
 from dace_redist.transformations.distribute.read.maps import TaskletReader, map_operations
 
 #: Label and mean number of iterations of each surrounding loop, the outermost first.
@@ -79,6 +78,9 @@ class _Reader:
     def __init__(self, sdfg: SDFG, sizes: dict[str, int]) -> None:
         self._sdfg = sdfg
         self._values: dict[str, float] = dict(sizes)  # and the mean of each surrounding loop's variable
+        self._sizes = sizes
+        #: First and last value of variables of loops whose iterations all run.
+        self._ends: dict[str, tuple[float, float]] = {}
         self._labels: Counter[str] = Counter()
 
     # Loops and branches
@@ -102,14 +104,18 @@ class _Reader:
 
     def _block(self, block: Any, loops: Loops) -> Iterator[Item]:
         if isinstance(block, SDFGState):
-            for node in _in_order(block):
-                yield from self._node(node, block, loops)
+            for node in in_order(block):
+                for operation in self._node(node, block, loops):
+                    check_offsets(operation, self._sizes, self._ends)
+                    yield operation
         elif isinstance(block, LoopRegion):
             yield self._loop(block, loops)
         elif isinstance(block, ConditionalBlock):
             conditions = [code.as_string for code in codes_of(block)]
             scalars = self._scalars(conditions, f"if {conditions[0]}")
+            ends, self._ends = self._ends, {}
             bodies = [tuple(self.region(body, self._within(loops, body.label, 1))) for _, body in block.branches]
+            self._ends = ends
             yield Block(block, tuple(bodies), scalars)
         elif isinstance(block, BreakBlock | ContinueBlock):
             yield type(block)
@@ -151,8 +157,12 @@ class _Reader:
                 if start.is_integer() and end.is_integer() and stride.is_integer():
                     repeats = math.floor(repeats)
                 self._values[loop.loop_variable] = start + (repeats - 1) * stride / 2
+                jumps = any(isinstance(one, BreakBlock | ContinueBlock) for one in loop.all_control_flow_blocks())
+                if used <= {*self._sizes} and repeats > 0 and not jumps:
+                    self._ends[loop.loop_variable] = (start, start + (repeats - 1) * stride)
             certain = bool(count.is_Integer and count > 0)
         body = tuple(self.region(loop, self._within(loops, loop.label, repeats)))
+        self._ends.pop(loop.loop_variable, None)
         certain = certain and not any(isinstance(item, type) for item in all_items(body))
         return Block(loop, (body,), scalars, certain)
 
@@ -263,35 +273,3 @@ def _copy(edge: Any, source: Location) -> Iterator[Operation]:
         yield location.written_box(target, boxes[1], name)
     elif name != target:
         yield location.copy(name, target)
-
-
-def _in_order(state: SDFGState) -> Sequence[nodes.Node]:
-    """
-    Return the nodes of a state in an order in which they can run one after another.
-
-    After DaCe has fused states, two access nodes of one tensor may lack a path between them: one is read, the other
-    written later.
-    """
-    order = {node: number for number, node in enumerate(sdutil.dfs_topological_sort(state, state.source_nodes()))}
-    graph = nx.DiGraph((edge.src, edge.dst) for edge in state.edges())
-    graph.add_nodes_from(order)
-    holders: dict[str, list[nodes.AccessNode]] = {}
-    for node in order:
-        if isinstance(node, nodes.AccessNode) and state.entry_node(node) is None:
-            holders.setdefault(node.data, []).append(node)
-    for same in holders.values():
-        for read in same:
-            for written in same:
-                if written is not read and state.in_degree(written) and not nx.has_path(graph, written, read):
-                    _separate(graph, state, read, written)
-    return list(nx.lexicographical_topological_sort(graph, key=order.__getitem__))
-
-
-def _separate(graph: Any, state: SDFGState, read: nodes.AccessNode, written: nodes.AccessNode) -> None:
-    """Add edges from all readers of one access node to the writers of another."""
-    for use in state.out_edges(read):
-        reader = read if isinstance(use.dst, nodes.AccessNode) else use.dst
-        for write in state.in_edges(written):
-            writer = state.entry_node(write.src) if isinstance(write.src, nodes.MapExit) else write.src
-            if reader is not writer and not nx.has_path(graph, writer, reader):
-                graph.add_edge(reader, writer)

@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 import sympy
 from dace import Memlet, data
+from dace.frontend.python.astutils import ASTFindReplace
 from dace.frontend.python.newast import ProgramVisitor
+from dace.properties import CodeBlock
+from dace.sdfg import nodes
 from dace.subsets import Range
 from dace.utils import find_new_name
 
+from dace_redist.transformations.distribute.read.numpy_code import augmented
 from dace_redist.transformations.distribute.read.sizes import dace_attribute, in_place_of, text_of_sizes
 
 _add_state = dace_attribute(ProgramVisitor, "_add_state")
@@ -23,8 +27,16 @@ _SEQUENCE = (ast.Tuple, ast.List)
 
 @in_place_of(ProgramVisitor, "parse_program")
 def _parse_with_own_arguments(parse: Any, visitor: Any, program: ast.AST, is_tasklet: bool = False) -> Any:
-    """Read a function whose arguments get new values, which DaCe would write to the arrays of the caller."""
+    """
+    Read a function whose arguments get new values, which DaCe would write to the arrays of the caller.
+
+    A scalar argument declared as ``float`` is a number of Python; one declared as ``dace.float64`` may be one.
+    """
     if isinstance(program, ast.FunctionDef) and not is_tasklet:
+        for argument in program.args.args:
+            array = visitor.sdfg.arrays.get(argument.arg)
+            if isinstance(array, data.Scalar):
+                array.of_literals = getattr(argument.annotation, "id", "") in ("int", "float", "complex") or None
         assigned = assigned_names(program)
         added = {_name(node.target) for node in ast.walk(program) if isinstance(node, ast.AugAssign)}
         scalars = {name for name, array in visitor.scope_arrays.items() if isinstance(array, data.Scalar)}
@@ -38,10 +50,10 @@ def _parse_with_own_arguments(parse: Any, visitor: Any, program: ast.AST, is_tas
     return parse(visitor, program, is_tasklet)
 
 
-def assigned_names(*nodes: ast.AST) -> set[str]:
+def assigned_names(*parts: ast.AST) -> set[str]:
     """Return the variables that statements assign a value to, other than ``a += b`` and the variables of loops."""
     targets: list[ast.expr] = []
-    for node in (inner for outer in nodes for inner in ast.walk(outer)):
+    for node in (inner for outer in parts for inner in ast.walk(outer)):
         targets += node.targets if isinstance(node, ast.Assign) else []
         targets += [node.target] if isinstance(node, ast.AnnAssign | ast.NamedExpr) else []
     return {_name(one) for target in targets for one in _elements(target)} - {""}
@@ -109,12 +121,13 @@ def _assign_as_python(
     return result
 
 
-def _of_literals(visitor: Any, value: ast.expr) -> bool:
-    """Return True for an expression of literals, sizes and variables of them."""
+def _of_literals(visitor: Any, value: ast.expr) -> bool | None:
+    """Return True for an expression of literals, sizes and variables of them; None if scalar arguments may be some."""
     parts = [part for part in ast.walk(value) if isinstance(part, ast.expr)]
     arrays = [visitor.sdfg.arrays.get(visitor.variables.get(_name(part), _name(part))) for part in parts]
     simple = all(isinstance(part, ast.Constant | ast.Name | ast.BinOp | ast.UnaryOp) for part in parts)
-    return simple and all(array is None or getattr(array, "of_literals", False) for array in arrays)
+    known = {getattr(array, "of_literals", False) for array in arrays if array is not None}
+    return simple and False not in known and (None if None in known else True)
 
 
 @in_place_of(ProgramVisitor, "_visit_op")
@@ -233,11 +246,12 @@ def _of_sizes(visitor: Any, operand: Any) -> Any:
 def _add_broadcast_assignment(
     add: Any, visitor: Any, node: Any, rtarget: Any, wtarget: Any, operand: Any, op: str, *rest: Any, **options: Any
 ) -> None:
-    """Add ``A += B`` as DaCe does, except with a broadcast B, which DaCe misreads."""
+    """Add ``A += B`` in NumPy's types, where DaCe has C++'s, and with a broadcast B, which DaCe misreads."""
     _check_type(visitor, node, wtarget, operand)
-    operand = _of_sizes(visitor, operand)
     arrays = visitor.sdfg.arrays
     read, write, other = (one if isinstance(one, tuple) else (one, None) for one in (rtarget, wtarget, operand))
+    code = augmented(visitor.sdfg, op, read[0], other[0], arrays[write[0]].dtype.as_numpy_dtype())
+    operand = _of_sizes(visitor, operand)
     simple = not any(rest) and not any(options.values()) and isinstance(other[0], str) and other[0] in arrays
     if simple and other[1] in (None, Range.from_array(arrays[other[0]])):
         subset = write[1] or Range.from_array(arrays[write[0]])
@@ -245,12 +259,18 @@ def _add_broadcast_assignment(
         shape = arrays[other[0]].shape
         if 0 < len(shape) <= len(axes) and list(shape) != [subset.size()[axis] for axis in axes]:
             if Range.from_array(arrays[other[0]]).num_elements() != 1:
-                _broadcast(visitor, node, (read[0], write[0], subset, axes), other[0], op)
+                _broadcast(visitor, node, (read[0], write[0], subset, axes), other[0], code)
                 return
     add(visitor, node, rtarget, wtarget, operand, op, *rest, **options)
+    for tasklet in visitor.last_block.nodes():
+        if isinstance(tasklet, nodes.Tasklet):
+            lines = tasklet.code.code
+            (assigned,) = (part for line in lines for part in ast.walk(line) if isinstance(part, ast.Assign))
+            assigned.value = ASTFindReplace({"__in1": assigned.value.left}).visit(ast.parse(code, mode="eval").body)
+            tasklet.code = CodeBlock("\n".join(ast.unparse(ast.fix_missing_locations(line)) for line in lines))
 
 
-def _broadcast(visitor: Any, node: Any, target: tuple[str, str, Range, list[int]], operand: str, op: str) -> None:
+def _broadcast(visitor: Any, node: Any, target: tuple[str, str, Range, list[int]], operand: str, code: str) -> None:
     read, write, subset, axes = target
     begins = [begin for begin, _, _ in subset.ndrange()]
     indices = [f"{begin} + __i{axis}" if axis in axes else str(begin) for axis, begin in enumerate(begins)]
@@ -262,7 +282,7 @@ def _broadcast(visitor: Any, node: Any, target: tuple[str, str, Range, list[int]
         state.label,
         {f"__i{axis}": f"0:{subset.size()[axis]}" for axis in axes},
         {"__in1": Memlet(f"{read}[{', '.join(indices)}]"), "__in2": Memlet(f"{operand}[{', '.join(taken)}]")},
-        f"__out = __in1 {op} __in2",
+        f"__out = {code}",
         {"__out": Memlet(f"{write}[{', '.join(indices)}]")},
         external_edges=True,
         debuginfo=visitor.current_lineinfo,

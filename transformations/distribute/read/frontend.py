@@ -34,7 +34,7 @@ from dace.frontend.python.newast import ProgramVisitor
 from dace.frontend.python.parser import DaceProgram
 from dace.subsets import Range
 
-from dace_redist.transformations.distribute.read import numpy_functions, numpy_operations
+from dace_redist.transformations.distribute.read import numpy_functions, numpy_operations, ufuncs
 from dace_redist.transformations.distribute.read.assignments import assigned_names, sliced_axes
 from dace_redist.transformations.distribute.read.location import EARLY_RETURN, INSTEAD, source_line, why
 from dace_redist.transformations.distribute.read.simplify import (
@@ -50,7 +50,10 @@ _DACE = os.path.join(os.path.dirname(dace.__file__), "")
 _parsing = threading.RLock()  # DaCe's tables and methods are global to the process
 
 
-_tables = [dace_attribute(op_repository.Replacements, name) for name in ("_rep", "_method_rep", "_attr_rep", "_oprep")]
+_tables = [
+    dace_attribute(op_repository.Replacements, name)
+    for name in ("_rep", "_method_rep", "_attr_rep", "_oprep", "_ufunc_rep")
+]
 _globals_of = dace_attribute(parser, "_get_locals_and_globals")
 
 
@@ -63,7 +66,6 @@ def parse(program: DaceProgram) -> SDFG:
     programs with DaCe nor print meanwhile, since the replaced functions are global to the process.
 
     :raises ValueError: If a statement cannot be read; names it.
-    :warns UserWarning: If the element type of a sum or mean differs from NumPy's; names the statement.
     """
     with _parsing, _replaced(), naming_invalid_statements(), _naming_the_statement(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Performance warning: Automatically creating callback")  # an error follows
@@ -82,12 +84,15 @@ def parse(program: DaceProgram) -> SDFG:
 def _replaced() -> Iterator[None]:
     """Replace DaCe's functions by those of this package."""
     kinds = ("Array", "Scalar", "View", "ArrayView")
-    methods = numpy_functions.METHODS | numpy_operations.METHODS
+    methods = numpy_functions.METHODS | numpy_operations.METHODS | ufuncs.METHODS
+    attributes = {"T": numpy_functions.METHODS["transpose"]} | ufuncs.ATTRIBUTES
     own: list[dict[Any, Any]] = [
-        numpy_functions.FUNCTIONS | numpy_operations.FUNCTIONS,
+        numpy_functions.FUNCTIONS | numpy_operations.FUNCTIONS | ufuncs.FUNCTIONS,
         {(kind, name): method for kind in kinds for name, method in methods.items()},
-        {(kind, "T"): numpy_functions.METHODS["transpose"] for kind in kinds},
-        {(*ends, "MatMult"): numpy_functions.FUNCTIONS["numpy.matmul"] for ends in product(kinds, kinds)},
+        {(kind, name): attribute for kind in kinds for name, attribute in attributes.items()},
+        {(*ends, "MatMult"): numpy_functions.FUNCTIONS["numpy.matmul"] for ends in product(kinds, kinds)}
+        | ufuncs.OPERATIONS,
+        ufuncs.UFUNCS,
     ]
     before = [dict(table) for table in _tables]
     try:

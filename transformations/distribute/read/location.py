@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
+import networkx as nx
 import numpy as np
 from dace import SDFG, SDFGState, data, symbolic
 from dace.sdfg import nodes
+from dace.sdfg import utils as sdutil
 
 from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.statement import Code, Statement
@@ -202,3 +205,54 @@ class Location:
 def _of_tensor(box: Box) -> Box:
     """Return a box whose tensor is a scalar where DaCe has an array of one element."""
     return box._replace(kept=()) if len(box.kept) == 1 and equal(box.shape[0], 1) else box
+
+
+def check_offsets(operation: Any, sizes: Mapping[str, int], ends: Mapping[str, tuple[float, float]]) -> None:
+    """
+    Raise an error if a slice begins before the first element in an iteration of the loops around it.
+
+    :param ends: First and last values of the loops' variables, as far as they are known.
+    """
+    for offset in operation.box.offsets if isinstance(operation, Slice) else ():
+        used = set(symbolic.symlist(offset))
+        varying = sorted(used & set(ends)) if used <= {*sizes, *ends} else []
+        for values in itertools.product(*(ends[name] for name in varying)) if varying else ():
+            known = dict(zip(varying, values, strict=True))
+            if symbolic.evaluate(offset, {**sizes, **known}) < 0:
+                where = ", ".join(f"{name} = {value:g}" for name, value in known.items())
+                raise ValueError(
+                    f"{operation.label}: the index {offset} is negative at {where}, and NumPy would count it from the "
+                    "end; write such iterations before the loop, with an index from -1 down"
+                )
+
+
+def in_order(state: SDFGState) -> Sequence[nodes.Node]:
+    """
+    Return the nodes of a state in an order in which they can run one after another.
+
+    After DaCe has fused states, two access nodes of one tensor may lack a path between them: one is read, the other
+    written later.
+    """
+    order = {node: number for number, node in enumerate(sdutil.dfs_topological_sort(state, state.source_nodes()))}
+    graph = nx.DiGraph((edge.src, edge.dst) for edge in state.edges())
+    graph.add_nodes_from(order)
+    holders: dict[str, list[nodes.AccessNode]] = {}
+    for node in order:
+        if isinstance(node, nodes.AccessNode) and state.entry_node(node) is None:
+            holders.setdefault(node.data, []).append(node)
+    for same in holders.values():
+        for read in same:
+            for written in same:
+                if written is not read and state.in_degree(written) and not nx.has_path(graph, written, read):
+                    _separate(graph, state, read, written)
+    return list(nx.lexicographical_topological_sort(graph, key=order.__getitem__))
+
+
+def _separate(graph: Any, state: SDFGState, read: nodes.AccessNode, written: nodes.AccessNode) -> None:
+    """Add edges from all readers of one access node to the writers of another."""
+    for use in state.out_edges(read):
+        reader = read if isinstance(use.dst, nodes.AccessNode) else use.dst
+        for write in state.in_edges(written):
+            writer = state.entry_node(write.src) if isinstance(write.src, nodes.MapExit) else write.src
+            if reader is not writer and not nx.has_path(graph, writer, reader):
+                graph.add_edge(reader, writer)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from string import ascii_letters
 from typing import Any
 
 import numpy as np
-from dace import SDFG, Memlet, SDFGState, data, dtypes
+from dace import SDFG, Memlet, SDFGState, data, dtypes, symbolic
 from dace.frontend.common import op_repository
 from dace.frontend.python.nested_call import NestedCall
 from dace.libraries.blas.nodes.einsum import Einsum as EinsumNode
@@ -18,7 +16,6 @@ from dace.sdfg import nodes
 from dace_redist.einsum.expression import Einsum
 from dace_redist.library_nodes.indexed import RESULT
 from dace_redist.transformations.distribute.ir import common_type, equal, is_complex
-from dace_redist.transformations.distribute.read.location import source_line
 
 #: Replacement of a function, as in DaCe: a function of the visitor, the SDFG, the state, and the arguments.
 Replacement = Callable[..., Any]
@@ -27,7 +24,6 @@ Shape = tuple[Any, ...]
 _DACE = op_repository.Replacements
 _dace_astype = _DACE.get_method("Array", "astype")
 _dace_conj = _DACE.get("numpy.conj")
-_dace_empty = _DACE.get("numpy.empty")
 _dace_matmul = _DACE.getop("Array", "MatMult")
 
 # What all functions need
@@ -74,6 +70,8 @@ def add_map(
     """
     Add a map over a shape, whose indices are ``__i0``, ``__i1``, ..., and return the name of its result.
 
+    Without a shape, add a tasklet.
+
     :param inputs: Name and axes of each operand, by its name in ``code``; None for an axis of one element.
     :param code: Expression of the elements of the result.
     """
@@ -81,41 +79,24 @@ def add_map(
     def element(array: str, axes: Iterable[int | None]) -> Memlet:
         return Memlet(f"{array}[{', '.join('0' if axis is None else f'__i{axis}' for axis in axes) or 0}]")
 
-    state.add_mapped_tasklet(
-        f"{output}_map",
-        {f"__i{axis}": f"0:{extent}" for axis, extent in enumerate(shape)},
-        {name: element(*operand) for name, operand in inputs.items()},
-        f"__out = {code}",
-        {"__out": element(output, range(len(shape)))},
-        external_edges=True,
-    )
+    reads = {name: element(*operand) for name, operand in inputs.items()}
+    if not shape:
+        tasklet = state.add_tasklet(f"{output}_tasklet", {*reads}, {"__out"}, f"__out = {code}")
+        for name, memlet in reads.items():
+            state.add_edge(state.add_read(memlet.data), None, tasklet, name, memlet)
+        state.add_edge(tasklet, "__out", state.add_write(output), None, element(output, []))
+        return output
+    ranges = {f"__i{axis}": f"0:{extent}" for axis, extent in enumerate(shape)}
+    written = {"__out": element(output, range(len(shape)))}
+    state.add_mapped_tasklet(f"{output}_map", ranges, reads, f"__out = {code}", written, external_edges=True)
     return output
 
 
-def warning_of_integers(name: str, function: Replacement) -> Replacement:
-    """
-    Return a function of arrays that warns if the result type differs from NumPy's, as for integers.
-
-    :param name: ``"sum"``, ``"mean"`` or ``"trace"``.
-    :param function: Its replacement.
-    """
-
-    @functools.wraps(function)
-    def add(visitor: Any, sdfg: SDFG, state: SDFGState, array: Any, *arguments: Any, **options: Any) -> Any:
-        if isinstance(array, str) and array in sdfg.arrays:
-            dtype = sdfg.arrays[array].dtype.as_numpy_dtype()
-            ones = np.ones((1, 1), dtype)
-            wanted = (np.mean(ones) if name == "mean" else np.sum(ones)).dtype
-            if wanted != dtype and dtype.kind in "iu":
-                warnings.warn(
-                    f"{source_line(visitor.current_lineinfo)}: the {name} of {array} is {dtype} here, but {wanted} in "
-                    f"NumPy; take that of {array}.astype(np.{wanted})",
-                    UserWarning,
-                    stacklevel=2,
-                )
-        return function(visitor, sdfg, state, array, *arguments, **options)
-
-    return add
+def summed(nest: NestedCall, a: str, mean: bool = False) -> str:
+    """Return an array in the type in which NumPy sums it, or takes means."""
+    dtype = nest.sdfg.arrays[a].dtype.as_numpy_dtype()
+    wanted = (np.mean if mean else np.sum)(np.ones(1, dtype)).dtype
+    return a if wanted == dtype else nest(_dace_astype)(a, dtypes.typeclass(wanted.type))
 
 
 # Functions that are einsums
@@ -137,7 +118,7 @@ def add_einsum(
     """Add a node for the whole einsum; its contraction order is the planner's choice, whatever ``optimize`` says."""
     output = out if output is None else output
     shapes = shapes_of(sdfg, "einsum", arrays)
-    einsum = Einsum.parse(str(getattr(subscripts, "value", subscripts)), [len(shape) for shape in shapes])
+    einsum = _broadcast(Einsum.parse(str(getattr(subscripts, "value", subscripts)), [len(s) for s in shapes]), shapes)
     extents = einsum.extents(shapes)
     if output is None:
         element = dtype or common_type([sdfg.arrays[name].dtype for name in arrays])
@@ -146,6 +127,18 @@ def add_einsum(
     node = EinsumNode("einsum", inputs=set(connectors), outputs={RESULT})
     node.einsum_str, node.alpha, node.beta = str(einsum), alpha, beta
     return add_node(visitor, sdfg, state, node, dict(zip(connectors, arrays, strict=True)), output)
+
+
+def _broadcast(einsum: Einsum, shapes: Sequence[Shape]) -> Einsum:
+    """Return an einsum in which axes of one element have indices of their own where others have more elements."""
+    used = [list(zip(term, shape, strict=True)) for term, shape in zip(einsum.operands, shapes, strict=True)]
+    longer = {index for term in used for index, extent in term if extent != 1}
+    free = iter(letter for letter in ascii_letters if letter not in einsum.indices)
+    terms = [
+        "".join(next(free, i) if n == 1 and i in longer - {j for j, m in term if m != 1} else i for i, n in term)
+        for term in used
+    ]
+    return Einsum(tuple(terms), einsum.result)
 
 
 def _by_dimensions(**known: str) -> Callable[..., str]:
@@ -224,6 +217,18 @@ _SUBSCRIPTS: dict[str, tuple[int, Callable[..., str]]] = {
 }
 
 
+def _square(visitor: Any, sdfg: SDFG, state: SDFGState, function: str, a: str) -> str:
+    """Return a matrix, or its leading square if it has more rows or columns."""
+    shape = tuple(sdfg.arrays[a].shape)
+    if equal(*shape):
+        return a
+    if any(map(symbolic.issymbolic, shape)):
+        raise ValueError(f"np.{function} of a matrix of shape {shape}: write that of a[:k, :k], k the smaller extent")
+    part = str(sdfg.add_temp_transient([min(shape)] * 2, sdfg.arrays[a].dtype)[0])
+    state.add_nedge(state.add_read(a), state.add_write(part), Memlet(f"{a}[0:{min(shape)}, 0:{min(shape)}]"))
+    return part
+
+
 def _named(function: str) -> Replacement:
     operands, subscripts = _SUBSCRIPTS[function]
 
@@ -240,6 +245,10 @@ def _named(function: str) -> Replacement:
             inputs = {"__inp": (arrays[0], [0])}
             return add_map(state, shapes[0] * 2, inputs, output, "__inp if __i0 == __i1 else 0")
         text = subscripts(function, shapes, *rest, **options)
+        if function in ("trace", "diag", "diagonal"):
+            nest = NestedCall(visitor, sdfg, state)
+            square = nest(_square)(function, arrays[0])
+            return nest, nest(add_einsum)(text, summed(nest, square) if function == "trace" else square)
         return add_einsum(visitor, sdfg, state, text, *arrays) if text else arrays[0]
 
     return add
@@ -257,11 +266,6 @@ def _matmul(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> Any:
     return _dace_matmul(visitor, sdfg, state, a, b)
 
 
-def _empty(visitor: Any, sdfg: SDFG, state: SDFGState, shape: Any, dtype: Any = dtypes.float64) -> Any:
-    """Add an array; DaCe has no default type."""
-    return _dace_empty(visitor, sdfg, state, shape, dtype)
-
-
 def _copy(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
     """Add a copy; DaCe supports whole arrays only, not slices."""
     output = new_array(visitor, sdfg, operand_shape(sdfg, "copy", 0, a), sdfg.arrays[a].dtype)
@@ -269,32 +273,18 @@ def _copy(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
     return output
 
 
-def _astype(visitor: Any, sdfg: SDFG, state: SDFGState, array: str, dtype: Any, *rest: Any, **options: Any) -> Any:
-    """Add a conversion; DaCe supports NumPy's types but not their names, nor Python's types."""
-    named = getattr(dtype, "value", dtype)
-    if isinstance(named, str | type) and not isinstance(dtype, dtypes.typeclass):
-        try:
-            dtype = dtypes.typeclass(np.dtype(named).type)
-        except TypeError as error:
-            raise ValueError(f"astype: {error}; write a type of NumPy, as in {array}.astype(np.float64)") from error
-    return _dace_astype(visitor, sdfg, state, array, dtype, *rest, **options)
-
-
 _EINSUMS = {name: _named(name) for name in _SUBSCRIPTS}
-_EINSUMS["trace"] = warning_of_integers("trace", _EINSUMS["trace"])
 
 #: Functions by their names in DaCe.
 FUNCTIONS: dict[str, Replacement] = {
     **{f"numpy.{name}": function for name, function in _EINSUMS.items()},
     "numpy.copy": _copy,
     "numpy.einsum": add_einsum,
-    "numpy.empty": _empty,
     "numpy.matmul": _matmul,
 }
 
 #: Methods of arrays.
 METHODS: dict[str, Replacement] = {
     **{name: _EINSUMS[name] for name in ("dot", "transpose", "diagonal", "swapaxes", "trace")},
-    "astype": _astype,
     "copy": _copy,
 }

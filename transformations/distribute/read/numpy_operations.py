@@ -8,15 +8,14 @@ from string import ascii_letters
 from typing import Any
 
 import numpy as np
-from dace import SDFG, SDFGState, dtypes, symbolic
+from dace import SDFG, SDFGState, dtypes
 from dace.frontend.common import op_repository
 from dace.frontend.python.nested_call import NestedCall
-from dace.frontend.python.replacements.ufunc import implement_ufunc
 from dace.libraries.standard.nodes.reduce import Reduce
 
 from dace_redist.library_nodes.indexed import LinearSolve
 from dace_redist.library_nodes.node import simplified
-from dace_redist.transformations.distribute.ir import common_type, equal, is_complex, neutral_element
+from dace_redist.transformations.distribute.ir import common_type, is_complex, neutral_element
 from dace_redist.transformations.distribute.read.numpy_functions import (
     Replacement,
     Shape,
@@ -26,14 +25,31 @@ from dace_redist.transformations.distribute.read.numpy_functions import (
     new_array,
     operand_shape,
     shapes_of,
-    warning_of_integers,
+    summed,
 )
+from dace_redist.transformations.distribute.read.ufuncs import elementwise
 
 _DACE = op_repository.Replacements
-_astype = _DACE.get_method("Array", "astype")
+_dace_astype = _DACE.get_method("Array", "astype")
+_dace_empty = _DACE.get("numpy.empty")
 _dace_reshape = _DACE.get("numpy.reshape")
 _elementwise = _DACE.get("dace.elementwise")
-_subtract = _DACE.getop("Array", "Sub")
+
+
+def _empty(visitor: Any, sdfg: SDFG, state: SDFGState, shape: Any, dtype: Any = dtypes.float64) -> Any:
+    """Add an array; DaCe has no default type."""
+    return _dace_empty(visitor, sdfg, state, shape, dtype)
+
+
+def _astype(visitor: Any, sdfg: SDFG, state: SDFGState, array: str, dtype: Any, *rest: Any, **options: Any) -> Any:
+    """Add a conversion; DaCe supports NumPy's types but not their names, nor Python's types."""
+    named = getattr(dtype, "value", dtype)
+    if isinstance(named, str | type) and not isinstance(dtype, dtypes.typeclass):
+        try:
+            dtype = dtypes.typeclass(np.dtype(named).type)
+        except TypeError as error:
+            raise ValueError(f"astype: {error}; write a type of NumPy, as in {array}.astype(np.float64)") from error
+    return _dace_astype(visitor, sdfg, state, array, dtype, *rest, **options)
 
 
 def _reshape(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, shape: Any, *rest: Any, **options: Any) -> Any:
@@ -47,32 +63,6 @@ def _reshape(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, shape: Any, *re
 
 def _reshape_method(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, *shape: Any, **options: Any) -> Any:
     return _reshape(visitor, sdfg, state, a, shape[0] if len(shape) == 1 else shape, **options)
-
-
-def _where(visitor: Any, sdfg: SDFG, state: SDFGState, *operands: Any) -> str:
-    """Add a choice between elements; DaCe has a node of its own for it, and does not choose between two numbers."""
-    if len(operands) != 3:
-        raise ValueError(f"np.where is known with a condition and two values, got {len(operands)} operands")
-    names = [name if isinstance(name, str) and name in sdfg.arrays else None for name in operands]
-    shapes = [() if name is None else operand_shape(sdfg, "where", 0, name) for name in names]
-    ndim = max(map(len, shapes))
-    aligned = [(1,) * (ndim - len(shape)) + shape for shape in shapes]
-    whole = [next((n for n in extents if n != 1), 1) for extents in zip(*aligned, strict=True)]
-    if not all(n == 1 or equal(n, extent) for shape in aligned for n, extent in zip(shape, whole, strict=True)):
-        raise ValueError(f"np.where: the shapes {', '.join(map(str, shapes))} cannot be broadcast together")
-    code, inputs, types = [], {}, []
-    for number, (name, shape, operand) in enumerate(zip(names, shapes, operands, strict=True)):
-        if name is None:
-            symbol = symbolic.issymbolic(operand)
-            code.append(symbolic.symstr(operand) if symbol else str(operand))
-            types.append(np.int64 if symbol else operand)
-        else:
-            code.append(f"__in{number}")
-            types.append(sdfg.arrays[name].dtype.as_numpy_dtype())
-            first = ndim - len(shape)
-            inputs[code[-1]] = name, [None if n == 1 else first + axis for axis, n in enumerate(shape)]
-    output = new_array(visitor, sdfg, whole, dtypes.typeclass(np.result_type(*types[1:]).type))
-    return add_map(state, whole or [1], inputs, output, f"{code[1]} if {code[0]} else {code[2]}")
 
 
 def _triangle(function: str) -> Replacement:
@@ -153,12 +143,11 @@ def _reduction(function: str) -> Replacement:
         shape = operand_shape(sdfg, function, 0, a)
         axes = _axes(function, a, shape, axis)
         nest = NestedCall(visitor, sdfg, state)
-        if sdfg.arrays[a].dtype == dtypes.bool_ and function in ("sum", "mean"):
-            a = nest(_astype)(a, dtypes.int64 if function == "sum" else dtypes.float64)
+        if function in ("sum", "mean"):
+            a = summed(nest, a, function == "mean")
         result = _reduced(nest, function, a, axes, keepdims)
         if function == "mean":
-            count = math.prod(shape[number] for number in axes)
-            result = nest(_elementwise)(f"lambda x: x / ({count})", result)
+            result = nest(elementwise)("divide", result, math.prod(shape[number] for number in axes))
         return nest, result
 
     return add
@@ -190,17 +179,13 @@ def _variance(function: str) -> Replacement:
             )
         axes = _axes(function, a, shape, axis)
         nest = NestedCall(visitor, sdfg, state)
-        deviation = nest(_subtract)(a, nest(_reduction("mean"))(a, axes, keepdims=True))
+        deviation = nest(elementwise)("subtract", a, nest(_reduction("mean"))(a, axes, keepdims=True))
         squares = _reduced(nest, function, deviation, axes, keepdims, factors=2)
         mean = f"x / ({math.prod(shape[number] for number in axes) - ddof})"
         code = f"sqrt({mean})" if function == "std" else mean
         return nest, nest(_elementwise)(f"lambda x: {code}", squares)
 
     return add
-
-
-def _absolute(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
-    return str(implement_ufunc(visitor, None, sdfg, state, "absolute", [a], {})[0])
 
 
 def _norm(
@@ -215,7 +200,7 @@ def _norm(
         )
     nest = NestedCall(visitor, sdfg, state)
     if "complex" in element:
-        a = nest(_absolute)(a)
+        a = nest(elementwise)("absolute", a)
     elif "float" not in element:
         raise ValueError(f"np.linalg.norm of {element} would be floating-point; convert the array first")
     return nest, nest(_elementwise)("lambda x: sqrt(x)", _reduced(nest, "linalg.norm", a, axes, keepdims, factors=2))
@@ -274,23 +259,22 @@ def _linear_system(visitor: Any, sdfg: SDFG, state: SDFGState, function: str, *o
 
 #: Functions by their names in DaCe.
 FUNCTIONS: dict[str, Replacement] = {
-    **{f"numpy.{name}": warning_of_integers(name, _reduction(name)) for name in ("sum", "mean")},
+    **{f"numpy.{name}": _reduction(name) for name in ("sum", "mean")},
     **{f"numpy.{name}": _reduction(name.removeprefix("a")) for name in ("max", "min", "amax", "amin")},
     **{f"numpy.{name}": _position(name) for name in ("argmax", "argmin")},
     **{f"numpy.{name}": _variance(name) for name in ("std", "var")},
     **{f"numpy.{name}": _triangle(name) for name in ("tril", "triu")},
+    "numpy.empty": _empty,
     "numpy.kron": _kron,
     "numpy.linalg.inv": _invert,
     "numpy.linalg.norm": _norm,
     "numpy.linalg.solve": _solve,
     "numpy.reshape": _reshape,
-    "numpy.where": _where,
 }
 
 #: Methods of arrays.
 METHODS: dict[str, Replacement] = {
     **{name: FUNCTIONS[f"numpy.{name}"] for name in ("argmax", "argmin", "max", "mean", "min", "std", "sum", "var")},
-    "clip": _DACE.get("numpy.clip"),
-    "conjugate": _DACE.get_method("Array", "conj"),
+    "astype": _astype,
     "reshape": _reshape_method,
 }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import dace
 import sympy
-from dace import dtypes, symbolic
+from dace import dtypes
 from dace.frontend.python import newast
 from dace.frontend.python.replacements import array_creation, operators, ufunc
 
@@ -24,7 +24,6 @@ def dace_attribute(kind: Any, name: str) -> Any:
     return getattr(kind, name)
 
 
-_result_type = dace_attribute(operators, "result_type")
 _unparse = dace_attribute(operators, "astutils").unparse
 _sym_type = dace_attribute(newast, "sym_type")
 
@@ -59,27 +58,12 @@ def _float(node: ast.expr) -> ast.expr:
     return ast.Call(ast.parse("dace.float64", mode="eval").body, [node], [])
 
 
-def _type_of(expression: Any) -> dtypes.typeclass:
+def type_of_sizes(expression: Any) -> dtypes.typeclass:
     """Return the type of an expression of sizes; DaCe takes that of the value where all sizes are 1."""
     symbols = getattr(expression, "free_symbols", ())
     integers = all(symbol.is_integer for symbol in symbols)
     quotient = integers and isinstance(expression, sympy.Add | sympy.Mul | sympy.Pow) and not expression.is_integer
     return dtypes.float64 if quotient else _sym_type(expression)
-
-
-def _type_as_numpy(arguments: Sequence[Any], operator: str | None = None) -> tuple[Any, ...]:
-    """
-    Return the type of a result, and casts of the arguments.
-
-    Sizes and variables of literals are numbers of Python, whose types are weak in NumPy. Products and powers of
-    integers have the type of the operands.
-    """
-    numbers = []
-    for argument in arguments:
-        dtype = _type_of(argument) if symbolic.issymbolic(argument) else None
-        dtype = argument.dtype if getattr(argument, "of_literals", False) else dtype
-        numbers.append(dtype.type(1).item() if dtype else argument)
-    return _result_type(numbers, "Add" if operator in ("Mult", "FloorDiv", "Pow") else operator)
 
 
 def _text(node: Any) -> Any:
@@ -88,9 +72,8 @@ def _text(node: Any) -> Any:
 
 #: Replacement and original of each function, by class or module, and name.
 PATCHES: dict[tuple[Any, str], tuple[Any, Any]] = {
-    (operators, "result_type"): (_type_as_numpy, _result_type),
     **{(module, "astutils"): (SimpleNamespace(unparse=_text), module.astutils) for module in (operators, ufunc)},
-    **{(module, "sym_type"): (_type_of, _sym_type) for module in (newast, operators, ufunc, array_creation)},
+    **{(module, "sym_type"): (type_of_sizes, _sym_type) for module in (newast, operators, ufunc, array_creation)},
 }
 
 

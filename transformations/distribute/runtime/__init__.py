@@ -198,7 +198,7 @@ class DistributedProgram:
             raise ValueError(f"the program has no size {', '.join(unknown)}; it has {', '.join(self.sizes) or 'none'}")
         sizes = {**self.sizes, **sizes}
         check_sizes(self.recipe.source, sizes)
-        shapes_of(self.recipe.source, sizes)
+        shapes_of(self.recipe.source, sizes, self.recipe.body)
         if self.symbols.allow(sizes):
             return replace(self, sizes=sizes)
         return self.built_in(SDFG(self.built.name), sizes)
