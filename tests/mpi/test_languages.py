@@ -17,7 +17,7 @@ from launching import launch
 from dace_redist._version import __version__
 from dace_redist.mpi.launch import mpi_environment
 from dace_redist.native.cmake_build import ensure_library
-from dace_redist.native.toolchain import EINSUM, INCLUDE_DIRECTORY, REDISTRIBUTION, mpi_compiler
+from dace_redist.native.toolchain import EINSUM, REDISTRIBUTION, mpi_compiler
 
 ROOT = Path(__file__).resolve().parents[2]
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
