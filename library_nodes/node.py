@@ -135,12 +135,10 @@ class RedistNode(nodes.LibraryNode):
 
     def _validate_overlap(self, state: SDFGState) -> None:
         output = self.memlet(self.output_connector, state)
-        for connector in self.operand_connectors:
-            read = self.memlet(connector, state)
+        for read in [self.memlet(connector, state) for connector in self.operand_connectors]:
             in_place = self.exchanges_halo and (read.data, read.subset) == (output.data, output.subset)
             if not in_place and (shared := overlap(read, output, state)):
-                both = f"input {read} and output {output} overlap in {shared}"
-                raise ValueError(f"{self.title}: {both}; write to another array")
+                raise ValueError(f"{self.title}: input {read} and output {output} overlap in {shared}")
 
     def _validate_symbols(self, sdfg: SDFG, state: SDFGState) -> None:
         unknown = self.free_symbols - sdfg.symbols.keys() - sdfg.constants.keys()

@@ -257,10 +257,10 @@ def _add_broadcast_assignment(
         subset = write[1] or Range.from_array(arrays[write[0]])
         axes = sliced_axes(getattr(node, "target", None), len(subset))
         shape = arrays[other[0]].shape
-        if 0 < len(shape) <= len(axes) and list(shape) != [subset.size()[axis] for axis in axes]:
-            if Range.from_array(arrays[other[0]]).num_elements() != 1:
-                _broadcast(visitor, node, (read[0], write[0], subset, axes), other[0], code)
-                return
+        differs = list(shape) != [subset.size()[axis] for axis in axes] and arrays[other[0]].total_size != 1
+        if differs and 0 < len(shape) <= len(axes):
+            _broadcast(visitor, node, (read[0], write[0], subset, axes), other[0], code)
+            return
     add(visitor, node, rtarget, wtarget, operand, op, *rest, **options)
     for tasklet in visitor.last_block.nodes():
         if isinstance(tasklet, nodes.Tasklet):

@@ -56,13 +56,9 @@ PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) 
                           ~static_cast<std::uint64_t>(context.plans()),
                           plan && plan->has_many_short() ? 0u : 1u};
   std::uint64_t lowest[6];
-  MPI_Request request = MPI_REQUEST_NULL;  // in MPI_Allreduce, MPICH does not leave the core to ranks that are late
+  MPI_Request request = MPI_REQUEST_NULL;
   check(MPI_Iallreduce(mine, lowest, 6, MPI_UINT64_T, MPI_MIN, context.comm(), &request), "MPI_Iallreduce");
-  Backoff backoff(context.size());
-  for (int agreed = 0; !agreed;) {
-    check(MPI_Test(&request, &agreed, MPI_STATUS_IGNORE), "MPI_Test");
-    if (!agreed) backoff.wait();
-  }
+  complete(request, context.size());
   context.set_plans(static_cast<std::int64_t>(~lowest[4]));
   if (lowest[0] < size) throw_everywhere(context.comm(), thrown, static_cast<int>(lowest[0]));
   if (lowest[2] != ~lowest[3]) throw_difference(context.comm(), facts);
@@ -352,10 +348,6 @@ void Plan::wait_until_done(bool started) {
   Progress& all = Progress::instance();
   Backoff backoff(static_cast<std::int64_t>(exchanges_.front()->topology().partners.size()));
   const auto for_node = [](const auto& exchange) { return exchange->waits_for_node(); };
-  const auto waits = [&backoff](bool slept) {
-    const MpiPause others;
-    return slept ? backoff.slept() : backoff.wait();
-  };
   for (Progress::Round round; !round.done;) {
     const bool sleeps = !started && backoff.sleeps() && std::all_of(exchanges_.begin(), exchanges_.end(), for_node);
     if (started)
@@ -368,7 +360,7 @@ void Plan::wait_until_done(bool started) {
     if (!started) round.done = done();
     if (round.any) {
       backoff.reset();
-    } else if (!round.done && waits(sleeps)) {
+    } else if (!round.done && (sleeps ? backoff.slept() : backoff.wait())) {
       context_->check_failures(number_);
       if (!started) all.advance();
       if (!backoff.long_wait()) continue;

@@ -23,6 +23,7 @@ Backoff::Backoff(std::int64_t ranks) {
 }
 
 bool Backoff::wait() {
+  const MpiPause others;
   constexpr int look_interval = 64;
   constexpr timespec nap{0, 50000};
   const bool looks = rounds_ % look_interval == look_interval - 1 || rounds_ >= sleeping_from;
@@ -37,8 +38,17 @@ bool Backoff::wait() {
 }
 
 bool Backoff::slept() {
+  const MpiPause others;
   rounds_ = std::min(rounds_ + yielding_from, sleeping_from);
   return true;
+}
+
+void complete(MPI_Request& request, std::int64_t ranks) {
+  Backoff backoff(ranks);
+  for (int done = 0; !done;) {
+    check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (!done) backoff.wait();
+  }
 }
 
 Progress& Progress::instance() {

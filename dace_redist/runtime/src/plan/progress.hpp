@@ -8,6 +8,8 @@
 #include <mutex>
 #include <vector>
 
+#include "core/mpi.hpp"
+
 namespace dace_redist {
 
 class Plan;
@@ -21,6 +23,7 @@ class Backoff {
   /// \param ranks  that share this node: with more of them than cores, another rank needs this core.
   explicit Backoff(std::int64_t ranks);
 
+  /// Threads whose turn in MPI it is not may take it meanwhile.
   /// \return whether this is one of the rounds, about every 64th, in which a waiting rank should look around.
   bool wait();
   /// Takes note of a sleep that no bell has ended. \return as wait().
@@ -37,6 +40,10 @@ class Backoff {
   bool crowded_;
   int busy_rounds_, rounds_ = 0;
 };
+
+/// Completes a request and leaves the core to ranks that are late, which MPICH does not do in MPI_Wait.
+/// \param ranks  that may share this node
+void complete(MPI_Request& request, std::int64_t ranks);
 
 /// Advances every transfer that was started and is not waited for, whichever of them a rank waits for: ranks may wait
 /// in any order.
