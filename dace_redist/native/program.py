@@ -142,7 +142,8 @@ def ensure_built_at(path: Path, make: Callable[[], dace.SDFG]) -> Path:
 
 def _rename_arrays(sdfg: dace.SDFG) -> None:
     codes = {node: copy.deepcopy(node.code) for node, _ in sdfg.all_nodes_recursive() if hasattr(node, "code")}
-    sdfg.replace_dict({name: _PREFIX + name for name in sdfg.arrays}, {})
+    arrays = [name for name in sdfg.arrays if name not in (*sdfg.process_grids, *sdfg.subarrays, *sdfg.rdistrarrays)]
+    sdfg.replace_dict({name: _PREFIX + name for name in arrays}, {})
     for node, code in codes.items():  # names in tasklets, as exp, are not those of arrays
         node.code = code
 

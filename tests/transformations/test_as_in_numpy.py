@@ -83,9 +83,10 @@ def arguments_with_new_values(A: dace.float64[N, N], x: dace.float64[N], y: dace
     while k > 0:
         k -= 2
         x = A @ x + normalised(A[0])
-    y += 1.0
+        x += 1.0
+    z = y + 1.0
     if x[0] > -1e6:
-        y = normalised(y) + x
+        y = normalised(z) + x
     return x, y, k
 
 

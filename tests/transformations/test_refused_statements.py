@@ -180,6 +180,21 @@ def constant_changed(A: dace.float64[N, N]):
 
 
 @dace.program
+def changed_before_a_new_value(x: dace.float64[N]):
+    x += 1.0
+    x = 2.0 * x
+    return x
+
+
+@dace.program
+def changed_after_a_branch(x: dace.float64[N], s: dace.float64):
+    if s > 0.0:
+        x = 2.0 * x
+    x[0] = 1.0
+    return x
+
+
+@dace.program
 def product_with_output(A: dace.float64[N, N], B: dace.float64[N, N]):
     np.matmul(A, A, out=B)
 
@@ -278,6 +293,8 @@ REFUSED = {
     constant_changed: r"s \*= 2\.0: DaCe cannot read it \(.*constant \"s\".*; assign it to another variable first",
     index_of_an_array: r"return A\[k\] \* 2\.0, k: cannot be .*: its index \w+ is computed from an array; .* np\.where",
     choice_of_numbers: r"a = 2\.0 if s > 0 else 3\.0: .*; write a choice as np\.where\(s > 0, 2\.0, 3\.0\)",
+    changed_before_a_new_value: r"x \+= 1\.0: x may still be the array of the caller, .*; give the new value",
+    changed_after_a_branch: r"x\[0\] = 1\.0: x may still be the array of the caller",
     product_with_output: r"np\.matmul\(A, A, out=B\): .*; assign the result, as in C\[:\] = np\.matmul\(A, B\)",
     running_sum: r"return np\.cumsum\(x\): .*; write it as np\.tril\(np\.ones\(\(N, N\)\)\) @ x, or as a loop",
     variance_of_integers: r"np\.var is known for real floating-point numbers, got int64; convert the array",

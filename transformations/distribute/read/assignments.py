@@ -15,56 +15,20 @@ from dace.frontend.python.newast import ProgramVisitor
 from dace.properties import CodeBlock
 from dace.sdfg import nodes
 from dace.subsets import Range
-from dace.utils import find_new_name
 
 from dace_redist.transformations.distribute.read.numpy_code import augmented
+from dace_redist.transformations.distribute.read.parameters import SEQUENCE, elements_of, name_of
 from dace_redist.transformations.distribute.read.sizes import dace_attribute, in_place_of, text_of_sizes
 
 _add_state = dace_attribute(ProgramVisitor, "_add_state")
-
-_SEQUENCE = (ast.Tuple, ast.List)
-
-
-@in_place_of(ProgramVisitor, "parse_program")
-def _parse_with_own_arguments(parse: Any, visitor: Any, program: ast.AST, is_tasklet: bool = False) -> Any:
-    """
-    Read a function whose arguments get new values, which DaCe would write to the arrays of the caller.
-
-    A scalar argument declared as ``float`` is a number of Python; one declared as ``dace.float64`` may be one.
-    """
-    if isinstance(program, ast.FunctionDef) and not is_tasklet:
-        for argument in program.args.args:
-            array = visitor.sdfg.arrays.get(argument.arg)
-            if isinstance(array, data.Scalar):
-                array.of_literals = getattr(argument.annotation, "id", "") in ("int", "float", "complex") or None
-        assigned = assigned_names(program)
-        added = {_name(node.target) for node in ast.walk(program) if isinstance(node, ast.AugAssign)}
-        scalars = {name for name, array in visitor.scope_arrays.items() if isinstance(array, data.Scalar)}
-        for name in sorted({*visitor.scope_arrays} & assigned | scalars & added):
-            names = [node for node in ast.walk(program) if isinstance(node, ast.Name)]
-            own = find_new_name(f"{name}_value", {node.id for node in names})
-            for node in names:
-                node.id = own if node.id == name else node.id
-            copied = ast.copy_location(ast.parse(f"{own} = numpy.copy({name})").body[0], program.body[0])
-            program.body.insert(0, ast.fix_missing_locations(copied))
-    return parse(visitor, program, is_tasklet)
-
-
-def assigned_names(*parts: ast.AST) -> set[str]:
-    """Return the variables that statements assign a value to, other than ``a += b`` and the variables of loops."""
-    targets: list[ast.expr] = []
-    for node in (inner for outer in parts for inner in ast.walk(outer)):
-        targets += node.targets if isinstance(node, ast.Assign) else []
-        targets += [node.target] if isinstance(node, ast.AnnAssign | ast.NamedExpr) else []
-    return {_name(one) for target in targets for one in _elements(target)} - {""}
 
 
 @in_place_of(ProgramVisitor, "visit_Assign")
 def _assign_flat(visit: Any, visitor: Any, node: ast.Assign) -> Any:
     """Add an assignment with one tuple of targets, where nested ones and lists are unknown to DaCe."""
-    if len(node.targets) == 1 and isinstance(node.targets[0], _SEQUENCE):
+    if len(node.targets) == 1 and isinstance(node.targets[0], SEQUENCE):
         targets, values = node.targets[0].elts, [node.value]
-        if isinstance(node.value, _SEQUENCE):
+        if isinstance(node.value, SEQUENCE):
             targets, values = map(list, zip(*_pairs(node.targets[0], node.value), strict=True))
             node.value = ast.copy_location(ast.Tuple(values, ast.Load()), node)
         node.targets = [ast.copy_location(ast.Tuple(targets, ast.Store()), node)]
@@ -73,9 +37,9 @@ def _assign_flat(visit: Any, visitor: Any, node: ast.Assign) -> Any:
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Yield the targets in nested tuples or lists with their values."""
-    if not isinstance(target, _SEQUENCE):
+    if not isinstance(target, SEQUENCE):
         yield target, value
-    elif isinstance(value, _SEQUENCE) and len(value.elts) == len(target.elts):
+    elif isinstance(value, SEQUENCE) and len(value.elts) == len(target.elts):
         for parts in zip(target.elts, value.elts, strict=True):
             yield from _pairs(*parts)
     else:
@@ -94,7 +58,7 @@ def _assign_as_python(
 
     :raises ValueError: For ``a = ...`` if ``a`` is an array with two names.
     """
-    targets, values = [_name(one) for one in _elements(target)], _elements(node.value)
+    targets, values = [name_of(one) for one in elements_of(target)], elements_of(node.value)
     new = {name for name in targets if name not in visitor.variables}
     _check_copies(visitor, target)
     if not op and not is_return:
@@ -109,7 +73,7 @@ def _assign_as_python(
         node.value = copied[0] if len(copied) == 1 else ast.copy_location(ast.Tuple(copied, ast.Load()), node)
     result = visit(visitor, node, target, op, dtype, is_return)
     literal = not dtype and all(_of_literals(visitor, value) for value in values)
-    sources = [_name(value) for value in values] if len(values) == len(targets) and not op else [""] * len(targets)
+    sources = [name_of(value) for value in values] if len(values) == len(targets) and not op else [""] * len(targets)
     for name, source in zip(targets, sources, strict=True):
         array, copied = (visitor.sdfg.arrays.get(visitor.variables.get(one)) for one in (name, source))
         if isinstance(array, data.Scalar):
@@ -124,7 +88,7 @@ def _assign_as_python(
 def _of_literals(visitor: Any, value: ast.expr) -> bool | None:
     """Return True for an expression of literals, sizes and variables of them; None if scalar arguments may be some."""
     parts = [part for part in ast.walk(value) if isinstance(part, ast.expr)]
-    arrays = [visitor.sdfg.arrays.get(visitor.variables.get(_name(part), _name(part))) for part in parts]
+    arrays = [visitor.sdfg.arrays.get(visitor.variables.get(name_of(part), name_of(part))) for part in parts]
     simple = all(isinstance(part, ast.Constant | ast.Name | ast.BinOp | ast.UnaryOp) for part in parts)
     known = {getattr(array, "of_literals", False) for array in arrays if array is not None}
     return simple and False not in known and (None if None in known else True)
@@ -140,15 +104,10 @@ def _operation(visit: Any, visitor: Any, node: ast.expr, *operands: ast.expr | N
     return result
 
 
-def _elements(node: ast.expr) -> list[ast.expr]:
-    """Return the elements of a tuple or list, and of those in it; else the expression itself."""
-    return [one for part in node.elts for one in _elements(part)] if isinstance(node, _SEQUENCE) else [node]
-
-
 def _check_one_name(visitor: Any, name: str, values: Sequence[ast.expr]) -> None:
     array = visitor.variables.get(name)
     same = [other for other, known in visitor.variables.items() if known == array]
-    if array not in visitor.sdfg.arrays or any(_name(value) in same for value in values):
+    if array not in visitor.sdfg.arrays or any(name_of(value) in same for value in values):
         return
     if array in visitor.views:
         raise ValueError(
@@ -166,8 +125,8 @@ def _check_one_name(visitor: Any, name: str, values: Sequence[ast.expr]) -> None
 
 def _check_copies(visitor: Any, target: ast.expr) -> None:
     """Raise an error if an element is written of an array of one element that has two names in Python."""
-    for part in _elements(target):
-        name = _name(part.value) if isinstance(part, ast.Subscript) else ""
+    for part in elements_of(target):
+        name = name_of(part.value) if isinstance(part, ast.Subscript) else ""
         other = _same_as(visitor, name)
         if name and other and _same_as(visitor, other) == name:
             raise ValueError(
@@ -187,7 +146,7 @@ def _copied(visitor: Any, value: ast.expr, before: Sequence[str], target: Sequen
     :param before: Names that the statement assigns before this value.
     :param target: Name that it assigns the value to.
     """
-    name = _name(value)
+    name = name_of(value)
     array = visitor.sdfg.arrays.get(visitor.variables.get(name, name))
     second = array is not None and array.transient and array.total_size == 1 and not {*target} & {*visitor.variables}
     if not second and not (name and name in before):
@@ -195,10 +154,6 @@ def _copied(visitor: Any, value: ast.expr, before: Sequence[str], target: Sequen
     call = ast.copy_location(ast.parse("numpy.copy()", mode="eval").body, value)
     call.args = [value]
     return ast.fix_missing_locations(call)
-
-
-def _name(node: ast.expr) -> str:
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _check_type(visitor: Any, node: Any, target: Any, operand: Any) -> None:

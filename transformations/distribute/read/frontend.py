@@ -35,8 +35,9 @@ from dace.frontend.python.parser import DaceProgram
 from dace.subsets import Range
 
 from dace_redist.transformations.distribute.read import numpy_functions, numpy_operations, ufuncs
-from dace_redist.transformations.distribute.read.assignments import assigned_names, sliced_axes
+from dace_redist.transformations.distribute.read.assignments import sliced_axes
 from dace_redist.transformations.distribute.read.location import EARLY_RETURN, INSTEAD, source_line, why
+from dace_redist.transformations.distribute.read.parameters import assigned_names
 from dace_redist.transformations.distribute.read.simplify import (
     check_indices,
     count_apart,

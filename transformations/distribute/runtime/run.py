@@ -54,16 +54,17 @@ def call(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str,
     """Scatter, run and gather; see :meth:`DistributedProgram.__call__`."""
     with _all_ranks(program, comm) as comm:
         given = _by_name(program, arrays, named)
-        whole = {name: array_view(name, array) for name, array in given.items() if isinstance(array, np.ndarray)}
-        given = {name: given[name] for name in given.keys() & program.outputs.keys() if given[name] is not None}
-        for name in sorted(given) if comm.rank == 0 else ():
-            check_in_place(program.tensor(name), given[name])
-            check_apart(whole, [name])
+        written = [name for name in given.keys() & program.outputs.keys() if given[name] is not None]
+        if comm.rank == 0:
+            for name in sorted(written):
+                check_in_place(program.tensor(name), given[name])
+            whole = {name: array_view(name, array) for name, array in given.items() if isinstance(array, np.ndarray)}
+            check_apart(whole, written)
     outputs = _outputs(program, scatter(program, arrays, named, comm), comm)
     wholes = {name: gather(program, name, part, comm) for name, part in outputs.items()}
     if comm.rank != 0:
         return None
-    for name in wholes.keys() & given.keys():
+    for name in wholes.keys() & {*written}:
         given[name][...] = wholes[name]
     return _returned(wholes)
 
