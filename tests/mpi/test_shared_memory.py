@@ -84,22 +84,27 @@ print("moved", flush=True)
 
 
 @pytest.mark.parametrize(
-    ("ranks", "poor", "nbytes", "node_ranks"),
+    ("ranks", "poor", "nbytes", "node_ranks", "end"),
     [
-        (3, 2, 0, ()),
-        (5, 4, 0, ("2",)),
-        (5, 4, 5000, ("2",)),  # enough for the rings of its node, and not for what it carries between nodes
+        (3, 2, 0, (), "move over MPI"),
+        (3, 1, 100, (), "move over MPI"),
+        (5, 4, 0, ("2",), "move over MPI"),
+        # enough for the rings of its node, and not for what it carries between nodes:
+        (5, 4, 5000, ("2",), "short messages between nodes are not joined"),
     ],
 )
-def test_too_little_shared_memory_on_one_rank(ranks: int, poor: int, nbytes: int, node_ranks: tuple[str, ...]):
-    """All messages go over MPI, one by one, and one line says so."""
+def test_too_little_shared_memory_on_one_rank(
+    ranks: int, poor: int, nbytes: int, node_ranks: tuple[str, ...], end: str
+):
+    """All messages go over MPI, one by one, and one line says so, with the rank that is short and the reason."""
     command = [sys.executable, "-m", "mpi4py", "-c", WITHOUT, str(poor), str(nbytes), *node_ranks]
     environment = {"DACE_REDIST_NODE_RANKS": node_ranks[0]} if node_ranks else {}
     code, output = launch(ranks, command, timeout=200, environment=environment)
     assert code == 0 and output.count("moved") == ranks, output
     lines = [line for line in output.splitlines() if "no node-shared memory" in line]
-    assert len(lines) == 1 and f"rank {poor}" in lines[0] and f" {nbytes} bytes are available" in lines[0], output
-    assert lines[0].endswith("short messages between nodes are not joined" if node_ranks else "move over MPI"), output
+    reason = f" {nbytes} bytes are available" if nbytes else f"{NO_SHARED_MEMORY} is 0"
+    assert len(lines) == 1 and f"(rank {poor}: " in lines[0] and reason in lines[0], output
+    assert lines[0].endswith(end), output
 
 
 def transients_sdfg() -> Any:

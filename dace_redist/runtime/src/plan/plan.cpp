@@ -48,9 +48,8 @@ PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) 
   });
   const std::uint64_t hash = std::hash<std::string>()(facts);
   const auto rank = static_cast<std::uint64_t>(context.rank()), size = static_cast<std::uint64_t>(context.size());
-  const bool short_here = node_memory && !shortage.empty();
   std::uint64_t mine[] = {thrown ? rank : size,
-                          short_here ? rank : size,
+                          node_memory && !shortage.empty() ? rank : size,
                           hash,
                           ~hash,
                           ~static_cast<std::uint64_t>(context.plans()),
@@ -67,11 +66,12 @@ PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) 
     warn_without_node_memory(plan->problem_.label, shortage);
   bool on_node = node_memory && lowest[1] == size;
   const bool many_short = lowest[5] == 0;
-  for (bool again = on_node != node_memory || many_short; again;) {
+  for (bool again = on_node != node_memory || many_short; again; on_node = on_node && !again) {
     bool suffices = true;
     all_or_none(context.comm(), [&] { suffices = plan->make_transports(on_node, many_short, shortage); });
-    again = on_node && lowest_rank(context.comm(), !suffices) >= 0;
-    on_node = on_node && !again;
+    const int short_rank = on_node ? lowest_rank(context.comm(), !suffices) : -1;
+    again = short_rank >= 0;
+    if (short_rank == context.rank()) warn_without_node_memory(plan->problem_.label, shortage);
   }
   plan->connect();
   return plan;

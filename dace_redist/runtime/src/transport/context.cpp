@@ -224,7 +224,10 @@ void Context::map_partners(MPI_Comm node) {
   check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, names.data(), sizeof mine, MPI_BYTE, node), "MPI_Allgather");
   if (!failure)
     failure = caught([&] {
-      for (const ArenaName& name : names) arenas_.push_back(name == mine ? nullptr : PeerArena::map(name));
+      for (const ArenaName& name : names) {
+        const bool maps = name.descriptor >= 0 && !(name == mine);  // a rank that has no arena says why itself
+        arenas_.push_back(maps ? PeerArena::map(name) : nullptr);
+      }
     });
   number_ = ++contexts().made;
   check(MPI_Bcast(&number_, 1, MPI_UINT64_T, 0, comm()), "MPI_Bcast");
