@@ -46,7 +46,10 @@ bool Backoff::slept() {
 void complete(MPI_Request& request, std::int64_t ranks) {
   Backoff backoff(ranks);
   for (int done = 0; !done;) {
-    check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    int code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    if (code != MPI_SUCCESS && request != MPI_REQUEST_NULL)  // MPI uses the buffers, and other ranks wait for this one
+      code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+    check(code, "MPI_Test");
     if (!done) backoff.wait();
   }
 }
