@@ -347,7 +347,8 @@ class Checker {
           }
   }
 
-  /// Two threads have plans of their own, by some strategies, and move their arrays in ways that differ between ranks.
+  /// Two threads have plans of their own, by some strategies, and move their arrays: all ranks execute a plan, or all
+  /// start it, and complete it in ways that differ between ranks.
   void check_threads(Reader& reader, Index number) {
     const Case the = read_case(reader, number, {comms_.begin(), comms_.end()}, 1);
     if (the.comm == MPI_COMM_NULL) return;
@@ -365,10 +366,11 @@ class Checker {
     Watchdog::begin(name_);
     std::vector<std::thread> threads;
     for (Redistribution& one : plans)
-      threads.emplace_back([&, seed = shared.between(0, 1 << 30) + comm_rank(the.comm)] {
-        Random random(static_cast<std::uint64_t>(seed));
+      threads.emplace_back([&, seed = static_cast<std::uint64_t>(shared.between(0, 1 << 30))] {
+        Random agreed(seed), random(seed + 1 + static_cast<std::uint64_t>(comm_rank(comms_[0])));
         for (int n = 0; n < 20; ++n) {
-          if (one.move(static_cast<Mode>(random.between(execute, test))) != DR_SUCCESS) fail(dr_error());
+          const auto mode = static_cast<Mode>(agreed.one_in(3) ? Index{execute} : random.between(wait, test));
+          if (one.move(mode) != DR_SUCCESS) fail(dr_error());
           check_arrays(text("transfer ", n), one);
         }
         if (random.one_in(2)) one.free();
