@@ -98,8 +98,10 @@ class FuseConversion(OfRedistribute):
         is_narrow = read.dtype != written.dtype or (scaling.is_double and written.dtype.bytes < 8)
         if is_narrow and not is_power_of_two(scaling.alpha):
             return False
-        if between.dtype != last.dtype and not is_power_of_two(self.node.alpha if after else scaling.alpha):
-            return False
+        if between.dtype != last.dtype:  # a product of integers may wrap in the narrower type
+            factor, wraps = self.node.alpha if after else scaling.alpha, between.dtype in dtypes.INTEGER_TYPES
+            if not (factor == 1 if wraps else is_power_of_two(factor)):
+                return False
         return can_compute(self.node, first, last, self.node.alpha * scaling.alpha, self.node.op)
 
 

@@ -62,20 +62,24 @@ def test_conversions(program, maps, alpha, conj):
 
 
 @pytest.mark.parametrize(
-    ("expression", "element_type"),
+    ("expression", "element_type", "moved_type", "alpha", "fused"),
     [
-        ("__out = __inp + 1", dace.float64),
-        ("__out = __inp / 3", dace.float64),
-        ("__out = 0.1 * __inp", dace.float32),
-        ("__out = __inp * __inp", dace.float64),
-        ("__out = i * __inp", dace.float64),  # the index of the map, not the symbol of the redistribution
+        ("__out = __inp + 1", dace.float64, dace.float64, "i", 0),
+        ("__out = __inp / 3", dace.float64, dace.float64, "i", 0),
+        ("__out = 0.1 * __inp", dace.float32, dace.float32, "i", 0),
+        ("__out = __inp * __inp", dace.float64, dace.float64, "i", 0),
+        ("__out = i * __inp", dace.float64, dace.float64, "i", 0),  # the index of the map, not the symbol of the node
+        ("__out = 2 * __inp", dace.int8, dace.float32, 1, 0),  # wraps before the conversion
+        ("__out = 2 * __inp", dace.int8, dace.int8, 1, 1),
+        ("__out = __inp", dace.int8, dace.float32, 2, 1),
+        ("__out = 2 * __inp", dace.float32, dace.float64, 1, 1),
     ],
 )
-def test_what_a_redistribution_cannot_compute(expression, element_type):
+def test_which_maps_a_redistribution_can_compute(expression, element_type, moved_type, alpha, fused):
     sdfg = dace.SDFG("computed")
     sdfg.add_symbol("i", dace.int64)
-    for name, shape in (("A", (4, 6)), ("B", (4, 6)), ("C", (8, 3))):
-        sdfg.add_array(name, shape, element_type, transient=name == "B")
+    for name, shape, dtype in (("A", (4, 6), element_type), ("B", (4, 6), element_type), ("C", (8, 3), moved_type)):
+        sdfg.add_array(name, shape, dtype, transient=name == "B")
     state = sdfg.add_state()
     state.add_mapped_tasklet(
         "compute",
@@ -85,8 +89,9 @@ def test_what_a_redistribution_cannot_compute(expression, element_type):
         {"__out": dace.Memlet("B[i, j]")},
         external_edges=True,
     )
-    add_move(state, Redistribute("move", programs.HALVES, programs.SIDES, alpha=dace.symbol("i")), "B", "C")
-    assert sdfg.apply_transformations_repeated(FuseConversion) == 0
+    alpha = dace.symbol(alpha) if alpha == "i" else alpha
+    add_move(state, Redistribute("move", programs.HALVES, programs.SIDES, alpha=alpha), "B", "C")
+    assert sdfg.apply_transformations_repeated(FuseConversion) == fused
 
 
 def test_a_sum_of_replicas():
