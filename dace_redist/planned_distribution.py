@@ -183,7 +183,7 @@ def _is_held_alike(one: _core.Distribution, other: _core.Distribution, rank: int
         return False
     try:
         _, (received, *_), kept = _core.rank_schedule(one, other, rank)
-    except _core.Error:  # boxes that do not hold all elements of the other
+    except ValueError:  # boxes that do not hold all elements of the other
         return False
     *_, sources, targets, _, before, after = kept
     return not len(received) and np.array_equal(sources, targets) and np.array_equal(before, after)
