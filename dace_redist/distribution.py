@@ -236,7 +236,11 @@ def _block(name: str, block: Any) -> Size | str | tuple[Size, ...]:
 
 def _grid_of(ranks: AnyInt | AnyInts) -> tuple[tuple[AnyInt, ...], AnyInts | None]:
     """Return the grid of one axis over ranks, and the ranks if they are named."""
-    return ((len(ranks),), ranks) if isinstance(ranks, Sequence | np.ndarray) else ((ranks,), None)
+    if isinstance(ranks, Sequence | np.ndarray):
+        return (len(ranks),), ranks
+    if hasattr(ranks, "Get_size"):
+        raise TypeError(f"ranks must be a number of ranks, or a list of them, got {ranks!r}: pass its size")
+    return (size("ranks", ranks),), None
 
 
 #: Any kind of distribution.
