@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dace_redist.errors import BuildError, RedistributionError
-from dace_redist.redistribution.device_arrays import DeviceArray
+from dace_redist.redistribution.arrays.new import DeviceArray
 
 #: What ``DACE_REDIST_DEVICE`` may say, and a GPU.
 KINDS = ("host", "host,pooled", "host,apart,aware", "gpu", "host,apart", "host,unnamed")

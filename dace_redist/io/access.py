@@ -17,9 +17,9 @@ from dace_redist.integers import AnyInt
 from dace_redist.io.pieces import Selection, box_of, chosen_ranks, rounds
 from dace_redist.io.stored import Box, StoredArray, naming
 from dace_redist.mpi.collective import together
-from dace_redist.redistribution.agreement import plan
 from dace_redist.redistribution.arrays import array_view
-from dace_redist.redistribution.shared_memory import new_array
+from dace_redist.redistribution.arrays.new import new_array
+from dace_redist.redistribution.plan import plan
 
 #: Distribution, local array, and first index of a region.
 _Side = tuple[AnyDistribution, Any, tuple[int, ...]]

@@ -153,7 +153,7 @@ WRONG_CALLS: list[tuple[Callable[[Call], Any], type[Exception], str]] = [
         "out must hold float64, got float32; target_dtype=numpy.float32 converts",
     ),
     (setting(out=lambda call: call.out.astype(">f8")), TypeError, "out must hold float64, got >f8$"),
-    (read_only, ValueError, r"out is read-only, .*: pass a writeable array"),
+    (read_only, ValueError, r"out is read-only: pass a writeable array"),
     (
         setting(out=lambda call: as_strided(call.out, call.out.shape, (8, 0))),
         ValueError,
