@@ -1,4 +1,4 @@
-"""Parts that kinds of distribution have: answers of the planner in C++, process grid, ScaLAPACK's description."""
+"""Bases of distributions: facts from the planner in C++, process grids, ScaLAPACK's descriptors."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Request:
     def __init__(
         self, handle: ctypes.c_void_p, given: Views, used: Views, result: Any, ended: Callable[[], None]
     ) -> None:
-        """Begin to protect the arrays of a call, and those that the library uses; ``ended`` tells the plan."""
+        """Make arrays read-only: those of the call, and those used in their place. ``ended`` is called at the end."""
         self._handle: ctypes.c_void_p | None = handle
         self._given, self._used, self._result, self._ended = given, used, result, ended
         views = (*used.sources, *used.targets, *given.targets)

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from dace_redist import _core
 from dace_redist.joint_schedule import JointSchedule
-from dace_redist.native.interface import Layout, NativePlan, check, function_address
+from dace_redist.native.interface import NativePlan, StridedShape, check, function_address
 from dace_redist.redistribution.arrays import DEVICES, ArrayView, Views
 from dace_redist.redistribution.arrays.new import MIN_SHARED_BYTES, new_array
 from dace_redist.redistribution.halo_adjoint import HaloGradients, adjoint_of_owned
@@ -264,7 +264,7 @@ class HaloAdjoint(HaloGradients, Plan):
     """Plan of the adjoint of a redistribution from or to a distribution with a halo; see :meth:`Plan.adjoint`."""
 
 
-def _layout(view: ArrayView | None) -> tuple[Layout, tuple[int, ...]]:
+def _layout(view: ArrayView | None) -> tuple[StridedShape, tuple[int, ...]]:
     """Return shape and strides in elements for the native plan, and strides in bytes; nothing for C order."""
     if view is None or view.in_c_order:
         return None, ()

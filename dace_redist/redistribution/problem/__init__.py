@@ -189,8 +189,6 @@ class Arguments(NamedTuple):
             for name in ("source", "target"):
                 check_ranks(name, getattr(tensor, name), ranks)
         chosen = AUTO if self.strategy == AUTO.name else find_strategy(self.strategy)
-        if chosen.name == "MPI":
-            raise ValueError("strategy MPI (stock DaCe) exists in DaCe programs only; take Datatype")
         options = check_options(chosen, self.options, _ARGUMENTS)
         if self.memory_bytes is not None:
             if self.lists:
