@@ -132,16 +132,16 @@ class PlannedDistribution:
         """
         Return True if every rank has the same elements in the same places.
 
-        If boxes of one rank overlap, it may be False although they are.
+        It may be False although they are if boxes of one rank overlap, or if sizes are symbols.
 
         :param other: Distribution of a tensor, also one of another kind.
         :raises TypeError: If it is not a distribution.
         """
         if not isinstance(other, PlannedDistribution):
             raise TypeError(f"other must be a Distribution, TiledDistribution or BoxDistribution, got {other!r}")
+        if self == other or self.is_symbolic or other.is_symbolic:
+            return self == other
         ranks = range(max(self.ranks_needed, other.ranks_needed))
-        if self == other:
-            return True
         alike = (self.shape, self.halo, self.periodic) == (other.shape, other.halo, other.periodic)
         one, two = (_core.Distribution(d.encoded_array[len(d._margins) :], type(d).__name__) for d in (self, other))
         return alike and all(_is_held_alike(one, two, rank) for rank in ranks)

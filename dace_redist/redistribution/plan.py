@@ -41,10 +41,9 @@ def plan(
     """
     Plan a redistribution that runs repeatedly. Collective over ``comm``.
 
-    Lists of distributions plan several tensors in one exchange, by any strategy: all blocks from one rank to another
-    form one message. ``dtype``, ``axes``, ``region``, ``target_dtype``, ``alpha``, ``beta``, ``conj``, ``op`` and
-    ``reshape`` are then lists of one value per tensor, or a single value, not a list, for all of them, such as
-    ``axes=(1, 0)``.
+    Lists or tuples of distributions plan several tensors in one exchange, by any strategy: all blocks from one rank to
+    another form one message. ``dtype``, ``axes``, ``region``, ``target_dtype``, ``alpha``, ``beta``, ``conj``, ``op``
+    and ``reshape`` are then lists of one value per tensor, or a single value for all of them, such as ``axes=(1, 0)``.
 
     :param source: Source distribution; for several tensors a list.
     :param target: Target distribution, or a list; of the same shape unless ``axes``, ``region`` or ``reshape`` is

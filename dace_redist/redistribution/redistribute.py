@@ -62,9 +62,9 @@ def redistribute(
     """
     Move a distributed tensor. Collective over ``comm``.
 
-    Lists in the places of ``array``, ``source`` and ``target`` (and ``out``) move several tensors in one exchange, as
-    :func:`dace_redist.plan` does. The first call with a pair of distributions makes a plan, which later calls reuse.
-    The first call on a machine builds the package's library, which is kept on disk for later processes.
+    Lists or tuples in the places of ``array``, ``source`` and ``target`` (and ``out``) move several tensors in one
+    exchange, as :func:`dace_redist.plan` does. The first call with a pair of distributions makes a plan, which later
+    calls reuse. The first call on a machine builds the package's library, which is kept on disk for later processes.
 
     ``redistribute(array, target)`` takes an array that knows its distribution: a :class:`DistributedArray`, or one of
     another library, see :mod:`dace_redist.interop`. It returns a :class:`DistributedArray`; of lists, a list. Default

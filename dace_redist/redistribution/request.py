@@ -15,14 +15,12 @@ import numpy.typing as npt
 from dace_redist.native.interface import NativePlan, check, library
 from dace_redist.redistribution.arrays import Views
 from dace_redist.redistribution.arrays.locks import lock, unlock
+from dace_redist.strategies import PROGRESS
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 Array = npt.NDArray[Any]
-
-#: Kinds of progress of a started redistribution, in the order of ``dr_progress``.
-PROGRESS = ("calls", "thread")
 
 #: Arrays and handles of requests that were dropped before completion; the library still accesses them.
 _ABANDONED: list[Any] = []

@@ -55,7 +55,6 @@ class Plan(FreeablePlan, CallableInProgram):
 
     def __init__(self, comm: MPI.Intracomm, problem: Problem) -> None:
         self._comm, self._handle, self._problem = comm, MPI._handleof(comm), problem
-        self._digest = problem.digest
         tensors, self.device = problem.tensors, problem.device
         self.strategy, self.options, self.recorded = problem.chosen(comm)
         self.source = self._each([one.source for one in tensors])
@@ -282,7 +281,7 @@ def run_if_agreed(plan: Plan, array: Any, out: Any) -> bool:
     :return: True if the tensors were moved; equal on all ranks.
     :raises RedistributionError: If MPI fails.
     """
-    code = plan._bound.run_if_agreed(plan._handle, plan._digest, array, out)
+    code = plan._bound.run_if_agreed(plan._handle, plan._problem.digest, array, out)
     if code > 0:
         check(code)
     return code == 0
