@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -204,6 +205,11 @@ def test_products_of_blocks_and_parts_may_exceed_64_bits(extent, parts, block, l
 def test_axes_that_do_not_exist(axis):
     with pytest.raises(ValueError, match=f"Distribution: axis {axis} of a tensor of 2 dimensions does not exist"):
         Distribution((8, 9), (2, 2)).core.block_count(axis)
+
+
+def test_ranks_are_no_communicator():
+    with pytest.raises(TypeError, match="ranks must be a number of ranks, or a list of them, got .*: pass its size"):
+        Distribution.split((8, 9), 0, SimpleNamespace(Get_size=lambda: 4))
 
 
 def repeats(distribution):
