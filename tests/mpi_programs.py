@@ -26,11 +26,17 @@ from launching import launch
 
 from dace_redist.mpi.collective import sleeping_barrier
 from dace_redist.native.cmake_build import ensure_library
-from dace_redist.native.toolchain import INCLUDE_DIRECTORY, SOURCE_DIRECTORY, build_directory, mpi_compiler
+from dace_redist.native.toolchain import (
+    EINSUM_INCLUDE_DIRECTORY,
+    INCLUDE_DIRECTORY,
+    SOURCE_DIRECTORY,
+    build_directory,
+    mpi_compiler,
+)
 
 SOURCES = Path(__file__).parent / "cpp"
 SWITCHES = ["-std=c++17", "-g1", "-fopenmp", "-Wall", "-Wextra", "-Wshadow"]
-SWITCHES += [f"-I{folder}" for folder in (SOURCE_DIRECTORY, INCLUDE_DIRECTORY)]
+SWITCHES += [f"-I{folder}" for folder in (SOURCE_DIRECTORY, INCLUDE_DIRECTORY, EINSUM_INCLUDE_DIRECTORY)]
 #: Unoptimised: compiling takes a quarter of the time, and running twice as long, which is less.
 SANITIZED = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 if os.environ.get("DACE_REDIST_SANITIZE") == "0":  # under further MPIs

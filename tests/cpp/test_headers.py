@@ -17,7 +17,8 @@ from mpi_programs import mpi_flags
 from dace_redist.native.blas import find_blas
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = [ROOT / "dace_redist" / "runtime" / folder for folder in ("src", "include")]
+ROOMS = [ROOT / "dace_redist" / room for room in ("runtime", "contraction", "scalapack")]
+FOLDERS = [folder for room in ROOMS for folder in (room / "src", room / "include") if folder.exists()]
 #: The header for cuBLAS, which few machines have; it has a test of its own.
 CUBLAS = "dace_redist_cublas.hpp"
 HEADERS = sorted(header.relative_to(folder).as_posix() for folder in FOLDERS for header in folder.rglob("*.h*"))

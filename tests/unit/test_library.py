@@ -49,11 +49,9 @@ def test_key_changes_with_settings_and_sources(monkeypatch: pytest.MonkeyPatch, 
     before = key()
     monkeypatch.setenv("CXXFLAGS", "-O0")
     assert key() != before
-    (tmp_path / "include").mkdir()
     for name in ("CMakeLists.txt", "a.cpp"):
         (tmp_path / name).write_text("")
-    monkeypatch.setattr(toolchain, "RUNTIME_DIRECTORY", tmp_path)
-    monkeypatch.setattr(toolchain, "INCLUDE_DIRECTORY", tmp_path / "include")
+    monkeypatch.setattr(toolchain, "PACKAGE_DIRECTORY", tmp_path)
     first = key()
     (tmp_path / "a.cpp").write_text("int changed;")
     assert key() != first != before
