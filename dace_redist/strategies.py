@@ -95,7 +95,6 @@ class Strategy:
     :param overlaps: True if it copies while messages are in flight between nodes.
     :param joined_bytes: Largest message that is sent as one with those of other ranks; 0: none is.
     :param min_joined: Such messages of some rank in one direction from which on they are.
-    :param gpu_only: True if it moves between arrays on GPUs only.
     """
 
     name: str
@@ -108,7 +107,6 @@ class Strategy:
     overlaps: bool = False
     joined_bytes: int = 0
     min_joined: int = 0
-    gpu_only: bool = False
 
     @property
     def joins_messages(self) -> bool:
@@ -183,29 +181,22 @@ STRATEGIES: dict[str, Strategy] = {
             overlaps=True,
             joined_bytes=max_joined_bytes,
         ),
-        Strategy(
-            "NCCL",
-            "packed messages between GPUs by NCCL",
-            options=(),
-            memory="as Pack, on the GPU",
-            buffers=("packed",),
-            on_gpus=True,
-            gpu_only=True,
-        ),
     )
 }
 
 
+#: Names of strategies that were removed, and what to use.
+_REMOVED = {"NCCL": "Hierarchical"}
+
+
 def host_strategies() -> tuple[str, ...]:
-    """Return the names of the strategies for arrays in main memory."""
-    return tuple(name for name, strategy in STRATEGIES.items() if not strategy.gpu_only)
+    """Return the names of the strategies for arrays in main memory: all."""
+    return tuple(STRATEGIES)
 
 
-def gpu_strategies(both_on_gpu: bool = True) -> tuple[str, ...]:
-    """Return the names of the strategies for arrays on GPUs: for source and target, or for only one of them."""
-    return tuple(
-        name for name, strategy in STRATEGIES.items() if strategy.on_gpus and (both_on_gpu or not strategy.gpu_only)
-    )
+def gpu_strategies() -> tuple[str, ...]:
+    """Return the names of the strategies for arrays on GPUs."""
+    return tuple(name for name, strategy in STRATEGIES.items() if strategy.on_gpus)
 
 
 #: Fallback of ``Auto`` where nothing was measured or predicted. It chooses for each pair of ranks: on one node it
@@ -227,6 +218,8 @@ def find_strategy(name: str) -> Strategy:
         name = DEFAULT_STRATEGY
     if isinstance(name, str) and name in STRATEGIES:
         return STRATEGIES[name]
+    if name in _REMOVED:
+        raise ValueError(f"strategy {name} is removed: use {_REMOVED[name]}")
     hint = _hint(str(name), STRATEGIES)
     raise ValueError(f"unknown strategy {name!r}{hint}; choose from Auto, {', '.join(STRATEGIES)}")
 
@@ -244,19 +237,14 @@ def check_places(strategy: Strategy, source_on_gpu: bool, target_on_gpu: bool) -
     """
     Make sure that a strategy can move between arrays on GPUs or in main memory.
 
-    :raises ValueError: If it needs both on the GPU, or both in main memory; names others.
+    :raises ValueError: If it needs both in main memory; names others.
     """
     both = source_on_gpu and target_on_gpu
     if (source_on_gpu or target_on_gpu) and not strategy.on_gpus:
         where = "both are" if both else "the source is" if source_on_gpu else "the target is"
         raise ValueError(
             f"strategy {strategy.name} moves arrays in main memory only, but {where} on a GPU; "
-            f"use {', '.join(gpu_strategies(both))}"
-        )
-    if strategy.gpu_only and not both:
-        where = "the target is" if source_on_gpu else "the source is" if target_on_gpu else "both are"
-        raise ValueError(
-            f"strategy {strategy.name} moves between arrays on GPUs, but {where} in main memory; use {DEFAULT_STRATEGY}"
+            f"use {', '.join(gpu_strategies())}"
         )
 
 

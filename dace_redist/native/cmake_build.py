@@ -18,7 +18,6 @@ from dace_redist.native.toolchain import (
     CUDA,
     EINSUM,
     EINSUM_INCLUDE_DIRECTORY,
-    HOST_DEVICE,
     INCLUDE_DIRECTORY,
     LIBRARIES,
     NO_COMPILER,
@@ -160,7 +159,7 @@ def _settings(name: str) -> list[str]:
         settings += ["-DDACE_REDIST_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}"]
     elif name == SCALAPACK:
         settings.append(f"-DDACE_REDIST_LIBRARY={ensure_library()}")
-    elif name not in (REDISTRIBUTION, HOST_DEVICE):
+    elif name != REDISTRIBUTION:
         from dace_redist.native.blas import find_blas
 
         blas = find_blas()

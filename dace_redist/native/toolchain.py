@@ -24,14 +24,12 @@ SOURCE_DIRECTORY = PACKAGE_DIRECTORY / "runtime" / "src"
 EINSUM_INCLUDE_DIRECTORY = PACKAGE_DIRECTORY / "contraction" / "include"
 
 REDISTRIBUTION, EINSUM = "dace_redist", "dace_redist_einsum"
-CUDA, HOST_DEVICE = "dace_redist_cuda", "dace_redist_host_device"
-SCALAPACK = "dace_redist_scalapack"
+CUDA, SCALAPACK = "dace_redist_cuda", "dace_redist_scalapack"
 #: The libraries, and what is in each.
 LIBRARIES = {
     REDISTRIBUTION: "redistribution",
     EINSUM: "contractions",
     CUDA: "copies on GPUs",
-    HOST_DEVICE: "main memory in the place of a GPU",
     SCALAPACK: "ScaLAPACK's routines",
 }
 
@@ -201,7 +199,7 @@ def library_path(name: str = REDISTRIBUTION) -> Path:
         return library_path().parent / SCALAPACK_FILE
     if name == REDISTRIBUTION:
         return build_directory() / LIBRARY_FILE
-    if name in (CUDA, HOST_DEVICE):
+    if name == CUDA:
         return build_directory() / f"lib{name}.so"
     from dace_redist.native.blas import find_blas  # contractions only
 

@@ -87,7 +87,7 @@ class RankCosts:
         :param options: A value for every option.
         :param crosses: Whether any rank of the node sends to, or receives from, another node.
         """
-        if STRATEGIES[strategy].gpu_only or (any(self._on_gpu) and not STRATEGIES[strategy].on_gpus):
+        if any(self._on_gpu) and not STRATEGIES[strategy].on_gpus:
             return None
         if strategy == "RMA" and self._profile.node is not None and "puts" not in self._node.latency:
             return None  # no windows

@@ -5,7 +5,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <utility>
 
 #include "problem.hpp"
 
@@ -27,14 +26,6 @@ bool is_ordinary(const Call& call) {
   return source[0] == dense && target[0] == dense && source[1] == target[1] && call.alpha != 0.0;
 }
 
-/// Whether the blocks of both sides cut a triangle into very many pieces, each of which would be a block of a message.
-bool has_many_pieces(const Problem& problem) {
-  const auto pieces = [](const Axis& axis, std::int64_t extent) { return extent / axis.block + 1; };
-  const std::int64_t columns = pieces(problem.source.columns, problem.n) + pieces(problem.target.columns, problem.n);
-  const std::int64_t rows = pieces(problem.source.rows, problem.m) + pieces(problem.target.rows, problem.m);
-  return columns * rows > 1 << 20;
-}
-
 /// Carries out a call with its own plan. \return false if it is left to ScaLAPACK.
 bool execute(const Call& call, const Side& source, const Side& target, Processes& processes) {
   const bool transposes = call.routine.transposes;
@@ -44,13 +35,7 @@ bool execute(const Call& call, const Side& source, const Side& target, Processes
   if (transposes && !(source.has_valid_lld() && target.has_valid_lld())) return false;  // p?tran ends the program
   const std::int64_t element_bytes = call.routine.element_bytes;
   const Problem problem(call, source.part(rows, columns, element_bytes), target.part(call.m, call.n, element_bytes));
-  Key key = problem.key();
-  if (call.uplo) {
-    if (has_many_pieces(problem)) return false;
-    for (const Side* const side : {&source, &target})
-      for (const int lld : side->leading_dimensions()) key.push_back(lld);
-  }
-  Entry& entry = processes.plans.entry(std::move(key), call.nbytes() < bytes_before_plan);
+  Entry& entry = processes.plans.entry(problem.key(), call.nbytes() < bytes_before_plan);
   if (!problem.prepare(entry, processes.comm)) return false;
   dr::check(dr_plan_execute(entry.plan.get(), problem.source.data, problem.target.data));
   return true;
@@ -64,7 +49,7 @@ bool carried_out(const Call& call) {
   Grid* const grid = grid_of(call.context);
   if (!grid) return false;
   Side source(call.source, call.context, *grid), target(call.target, call.context, *grid);
-  if (call.uplo || !source.has_all_processes() || !target.has_all_processes()) {
+  if (!source.has_all_processes() || !target.has_all_processes()) {
     if (nbytes < min_exchanged_bytes && min_bytes > 0) return false;
     Processes* const processes = connected(*grid, call.routine.name);
     if (!processes) return false;

@@ -26,7 +26,6 @@ struct Call {
   Submatrix source, target;
   int context;  ///< of all processes that call
   std::complex<double> alpha{1}, beta{0};
-  const char *uplo = nullptr, *diag = nullptr;  ///< of a triangle; null: the whole submatrix
 
   std::int64_t nbytes() const { return std::int64_t{m} * n * routine.element_bytes; }
 };

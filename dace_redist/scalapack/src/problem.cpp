@@ -2,12 +2,9 @@
 #include "problem.hpp"
 
 #include <atomic>
-#include <cctype>
 #include <cstdio>
 #include <cstring>
 #include <utility>
-
-#include "triangle.hpp"
 
 namespace dace_redist::scalapack {
 namespace {
@@ -21,8 +18,6 @@ dr::Distribution distribution(const Part& part, std::int64_t rows, std::int64_t 
           part.ranks};
 }
 
-bool is_letter(const char* text, char letter) { return text && std::toupper(*text) == letter; }
-
 }  // namespace
 
 Problem::Problem(const Call& of, Part from, Part to)
@@ -31,7 +26,6 @@ Problem::Problem(const Call& of, Part from, Part to)
 Key Problem::key() const {
   const Routine& routine = call.routine;
   Key key{routine.element_bytes, routine.type, routine.transposes, routine.conjugates, m, n};
-  key.push_back(call.uplo ? 1 + 2 * is_letter(call.uplo, 'U') + 4 * is_letter(call.diag, 'U') : 0);
   for (const std::complex<double> number : {call.alpha, call.beta}) {
     std::int64_t bits[2];
     std::memcpy(bits, &number, sizeof bits);
@@ -44,17 +38,6 @@ Key Problem::key() const {
   return key;
 }
 
-dr_problem Problem::problem() const {
-  dr_problem problem = dr::result_of<dr_problem>(dr_problem_init);
-  problem.element_bytes = call.routine.element_bytes;
-  problem.label = call.routine.name;
-  problem.operation.source_type = problem.operation.target_type = call.routine.type;
-  problem.operation.conjugate = call.routine.conjugates;
-  std::memcpy(problem.operation.alpha, &call.alpha, sizeof call.alpha);
-  std::memcpy(problem.operation.beta, &call.beta, sizeof call.beta);
-  return problem;
-}
-
 dr_plan* Problem::plan(MPI_Comm comm) const {
   const bool transposes = call.routine.transposes;
   const std::int64_t rows = transposes ? n : m, columns = transposes ? m : n;
@@ -63,7 +46,13 @@ dr_plan* Problem::plan(MPI_Comm comm) const {
                      target_offset[] = {target.columns.offset, target.rows.offset}, shape[] = {columns, rows},
                      source_strides[] = {source.lld, 1}, target_strides[] = {target.lld, 1};
   const int exchanged[] = {1, 0};
-  dr_problem described = problem();
+  dr_problem described = dr::result_of<dr_problem>(dr_problem_init);
+  described.element_bytes = call.routine.element_bytes;
+  described.label = call.routine.name;
+  described.operation.source_type = described.operation.target_type = call.routine.type;
+  described.operation.conjugate = call.routine.conjugates;
+  std::memcpy(described.operation.alpha, &call.alpha, sizeof call.alpha);
+  std::memcpy(described.operation.beta, &call.beta, sizeof call.beta);
   described.source = before.get();
   described.target = after.get();
   described.source_strides = source_strides;
@@ -73,15 +62,6 @@ dr_plan* Problem::plan(MPI_Comm comm) const {
   described.region_shape = shape;
   described.axes = transposes ? exchanged : nullptr;
   return dr::result_of<dr_plan*>(dr_plan_create, &described, comm);
-}
-
-dr_plan* Problem::triangle_plan(MPI_Comm comm) const {
-  const Triangle triangle{m, n, is_letter(call.uplo, 'U'), is_letter(call.diag, 'U')};
-  const TriangleBlocks sends(triangle, source, target), receives(triangle, target, source);
-  const auto count = [](const TriangleBlocks& side) { return static_cast<std::int64_t>(side.blocks().size()); };
-  const dr_problem described = problem();
-  return dr::result_of<dr_plan*>(dr_plan_create_messages, &described, count(sends), sends.blocks().data(),
-                                 count(receives), receives.blocks().data(), comm);
 }
 
 bool Problem::prepare(Entry& entry, MPI_Comm comm) const {
@@ -94,7 +74,7 @@ bool Problem::prepare(Entry& entry, MPI_Comm comm) const {
     return true;
   }
   try {
-    entry.plan.reset(call.uplo ? triangle_plan(comm) : plan(comm));
+    entry.plan.reset(plan(comm));
     return true;
   } catch (const std::exception& error) {
     static std::atomic<bool> reported{false};

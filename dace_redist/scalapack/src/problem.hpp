@@ -23,9 +23,7 @@ struct Problem {
   const Part source, target;
 
  private:
-  dr_problem problem() const;
   dr_plan* plan(MPI_Comm comm) const;
-  dr_plan* triangle_plan(MPI_Comm comm) const;
 };
 
 }  // namespace dace_redist::scalapack

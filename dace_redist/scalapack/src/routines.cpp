@@ -47,29 +47,6 @@ DR_GEMR2D(d, 8)
 DR_GEMR2D(c, 8)
 DR_GEMR2D(z, 16)
 
-#define DR_TRMR2D(type, bytes)                                                                                         \
-  static const Function<void(char*, char*, int, int, void*, int, int, int*, void*, int, int, int*, int)>               \
-      real_p##type##trmr2d{"Cp" #type "trmr2d"};                                                                       \
-  DR_API void Cp##type##trmr2d(char* uplo, char* diag, int m, int n, void* a, int ia, int ja, int* desca, void* b,     \
-                               int ib, int jb, int* descb, int context) {                                              \
-    static constexpr Routine routine{"p" #type "trmr2d", bytes};                                                       \
-    Call call{routine, m, n, submatrix(a, ia, ja, desca), submatrix(b, ib, jb, descb), context};                       \
-    call.uplo = uplo;                                                                                                  \
-    call.diag = diag;                                                                                                  \
-    carry_out(call,                                                                                                    \
-              [&] { real_p##type##trmr2d.get()(uplo, diag, m, n, a, ia, ja, desca, b, ib, jb, descb, context); });     \
-  }                                                                                                                    \
-  DR_API void p##type##trmr2d_(char* uplo, char* diag, int* m, int* n, void* a, int* ia, int* ja, int* desca, void* b, \
-                               int* ib, int* jb, int* descb, int* context) {                                           \
-    Cp##type##trmr2d(uplo, diag, *m, *n, a, *ia, *ja, desca, b, *ib, *jb, descb, *context);                            \
-  }
-
-DR_TRMR2D(i, 4)
-DR_TRMR2D(s, 4)
-DR_TRMR2D(d, 8)
-DR_TRMR2D(c, 8)
-DR_TRMR2D(z, 16)
-
 #define DR_TRAN(name, Number, element, conjugates)                                                                 \
   static const Function<void(int*, int*, Number*, void*, int*, int*, int*, Number*, void*, int*, int*, int*)>      \
       real_##name{#name "_"};                                                                                      \

@@ -63,16 +63,10 @@ void Side::exchange(Side& source, Side& target, MPI_Comm comm) {
     for (Side* const side : {&source, &target}) {
       act(side->facts_);
       act(side->processes_);
-      act(side->llds_);
     }
   };
-  for (Side* const side : {&source, &target}) {
-    side->locate();
-    side->llds_.assign(side->processes_.size(), unknown);
-    if (side->grid_)
-      side->llds_[static_cast<std::size_t>(side->all_.row * side->all_.columns + side->all_.column)] =
-          side->descriptor_[8];
-  }
+  source.locate();
+  target.locate();
   for_each([&](const auto& numbers) { all.insert(all.end(), numbers.begin(), numbers.end()); });
   MPI_Allreduce(MPI_IN_PLACE, all.data(), static_cast<int>(all.size()), MPI_INT, MPI_MIN, comm);
   auto next = all.begin();

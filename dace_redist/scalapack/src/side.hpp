@@ -47,7 +47,7 @@ class Side {
 
   /// Whether the grid has all processes.
   bool has_all_processes() const { return grid_ && grid_->has_processes_of(all_); }
-  /// Learns from the other processes what those outside of a grid do not know, and leading dimensions. Collective.
+  /// Learns from the other processes what those outside of a grid do not know. Collective.
   static void exchange(Side& source, Side& target, MPI_Comm comm);
   /// Number of what all processes know of it, mixed with another number.
   std::uint64_t kind(std::uint64_t other) const;
@@ -63,8 +63,6 @@ class Side {
   bool check(int rows, int columns) const;
 
   Part part(int rows, int columns, std::int64_t element_bytes) const;
-  /// [processes] leading dimensions of all processes, after an exchange.
-  const std::vector<int>& leading_dimensions() const { return llds_; }
 
  private:
   enum Fact {
@@ -89,7 +87,6 @@ class Side {
   const Grid* grid_;
   std::array<int, fact_count> facts_;
   std::vector<int> processes_;  // of each position of the grid, row-major; then unknown ones: [processes]
-  std::vector<int> llds_;
 };
 
 }  // namespace dace_redist::scalapack

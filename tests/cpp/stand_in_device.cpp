@@ -2,9 +2,9 @@
 /// \file
 /// Main memory in the place of a device, for tests where there is no GPU: everything above the interface runs as it
 /// does with one. It orders no more than a GPU does: work that is enqueued runs late, and streams take turns at random,
-/// so that a missing wait for an event shows in the result. It is a library of its own, libdace_redist_host_device.
+/// so that a missing wait for an event shows in the result. DACE_REDIST_DEVICE names the library that it is compiled to.
 ///
-/// Words of DACE_REDIST_DEVICE behind `host`: `apart`, each rank has a device of its own, which others do not reach;
+/// Words of STAND_IN_DEVICE: `apart`, each rank has a device of its own, which others do not reach;
 /// `aware`, MPI takes its addresses; `unnamed`, other ranks cannot map its memory; `pooled`, they can map memory that
 /// plans allocate, but not arrays of programs, as with CUDA's stream-ordered allocator.
 
@@ -24,7 +24,7 @@
 
 #include "core/error.hpp"
 #include "device/device.hpp"
-#include "device/host_tiles.hpp"
+#include "host_tiles.hpp"
 #include "shm/arena.hpp"
 #include "shm/peer_arena.hpp"
 
@@ -51,8 +51,8 @@ class HostDevice final : public Device {
   using Guard = std::lock_guard<std::recursive_mutex>;
 
  public:
-  HostDevice(bool known_to_mpi, const std::string& words)
-      : Device(known_to_mpi),
+  explicit HostDevice(const std::string& words)
+      : Device(words.find("aware") != std::string::npos),
         apart_(words.find("apart") != std::string::npos),
         unnamed_(words.find("unnamed") != std::string::npos),
         pooled_(words.find("pooled") != std::string::npos) {}
@@ -249,7 +249,7 @@ class HostDevice final : public Device {
 }  // namespace dace_redist
 
 /// The stand-in of this process.
-extern "C" DR_API dace_redist::Device* dace_redist_device(bool known_to_mpi, char* /*error*/, std::size_t /*nbytes*/) {
-  static dace_redist::HostDevice device(known_to_mpi, std::getenv("DACE_REDIST_DEVICE"));
+extern "C" DR_API dace_redist::Device* dace_redist_device(bool /*known_to_mpi*/, char* /*error*/, std::size_t /*nbytes*/) {
+  static dace_redist::HostDevice device(std::getenv("STAND_IN_DEVICE"));
   return &device;
 }
