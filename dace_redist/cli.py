@@ -14,7 +14,7 @@ import click
 
 from dace_redist._version import __version__
 from dace_redist.einsum.command import bytes_of_memory, einsum
-from dace_redist.errors import RedistributionError
+from dace_redist.errors import RedistributionError, removed
 from dace_redist.joint_schedule import JointSchedule
 from dace_redist.measuring.command import bench, calibrate, tune
 from dace_redist.mpi.launch import launched_rank
@@ -37,7 +37,6 @@ from dace_redist.report.as_json import nodes_json, rank_json, to_json
 from dace_redist.report.text import nodes_text, relabelling_text
 from dace_redist.report.units import format_bytes
 from dace_redist.schedule import Schedule
-from dace_redist.simulation.command import simulate
 from dace_redist.strategies import DEFAULT_STRATEGY, with_options
 from dace_redist.strategy_memory import options_within, rounds
 from dace_redist.tuning.files import profile_path, record_path
@@ -47,8 +46,19 @@ if TYPE_CHECKING:
     from dace_redist.tuning.report import CostReport
 
 
+class _Commands(click.Group):
+    """Group of commands that tells what replaces a removed one."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:  # noqa: D102
+        if said := removed(args[0]):
+            raise click.UsageError(said)
+        return super().resolve_command(ctx, args)
+
+
 @click.group(
-    invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=_Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="dace-redist", message="%(prog)s %(version)s")
 @click.pass_context
@@ -58,7 +68,7 @@ def cli(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for _other in (bench, build, calibrate, config, einsum, simulate, tune):
+for _other in (bench, build, calibrate, config, einsum, tune):
     cli.add_command(_other)
 
 
@@ -149,16 +159,7 @@ def _costs(schedule: Schedule, given: Mapping[str, Any]) -> CostReport | None:
         return None
     from dace_redist.tuning.report import CostReport  # loads pydantic, which takes as long as NumPy
 
-    profile = given["profile"] or None
-    try:
-        return CostReport.of(schedule, given["memory"], profile, given["ranks_per_node"])
-    except (OSError, ValueError):
-        from dace_redist.simulation.machine import describes_machine
-
-        if profile is None or not describes_machine(profile):
-            raise
-        wrong = f"{profile} describes a machine for dace-redist simulate --machine; --profile takes a machine profile"
-        raise click.BadParameter(f"{wrong}, which dace-redist calibrate writes", param_hint="--profile") from None
+    return CostReport.of(schedule, given["memory"], given["profile"] or None, given["ranks_per_node"])
 
 
 def _nodes_of(schedule: Schedule, given: Mapping[str, Any], costs: CostReport | None) -> Sequence[int] | None:

@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from dace_redist import cli
+from dace_redist.errors import REMOVED
 
 SEED = ["explain", "--shape", "48,24,24,72,288", "--from", "2,1,1,3,2", "--to", "1,1,1,1,12", "--dtype", "int32"]
 SMALL = ["explain", "--shape", "8,9", "--from", "2,2", "--to", "4,1"]
@@ -144,7 +145,7 @@ def test_help_version_and_commands(run):
 
 
 MATRIX, COUNT = ("ij,jk->ik", "--sizes", "i=4,j=4,k=4"), ("--ranks", "2")
-MOVE, TORUS = ("--shape", "8,9", "--from", "2,2", "--to", "4,1"), ("--machine", "torus")
+MOVE = ("--shape", "8,9", "--from", "2,2", "--to", "4,1")
 EINSUM_REFUSED = [
     (("ij,jk->ik", "--sizes", "i=4,j=4", *COUNT), "--sizes gives no size for the index 'k'"),
     (("ij,jk->ik", "--sizes", "i:4", *COUNT), "'i:4' is not the size of an index"),
@@ -156,20 +157,13 @@ EINSUM_REFUSED = [
     (("i,i->", "--sizes", "i=4,q=5", *COUNT), "gives a size for 'q', which is no index of 'i,i->'"),
 ]
 NO_RANK = "--rank: goes with none of --memory-bytes, --profile and --ranks-per-node"
-SIMULATE_REFUSED = [
-    (TORUS, "missing --shape: name --shape, --from and --to of a redistribution, or einsums"),
-    ((*TORUS, *MOVE, "--ranks", "4"), "goes with einsums"),
-    ((*TORUS, *MOVE, "--replay"), "goes with --traces"),
-    ((*TORUS, "ij,jk->ik", "--ranks", "4"), "missing --sizes: einsums need the size of each index"),
-    ((*TORUS, *MATRIX), "missing --ranks"),
-]
 
 
 @pytest.mark.parametrize(
     "words, said",
     [
         *((["einsum", *words], said) for words, said in EINSUM_REFUSED),
-        *((["simulate", *words], said) for words, said in SIMULATE_REFUSED),
+        (["simulate", *MOVE, "--machine", "torus"], "simulate is removed: use to_smpi or to_goal"),
         (["explain", *MOVE, "--plot-model", "model.png"], "--plot-model: goes with --profile"),
         (["explain", *MOVE, "--memory", "shared-both"], "--memory: goes with --profile"),
         *(
@@ -197,7 +191,7 @@ SIMULATE_REFUSED = [
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_bad_input_is_one_line_and_exit_code_2(run, words, said):
-    code, out, err = run(*([] if words[0] in cli.cli.commands else SMALL), *words)
+    code, out, err = run(*([] if words[0] in (*cli.cli.commands, *REMOVED) else SMALL), *words)
     assert (code, out) == (2, "")
     assert said in err
     assert err.startswith("dace-redist: ")
