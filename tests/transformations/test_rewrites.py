@@ -122,7 +122,7 @@ def test_broadcasts_that_are_not_fused(change):
         bcast.nonblocking = True
     else:
         target = move.distributions()[1]
-        move.target = dataclasses.replace(target, pins=[None if pin is None else 1 for pin in target.pins]).encoded
+        move.target = dataclasses.replace(target, pins=[None if pin is None else 1 for pin in target.pins])
     sdfg.apply_transformations_repeated(FuseReduceBcast, validate=False)
     assert count(sdfg, Bcast) == [1]
 
