@@ -48,7 +48,7 @@ class FuseRedistributes(OfRedistribute):
             return False
         if first.has_choice and (first.strategy, first.options) != (second.strategy, second.options):
             return False
-        if tuple(first.target) != tuple(second.source) or first.beta != 0 or first.op or second.op:
+        if first.target != second.source or first.beta != 0 or first.op or second.op:
             return False
         if first.memlet(OUTPUT, graph).subset != second.memlet(INPUT, graph).subset:
             return False
@@ -158,9 +158,9 @@ class FuseTranspose(OfRedistribute):
         source, target = node.distributions()
         (into,), (out,) = graph.in_edges(transpose), graph.out_edges(transpose)
         if self.expr_index == 0:
-            node.target, node.axes = transposed(target).encoded, list(axes[::-1])
+            node.target, node.axes = transposed(target), list(axes[::-1])
         else:
-            node.source, node.axes = transposed(source).encoded, [1 - axis for axis in axes]
+            node.source, node.axes = transposed(source), [1 - axis for axis in axes]
         if node.axes == [0, 1]:
             node.axes = []
         absorb(node, graph, out if self.expr_index == 0 else into, [transpose, between])

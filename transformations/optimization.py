@@ -25,14 +25,13 @@ from dace_redist.transformations.exchange import OverlapRedistribute, independen
 from dace_redist.transformations.fuse import FuseRedistributes, FuseTranspose, RemoveRedistribute
 from dace_redist.transformations.patterns import checked_sdfg, output_of, redistributions
 from dace_redist.transformations.reduce import FuseReduceBcast
-from dace_redist.transformations.relabel import RelabelGrid
 from dace_redist.transformations.stock import LowerRedistribute
 from dace_redist.transformations.strategy import Where, checked_symbols, choose_strategies, problem_of, problems_of
 from dace_redist.tuning.problem import Problem, check_memory
 
 #: Fusions of equal nodes, and those that take code into nodes: it may contain the number of the rank.
 OF_NODES: tuple[Any, ...] = (RemoveRedistribute, FuseRedistributes, FuseTranspose)
-OF_CODE: tuple[Any, ...] = (FuseConversion, FuseReduceBcast, RelabelGrid)
+OF_CODE: tuple[Any, ...] = (FuseConversion, FuseReduceBcast)
 
 
 def optimize(
@@ -46,14 +45,13 @@ def optimize(
     Apply the transformations that save time to the redistributions of a program. Collective over ``comm``.
 
     In this order: stock nodes are replaced; redistributions are fused with each other and with transpositions,
-    conversions, reductions and broadcasts around them, and removed where no data moves; ranks are renumbered; those of
-    short messages that do not depend on each other are joined; strategies are chosen as by
-    :func:`dace_redist.choose_strategies`; transients are placed in node-shared memory; a redistribution is started
-    before, and waited for after, computations of its state that do not depend on it. A strategy that the program names
-    is kept.
+    conversions, reductions and broadcasts around them, and removed where no data moves; those of short messages that do
+    not depend on each other are joined; strategies are chosen as by :func:`dace_redist.choose_strategies`; transients
+    are placed in node-shared memory; a redistribution is started before, and waited for after, computations of its
+    state that do not depend on it. A strategy that the program names is kept.
 
     If ranks have different tasklets, for example with the rank as a literal, conversions and reductions are not fused.
-    If their programs differ in other ways, nothing is fused, renumbered, joined or started early.
+    If their programs differ in other ways, nothing is fused, joined or started early.
 
     Every rank of ``comm`` must call it. To optimize a program on one rank, which ``distributed_compile`` then passes to
     the others, pass ``comm=MPI.COMM_SELF``.

@@ -95,6 +95,11 @@ def test_both_names_are_one_function():
     assert dace_redist.optimize is dace_redist.transformations.optimize
 
 
+def test_a_removed_transformation_names_what_to_use():
+    with pytest.raises(AttributeError, match="RelabelGrid': removed, renumber the ranks"):
+        _ = dace_redist.transformations.RelabelGrid
+
+
 def test_wrong_arguments():
     with pytest.raises(TypeError, match="optimize takes an SDFG, got DaceProgram: pass its SDFG"):
         dace_redist.optimize(programs.converted)
