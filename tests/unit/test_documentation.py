@@ -22,9 +22,8 @@ from dace_redist import cli
 from dace_redist.mpi.launch import mpi_environment
 
 ROOT = Path(__file__).parents[2]
-PAGES = {
-    path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))
-}
+FILES = (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))
+PAGES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in FILES}
 # Comments that readers do not see, before a block:
 # <!-- ranks: 4 -->             a Python program for four ranks (without a comment: without MPI)
 # <!-- continued -->            more lines of the previous Python block
