@@ -129,7 +129,6 @@ setup(
             "py.typed",
             "__init__.pyi",
             "_core.pyi",
-            "tuning/default_machine.json",
             "runtime/CMakeLists.txt",
             "runtime/include/*",
             "runtime/src/**/*.hpp",
