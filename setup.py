@@ -133,7 +133,6 @@ setup(
             "py.typed",
             "__init__.pyi",
             "_core.pyi",
-            "tuning/default_machine.json",
             "CMakeLists.txt",
             *(f"{room}/{files}" for room in ("runtime", "contraction", "scalapack") for files in ROOM_FILES),
         ],

@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from dace_redist.distribution import Distribution
+from dace_redist.errors import removed
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.transform import OPS, Transform, element_type
 
@@ -84,9 +85,9 @@ _OPERATION_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
 )
 
 
-def memory_option(known: Sequence[str], suffix: str = "") -> Callable[[Any], Any]:
-    """Return the option of the memory that arrays lie in; ``suffix`` ends its help."""
-    text = f"memory of the arrays{suffix}: {', '.join(known)}; default: {known[0]}"
+def memory_option(known: Sequence[str]) -> Callable[[Any], Any]:
+    """Return the option of the memory that arrays lie in."""
+    text = f"memory of the arrays: {', '.join(known)}; default: {known[0]}"
     return click.option("--memory", type=click.Choice(known), default=known[0], metavar="NAME", help=text)
 
 
@@ -103,7 +104,19 @@ def print_found(found: Any, as_json: bool) -> None:
 
 
 class GroupedCommand(click.Command):
-    """A command whose help lists the options of a redistribution under headings of their own."""
+    """
+    Command whose help lists the options of a redistribution under headings of their own.
+
+    It tells what replaces a removed option.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:  # noqa: D102
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if said := removed(f"{self.name} {error.option_name}"):
+                raise click.UsageError(said, ctx) from None
+            raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: D102
         groups: dict[str, list[tuple[str, str]]] = {"Redistribution": [], "Operation": [], "Options": []}
