@@ -30,7 +30,8 @@ class FuseConversion(OfRedistribute):
     and a divisor must be powers of two. Several factors of one type are multiplied first, which can change the last
     digit. It cannot be applied after a redistribution that reduces or accumulates. A factor may contain symbols of the
     redistribution, which have one value on all ranks, but no others. Its literals must be equal on all ranks, which
-    :func:`dace_redist.optimize` checks.
+    :func:`dace_redist.optimize` checks. ``permissive`` permits any factor of floating-point numbers: the last digit may
+    change.
     """
 
     between = transformation.PatternNode(nodes.AccessNode)
@@ -51,7 +52,7 @@ class FuseConversion(OfRedistribute):
         if share_elements(sdfg, node.memlet(INPUT if after else OUTPUT, graph), beyond):
             return False
         scaling = self._scaling(graph, sdfg)
-        return scaling is not None and self._is_exact(graph, sdfg, scaling, after)
+        return scaling is not None and self._is_exact(graph, sdfg, scaling, after, permissive)
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:
         """Change the node and remove the map; return the node."""
@@ -85,7 +86,7 @@ class FuseConversion(OfRedistribute):
         (moved,) = graph.in_edges(self.between) if self.expr_index == 0 else graph.out_edges(self.between)
         return extents == [(0, extent, 1) for extent in shape] and list(moved.data.subset.size()) == list(shape)
 
-    def _is_exact(self, graph: SDFGState, sdfg: SDFG, scaling: _Scaling, after: bool) -> bool:
+    def _is_exact(self, graph: SDFGState, sdfg: SDFG, scaling: _Scaling, after: bool, permissive: bool) -> bool:
         """Return True if types and factors give equal elements in one step and in two."""
         (into,), (out,) = graph.in_edges(self.entry), graph.out_edges(self.exit)
         read, written = sdfg.arrays[into.data.data], sdfg.arrays[out.data.data]
@@ -94,11 +95,12 @@ class FuseConversion(OfRedistribute):
         if between.dtype not in (first.dtype, last.dtype):
             return False
         is_narrow = read.dtype != written.dtype or (scaling.is_double and written.dtype.bytes < 8)
-        if is_narrow and not is_power_of_two(scaling.alpha):
+        rounds = permissive and {first.dtype, between.dtype, last.dtype}.isdisjoint(dtypes.INTEGER_TYPES)
+        if is_narrow and not (rounds or is_power_of_two(scaling.alpha)):
             return False
         if between.dtype != last.dtype:  # a product of integers may wrap in the narrower type
             factor, wraps = self.node.alpha if after else scaling.alpha, between.dtype in dtypes.INTEGER_TYPES
-            if not (factor == 1 if wraps else is_power_of_two(factor)):
+            if not (factor == 1 if wraps else rounds or is_power_of_two(factor)):
                 return False
         return can_compute(self.node, first, last, self.node.alpha * scaling.alpha, self.node.op)
 
