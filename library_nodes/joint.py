@@ -109,6 +109,11 @@ class JointRedistribute(StrategicNode, CommNode):
             raise ValueError("a JointRedistribute that an earlier version saved cannot be read: make its SDFG again")
         return super().from_json(json_obj, context)
 
+    def expand(self, state: SDFGState, implementation: str | None = None, **options: Any) -> str:
+        """Expand by a strategy, which becomes that of the node."""
+        self.implementation = implementation or self.implementation
+        return str(super().expand(state, **options))
+
     @property
     def operand_connectors(self) -> list[str]:
         """Connectors of the inputs."""

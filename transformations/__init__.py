@@ -14,6 +14,7 @@ _MODULES = {
     "FuseTranspose": "fuse",
     "JoinRedistributes": "exchange",
     "LowerRedistribute": "stock",
+    "OptimizeRedistributions": "optimization",
     "OverlapRedistribute": "exchange",
     "PlaceInSharedMemory": "exchange",
     "RemoveRedistribute": "fuse",

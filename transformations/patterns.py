@@ -27,6 +27,8 @@ class OfRedistribute(transformation.SingleStateTransformation):
     """
     Transformation of a redistribution, and of nodes before or after it.
 
+    ``permissive`` permits what the class says, by default nothing more.
+
     :cvar paths: The patterns: names of the pattern nodes along each path.
     """
 
