@@ -35,9 +35,8 @@ class Call:
         self.out = np.zeros_like(self.expected)
 
     def __call__(self) -> Any:
-        return dace_redist.redistribute(
-            self.array, self.source, self.target, comm=self.comm, out=self.out, **self.options
-        )
+        how = {"comm": self.comm, "out": self.out, **self.options}
+        return dace_redist.redistribute(self.array, self.source, self.target, **how)
 
 
 def check_raises(

@@ -38,10 +38,7 @@ def check(comm: Any, name: str, program: Any = None, sizes: dict[str, int] | Non
 
 
 #: One program for each kind of generated code: loops, scalars, writes in place, functions, solvers, and so on.
-KINDS_OF_CODE = (
-    *("sweeps", "nested_loops", "scalars", "in_place"),
-    *("functions", "linear_systems", "diagonals", "quotients"),
-)
+KINDS_OF_CODE = "sweeps nested_loops scalars in_place functions linear_systems diagonals quotients".split()
 
 
 @pytest.mark.mpi(ranks=[3], timeout=600)  # one rank compiles all programs

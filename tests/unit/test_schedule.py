@@ -217,13 +217,8 @@ def test_rank_that_takes_no_part():
 def test_margins_are_exchanged_in_place_and_nothing_else_is():
     wide, wider = (dataclasses.replace(A, halo=halo) for halo in ((1, 0), (2, 0)))
     assert schedule(wide, wide).exchanges_halo
-    for source, target, how in (
-        (A, A, {}),
-        (wide, wider, {}),
-        (wide, wide, {"alpha": 2}),
-        (wide, wide, {"conj": True}),
-    ):
-        assert not schedule(source, target, **how).exchanges_halo
+    assert not schedule(A, A).exchanges_halo and not schedule(wide, wider).exchanges_halo
+    assert not any(schedule(wide, wide, **how).exchanges_halo for how in ({"alpha": 2}, {"conj": True}))
 
 
 def test_element_types():
