@@ -211,6 +211,21 @@ def test_several_arrays_of_a_file(comm, tmp_path, form):
 
 
 @pytest.mark.mpi(ranks=[2])
+@pytest.mark.parametrize("form", ["npy", "h5"])
+def test_a_replaced_file_keeps_its_permissions(comm, tmp_path, form):
+    needed(form)
+    path, rows = folder(comm, tmp_path) / f"a.{form}", Distribution((6, 4), (2,))
+    for mode in (0o640, 0o606):
+        if comm.rank == 0:
+            write(path, np.zeros((3, 3)))
+            path.chmod(mode)
+        comm.barrier()
+        save(path, DistributedArray(rows.local(numbers((6, 4)), comm.rank), rows, comm))
+        assert path.stat().st_mode & 0o777 == mode and np.array_equal(written(path), numbers((6, 4)))
+        comm.barrier()
+
+
+@pytest.mark.mpi(ranks=[2])
 def test_partial_results_and_strides(comm, tmp_path, monkeypatch):
     """Partial sums are reduced; local arrays may have any strides and class, and lie in any memory."""
     path, whole = folder(comm, tmp_path) / "sum.npy", numbers((8, 6))

@@ -1,11 +1,14 @@
 """Statements that are distributed: parts, branches, loops, reductions, elements by index, types; and sizes."""
 
+import ast
+
 import dace
 import numpy as np
 import pytest
 from simulated_programs import simulate, sizes_of
 
 from dace_redist import distribute
+from dace_redist.transformations.distribute.read.assignments import sliced_axes
 
 I, J, K, N, n0, steps = (dace.symbol(name, dace.int64) for name in ("I", "J", "K", "N", "n0", "steps"))  # noqa: E741
 alpha = dace.symbol("alpha", dace.float64)
@@ -230,13 +233,16 @@ def scalars_and_arrays_assigned(A: dace.float64[N, N], x: dace.float64[N]):
     a, b = np.sum(A), np.trace(A)
     P, Q = A @ A, A @ A.T
     P, Q = Q, P
+    one = np.zeros((1,))
+    one = one
+    one[0] = 2.0
     for _ in range(3):
         x[:] = A @ x
         value = np.dot(x, x)
         change += value - old
         old = value
         a, b = b, a + b
-    return change, a, b, P, Q
+    return change, a, b, P, Q, one
 
 
 @dace.program
@@ -345,3 +351,12 @@ def test_ranks_that_hold_nothing_of_some_tensors():
     for ranks in (3, 4, 7):
         for sizes in (dict(I=1, J=1, K=4), dict(I=7, J=4, K=7), dict(I=2, J=5, K=3)):
             simulate(traces, ranks, sizes)
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "1:", "...", "..., 0", "0, ...", "0, 1:, ..., 0", ":, ..., 1", "0, 1:", "..., :, 0, :"]
+)
+def test_axes_that_a_part_keeps(text):
+    array = np.empty((2, 3, 4, 5))
+    kept = sliced_axes(ast.parse(f"array[{text}]", mode="eval").body, array.ndim)
+    assert [array.shape[axis] for axis in kept] == list(eval(f"array[{text.replace('1:', ':')}]").shape)
