@@ -17,28 +17,22 @@ from dace_redist.redistribution.problem import Distributions, Types
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+_Lists = list[Any] | tuple[Any, ...]
+
 
 @overload
-def redistribute(
-    array: DistributedArray, source: AnyDistribution, **keywords: Unpack[Keywords]
-) -> DistributedArray: ...
+def redistribute(array: DistributedArray, source: AnyDistribution, **how: Unpack[Keywords]) -> DistributedArray: ...
 @overload
 def redistribute(
-    array: npt.NDArray[Any], source: AnyDistribution, target: AnyDistribution, **keywords: Unpack[Keywords]
+    array: npt.NDArray[Any], source: AnyDistribution, target: AnyDistribution, **how: Unpack[Keywords]
 ) -> npt.NDArray[Any]: ...
 @overload
 def redistribute(
-    array: list[Any] | tuple[Any, ...],
-    source: Sequence[AnyDistribution],
-    target: Sequence[AnyDistribution] | None = None,
-    **keywords: Unpack[Keywords],
+    array: _Lists, source: Distributions, target: Distributions | None = None, **how: Unpack[Keywords]
 ) -> list[Any]: ...
 @overload
 def redistribute(
-    array: Any,
-    source: Distributions | None = None,
-    target: Distributions | None = None,
-    **keywords: Unpack[Keywords],
+    array: Any, source: Distributions | None = None, target: Distributions | None = None, **how: Unpack[Keywords]
 ) -> Any: ...
 def redistribute(
     array: Any,

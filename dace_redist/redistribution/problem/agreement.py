@@ -27,16 +27,11 @@ _Known = Sequence[np.dtype[Any] | None]
 
 class Facts(NamedTuple):
     """
-    Local booleans about a call, of which all ranks learn the logical OR.
+    Local booleans of a call, of which all ranks learn the logical OR.
 
-    :param incomplete: A rank does not know all element types: it has no problem yet.
-    :param source_cpu: A source has elements in main memory.
-    :param source_gpu: A source has elements on the GPU.
-    :param source_irregular: A source has strides that are negative, or not a multiple of the element size.
-    :param source_private: Node-aware strategies cannot access a source directly.
-    :param target_cpu: As ``source_cpu``, of targets; likewise the next three.
-    :param target_given: Targets are passed.
-    :param unordered: An array is not in C order.
+    They are true if element types are unknown yet; if a source, or a target, has elements in main memory, has some on
+    the GPU, has strides that are negative or not a multiple of the element size, or cannot be accessed directly by
+    node-aware strategies; if targets are given; and if an array is not in C order.
     """
 
     incomplete: bool = False
