@@ -96,13 +96,11 @@ def ordered() -> dace.SDFG:
     return sdfg
 
 
-def from_the_gpu(strategy: str, dtype=dace.float64) -> dace.SDFG:
+def from_the_gpu(dtype=dace.float64) -> dace.SDFG:
     """Return a chain of which only the last array lies on the GPU."""
-    sdfg = chain(Redistribute("a", HALVES, SIDES, "Pack"), Redistribute("b", SIDES, HALVES, strategy))
+    sdfg = chain(Redistribute("a", HALVES, SIDES, "Pack"), Redistribute("b", SIDES, HALVES, "Pack"))
     sdfg.arrays["A"].dtype = dtype
     sdfg.arrays["C"].storage = dace.StorageType.GPU_Global
-    if strategy == "NCCL":
-        sdfg.arrays["B"].storage = dace.StorageType.GPU_Global
     return sdfg
 
 
@@ -134,10 +132,9 @@ def read_by_a_condition() -> dace.SDFG:
         (lambda: chain(Redistribute("a", HALVES, SIDES), Redistribute("b", SIDES, HALVES, op="sum")), False),
         (read_by_a_condition, False),
         (ordered, False),
-        (lambda: from_the_gpu("NCCL"), False),
-        (lambda: from_the_gpu("Pack"), True),
-        (lambda: from_the_gpu("Pack", dace.float32), True),
-        (lambda: from_the_gpu("Pack", dace.int32), False),
+        (from_the_gpu, True),
+        (lambda: from_the_gpu(dace.float32), True),
+        (lambda: from_the_gpu(dace.int32), False),
         (large_factors, False),
     ],
 )

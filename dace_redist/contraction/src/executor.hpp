@@ -5,17 +5,19 @@
 /// What executes a plan: properties of a processor that determine the steps, its threads and memory. Every rank is one
 /// of several on its node.
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
 #include <type_traits>
 
-#include "copy/buffer.hpp"
-#include "copy/parallel_for.hpp"
-#include "core/cache_line.hpp"
-#include "core/vector_bytes.hpp"
-#include "layout/intervals.hpp"
+#include "base.hpp"
+#include "dace_redist_library.hpp"
 
-namespace dace_redist {
+namespace dace_redist::contraction {
 
 inline constexpr Index max_panel_vectors = 9;  ///< with more columns BLAS is as good
 
@@ -58,6 +60,23 @@ inline int thread_count() {
 #endif
 }
 
+/// Calls `work(thread)` on each of some threads; on one thread directly. \throws what one of them throws.
+template <class Work>
+void parallel_for(int threads, const Work& work) {
+  if (threads == 1) return work(0);
+  std::exception_ptr thrown;  // what leaves a team of threads ends the process
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+  for (int thread = 0; thread < threads; ++thread) {
+    try {
+      work(thread);
+    } catch (...) {
+#pragma omp critical
+      thrown = std::current_exception();
+    }
+  }
+  if (thrown) std::rethrow_exception(thrown);
+}
+
 /// Elements of a buffer, rounded up so that the next buffer is aligned.
 inline Index aligned_count(Index count, Index element_bytes) {
   const Index unit = std::max<Index>(1, cache_line_bytes / element_bytes);
@@ -72,15 +91,15 @@ class Workspace {
     if (nbytes > nbytes_) {
       nbytes_ = 0;
       memory_ = {};  // before its successor is allocated
-      memory_ = Buffer(nbytes);
+      memory_ = library::allocate(nbytes);
       nbytes_ = nbytes;
     }
-    return memory_.at(0);
+    return static_cast<char*>(memory_.get());
   }
 
  private:
-  Buffer memory_;
+  library::Handle memory_;
   Index nbytes_ = 0;
 };
 
-}  // namespace dace_redist
+}  // namespace dace_redist::contraction
