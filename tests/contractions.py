@@ -27,7 +27,17 @@ def build(folder: Path, *switches: str) -> Library:
     """Compile the library into a folder and load it."""
     library, blas = folder / "libcontraction.so", find_blas()
     compiler = os.environ.get("CXX", "g++").split()
-    command = [*compiler, "-std=c++17", "-Wall", "-Wextra", "-Wshadow", "-fPIC", "-shared", *switches]
+    command = [
+        *compiler,
+        "-std=c++17",
+        "-Wall",
+        "-Wextra",
+        "-Wshadow",
+        "-fPIC",
+        "-shared",
+        *switches,
+        "-DOMPI_SKIP_MPICXX",
+    ]
     command += [f"-I{path}" for path in (ROOM, INCLUDE_DIRECTORY, EINSUM_INCLUDE_DIRECTORY)]
     command += [*mpi_flags(), *(f"-isystem{path}" for path in blas.include_directories), *blas.definitions]
     command += [*map(str, (SOURCE, *LINKED)), "-o", str(library)]

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "dace_redist_einsum.hpp"
 #include "plan.hpp"
 
 namespace {

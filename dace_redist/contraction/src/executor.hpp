@@ -54,16 +54,16 @@ inline bool threads_are_chosen() {
 /// Threads for loops: those of OpenMP if the environment chose, else one.
 inline int thread_count() {
 #ifdef _OPENMP
-  return threads_are_chosen() && !omp_in_parallel() ? omp_get_max_threads() : 1;
-#else
-  return 1;
+  if (threads_are_chosen() && !omp_in_parallel()) return omp_get_max_threads();
 #endif
+  return 1;
 }
 
 /// Calls `work(thread)` on each of some threads; on one thread directly. \throws what one of them throws.
 template <class Work>
 void parallel_for(int threads, const Work& work) {
   if (threads == 1) return work(0);
+#ifdef _OPENMP
   std::exception_ptr thrown;  // what leaves a team of threads ends the process
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
   for (int thread = 0; thread < threads; ++thread) {
@@ -75,6 +75,7 @@ void parallel_for(int threads, const Work& work) {
     }
   }
   if (thrown) std::rethrow_exception(thrown);
+#endif
 }
 
 /// Elements of a buffer, rounded up so that the next buffer is aligned.
