@@ -94,8 +94,9 @@ def build_with_library(name: str) -> Path:
 @cache
 def build_shared(name: str, *libraries: str) -> Path:
     """Compile ``tests/cpp/<name>.cpp`` to a shared library that is linked with libdace_redist, and others."""
-    linked, source = [str(ensure_library(library)) for library in (REDISTRIBUTION, *libraries)], SOURCES / f"{name}.cpp"
-    return compiled(f"lib{name}.so", ["-fPIC", "-shared", *linked], [source], [source])
+    linked, source = [ensure_library(library) for library in (REDISTRIBUTION, *libraries)], SOURCES / f"{name}.cpp"
+    words = [word for path in linked for word in (str(path), f"-Wl,-rpath,{path.parent}")]
+    return compiled(f"lib{name}.so", ["-fPIC", "-shared", *words], [source], [source])
 
 
 @cache
