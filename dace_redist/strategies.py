@@ -92,7 +92,6 @@ class Strategy:
     :param buffers: Names of these buffers' formulas, see :mod:`dace_redist.strategy_memory`; none if only MPI knows.
     :param node_aware: True if it copies directly into, or out of, arrays in node-shared memory.
     :param on_gpus: True if it moves arrays on GPUs.
-    :param overlaps: True if it copies while messages are in flight between nodes.
     :param joined_bytes: Largest message that is sent as one with those of other ranks; 0: none is.
     :param min_joined: Such messages of some rank in one direction from which on they are.
     """
@@ -104,14 +103,8 @@ class Strategy:
     buffers: tuple[str, ...] = ()
     node_aware: bool = False
     on_gpus: bool = False
-    overlaps: bool = False
     joined_bytes: int = 0
     min_joined: int = 0
-
-    @property
-    def joins_messages(self) -> bool:
-        """True if messages of several ranks are sent as one, whatever their number."""
-        return self.joined_bytes > 0 and self.min_joined == 0
 
 
 #: Strategies by name; the library has a row and an expansion under the same name.
@@ -140,7 +133,6 @@ STRATEGIES: dict[str, Strategy] = {
             memory="at most 2 x depth x chunk_bytes",
             buffers=("chunks",),
             on_gpus=True,
-            overlaps=True,
         ),
         Strategy(
             "RMA",
@@ -169,7 +161,6 @@ STRATEGIES: dict[str, Strategy] = {
             min_joined=min_often_joined,
             node_aware=True,
             on_gpus=True,
-            overlaps=True,
         ),
         Strategy(
             "Aggregated",
@@ -178,7 +169,6 @@ STRATEGIES: dict[str, Strategy] = {
             memory="as Hierarchical, in node-shared memory",
             buffers=("rings", "chunks", "joined"),
             node_aware=True,
-            overlaps=True,
             joined_bytes=max_joined_bytes,
         ),
     )
@@ -199,13 +189,13 @@ def gpu_strategies() -> tuple[str, ...]:
     return tuple(name for name, strategy in STRATEGIES.items() if strategy.on_gpus)
 
 
-#: Fallback of ``Auto`` where nothing was measured or predicted. It chooses for each pair of ranks: on one node it
+#: Fallback of ``Auto`` where nothing was measured. It chooses for each pair of ranks: on one node it
 #: copies into (push) or out of (pull) the array that is node-shared, through a ring where none is, and where short runs
 #: of a large source would be pulled by several ranks; between nodes chunks over MPI.
 DEFAULT_STRATEGY = "Hierarchical"
 
 #: Placeholder with the options that every strategy takes.
-AUTO = Strategy("Auto", "the measured winner, else the predicted one, else the default")
+AUTO = Strategy("Auto", "the measured winner, else the default")
 
 
 def find_strategy(name: str) -> Strategy:

@@ -66,9 +66,8 @@ class CompiledContraction:
     def __init__(self, library: Library, expression: str, dtype: Any, path: Sequence[Sequence[int]] = ()) -> None:
         self.library, self.dtype, self.made = library, np.dtype(dtype), ctypes.c_void_p()
         words = _words([word for step in path for word in (len(step), *step)])
-        self.library.call(
-            "contraction_make", self.dtype.name.encode(), expression.encode(), *words, ctypes.byref(self.made)
-        )
+        kind = self.dtype.name.encode()
+        self.library.call("contraction_make", kind, expression.encode(), *words, ctypes.byref(self.made))
 
     def __call__(self, operands: Sequence[np.ndarray], result: np.ndarray, alpha: complex = 1, beta: complex = 0):
         """Write ``alpha * einsum + beta * result`` to the result."""

@@ -50,11 +50,9 @@ MEMBERS = {
     "Request": "test wait",
     "Schedule": (
         "bytes_moved bytes_between_nodes volume_matrix sends receives self_copy messages arrays inverse "
-        "adjoint busiest_rank run_lengths exchanges ranks to_json plot"
+        "adjoint busiest_rank run_lengths exchanges ranks to_json plot to_smpi to_goal"
     ),
-    "DistributedProgram": (
-        "plan ranks inputs outputs tensor plot simulate with_sizes scatter compile gather +run +__call__"
-    ),
+    "DistributedProgram": ("plan ranks inputs outputs tensor plot with_sizes scatter compile gather +run +__call__"),
 }
 #: Columns that fit on the rendered page.
 SIGNATURE_WIDTH = 80

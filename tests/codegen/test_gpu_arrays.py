@@ -21,9 +21,9 @@ from dace_redist.transformations import OverlapRedistribute
 GPU, SHARED = dace.StorageType.GPU_Global, dace.StorageType.GPU_Shared
 #: Arrays on the GPU, and what generated code says of source and target.
 PLACES = {
-    "AB": "DR_DEVICE_MEMORY, DR_DEVICE_MEMORY",
-    "A": "DR_DEVICE_MEMORY, DR_MAIN_MEMORY",
-    "B": "DR_MAIN_MEMORY, DR_DEVICE_MEMORY",
+    "AB": "/*source_memory*/ DR_DEVICE_MEMORY, /*target_memory*/ DR_DEVICE_MEMORY",
+    "A": "/*source_memory*/ DR_DEVICE_MEMORY, /*target_memory*/ DR_MAIN_MEMORY",
+    "B": "/*source_memory*/ DR_MAIN_MEMORY, /*target_memory*/ DR_DEVICE_MEMORY",
 }
 
 

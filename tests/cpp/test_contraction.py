@@ -51,11 +51,8 @@ def check(library, expression, arrays, dtype, rng, path=(), run=None) -> None:
     :param run: Computes with operands, result, alpha and beta; None: the compiled contraction.
     """
     terms, result_indices = expression.split("->")
-    extents = {
-        i: n
-        for term, array in zip(terms.split(","), arrays, strict=True)
-        for i, n in zip(term, array.shape, strict=True)
-    }
+    letters = zip(terms.split(","), arrays, strict=True)
+    extents = {i: n for term, array in letters for i, n in zip(term, array.shape, strict=True)}
     run = run or CompiledContraction(library, expression, dtype, path)
     wide = [array.astype("complex128" if array.dtype.kind == "c" else "float64") for array in arrays]
     expected = np.einsum(expression, *wide, optimize=len(arrays) > 2)

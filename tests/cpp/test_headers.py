@@ -129,8 +129,7 @@ def test_program_runs_clean(program, compiler, machine, copies, tmp_path):
         pytest.skip(f"{compiler} has no sanitiser libraries here (Debian: apt-get install libclang-rt-dev)")
     if found:
         pytest.fail(found, pytrace=False)
-    done = subprocess.run(
-        [binary, RANDOM_CASES_OF.get(program.stem, RANDOM_CASES)], capture_output=True, text=True, timeout=240
-    )
+    cases = RANDOM_CASES_OF.get(program.stem, RANDOM_CASES)
+    done = subprocess.run([binary, cases], capture_output=True, text=True, timeout=240)
     said = f"{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
     assert done.returncode == 0, f"{program.name} returned {done.returncode}\n{said}"

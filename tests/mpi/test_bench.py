@@ -18,9 +18,7 @@ from redistribution.arrays import Arrays, is_right
 from dace_redist.strategies import host_strategies
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-BENCH, COMPARE, COPIES, PREDICTED = (
-    str(BENCHMARKS / f"{name}.py") for name in ("bench", "compare", "copies", "predicted")
-)
+BENCH, COMPARE, COPIES = (str(BENCHMARKS / f"{name}.py") for name in ("bench", "compare", "copies"))
 
 
 @pytest.mark.compile
@@ -46,10 +44,6 @@ def test_a_case_with_several_methods(tmp_path):
         where = line["environment"]
         assert (where["ranks"], where["nodes"], line["ranks"], line["bytes"]) == (4, 1, 4, 96 * 96 * 8)
         assert {"machine", "processor", "cores", "mpi", "commit", "versions", "date"} <= set(where)
-    predictions = subprocess.run(
-        [sys.executable, PREDICTED, output, "--preset", "tiny"], capture_output=True, text=True
-    )
-    assert "less than 1 MiB  ordinary  Pack" in predictions.stdout, predictions.stderr
 
 
 @pytest.mark.mpi(ranks=4)
