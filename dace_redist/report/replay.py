@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from dace_redist.errors import naming_file
-
-if TYPE_CHECKING:
-    from dace_redist.schedule import Schedule
+from dace_redist.traffic import Traffic
 
 _BYTE, _LONG = 6, 4  # SMPI's numbers of MPI_BYTE and MPI_LONG
 _MAX_ELEMENTS = 1 << 30  # counted in 32 bits
@@ -30,7 +28,7 @@ class Step(NamedTuple):
     :param flops: Operations of each of ``ranks``.
     """
 
-    exchange: Schedule | None = None
+    exchange: Traffic | None = None
     flops: int = 0
     ranks: Collection[int] = ()
 
@@ -88,10 +86,10 @@ def _operations(steps: Sequence[Step], rank: int) -> Iterator[Operation]:
             yield from _exchanged(step.exchange, rank)
 
 
-def _exchanged(exchange: Schedule, rank: int) -> Iterator[Operation]:
+def _exchanged(exchange: Traffic, rank: int) -> Iterator[Operation]:
     """Yield the messages of a rank: those of several tensors joined, the exchanges of a reduction one after another."""
     started = Counter[tuple[int, str, int]]()
-    for tensor in getattr(exchange, "tensors", (exchange,)):
+    for tensor in exchange.tensors:
         sends, receives, _ = tensor.arrays(rank, with_blocks=False)
         for kind, side in (("receive", receives), ("send", sends)):
             columns = (column.tolist() for column in (side.exchanges, side.peers, side.elements))

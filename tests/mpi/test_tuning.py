@@ -274,9 +274,9 @@ def test_a_machine_profile_of_the_last_release_is_refused(comm, monkeypatch: pyt
     if comm.rank == 0:  # the others may have another environment
         monkeypatch.setenv("DACE_REDIST_MACHINE", "machine.json")
     text = "DACE_REDIST_MACHINE is removed: use tune, which needs no machine profile"
-    refused(comm, ValueError, text, lambda: dace_redist.plan(source, target, comm=comm))
+    refused(comm, ValueError, text, lambda: dace_redist.plan(source, target, "int32", comm=comm))
     monkeypatch.delenv("DACE_REDIST_MACHINE", raising=False)
-    dace_redist.plan(source, target, comm=comm).free()
+    dace_redist.plan(source, target, "int32", comm=comm).free()
 
 
 CASE = ["--shape", "24,20", "--from", "2", "--to", "1,2", "--limit-seconds", "0.5"]
