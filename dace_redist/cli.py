@@ -37,7 +37,7 @@ from dace_redist.report.units import format_bytes
 from dace_redist.schedule import Schedule
 from dace_redist.strategies import DEFAULT_STRATEGY, with_options
 from dace_redist.strategy_memory import options_within, rounds
-from dace_redist.tuning.files import record_path
+from dace_redist.tuning import record_path
 
 
 class _Commands(click.Group):
