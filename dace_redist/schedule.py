@@ -11,11 +11,12 @@ import numpy.typing as npt
 from dace_redist import _core
 from dace_redist.distribution import AnyDistribution, BoxDistribution, check_distribution
 from dace_redist.integers import AnyInts, AnyNumber, checked_reshape
+from dace_redist.report.replay import Replayed, Step
 from dace_redist.traffic import Traffic
 from dace_redist.transform import Transform
 
 
-class Schedule(Traffic):
+class Schedule(Traffic, Replayed):
     """Messages that turn one distribution into another, made by :func:`schedule`, and what shows them."""
 
     @staticmethod
@@ -76,29 +77,9 @@ class Schedule(Traffic):
 
         canvas.save(lambda: figure.draw(self), path)
 
-    def to_smpi(self, folder: str | Path) -> None:
-        """
-        Write traces that SMPI of SimGrid replays: one of each rank, and their list ``traces``.
-
-        Copies take no time in them.
-
-        :param folder: Folder of the files, which is made if it is missing.
-        :raises OSError: If a file cannot be written.
-        """
-        from dace_redist.report import replay
-
-        replay.write_smpi([replay.Step(self)], self.ranks, folder)
-
-    def to_goal(self, path: str | Path) -> None:
-        """
-        Write messages as GOAL text, for LogGOPSim and ATLAHS; copies take no time in it.
-
-        :param path: File to write.
-        :raises OSError: If the file cannot be written.
-        """
-        from dace_redist.report import replay
-
-        replay.write_goal([replay.Step(self)], self.ranks, path)
+    def steps(self) -> tuple[int, list[Step]]:
+        """Return the number of ranks, and the one step of the exchange."""
+        return self.ranks, [Step(self)]
 
 
 def schedule(

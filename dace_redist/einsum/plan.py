@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dace_redist.einsum.groupings import FLOPS_PER_SECOND
+from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.program import PlannedProgram
+from dace_redist.report.replay import Replayed, Step
+from dace_redist.schedule import schedule
 
 
-class EinsumPlan(PlannedProgram):
+class EinsumPlan(PlannedProgram, Replayed):
     """Plan of a program of einsums on several ranks, made by :func:`plan_einsums`; printed, it is a report."""
 
     def __str__(self) -> str:
@@ -37,24 +39,22 @@ class EinsumPlan(PlannedProgram):
 
         save(lambda: draw(self), path)
 
-    def to_smpi(self, folder: str | Path) -> None:
+    def steps(self) -> tuple[int, list[Step]]:
         """
-        Write one run, of inputs in their homes, as traces for SMPI of SimGrid; see :meth:`Schedule.to_smpi`.
+        Return the number of ranks, and the steps of one run, of inputs in their homes.
 
-        Each step follows a barrier, as the planner assumes. Ranks compute the operations of the busiest one.
+        A barrier separates steps, as the planner assumes. Each rank of a group has the operations of the busiest one.
         """
-        from dace_redist.einsum.report import steps
-        from dace_redist.report.replay import write_smpi
 
-        write_smpi(list(steps(self)), self.ranks, folder)
+        def exchange(source: Placement, target: Placement, name: str, **options: Any) -> Step:
+            shape, dtype = self.sizes[name], "complex128" if self.itemsize == 16 else f"int{8 * self.itemsize}"
+            return Step(schedule(source.distribution(shape), target.distribution(shape), dtype, **options))
 
-    def to_goal(self, path: str | Path, flops_per_second: float = FLOPS_PER_SECOND) -> None:
-        """
-        Write one run as GOAL text; see :meth:`Schedule.to_goal` and :meth:`to_smpi`.
-
-        :param flops_per_second: Operations of a rank per second, which GOAL counts in nanoseconds.
-        """
-        from dace_redist.einsum.report import steps
-        from dace_redist.report.replay import write_goal
-
-        write_goal(list(steps(self)), self.ranks, path, flops_per_second)
+        steps = list[Step]()
+        for number, group in enumerate((*self.groups, None)):
+            steps += [exchange(m.source, m.target, m.tensor) for m in self.moves if m.before_group == number]
+            if group is not None:
+                steps.append(Step(flops=group.flops, ranks=frozenset(group.ranks)))
+            if group is not None and group.reduction is not None:
+                steps.append(exchange(group.partial_placement, group.result_placement, group.result, op="sum"))
+        return self.ranks, steps
