@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ class Schedule(Traffic, Replayed):
         """
         if not tensors:
             raise ValueError("Schedule: needs at least one tensor")
-        return Schedule(tensors[0].source, tensors[0].target, tensors[0].transform, tuple(tensors[1:]))
+        first, *others = tensors
+        return dataclasses.replace(first, others=tuple(others)) if others else first
 
     def inverse(self) -> Schedule:
         """Return the schedule of the way back; errors as of :meth:`dace_redist.Plan.inverse`."""

@@ -50,7 +50,11 @@ class Traffic:
     @property
     def tensors(self) -> tuple[Traffic, ...]:
         """The schedule of each tensor."""
-        return (dataclasses.replace(self, others=()), *self.others) if self.others else (self,)
+        return (self._first, *self.others) if self.others else (self,)
+
+    @cached_property
+    def _first(self) -> Traffic:
+        return dataclasses.replace(self, others=())
 
     @property
     def dtype(self) -> np.dtype[Any]:
