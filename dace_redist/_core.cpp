@@ -17,7 +17,7 @@
 #include <tuple>
 #include <utility>
 
-#include "contraction/einsum.hpp"
+#include "einsum.hpp"
 #include "core/options.hpp"
 #include "layout/distribution.hpp"
 #include "layout/index_map.hpp"

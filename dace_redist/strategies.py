@@ -14,6 +14,7 @@ from dace_redist._core import (
     min_often_joined,
     option_ranges,
 )
+from dace_redist.errors import removed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +95,6 @@ class Strategy:
     :param on_gpus: True if it moves arrays on GPUs.
     :param joined_bytes: Largest message that is sent as one with those of other ranks; 0: none is.
     :param min_joined: Such messages of some rank in one direction from which on they are.
-    :param gpu_only: True if it moves between arrays on GPUs only.
     """
 
     name: str
@@ -106,7 +106,6 @@ class Strategy:
     on_gpus: bool = False
     joined_bytes: int = 0
     min_joined: int = 0
-    gpu_only: bool = False
 
 
 #: Strategies by name; the library has a row and an expansion under the same name.
@@ -173,29 +172,18 @@ STRATEGIES: dict[str, Strategy] = {
             node_aware=True,
             joined_bytes=max_joined_bytes,
         ),
-        Strategy(
-            "NCCL",
-            "packed messages between GPUs by NCCL",
-            options=(),
-            memory="as Pack, on the GPU",
-            buffers=("packed",),
-            on_gpus=True,
-            gpu_only=True,
-        ),
     )
 }
 
 
 def host_strategies() -> tuple[str, ...]:
-    """Return the names of the strategies for arrays in main memory."""
-    return tuple(name for name, strategy in STRATEGIES.items() if not strategy.gpu_only)
+    """Return the names of the strategies for arrays in main memory: all."""
+    return tuple(STRATEGIES)
 
 
-def gpu_strategies(both_on_gpu: bool = True) -> tuple[str, ...]:
-    """Return the names of the strategies for arrays on GPUs: for source and target, or for only one of them."""
-    return tuple(
-        name for name, strategy in STRATEGIES.items() if strategy.on_gpus and (both_on_gpu or not strategy.gpu_only)
-    )
+def gpu_strategies() -> tuple[str, ...]:
+    """Return the names of the strategies for arrays on GPUs."""
+    return tuple(name for name, strategy in STRATEGIES.items() if strategy.on_gpus)
 
 
 #: Fallback of ``Auto`` where nothing was measured. It chooses for each pair of ranks: on one node it
@@ -217,6 +205,8 @@ def find_strategy(name: str) -> Strategy:
         name = DEFAULT_STRATEGY
     if isinstance(name, str) and name in STRATEGIES:
         return STRATEGIES[name]
+    if said := removed(f"strategy {name}"):
+        raise ValueError(said)
     hint = _hint(str(name), STRATEGIES)
     raise ValueError(f"unknown strategy {name!r}{hint}; choose from Auto, {', '.join(STRATEGIES)}")
 
@@ -234,19 +224,14 @@ def check_places(strategy: Strategy, source_on_gpu: bool, target_on_gpu: bool) -
     """
     Make sure that a strategy can move between arrays on GPUs or in main memory.
 
-    :raises ValueError: If it needs both on the GPU, or both in main memory; names others.
+    :raises ValueError: If it needs both in main memory; names others.
     """
     both = source_on_gpu and target_on_gpu
     if (source_on_gpu or target_on_gpu) and not strategy.on_gpus:
         where = "both are" if both else "the source is" if source_on_gpu else "the target is"
         raise ValueError(
             f"strategy {strategy.name} moves arrays in main memory only, but {where} on a GPU; "
-            f"use {', '.join(gpu_strategies(both))}"
-        )
-    if strategy.gpu_only and not both:
-        where = "the target is" if source_on_gpu else "the source is" if target_on_gpu else "both are"
-        raise ValueError(
-            f"strategy {strategy.name} moves between arrays on GPUs, but {where} in main memory; use {DEFAULT_STRATEGY}"
+            f"use {', '.join(gpu_strategies())}"
         )
 
 

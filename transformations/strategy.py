@@ -98,7 +98,7 @@ def problem_of(
     :raises ValueError: If a symbol has no value; names the node.
     """
     values = _values_in(state.sdfg, values)
-    source, target = (with_values(node, encoded, values) for encoded in (node.source, node.target))
+    source, target = (with_values(node, side, values) for side in node.distributions())
     (read, _), (written, _) = node.arrays(state.sdfg, state)
     if any(node.on_gpu(state.sdfg, state)):
         memory = memory_name(*node.on_gpu(state.sdfg, state), "gpu")

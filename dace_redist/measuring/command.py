@@ -45,7 +45,7 @@ _strategy = click.option(
     "strategies",
     multiple=True,
     metavar="NAME",
-    help=f"strategy to measure, repeatable; default: all of {', '.join((*host_strategies(), 'NCCL'))}",
+    help=f"strategy to measure, repeatable; default: all of {', '.join(host_strategies())}",
 )
 _quiet = click.option("-q", "--quiet", is_flag=True, help="suppress the progress bar")
 

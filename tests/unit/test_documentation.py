@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from device_arrays import use_device
 from interop_libraries import LIBRARIES, imported
 
 from dace_redist import cli
 from dace_redist.mpi.launch import mpi_environment
 
 ROOT = Path(__file__).parents[2]
-PAGES = {
-    path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))
-}
+FILES = (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))
+PAGES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in FILES}
 # Comments that readers do not see, before a block:
 # <!-- ranks: 4 -->             a Python program for four ranks (without a comment: without MPI)
 # <!-- continued -->            more lines of the previous Python block
@@ -110,6 +110,8 @@ def marked(name: str) -> Any:
 def test_program_on_ranks(name: str, tmp_path: Path, comm, monkeypatch: pytest.MonkeyPatch) -> None:
     for library in re.findall(rf"^(?:import|from) ((?:{'|'.join(LIBRARIES)})\w*)", code_of(name), re.MULTILINE):
         imported(library)
+    if "DeviceArray" in code_of(name):
+        use_device("host", monkeypatch)
     path = write(code_of(name), tmp_path) if comm.rank == 0 else None
     path = comm.bcast(path)  # one file: DaCe takes programs of two files for two programs
     monkeypatch.chdir(Path(path).parent)

@@ -33,10 +33,8 @@ def whole(name: str, shape: tuple[int, ...]) -> np.ndarray:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_computes_what_is_published(name: str) -> None:
     case = CASES[name]
-    operands = {
-        key: whole(key, shape)
-        for key, shape in shapes(name, dict(zip(case.symbols, range(2, 12), strict=False))).items()
-    }
+    sizes = dict(zip(case.symbols, range(2, 12), strict=False))
+    operands = {key: whole(key, shape) for key, shape in shapes(name, sizes).items()}
     expected = np.einsum(str(kernels()[case.published].einsum), *operands.values())
     np.testing.assert_allclose(numpy_result(case.program, operands), expected, rtol=1e-13)
 
