@@ -10,7 +10,6 @@ import numpy as np
 from mpi4py import MPI
 
 from dace_redist import _core
-from dace_redist.joint_schedule import JointSchedule
 from dace_redist.native.interface import Layout, NativePlan, check, function_address
 from dace_redist.redistribution.arrays import DEVICES, ArrayView, Views
 from dace_redist.redistribution.halo_adjoint import HaloGradients, adjoint_of_owned
@@ -231,10 +230,9 @@ class Plan(FreeablePlan, CallableInProgram):
         super().free()
 
     @property
-    def schedule(self) -> Schedule | JointSchedule:
+    def schedule(self) -> Schedule:
         """Messages of the redistribution; of several tensors joined, a ValueError if one of them has an ``op``."""
-        tensors = self.problem.tensors
-        return JointSchedule(tensors) if self.problem.lists else tensors[0]
+        return Schedule.joined(self.problem.tensors)
 
     def __repr__(self) -> str:
         first, count = self.problem.tensors[0], len(self.problem.tensors)
