@@ -18,14 +18,15 @@ from dace.subsets import Range
 
 from dace_redist.transformations.distribute.read.numpy_code import augmented
 from dace_redist.transformations.distribute.read.parameters import SEQUENCE, elements_of, name_of
-from dace_redist.transformations.distribute.read.sizes import dace_attribute, in_place_of, text_of_sizes
+from dace_redist.transformations.distribute.read.replaced import dace_attribute, in_place_of
+from dace_redist.transformations.distribute.read.sizes import text_of_sizes
 
 _add_state = dace_attribute(ProgramVisitor, "_add_state")
 
 
 @in_place_of(ProgramVisitor, "visit_Assign")
 def _assign_flat(visit: Any, visitor: Any, node: ast.Assign) -> Any:
-    """Add an assignment with one tuple of targets, where nested ones and lists are unknown to DaCe."""
+    """Add an assignment with one flat tuple of targets."""
     if len(node.targets) == 1 and isinstance(node.targets[0], SEQUENCE):
         targets, values = node.targets[0].elts, [node.value]
         if isinstance(node.value, SEQUENCE):
@@ -52,9 +53,7 @@ def _assign_as_python(
     visit: Any, visitor: Any, node: Any, target: ast.expr, op: str | None, dtype: Any = None, is_return: bool = False
 ) -> Any:
     """
-    Add an assignment; DaCe makes one array of both names in ``b = a``, and ``a = ...`` writes to that array.
-
-    Scalars are copied, and so are the values of ``a, b = b, a``, which DaCe assigns one after the other.
+    Add an assignment, with copies of scalars in ``b = a``, and of the values in ``a, b = b, a``.
 
     :raises ValueError: For ``a = ...`` if ``a`` is an array with two names.
     """
@@ -201,7 +200,7 @@ def _of_sizes(visitor: Any, operand: Any) -> Any:
 def _add_broadcast_assignment(
     add: Any, visitor: Any, node: Any, rtarget: Any, wtarget: Any, operand: Any, op: str, *rest: Any, **options: Any
 ) -> None:
-    """Add ``A += B`` in NumPy's types, where DaCe has C++'s, and with a broadcast B, which DaCe misreads."""
+    """Add ``A += B`` in NumPy's types, also with a broadcast B."""
     _check_type(visitor, node, wtarget, operand)
     arrays = visitor.sdfg.arrays
     read, write, other = (one if isinstance(one, tuple) else (one, None) for one in (rtarget, wtarget, operand))
