@@ -129,7 +129,7 @@ class NumpyEnvironment(_Plain):
 class DeviceEnvironment(_Plain):
     """
     Environment of arrays on a GPU. Its library is built with the program and loaded by the runtime, unless
-    ``DACE_REDIST_DEVICE`` emulates a GPU in main memory.
+    ``DACE_REDIST_DEVICE`` names another.
     """
 
     dependencies = [RuntimeEnvironment]

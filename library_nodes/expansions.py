@@ -104,11 +104,6 @@ class ExpandRedistributeAggregated(StrategyExpansion):
     """Redistributes by copies within a node and joined messages between nodes."""
 
 
-@library.register_expansion(Redistribute, "NCCL")
-class ExpandRedistributeNCCL(StrategyExpansion):
-    """Redistributes by NCCL between GPUs."""
-
-
 @library.expansion
 class ExpandJointRedistribute(LibraryExpansion):
     """Redistributes several tensors by the strategy of the node."""

@@ -103,15 +103,6 @@ def test_nodes_without_the_configured_strategy_keep_mpi():
     assert "MPI_Bcast" in code
 
 
-def test_nccl_is_for_arrays_on_gpus(sdfg: dace.SDFG):
-    (node,) = stock_nodes(sdfg)
-    node.implementation = "NCCL"
-    with pytest.raises(ValueError, match="NCCL"):
-        sdfg.expand_library_nodes()
-    with configured(**{DEFAULT: "NCCL"}):
-        assert is_stock(parse("plain"))
-
-
 def test_a_descriptor_that_cannot_be_expressed(sdfg: dace.SDFG):
     (node,) = stock_nodes(sdfg)
     node.implementation = "Pack"

@@ -90,9 +90,8 @@ def test_an_array_with_two_writers_of_which_one_needs_the_result():
 
 def test_strategies_of_the_program_are_kept():
     sdfg = dace_redist.set_strategy(parsed(programs.two_at_once), "Pack", threads=2)
-    assert [(n.strategy, n.options["threads"]) for n in redistributions(dace_redist.optimize(sdfg))] == [
-        ("Pack", 2)
-    ] * 2
+    found = redistributions(dace_redist.optimize(sdfg))
+    assert [(node.strategy, node.options["threads"]) for node in found] == [("Pack", 2)] * 2
 
 
 def test_both_names_are_one_function():

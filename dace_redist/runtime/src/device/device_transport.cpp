@@ -176,14 +176,14 @@ class DeviceTransport final : public Transport {
 };
 
 void check_strategy(const Strategy& strategy, const TensorProblem& tensor) {
-  for (const char* const name : {"Pack", "Pipelined", "Shared", "Hierarchical", "NCCL"})
+  for (const char* const name : {"Pack", "Pipelined", "Shared", "Hierarchical"})
     if (std::string(strategy.name) == name) return;
   const bool source = tensor.source_memory == Memory::device, target = tensor.target_memory == Memory::device;
   throw Error(text("strategy ", strategy.name, " moves arrays in main memory only, but the ",
                    source && target ? "source and the target lie"
                    : source         ? "source lies"
                                     : "target lies",
-                   " on a GPU; use Pack, Pipelined, Shared, Hierarchical or NCCL"));
+                   " on a GPU; use Pack, Pipelined, Shared or Hierarchical"));
 }
 
 std::vector<std::unique_ptr<Transport>> make_on_device(const Strategy& strategy, const Link& link, Messages messages,
@@ -191,21 +191,13 @@ std::vector<std::unique_ptr<Transport>> make_on_device(const Strategy& strategy,
                                                        bool node_memory) {
   check_strategy(strategy, tensors.front());
   std::vector<std::unique_ptr<Transport>> made;
-  if (std::string(strategy.name) == "NCCL")
-    made.push_back(make_nccl(link, std::move(messages), tensors.front(), stream));
-  else
-    made.push_back(
-        std::make_unique<DeviceTransport>(strategy, link, std::move(messages), tensors.front(), stream, node_memory));
+  made.push_back(
+      std::make_unique<DeviceTransport>(strategy, link, std::move(messages), tensors.front(), stream, node_memory));
   return made;
-}
-
-std::unique_ptr<Transport> reject_main_memory(const Link&, Messages) {
-  throw Error("strategy NCCL moves between arrays on GPUs, and these lie in main memory; take Hierarchical");
 }
 
 const bool registered = [] {
   make_device_transports = make_on_device;
-  add_strategy({"NCCL", nullptr, reject_main_memory});
   return true;
 }();
 
