@@ -58,30 +58,46 @@ def _assign_as_python(
     :raises ValueError: For ``a = ...`` if ``a`` is an array with two names.
     """
     targets, values = [name_of(one) for one in elements_of(target)], elements_of(node.value)
-    new = {name for name in targets if name not in visitor.variables}
+    known = {*visitor.variables}
     _check_copies(visitor, target)
     if not op and not is_return:
         for name in filter(None, targets):
             _check_one_name(visitor, name, values)
-        aligned = len(targets) == len(values)  # a call may return several of the values
-        copied = [
-            _copied(visitor, value, targets[:number] if aligned else targets, targets[number : number + 1])
-            for number, value in enumerate(values)
-        ]
-        node = copy.copy(node)
-        node.value = copied[0] if len(copied) == 1 else ast.copy_location(ast.Tuple(copied, ast.Load()), node)
+        node = _with_copies(visitor, node, targets, values)
     result = visit(visitor, node, target, op, dtype, is_return)
     literal = not dtype and all(_of_literals(visitor, value) for value in values)
     sources = [name_of(value) for value in values] if len(values) == len(targets) and not op else [""] * len(targets)
     for name, source in zip(targets, sources, strict=True):
-        array, copied = (visitor.sdfg.arrays.get(visitor.variables.get(one)) for one in (name, source))
-        if isinstance(array, data.Scalar):
-            array.of_literals = literal and (name in new or getattr(array, "of_literals", False))
-        elif isinstance(array, data.Array) and array is not copied:
-            array.same_as = source
-            if isinstance(copied, data.Array):
-                copied.same_as = name
+        _note(visitor, name, source, literal, name in known)
     return result
+
+
+def _with_copies(visitor: Any, node: Any, targets: Sequence[str], values: Sequence[ast.expr]) -> Any:
+    """Return an assignment of copies where names would share an array, or a target is a later value."""
+    aligned = len(targets) == len(values)  # a call may return several of the values
+    copied = [
+        _copied(visitor, value, targets[:number] if aligned else targets, targets[number : number + 1])
+        for number, value in enumerate(values)
+    ]
+    node = copy.copy(node)
+    node.value = copied[0] if len(copied) == 1 else ast.copy_location(ast.Tuple(copied, ast.Load()), node)
+    return node
+
+
+def _note(visitor: Any, name: str, source: str, literal: bool, was_known: bool) -> None:
+    """
+    Note on the descriptor of a variable, in the SDFG that is being made, what later statements need.
+
+    A scalar: whether it is a number of Python (``of_literals``). An array: the variable of which it is a copy here, but
+    not in NumPy (``same_as``).
+    """
+    array, copied = (visitor.sdfg.arrays.get(visitor.variables.get(one)) for one in (name, source))
+    if isinstance(array, data.Scalar):
+        array.of_literals = literal and (not was_known or getattr(array, "of_literals", False))
+    elif isinstance(array, data.Array) and array is not copied:
+        array.same_as = source
+        if isinstance(copied, data.Array):
+            copied.same_as = name
 
 
 def _of_literals(visitor: Any, value: ast.expr) -> bool | None:
