@@ -97,10 +97,6 @@ class OptimizeRedistributions(pass_pipeline.Pass):
         self.record, self.symbols = record and os.fspath(record), symbols and dict(symbols)
         self._comm, self.permissive = comm, permissive
 
-    def depends_on(self) -> list[Any]:
-        """Return nothing: no analysis is needed."""
-        return []
-
     def modifies(self) -> pass_pipeline.Modifies:
         """Return everything."""
         return pass_pipeline.Modifies.Everything
