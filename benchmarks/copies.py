@@ -107,9 +107,7 @@ def methods(copy: Copy, made: Plan, gpu: bool) -> tuple[dict[str, Callable[[], A
 @click.command(help=__doc__.partition("\n\n")[0])
 @click.option("--gpu", is_flag=True, help="arrays on the GPU")
 @click.option("--nbytes", type=click.IntRange(1 << 16), default=1 << 25, show_default=True, help="of a copy")
-@click.option(
-    "--runs", "lengths", multiple=True, type=click.IntRange(8), default=RUNS, help="bytes of a run; repeatable"
-)
+@click.option("--runs", "lengths", multiple=True, type=click.IntRange(8), default=RUNS, help="bytes; repeatable")
 @click.option("--repetitions", type=click.IntRange(1), default=20, show_default=True)
 @json_option()
 def main(gpu: bool, nbytes: int, lengths: tuple[int, ...], repetitions: int, path: Path | None) -> None:

@@ -17,8 +17,8 @@
 #include <tuple>
 #include <utility>
 
-#include "einsum.hpp"
 #include "core/options.hpp"
+#include "einsum.hpp"
 #include "layout/distribution.hpp"
 #include "layout/index_map.hpp"
 #include "layout/schedule.hpp"
@@ -408,7 +408,7 @@ PYBIND11_MODULE(_core, module) {
       },
       py::arg("source"), py::arg("target"), py::arg("index_map") = Numbers{},
       "Raises unless the encoded map, see schedule.py, takes elements of one tensor to the other.");
-  module.def("is_khatri_rao_product", &dr::is_khatri_rao_product, py::arg("expression"),
+  module.def("is_khatri_rao_product", &dr::contraction::is_khatri_rao_product, py::arg("expression"),
              "Whether an einsum is computed as a tensor times a Khatri-Rao product (MTTKRP), all operands at once.");
   module.def("shared_bytes", &shared_bytes, py::arg("nbytes"), "An array of bytes in node-shared memory.");
   module.def("is_shared", &is_shared, py::arg("array"));

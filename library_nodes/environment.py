@@ -144,29 +144,36 @@ class DeviceEnvironment(_Plain):
 
 
 @dace.library.environment
+class EinsumEnvironment(_Plain):
+    """Environment of the library of contractions, with the BLAS of :func:`dace_redist.native.blas.find_blas`."""
+
+    cmake_libraries = ["dace_redist_einsum::dace_redist_einsum"]
+    dependencies = [RuntimeEnvironment]
+
+    @staticmethod
+    def cmake_files() -> list[str]:
+        """Return the CMake files of the library."""
+        from dace_redist.native import cmake_build, toolchain
+
+        return [str(cmake_build.cmake_package(toolchain.EINSUM))]
+
+
+@dace.library.environment
 class CublasEnvironment(_Plain):
     """Environment of contractions on the GPU, with cuBLAS through DaCe's own environment."""
 
     headers = {"frame": ["dace_redist_cublas.hpp"], "cuda": [_NAMES]}
-    dependencies = [DeviceEnvironment, cuBLAS]
+    dependencies = [DeviceEnvironment, EinsumEnvironment, cuBLAS]
 
 
 @dace.library.environment
 class BlasEnvironment(_Plain):
     """
-    Environment of contractions and linear systems, with the BLAS of :func:`dace_redist.native.blas.find_blas`.
+    Environment of contractions and linear systems in main memory.
 
     The number of threads is ``OMP_NUM_THREADS``, by default 1: ranks share the cores of their node.
     """
 
-    cmake_libraries = ["dace_redist_einsum::dace_redist_einsum"]
     headers = {"frame": ["dace_redist_einsum.hpp"], "cuda": [_NAMES]}
     init_code = "dace_redist::program::limit_blas_threads();\n"
-    dependencies = [RuntimeEnvironment]
-
-    @staticmethod
-    def cmake_files() -> list[str]:
-        """Return the CMake files of the library of contractions."""
-        from dace_redist.native import cmake_build, toolchain
-
-        return [str(cmake_build.cmake_package(toolchain.EINSUM))]
+    dependencies = [EinsumEnvironment]

@@ -279,7 +279,7 @@ class RedistributeWait(RedistNode, Wait):
 
     _dace_library_name = __package__  # else that of DaCe's node
     implementations: dict[str, Any] = {}
-    default_implementation = "pure"
+    default_implementation = "MPI"
     side_effects = True
 
     def __init__(self, name: str) -> None:

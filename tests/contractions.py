@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from mpi_programs import mpi_flags
 
 from dace_redist.native.blas import find_blas
-from dace_redist.native.toolchain import PACKAGE_DIRECTORY, SOURCE_DIRECTORY
+from dace_redist.native.cmake_build import ensure_library
+from dace_redist.native.toolchain import EINSUM_INCLUDE_DIRECTORY, INCLUDE_DIRECTORY, PACKAGE_DIRECTORY
 
 ROOM = PACKAGE_DIRECTORY / "contraction" / "src"
 SOURCE = Path(__file__).parent / "cpp" / "contraction.cpp"
-#: Sources of the runtime that it is linked with: all of the room but those of generated programs, which need MPI.
-LINKED = (
-    *(path for path in sorted(ROOM.glob("*.cpp")) if path.stem not in ("program", "device_program", "linear_solve")),
-    *(SOURCE_DIRECTORY / "copy" / name for name in ("copy.cpp", "copy_block.cpp", "huge_pages.cpp")),
-)
+#: All of the room but what needs MPI.
+LINKED = [path for path in sorted(ROOM.glob("*.cpp")) if path.stem not in ("device_program", "linear_solve")]
 _MESSAGE_BYTES = 4096
 
 
@@ -28,10 +27,22 @@ def build(folder: Path, *switches: str) -> Library:
     """Compile the library into a folder and load it."""
     library, blas = folder / "libcontraction.so", find_blas()
     compiler = os.environ.get("CXX", "g++").split()
-    command = [*compiler, "-std=c++17", "-Wall", "-Wextra", "-Wshadow", "-fPIC", "-shared", *switches]
-    command += ["-I", str(ROOM), "-I", str(SOURCE_DIRECTORY), *(f"-isystem{path}" for path in blas.include_directories)]
-    command += [*blas.definitions, *map(str, (SOURCE, *LINKED)), "-o", str(library), blas.library]
-    command += [f"-Wl,-rpath,{Path(blas.library).parent}"]
+    command = [
+        *compiler,
+        "-std=c++17",
+        "-Wall",
+        "-Wextra",
+        "-Wshadow",
+        "-fPIC",
+        "-shared",
+        *switches,
+        "-DOMPI_SKIP_MPICXX",
+    ]
+    command += [f"-I{path}" for path in (ROOM, INCLUDE_DIRECTORY, EINSUM_INCLUDE_DIRECTORY)]
+    command += [*mpi_flags(), *(f"-isystem{path}" for path in blas.include_directories), *blas.definitions]
+    command += [*map(str, (SOURCE, *LINKED)), "-o", str(library)]
+    for linked in (blas.library, str(ensure_library())):
+        command += [linked, f"-Wl,-rpath,{Path(linked).parent}"]
     subprocess.run(command, check=True)
     return Library(library)
 

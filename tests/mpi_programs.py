@@ -27,6 +27,7 @@ from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.toolchain import (
     EINSUM_INCLUDE_DIRECTORY,
     INCLUDE_DIRECTORY,
+    REDISTRIBUTION,
     SOURCE_DIRECTORY,
     build_directory,
     mpi_compiler,
@@ -91,10 +92,11 @@ def build_with_library(name: str) -> Path:
 
 
 @cache
-def build_shared(name: str) -> Path:
-    """Compile ``tests/cpp/<name>.cpp`` to a shared library that is linked with libdace_redist."""
-    library, source = ensure_library(), SOURCES / f"{name}.cpp"
-    return compiled(f"lib{name}.so", ["-fPIC", "-shared", str(library)], [source], [source])
+def build_shared(name: str, *libraries: str) -> Path:
+    """Compile ``tests/cpp/<name>.cpp`` to a shared library that is linked with libdace_redist, and others."""
+    linked, source = [ensure_library(library) for library in (REDISTRIBUTION, *libraries)], SOURCES / f"{name}.cpp"
+    words = [word for path in linked for word in (str(path), f"-Wl,-rpath,{path.parent}")]
+    return compiled(f"lib{name}.so", ["-fPIC", "-shared", *words], [source], [source])
 
 
 @cache

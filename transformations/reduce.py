@@ -271,7 +271,6 @@ def fuse_sums(sdfg: SDFG, values: Mapping[str, int]) -> int:
 
 
 def _pays(adding: SumReplicas, node: Redistribute, values: Mapping[str, int]) -> bool:
-    """Return True if fusing the sum does not increase the busiest rank's volume."""
     try:
         sides = (adding.source, adding.target, node.target)
         partial, added, target = (with_values(node, side, values) for side in sides)
@@ -284,5 +283,4 @@ def _pays(adding: SumReplicas, node: Redistribute, values: Mapping[str, int]) ->
 
 
 def _busiest(moved: Schedule) -> int:
-    """Return the maximum elements that a rank sends or receives."""
     return int(max(moved.totals.sent.max(), moved.totals.received.max()))

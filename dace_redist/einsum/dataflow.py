@@ -10,8 +10,9 @@ from functools import cached_property
 from dace_redist.einsum.groupings import EinsumStep
 from dace_redist.einsum.nodes import bytes_between_nodes
 from dace_redist.einsum.placement import Placement, busiest, traffic
-from dace_redist.einsum.plan import EinsumPlan, Group, GroupCost, Move
-from dace_redist.einsum.problem import Problem
+from dace_redist.einsum.plan import EinsumPlan
+from dace_redist.einsum.problem import EinsumProblem
+from dace_redist.einsum.program import Group, GroupCost, Move
 from dace_redist.einsum.statement import Statement
 
 #: Group and number of the operand (None: the result) at which a tensor has a placement; group None: the user's.
@@ -22,7 +23,7 @@ End = tuple[int | None, int | None]
 class EinsumProgram:
     """Groups of a program in execution order, with readers and writers of each tensor."""
 
-    problem: Problem
+    problem: EinsumProblem
     steps: tuple[EinsumStep, ...]
 
     @cached_property

@@ -23,7 +23,6 @@ from dace_redist.native.toolchain import (
     NO_COMPILER,
     PACKAGE_DIRECTORY,
     REDISTRIBUTION,
-    SCALAPACK,
     build_directory,
     build_environment,
     cuda_compiler,
@@ -157,9 +156,9 @@ def _settings(name: str) -> list[str]:
                 "variable CUDA_HOME"
             )
         settings += ["-DDACE_REDIST_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}"]
-    elif name == SCALAPACK:
-        settings.append(f"-DDACE_REDIST_LIBRARY={ensure_library()}")
     elif name != REDISTRIBUTION:
+        settings.append(f"-DDACE_REDIST_LIBRARY={ensure_library()}")
+    if name == EINSUM:
         from dace_redist.native.blas import find_blas
 
         blas = find_blas()

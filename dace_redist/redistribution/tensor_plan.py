@@ -10,7 +10,6 @@ import numpy as np
 from mpi4py import MPI
 
 from dace_redist import _core
-from dace_redist.joint_schedule import JointSchedule
 from dace_redist.native.interface import NativePlan, StridedShape, check, function_address
 from dace_redist.redistribution.arrays import DEVICES, ArrayView, Views
 from dace_redist.redistribution.arrays.new import MIN_SHARED_BYTES, new_array
@@ -211,10 +210,9 @@ class Plan(FreeablePlan, CallableInProgram):
         super().free()
 
     @property
-    def schedule(self) -> Schedule | JointSchedule:
+    def schedule(self) -> Schedule:
         """Messages of the redistribution; of several tensors joined, a ValueError if one of them has an ``op``."""
-        tensors = self._problem.tensors
-        return JointSchedule(tensors) if self._problem.lists else tensors[0]
+        return Schedule.joined(self._problem.tensors)
 
     def __repr__(self) -> str:
         first, count = self._problem.tensors[0], len(self._problem.tensors)

@@ -1,16 +1,17 @@
 // Contractions behind a C interface, for tests and benchmarks that choose them at run time.
-#include "contraction.hpp"
-
 #include <cstddef>
 #include <cstdio>
 #include <memory>
 #include <utility>
 
+#include "dace_redist_einsum.hpp"
+#include "plan.hpp"
+
 namespace {
 
-using dace_redist::Contraction;
-using dace_redist::Index;
-using dace_redist::Path;
+using dace_redist::contraction::Contraction;
+using dace_redist::contraction::Index;
+using dace_redist::contraction::Path;
 
 /// Runs some code; what it throws becomes a text.
 template <class Code>
@@ -35,8 +36,8 @@ int contraction_make(const char* type, const char* expression, const Index* path
     Path steps;
     for (std::size_t at = 0; at < words; at += 1 + static_cast<std::size_t>(path[at]))
       steps.emplace_back(path + at + 1, path + at + 1 + path[at]);
-    dace_redist::limit_blas_threads();
-    *made = dace_redist::make_contraction(type, expression, std::move(steps)).release();
+    dace_redist::program::limit_blas_threads();
+    *made = dace_redist::contraction::make_contraction(type, expression, std::move(steps)).release();
   });
 }
 

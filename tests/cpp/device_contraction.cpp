@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "dace_redist_device_einsum.hpp"
+#include "dace_redist_einsum.hpp"
 #include "device/device.hpp"
 
 namespace {

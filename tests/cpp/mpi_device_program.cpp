@@ -2,7 +2,7 @@
 // there for what is enqueued afterwards on the stream that was named, and nothing is waited for in between. A plan that
 // is destroyed with a transfer under way stays, with its buffers.
 //
-// Usage: DACE_REDIST_DEVICE=host mpiexec -n 2 mpi_device_program STRATEGY
+// Usage: DACE_REDIST_DEVICE=libstand_in_device.so STAND_IN_DEVICE=host mpiexec -n 2 mpi_device_program STRATEGY
 
 #include <cstdio>
 #include <cstdlib>

@@ -2,7 +2,8 @@
 /// \file
 /// Main memory in the place of a device, for tests where there is no GPU: everything above the interface runs as it
 /// does with one. It orders no more than a GPU does: work that is enqueued runs late, and streams take turns at random,
-/// so that a missing wait for an event shows in the result. DACE_REDIST_DEVICE names the library that it is compiled to.
+/// so that a missing wait for an event shows in the result. DACE_REDIST_DEVICE names the library that it is compiled
+/// to.
 ///
 /// Words of STAND_IN_DEVICE: `apart`, each rank has a device of its own, which others do not reach;
 /// `aware`, MPI takes its addresses; `unnamed`, other ranks cannot map its memory; `pooled`, they can map memory that
@@ -249,7 +250,8 @@ class HostDevice final : public Device {
 }  // namespace dace_redist
 
 /// The stand-in of this process.
-extern "C" DR_API dace_redist::Device* dace_redist_device(bool /*known_to_mpi*/, char* /*error*/, std::size_t /*nbytes*/) {
+extern "C" DR_API dace_redist::Device* dace_redist_device(bool /*known_to_mpi*/, char* /*error*/,
+                                                          std::size_t /*nbytes*/) {
   static dace_redist::HostDevice device(std::getenv("STAND_IN_DEVICE"));
   return &device;
 }

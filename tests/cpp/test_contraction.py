@@ -15,6 +15,7 @@ from mpi_programs import build_shared
 from seeds import some
 
 from dace_redist.errors import RedistributionError
+from dace_redist.native.toolchain import EINSUM
 from dace_redist.redistribution.arrays.new import DeviceArray
 
 pytestmark = pytest.mark.compile
@@ -72,7 +73,7 @@ class OnDevice:
 
     def __init__(self, expression: str, dtype: str) -> None:
         self.expression, self.dtype = expression.encode(), np.dtype(dtype)
-        self.function = ctypes.CDLL(str(build_shared("device_contraction"))).device_contract
+        self.function = ctypes.CDLL(str(build_shared("device_contraction", EINSUM))).device_contract
 
     def __call__(self, operands, result, alpha, beta) -> None:
         layouts, copies = [], []

@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <string>
 
-#include "host_tiles.hpp"
 #include "device/tile_kernels.hpp"
 #include "device_copy_cases.hpp"
+#include "host_tiles.hpp"
 
 namespace {
 

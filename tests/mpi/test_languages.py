@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from launching import launch
 
+from dace_redist import _core
 from dace_redist._version import __version__
 from dace_redist.mpi.launch import mpi_environment
 from dace_redist.native.cmake_build import ensure_library
@@ -122,12 +124,14 @@ def configured(version: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_libraries_export_public_functions_only():
-    for name in (REDISTRIBUTION, EINSUM):
-        command = ["nm", "-DC", "--defined-only", str(ensure_library(name))]
+    exported = []
+    for library in (ensure_library(REDISTRIBUTION), ensure_library(EINSUM), Path(_core.__file__)):
+        command = ["nm", "-DC", "--defined-only", str(library)]
         printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        functions = [line.split(maxsplit=2)[2] for line in printed.splitlines()]
-        public = re.compile(r"dr_\w+|.*\bdace_redist::(program::.*|current_device\(\))")
-        assert functions and [name for name in functions if not public.fullmatch(name)] == []
+        exported.append({line.split(maxsplit=2)[2] for line in printed.splitlines()})
+    public = re.compile(r"dr_\w+|.*\bdace_redist::((library|program)::.*|current_device\(\))")
+    assert all(exported) and [name for names in exported[:2] for name in names if not public.fullmatch(name)] == []
+    assert not any(first & second for first, second in itertools.combinations(exported, 2))
 
 
 def test_calls_after_mpi_is_finalized(tmp_path: Path):

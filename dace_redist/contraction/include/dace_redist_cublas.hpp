@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "dace_redist_device_einsum.hpp"
+#include "dace_redist_einsum.hpp"
 
 namespace dace_redist {
 namespace program {

@@ -2,8 +2,9 @@
 #pragma once
 
 /// \file
-/// What programs that DaCe generates call to contract tensors and to solve linear systems. Errors: as in
-/// dace_redist_program.hpp. Element types are named as NumPy does: "float64", "complex64", "int32".
+/// What programs that DaCe generates call to contract tensors, in main memory or in that of a device, and to solve
+/// linear systems. Errors: as in dace_redist_program.hpp. Element types are named as NumPy does: "float64",
+/// "complex64", "int32".
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +16,10 @@
 
 namespace dace_redist {
 
+namespace contraction {
 class Contraction;
+class Workspace;
+}  // namespace contraction
 
 namespace program {
 
@@ -38,7 +42,7 @@ class DR_API Contraction {
 
  private:
   std::string label_, title_;
-  std::unique_ptr<dace_redist::Contraction> contraction_;
+  std::unique_ptr<dace_redist::contraction::Contraction> contraction_;
 };
 
 /// Contraction::run() with factors as numbers.
@@ -67,6 +71,52 @@ class DR_API LinearSolver {
   /// \param extents  rows and columns of G, columns of X; 0 on a rank that has none of them.
   /// \param right  B; null data: the identity, so that X is the inverse of G.
   void run(MPI_Comm comm, const std::int64_t (&extents)[3], Matrix matrix, Matrix right, Matrix result);
+
+ private:
+  std::string statement_, element_type_;
+  std::unique_ptr<contraction::Workspace> workspace_;
+};
+
+/// The elements that a library for a device multiplies.
+enum class DeviceElement { float32, float64, complex64, complex128 };
+
+/// A batch of products of matrices in column-major order, `c = alpha * a b + beta * c`: a is m x k, b is k x n. One
+/// that is transposed is stored the other way round.
+struct DeviceProduct {
+  struct Matrix {
+    const void* data;
+    bool transposed;
+    std::int64_t leading;  ///< elements between columns as they are stored
+    std::int64_t step;     ///< elements from one matrix of the batch to the next
+  };
+  DeviceElement element;
+  std::int64_t m, n, k, batches;
+  Matrix a, b;
+  void* c;
+  std::int64_t c_leading, c_step;
+  const void *alpha, *beta;  ///< one element each, in main memory
+};
+
+/// Enqueues products on a stream. \param library  what run() was given.
+using MultiplyOnDevice = void (*)(void* library, const DeviceProduct& product, void* stream);
+
+/// An einsum of arrays in the memory of the device that is current in the calling thread; keeps its plan and its
+/// workspace, in that memory, from run to run. It plans, and copies what needs another order; products of matrices are
+/// calls of a library for the device, such as cuBLAS (dace_redist_cublas.hpp), that the program is linked with.
+class DR_API DeviceContraction {
+ public:
+  /// Parameters as of Contraction; element_type is one of DeviceElement.
+  DeviceContraction(const char* label, const char* expression, const char* element_type,
+                    std::initializer_list<std::initializer_list<std::size_t>> path);
+  ~DeviceContraction();
+  DeviceContraction(const DeviceContraction&) = delete;
+  DeviceContraction& operator=(const DeviceContraction&) = delete;
+
+  /// Enqueues `result = alpha * einsum(operands) + beta * result`.
+  /// \param layouts  of each operand, then of the result: extents, then strides in elements.
+  /// \param multiply, library  what multiplies matrices.
+  void run(std::initializer_list<std::int64_t> layouts, std::initializer_list<const void*> operands, void* result,
+           const void* alpha, const void* beta, MultiplyOnDevice multiply, void* library, void* stream);
 
  private:
   class Implementation;

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "contraction.hpp"
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -8,15 +6,13 @@
 #include <utility>
 #include <variant>
 
-#include "blas.hpp"
+#include "dace_redist_einsum.hpp"
 #include "executor.hpp"
 #include "khatri_rao.hpp"
 #include "matrix.hpp"
 #include "plan.hpp"
-#include "copy/copy.hpp"
-#include "core/element_type.hpp"
 
-namespace dace_redist {
+namespace dace_redist::contraction {
 namespace {
 
 /// One run of a GemmPlan that was not made for batches: loops over tiles, copies, calls of BLAS.
@@ -45,7 +41,7 @@ class Gemm {
   struct Buffer {
     T* data;
     const T* tile = nullptr;
-    std::array<Index, max_block_dims> counts{};
+    std::array<Index, library::Box::max_dims> counts{};
   };
 
   /// Whether the tile holds the first or the last terms of its sums.
@@ -67,22 +63,21 @@ class Gemm {
   Matrix<const T> input(Operand tensor, const T* data) {
     const T* const tile = data + at_.offset(tensor);
     if (!plan_.copied[tensor]) return matrix(tensor, tile);
-    const StridedBlock block = plan_.block(tensor, at_);
+    const library::Box box = plan_.block(tensor, at_);
     Buffer& buffer = buffers_[tensor];
-    if (buffer.tile != tile || buffer.counts != block.counts)
-      copy(make_copy_block(block, sizeof(T)), tile, buffer.data, false);
+    if (buffer.tile != tile || buffer.counts != box.counts) library::copy(box, sizeof(T), tile, buffer.data);
     buffer.tile = tile;
-    buffer.counts = block.counts;
+    buffer.counts = box.counts;
     return matrix<const T>(tensor, buffer.data);
   }
 
   void put_back(T beta, T* c) const {
-    StridedBlock block = plan_.block(C, at_);
-    std::swap(block.source_strides, block.target_strides);
-    if (beta == T(0)) return copy(make_copy_block(block, sizeof(T)), buffers_[C].data, c, false);
+    library::Box box = plan_.block(C, at_);
+    std::swap(box.source_strides, box.target_strides);
+    if (beta == T(0)) return library::copy(box, sizeof(T), buffers_[C].data, c);
     Dimensions dimensions;
-    for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d)
-      dimensions.push_back({block.counts[d], {block.source_strides[d], 0, block.target_strides[d]}, 1u << A | 1u << C});
+    for (std::size_t d = 0; d < static_cast<std::size_t>(box.ndim); ++d)
+      dimensions.push_back({box.counts[d], {box.source_strides[d], 0, box.target_strides[d]}, 1u << A | 1u << C});
     const T one(1);
     LoopNest(std::move(dimensions)).run(one, static_cast<const T*>(buffers_[C].data), &one, beta, c);
   }
@@ -156,31 +151,39 @@ class TypedContraction final : public Contraction {
   Workspace workspace_;
 };
 
-/// The type in which elements are multiplied: sums of products of signed and of unsigned integers have the same bits,
-/// as both are modulo a power of two.
-template <class T>
-auto factor_type() {
-  if constexpr (std::is_integral_v<T>)
-    return std::make_unsigned_t<T>();
-  else
-    return T();
-}
-
 }  // namespace
 
 std::unique_ptr<Contraction> make_contraction(const std::string& element_type, const std::string& expression,
                                               Path path) {
-  return visit_element_type(find_element_type(element_type), [&](auto element) -> std::unique_ptr<Contraction> {
-    using T = decltype(factor_type<decltype(element)>());
-    if constexpr (std::is_same_v<T, Boolean>)
-      throw Error(text("cannot contract elements of type ", element_type));
-    else
-      return std::make_unique<TypedContraction<T>>(expression, std::move(path));
+  return visit_number(element_type, [&](auto number) -> std::unique_ptr<Contraction> {
+    return std::make_unique<TypedContraction<decltype(number)>>(expression, std::move(path));
+  });
+}
+
+}  // namespace dace_redist::contraction
+
+namespace dace_redist::program {
+
+Contraction::Contraction(const char* label, const char* expression, const char* element_type,
+                         std::initializer_list<std::initializer_list<std::size_t>> path)
+    : label_(label), title_("Contraction \"" + label_ + "\"") {
+  library::reporting(title_, [&] {
+    contraction_ = contraction::make_contraction(element_type, expression, {path.begin(), path.end()});
+  });
+}
+Contraction::~Contraction() = default;
+
+void Contraction::run(std::initializer_list<std::int64_t> layouts, std::initializer_list<const void*> operands,
+                      void* result, const void* alpha, const void* beta) {
+  if (!contraction_) return;  // its error was reported
+  library::reporting(title_, [&] {
+    const library::Span span("contract", label_.c_str());
+    contraction_->run(layouts.begin(), layouts.size(), operands.begin(), result, alpha, beta);
   });
 }
 
 void limit_blas_threads() {
-  if (threads_are_chosen()) return;
+  if (contraction::threads_are_chosen()) return;
 #if defined(DACE_REDIST_MKL)
   MKL_Set_Num_Threads(1);
 #elif defined(OPENBLAS_VERSION)
@@ -188,4 +191,4 @@ void limit_blas_threads() {
 #endif
 }
 
-}  // namespace dace_redist
+}  // namespace dace_redist::program

@@ -5,49 +5,28 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "dace_redist_einsum.hpp"
+#include "dace_redist_library.hpp"
 #include "plan.hpp"
-#include "core/report.hpp"
-#include "dace_redist_device_einsum.hpp"
-#include "device/device_objects.hpp"
-#include "trace/trace.hpp"
 
 namespace dace_redist::program {
+
+using namespace contraction;
+
 namespace {
 
-/// One element of any type.
-using ElementBytes = std::array<char, 16>;
-constexpr ElementBytes zero{};
-
-/// Types of the elements of a device follow each other in both enumerations.
-constexpr auto first_element = static_cast<std::int64_t>(ElementType::float32);
-static_assert(first_element + static_cast<std::int64_t>(DeviceElement::complex128) ==
-              static_cast<std::int64_t>(ElementType::complex128));
-
-ElementType find_device_element(const char* name) {
-  const ElementType type = find_element_type(name);
-  if (element_info(type).kind < ElementKind::real)
-    throw Error(text("a device contracts float32, float64, complex64 and complex128, not ", name));
-  return type;
-}
-
-ElementBytes one_of(ElementType element) {
-  ElementBytes bytes{};
-  visit_element_type(element, [&](auto element_zero) {
-    const decltype(element_zero) one(1);
-    std::memcpy(&bytes, &one, sizeof one);
-  });
-  return bytes;
-}
+constexpr std::array<char, 16> zero{};  // of any type
 
 /// A product with the kernels that copy its tensors.
 struct DeviceStep {
   std::array<TensorPlace, 3> places;
   GemmPlan plan;
-  std::array<std::unique_ptr<CopyKernel>, 3> to_buffer;  // null: the tensor is used in place
-  std::unique_ptr<CopyKernel> from_buffer;               // of the result
+  std::array<library::Handle, 3> to_buffer;  // copies; null: the tensor is used in place
+  library::Handle from_buffer;               // of the result
 };
 
 }  // namespace
@@ -55,23 +34,27 @@ struct DeviceStep {
 class DeviceContraction::Implementation {
  public:
   Implementation(const char* label, const char* expression, const char* element_type, Path path)
-      : label_(label), title_(text("Contraction \"", label, "\"")) {
-    reporting(title_, [&] {
-      element_ = find_device_element(element_type);
-      nbytes_ = element_info(element_).nbytes;
-      one_ = one_of(element_);
+      : label_(label), title_("Contraction \"" + label_ + "\"") {
+    library::reporting(title_, [&] {
+      visit_inexact(element_type, "a device contracts float32, float64, complex64 and complex128, not ", [&](auto one) {
+        constexpr bool is_complex = !std::is_floating_point_v<decltype(one)>;
+        constexpr bool is_double = sizeof one == (is_complex ? 16 : 8);
+        element_ = static_cast<DeviceElement>(2 * is_complex + is_double);
+        nbytes_ = sizeof one;
+        one += 1;
+        std::memcpy(&one_, &one, sizeof one);
+      });
       einsum_.emplace(expression, std::move(path), Executor{nbytes_, true, true, false});
     });
   }
 
   void run(std::initializer_list<Index> layouts, std::initializer_list<const void*> operands, void* result,
-           const void* alpha, const void* beta, MultiplyOnDevice multiply, void* library, Stream stream) {
+           const void* alpha, const void* beta, MultiplyOnDevice multiply, void* cublas, void* stream) {
     if (!einsum_) return;  // its error was reported
-    reporting(title_, [&] {
-      const trace::Span span("contract", label_.c_str(), {});
-      Device& device = current_device();
-      const CurrentDevice current(device);
-      if (einsum_->update(layouts.begin(), layouts.size()) || device_ != &device) prepare(device);
+    library::reporting(title_, [&] {
+      const library::Span span("contract", label_.c_str());
+      library::CurrentDevice device;
+      if (einsum_->update(layouts.begin(), layouts.size()) || device_ != device.get()) prepare(device);
       operands_ = operands.begin();
       result_ = static_cast<char*>(result);
       if (einsum_->plan().is_empty_sum) alpha = &zero;
@@ -80,53 +63,51 @@ class DeviceContraction::Implementation {
         const bool last = step.places[C].kind == TensorPlace::result;
         for (const Operand tensor : {A, B, C})
           if (step.to_buffer[tensor] && (tensor != C || (last && has_beta)))
-            step.to_buffer[tensor]->launch({address(step.places[tensor])}, {buffer(step, tensor)}, stream);
-        multiply(library, product(step, last ? alpha : &one_, last ? beta : &zero), stream);
-        if (step.from_buffer) step.from_buffer->launch({buffer(step, C)}, {address(step.places[C])}, stream);
+            library::enqueue(step.to_buffer[tensor], address(step.places[tensor]), buffer(step, tensor), stream);
+        multiply(cublas, product(step, last ? alpha : &one_, last ? beta : &zero), stream);
+        if (step.from_buffer) library::enqueue(step.from_buffer, buffer(step, C), address(step.places[C]), stream);
       }
     });
   }
 
  private:
-  void prepare(Device& device) {
+  void prepare(library::CurrentDevice& device) {
     device_ = nullptr;
     steps_.clear();
     const ContractionPlan& plan = einsum_->plan();
-    for (const auto& step : plan.steps) add_step(device, std::get<PairStep>(step));
+    for (const auto& step : plan.steps) steps_.push_back(prepared(device, std::get<PairStep>(step)));
     memory_ = {};  // before its successor is allocated
-    memory_ = DeviceBuffer(device, (plan.kept_count + plan.scratch_count) * nbytes_);
+    memory_ = device.allocate((plan.kept_count + plan.scratch_count) * nbytes_);
     std::vector<char> ones(static_cast<std::size_t>(plan.ones_count * nbytes_));
     for (auto one = ones.begin(); one != ones.end(); one += nbytes_) std::copy_n(one_.begin(), nbytes_, one);
     ones_ = ones.empty() ? nullptr : device.upload(ones.data(), plan.ones_count * nbytes_);
-    device_ = &device;
+    device_ = device.get();
   }
 
-  void add_step(Device& device, const PairStep& pair) {
+  DeviceStep prepared(library::CurrentDevice& device, const PairStep& pair) const {
     DeviceStep step{pair.places, std::get<GemmPlan>(pair.method), {}, {}};
     const TileWalk whole(step.plan.dimensions);
-    const auto kernel = [&](const StridedBlock& block) {
-      return std::make_unique<CopyKernel>(device, std::vector<DeviceCopy>{{block}},
-                                          ElementStep{nbytes_, nbytes_, nullptr});
-    };
     for (const Operand tensor : {A, B, C}) {
       if (!step.plan.copied[tensor]) continue;
-      StridedBlock block = step.plan.block(tensor, whole);
-      step.to_buffer[tensor] = kernel(block);
-      std::swap(block.source_strides, block.target_strides);
-      if (tensor == C) step.from_buffer = kernel(block);
+      library::Box box = step.plan.block(tensor, whole);
+      step.to_buffer[tensor] = device.prepare(box, nbytes_);
+      std::swap(box.source_strides, box.target_strides);
+      if (tensor == C) step.from_buffer = device.prepare(box, nbytes_);
     }
-    steps_.push_back(std::move(step));
+    return step;
   }
 
   char* buffer(const DeviceStep& step, Operand tensor) const {
-    return memory_.at((einsum_->plan().kept_count + step.plan.buffer_at[tensor]) * nbytes_);
+    return in_memory(einsum_->plan().kept_count + step.plan.buffer_at[tensor]);
   }
+
+  char* in_memory(Index position) const { return static_cast<char*>(memory_.get()) + position * nbytes_; }
 
   char* address(const TensorPlace& place) const {
     if (place.kind == TensorPlace::operand)
       return const_cast<char*>(static_cast<const char*>(operands_[place.at]));  // steps only read it
     if (place.kind == TensorPlace::result) return result_;
-    return place.kind == TensorPlace::kept ? memory_.at(place.at * nbytes_) : static_cast<char*>(ones_.get());
+    return place.kind == TensorPlace::kept ? in_memory(place.at) : static_cast<char*>(ones_.get());
   }
 
   /// In column-major order: the transposed product c' = b' a', unless c itself lies transposed.
@@ -151,20 +132,19 @@ class DeviceContraction::Implementation {
       std::swap(m, n);
       std::swap(a, b);
     }
-    const auto element = static_cast<DeviceElement>(static_cast<std::int64_t>(element_) - first_element);
-    return {element, m,     n,   plan.size(Sums), plan.size(Around), a, b, const_cast<void*>(c.data), c.leading,
-            c.step,  alpha, beta};
+    return {element_, m,     n,   plan.size(Sums), plan.size(Around), a, b, const_cast<void*>(c.data), c.leading,
+            c.step,   alpha, beta};
   }
 
   std::string label_, title_;
-  ElementType element_ = ElementType::float64;
+  DeviceElement element_ = DeviceElement::float64;
   Index nbytes_ = 0;  // of an element
-  ElementBytes one_{};
+  std::array<char, 16> one_{};
   std::optional<PlannedEinsum> einsum_;
-  Device* device_ = nullptr;  // that of the memory
+  const Device* device_ = nullptr;  // that of the memory
   std::vector<DeviceStep> steps_;
-  DeviceBuffer memory_;                    // intermediates, then the buffers of a step
-  DeviceHandle ones_;                      // constants
+  library::Handle memory_;                 // intermediates, then the buffers of a step
+  library::Handle ones_;                   // constants
   const void* const* operands_ = nullptr;  // of the run at hand
   char* result_ = nullptr;
 };

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 
-#include "core/error.hpp"
+#include "base.hpp"
 
-namespace dace_redist {
+namespace dace_redist::contraction {
 
 Einsum::Einsum(const std::string& words) : expression(words) {
   const std::size_t arrow = words.find("->");
-  if (arrow == std::string::npos) throw Error(text("einsum \"", words, "\" must have an arrow, as in ij,jk->ik"));
+  if (arrow == std::string::npos) fail("einsum \"", words, "\" must have an arrow, as in ij,jk->ik");
   result = words.substr(arrow + 2);
   const std::string all = words.substr(0, arrow);
   std::size_t begin = 0, end = all.find(',');
@@ -18,8 +18,7 @@ Einsum::Einsum(const std::string& words) : expression(words) {
   operands.push_back(all.substr(begin));
   for (const char index : result)
     if (all.find(index) == std::string::npos || std::count(result.begin(), result.end(), index) != 1)
-      throw Error(text("einsum \"", words, "\": index ", index,
-                       " of the result must occur in an operand, and once in the result"));
+      fail("einsum \"", words, "\": index ", index, " of the result must occur in an operand, and once in the result");
 }
 
 void Layout::add(char index, Index extent, Index stride) {
@@ -32,12 +31,6 @@ void Layout::add(char index, Index extent, Index stride) {
   strides.push_back(stride);
 }
 
-Index Layout::count() const {
-  Index product = 1;
-  for (const Index extent : extents) product *= extent;
-  return product;
-}
-
 Path complete_path(const Einsum& einsum, Path path) {
   std::size_t tensors = einsum.operands.size();
   if (path.empty()) {
@@ -48,30 +41,31 @@ Path complete_path(const Einsum& einsum, Path path) {
     std::vector<std::size_t> sorted = step;
     std::sort(sorted.begin(), sorted.end());
     const bool distinct = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
-    if (step.empty() || sorted.back() >= tensors || !distinct)
-      throw Error(
-          text("einsum \"", einsum.expression, "\": the path takes tensors ", tuple_text(step), " of ", tensors));
+    if (step.empty() || sorted.back() >= tensors || !distinct) {
+      std::string taken;
+      for (const std::size_t position : step) taken += (taken.empty() ? "" : ", ") + std::to_string(position);
+      fail("einsum \"", einsum.expression, "\": the path takes tensors (", taken, ") of ", tensors);
+    }
     tensors -= step.size() - 1;
   }
   while (path.size() > 1 && path.back().size() == 1) path.pop_back();
-  if (tensors != 1)
-    throw Error(text("einsum \"", einsum.expression, "\": the path ends with ", tensors, " tensors, expected one"));
+  if (tensors != 1) fail("einsum \"", einsum.expression, "\": the path ends with ", tensors, " tensors, expected one");
   return path;
 }
 
 std::vector<Layout> read_layouts(const Einsum& einsum, const std::vector<Index>& words) {
-  const auto fail = [&](const auto&... parts) { throw Error(text("einsum \"", einsum.expression, "\": ", parts...)); };
+  const auto refuse = [&](const auto&... parts) { fail("einsum \"", einsum.expression, "\": ", parts...); };
   Layout extents;  // of every index
   std::size_t at = 0;
   const auto read = [&](const std::string& indices) {
     const std::size_t ndim = indices.size();
-    if (at + 2 * ndim > words.size()) fail("too few extents and strides, got ", words.size());
+    if (at + 2 * ndim > words.size()) refuse("too few extents and strides, got ", words.size());
     Layout layout;
     for (std::size_t d = 0; d < ndim; ++d) {
       const char index = indices[d];
       const Index extent = words[at + d];
       if (extent < 0 || (extents.has(index) && extents.extent(index) != extent))
-        fail("extent ", extent, " of index ", index, " differs from another");
+        refuse("extent ", extent, " of index ", index, " differs from another");
       extents.add(index, extent, 0);
       layout.add(index, extent, words[at + ndim + d]);
     }
@@ -81,7 +75,7 @@ std::vector<Layout> read_layouts(const Einsum& einsum, const std::vector<Index>&
   std::vector<Layout> all;
   for (const std::string& indices : einsum.operands) all.push_back(read(indices));
   all.push_back(read(einsum.result));
-  if (at != words.size()) fail("expected ", at, " extents and strides, got ", words.size());
+  if (at != words.size()) refuse("expected ", at, " extents and strides, got ", words.size());
   return all;
 }
 
@@ -157,4 +151,4 @@ void merge_dimensions(Dimensions& dimensions) {
   }
 }
 
-}  // namespace dace_redist
+}  // namespace dace_redist::contraction

@@ -6,13 +6,15 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "layout/intervals.hpp"
+#include "base.hpp"
 
-namespace dace_redist {
+namespace dace_redist::contraction {
 
 /// `ijk,ja,ka->ia`, parsed.
 struct Einsum {
@@ -20,7 +22,8 @@ struct Einsum {
   std::vector<std::string> operands;  ///< indices of each, one letter per dimension
   std::string result;
 
-  /// \throws Error unless the text has an arrow, and each index of the result occurs once and in an operand.
+  /// \throws std::invalid_argument unless the text has an arrow, and each index of the result occurs once and in an
+  /// operand.
   explicit Einsum(const std::string& text);
 };
 
@@ -38,19 +41,19 @@ struct Layout {
   void add(char index, Index extent, Index stride);
 
   /// Number of elements.
-  Index count() const;
+  Index count() const { return std::accumulate(extents.begin(), extents.end(), Index{1}, std::multiplies<>()); }
 };
 
 /// Positions of the tensors that a step takes from the list of those left; its result is appended to the list.
 using Path = std::vector<std::vector<std::size_t>>;
 
 /// The path without steps at its end that only pass on the result. \param path  Empty: all tensors in one step.
-/// \throws Error if it does not end with one tensor.
+/// \throws std::invalid_argument if it does not end with one tensor.
 Path complete_path(const Einsum& einsum, Path path);
 
 /// Extents and strides of the operands of an einsum, then of its result.
 /// \param words  For each operand, then for the result: extents, then strides in elements.
-/// \throws Error if their number does not fit the expression, or extents of an index differ.
+/// \throws std::invalid_argument if their number does not fit the expression, or extents of an index differ.
 std::vector<Layout> read_layouts(const Einsum& einsum, const std::vector<Index>& words);
 
 /// Position of the tensor in a tensor times a Khatri-Rao product (MTTKRP), such as `ijk,ja,ka->ia`: the others are a
@@ -86,4 +89,4 @@ inline bool adjoin(const Dimension& outer, const Dimension& inner, Operand tenso
 /// Drops dimensions of extent 1 and merges those that adjoin in every tensor that holds them.
 void merge_dimensions(Dimensions& dimensions);
 
-}  // namespace dace_redist
+}  // namespace dace_redist::contraction

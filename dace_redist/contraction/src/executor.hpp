@@ -5,17 +5,19 @@
 /// What executes a plan: properties of a processor that determine the steps, its threads and memory. Every rank is one
 /// of several on its node.
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
 #include <type_traits>
 
-#include "copy/buffer.hpp"
-#include "copy/parallel_for.hpp"
-#include "core/cache_line.hpp"
-#include "core/vector_bytes.hpp"
-#include "layout/intervals.hpp"
+#include "base.hpp"
+#include "dace_redist_library.hpp"
 
-namespace dace_redist {
+namespace dace_redist::contraction {
 
 inline constexpr Index max_panel_vectors = 9;  ///< with more columns BLAS is as good
 
@@ -52,9 +54,27 @@ inline bool threads_are_chosen() {
 /// Threads for loops: those of OpenMP if the environment chose, else one.
 inline int thread_count() {
 #ifdef _OPENMP
-  return threads_are_chosen() && !omp_in_parallel() ? omp_get_max_threads() : 1;
-#else
+  if (threads_are_chosen() && !omp_in_parallel()) return omp_get_max_threads();
+#endif
   return 1;
+}
+
+/// Calls `work(thread)` on each of some threads; on one thread directly. \throws what one of them throws.
+template <class Work>
+void parallel_for(int threads, const Work& work) {
+  if (threads == 1) return work(0);
+#ifdef _OPENMP
+  std::exception_ptr thrown;  // what leaves a team of threads ends the process
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+  for (int thread = 0; thread < threads; ++thread) {
+    try {
+      work(thread);
+    } catch (...) {
+#pragma omp critical
+      thrown = std::current_exception();
+    }
+  }
+  if (thrown) std::rethrow_exception(thrown);
 #endif
 }
 
@@ -72,15 +92,15 @@ class Workspace {
     if (nbytes > nbytes_) {
       nbytes_ = 0;
       memory_ = {};  // before its successor is allocated
-      memory_ = Buffer(nbytes);
+      memory_ = library::allocate(nbytes);
       nbytes_ = nbytes;
     }
-    return memory_.at(0);
+    return static_cast<char*>(memory_.get());
   }
 
  private:
-  Buffer memory_;
+  library::Handle memory_;
   Index nbytes_ = 0;
 };
 
-}  // namespace dace_redist
+}  // namespace dace_redist::contraction

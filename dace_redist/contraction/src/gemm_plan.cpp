@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "base.hpp"
 #include "executor.hpp"
-#include "core/error.hpp"
 
-namespace dace_redist {
+namespace dace_redist::contraction {
 
 Index GemmPlan::size(GemmSide side) const {
   Index product = 1;
@@ -33,14 +33,14 @@ std::array<GemmSide, 2> GemmPlan::buffer_sides(Operand tensor) const {
   return {first, second};
 }
 
-StridedBlock GemmPlan::block(Operand tensor, const TileWalk<>& at) const {
-  StridedBlock result;
+library::Box GemmPlan::block(Operand tensor, const TileWalk<>& at) const {
+  library::Box result;
   const auto [outer, inner] = buffer_sides(tensor);
   for (const GemmSide side : {Around, outer, inner})
     for (const std::size_t d : groups[side]) {
       if (!dimensions[d].in(tensor) || dimensions[d].tile == 1) continue;
-      if (result.ndim == max_block_dims)
-        throw Error(text("a tensor has more than ", max_block_dims, " dimensions that cannot be merged"));
+      if (result.ndim == library::Box::max_dims)
+        fail("a tensor has more than ", library::Box::max_dims, " dimensions that cannot be merged");
       const auto position = static_cast<std::size_t>(result.ndim++);
       result.counts[position] = at.extent(d);
       result.source_strides[position] = dimensions[d].strides[tensor];
@@ -224,4 +224,4 @@ GemmPlan choose_gemm_plan(const Dimensions& unordered, Index element_bytes, bool
   return best;
 }
 
-}  // namespace dace_redist
+}  // namespace dace_redist::contraction

@@ -13,10 +13,10 @@
 #include <limits>
 #include <vector>
 
+#include "dace_redist_library.hpp"
 #include "loops.hpp"
-#include "layout/strided_block.hpp"
 
-namespace dace_redist {
+namespace dace_redist::contraction {
 
 /// Groups of dimensions: the sides of `C[rows, columns] += A[rows, sums] B[sums, columns]`, and what loops around them.
 enum GemmSide : std::size_t { Rows = 0, Columns = 1, Sums = 2, Around = 3 };
@@ -74,7 +74,7 @@ struct GemmPlan {
   std::array<GemmSide, 2> buffer_sides(Operand tensor) const;
 
   /// A tile of a tensor as the source, the buffer as the target.
-  StridedBlock block(Operand tensor, const TileWalk<>& at) const;
+  library::Box block(Operand tensor, const TileWalk<>& at) const;
 
   /// Elements of the tile at hand in one side.
   Index size(GemmSide side, const TileWalk<>& at) const {
@@ -99,4 +99,4 @@ struct GemmPlan {
 /// \param batched  One batch of products of whole tensors, for a GPU; else loops around single products.
 GemmPlan choose_gemm_plan(const Dimensions& dimensions, Index element_bytes, bool batched);
 
-}  // namespace dace_redist
+}  // namespace dace_redist::contraction

@@ -17,12 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "executor.hpp"
 #include "khatri_rao_plan.hpp"
-#include "panel_product.hpp"
-#include "vector_loops.hpp"
+#include "matrix.hpp"
 
-namespace dace_redist {
+namespace dace_redist::contraction {
 
 /// One run of a plan.
 template <class T>
@@ -163,4 +161,4 @@ class KhatriRao {
   Dimensions block_;  // [rows], A: the product, B: the weights, C: the result
 };
 
-}  // namespace dace_redist
+}  // namespace dace_redist::contraction

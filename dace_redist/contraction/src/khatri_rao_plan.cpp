@@ -3,10 +3,9 @@
 
 #include <algorithm>
 
-#include "executor.hpp"
 #include "gemm_plan.hpp"
 
-namespace dace_redist {
+namespace dace_redist::contraction {
 namespace {
 
 constexpr Index panel_bytes = Index{1} << 18;    // of the panel: it stays in the second-level cache
@@ -106,4 +105,4 @@ void KhatriRaoPlan::set_result(const Layout& result, const Executor& executor) {
   own_at = place(scratch_count, threads * own_count);
 }
 
-}  // namespace dace_redist
+}  // namespace dace_redist::contraction

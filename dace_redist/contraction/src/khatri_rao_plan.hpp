@@ -11,7 +11,7 @@
 #include "executor.hpp"
 #include "loops.hpp"
 
-namespace dace_redist {
+namespace dace_redist::contraction {
 
 /// The indices of the tensor: those of the panel, those of the rows of a block, and those that loop around it. The
 /// outermost one is a loop.
@@ -54,4 +54,4 @@ struct KhatriRaoPlan {
   bool choose_tiles(std::size_t end, Index row_bytes);
 };
 
-}  // namespace dace_redist
+}  // namespace dace_redist::contraction

@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-namespace dace_redist {
+namespace dace_redist::contraction {
 namespace {
 
 constexpr Index transposed_tile = 32;  // of both dimensions where two tensors are read across each other
@@ -67,4 +67,4 @@ double LoopNest::cost() const {
   return steps * ((contiguous ? 0.3 : 1.5) + 8.0 / static_cast<double>(inner.extent));
 }
 
-}  // namespace dace_redist
+}  // namespace dace_redist::contraction

@@ -5,10 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "executor.hpp"
-#include "core/error.hpp"
-
-namespace dace_redist {
+namespace dace_redist::contraction {
 namespace {
 
 struct Tensor {
@@ -119,7 +116,7 @@ class Planner {
       if (dimension.holders == 1u << C) dimension.holders |= 1u << A;
     merge_dimensions(dimensions);
     if (dimensions.size() > max_dimensions)
-      throw Error(text("a product has more than ", max_dimensions, " dimensions that cannot be merged"));
+      fail("a product has more than ", max_dimensions, " dimensions that cannot be merged");
     PairStep step{{a.place, b.place, c.place}, LoopNest(dimensions)};
     const bool has_constant = a.place.kind == TensorPlace::ones || b.place.kind == TensorPlace::ones;
     if (executor_.batches || (executor_.has_blas && !has_constant)) {
@@ -191,4 +188,4 @@ bool PlannedEinsum::update(const Index* layouts, std::size_t count) {
   return is_planned_ = true;
 }
 
-}  // namespace dace_redist
+}  // namespace dace_redist::contraction

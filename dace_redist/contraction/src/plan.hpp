@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -20,7 +21,7 @@
 #include "khatri_rao_plan.hpp"
 #include "loops.hpp"
 
-namespace dace_redist {
+namespace dace_redist::contraction {
 
 /// Location of a tensor that a step reads or writes.
 struct TensorPlace {
@@ -53,12 +54,12 @@ struct ContractionPlan {
 class PlannedEinsum {
  public:
   /// \param path  As opt_einsum's; empty: all tensors in one step. A step of several tensors goes from left to right.
-  /// \throws Error if the expression is wrong or the path does not end with one tensor.
+  /// \throws std::invalid_argument if the expression is wrong or the path does not end with one tensor.
   PlannedEinsum(const std::string& expression, Path path, const Executor& executor)
       : einsum_(expression), path_(complete_path(einsum_, std::move(path))), executor_(executor) {}
 
   /// True: there is a new plan. \param layouts  [count], as of read_layouts().
-  /// \throws Error if extents clash, or a tensor has too many dimensions.
+  /// \throws std::invalid_argument if extents clash, or a tensor has too many dimensions.
   bool update(const Index* layouts, std::size_t count);
 
   /// Of the last update.
@@ -73,4 +74,26 @@ class PlannedEinsum {
   ContractionPlan plan_;
 };
 
-}  // namespace dace_redist
+/// An einsum over arrays, `result = alpha * einsum + beta * result`. The plan, with its workspace, is kept until other
+/// extents or strides come.
+class Contraction {
+ public:
+  virtual ~Contraction() = default;
+
+  /// \param layouts  [layouts_count], for each operand, then for the result: extents, then strides in elements.
+  /// \param operands  Their first elements; may be null where an extent is 0.
+  /// \param alpha, beta  One element each; beta 0 does not read the result.
+  /// \throws std::invalid_argument if extents clash.
+  virtual void run(const Index* layouts, std::size_t layouts_count, const void* const* operands, void* result,
+                   const void* alpha, const void* beta) = 0;
+
+  /// Bytes of the buffers for intermediate tensors and copies, once planned.
+  virtual Index workspace_nbytes() const = 0;
+};
+
+/// \param element_type  Name as in NumPy. The others as of PlannedEinsum.
+/// \throws std::invalid_argument if the type is unknown, too.
+std::unique_ptr<Contraction> make_contraction(const std::string& element_type, const std::string& expression,
+                                              Path path);
+
+}  // namespace dace_redist::contraction

@@ -20,8 +20,8 @@ from dace_redist.mpi.launch import check_launcher
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_options, check_places, find_strategy, options_on_gpu
 from dace_redist.strategy_memory import options_within
-from dace_redist.tuning.files import record_path
-from dace_redist.tuning.problem import Problem as MeasuredProblem
+from dace_redist.tuning import record_path
+from dace_redist.tuning.problem import TuningProblem
 
 #: A distribution, or one of each of several tensors; likewise an element type.
 Distributions = AnyDistribution | Sequence[AnyDistribution]
@@ -83,7 +83,7 @@ class Problem:
             if self.memories and self.tensors[0].transform.is_copy and is_measured(comm):
                 from dace_redist.tuning.auto import choose_all  # loads slowly
 
-                choices = choose_all([MeasuredProblem(self.tensors[0], memory) for memory in self.memories], comm)
+                choices = choose_all([TuningProblem(self.tensors[0], memory) for memory in self.memories], comm)
                 choice = next((choice for choice in choices if choice.recorded), choices[0])
                 name, options, recorded = choice.strategy, {**choice.options, **options}, choice.recorded
         return name, options_on_gpu(name, options) if self.on_gpu else options, recorded

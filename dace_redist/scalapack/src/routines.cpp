@@ -4,7 +4,6 @@
 /// ScaLAPACK's routines that redistribute and transpose, by their C and Fortran names. What this library does not carry
 /// out goes to the routine of the ScaLAPACK in the process: to the C one, as the Fortran one calls back here.
 
-#include <atomic>
 #include <complex>
 
 #include "call.hpp"

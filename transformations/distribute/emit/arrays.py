@@ -219,6 +219,5 @@ class LocalArrays:
 
 
 def _axes(placement: Placement, axes: Sequence[int]) -> Placement:
-    """Return the placement of some axes of a tensor."""
     dims, multiples = (tuple(values[axis] for axis in axes) for values in (placement.dims, placement.multiples))
     return Placement(placement.grid, dims, multiples, placement.ranks)

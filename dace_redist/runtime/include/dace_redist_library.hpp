@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// What other libraries of generated programs use of this one, such as that of contractions: its copies, memory and
+/// device, and what there is once in a process: errors that wait to be raised, traces.
+
+#include <array>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "dace_redist.h"
+
+namespace dace_redist {
+
+class Device;
+
+namespace library {
+
+/// Hands an error to the caller of the program: as the Python exception dace_redist.RedistributionError where Python
+/// called it, else as a C++ exception.
+DR_API void report(const std::string& message);
+
+/// Runs some work, and reports its error. \param title  Of what failed.
+template <class Work>
+void reporting(const std::string& title, const Work& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    report(title + ": " + error.what());
+  }
+}
+
+/// Throws on every rank if `thrown` is set on any: there itself; elsewhere an error with the text of the lowest such
+/// rank. Collective.
+DR_API void throw_everywhere(MPI_Comm comm, const std::exception_ptr& thrown);
+
+/// Records the period from its construction to its destruction in the trace of this rank.
+class DR_API Span {
+ public:
+  /// \param kind  the activity, such as "contract"; a literal.
+  /// \param label  of the library node; must outlive the span.
+  Span(const char* kind, const char* label);
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+  ~Span();
+
+ private:
+  const char *kind_, *label_;
+  std::int64_t start_;
+};
+
+/// Something that is given back with its last copy.
+using Handle = std::shared_ptr<void>;
+
+/// Memory aligned to cache lines, not touched; if it is large, in huge pages where the system has them.
+DR_API Handle allocate(std::int64_t nbytes);
+
+/// A box of elements, and where it lies on both sides of a copy: outermost dimension first, strides in elements.
+struct Box {
+  static constexpr int max_dims = 24;
+  int ndim = 0;
+  std::array<std::int64_t, max_dims> counts{}, source_strides{}, target_strides{};  ///< [ndim]
+};
+
+/// Copies a box between arrays that do not overlap.
+DR_API void copy(const Box& box, std::int64_t element_bytes, const void* source, void* target);
+
+/// The calling thread's device, which it keeps current as long as it lives.
+class DR_API CurrentDevice {
+ public:
+  /// \throws std::exception if there is none.
+  CurrentDevice();
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+  ~CurrentDevice();
+
+  /// Tells devices apart.
+  const Device* get() const { return &device_; }
+  /// Memory of the device.
+  Handle allocate(std::int64_t nbytes);
+  /// The same, with bytes of main memory.
+  Handle upload(const void* bytes, std::int64_t nbytes);
+  /// A copy of a box between arrays in its memory, for enqueue().
+  Handle prepare(const Box& box, std::int64_t element_bytes);
+
+ private:
+  Device& device_;
+  int before_;
+};
+
+/// Enqueues a prepared copy on a stream of its device.
+DR_API void enqueue(const Handle& copy, const void* source, void* target, void* stream);
+
+}  // namespace library
+}  // namespace dace_redist
