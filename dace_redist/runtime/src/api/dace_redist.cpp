@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "api/handles.hpp"
-#include "layout/grid.hpp"
 
 using namespace dace_redist;
 

@@ -15,7 +15,6 @@
 #include "core/error.hpp"
 #include "core/export.hpp"
 #include "layout/boxes.hpp"
-#include "layout/grid.hpp"
 #include "layout/intervals.hpp"
 
 namespace dace_redist {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "plan/datatype_blocks.hpp"
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "core/element_type.hpp"
+#include "plan/given_messages.hpp"
 
 namespace dace_redist {
 namespace {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "copy/threads.hpp"
 #include "trace/trace.hpp"
 
 namespace dace_redist {

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "copy/buffer.hpp"
-#include "copy/threads.hpp"
 #include "core/cache_line.hpp"
 #include "transport/chunk.hpp"
 #include "transport/exchange_records.hpp"

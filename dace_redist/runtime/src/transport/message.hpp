@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-#include "copy/element_steps.hpp"
+#include "copy/element_operation.hpp"
 #include "copy/reduce_blocks.hpp"
 #include "layout/schedule.hpp"
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "copy/threads.hpp"
 
 namespace dace_redist {
 namespace {
