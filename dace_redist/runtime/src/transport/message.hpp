@@ -63,7 +63,7 @@ struct Tensor {
 using Tensors = std::vector<std::unique_ptr<Tensor>>;
 
 /// Whether messages are partial results, which are reduced in the order of steps.
-bool reduce(const Tensors& tensors);
+bool are_partial(const Tensors& tensors);
 
 /// Base addresses of this rank's arrays.
 struct Arrays {

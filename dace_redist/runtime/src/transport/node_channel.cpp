@@ -166,7 +166,7 @@ void Channel::set(PeerMessage new_message, const Tensors& tensors, bool sends) {
     const std::vector<CopyBlock>& blocks = direct.back().blocks();
     min_run = std::min(min_run, group.count == 1 && blocks.size() == 1 ? blocks[0].run_bytes : 0);
   }
-  const bool may_read = min_run >= min_tried_run && !reduce(tensors);  // partial results are staged
+  const bool may_read = min_run >= min_tried_run && !are_partial(tensors);  // partial results are staged
   timed = message.nbytes > max_eager_bytes && (may_read || message.nbytes >= stream_threshold_bytes() / timed_part);
   const CopyWay staged = timed ? CopyWay::streamed : CopyWay::cached;
   choice = CopyChoice(may_read && min_run >= min_remote_run ? CopyWay::read : staged, may_read);

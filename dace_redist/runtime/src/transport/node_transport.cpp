@@ -74,7 +74,7 @@ class NodeTransport final : public Transport {
 };
 
 NodeTransport::NodeTransport(const Link& link, Messages messages)
-    : link_(link), reduces_(reduce(link.tensors)), to_receive_(std::move(messages.receives)) {
+    : link_(link), reduces_(are_partial(link.tensors)), to_receive_(std::move(messages.receives)) {
   source_layouts_.resize(link.tensors.size());
   target_layouts_.resize(link.tensors.size());
   transfer_.tensors = &link.tensors;
