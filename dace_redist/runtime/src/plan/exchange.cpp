@@ -131,7 +131,7 @@ Messages Exchange::plan_messages(std::vector<Layouts> sources, std::vector<Layou
   Messages messages;
   std::map<Index, PeerMessage> sent, received;
   const auto add = [](PeerMessage& to, std::size_t tensor, const Message& from) {
-    to.summand = from.turn;
+    to.summand = from.summand;
     for (const StridedBlock& block : from.blocks) to.blocks.push_back({static_cast<int>(tensor), block});
   };
   for (std::size_t t = 0; t < problems_.size(); ++t) {
