@@ -24,7 +24,7 @@ struct DeviceEndpoint {
 
 /// The answer of a device; false if it fails.
 template <class Question>
-bool holds(const Question& question) {
+bool succeeds(const Question& question) {
   try {
     return question();
   } catch (const Error&) {
@@ -134,7 +134,7 @@ class DeviceTransport final : public Transport {
     DeviceBuffer sample;  // is mapped by senders until they have answered
     DeviceEndpoint mine;
     mine.device = device.unique_id();
-    mine.named = holds([&] {
+    mine.named = succeeds([&] {
       sample = DeviceBuffer(device, 1);
       return device.name_memory(sample.at(0), mine.memory);
     });
@@ -145,7 +145,7 @@ class DeviceTransport final : public Transport {
     std::vector<std::int64_t> reached;
     for (const DeviceEndpoint& endpoint : endpoints)
       reached.push_back(
-          holds([&] { return endpoint.named && device.reaches(endpoint.device) && device.map(endpoint.memory); }));
+          succeeds([&] { return endpoint.named && device.reaches(endpoint.device) && device.map(endpoint.memory); }));
     const std::vector<std::int64_t> reach = exchange_records(link_, receivers, reached, senders);
     for (std::size_t r = 0; r < receivers.size(); ++r)
       if (reached[r]) receivers_.insert(receivers[r]);
@@ -186,9 +186,21 @@ void check_strategy(const Strategy& strategy, const TensorProblem& tensor) {
                    " on a GPU; use Pack, Pipelined, Shared, Hierarchical or NCCL"));
 }
 
-std::vector<std::unique_ptr<Transport>> make_on_device(const Strategy& strategy, const Link& link, Messages messages,
-                                                       const std::vector<TensorProblem>& tensors, const Stream& stream,
-                                                       bool node_memory) {
+std::unique_ptr<Transport> reject_main_memory(const Link&, Messages) {
+  throw Error("strategy NCCL moves between arrays on GPUs, and these lie in main memory; take Hierarchical");
+}
+
+const bool registered = [] {
+  add_strategy({"NCCL", nullptr, reject_main_memory});
+  return true;
+}();
+
+}  // namespace
+
+std::vector<std::unique_ptr<Transport>> make_device_transports(const Strategy& strategy, const Link& link,
+                                                               Messages messages,
+                                                               const std::vector<TensorProblem>& tensors,
+                                                               const Stream& stream, bool node_memory) {
   check_strategy(strategy, tensors.front());
   std::vector<std::unique_ptr<Transport>> made;
   if (std::string(strategy.name) == "NCCL")
@@ -198,18 +210,6 @@ std::vector<std::unique_ptr<Transport>> make_on_device(const Strategy& strategy,
         std::make_unique<DeviceTransport>(strategy, link, std::move(messages), tensors.front(), stream, node_memory));
   return made;
 }
-
-std::unique_ptr<Transport> reject_main_memory(const Link&, Messages) {
-  throw Error("strategy NCCL moves between arrays on GPUs, and these lie in main memory; take Hierarchical");
-}
-
-const bool registered = [] {
-  make_device_transports = make_on_device;
-  add_strategy({"NCCL", nullptr, reject_main_memory});
-  return true;
-}();
-
-}  // namespace
 
 std::vector<int> node_peers(const std::vector<PeerMessage>& messages, const Link& link) {
   std::vector<int> peers;
