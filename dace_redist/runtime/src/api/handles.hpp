@@ -134,6 +134,9 @@ Problem settings_of(const dr_problem& problem);
 /// A problem of tensors whose strategy and options are equal.
 Problem problem_of(int count, const dr_problem* problems, int rank);
 
+/// A tensor in arrays in C order. \throws Error if a number is none of its enumeration.
+TensorProblem make_tensor(Distribution source, Distribution target, Index element_bytes, Encoding index_map,
+                          const dr_operation& operation, int source_memory, int target_memory);
 /// \throws Error if an encoding is wrong, or a number none of its enumeration.
 TensorProblem decoded(const EncodedTensor& tensor);
 
