@@ -11,7 +11,7 @@ export PIP_NO_INPUT = 1
 PIP    = .venv/bin/python -m pip -qq install
 IN_ENV = PATH="$$PWD/.venv/bin:$$PATH"
 STEP   = @printf '== %s\n'
-RUNTIME = $(shell find dace_redist/runtime -type f 2>/dev/null)
+RUNTIME = $(wildcard dace_redist/CMakeLists.txt) $(shell find dace_redist/runtime dace_redist/contraction dace_redist/scalapack -type f)
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 20

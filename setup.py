@@ -13,13 +13,17 @@ from pybind11.setup_helpers import ParallelCompile, Pybind11Extension, build_ext
 from setuptools import setup
 from setuptools.command.build import build
 
-RUNTIME = Path("dace_redist/runtime")
-INCLUDE = RUNTIME / "src"
-HEADERS = sorted(str(header) for header in INCLUDE.rglob("*.hpp"))
+PACKAGE = Path("dace_redist")
+RUNTIME, CONTRACTION = PACKAGE / "runtime", PACKAGE / "contraction"
+INCLUDE = [str(folder) for folder in (RUNTIME / "src", RUNTIME / "include", CONTRACTION / "src")]
+HEADERS = sorted(str(header) for room in (RUNTIME, CONTRACTION) for header in room.rglob("*.h*"))
 #: The planner and node-shared memory, which need no MPI.
-SOURCES = sorted(str(source) for source in INCLUDE.glob("layout/*.cpp"))
-SOURCES += [str(INCLUDE / f"shm/{name}.cpp") for name in ("arena", "array_allocator", "available_memory", "xpmem")]
-SOURCES += [str(INCLUDE / name) for name in ("contraction/einsum.cpp", "copy/huge_pages.cpp")]
+SOURCES = sorted(str(source) for source in RUNTIME.glob("src/layout/*.cpp"))
+SOURCES += [str(RUNTIME / f"src/shm/{name}.cpp") for name in ("arena", "array_allocator", "available_memory", "xpmem")]
+SOURCES += [str(RUNTIME / "src/copy/huge_pages.cpp"), str(CONTRACTION / "src/einsum.cpp")]
+
+#: Of each library, as installed.
+ROOM_FILES = ("CMakeLists.txt", "include/*", "src/**/*.hpp", "src/**/*.cpp", "src/**/*.cu")
 
 CORES = len(os.sched_getaffinity(0))
 VERSION = runpy.run_path("dace_redist/_version.py")["__version__"]
@@ -75,7 +79,7 @@ def build_libraries(folder, mpi, levels):
     for level in levels:
         with tempfile.TemporaryDirectory() as build:
             where = [f"-DDACE_REDIST_ARCHITECTURE={level}", "-DCMAKE_SHARED_LINKER_FLAGS=-s"]
-            subprocess.check_call(["cmake", "-S", RUNTIME, "-B", build, *settings, *where])
+            subprocess.check_call(["cmake", "-S", PACKAGE, "-B", build, *settings, *where])
             subprocess.check_call(
                 ["cmake", "--build", build, "--target", "dace_redist_scalapack", "--parallel", str(CORES)]
             )
@@ -116,7 +120,6 @@ setup(
         "dace_redist.native",
         "dace_redist.redistribution",
         "dace_redist.report",
-        "dace_redist.simulation",
         "dace_redist.tuning",
         "dace_redist.library_nodes",
         "dace_redist.transformations",
@@ -130,22 +133,17 @@ setup(
             "py.typed",
             "__init__.pyi",
             "_core.pyi",
-            "tuning/default_machine.json",
-            "simulation/machines/*.yaml",
-            "runtime/CMakeLists.txt",
-            "runtime/include/*",
-            "runtime/src/**/*.hpp",
-            "runtime/src/**/*.cpp*",
-            "runtime/src/**/*.cu",
+            "CMakeLists.txt",
+            *(f"{room}/{files}" for room in ("runtime", "contraction", "scalapack") for files in ROOM_FILES),
         ],
     },
     ext_modules=[
         Pybind11Extension(
             "dace_redist._core",
             ["dace_redist/_core.cpp", *SOURCES],
-            include_dirs=[str(INCLUDE), str(INCLUDE.parent / "include"), np.get_include()],
+            include_dirs=[*INCLUDE, np.get_include()],
             depends=HEADERS,
-            extra_link_args=["-Wl,--exclude-libs,ALL"],  # see runtime/CMakeLists.txt
+            extra_link_args=["-Wl,--exclude-libs,ALL"],  # see CMakeLists.txt
             cxx_std=17,
         )
     ],

@@ -124,7 +124,7 @@ def prepare(
     :return: The environment for the tests.
     """
     # the same folder as in tests/conftest.py
-    cache = {"DACE_REDIST_CACHE": str(ROOT / ".dacecache" / venv.name / "programs"), "DACE_REDIST_DEVICE": "host"}
+    cache = {"DACE_REDIST_CACHE": str(ROOT / ".dacecache" / venv.name / "programs")}
     variables, start = environment(venv, system_first) | changed, time.monotonic()
     copy_libraries(venv, variables, variables | cache)
     command = ["nice", "-n", str(nice), venv / "bin" / "python", *build]

@@ -43,8 +43,6 @@ COLOURS = 32
 COMMANDS = {
     "plan.png": "explain --shape 48,24,24,72,288 --from 2,1,1,3,2 --to 1,1,1,1,12 --dtype int32",
     "einsum-plan.png": "einsum ij,jk,kl,lm->im --sizes i=8192,j=8192,k=8192,l=8192,m=8192 --ranks 8",
-    "simulated-scaling.png": "simulate 'ij,jk->ik; ik,kl->il' --sizes i=4096,j=4096,k=4096,l=4096 --ranks 1,8,64,512"
-    " --weak --machine piz-daint --ranks-per-node 1",
 }
 REFERENCES = {
     "`MPI_Alltoallw`": "Alltoallw or mpi4py-fft",

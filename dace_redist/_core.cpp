@@ -17,7 +17,7 @@
 #include <tuple>
 #include <utility>
 
-#include "contraction/einsum.hpp"
+#include "einsum.hpp"
 #include "core/options.hpp"
 #include "layout/distribution.hpp"
 #include "layout/index_map.hpp"
@@ -421,7 +421,6 @@ PYBIND11_MODULE(_core, module) {
   module.attr("max_joined_bytes") = dr::max_joined_bytes;
   module.attr("max_often_joined_bytes") = dr::max_often_joined_bytes;
   module.attr("min_often_joined") = dr::min_often_joined;
-  module.attr("min_remote_run") = dr::min_remote_run;
   module.attr("max_scattered_run") = dr::max_scattered_run;
   module.attr("several_receivers") = dr::several_receivers;
 }

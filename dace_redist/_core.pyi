@@ -17,7 +17,6 @@ max_often_joined_bytes: int
 min_often_joined: int
 #: Lengths of runs, and a number of receivers, by which the protocol of a message within a node is chosen; see
 #: protocol_limits.hpp.
-min_remote_run: int
 max_scattered_run: int
 several_receivers: int
 #: Default, smallest and largest value.

@@ -8,15 +8,15 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from dace_redist._version import __version__
 from dace_redist.einsum.command import bytes_of_memory, einsum
-from dace_redist.errors import RedistributionError
+from dace_redist.errors import RedistributionError, removed
 from dace_redist.joint_schedule import JointSchedule
-from dace_redist.measuring.command import bench, calibrate, tune
+from dace_redist.measuring.command import bench, tune
 from dace_redist.mpi.launch import launched_rank
 from dace_redist.native.command import build, config, installation
 from dace_redist.problem_options import (
@@ -24,7 +24,6 @@ from dace_redist.problem_options import (
     described_schedule,
     file_option,
     json_option,
-    memory_option,
     operation_options,
     plot_option,
     print_found,
@@ -37,28 +36,34 @@ from dace_redist.report.as_json import nodes_json, rank_json, to_json
 from dace_redist.report.text import nodes_text, relabelling_text
 from dace_redist.report.units import format_bytes
 from dace_redist.schedule import Schedule
-from dace_redist.simulation.command import simulate
 from dace_redist.strategies import DEFAULT_STRATEGY, with_options
 from dace_redist.strategy_memory import options_within, rounds
-from dace_redist.tuning.files import profile_path, record_path
-from dace_redist.tuning.problem import MEMORIES
+from dace_redist.tuning.files import record_path
 
-if TYPE_CHECKING:
-    from dace_redist.tuning.report import CostReport
+
+class _Commands(click.Group):
+    """Group of commands that tells what replaces a removed one."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:  # noqa: D102
+        if said := removed(args[0]):
+            raise click.UsageError(said)
+        return super().resolve_command(ctx, args)
 
 
 @click.group(
-    invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=_Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="dace-redist", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Inspect, predict, tune and measure redistributions of distributed arrays."""
+    """Inspect, tune and measure redistributions of distributed arrays."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
-for _other in (bench, build, calibrate, config, einsum, simulate, tune):
+for _other in (bench, build, config, einsum, tune):
     cli.add_command(_other)
 
 
@@ -66,8 +71,7 @@ for _other in (bench, build, calibrate, config, einsum, simulate, tune):
 def info() -> None:
     """Show the installation, and test it on two ranks."""
     lines = installation()
-    for word, path in (("record", record_path()), ("profile", profile_path())):
-        lines.append(f"{word:<10}{path}{'' if path.exists() else ' (none yet)'}")
+    lines.append(f"record    {record_path()}{'' if record_path().exists() else ' (none yet)'}")
     click.echo("\n".join([*lines, "2 ranks started, and found each other"]))
 
 
@@ -84,16 +88,7 @@ def info() -> None:
     help="limit of a rank's buffers, as in 64MiB; prints the number of rounds within it",
 )
 @click.option("--tensors", type=click.IntRange(1), default=1, help="number of such tensors in one exchange")
-@click.option(
-    "--profile",
-    is_flag=False,
-    flag_value="",
-    metavar="[FILE]",
-    help="predict the time of each strategy by a machine profile; default: this machine's",
-)
-@file_option("--plot-model", help="with --profile: draw the fastest strategy by size and run length")
 @ranks_per_node_option(help="ranks on each node, numbered node by node")
-@memory_option(MEMORIES, ", with --profile")
 def explain(as_json: bool, path: Path | None, **given: Any) -> None:
     """
     Show what a redistribution moves.
@@ -103,9 +98,6 @@ def explain(as_json: bool, path: Path | None, **given: Any) -> None:
     """  # noqa: D301 (click reads the backspace)
     schedule = described_schedule(given)
     _check_combination(schedule, given)
-    costs = _costs(schedule, given)
-    if costs is not None and given["plot_model"] is not None:
-        costs.plot(given["plot_model"])
     several = JointSchedule([schedule] * given["tensors"]) if given["tensors"] > 1 else None
     if path is not None:
         (several or schedule).plot(path)
@@ -114,12 +106,12 @@ def explain(as_json: bool, path: Path | None, **given: Any) -> None:
     elif several is not None:
         said = several.to_json() if as_json else str(several)
     else:
-        said = (_report_json if as_json else _report_text)(schedule, given, costs)
+        said = (_report_json if as_json else _report_text)(schedule, given)
     click.echo(json.dumps(said) if as_json else said)
 
 
 #: Options of a report on one whole tensor, by their names in Python.
-_OF_ONE_TENSOR = {"memory_bytes": "--memory-bytes", "profile": "--profile", "ranks_per_node": "--ranks-per-node"}
+_OF_ONE_TENSOR = {"memory_bytes": "--memory-bytes", "ranks_per_node": "--ranks-per-node"}
 
 
 def _check_combination(schedule: Schedule, given: Mapping[str, Any]) -> None:
@@ -135,53 +127,27 @@ def _check_combination(schedule: Schedule, given: Mapping[str, Any]) -> None:
         if alone and any(given[name] is not None for name in others):
             *most, last = others.values()
             raise click.BadParameter(f"goes with none of {', '.join(most)} and {last}", param_hint=option)
-    for used, option in (
-        (given["plot_model"] is not None, "--plot-model"),
-        (given["memory"] != MEMORIES[0], "--memory"),
-    ):
-        if used and given["profile"] is None:
-            raise click.BadParameter("goes with --profile", param_hint=option)
 
 
-def _costs(schedule: Schedule, given: Mapping[str, Any]) -> CostReport | None:
-    """Return the report of the cost model, if a profile is given."""
-    if given["profile"] is None:
-        return None
-    from dace_redist.tuning.report import CostReport  # loads pydantic, which takes as long as NumPy
-
-    profile = given["profile"] or None
-    try:
-        return CostReport.of(schedule, given["memory"], profile, given["ranks_per_node"])
-    except (OSError, ValueError):
-        from dace_redist.simulation.machine import describes_machine
-
-        if profile is None or not describes_machine(profile):
-            raise
-        wrong = f"{profile} describes a machine for dace-redist simulate --machine; --profile takes a machine profile"
-        raise click.BadParameter(f"{wrong}, which dace-redist calibrate writes", param_hint="--profile") from None
-
-
-def _nodes_of(schedule: Schedule, given: Mapping[str, Any], costs: CostReport | None) -> Sequence[int] | None:
+def _nodes_of(schedule: Schedule, given: Mapping[str, Any]) -> Sequence[int] | None:
     ranks_per_node = given["ranks_per_node"]
-    if costs is not None:
-        return costs.model.node_of
     return None if ranks_per_node is None else [rank // ranks_per_node for rank in range(schedule.ranks)]
 
 
-def _report_json(schedule: Schedule, given: Mapping[str, Any], costs: CostReport | None) -> dict[str, Any]:
+def _report_json(schedule: Schedule, given: Mapping[str, Any]) -> dict[str, Any]:
     facts = {**to_json(schedule), "bytes_saved_by_relabelling": saved_by_relabelling(schedule)}
-    node_of = _nodes_of(schedule, given, costs)
+    node_of = _nodes_of(schedule, given)
     if node_of is not None:
         saved = saved_by_relabelling(schedule, node_of)
         facts |= {**nodes_json(schedule, node_of), "bytes_between_nodes_saved_by_relabelling": saved}
     if given["memory_bytes"] is not None:
         options = options_within(schedule, DEFAULT_STRATEGY, given["memory_bytes"], {})
         facts["rounds"] = {"count": rounds(schedule, options), "options": options}
-    return facts if costs is None else {**facts, "model": costs.to_json()}
+    return facts
 
 
-def _report_text(schedule: Schedule, given: Mapping[str, Any], costs: CostReport | None) -> str:
-    lines, node_of, nbytes = [str(schedule)], _nodes_of(schedule, given, costs), given["memory_bytes"]
+def _report_text(schedule: Schedule, given: Mapping[str, Any]) -> str:
+    lines, node_of, nbytes = [str(schedule)], _nodes_of(schedule, given), given["memory_bytes"]
     if node_of is not None:
         lines.append(nodes_text(schedule, node_of))
     lines += relabelling_text(saved_by_relabelling(schedule), schedule.bytes_moved())
@@ -192,7 +158,7 @@ def _report_text(schedule: Schedule, given: Mapping[str, Any], costs: CostReport
         options = options_within(schedule, DEFAULT_STRATEGY, nbytes, {})
         called = with_options(DEFAULT_STRATEGY, options)
         lines.append(f"rounds    {rounds(schedule, options):,} within {format_bytes(nbytes)}, by {called}")
-    return "\n".join([*lines, report.verdict(schedule) if costs is None else str(costs)])
+    return "\n".join([*lines, report.verdict(schedule)])
 
 
 @cli.command()

@@ -4,6 +4,21 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+#: Commands, options and variables of the last release that are gone, and their replacements.
+REMOVED = {
+    "calibrate": "use tune",
+    "explain --memory": "use tune --memory",
+    "explain --plot-model": "use tune",
+    "explain --profile": "use tune",
+    "DACE_REDIST_MACHINE": "use tune, which needs no machine profile",
+    "simulate": "use to_smpi or to_goal of a schedule or a plan of einsums, and SimGrid",
+}
+
+
+def removed(name: str) -> str:
+    """Return an error about a name of :data:`REMOVED`; ``""`` for any other name."""
+    return f"{name} is removed: {REMOVED[name]}" if name in REMOVED else ""
+
 
 class RedistributionError(Exception):
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ import click
 import numpy as np
 
 from dace_redist.distribution import Distribution
+from dace_redist.errors import removed
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.transform import OPS, Transform, element_type
 
 _Callback = Callable[[click.Context, click.Parameter, Any], Any]
 
 
-def whole_numbers(*known: str) -> _Callback:
+def _whole_numbers(*known: str) -> _Callback:
     """Return a reader of lists such as ``8,balanced,-`` or ``4x2``: numbers, ``known`` words, and ``-`` for None."""
 
     def entry(word: str, value: str) -> int | str | None:
@@ -84,9 +85,9 @@ _OPERATION_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
 )
 
 
-def memory_option(known: Sequence[str], suffix: str = "") -> Callable[[Any], Any]:
-    """Return the option of the memory that arrays lie in; ``suffix`` ends its help."""
-    text = f"memory of the arrays{suffix}: {', '.join(known)}; default: {known[0]}"
+def memory_option(known: Sequence[str]) -> Callable[[Any], Any]:
+    """Return the option of the memory that arrays lie in."""
+    text = f"memory of the arrays: {', '.join(known)}; default: {known[0]}"
     return click.option("--memory", type=click.Choice(known), default=known[0], metavar="NAME", help=text)
 
 
@@ -103,7 +104,19 @@ def print_found(found: Any, as_json: bool) -> None:
 
 
 class GroupedCommand(click.Command):
-    """A command whose help lists the options of a redistribution under headings of their own."""
+    """
+    Command whose help lists the options of a redistribution under headings of their own.
+
+    It tells what replaces a removed option.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:  # noqa: D102
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if said := removed(f"{self.name} {error.option_name}"):
+                raise click.UsageError(said, ctx) from None
+            raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: D102
         groups: dict[str, list[tuple[str, str]]] = {"Redistribution": [], "Operation": [], "Options": []}
@@ -129,10 +142,10 @@ def operation_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _list_option(flag: str, name: str, text: str, required: bool = False, known: Sequence[str] = ()) -> Any:
-    return click.option(flag, name, metavar="LIST", required=required, help=text, callback=whole_numbers(*known))
+    return click.option(flag, name, metavar="LIST", required=required, help=text, callback=_whole_numbers(*known))
 
 
-def problem_options(command: Callable[..., None], required: bool = True) -> Callable[..., None]:
+def problem_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of a redistribution to a command: its shape, both sides and the type of the elements."""
     kind: Any = click.option(
         "--dtype", metavar="TYPE", default="float64", show_default=True, callback=read_type, help="element type"
@@ -144,16 +157,8 @@ def problem_options(command: Callable[..., None], required: bool = True) -> Call
         for end, known, text in _SIDE_OPTIONS:
             field = name + end.replace("-", "_")
             text = f"as --from{end}" if side == "to" and end else f"{name}: {text}"
-            command = _list_option(f"--{side}{end}", field, text, required and not end, known)(command)
-    return _list_option("--shape", "shape", "global shape, as in 48,24,72 or 48x24x72", required)(command)  # type: ignore[no-any-return]
-
-
-def given_problem_options(values: Mapping[str, Any]) -> list[str]:
-    """Return the flags of :func:`problem_options` that have a value among ``values``, without ``--dtype``."""
-    flags = {"shape": "--shape", **{name: flag for flag, name, _ in _INDEX_OPTIONS}}
-    for side, name in (("from", "source"), ("to", "target")):
-        flags |= {name + end.replace("-", "_"): f"--{side}{end}" for end, _, _ in reversed(_SIDE_OPTIONS)}
-    return [flag for name, flag in flags.items() if values[name] is not None]
+            command = _list_option(f"--{side}{end}", field, text, not end, known)(command)
+    return _list_option("--shape", "shape", "global shape, as in 48,24,72 or 48x24x72", True)(command)  # type: ignore[no-any-return]
 
 
 def described_schedule(sides: dict[str, Any]) -> Schedule:

@@ -92,10 +92,8 @@ class Strategy:
     :param buffers: Names of these buffers' formulas, see :mod:`dace_redist.strategy_memory`; none if only MPI knows.
     :param node_aware: True if it copies directly into, or out of, arrays in node-shared memory.
     :param on_gpus: True if it moves arrays on GPUs.
-    :param overlaps: True if it copies while messages are in flight between nodes.
     :param joined_bytes: Largest message that is sent as one with those of other ranks; 0: none is.
     :param min_joined: Such messages of some rank in one direction from which on they are.
-    :param gpu_only: True if it moves between arrays on GPUs only.
     """
 
     name: str
@@ -105,15 +103,8 @@ class Strategy:
     buffers: tuple[str, ...] = ()
     node_aware: bool = False
     on_gpus: bool = False
-    overlaps: bool = False
     joined_bytes: int = 0
     min_joined: int = 0
-    gpu_only: bool = False
-
-    @property
-    def joins_messages(self) -> bool:
-        """True if messages of several ranks are sent as one, whatever their number."""
-        return self.joined_bytes > 0 and self.min_joined == 0
 
 
 #: Strategies by name; the library has a row and an expansion under the same name.
@@ -142,7 +133,6 @@ STRATEGIES: dict[str, Strategy] = {
             memory="at most 2 x depth x chunk_bytes",
             buffers=("chunks",),
             on_gpus=True,
-            overlaps=True,
         ),
         Strategy(
             "RMA",
@@ -171,7 +161,6 @@ STRATEGIES: dict[str, Strategy] = {
             min_joined=min_often_joined,
             node_aware=True,
             on_gpus=True,
-            overlaps=True,
         ),
         Strategy(
             "Aggregated",
@@ -180,41 +169,33 @@ STRATEGIES: dict[str, Strategy] = {
             memory="as Hierarchical, in node-shared memory",
             buffers=("rings", "chunks", "joined"),
             node_aware=True,
-            overlaps=True,
             joined_bytes=max_joined_bytes,
-        ),
-        Strategy(
-            "NCCL",
-            "packed messages between GPUs by NCCL",
-            options=(),
-            memory="as Pack, on the GPU",
-            buffers=("packed",),
-            on_gpus=True,
-            gpu_only=True,
         ),
     )
 }
 
 
+#: Names of strategies that were removed, and what to use.
+_REMOVED = {"NCCL": "Hierarchical"}
+
+
 def host_strategies() -> tuple[str, ...]:
-    """Return the names of the strategies for arrays in main memory."""
-    return tuple(name for name, strategy in STRATEGIES.items() if not strategy.gpu_only)
+    """Return the names of the strategies for arrays in main memory: all."""
+    return tuple(STRATEGIES)
 
 
-def gpu_strategies(both_on_gpu: bool = True) -> tuple[str, ...]:
-    """Return the names of the strategies for arrays on GPUs: for source and target, or for only one of them."""
-    return tuple(
-        name for name, strategy in STRATEGIES.items() if strategy.on_gpus and (both_on_gpu or not strategy.gpu_only)
-    )
+def gpu_strategies() -> tuple[str, ...]:
+    """Return the names of the strategies for arrays on GPUs."""
+    return tuple(name for name, strategy in STRATEGIES.items() if strategy.on_gpus)
 
 
-#: Fallback of ``Auto`` where nothing was measured or predicted. It chooses for each pair of ranks: on one node it
+#: Fallback of ``Auto`` where nothing was measured. It chooses for each pair of ranks: on one node it
 #: copies into (push) or out of (pull) the array that is node-shared, through a ring where none is, and where short runs
 #: of a large source would be pulled by several ranks; between nodes chunks over MPI.
 DEFAULT_STRATEGY = "Hierarchical"
 
 #: Placeholder with the options that every strategy takes.
-AUTO = Strategy("Auto", "the measured winner, else the predicted one, else the default")
+AUTO = Strategy("Auto", "the measured winner, else the default")
 
 
 def find_strategy(name: str) -> Strategy:
@@ -227,6 +208,8 @@ def find_strategy(name: str) -> Strategy:
         name = DEFAULT_STRATEGY
     if isinstance(name, str) and name in STRATEGIES:
         return STRATEGIES[name]
+    if name in _REMOVED:
+        raise ValueError(f"strategy {name} is removed: use {_REMOVED[name]}")
     hint = _hint(str(name), STRATEGIES)
     raise ValueError(f"unknown strategy {name!r}{hint}; choose from Auto, {', '.join(STRATEGIES)}")
 
@@ -244,19 +227,14 @@ def check_places(strategy: Strategy, source_on_gpu: bool, target_on_gpu: bool) -
     """
     Make sure that a strategy can move between arrays on GPUs or in main memory.
 
-    :raises ValueError: If it needs both on the GPU, or both in main memory; names others.
+    :raises ValueError: If it needs both in main memory; names others.
     """
     both = source_on_gpu and target_on_gpu
     if (source_on_gpu or target_on_gpu) and not strategy.on_gpus:
         where = "both are" if both else "the source is" if source_on_gpu else "the target is"
         raise ValueError(
             f"strategy {strategy.name} moves arrays in main memory only, but {where} on a GPU; "
-            f"use {', '.join(gpu_strategies(both))}"
-        )
-    if strategy.gpu_only and not both:
-        where = "the target is" if source_on_gpu else "the source is" if target_on_gpu else "both are"
-        raise ValueError(
-            f"strategy {strategy.name} moves between arrays on GPUs, but {where} in main memory; use {DEFAULT_STRATEGY}"
+            f"use {', '.join(gpu_strategies())}"
         )
 
 

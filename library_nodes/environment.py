@@ -2,105 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable
-from itertools import count
 from typing import Any
 
 import dace.library
-import numpy as np
-from dace import SDFG, data, dtypes, symbolic
+from dace import SDFG, data, dtypes
 from dace.codegen.common import sym2cpp, update_persistent_desc
 from dace.config import Config
 from dace.libraries.blas.environments.cublas import cuBLAS
-from dace.sdfg import SDFGState, nodes
-
-from dace_redist.library_nodes.node import COMMUNICATORS, RedistNode, plain_number
-
-# Objects in the program's state
-
-
-def stateful_tasklet(
-    node: RedistNode, state: SDFGState, field: str, made: str, call: str, **code: str
-) -> nodes.Tasklet:
-    """
-    Return a tasklet with an object of the library in a field of the program's state.
-
-    :param made: Class of the object, with the arguments of its constructor.
-    :param call: Code of the tasklet.
-    :param code: Global code, and code at program start, after construction of the object.
-    """
-    if node.collective:
-        _make_maps_sequential(node, state)
-    code["code_init"] = f"__state->{field} = new dace_redist::program::{made};\n{code.get('code_init', '')}"
-    return nodes.Tasklet(
-        node.name,
-        *pointers(node, state),
-        call,
-        language=dtypes.Language.CPP,
-        state_fields=[f"dace_redist::program::{made[: made.index('(')]} *{field};"],
-        code_exit=f"delete __state->{field};\n",
-        side_effects=node.collective or None,
-        **code,
-    )
-
-
-def _make_maps_sequential(node: nodes.Node, state: SDFGState) -> None:
-    """Let one thread run the iterations around a collective node, in equal order on all ranks."""
-    while node is not None:
-        scope = node
-        while (scope := state.entry_node(scope)) is not None:
-            if scope.schedule in (dtypes.ScheduleType.Default, *dtypes.CPU_SCHEDULES):
-                scope.schedule = dtypes.ScheduleType.Sequential
-        node, state = state.sdfg.parent_nsdfg_node, state.sdfg.parent
-
-
-def pointers(node: RedistNode, state: SDFGState) -> list[dict[str, Any]]:
-    """Return input and output connectors, with pointers to arrays, even to arrays of a single element."""
-    return [
-        {name: kind if name in COMMUNICATORS else dtypes.pointer(node.array(name, state).dtype) for name, kind in ends}
-        for ends in (node.in_connectors.items(), node.out_connectors.items())
-    ]
-
-
-def string_literal(text: str) -> str:
-    """Return a C++ string literal."""
-    return json.dumps(text, ensure_ascii=False)
-
-
-def element_name(node: RedistNode, state: SDFGState) -> str:
-    """Return the name of a node's element type in the library, as in NumPy."""
-    return str(np.dtype(node.array(node.output_connector, state).dtype.as_numpy_dtype()).name)
-
-
-def field_name(stem: str, sdfg: SDFG) -> str:
-    """Return a field name that is unique in the program: all tasklets share one state struct."""
-    taken = {field for n, _ in sdfg.root_sdfg.all_nodes_recursive() for field in getattr(n, "state_fields", ())}
-    return next(f"{stem}_{n}" for n in count() if not any(f"*{stem}_{n};" in field for field in taken))
-
-
-def braced(parts: Iterable[str]) -> str:
-    """Return a braced list."""
-    return f"{{{', '.join(parts)}}}"
-
-
-def numbers(values: Iterable[Any]) -> str:
-    """Return a braced list of 64-bit integers."""
-    return braced(map(number, values))
-
-
-def number(value: Any) -> str:
-    """Return a number as an item of a list of 64-bit integers; symbols, often ``int``, are widened before products."""
-    value = plain_number(value)
-    if isinstance(value, int):
-        return str(value)
-    expression, names = sym2cpp(value), "|".join(map(re.escape, symbolic.symlist(value)))
-    if not names:
-        return f"std::int64_t({expression})"
-    widened = re.sub(rf"\b({names})\b", r"std::int64_t(\1)", expression)
-    return widened if expression in symbolic.symlist(value) else f"std::int64_t({widened})"
-
 
 # Memory allocated at program start
 
@@ -221,7 +129,7 @@ class NumpyEnvironment(_Plain):
 class DeviceEnvironment(_Plain):
     """
     Environment of arrays on a GPU. Its library is built with the program and loaded by the runtime, unless
-    ``DACE_REDIST_DEVICE`` emulates a GPU in main memory.
+    ``DACE_REDIST_DEVICE`` names another.
     """
 
     dependencies = [RuntimeEnvironment]

@@ -13,7 +13,7 @@ from dace.data.distributed import DistributedDescriptor, ProcessGrid
 from dace.frontend.common import op_repository
 from dace.frontend.python.common import SDFGConvertible, StringLiteral
 from dace.memlet import Memlet
-from dace.properties import ShapeProperty, make_properties
+from dace.properties import make_properties
 from dace.sdfg import SDFG, SDFGState
 
 from dace_redist.distribution import (
@@ -21,9 +21,9 @@ from dace_redist.distribution import (
     BoxDistribution,
     Distribution,
     TiledDistribution,
-    decode_distribution,
 )
 from dace_redist.library_nodes.node import INPUT, OUTPUT, lies_on_gpu
+from dace_redist.library_nodes.properties import DistributionProperty
 from dace_redist.library_nodes.redistribute import Redistribute
 from dace_redist.redistribution.in_program import CallableInProgram, set_builder
 from dace_redist.transform import element_type
@@ -186,17 +186,12 @@ class DistributionDescriptor(DistributedDescriptor):
     It needs no code and no memory; simplifying the program removes it.
     """
 
-    encoded = ShapeProperty(default=(), desc="The distribution, encoded")
+    distribution = DistributionProperty(default=(), desc="The distribution")
 
     def __init__(self, distribution: AnyDistribution) -> None:
-        self.encoded = distribution.encoded
+        self.distribution = distribution
         places = (dtypes.StorageType.Default, None, dtypes.AllocationLifetime.SDFG, None)
         super().__init__(dtypes.int64, [1], True, *places)
-
-    @property
-    def distribution(self) -> AnyDistribution:
-        """The distribution."""
-        return decode_distribution(self.encoded)
 
     @classmethod
     def from_json(cls, json_obj: dict[str, Any], context: Any = None) -> DistributionDescriptor:

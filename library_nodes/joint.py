@@ -2,23 +2,70 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
-from dace import Memlet, library, properties
+from dace import Memlet, library, properties, serialize
 from dace.libraries.comm.nodes.node import CommNode
 from dace.sdfg import SDFG, SDFGState
+from dace.sdfg.replace import replace_properties_dict
 
-from dace_redist.distribution import decode_distribution
-from dace_redist.library_nodes.node import INPUT, NUMBERS, OUTPUT, DistributedNode, symbols_of
+from dace_redist.library_nodes.node import INPUT, NUMBERS, OUTPUT, DistributedNode
 from dace_redist.library_nodes.redistribute import Redistribute, StrategicNode
 from dace_redist.library_nodes.views import overlap
 from dace_redist.strategies import check_places, find_strategy
 
 _GPU_REMEDY = "only Redistribute nodes, one for each tensor, move arrays on the GPU"
 
-#: Lists that describe a tensor: source, target, axes, region, and the factors with flags for conjugation and a reshape.
-_LISTS = 5
+
+class _Tensor(Redistribute):
+    """Redistribution in no graph: of one tensor of a joint node, between the arrays at the connectors of that node."""
+
+    takes_gpu_arrays = False
+    gpu_remedy = _GPU_REMEDY
+
+    def __init__(self, node: Redistribute, joint: JointRedistribute, number: int) -> None:
+        vars(self).update(vars(copy.deepcopy(node)))
+        self._joint, self._number = joint, number
+        self.set_strategy("Auto")
+
+    @property
+    def title(self) -> str:
+        """Kind and label of the joint node, and the number of the tensor, for error messages."""
+        return f"{self._joint.title}: tensor {self._number}"
+
+    def memlet(self, connector: str, state: SDFGState) -> Memlet:
+        """Return the memlet at the joint node's connector of this tensor."""
+        return self._joint.memlet(f"{connector}_{self._number}", state)
+
+    def _validate_symbols(self, sdfg: SDFG, state: SDFGState) -> None:
+        """Check nothing: the joint node does."""
+
+
+class _Tensors(tuple[_Tensor, ...]):
+    def replace(self, symbols: Any) -> None:
+        """Replace symbols, as DaCe does in a range."""
+        for tensor in self:
+            replace_properties_dict(tensor, {}, symbols)
+
+
+class TensorsProperty(properties.RangeProperty):
+    """Property that holds a redistribution for each tensor of a node; JSON has their properties."""
+
+    dtype = _Tensors
+
+    def __set__(self, obj: JointRedistribute, nodes: Sequence[Redistribute]) -> None:
+        tensors = (_Tensor(node, obj, number) for number, node in enumerate(nodes))
+        super().__set__(obj, _Tensors(tensors))
+
+    def to_json(self, tensors: Sequence[Redistribute]) -> list[dict[str, Any]]:
+        """Return the properties of each node."""
+        return [serialize.all_properties_to_json(tensor) for tensor in tensors]
+
+    def from_json(self, value: list[dict[str, Any]], context: Any = None) -> list[Redistribute]:
+        """Return the nodes."""
+        return [Redistribute.from_json(one, context) for one in value]
 
 
 @library.node
@@ -39,9 +86,7 @@ class JointRedistribute(StrategicNode, CommNode):
     gpu_remedy = _GPU_REMEDY
     side_effects = True  # else DaCe removes outputs that nothing reads, and their connectors
 
-    encoded = properties.ShapeProperty(  # of a type in which DaCe replaces symbols
-        default=(), category="Semantics", desc="The lists that describe the tensors, each with its length before it"
-    )
+    tensors = TensorsProperty(default=(), category="Semantics", desc="A redistribution for each tensor")
 
     def __init__(self, name: str, tensors: Sequence[Redistribute]) -> None:
         connectors = [{f"{end}_{i}" for i in range(len(tensors))} for end in (INPUT, OUTPUT)]
@@ -55,20 +100,19 @@ class JointRedistribute(StrategicNode, CommNode):
                 raise ValueError(
                     f"{self.title}: {tensor.title} cannot move with others: op and nonblocking are for one tensor"
                 )
-        lists = [
-            (t.source, t.target, t.axes, t.region, (t.alpha, t.beta, int(t.conj), int(t.reshapes))) for t in tensors
-        ]
-        self.encoded = tuple(number for each in lists for one in each for number in (len(one), *one))
+        self.tensors = tensors
 
-    @property
-    def tensors(self) -> list[Redistribute]:
-        """A node for each tensor, whose arrays are those of this node."""
-        lists, rest = [], list(self.encoded)
-        while rest:
-            end = 1 + int(rest[0])
-            lists.append(rest[1:end])
-            rest = rest[end:]
-        return [_Tensor(self, n, *lists[n * _LISTS : (n + 1) * _LISTS]) for n in range(len(lists) // _LISTS)]
+    @classmethod
+    def from_json(cls, json_obj: dict[str, Any], context: Any = None) -> JointRedistribute:
+        """Return the node from JSON."""
+        if "encoded" in json_obj["attributes"]:
+            raise ValueError("a JointRedistribute that an earlier version saved cannot be read: make its SDFG again")
+        return super().from_json(json_obj, context)
+
+    def expand(self, state: SDFGState, implementation: str | None = None, **options: Any) -> str:
+        """Expand by a strategy, which becomes that of the node."""
+        self.implementation = implementation or self.implementation
+        return str(super().expand(state, **options))
 
     @property
     def operand_connectors(self) -> list[str]:
@@ -78,46 +122,24 @@ class JointRedistribute(StrategicNode, CommNode):
     @property
     def free_symbols(self) -> set[str]:
         """Symbols of distributions, regions and factors, in addition to those of any node."""
-        return super().free_symbols | symbols_of(self.encoded)
+        return super().free_symbols.union(*(tensor.free_symbols for tensor in self.tensors))
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """Check every tensor, too: see :meth:`RedistNode.validate`."""
         super().validate(sdfg, state)
         with self.naming():
             check_places(find_strategy(self.strategy), False, False)
-        tensors = self.tensors
-        for tensor in tensors:
+        for tensor in self.tensors:
             tensor.validate(sdfg, state)
-        used = [tensor.memlet(INPUT, state) for tensor in tensors]
+        used = [tensor.memlet(INPUT, state) for tensor in self.tensors]
         again = set[str]()
-        for output in [tensor.memlet(OUTPUT, state) for tensor in tensors]:
+        for output in [tensor.memlet(OUTPUT, state) for tensor in self.tensors]:
             again |= {output.data for one in used if one.data == output.data or overlap(one, output, state)}
             used.append(output)
         if again:
             raise ValueError(
                 f"{self.title}: every output must be an array of its own, got {', '.join(sorted(again))} again"
             )
-
-
-class _Tensor(Redistribute):
-    """One tensor of a joint node: its properties, and the arrays at the connectors of that node."""
-
-    takes_gpu_arrays = False
-    gpu_remedy = _GPU_REMEDY
-
-    def __init__(self, joint: JointRedistribute, number: int, source: Any, target: Any, *rest: Any) -> None:
-        self._joint, self._number = joint, number
-        axes, region, (alpha, beta, conj, reshapes) = rest
-        ends = [decode_distribution(side) for side in (source, target)]
-        super().__init__(f"{joint.label}[{number}]", *ends, "Pack", alpha=alpha, beta=beta, conj=bool(conj))
-        self.axes, self.region, self.reshapes = list(map(int, axes)), tuple(region), bool(reshapes)
-
-    def memlet(self, connector: str, state: SDFGState) -> Memlet:
-        """Return the memlet at the joint node's connector of this tensor."""
-        return self._joint.memlet(f"{connector}_{self._number}", state)
-
-    def _validate_symbols(self, sdfg: SDFG, state: SDFGState) -> None:
-        """Check nothing: the joint node does."""
 
 
 @library.node

@@ -18,8 +18,8 @@ from dace_redist.distribution import (
     Distribution,
     TiledDistribution,
     check_distribution,
-    decode_distribution,
 )
+from dace_redist.library_nodes.properties import DistributionProperty
 from dace_redist.library_nodes.views import overlap
 
 #: Element types for arithmetic; the first four are those of BLAS and LAPACK.
@@ -173,14 +173,14 @@ class DistributedNode(RedistNode, CommNode):
     element_types = (dtypes.bool_, dtypes.float16, *NUMBERS)
     verb = "move"
 
-    source = properties.ShapeProperty(default=(), category="Semantics", desc="Source distribution, encoded")
-    target = properties.ShapeProperty(default=(), category="Semantics", desc="Target distribution, encoded")
+    source = DistributionProperty(default=(), category="Semantics", desc="Source distribution")
+    target = DistributionProperty(default=(), category="Semantics", desc="Target distribution")
 
     def __init__(self, name: str, source: AnyDistribution, target: AnyDistribution) -> None:
         super().__init__(name, inputs={INPUT}, outputs={OUTPUT})
         for side, distribution in (("source", source), ("target", target)):
             check_distribution(f"{self.title}: {side}", distribution)
-        self.source, self.target = source.encoded, target.encoded
+        self.source, self.target = source, target
 
     @property
     def operand_connectors(self) -> list[str]:
@@ -195,14 +195,14 @@ class DistributedNode(RedistNode, CommNode):
     @property
     def free_symbols(self) -> set[str]:
         """Symbols of both distributions, in addition to those of any node."""
-        return super().free_symbols | symbols_of((*self.source, *self.target))
+        return super().free_symbols | symbols_of((*self._source, *self._target))
 
     def distributions(self) -> tuple[AnyDistribution, AnyDistribution]:
         """Return source and target; raise a ValueError if one of them is not valid."""
         with self.naming(ValueError, "source: "):
-            source = decode_distribution(self.source)
+            source = self.source
         with self.naming(ValueError, "target: "):
-            return source, decode_distribution(self.target)
+            return source, self.target
 
     def arrays(self, sdfg: SDFG, state: SDFGState) -> tuple[tuple[data.Data, Any], tuple[data.Data, Any]]:
         """Return descriptor and memlet subset of the input and of the output."""
@@ -218,8 +218,8 @@ class DistributedNode(RedistNode, CommNode):
         """Check types, shapes and extents, too: see :meth:`RedistNode.validate`."""
         super().validate(sdfg, state)
         self.validate_types(sdfg, state)
-        self._validate_overlap(state)
         ends = self.distributions()
+        self._validate_overlap(state)
         self._validate_shapes(*ends)
         for side, distribution, (_, subset) in zip(("input", "output"), ends, self.arrays(sdfg, state), strict=True):
             self._validate_local(side, distribution, subset)

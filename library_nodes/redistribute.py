@@ -173,7 +173,7 @@ class Redistribute(StrategicNode, DistributedNode, NonblockingCommNode):
     def exchanges_halo(self) -> bool:
         """True if input and output may be one array, of which only margins are written."""
         plain = self.is_copy and not (self.axes or self.region)
-        return plain and tuple(self.source) == tuple(self.target) and any(self.distributions()[0].halo)
+        return plain and self.source == self.target and any(self.source.halo)
 
     @property
     def index_map(self) -> Transform:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from dace import Config, symbolic
+from dace import Config, library, symbolic
 from dace.data.distributed import DistributedDescriptor, ProcessGrid, RedistrArray, SubArray
 from dace.libraries import comm
 from dace.libraries.comm.environments import MPI
 from dace.libraries.comm.nodes.redistribute import ExpandRedistribute
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
 from dace.sdfg import SDFG, SDFGState, nodes
+from dace.transformation.transformation import ExpandTransformation
 
 from dace_redist.distribution import Distribution
-from dace_redist.library_nodes.expansions import register
 from dace_redist.library_nodes.node import lies_on_gpu, simplified
 from dace_redist.library_nodes.redistribute import Redistribute
 from dace_redist.strategies import AUTO, STRATEGIES, check_places, find_strategy, host_strategies
@@ -56,40 +56,52 @@ def strategy_of(stock: StockRedistribute) -> str:
     return wanted if wanted in STRATEGIES else AUTO.name
 
 
-def _expanded(stock: StockRedistribute, state: SDFGState, sdfg: SDFG, name: str) -> nodes.CodeNode:
+@library.expansion
+class ExpandStockRedistribute(ExpandTransformation):
     """
-    Return this package's node, to be expanded next, or DaCe's tasklet where an implementation that the node itself does
-    not name cannot redistribute its arrays.
+    Expands a stock node to this package's node, to be expanded next, with the strategy that the program or DaCe's
+    configuration names.
+
+    It becomes DaCe's tasklet if the node itself names no strategy, and the one of the configuration cannot redistribute
+    its arrays.
     """
-    try:
-        made = node_of(stock, state, strategy_of(stock) if name == AUTO.name else name)
-        check_places(find_strategy(made.strategy), *map(lies_on_gpu, stock.validate(sdfg, state)))
-    except ValueError:
-        if stock.implementation in STRATEGIES:
-            raise
-        return ExpandRedistribute.expansion(stock, state, sdfg)
-    remove_descriptor_edges(stock, state)  # its stock code, which stays, runs when the program starts
-    return made
+
+    environments = [MPI]
+
+    @staticmethod
+    def expansion(stock: StockRedistribute, state: SDFGState, sdfg: SDFG) -> nodes.CodeNode:
+        """Return the node, or the tasklet."""
+        try:
+            made = node_of(stock, state, strategy_of(stock))
+            check_places(find_strategy(made.strategy), *map(lies_on_gpu, stock.validate(sdfg, state)))
+        except ValueError:
+            if stock.implementation in STRATEGIES:
+                raise
+            return ExpandRedistribute.expansion(stock, state, sdfg)
+        remove_descriptor_edges(stock, state)  # its stock code, which stays, runs when the program starts
+        return made
 
 
-def _register_all() -> None:
+for _name in (AUTO.name, *STRATEGIES):
+    StockRedistribute.register_implementation(_name, ExpandStockRedistribute)
+
+
+def follow_configuration() -> None:
     """
-    Register the strategies on the stock node, and let DaCe's configuration choose between them.
+    Make strategies the default of DaCe's ``Redistribute`` if DaCe's configuration asks for this, else DaCe's own code.
 
-    The configured implementation holds for all nodes of DaCe's library; those that only redistribute by MPI keep it.
+    It does by the hook, or by a strategy as ``library.comm.default_implementation``. That holds for all nodes of
+    DaCe's library: those that only redistribute by MPI keep it.
     """
-    for name in (AUTO.name, *STRATEGIES):
-        register(StockRedistribute, name, _expanded, MPI, "StockRedistribute")
-    hooked = "dace_redist.hook" in str(Config.get("call_hooks"))
-    StockRedistribute.default_implementation = AUTO.name if hooked else None
-    for node in comm._dace_library_nodes:
-        if node.default_implementation is None and node is not StockRedistribute:
-            stock = node.implementations["MPI"]
-            for name in (AUTO.name, *host_strategies()):
-                node.implementations.setdefault(name, stock)
+    configured = {str(Config.get("library", "comm", "default_implementation"))} & {AUTO.name, *host_strategies()}
+    asked = configured or "dace_redist.hook" in str(Config.get("call_hooks"))
+    StockRedistribute.default_implementation = AUTO.name if asked else "MPI"
+    for node in comm._dace_library_nodes if configured else ():
+        if node.default_implementation is None:
+            node.implementations |= dict.fromkeys(configured, node.implementations["MPI"])
 
 
-_register_all()
+follow_configuration()
 
 
 # Descriptors

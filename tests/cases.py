@@ -43,9 +43,8 @@ def local_array(part: np.ndarray, layout: str) -> np.ndarray:
     allocate = shared_empty if layout.startswith("node-shared") else np.empty
     steps = [2 if layout == "every other" and i == part.ndim - 1 else 1 for i in range(part.ndim)]
     margins = [1 + i % 2 if layout.endswith("padded") else 0 for i in range(part.ndim)]
-    larger = allocate(
-        tuple(n * step + margin for n, step, margin in zip(part.shape, steps, margins, strict=True)), part.dtype
-    )
+    extents = [n * step + margin for n, step, margin in zip(part.shape, steps, margins, strict=True)]
+    larger = allocate(tuple(extents), part.dtype)
     larger[...] = 1
     here = larger[(*(slice(0, n * step, step) for n, step in zip(part.shape, steps, strict=True)), ...)]
     if layout == "backwards" and part.ndim > 0:  # else NumPy makes a scalar

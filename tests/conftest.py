@@ -56,7 +56,6 @@ _builds = Path(__file__).resolve().parent.parent / ".dacecache" / Path(sys.prefi
 os.environ["DACE_default_build_folder"] = str(_builds / os.environ.get("PYTEST_XDIST_WORKER", ""))
 os.environ.setdefault("DACE_BUILD_CACHE_DIR", str(_builds / "shared"))
 os.environ.setdefault("DACE_REDIST_CACHE", str(_builds / "programs"))
-os.environ["DACE_REDIST_MACHINE"] = str(_builds / "no machine.json")  # what "Auto" is must not depend on this machine
 # Hundreds of processes import the same sources.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # CMake's build type of DaCe's programs: without optimisation, nor what a debugger needs. Half the time of "Release".

@@ -12,16 +12,13 @@ from typing import Any
 import numpy as np
 
 from dace_redist.native.blas import find_blas
-from dace_redist.native.toolchain import SOURCE_DIRECTORY
+from dace_redist.native.toolchain import PACKAGE_DIRECTORY, SOURCE_DIRECTORY
 
+ROOM = PACKAGE_DIRECTORY / "contraction" / "src"
 SOURCE = Path(__file__).parent / "cpp" / "contraction.cpp"
 #: Sources of the runtime that it is linked with: all of the room but those of generated programs, which need MPI.
 LINKED = (
-    *(
-        path
-        for path in sorted((SOURCE_DIRECTORY / "contraction").glob("*.cpp"))
-        if path.stem not in ("program", "device_program", "linear_solve")
-    ),
+    *(path for path in sorted(ROOM.glob("*.cpp")) if path.stem not in ("program", "device_program", "linear_solve")),
     *(SOURCE_DIRECTORY / "copy" / name for name in ("copy.cpp", "copy_block.cpp", "huge_pages.cpp")),
 )
 _MESSAGE_BYTES = 4096
@@ -32,7 +29,7 @@ def build(folder: Path, *switches: str) -> Library:
     library, blas = folder / "libcontraction.so", find_blas()
     compiler = os.environ.get("CXX", "g++").split()
     command = [*compiler, "-std=c++17", "-Wall", "-Wextra", "-Wshadow", "-fPIC", "-shared", *switches]
-    command += ["-I", str(SOURCE_DIRECTORY), *(f"-isystem{path}" for path in blas.include_directories)]
+    command += ["-I", str(ROOM), "-I", str(SOURCE_DIRECTORY), *(f"-isystem{path}" for path in blas.include_directories)]
     command += [*blas.definitions, *map(str, (SOURCE, *LINKED)), "-o", str(library), blas.library]
     command += [f"-Wl,-rpath,{Path(blas.library).parent}"]
     subprocess.run(command, check=True)
@@ -58,9 +55,8 @@ class CompiledContraction:
     def __init__(self, library: Library, expression: str, dtype: Any, path: Sequence[Sequence[int]] = ()) -> None:
         self.library, self.dtype, self.made = library, np.dtype(dtype), ctypes.c_void_p()
         words = _words([word for step in path for word in (len(step), *step)])
-        self.library.call(
-            "contraction_make", self.dtype.name.encode(), expression.encode(), *words, ctypes.byref(self.made)
-        )
+        kind = self.dtype.name.encode()
+        self.library.call("contraction_make", kind, expression.encode(), *words, ctypes.byref(self.made))
 
     def __call__(self, operands: Sequence[np.ndarray], result: np.ndarray, alpha: complex = 1, beta: complex = 0):
         """Write ``alpha * einsum + beta * result`` to the result."""

@@ -7,21 +7,28 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mpi_programs import stand_in_device
 
 from dace_redist.errors import BuildError, RedistributionError
 from dace_redist.redistribution.device_arrays import DeviceArray
 
-#: What ``DACE_REDIST_DEVICE`` may say, and a GPU.
+#: What ``STAND_IN_DEVICE`` may say of the device that main memory stands in for, and a GPU.
 KINDS = ("host", "host,pooled", "host,apart,aware", "gpu", "host,apart", "host,unnamed")
 #: The last ones are combinations of what the others have.
 PARAMETERS = [*KINDS[:3], *(pytest.param(kind, marks=pytest.mark.full) for kind in KINDS[4:])]
 PARAMETERS.append(pytest.param("gpu", marks=pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="no GPU")))
 
 
+def stand_in(kind: str = "host") -> dict[str, str]:
+    """Return the environment in which main memory stands in for a device, of one of :data:`KINDS`."""
+    return {"DACE_REDIST_DEVICE": str(stand_in_device()), "STAND_IN_DEVICE": kind}
+
+
 def use_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process use a device, one of :data:`KINDS`; skip the test without a usable GPU."""
     if kind != "gpu":
-        monkeypatch.setenv("DACE_REDIST_DEVICE", kind)
+        for name, value in stand_in(kind).items():
+            monkeypatch.setenv(name, value)
         return
     try:
         DeviceArray(1)

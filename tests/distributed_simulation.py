@@ -169,7 +169,7 @@ class SimulatedRanks:
         kind = type(node).__name__
         if kind in ("Redistribute", "SumReplicas"):
             (source,), (target,) = state.in_edges(node), state.out_edges(node)
-            ends = [decode_distribution(self._numbers(encoded)) for encoded in (node.source, node.target)]
+            ends = [decode_distribution(self._numbers(side.encoded)) for side in node.distributions()]
             if getattr(node, "region", ()):
                 self._move_region(node, source.data.data, target.data.data, ends)
                 return

@@ -164,13 +164,11 @@ def regions(draw, shape):
         return axes, None, permuted
     least = draw(st.sampled_from([1] * 7 + [0]))  # of elements along each axis; small numbers are drawn more often
     source_offset = tuple(draw(st.integers(0, max(0, extent - least))) for extent in shape)
-    box = tuple(
-        n - low - draw(st.integers(0, max(0, n - low - least))) for n, low in zip(shape, source_offset, strict=True)
-    )
+    rest = [n - low for n, low in zip(shape, source_offset, strict=True)]
+    box = tuple(n - draw(st.integers(0, max(0, n - least))) for n in rest)
     target_offset = tuple(draw(st.integers(0, 3)) for _ in shape)
-    target_shape = tuple(
-        low + box[axis] + draw(st.integers(0, 3)) for low, axis in zip(target_offset, axes or range(ndim), strict=True)
-    )
+    turned = zip(target_offset, axes or range(ndim), strict=True)
+    target_shape = tuple(low + box[axis] + draw(st.integers(0, 3)) for low, axis in turned)
     return axes, (source_offset, target_offset, box), target_shape
 
 
@@ -252,9 +250,8 @@ def owners_of(distribution, index):
     if isinstance(distribution, TiledDistribution):
         tile = tuple(i // t for i, t in zip(index, distribution.tile, strict=True))
         return [int(distribution.owner_of_tile[tile])]
-    coordinates = [
-        range(p) if pin is None else [pin] for p, pin in zip(distribution.grid, distribution.pins, strict=True)
-    ]
+    pinned = zip(distribution.grid, distribution.pins, strict=True)
+    coordinates = [range(p) if pin is None else [pin] for p, pin in pinned]
     for axis, dim in enumerate(distribution.dims):
         if dim is not None:
             coordinates[dim] = [coordinate(distribution, axis, index[axis])]
@@ -275,9 +272,8 @@ def moved(source, target, axes=None, region=None, reshape=None):
     if reshape is not None:
         return source.transpose(axes or range(source.ndim)).reshape(reshape)
     source_offset, target_offset, box = region or ((0,) * source.ndim, (0,) * source.ndim, source.shape)
-    part = source[(*(slice(low, low + n) for low, n in zip(source_offset, box, strict=True)), ...)].transpose(
-        axes or range(source.ndim)
-    )
+    inside = (*(slice(low, low + n) for low, n in zip(source_offset, box, strict=True)), ...)
+    part = source[inside].transpose(axes or range(source.ndim))
     result = target.copy()
     result[(*(slice(low, low + n) for low, n in zip(target_offset, part.shape, strict=True)), ...)] = part
     return result

@@ -128,6 +128,33 @@ def integers(A: dace.int64[4], k: dace.uint8):
 
 
 @dace.program
+def other_types(
+    A: dace.float32[I, J],
+    X: dace.float32[I, J, K],
+    B: dace.float32[J, R],
+    C: dace.float32[K, R],
+    AC: dace.complex128[I, J],
+    XC: dace.complex128[I, J, K],
+    BC: dace.complex128[J, R],
+    CC: dace.complex128[K, R],
+    G: dace.float32[R, R],
+    GS: dace.complex64[R, R],
+    GC: dace.complex128[R, R],
+):
+    return (
+        np.einsum("ij,ja,ka->ik", A, B, C),
+        np.einsum("ijk,ja,ka->ia", X, B, C),
+        np.einsum("ijk,jr->irk", X, B),
+        np.einsum("ij,ja,ka->ik", AC, BC, CC),
+        np.einsum("ijk,ja,ka->ia", XC, BC, CC),
+        np.einsum("ijk,jr->irk", XC, BC),
+        np.linalg.solve(G, B.T),
+        np.linalg.inv(GS),
+        np.linalg.solve(GC.T, BC.T),
+    )
+
+
+@dace.program
 def odd_names(
     errno: dace.float64[6], unused: dace.float64[6], linux: dace.float64, _in: dace.float64[6], exp: dace.float64[6]
 ):

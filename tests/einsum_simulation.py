@@ -94,10 +94,8 @@ def owned(placement, shape):
 def _local(group, blocks):
     if group.elementwise:
         letters = group.einsum.result
-        return sum(
-            2.0 * np.einsum(f"{o}->{o}", b)[_broadcast(o, letters)]
-            for o, b in zip(group.einsum.operands, blocks, strict=True)
-        )
+        both = zip(group.einsum.operands, blocks, strict=True)
+        return sum(2.0 * np.einsum(f"{o}->{o}", b)[_broadcast(o, letters)] for o, b in both)
     if group.solves and 0 not in blocks[-1].shape:
         return solved(str(group.einsum), *blocks)
     if any(0 in block.shape for block in blocks):  # a ragged end: nothing to add

@@ -72,7 +72,7 @@ def reduced_moved_broadcast(A: dace.float64[4, 8]):
     return 2 * C
 
 
-#: Over four ranks: rows, and columns whose ranks count down, from which and to which least is moved if they count up.
+#: Over four ranks: rows, and quarters whose ranks count down.
 ROWS, BACKWARDS = Distribution((8, 8), (4, 1)), Distribution((8, 8), (2, 2), ranks=(3, 2, 1, 0))
 
 

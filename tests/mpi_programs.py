@@ -18,19 +18,23 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import filelock
 import pytest
 from launching import launch
 
-from dace_redist.mpi.collective import sleeping_barrier
 from dace_redist.native.cmake_build import ensure_library
-from dace_redist.native.toolchain import INCLUDE_DIRECTORY, SOURCE_DIRECTORY, build_directory, mpi_compiler
+from dace_redist.native.toolchain import (
+    EINSUM_INCLUDE_DIRECTORY,
+    INCLUDE_DIRECTORY,
+    SOURCE_DIRECTORY,
+    build_directory,
+    mpi_compiler,
+)
 
 SOURCES = Path(__file__).parent / "cpp"
 SWITCHES = ["-std=c++17", "-g1", "-fopenmp", "-Wall", "-Wextra", "-Wshadow"]
-SWITCHES += [f"-I{folder}" for folder in (SOURCE_DIRECTORY, INCLUDE_DIRECTORY)]
+SWITCHES += [f"-I{folder}" for folder in (SOURCE_DIRECTORY, INCLUDE_DIRECTORY, EINSUM_INCLUDE_DIRECTORY)]
 #: Unoptimised: compiling takes a quarter of the time, and running twice as long, which is less.
 SANITIZED = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 if os.environ.get("DACE_REDIST_SANITIZE") == "0":  # under further MPIs
@@ -93,12 +97,15 @@ def build_shared(name: str) -> Path:
     return compiled(f"lib{name}.so", ["-fPIC", "-shared", str(library)], [source], [source])
 
 
-def built_by_one(comm: Any, name: str) -> Path:
-    """Compile a shared library on rank 0, while the others sleep. Collective."""
-    library = build_shared(name) if comm.rank == 0 else None
-    sleeping_barrier(comm)
-    found: Path = comm.bcast(library)
-    return found
+@cache
+def stand_in_device() -> Path:
+    """Compile the device that main memory stands in for."""
+    program, header = SOURCES / "stand_in_device.cpp", SOURCES / "host_tiles.hpp"
+    used = {"copy": ("copy_block", "element_operation", "huge_pages"), "trace": ("trace",)}
+    used["shm"] = ("arena", "available_memory", "peer_arena", "xpmem")
+    sources = [program, *(SOURCE_DIRECTORY / room / f"{name}.cpp" for room, names in used.items() for name in names)]
+    switches = ["-O1", "-fPIC", "-shared", "-fvisibility=hidden"]
+    return compiled("libstand_in_device.so", switches, sources, [program, header])
 
 
 def compiled(name: str, switches: Sequence[str], sources: Sequence[Path], changes: Sequence[Path] = ()) -> Path:

@@ -108,9 +108,8 @@ class _Writer:
         return name
 
     def _number(self) -> str:
-        return (
-            str(self._rng.choice((2, 3, -1))) if self._dtype == "int64" else self._rng.choice(("0.5", "2.0", "-0.25"))
-        )
+        numbers = ("2", "3", "-1") if self._dtype == "int64" else ("0.5", "2.0", "-0.25")
+        return self._rng.choice(numbers)
 
     def _position(self, extent: str) -> str:
         """Return a valid index: a number, a number from the end, or the index of a loop, which is 0 or 1."""
@@ -188,9 +187,8 @@ class _Writer:
             return self._line(depth, f"{self._new(())} = np.{function}({found[0]})")
         shape = (*found[1][:axis], *(["1"] if keep else []), *found[1][axis + 1 :])
         options = f"axis={axis}, keepdims=True" if keep else f"axis={axis}"
-        text = (
-            f"{found[0]}.{function}({options})" if self._rng.random() < 0.3 else f"np.{function}({found[0]}, {options})"
-        )
+        method = self._rng.random() < 0.3
+        text = f"{found[0]}.{function}({options})" if method else f"np.{function}({found[0]}, {options})"
         return self._line(depth, f"{self._new(shape)} = {text}")
 
     def _permutation(self, depth: int) -> list[str]:

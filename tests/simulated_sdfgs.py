@@ -138,7 +138,7 @@ class SimulatedSDFG(SimulatedRanks):
 
     def _transfer(self, node: Any, state: SDFGState) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Return the output of a redistribution on each rank, and what it becomes."""
-        source, target = (decode_distribution(self._numbers(side)) for side in (node.source, node.target))
+        source, target = (decode_distribution(self._numbers(side.encoded)) for side in node.distributions())
         memlets = [node.memlet(end, state) for end in (INPUT, OUTPUT)]
         reads, writes = (
             [_squeezed(view, local_ndim(side)) for view in self._views(memlet.data, memlet.subset)]

@@ -14,9 +14,9 @@ _MODULES = {
     "FuseTranspose": "fuse",
     "JoinRedistributes": "exchange",
     "LowerRedistribute": "stock",
+    "OptimizeRedistributions": "optimization",
     "OverlapRedistribute": "exchange",
     "PlaceInSharedMemory": "exchange",
-    "RelabelGrid": "relabel",
     "RemoveRedistribute": "fuse",
     "choose_strategies": "strategy",
     "lower_all": "stock",
@@ -26,10 +26,14 @@ _MODULES = {
 }
 __all__ = list(_MODULES)
 
+#: What to use instead of names of earlier versions.
+_REMOVED = {"RelabelGrid": "renumber the ranks of distributions by dace_redist.relabel"}
+
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        raise AttributeError(f"module 'dace_redist.transformations' has no attribute {name!r}")
+        instead = f": removed, {_REMOVED[name]}" if name in _REMOVED else ""
+        raise AttributeError(f"module 'dace_redist.transformations' has no attribute {name!r}{instead}")
     value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value

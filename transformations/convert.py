@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import copy
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
-import sympy
 from dace import SDFG, SDFGState, dtypes, symbolic
 from dace.sdfg import nodes
 from dace.transformation import transformation
@@ -32,7 +30,8 @@ class FuseConversion(OfRedistribute):
     and a divisor must be powers of two. Several factors of one type are multiplied first, which can change the last
     digit. It cannot be applied after a redistribution that reduces or accumulates. A factor may contain symbols of the
     redistribution, which have one value on all ranks, but no others. Its literals must be equal on all ranks, which
-    :func:`dace_redist.optimize` checks.
+    :func:`dace_redist.optimize` checks. ``permissive`` permits any factor of floating-point numbers: the last digit may
+    change.
     """
 
     between = transformation.PatternNode(nodes.AccessNode)
@@ -53,7 +52,7 @@ class FuseConversion(OfRedistribute):
         if share_elements(sdfg, node.memlet(INPUT if after else OUTPUT, graph), beyond):
             return False
         scaling = self._scaling(graph, sdfg)
-        return scaling is not None and self._is_exact(graph, sdfg, scaling, after)
+        return scaling is not None and self._is_exact(graph, sdfg, scaling, after, permissive)
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:
         """Change the node and remove the map; return the node."""
@@ -87,7 +86,7 @@ class FuseConversion(OfRedistribute):
         (moved,) = graph.in_edges(self.between) if self.expr_index == 0 else graph.out_edges(self.between)
         return extents == [(0, extent, 1) for extent in shape] and list(moved.data.subset.size()) == list(shape)
 
-    def _is_exact(self, graph: SDFGState, sdfg: SDFG, scaling: _Scaling, after: bool) -> bool:
+    def _is_exact(self, graph: SDFGState, sdfg: SDFG, scaling: _Scaling, after: bool, permissive: bool) -> bool:
         """Return True if types and factors give equal elements in one step and in two."""
         (into,), (out,) = graph.in_edges(self.entry), graph.out_edges(self.exit)
         read, written = sdfg.arrays[into.data.data], sdfg.arrays[out.data.data]
@@ -96,11 +95,12 @@ class FuseConversion(OfRedistribute):
         if between.dtype not in (first.dtype, last.dtype):
             return False
         is_narrow = read.dtype != written.dtype or (scaling.is_double and written.dtype.bytes < 8)
-        if is_narrow and not is_power_of_two(scaling.alpha):
+        rounds = permissive and {first.dtype, between.dtype, last.dtype}.isdisjoint(dtypes.INTEGER_TYPES)
+        if is_narrow and not (rounds or is_power_of_two(scaling.alpha)):
             return False
         if between.dtype != last.dtype:  # a product of integers may wrap in the narrower type
             factor, wraps = self.node.alpha if after else scaling.alpha, between.dtype in dtypes.INTEGER_TYPES
-            if not (factor == 1 if wraps else is_power_of_two(factor)):
+            if not (factor == 1 if wraps else rounds or is_power_of_two(factor)):
                 return False
         return can_compute(self.node, first, last, self.node.alpha * scaling.alpha, self.node.op)
 
@@ -111,6 +111,23 @@ def is_power_of_two(factor: Any) -> bool:
         return math.frexp(abs(float(factor)))[0] == 0.5
     except TypeError:
         return False
+
+
+class _Scaling(NamedTuple):
+    """
+    A product ``alpha * x**degree``, or of ``conj(x)``.
+
+    ``is_double`` tells that generated code has a factor of type ``double``.
+    """
+
+    alpha: Any = 1
+    degree: int = 0
+    conj: bool = False
+    is_double: bool = False
+
+    def times(self, other: _Scaling) -> _Scaling:
+        alpha, degree = self.alpha * other.alpha, self.degree + other.degree
+        return _Scaling(alpha, degree, self.conj != other.conj, self.is_double or other.is_double)
 
 
 def _scaling_of(tasklet: nodes.Tasklet, symbols: set[str], types: set[dtypes.typeclass]) -> _Scaling | None:
@@ -126,67 +143,36 @@ def _scaling_of(tasklet: nodes.Tasklet, symbols: set[str], types: set[dtypes.typ
     (name,), assigned = tasklet.in_connectors, statements[0]
     if not isinstance(assigned, ast.Assign) or len(assigned.targets) != 1:
         return None
-    scaling = _Scaling(name, types)
     try:
-        text = ast.unparse(scaling.visit(copy.deepcopy(assigned.value)))
-        alpha = symbolic.pystr_to_symbolic(text) / symbolic.pystr_to_symbolic(name)
+        found = _product(assigned.value, name, types)
     except ValueError:
         return None
-    if symbols_of([alpha]) - symbols:
+    if found.degree != 1 or symbols_of([found.alpha]) - symbols:
         return None
-    number = plain_number(alpha) if not isinstance(alpha, sympy.Rational) or alpha.is_Integer else float(alpha)
-    whole = isinstance(number, float) and number.is_integer()
-    scaling.alpha = int(number) if whole else number
-    return scaling
+    number = plain_number(found.alpha)
+    return found._replace(alpha=int(number) if isinstance(number, float) and number.is_integer() else number)
 
 
-class _Scaling(ast.NodeTransformer):
-    """
-    Reduction of an expression to ``alpha * x`` or ``alpha * conj(x)``; raises a ValueError for other expressions.
-
-    ``is_double`` tells that generated code has a factor of type ``double``.
-    """
-
-    alpha: Any
-
-    def __init__(self, name: str, types: set[dtypes.typeclass]) -> None:
-        self._name, self._types = name, types
-        self.conj = self.is_double = False
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        raise ValueError(f"not a product: {ast.unparse(node)}")
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:  # noqa: N802
-        return node
-
-    def visit_Constant(self, node: ast.Constant) -> ast.AST:  # noqa: N802
-        if isinstance(node.value, bool) or not isinstance(node.value, int | float):
-            return self.generic_visit(node)
-        self.is_double |= isinstance(node.value, float)
-        return node
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:  # noqa: N802
-        node.operand = self.visit(node.operand)
-        return node if isinstance(node.op, ast.USub | ast.UAdd) else self.generic_visit(node)
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:  # noqa: N802
-        node.left, node.right = self.visit(node.left), self.visit(node.right)
-        exact = isinstance(node.op, ast.Div) and is_power_of_two(ast.literal_eval(node.right))
-        return node if exact or isinstance(node.op, ast.Mult) else self.generic_visit(node)
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802
-        """Return the argument of a conjugation of the input, or of a conversion of the input or of a factor."""
-        if len(node.args) != 1 or node.keywords:
-            return self.generic_visit(node)
-        function, argument = ast.unparse(node.func).split(".")[-1], node.args[0]
-        reads = any(isinstance(part, ast.Name) and part.id == self._name for part in ast.walk(argument))
-        if function in ("conj", "conjugate") and reads:
-            self.conj = not self.conj
-            return self.visit(argument)
-        # A conversion of the input must come first.
-        if getattr(dtypes, function, None) not in self._types or (reads and not isinstance(argument, ast.Name)):
-            return self.generic_visit(node)
-        before = self.is_double
-        argument = self.visit(argument)
-        self.is_double = before  # the factor has the type of the input, or of the result
-        return argument
+def _product(node: ast.expr, name: str, types: set[dtypes.typeclass]) -> _Scaling:
+    """Return the product that an expression is, whose operations SymPy would reorder; a ValueError for others."""
+    match node:
+        case ast.Name():
+            return _Scaling(degree=1) if node.id == name else _Scaling(symbolic.pystr_to_symbolic(node.id))
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            return _Scaling(value, is_double=isinstance(value, float))
+        case ast.UnaryOp(op=ast.UAdd() | ast.USub() as sign, operand=operand):
+            return _Scaling(-1 if isinstance(sign, ast.USub) else 1).times(_product(operand, name, types))
+        case ast.BinOp(op=ast.Mult(), left=left, right=right):
+            return _product(left, name, types).times(_product(right, name, types))
+        case ast.BinOp(op=ast.Div(), left=left, right=right):
+            divisor = _product(right, name, types)
+            if not divisor.degree and is_power_of_two(divisor.alpha):
+                return _product(left, name, types).times(divisor._replace(alpha=1 / divisor.alpha))
+        case ast.Call(args=[argument], keywords=[]):
+            function, found = ast.unparse(node.func).split(".")[-1], _product(argument, name, types)
+            if function in ("conj", "conjugate") and found.degree:
+                return found._replace(conj=not found.conj)
+            # A conversion of the input must come first; a factor has the type of the input, or of the result.
+            if getattr(dtypes, function, None) in types and (isinstance(argument, ast.Name) or not found.degree):
+                return found._replace(is_double=False)
+    raise ValueError(f"not a product: {ast.unparse(node)}")

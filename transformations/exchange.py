@@ -10,9 +10,9 @@ from dace.sdfg import nodes
 
 from dace_redist.library_nodes import JointRedistribute, Redistribute, RedistributeWait
 from dace_redist.library_nodes.environment import NODE_SHARED, allocate_at_start, is_allocated_at_start
-from dace_redist.library_nodes.expansions import are_known_at_start
 from dace_redist.library_nodes.node import COMMUNICATORS, INPUT, OUTPUT, symbols_of
 from dace_redist.library_nodes.redistribute import ORDER_INPUT, ORDER_OUTPUT, PROGRESS, REQUEST
+from dace_redist.library_nodes.tasklets import are_known_at_start
 from dace_redist.strategies import find_strategy
 from dace_redist.transformations.patterns import (
     OfRedistribute,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from dace import Memlet, data, symbolic
+from dace import Memlet, data, dtypes, symbolic
 from dace.libraries.linalg import Transpose
 from dace.sdfg import SDFG, SDFGState, nodes
 from dace.transformation import transformation
@@ -34,7 +34,8 @@ class FuseRedistributes(OfRedistribute):
 
     Axes, factors and conjugations are composed; the strategy is that of the second one. It can be applied if nothing
     else uses the array in between, both move whole tensors over the world, the first neither reduces nor accumulates,
-    and the element type in between loses no information.
+    and the element type in between loses no information. ``permissive`` permits a floating-point type that does, and
+    another strategy of the first: results may be more exact.
     """
 
     first = transformation.PatternNode(Redistribute)
@@ -46,9 +47,10 @@ class FuseRedistributes(OfRedistribute):
         first, second = self.first, self.node
         if not (is_plain(first) and is_plain(second) and is_only_used_between(graph, sdfg, self.between, [first])):
             return False
-        if first.has_choice and (first.strategy, first.options) != (second.strategy, second.options):
+        chosen = first.has_choice and (first.strategy, first.options) != (second.strategy, second.options)
+        if chosen and not permissive:
             return False
-        if tuple(first.target) != tuple(second.source) or first.beta != 0 or first.op or second.op:
+        if first.target != second.source or first.beta != 0 or first.op or second.op:
             return False
         if first.memlet(OUTPUT, graph).subset != second.memlet(INPUT, graph).subset:
             return False
@@ -56,7 +58,8 @@ class FuseRedistributes(OfRedistribute):
             return False
         ends = [first.array(INPUT, graph), second.array(OUTPUT, graph)]
         types, between = [end.dtype for end in ends], sdfg.arrays[self.between.data].dtype
-        if types != [between, between] and not (between in types and first.alpha == 1):
+        rounds = permissive and {between, *types} <= {*dtypes.FLOAT_TYPES}
+        if types != [between, between] and not (rounds or (between in types and first.alpha == 1)):
             return False
         return can_compute(second, *ends, self._alpha)
 
@@ -83,6 +86,7 @@ class RemoveRedistribute(OfRedistribute):
     It can be applied if source and target are equivalent, without halo, axes, region or operation, both arrays have
     equal extents, and the output is new: elements that the rank does not own are copied, too. Between main memory and
     the GPU both must be whole arrays in C order, since DaCe copies no blocks of more than two dimensions there.
+    ``permissive`` permits an output that is not new.
     """
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
@@ -103,7 +107,7 @@ class RemoveRedistribute(OfRedistribute):
             read.dtype == written.dtype
             and list(from_subset.size()) == list(to_subset.size())
             and all(isinstance(end, nodes.AccessNode) for end in ends)
-            and _is_new(ends[1], sdfg)
+            and (permissive or _is_new(ends[1], sdfg))
         )
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> None:
@@ -158,9 +162,9 @@ class FuseTranspose(OfRedistribute):
         source, target = node.distributions()
         (into,), (out,) = graph.in_edges(transpose), graph.out_edges(transpose)
         if self.expr_index == 0:
-            node.target, node.axes = transposed(target).encoded, list(axes[::-1])
+            node.target, node.axes = transposed(target), list(axes[::-1])
         else:
-            node.source, node.axes = transposed(source).encoded, [1 - axis for axis in axes]
+            node.source, node.axes = transposed(source), [1 - axis for axis in axes]
         if node.axes == [0, 1]:
             node.axes = []
         absorb(node, graph, out if self.expr_index == 0 else into, [transpose, between])

@@ -38,7 +38,7 @@ def hook(sdfg: SDFG) -> None:
     A program that cannot be optimized, for example if the tuning record is damaged, is not changed, and the line gives
     the reason.
 
-    :param sdfg: See :func:`dace_redist.set_strategy`.
+    :param sdfg: Changed in place, including nested SDFGs.
     """
     from mpi4py import MPI
 

@@ -11,6 +11,7 @@ import networkx as nx
 from dace import Memlet, properties
 from dace.libraries.comm.nodes.node import CommNode
 from dace.sdfg import SDFG, SDFGState, nodes
+from dace.transformation import pass_pipeline
 
 from dace_redist._core import max_joined_bytes
 from dace_redist.library_nodes import Redistribute
@@ -25,14 +26,13 @@ from dace_redist.transformations.exchange import OverlapRedistribute, independen
 from dace_redist.transformations.fuse import FuseRedistributes, FuseTranspose, RemoveRedistribute
 from dace_redist.transformations.patterns import checked_sdfg, output_of, redistributions
 from dace_redist.transformations.reduce import FuseReduceBcast
-from dace_redist.transformations.relabel import RelabelGrid
 from dace_redist.transformations.stock import LowerRedistribute
 from dace_redist.transformations.strategy import Where, checked_symbols, choose_strategies, problem_of, problems_of
 from dace_redist.tuning.problem import Problem, check_memory
 
 #: Fusions of equal nodes, and those that take code into nodes: it may contain the number of the rank.
 OF_NODES: tuple[Any, ...] = (RemoveRedistribute, FuseRedistributes, FuseTranspose)
-OF_CODE: tuple[Any, ...] = (FuseConversion, FuseReduceBcast, RelabelGrid)
+OF_CODE: tuple[Any, ...] = (FuseConversion, FuseReduceBcast)
 
 
 def optimize(
@@ -46,47 +46,97 @@ def optimize(
     Apply the transformations that save time to the redistributions of a program. Collective over ``comm``.
 
     In this order: stock nodes are replaced; redistributions are fused with each other and with transpositions,
-    conversions, reductions and broadcasts around them, and removed where no data moves; ranks are renumbered; those of
-    short messages that do not depend on each other are joined; strategies are chosen as by
-    :func:`dace_redist.choose_strategies`; transients are placed in node-shared memory; a redistribution is started
-    before, and waited for after, computations of its state that do not depend on it. A strategy that the program names
-    is kept.
+    conversions, reductions and broadcasts around them, and removed where no data moves; those of short messages that do
+    not depend on each other are joined; strategies are chosen as by :func:`dace_redist.choose_strategies`; transients
+    are placed in node-shared memory; a redistribution is started before, and waited for after, computations of its
+    state that do not depend on it. A strategy that the program names is kept.
 
     If ranks have different tasklets, for example with the rank as a literal, conversions and reductions are not fused.
-    If their programs differ in other ways, nothing is fused, renumbered, joined or started early.
+    If their programs differ in other ways, nothing is fused, joined or started early.
 
     Every rank of ``comm`` must call it. To optimize a program on one rank, which ``distributed_compile`` then passes to
     the others, pass ``comm=MPI.COMM_SELF``.
 
-    :param sdfg: See :func:`dace_redist.set_strategy`.
-    :param record: See :func:`dace_redist.tune`.
+    :param sdfg: Changed in place, including nested SDFGs.
+    :param record: File of the tuning record; default: ``DACE_REDIST_RECORD``, else the user's file.
     :param comm: mpi4py communicator that the program will run on; default: the world.
-    :param symbols: See :func:`dace_redist.tune`. Without them, redistributions of unknown sizes are neither joined nor
-        get a strategy of their own.
+    :param symbols: Values of symbols. Without them, redistributions of unknown sizes are neither joined nor get a
+        strategy of their own.
     :return: ``sdfg``.
     :raises ValueError: On every rank, if an argument is invalid on one of them, or if ranks have different programs or
         the record is damaged.
     :raises TypeError: On every rank, if an argument has the wrong type.
     :raises OSError: On every rank, if the record cannot be read.
     """
-    comm = checked_communicator(comm)
-    with together(comm):
-        values = checked_symbols(checked_sdfg(sdfg, "optimize"), symbols)
-        sdfg.apply_transformations_repeated(LowerRedistribute, validate=False)
-    found = zip(*comm.allgather(hashes(sdfg)), strict=True)
-    same_nodes, same_code = (len(set(of_ranks)) == 1 for of_ranks in found)
-    with together(comm):
-        if same_nodes:
-            _fuse(sdfg, same_code, values)
-    choose_strategies(sdfg, record, comm=comm, symbols=symbols)
-    with together(comm):
-        place_in_shared_memory(sdfg)
-        for node, state in redistributions(sdfg) if same_nodes else ():
-            beside = _beside(node, state)
-            if beside and OverlapRedistribute.can_be_applied_to(state.sdfg, node=node):
-                _start_before(beside, node, state)
-        sdfg.validate()
+    OptimizeRedistributions(record, comm=comm, symbols=symbols).apply_pass(sdfg, {})
     return sdfg
+
+
+@properties.make_properties
+class OptimizeRedistributions(pass_pipeline.Pass):
+    """
+    Apply the transformations that save time to the redistributions of a program, see :func:`dace_redist.optimize`.
+
+    Collective over ``comm``, which JSON does not hold: a pass that was read from JSON uses the world.
+
+    :param permissive: True to apply transformations that permit more then, such as results that are rounded otherwise.
+    """
+
+    CATEGORY = "Optimization"
+
+    record = properties.Property(dtype=str, allow_none=True, default=None, desc="File of the tuning record")
+    symbols = properties.Property(dtype=dict, allow_none=True, default=None, desc="Values of symbols")
+    permissive = properties.Property(dtype=bool, default=False, desc="Whether transformations are permissive")
+    _comm: Any = None
+
+    def __init__(
+        self,
+        record: str | os.PathLike[str] | None = None,
+        *,
+        comm: Any = None,
+        symbols: Mapping[str, int] | None = None,
+        permissive: bool = False,
+    ) -> None:
+        super().__init__()
+        self.record, self.symbols = record and os.fspath(record), symbols and dict(symbols)
+        self._comm, self.permissive = comm, permissive
+
+    def depends_on(self) -> list[Any]:
+        """Return nothing: no analysis is needed."""
+        return []
+
+    def modifies(self) -> pass_pipeline.Modifies:
+        """Return everything."""
+        return pass_pipeline.Modifies.Everything
+
+    def should_reapply(self, modified: pass_pipeline.Modifies) -> bool:
+        """Return True if nodes have changed."""
+        return bool(modified & pass_pipeline.Modifies.Nodes)
+
+    def apply_pass(self, sdfg: SDFG, _: dict[str, Any]) -> int | None:
+        """Change the SDFG, nested ones included; return the number of redistributions, None if there are none."""
+        comm = checked_communicator(self._comm)
+        with together(comm):
+            values = checked_symbols(checked_sdfg(sdfg, "optimize"), self.symbols)
+            self._apply(sdfg, [LowerRedistribute])
+        found = zip(*comm.allgather(hashes(sdfg)), strict=True)
+        same_nodes, same_code = (len(set(of_ranks)) == 1 for of_ranks in found)
+        with together(comm):
+            if same_nodes:
+                self._apply(sdfg, [*OF_NODES, *(OF_CODE if same_code else ())])
+                _join_short(sdfg, values)
+        choose_strategies(sdfg, self.record, comm=comm, symbols=self.symbols)
+        with together(comm):
+            place_in_shared_memory(sdfg)
+            for node, state in redistributions(sdfg) if same_nodes else ():
+                beside = _beside(node, state)
+                if beside and OverlapRedistribute.can_be_applied_to(state.sdfg, node=node):
+                    _start_before(beside, node, state)
+            sdfg.validate()
+        return len(redistributions(sdfg)) or None
+
+    def _apply(self, sdfg: SDFG, transformations: list[Any]) -> None:
+        sdfg.apply_transformations_repeated(transformations, validate=False, permissive=self.permissive)
 
 
 def hashes(sdfg: SDFG) -> list[str]:
@@ -98,10 +148,8 @@ def hashes(sdfg: SDFG) -> list[str]:
     return [bare.hash_sdfg(), sdfg.hash_sdfg()]
 
 
-def _fuse(sdfg: SDFG, same_code: bool, values: Mapping[str, int]) -> None:
-    """Fuse and join redistributions of a program with equal nodes on all ranks."""
-    fusions = [*OF_NODES, *(OF_CODE if same_code else ())]
-    sdfg.apply_transformations_repeated(fusions, validate=False)
+def _join_short(sdfg: SDFG, values: Mapping[str, int]) -> None:
+    """Join redistributions of short messages."""
     for node, state in redistributions(sdfg):
         group = [other for other in independent(node, state) if _is_short(other, state, values)]
         if node in group and len(group) > 1:
@@ -134,7 +182,17 @@ def _beside(node: Redistribute, state: SDFGState) -> list[nodes.Node]:
 
 
 def _start_before(beside: list[nodes.Node], node: Redistribute, state: SDFGState) -> None:
-    """Split a redistribution, and order its start before, and its wait after, the computations beside it."""
+    """
+    Split a redistribution, and order its start before, and its wait after, the computations beside it::
+
+        input --> node --> request --------------> wait --> output
+                              |                     ^
+                              v                     |
+        operand ----------> other ------> result ---+
+
+    An edge that would close a cycle is left out: other writers may order an operand before the request, or a result
+    after the wait.
+    """
     wait = OverlapRedistribute.apply_to(state.sdfg, node=node)
     request, after = output_of(node, state, REQUEST).dst, nx.descendants(state.nx, wait)
     for other in beside:

@@ -27,6 +27,8 @@ class OfRedistribute(transformation.SingleStateTransformation):
     """
     Transformation of a redistribution, and of nodes before or after it.
 
+    ``permissive`` permits what the class says, by default nothing more.
+
     :cvar paths: The patterns: names of the pattern nodes along each path.
     """
 
@@ -235,8 +237,8 @@ def numbers_of(node: DistributedNode, expressions: Iterable[Any], values: Mappin
     return [number if isinstance(number, int) else value_of(number, values) for number in expressions]
 
 
-def with_values(node: DistributedNode, encoded: Any, values: Mapping[str, int]) -> AnyDistribution:
+def with_values(node: DistributedNode, side: AnyDistribution, values: Mapping[str, int]) -> AnyDistribution:
     """Return a distribution of a node with values for symbols; raise a ValueError if one has none."""
-    numbers = numbers_of(node, encoded, values)
+    numbers = numbers_of(node, side.encoded, values)
     with node.naming(ValueError):
         return decode_distribution(numbers)

@@ -80,7 +80,7 @@ class FuseReduceBcast(OfRedistribute):
         broadcast = _broadcast_after(node, graph, sdfg)
         if broadcast is not None:
             sending, after, target = broadcast
-            node.target, out = target.encoded, output_of(node, graph)
+            node.target, out = target, output_of(node, graph)
             graph.add_edge(node, OUTPUT, after, None, copy.deepcopy(out.data))
             graph.remove_node(out.dst)
             _remove_with_arguments(sending, graph)
@@ -223,7 +223,7 @@ def _is_from_the_first(collective: Any, state: SDFGState) -> bool:
 
 
 def _join_reduction(node: Redistribute, found: _Reduction, state: SDFGState, sdfg: SDFG) -> None:
-    node.source, node.op = found.source.encoded, found.op
+    node.source, node.op = found.source, found.op
     into, source, memlet = input_of(node, state), found.into.src, copy.deepcopy(found.into.data)
     apart = found.result.data != memlet.data
     if found.state is state:

@@ -33,7 +33,8 @@ class LowerRedistribute(OfRedistribute):
     """
     Replace stock DaCe's ``Redistribute`` node by this package's.
 
-    Stock descriptors that nothing else uses are removed, with their code on the SDFG.
+    Stock descriptors that nothing else uses are removed, with their code on the SDFG. ``permissive`` permits to replace
+    a node for which the program names DaCe's own code.
     """
 
     node = transformation.PatternNode(StockRedistribute)
@@ -44,7 +45,7 @@ class LowerRedistribute(OfRedistribute):
             distributions_of(self.node, graph)
         except ValueError:
             return False
-        return not keeps_stock(self.node)
+        return permissive or not keeps_stock(self.node)
 
     def apply(self, graph: SDFGState, sdfg: SDFG) -> Redistribute:
         """Replace the node; return the new one."""

@@ -96,7 +96,7 @@ def problem_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], 
     :raises ValueError: If a symbol has no value; names the node.
     """
     values = _values_in(state.sdfg, values)
-    source, target = (with_values(node, encoded, values) for encoded in (node.source, node.target))
+    source, target = (with_values(node, side, values) for side in node.distributions())
     (read, _), (written, _) = node.arrays(state.sdfg, state)
     if any(node.on_gpu(state.sdfg, state)):
         memory = memory_name(*node.on_gpu(state.sdfg, state), "gpu")
@@ -158,10 +158,9 @@ def choose_strategies(
     """
     Set strategy and options of every redistribution with strategy ``"Auto"``. Collective over ``comm``.
 
-    They come from the record of :func:`dace_redist.tune`, else from the cost model
-    (:func:`dace_redist.chosen_strategy`), else they are the default. Arrays that are not in C order, or that lie on a
-    GPU when no GPU is available, also get the default. Stock nodes are replaced first; those that cannot be expressed,
-    or that have the implementation ``"MPI"``, are unchanged.
+    They come from the record of :func:`dace_redist.tune`, else they are the default, as for arrays that are not in C
+    order, or that lie on a GPU when no GPU is available. Stock nodes are replaced first; those that cannot be
+    expressed, or that have the implementation ``"MPI"``, are unchanged.
 
     :param sdfg: Changed in place, nested SDFGs included.
     :param record: File of the tuning record; default: ``DACE_REDIST_RECORD``, else the user's file.
@@ -197,7 +196,7 @@ def choose_strategies(
         group = {node: problem for node, problem in problems.items() if problem.on_gpu == on_gpu}
         choices |= _chosen(group, comm, record)
     for node, choice in choices.items():
-        if choice.recorded or (choice.predicted and node.implementation is None):
+        if choice.recorded:
             common = {n: v for n, v in node.options.items() if n in AUTO.options and v != OPTIONS[n].default}
             options = {**choice.options, **common}
             on_gpu = node in problems and problems[node].on_gpu

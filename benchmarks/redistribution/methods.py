@@ -26,7 +26,7 @@ STOCK, COPY, SCALAPACK, ALLTOALLW, PENCIL = "stock DaCe", "plain copy", "ScaLAPA
 NESTED, DTENSOR = "Alltoallw, nested types", "DTensor"
 
 #: Strategies, and those that can make use of shared arrays, or take arrays of another kind.
-STRATEGIES = tuple(dict.fromkeys(("Auto", *host_strategies(), *gpu_strategies())))
+STRATEGIES = ("Auto", *host_strategies())
 _SHARING = ("Auto", "Shared", "Hierarchical", "Aggregated")
 _STRATEGIES_OF = {"ordinary": ("Auto", *host_strategies()), "gpu": ("Auto", *gpu_strategies())}
 

@@ -14,8 +14,6 @@ from dace_redist.problem_options import json_option, plot_option, print_found, r
 from dace_redist.transform import COMPUTED_TYPES
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from dace_redist.einsum.statement import Statement
 
 _UNITS = {"": 1, "B": 1} | {
@@ -52,16 +50,13 @@ def bytes_of_memory(_: click.Context, __: click.Parameter, value: str | None) ->
 
 
 def _itemsize(context: click.Context, parameter: click.Parameter, value: str) -> int:
-    return multiplied_type(read_type(context, parameter, value)).itemsize
-
-
-def multiplied_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type of elements that can be multiplied, not only moved; raise a ``BadParameter`` for other types."""
+    """Return the bytes of an element of a type that can be multiplied, not only moved."""
+    dtype = read_type(context, parameter, value)
     known = [name for name in COMPUTED_TYPES if name != "bool"]
     if dtype.name not in known or not dtype.isnative:
         wrong = f"elements of type {dtype} cannot be multiplied; expected one of {', '.join(known)}"
-        raise click.BadParameter(wrong, param_hint="--dtype")
-    return dtype
+        raise click.BadParameter(wrong)
+    return dtype.itemsize
 
 
 @click.command("einsum")
@@ -96,14 +91,14 @@ def einsum(
     """  # noqa: D301 (click reads the backspace)
     from dace_redist.einsum.planner import plan_einsums
 
-    statements, shapes = read_statements(einsums, sizes)
+    statements, shapes = _read_statements(einsums, sizes)
     plan = plan_einsums(statements, shapes, ranks, **others)
     if path is not None:
         plan.plot(path)
     print_found(plan, as_json)
 
 
-def read_statements(text: str, sizes: dict[str, int]) -> tuple[list[Statement], dict[str, tuple[int, ...]]]:
+def _read_statements(text: str, sizes: dict[str, int]) -> tuple[list[Statement], dict[str, tuple[int, ...]]]:
     """
     Return the statements of einsums separated by semicolons, and the shapes of all operands.
 

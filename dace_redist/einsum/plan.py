@@ -261,3 +261,25 @@ class EinsumPlan:
         from dace_redist.report.canvas import save
 
         save(lambda: draw(self), path)
+
+    def to_smpi(self, folder: str | Path) -> None:
+        """
+        Write one run, of inputs in their homes, as traces for SMPI of SimGrid; see :meth:`Schedule.to_smpi`.
+
+        Each step follows a barrier, as the planner assumes. Ranks compute the operations of the busiest one.
+        """
+        from dace_redist.einsum.report import steps
+        from dace_redist.report.replay import write_smpi
+
+        write_smpi(list(steps(self)), self.ranks, folder)
+
+    def to_goal(self, path: str | Path, flops_per_second: float = FLOPS_PER_SECOND) -> None:
+        """
+        Write one run as GOAL text; see :meth:`Schedule.to_goal` and :meth:`to_smpi`.
+
+        :param flops_per_second: Operations of a rank per second, which GOAL counts in nanoseconds.
+        """
+        from dace_redist.einsum.report import steps
+        from dace_redist.report.replay import write_goal
+
+        write_goal(list(steps(self)), self.ranks, path, flops_per_second)

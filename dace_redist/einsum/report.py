@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from dace_redist.einsum.groupings import BYTES_PER_SECOND, FLOPS_PER_SECOND
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.statement import Statement
+from dace_redist.report.replay import Step
 from dace_redist.report.units import count, format_bytes, in_units, table
+from dace_redist.schedule import schedule
 
 if TYPE_CHECKING:
     from dace_redist.einsum.plan import EinsumPlan, Group, Move
@@ -172,6 +174,22 @@ def _group_json(plan: EinsumPlan, number: int) -> dict[str, Any]:
         "flops": group.flops,
         "memory_bytes": cost.memory_bytes,
     }
+
+
+def steps(plan: EinsumPlan) -> Iterator[Step]:
+    """Yield one run of each step: redistributions, contractions, reductions of partial results."""
+
+    def exchange(source: Placement, target: Placement, name: str, **options: Any) -> Step:
+        shape, dtype = plan.sizes[name], "complex128" if plan.itemsize == 16 else f"int{8 * plan.itemsize}"
+        return Step(schedule(source.distribution(shape), target.distribution(shape), dtype, **options))
+
+    for number in range(len(plan.groups) + 1):
+        yield from (exchange(m.source, m.target, m.tensor) for m in plan.moves if m.before_group == number)
+        if number < len(plan.groups):
+            group = plan.groups[number]
+            yield Step(flops=group.flops, ranks=frozenset(group.ranks))
+            if group.reduction is not None:
+                yield exchange(group.partial_placement, group.result_placement, group.result, op="sum")
 
 
 def _ranges(ranks: Sequence[int]) -> str:

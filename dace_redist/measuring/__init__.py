@@ -1,1 +1,1 @@
-"""Measures strategies, options and machines: the data of strategy "Auto"."""
+"""Measures strategies and options: the data of strategy "Auto"."""

@@ -1,9 +1,8 @@
-"""Sub-commands ``dace-redist tune``, ``bench`` and ``calibrate``, which measure plans."""
+"""Sub-commands ``dace-redist tune`` and ``bench``, which measure plans."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
@@ -46,7 +45,7 @@ _strategy = click.option(
     "strategies",
     multiple=True,
     metavar="NAME",
-    help=f"strategy to measure, repeatable; default: all of {', '.join((*host_strategies(), 'NCCL'))}",
+    help=f"strategy to measure, repeatable; default: all of {', '.join(host_strategies())}",
 )
 _quiet = click.option("-q", "--quiet", is_flag=True, help="suppress the progress bar")
 
@@ -115,27 +114,3 @@ def bench(strategies: tuple[str, ...], limit_seconds: float, as_json: bool, memo
     found = compare(Problem(described_schedule(given), memory), strategies, limit_seconds)
     if rank == 0:
         print_found(found, as_json)
-
-
-@click.command()
-@file_option("-o", "--output", help="file to write; default: the user's own")
-@_time(45.0)
-@_quiet
-def calibrate(output: Path | None, limit_seconds: float, quiet: bool) -> None:
-    """
-    Measure this machine for the cost model.
-
-    Run it with the number of ranks per node of later programs, and on two or more nodes for messages between nodes.
-    GPUs are measured if every rank can use one.
-
-    \b
-    mpiexec -n 12 dace-redist calibrate
-    """  # noqa: D301 (click reads the backspace)
-    from dace_redist.measuring.calibrate import calibrate as measure
-    from dace_redist.tuning.files import profile_path
-    from dace_redist.tuning.report import profile_text
-
-    rank = _rank()
-    made = measure(output=output, limit_seconds=limit_seconds, progress=not quiet)
-    if rank == 0:
-        click.echo(f"{profile_text(made)}\nwritten to {profile_path(output)}")

@@ -2,8 +2,7 @@
 Searches the fastest candidate for one redistribution. Start reading at: Search.run.
 
 It goes in rounds: all strategies with default options, then one option after another of those that were not much
-slower than the best, then the best of each against each other. Where there is a machine profile, strategies that the
-cost model predicts to be slow are left out of the first round, unless the others take longer than predicted for them.
+slower than the best, then the best of each against each other.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from dace_redist.measuring.measure import Clock, Figure, Show, measure, system_c
 from dace_redist.measuring.timed_plan import TimedPlan, new_arrays
 from dace_redist.mpi.collective import together
 from dace_redist.mpi.topology import Topology
-from dace_redist.report.units import format_seconds
 from dace_redist.schedule import Schedule
 from dace_redist.strategies import (
     OPTIONS,
@@ -114,7 +112,7 @@ def space(
     if isinstance(strategies, str):
         raise TypeError(f"strategies must be a list of names, got the string {strategies!r}")
     sides = sides_on_gpu(memory)
-    known, on_gpu = gpu_strategies(all(sides)) if any(sides) else host_strategies(), any(sides)
+    known, on_gpu = gpu_strategies() if any(sides) else host_strategies(), any(sides)
     names = tuple(known if strategies is None else dict.fromkeys(strategies))
     for name in names:
         if name == "Auto" or find_strategy(name).name not in known:
@@ -143,10 +141,6 @@ _DROPPED = 4.0
 BETTER = 0.97
 #: Candidates within this factor of the best are in the last round.
 CLOSE = 1.3
-#: Strategies predicted to be slower than the best by this factor are measured last, or not at all.
-UNLIKELY = 2.0
-#: First words of the note of a candidate that was left out.
-NOT_MEASURED = "not measured"
 
 _FIRST, _LAST = 0.3, 0.4  # parts of the time for the first and the last round; the rest is for the options
 
@@ -160,7 +154,6 @@ class Search:
 
     :param limit_seconds: Time for all measurements.
     :param precision: Relative width of the medians' confidence intervals.
-    :param predicted: Seconds that the cost model predicts for strategies; none: all are measured.
     """
 
     problem: Problem
@@ -170,7 +163,6 @@ class Search:
     limit_seconds: float
     precision: float
     show: Show
-    predicted: Mapping[str, float] = dataclasses.field(default_factory=dict)
     clock: Clock = system_clock
 
     def run(self) -> tuple[Winner, tuple[Measured, ...]]:
@@ -182,7 +174,7 @@ class Search:
         self._spent, self._measured = 0.0, list[Measured]()
         with together(self.comm):
             self._arrays = new_arrays(self.problem, self.comm.rank)
-        first = self._first_race()
+        first = self._race("all strategies", self.tried.first(self.topology), _FIRST * self.limit_seconds)
         if not first:
             reasons = "; ".join(f"{candidate}: {candidate.note}" for candidate in self._measured)
             raise RuntimeError(f"tune: no strategy can move {self.problem}: {reasons}")
@@ -192,25 +184,6 @@ class Search:
         finalists = self._finalists([*promising, *self._vary(promising)])
         last = self._race("the best of each", finalists, _LAST * self.limit_seconds) or first
         return last[0][0], tuple(self._measured)
-
-    def _first_race(self) -> _Raced:
-        """Race the strategies with default options, those that are predicted to be the fastest first."""
-
-        def expected(candidate: Winner) -> float:
-            return self.predicted.get(candidate.strategy, 0.0)
-
-        every, seconds = sorted(self.tried.first(self.topology), key=expected), _FIRST * self.limit_seconds
-        most = UNLIKELY * min(filter(None, map(expected, every)), default=0.0)
-        likely = [candidate for candidate in every if expected(candidate) <= most]
-        first = self._race("all strategies", likely, seconds)
-        least = first[0][1].median if first else float("inf")
-        unlikely = every[len(likely) :]
-        if any(expected(candidate) < least for candidate in unlikely):
-            return self._race("all strategies again", every, seconds)
-        for candidate in unlikely:
-            note = f"{NOT_MEASURED}: predicted to take {format_seconds(expected(candidate))}"
-            self._measured.append(_measured(candidate, "all strategies", note=note))
-        return first
 
     def _finalists(self, candidates: Sequence[Winner]) -> list[Winner]:
         """Those that may be the fastest, and the first: the fastest of many in one round may have been lucky."""

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from dace_redist.measuring.measure import progress_bar
-from dace_redist.measuring.search import NOT_MEASURED, Search, space
+from dace_redist.measuring.search import Search, space
 from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.redistribution.cache import forget_choices
 from dace_redist.report.text import header
 from dace_redist.report.units import milliseconds, table
-from dace_redist.tuning.auto import check_ranks, predicted_seconds, topology_for
+from dace_redist.tuning.auto import check_ranks, topology_for
 from dace_redist.tuning.problem import Problem
 from dace_redist.tuning.record import Measured, Record, Winner, make_entry
 
@@ -44,11 +44,7 @@ class TunedProblem:
             every = list(candidates)
             timed = [one for one in every if one.median_seconds is not None]
             lines += [f"{name}:", *(table([_row(one, timed[0]) for one in timed], left=1) if timed else [])]
-            lines += [
-                f"  {one}  {'' if one.note.startswith(NOT_MEASURED) else 'cannot: '}{one.note}"
-                for one in every
-                if one.median_seconds is None
-            ]
+            lines += [f"  {one}  cannot: {one.note}" for one in every if one.median_seconds is None]
         slower = [one for one in timed if one.strategy != self.winner.strategy]
         ahead = f", {_ratio(slower[0], timed[0]):.2f} times as fast as {slower[0]}" if slower else ""
         return "\n".join([*lines, f"winner    {self.winner}{ahead}"])
@@ -122,13 +118,8 @@ def tune(
     check_same(comm, {"what they tune": facts, "what they try": tried, "limit_seconds": limit_seconds})
     topology, found = topology_for(problems.values(), comm), []
     for labels, problem in problems.items():
-        predicted: dict[str, float] = {}
-        with together(comm):
-            if comm.rank == 0 and strategies is None:
-                predicted = predicted_seconds(problem, topology)
-        predicted, space_of = comm.bcast(predicted), tried[problem.memory]
         with progress_bar(progress and comm.rank == 0, ", ".join(labels) or "tune", limit_seconds) as show:
-            search = Search(problem, comm, topology, space_of, limit_seconds, precision, show, predicted)
+            search = Search(problem, comm, topology, tried[problem.memory], limit_seconds, precision, show)
             winner, measured = search.run()
         with together(comm):
             if comm.rank == 0:

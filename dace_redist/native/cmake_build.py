@@ -16,12 +16,13 @@ from dace_redist.native.loaded_mpi import mpi_in_use
 from dace_redist.native.toolchain import (
     CACHE_VARIABLE,
     CUDA,
-    HOST_DEVICE,
+    EINSUM,
+    EINSUM_INCLUDE_DIRECTORY,
     INCLUDE_DIRECTORY,
     LIBRARIES,
     NO_COMPILER,
+    PACKAGE_DIRECTORY,
     REDISTRIBUTION,
-    RUNTIME_DIRECTORY,
     SCALAPACK,
     build_directory,
     build_environment,
@@ -98,7 +99,8 @@ def cmake_package(name: str = REDISTRIBUTION) -> Path:
     """
     library = ensure_library(name)
     folder = (build_directory() if library == packaged() else library.parent) / "cmake"
-    facts = {"name": name, "library": library, "include": INCLUDE_DIRECTORY, "version": __version__}
+    include = f"{INCLUDE_DIRECTORY};{EINSUM_INCLUDE_DIRECTORY}" if name == EINSUM else INCLUDE_DIRECTORY
+    facts = {"name": name, "library": library, "include": include, "version": __version__}
     for end, text in (("ConfigVersion", _CMAKE_VERSION), ("Config", _CMAKE_PACKAGE)):
         file, text = folder / f"{name}{end}.cmake", text.format(**facts)
         if not file.exists() or file.read_text() != text:  # by a newer file DaCe would not reuse its CMake results
@@ -138,7 +140,7 @@ def _build(name: str, path: Path) -> None:
         file=sys.stderr,
     )
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as folder:
-        _run(["cmake", "-S", str(RUNTIME_DIRECTORY), "-B", folder, *settings])
+        _run(["cmake", "-S", str(PACKAGE_DIRECTORY), "-B", folder, *settings])
         _run(["cmake", "--build", folder, "--target", name, "--parallel", str(len(os.sched_getaffinity(0)))])
         os.replace(Path(folder, path.name), path)  # at once: whoever sees the library sees all of it
     if name == CUDA:
@@ -157,7 +159,7 @@ def _settings(name: str) -> list[str]:
         settings += ["-DDACE_REDIST_CUDA=ON", f"-DCMAKE_CUDA_COMPILER={nvcc}"]
     elif name == SCALAPACK:
         settings.append(f"-DDACE_REDIST_LIBRARY={ensure_library()}")
-    elif name not in (REDISTRIBUTION, HOST_DEVICE):
+    elif name != REDISTRIBUTION:
         from dace_redist.native.blas import find_blas
 
         blas = find_blas()

@@ -7,12 +7,10 @@ import click
 from dace_redist._version import __version__
 from dace_redist.mpi.launch import describe_mpi
 from dace_redist.native.cmake_build import cmake_package, ensure_library
-from dace_redist.native.device import host_device_is_chosen
 from dace_redist.native.loaded_mpi import mpi_in_use
 from dace_redist.native.toolchain import (
     CUDA,
     EINSUM,
-    HOST_DEVICE,
     INCLUDE_DIRECTORY,
     REDISTRIBUTION,
     SCALAPACK,
@@ -36,8 +34,6 @@ def build(gpu: bool | None) -> None:
         click.echo(ensure_library(name))
     if gpu or (gpu is None and cuda_compiler() is not None):
         click.echo(ensure_library(CUDA))
-    if host_device_is_chosen():
-        click.echo(ensure_library(HOST_DEVICE))
 
 
 def installation() -> list[str]:

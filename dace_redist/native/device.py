@@ -9,34 +9,29 @@ import re
 from dace_redist.errors import RedistributionError
 from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.interface import check, library
-from dace_redist.native.toolchain import CUDA, HOST_DEVICE, library_path
+from dace_redist.native.toolchain import CUDA, library_path
 
 #: Name of a GPU with its number in this process, in which ranks differ.
 _NUMBERED = re.compile(r"GPU \d+ \((?P<model>.*)\)")
 
-#: Environment variable: ``cuda``, or ``host`` for main memory that stands in for a GPU; see ``device/host_device.cpp``.
+#: Environment variable: ``cuda``, or the path of a library for another device, as ``device/device.hpp`` has it.
 DEVICE_VARIABLE = "DACE_REDIST_DEVICE"
 
-#: Environment variable: folder of the libraries for devices, for a library that came with the package without them.
+#: Environment variable: folder of the library for GPUs, for a library that came with the package without them.
 FOLDER_VARIABLE = "DACE_REDIST_DEVICE_FOLDER"
 
 
 def ensure_device_library() -> None:
     """
-    Build the library for GPUs unless it is there, or that of main memory in their place. Not collective.
+    Build the library for GPUs unless it is there, or another device is chosen. Not collective.
 
     :raises BuildError: If it cannot be built; says what is missing.
     """
     library()
-    if host_device_is_chosen() or _is_cuda():
-        path = ensure_library(HOST_DEVICE if host_device_is_chosen() else CUDA)
+    if _is_cuda():
+        path = ensure_library(CUDA)
         if path.parent != library_path().parent:  # which came with the package
             os.environ[FOLDER_VARIABLE] = str(path.parent)
-
-
-def host_device_is_chosen() -> bool:
-    """Check whether main memory stands in for a GPU."""
-    return os.environ.get(DEVICE_VARIABLE, "").split(",")[0] == "host"
 
 
 def _is_cuda() -> bool:
@@ -45,7 +40,7 @@ def _is_cuda() -> bool:
 
 def device_name() -> str:
     """
-    Return the model of the GPU, such as ``NVIDIA H200``, or of its stand-in. Builds nothing if there is no GPU.
+    Return the model of the GPU, such as ``NVIDIA H200``, or of another device. Builds nothing if there is no GPU.
 
     :raises RedistributionError: If there is no GPU.
     :raises BuildError: If the library for GPUs cannot be built; says what is missing.

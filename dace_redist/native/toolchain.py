@@ -16,20 +16,20 @@ from dace_redist.mpi.topology import processor_facts
 from dace_redist.native.loaded_mpi import mpi_in_use
 from dace_redist.native.variants import LIBRARY_FILE, SCALAPACK_FILE, packaged_library
 
-#: Folder of the C interface's headers, and that of the sources with their CMake project.
-RUNTIME_DIRECTORY = Path(__file__).parents[1] / "runtime"
-INCLUDE_DIRECTORY = RUNTIME_DIRECTORY / "include"
-SOURCE_DIRECTORY = RUNTIME_DIRECTORY / "src"
+#: Folder of the CMake project, with a folder for each library.
+PACKAGE_DIRECTORY = Path(__file__).parents[1]
+#: Folders of the C interface's headers, of the sources of redistribution, and of the headers of contractions.
+INCLUDE_DIRECTORY = PACKAGE_DIRECTORY / "runtime" / "include"
+SOURCE_DIRECTORY = PACKAGE_DIRECTORY / "runtime" / "src"
+EINSUM_INCLUDE_DIRECTORY = PACKAGE_DIRECTORY / "contraction" / "include"
 
 REDISTRIBUTION, EINSUM = "dace_redist", "dace_redist_einsum"
-CUDA, HOST_DEVICE = "dace_redist_cuda", "dace_redist_host_device"
-SCALAPACK = "dace_redist_scalapack"
+CUDA, SCALAPACK = "dace_redist_cuda", "dace_redist_scalapack"
 #: The libraries, and what is in each.
 LIBRARIES = {
     REDISTRIBUTION: "redistribution",
     EINSUM: "contractions",
     CUDA: "copies on GPUs",
-    HOST_DEVICE: "main memory in the place of a GPU",
     SCALAPACK: "ScaLAPACK's routines",
 }
 
@@ -102,7 +102,7 @@ def build_key() -> str:
     ]
     mpi = mpi_in_use()
     facts = [__version__, mpi.version, mpi.interface, *settings]
-    facts += [platform.machine(), processor_flags(), source_digest(RUNTIME_DIRECTORY, _SOURCES)]
+    facts += [platform.machine(), processor_flags(), source_digest(PACKAGE_DIRECTORY, _SOURCES)]
     return hashlib.blake2b("\0".join(facts).encode(), digest_size=10).hexdigest()
 
 
@@ -121,7 +121,7 @@ def source_digest(folder: Path, endings: tuple[str, ...]) -> str:
 
 def _recorded(folder: Path, endings: tuple[str, ...]) -> list[tuple[str, str]]:
     """Return names and digests of the installed files below a folder of the package; nothing if it is not installed."""
-    site = RUNTIME_DIRECTORY.parents[1]
+    site = PACKAGE_DIRECTORY.parent
     records = list(site.glob("dace_redist-*.dist-info/RECORD"))
     if len(records) != 1 or not folder.is_relative_to(site):  # or also one that an earlier version left
         return []
@@ -199,7 +199,7 @@ def library_path(name: str = REDISTRIBUTION) -> Path:
         return library_path().parent / SCALAPACK_FILE
     if name == REDISTRIBUTION:
         return build_directory() / LIBRARY_FILE
-    if name in (CUDA, HOST_DEVICE):
+    if name == CUDA:
         return build_directory() / f"lib{name}.so"
     from dace_redist.native.blas import find_blas  # contractions only
 
@@ -224,5 +224,5 @@ def cuda_key() -> str:
     It is kept beside the library, and no part of the folder's name: programs may run where nvcc is not on ``PATH``.
     """
     settings = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name in _CUDA_SETTINGS]
-    facts = [*_identity(cuda_compiler() or ""), *settings, source_digest(RUNTIME_DIRECTORY, (".cu",))]
+    facts = [*_identity(cuda_compiler() or ""), *settings, source_digest(PACKAGE_DIRECTORY, (".cu",))]
     return hashlib.blake2b("\0".join(facts).encode(), digest_size=10).hexdigest()

@@ -237,8 +237,7 @@ def plan(
     :param dtype: Element type of the source, of NumPy or DaCe.
     :param comm: mpi4py communicator; default: the world. Every rank must call, even one that owns nothing.
     :param strategy: Name of a strategy, or ``"Auto"``. That selects the fastest
-        measured one (:func:`dace_redist.tune`), else one that the cost model predicts to be clearly faster than the
-        default, else the default; see :func:`dace_redist.chosen_strategy`.
+        measured one (:func:`dace_redist.tune`), else the default; see :func:`dace_redist.chosen_strategy`.
     :param axes: Source axis of each target axis, as in ``numpy.transpose``. Default: no permutation.
     :param region: Sub-tensor to move: (source_offset, target_offset, shape), the shape in the axes of the source. The
         rest of the target is unchanged. Default: the whole tensor.

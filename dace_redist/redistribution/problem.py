@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
+from dace_redist.errors import removed
 from dace_redist.mpi.collective import remembered
 from dace_redist.mpi.launch import check_launcher
 from dace_redist.redistribution.arrays import PLACES, ArrayView, Views
@@ -19,7 +21,7 @@ from dace_redist.schedule import Schedule, schedule
 from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_options, check_places, find_strategy, options_on_gpu
 from dace_redist.strategy_memory import options_within
 from dace_redist.transform import COMPUTED_TYPES
-from dace_redist.tuning.files import profile_path, record_path
+from dace_redist.tuning.files import record_path
 from dace_redist.tuning.problem import Problem as MeasuredProblem
 
 #: Arguments of ``redistribute`` and ``plan`` that describe the change of each tensor on its way.
@@ -120,12 +122,16 @@ class Problem:
 
 def is_measured(comm: MPI.Intracomm) -> bool:
     """
-    Check for a tuning record or a machine profile. Collective at the first call for a communicator, and at the first
-    after :func:`dace_redist.redistribution.cache.forget_choices`.
+    Check for a tuning record. Collective at the first call for a communicator, and at the first after
+    :func:`dace_redist.redistribution.cache.forget_choices`.
     """
 
     def find() -> bool:
-        return bool(comm.bcast(comm.rank == 0 and (record_path().exists() or profile_path().exists())))
+        wrong = removed("DACE_REDIST_MACHINE") if "DACE_REDIST_MACHINE" in os.environ else ""
+        exists, wrong = comm.bcast((record_path().exists(), wrong) if comm.rank == 0 else None)
+        if wrong:
+            raise ValueError(wrong)
+        return bool(exists)
 
     return remembered(comm, MEASURED, find)
 

@@ -32,3 +32,27 @@ class Reported:
         from dace_redist.report import canvas, figure
 
         canvas.save(lambda: figure.draw(self), path)  # type: ignore[arg-type]
+
+    def to_smpi(self, folder: str | Path) -> None:
+        """
+        Write traces that SMPI of SimGrid replays: one of each rank, and their list ``traces``.
+
+        Copies take no time in them.
+
+        :param folder: Folder of the files, which is made if it is missing.
+        :raises OSError: If a file cannot be written.
+        """
+        from dace_redist.report import replay
+
+        replay.write_smpi([replay.Step(self)], self.ranks, folder)  # type: ignore[arg-type, attr-defined]
+
+    def to_goal(self, path: str | Path) -> None:
+        """
+        Write messages as GOAL text, for LogGOPSim and ATLAHS; copies take no time in it.
+
+        :param path: File to write.
+        :raises OSError: If the file cannot be written.
+        """
+        from dace_redist.report import replay
+
+        replay.write_goal([replay.Step(self)], self.ranks, path)  # type: ignore[arg-type, attr-defined]

@@ -1,1 +1,1 @@
-"""Strategy "Auto": the tuning record, the machine profile, and the cost model."""
+"""Strategy "Auto": the tuning record."""

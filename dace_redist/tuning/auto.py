@@ -1,4 +1,4 @@
-"""Resolves strategy "Auto": the recorded winner, else the predicted one, else the default. Start: choose_all."""
+"""Resolves strategy "Auto": the recorded winner, else the default. Start: choose_all."""
 
 from __future__ import annotations
 
@@ -7,30 +7,23 @@ import functools
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution
-from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.mpi.topology import Topology, topology_of
-from dace_redist.native.device import DEVICE_VARIABLE, device_name
+from dace_redist.native.device import device_name
 from dace_redist.report.text import header
-from dace_redist.report.units import count, format_seconds
+from dace_redist.report.units import count
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.strategies import DEFAULT_STRATEGY, with_options
-from dace_redist.tuning.files import profile_path, record_path
+from dace_redist.tuning.files import record_path
 from dace_redist.tuning.problem import Problem, check_memory
-
-if TYPE_CHECKING:
-    from dace_redist.tuning.cost_model import CostModel
 
 _log = logging.getLogger("dace_redist")
 
-#: A strategy replaces the default one if it is predicted to take less than this part of its time. Most predictions are
-#: right to a quarter, but on virtual machines the rate between processors changes by a factor of two within hours.
-CLEARLY_FASTER = 0.5
 #: Why nothing measured is used for some arrays.
 NOT_IN_C_ORDER = "the arrays are not in C order, as those that are measured"
 
@@ -38,19 +31,17 @@ NOT_IN_C_ORDER = "the arrays are not in C order, as those that are measured"
 @dataclasses.dataclass(frozen=True)
 class Choice:
     """
-    A strategy for one redistribution, and why: measured, predicted by the cost model, or the default.
+    A strategy for one redistribution, and why: measured, or the default.
 
     :param options: Options that are not at their defaults.
     :param recorded: Whether it was measured.
     :param reason: Its origin, in one line.
-    :param predicted: Whether the cost model chose it.
     """
 
     strategy: str
     options: Mapping[str, int | float]
     recorded: bool
     reason: str
-    predicted: bool = False
 
     def __str__(self) -> str:
         return f"{with_options(self.strategy, self.options)}: {self.reason}"
@@ -70,8 +61,7 @@ def chosen_strategy(
     """
     Return the strategy that ``"Auto"`` takes for a redistribution, and the reason. Collective over ``comm``.
 
-    That is what was measured; else, where there is a machine profile (``dace-redist calibrate``), what the cost model
-    predicts to be clearly faster than the default; else the default. For arrays in C order, as those that are measured;
+    That is what :func:`dace_redist.tune` recorded, else the default. For arrays in C order, as those that are measured;
     with others it is the default strategy. Parameters that are not listed here are those of
     :func:`dace_redist.plan` and :func:`dace_redist.tune`.
 
@@ -80,8 +70,7 @@ def chosen_strategy(
     :param dtype: See :func:`dace_redist.plan`.
     :param comm: mpi4py communicator; default: the world.
     :return: The choice, equal on every rank.
-    :raises ValueError: On every rank, if an argument is invalid on one of them, or the record or the machine profile is
-        damaged.
+    :raises ValueError: On every rank, if an argument is invalid on one of them, or the record is damaged.
     :raises TypeError: On every rank, if something is of the wrong type.
     :raises OSError: On every rank, if the record cannot be read.
     :raises BuildError: On every rank, if arrays lie on GPUs and the library for them cannot be built.
@@ -138,17 +127,6 @@ def gpus_of(comm: Any) -> str:
     return " and ".join(sorted(set(comm.allgather(name))))
 
 
-def usable_gpu(comm: Any) -> str:
-    """Return :func:`gpus_of`; ``""`` if a rank has none, unless ``DACE_REDIST_DEVICE`` asks for one. Collective."""
-    wanted = bool(os.environ.get(DEVICE_VARIABLE))
-    try:
-        return gpus_of(comm)
-    except (RuntimeError, RedistributionError, OSError):  # a BuildError is a RuntimeError
-        if any(comm.allgather(wanted)):
-            raise
-        return ""
-
-
 def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] | None) -> Choice:
     reason = "nothing was measured"
     if problem.schedule.ranks > len(topology.node_of):
@@ -163,40 +141,7 @@ def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] |
         if ignored:
             _warn_once(ignored)
             reason = ignored
-    model = _model_of(problem, topology)
-    if model is None:
-        return Choice(DEFAULT_STRATEGY, {}, False, reason)
-    seconds = {one.strategy: one.seconds for one in model.estimates()}
-    name = min(seconds, key=seconds.__getitem__)
-    if seconds[name] >= CLEARLY_FASTER * seconds[DEFAULT_STRATEGY]:
-        name = DEFAULT_STRATEGY
-    chosen = model.with_best_options(name)
-    assert chosen is not None
-    reason = f"predicted to take {format_seconds(chosen.seconds)} by the cost model"
-    if seconds[name] > min(seconds.values()):
-        reason += ", and none to be clearly faster"
-    return Choice(name, dict(chosen.options), False, reason, True)
-
-
-def predicted_seconds(problem: Problem, topology: Topology) -> dict[str, float]:
-    """Return the predicted time of each strategy with default options; nothing without a profile of this machine."""
-    model = _model_of(problem, topology)
-    return {} if model is None else {one.strategy: one.seconds for one in model.estimates()}
-
-
-def _model_of(problem: Problem, topology: Topology) -> CostModel | None:
-    """The cost model for a problem, by this user's machine profile."""
-    path = profile_path()
-    if not path.exists():
-        return None
-    from dace_redist.tuning.cost_model import CostModel
-    from dace_redist.tuning.profile import for_topology
-
-    profile, ignored = for_topology(path, topology, problem.on_gpu)
-    if profile is None:
-        _warn_once(ignored)
-        return None
-    return CostModel(problem, profile, topology.node_of)
+    return Choice(DEFAULT_STRATEGY, {}, False, reason)
 
 
 @functools.cache

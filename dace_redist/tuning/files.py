@@ -121,16 +121,7 @@ def differences(found: Mapping[str, str], here: Mapping[str, str]) -> str:
 
 def record_path(given: str | os.PathLike[str] | None = None) -> Path:
     """Return the path of the tuning record: as given, else ``DACE_REDIST_RECORD``, else in the user's data folder."""
-    return _user_file("tuning.json", "DACE_REDIST_RECORD", given, "record")
-
-
-def profile_path(given: str | os.PathLike[str] | None = None) -> Path:
-    """Return the path of the machine profile, as that of the record: ``DACE_REDIST_MACHINE`` names it."""
-    return _user_file("machine.json", "DACE_REDIST_MACHINE", given, "machine")
-
-
-def _user_file(name: str, variable: str, given: str | os.PathLike[str] | None, what: str) -> Path:
     if given is not None and not isinstance(given, str | os.PathLike):
-        raise TypeError(f"{what} must be the path of a file, got {given!r}")
-    named = given or os.environ.get(variable)
-    return Path(named) if named else user_directory("XDG_DATA_HOME", ".local/share") / name
+        raise TypeError(f"record must be the path of a file, got {given!r}")
+    named = given or os.environ.get("DACE_REDIST_RECORD")
+    return Path(named) if named else user_directory("XDG_DATA_HOME", ".local/share") / "tuning.json"

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 import filelock
+import pydantic
 
 from dace_redist._version import __version__
 from dace_redist.mpi.topology import Topology
@@ -14,7 +15,6 @@ from dace_redist.report.text import describe
 from dace_redist.strategies import check_options, find_strategy, with_options
 from dace_redist.tuning import files
 from dace_redist.tuning.problem import Problem
-from dace_redist.tuning.profile import Strict
 
 _LOCK_SECONDS = 30.0  # writing takes milliseconds: whoever holds the lock longer will not release it
 _ANOTHER = "name another file with DACE_REDIST_RECORD"
@@ -23,6 +23,12 @@ FILE = files.Kind("tuning record", 1, f"move it away, or {_ANOTHER}", _ANOTHER)
 #: Fields that must agree for an entry to hold: what it is for, and where it was measured, with their names in messages.
 _FOR = ("schedule", "dtype", "memory", "layout")
 _WHERE = {"mpi": "MPI", "machine": "machine", "gpu": "GPU", "package": "version of dace-redist"}
+
+
+class Strict(pydantic.BaseModel):
+    """A model that refuses unknown fields and converts no types."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Winner(Strict):

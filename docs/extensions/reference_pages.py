@@ -50,11 +50,9 @@ MEMBERS = {
     "Request": "test wait",
     "Schedule": (
         "bytes_moved bytes_between_nodes volume_matrix sends receives self_copy messages arrays inverse "
-        "adjoint busiest_rank run_lengths exchanges ranks to_json plot"
+        "adjoint busiest_rank run_lengths exchanges ranks to_json plot to_smpi to_goal"
     ),
-    "DistributedProgram": (
-        "plan ranks inputs outputs tensor plot simulate with_sizes scatter compile gather +run +__call__"
-    ),
+    "DistributedProgram": ("plan ranks inputs outputs tensor plot with_sizes scatter compile gather +run +__call__"),
 }
 #: Columns that fit on the rendered page.
 SIGNATURE_WIDTH = 80
@@ -67,7 +65,7 @@ INVALID = re.compile(r"If an argument is invalid(?: on \w+ rank)?(?:, or (?:if )
 #: Parts of the help of commands that the page leaves out: examples, usage without arguments, and what it states once.
 EXAMPLES = re.compile(r"^(  (dace-redist|mpi|cmake|DACE_)(.*\\\n)*.*\n)+\n?", re.MULTILINE)
 STATED_ONCE = re.compile(r"^Usage: .*OPTIONS\]\n+|^ +(-h, |-q, )?--(help|json|plot|quiet) .*\n?", re.MULTILINE)
-#: Options of every strategy but NCCL, which the page states once.
+#: Options of every strategy, which the page states once.
 EVERY_STRATEGY = ("max_message_bytes", "threads")
 HEADINGS = {"return": "returns", "raises": "raises", "warns": "warns"}
 

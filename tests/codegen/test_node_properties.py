@@ -8,10 +8,11 @@ import dace
 import pytest
 from sdfgs import COLUMNS, OURS, ROWS, connected, redistributions, reread, rows_to_columns
 
-from dace_redist import BoxDistribution, Distribution
-from dace_redist.library_nodes import Redistribute
+from dace_redist import BoxDistribution, Distribution, TiledDistribution
+from dace_redist.library_nodes import JointRedistribute, Redistribute
 from dace_redist.strategies import OPTIONS, STRATEGIES
 
+VERSION = {"version": dace.__version__}
 N, P, S = (dace.symbol(name) for name in "NPS")
 EVERY_OPTION = {name: option.default + type(option.default)(1) for name, option in OPTIONS.items()}
 
@@ -49,6 +50,27 @@ def test_json(strategy: str):
     assert [type(v) for v in after.options.values()] == [type(OPTIONS[name].default) for name in after.options]
 
 
+@pytest.mark.parametrize(
+    "distribution",
+    [
+        Distribution((N, 7, 2), (P, 2), dims=[0, 1, None], block=["ceil", (3, 4), "balanced"], pins=[None, 1]),
+        Distribution((8, 6), (2,), ranks=[1, 0], halo=1, periodic=[True, False]),
+        TiledDistribution((4, 5), (2, 5), [[1], [0]]),
+        BoxDistribution((8, 6), [((0, 0), (5, 6)), ((4, 0), (4, 6))], [0, 1], halo=(1, 0)),
+    ],
+)
+def test_json_of_distributions(distribution):
+    node = Redistribute("move", distribution, distribution)
+    sdfg, _ = connected(node)
+    (saved,) = (one["attributes"]["source"] for one in sdfg.to_json()["nodes"][0]["nodes"] if "move" in one["label"])
+    assert (saved["kind"], saved["halo"]) == (type(distribution).__name__, list(distribution.halo))
+    assert redistributions(reread(sdfg))[0].source.encoded == distribution.encoded
+    # as earlier versions wrote it
+    old = Redistribute.source.from_json(list(map(dace.symbolic.serialize_symbolic, distribution.encoded)), VERSION)
+    node.source = old
+    assert node.source.encoded == distribution.encoded
+
+
 def test_json_with_symbols_ranks_and_pins():
     source = Distribution((N, N), (P, 2), dims=[0, None], pins=[None, 1], block=[3, None])
     target = Distribution((N, N), (4, 1), ranks=[3, 1, 2, 0], block=["balanced", 2])
@@ -67,7 +89,7 @@ def test_deepcopy():
     (copied,) = redistributions(copy.deepcopy(sdfg))
     (node,) = redistributions(sdfg)
     node.set_strategy("Pack", max_message_bytes=7)
-    node.source = Distribution((4, 4), (4, 1)).encoded
+    node.source = Distribution((4, 4), (4, 1))
     assert copied is not node
     assert (copied.strategy, copied.options["chunk_bytes"], copied.options["growth"]) == ("Pipelined", 100, 2.0)
     assert copied.distributions() == (ROWS, COLUMNS)
@@ -106,6 +128,23 @@ def test_symbols_of_a_nested_sdfg_are_mapped():
     (node,) = redistributions(outer)
     assert node.distributions() == (Distribution((16, 16), (4, 1)), Distribution((16, 16), (1, 4)))
     assert node.options["chunk_bytes"] == 128
+
+
+def test_a_joint_node():
+    sides = Distribution((N, N), (P, 1)), Distribution((N, N), (1, P))
+    node = JointRedistribute("both", [Redistribute("move", *sides, alpha=S, strategy="Pack")] * 2)
+    sdfg = dace.SDFG("joint")
+    sdfg.add_state().add_node(node)
+    (copied,), (read,) = (list(one.start_state.nodes()) for one in (copy.deepcopy(sdfg), reread(sdfg)))
+    sdfg.replace_dict({"N": "8", "P": "4", "S": "2"})
+    for tensor in node.tensors:
+        assert (tensor.distributions(), tensor.alpha) == ((ROWS, COLUMNS), 2)
+    for other in (copied, read):
+        assert other.free_symbols == {"N", "P", "S"} and other.tensors[1]._joint is other
+        assert list(map(str, other.tensors[1].distributions())) == list(map(str, sides))
+    old = {"attributes": {"encoded": []}}
+    with pytest.raises(ValueError, match="an earlier version saved"):
+        JointRedistribute.from_json(old)
 
 
 HALO = Distribution((8, 6), (2,), halo=1)

@@ -1,5 +1,5 @@
 // Contractions behind a C interface, for tests and benchmarks that choose them at run time.
-#include "contraction/contraction.hpp"
+#include "contraction.hpp"
 
 #include <cstddef>
 #include <cstdio>

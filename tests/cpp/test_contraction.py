@@ -10,11 +10,11 @@ import numpy as np
 import opt_einsum
 import pytest
 from contractions import CompiledContraction, Library, build
+from device_arrays import use_device
 from mpi_programs import build_shared
 from seeds import some
 
 from dace_redist.errors import RedistributionError
-from dace_redist.native.device import DEVICE_VARIABLE, ensure_device_library
 from dace_redist.redistribution.device_arrays import DeviceArray
 
 pytestmark = pytest.mark.compile
@@ -50,11 +50,8 @@ def check(library, expression, arrays, dtype, rng, path=(), run=None) -> None:
     :param run: Computes with operands, result, alpha and beta; None: the compiled contraction.
     """
     terms, result_indices = expression.split("->")
-    extents = {
-        i: n
-        for term, array in zip(terms.split(","), arrays, strict=True)
-        for i, n in zip(term, array.shape, strict=True)
-    }
+    letters = zip(terms.split(","), arrays, strict=True)
+    extents = {i: n for term, array in letters for i, n in zip(term, array.shape, strict=True)}
     run = run or CompiledContraction(library, expression, dtype, path)
     wide = [array.astype("complex128" if array.dtype.kind == "c" else "float64") for array in arrays]
     expected = np.einsum(expression, *wide, optimize=len(arrays) > 2)
@@ -130,8 +127,7 @@ def test_random_einsums(library, dtype):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
 def test_random_einsums_on_a_device(dtype, monkeypatch):
-    monkeypatch.setenv(DEVICE_VARIABLE, "host")
-    ensure_device_library()
+    use_device("host", monkeypatch)
     rng, numbers = random.Random(dtype), np.random.default_rng(7)
     for _ in range(some(900)):
         expression, extents = random_einsum(rng)
@@ -140,7 +136,7 @@ def test_random_einsums_on_a_device(dtype, monkeypatch):
 
 
 def test_elements_that_a_device_does_not_multiply(monkeypatch):
-    monkeypatch.setenv(DEVICE_VARIABLE, "host")
+    use_device("host", monkeypatch)
     with pytest.raises(RedistributionError, match="float64, complex64 and complex128, not int32"):
         OnDevice("ij->ji", "int32")([np.ones((2, 3), "i4")], np.ones((3, 2), "i4"), 1, 0)
 

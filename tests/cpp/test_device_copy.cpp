@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "device/host_tiles.hpp"
+#include "host_tiles.hpp"
 #include "device/tile_kernels.hpp"
 #include "device_copy_cases.hpp"
 

@@ -17,7 +17,8 @@ from mpi_programs import mpi_flags
 from dace_redist.native.blas import find_blas
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = [ROOT / "dace_redist" / "runtime" / folder for folder in ("src", "include")]
+ROOMS = [ROOT / "dace_redist" / room for room in ("runtime", "contraction", "scalapack")]
+FOLDERS = [folder for room in ROOMS for folder in (room / "src", room / "include") if folder.exists()]
 #: The header for cuBLAS, which few machines have; it has a test of its own.
 CUBLAS = "dace_redist_cublas.hpp"
 HEADERS = sorted(header.relative_to(folder).as_posix() for folder in FOLDERS for header in folder.rglob("*.h*"))
@@ -128,8 +129,7 @@ def test_program_runs_clean(program, compiler, machine, copies, tmp_path):
         pytest.skip(f"{compiler} has no sanitiser libraries here (Debian: apt-get install libclang-rt-dev)")
     if found:
         pytest.fail(found, pytrace=False)
-    done = subprocess.run(
-        [binary, RANDOM_CASES_OF.get(program.stem, RANDOM_CASES)], capture_output=True, text=True, timeout=240
-    )
+    cases = RANDOM_CASES_OF.get(program.stem, RANDOM_CASES)
+    done = subprocess.run([binary, cases], capture_output=True, text=True, timeout=240)
     said = f"{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
     assert done.returncode == 0, f"{program.name} returned {done.returncode}\n{said}"

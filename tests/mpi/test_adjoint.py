@@ -111,9 +111,8 @@ def test_several_tensors_and_the_adjoint_of_an_adjoint(comm):
             moved, gradient = forward(x), adjoint(y)
             for one, other in zip(moved, again(x), strict=True):
                 np.testing.assert_allclose(one, other)
-    left, right = (
-        sum(inner(comm, *pair)[0] for pair in zip(*both, strict=True)) for both in ((moved, y), (x, gradient))
-    )
+    both = (moved, y), (x, gradient)
+    left, right = (sum(inner(comm, *pair)[0] for pair in zip(*one, strict=True)) for one in both)
     np.testing.assert_allclose(left, right)
     total = comm.allreduce(y[0])
     np.testing.assert_allclose(gradient[0], 3 * rows.local(total, comm.rank))

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from device_arrays import stand_in
 from launching import launch
 from redistribution import catalogue, methods, peers
 from redistribution.arrays import Arrays, is_right
@@ -17,9 +18,7 @@ from redistribution.arrays import Arrays, is_right
 from dace_redist.strategies import host_strategies
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-BENCH, COMPARE, COPIES, PREDICTED = (
-    str(BENCHMARKS / f"{name}.py") for name in ("bench", "compare", "copies", "predicted")
-)
+BENCH, COMPARE, COPIES = (str(BENCHMARKS / f"{name}.py") for name in ("bench", "compare", "copies"))
 
 
 @pytest.mark.compile
@@ -28,7 +27,7 @@ def test_a_case_with_several_methods(tmp_path):
     words = ["owners-transposed-96", "seed-k2", "--preset", "tiny", "--variants", "ordinary,gpu", "--batch", "2"]
     words += ["--least", "3", "--limit", "2", "--rate", "1gbit", "--json", str(output)]
     command = [sys.executable, "-m", "mpi4py", BENCH, *words]
-    code, printed = launch(4, command, timeout=240, environment={"DACE_REDIST_DEVICE": "host"})
+    code, printed = launch(4, command, timeout=240, environment=stand_in())
     assert code == 0, printed
     assert "seed-k2: skipped, it needs 12 ranks; mpiexec -n 12 starts them" in printed
     assert "Times as fast as others" in printed
@@ -36,7 +35,7 @@ def test_a_case_with_several_methods(tmp_path):
     measured = {line["method"]: line for line in lines if "median" in line}
     on_a_device = {f"{name}, gpu" for name in ("Auto", "Pack", "Pipelined", "Shared", "Hierarchical")}
     assert {"stock DaCe", "Auto", *host_strategies(), *on_a_device, "Alltoallw", "plain copy"} <= set(measured)
-    assert {line["method"] for line in lines} - set(measured) <= {"ScaLAPACK", "NCCL, gpu"}
+    assert {line["method"] for line in lines} - set(measured) <= {"ScaLAPACK"}
     for line in measured.values():
         assert 0 < line["low"] <= line["median"] <= line["high"]
         assert line["repetitions"] >= 3
@@ -45,10 +44,6 @@ def test_a_case_with_several_methods(tmp_path):
         where = line["environment"]
         assert (where["ranks"], where["nodes"], line["ranks"], line["bytes"]) == (4, 1, 4, 96 * 96 * 8)
         assert {"machine", "processor", "cores", "mpi", "commit", "versions", "date"} <= set(where)
-    predictions = subprocess.run(
-        [sys.executable, PREDICTED, output, "--preset", "tiny"], capture_output=True, text=True
-    )
-    assert "less than 1 MiB  ordinary  Pack" in predictions.stdout, predictions.stderr
 
 
 @pytest.mark.mpi(ranks=4)
@@ -116,7 +111,7 @@ def test_copies(where):
         capture_output=True,
         text=True,
         timeout=200,
-        env=os.environ | {"DACE_REDIST_DEVICE": "host"},
+        env=os.environ | stand_in(),
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(" GB/s") == 17 * (2 if where == "gpu" else 3), done.stdout

@@ -31,9 +31,8 @@ class Transfer:
         elif shape:
             self.source, self.target = (Distribution.split(shape, axis, comm.size) for axis in (0, 1))
         else:
-            self.source, self.target = (
-                some_distribution(self.shape, comm.size, number) for number in random.integers(1 << 30, size=2)
-            )
+            numbers = random.integers(1 << 30, size=2)
+            self.source, self.target = (some_distribution(self.shape, comm.size, number) for number in numbers)
         allocate = [np.empty, dace_redist.shared_empty]
         first, second = random.integers(2, size=2)
         self.comm, self.strategy, self.turn, self.op = comm, strategy, 0, op
@@ -298,8 +297,7 @@ for move in (in_a_call, in_a_wait, in_a_list, in_a_sum):
 
 def test_messages_of_the_program_arrive_while_a_rank_waits():
     # with Open MPI's own shared memory and cross-memory reads the receiver copies without the sender
-    code, output = launch(
-        2, [sys.executable, "-m", "mpi4py", "-c", PROGRAM], timeout=60, environment={"OMPI_MCA_btl": "tcp,self"}
-    )
+    command = [sys.executable, "-m", "mpi4py", "-c", PROGRAM]
+    code, output = launch(2, command, timeout=60, environment={"OMPI_MCA_btl": "tcp,self"})
     assert code == 0, output
     assert output.split() == "in_a_call done in_a_wait done in_a_list done in_a_sum done".split(), output

@@ -14,7 +14,6 @@ from device_arrays import PARAMETERS, OtherLibrary, StridedDeviceArray, use_devi
 from distributions import rows_to_columns, same_on_all_ranks
 from hypothesis import given
 from hypothesis import strategies as st
-from mpi_programs import built_by_one
 
 from dace_redist import Distribution, RedistributionError, plan, redistribute
 from dace_redist.redistribution.device_arrays import DeviceArray
@@ -45,19 +44,13 @@ def as_gpus_convert(case: dict[str, Any], sides: tuple[str, str]) -> None:
 @pytest.mark.parametrize("kind", PARAMETERS)
 def test_random_operations(comm, kind, monkeypatch):
     use_device(kind, monkeypatch)
-    with_nccl = "apart" in kind  # each rank has a device of its own
-    if with_nccl:
-        monkeypatch.setenv("DACE_REDIST_NCCL", str(built_by_one(comm, "stand_in_nccl")))
 
     @same_on_all_ranks(15, comm.size)
     @given(cases(comm.size), st.sampled_from(CALLS), st.sampled_from(SIDES), st.integers(0, 3))
     def check_strategies(case: dict[str, Any], call: str, sides: tuple[str, str], node_ranks: int) -> None:
         case["layouts"] = ["C" if layout == "backwards" else layout for layout in case["layouts"]]
         as_gpus_convert(case, sides)
-        both = sides == ("gpu", "gpu")
-        for strategy in gpu_strategies(both):
-            if strategy == "NCCL" and (not with_nccl or 0 in case["source"].shape):  # of nothing no memory is known
-                continue
+        for strategy in gpu_strategies():
             monkeypatch.setenv("DACE_REDIST_NODE_RANKS", "0" if strategy == "Shared" else str(node_ranks))
             array, out, wanted = arrays(comm, case)
             there = [placed(part, side) for part, side in zip((array, out), sides, strict=True)]
@@ -193,52 +186,6 @@ def test_a_failure_on_one_rank_is_an_error_of_its_partners(comm, kind, failing, 
         made.free()
         result = redistribute(there, source, target, comm=comm, strategy=strategy)
         assert np.array_equal(result.to_numpy(), wanted)
-
-
-NO_COMMUNICATOR = "ncclCommInitRank failed: internal"
-
-
-@pytest.mark.mpi(ranks=[4], alone=True)
-def test_plans_share_a_communicator_of_nccl(comm, monkeypatch):
-    use_device("host,apart", monkeypatch)
-    monkeypatch.setenv("DACE_REDIST_NCCL", str(built_by_one(comm, "stand_in_nccl")))
-    source, target, here, wanted = rows_to_columns(comm, (12, 8))
-    there, how = DeviceArray.from_numpy(here), {"comm": comm, "strategy": "NCCL", "device": "gpu"}
-    with monkeypatch.context() as failing, pytest.raises(RedistributionError, match=NO_COMMUNICATOR):
-        failing.setenv("STAND_IN_NCCL_FAILS", "ncclCommInitRank")
-        plan(source, target, "float64", **how)
-    with plan(source, target, "float64", **how) as first:
-        monkeypatch.setenv("STAND_IN_NCCL_FAILS", "ncclCommInitRank")  # it is not called again
-        with plan(target, source, "float64", **how) as second:
-            for _ in range(3):
-                result = first(there)
-                assert np.array_equal(result.to_numpy(), wanted)
-                assert np.array_equal(second(result).to_numpy(), here)
-    with plan(source, target, "float64", **how) as third:
-        assert np.array_equal(third(there).to_numpy(), wanted)
-        assert np.array_equal(third.start(there).wait().to_numpy(), wanted)
-
-
-@pytest.mark.mpi(ranks=[3], alone=True)
-def test_failures_of_nccl_leave_nothing_behind(comm, monkeypatch, tmp_path):
-    """No communicator where one rank has none, and no group that holds up what is sent later."""
-    use_device("host,apart", monkeypatch)
-    monkeypatch.setenv("DACE_REDIST_NCCL", str(built_by_one(comm, "stand_in_nccl")))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    source, target, here, wanted = rows_to_columns(comm, (9, 8))
-    there, how = DeviceArray.from_numpy(here), {"comm": comm, "strategy": "NCCL", "device": "gpu"}
-    with monkeypatch.context() as failing, pytest.raises(RedistributionError, match=NO_COMMUNICATOR):
-        if comm.rank == 2:
-            failing.setenv("STAND_IN_NCCL_FAILS", "ncclCommInitRank")
-        plan(source, target, "float64", **how)
-    comm.Barrier()
-    assert not list(tmp_path.iterdir())  # freed with the communicators
-    with plan(source, target, "float64", **how) as made:
-        with monkeypatch.context() as failing, pytest.raises(RedistributionError, match="ncclSend failed: internal"):
-            failing.setenv("STAND_IN_NCCL_FAILS", "ncclSend")
-            made(there)
-        with plan(source, target, "float64", **how) as other:
-            assert np.array_equal(other(there).to_numpy(), wanted)
 
 
 @pytest.mark.mpi(ranks=[3], full=[1, 5])

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from device_arrays import use_device
 from mpi_programs import build_with_library, run
 
-from dace_redist.native.device import DEVICE_VARIABLE, ensure_device_library
 from dace_redist.strategies import gpu_strategies
 
 pytestmark = pytest.mark.compile
 
 
 @pytest.mark.parametrize("device", ["host", "host,apart", pytest.param("host,pooled", marks=pytest.mark.full)])
-@pytest.mark.parametrize("strategy", gpu_strategies(both_on_gpu=False))
+@pytest.mark.parametrize("strategy", gpu_strategies())
 def test_order_with_streams(strategy: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(DEVICE_VARIABLE, device)
-    ensure_device_library()
+    use_device(device, monkeypatch)
     run(build_with_library("mpi_device_program"), 2, strategy)

@@ -38,10 +38,7 @@ def check(comm: Any, name: str, program: Any = None, sizes: dict[str, int] | Non
 
 
 #: One program for each kind of generated code: loops, scalars, writes in place, functions, solvers, and so on.
-KINDS_OF_CODE = (
-    *("sweeps", "nested_loops", "scalars", "in_place"),
-    *("functions", "linear_systems", "diagonals", "quotients"),
-)
+KINDS_OF_CODE = "sweeps nested_loops scalars in_place functions linear_systems diagonals quotients".split()
 
 
 @pytest.mark.mpi(ranks=[3], timeout=600)  # one rank compiles all programs
@@ -152,6 +149,7 @@ def test_bad_arguments_are_refused_on_every_rank(comm):
     refused("rank . holds", lambda: program.gather(np.zeros((1, 1))))
     refused("intra-communicator", lambda: program.run(comm=3, **local), TypeError)
     odd = comm.rank == 1  # one rank that does something else than the others
+    elsewhere = "" if odd else "on rank 1: "
     refused("differ in the tensor to gather", lambda: program.gather(local["B"], "B" if odd else "C"))
     refused("differ in the tensor to gather", lambda: program.gather(local["B"], "Q" if odd else "B"))
     refused("no tensor 'Q'", lambda: program.gather(local["B"], "Q"))
@@ -167,9 +165,7 @@ def test_bad_arguments_are_refused_on_every_rank(comm):
     refused("must be a C-contiguous, writeable NumPy array", lambda: program.run(**local, __return=fixed))
     with pytest.MonkeyPatch.context() as patch:  # a step that fails on one rank
         patch.setattr("dace_redist.native.program.Program.run", run_and_fail if odd else Program.run)
-        refused(
-            "out of memory" if odd else "on rank 1: out of memory", lambda: program.run(**local), RedistributionError
-        )
+        refused(elsewhere + "out of memory", lambda: program.run(**local), RedistributionError)
     half = comm.Split(comm.rank // 2)
     refused("over 3 ranks, but the communicator has", lambda: program.run(comm=half, **local))
     half.Free()
@@ -180,14 +176,8 @@ def test_bad_arguments_are_refused_on_every_rank(comm):
         lambda: program.scatter(**given, comm=own),
         lambda: program.gather(local["B"], "B", comm=own),
     ):
-        refused(
-            ("" if odd else "on rank 1: ") + "the program is distributed over 3 ranks, but the communicator has 1", call
-        )
-    refused(
-        "on rank 1: comm must be" if not odd else "comm must be",
-        lambda: program.run(comm=3 if odd else None, **local),
-        TypeError,
-    )
+        refused(elsewhere + "the program is distributed over 3 ranks, but the communicator has 1", call)
+    refused(elsewhere + "comm must be", lambda: program.run(comm=3 if odd else None, **local), TypeError)
     whole = program.gather(program.run(**local))  # still works
     assert comm.rank != 0 or np.allclose(whole, np.einsum("ijk,ja,ka->ia", *given.values()))
 
@@ -224,7 +214,7 @@ def test_tensors_of_one_rank_are_scattered(comm):
     assert np.array_equal(program.scatter(B=given["B"].astype("float32"))["B"], parts["B"].astype("float32"))
 
 
-# Programs of the gallery, and the kernels of the benchmarks
+# Programs of the gallery, and other types
 
 #: ``DACE_REDIST_GALLERY=1,3,4,7`` runs all programs of the gallery, on as many ranks each.
 GALLERY_RANKS = [int(n) for n in os.environ.get("DACE_REDIST_GALLERY", "").split(",") if n]
@@ -242,47 +232,17 @@ def test_programs_of_the_gallery(comm):
         check_gathered(comm, program, example.arguments(), example.expected(), name, tolerance=1e-7)
 
 
-def operands(program: Any) -> dict[str, Any]:
-    """Random operands by name, the same on every rank; elements are positive, so no sum is small by cancellation."""
-    rng, made = np.random.default_rng(0), {}
-    for name, tensor in program.inputs.items():
-        made[name] = (rng.random(tensor.shape) + 0.1).astype(tensor.dtype)
-        if tensor.dtype.kind == "c":
-            made[name] += 1j * rng.random(tensor.shape)
-    return made
-
-
-def check_kernels(comm: Any, name: str) -> tuple[Any, dict[str, Any]]:
-    """Scatter, run, gather and compare everything that a program returns or writes; the program and its operands."""
-    from all_kernels import PROGRAMS, SIZES, in_python
-
-    arrays = PROGRAMS[name].f.__annotations__.values()
-    program = planned(comm, PROGRAMS[name], {str(n): SIZES[str(n)] for array in arrays for n in array.shape})
-    given = operands(program)
-    if name == "sweeps":  # else the first singular vectors outweigh the others, which are rounding errors then
-        given["X"] -= given["X"].mean()
-    check_gathered(comm, program, given, by_numpy(in_python(PROGRAMS[name]), given), tolerance=1e-12, single=1e-5)
-    return program, given
-
-
-@pytest.mark.mpi(ranks=[8], full=[3], timeout=400)  # each number takes a build of its own
-def test_all_kernels(comm):
-    check_kernels(comm, "all_kernels")
-
-
-@pytest.mark.mpi(ranks=[4], full=[3], timeout=400)
-def test_sweeps(comm):
-    check_kernels(comm, "sweeps")
-
-
 @pytest.mark.mpi(ranks=[4], timeout=400)
 def test_other_types(comm):
-    program, given = check_kernels(comm, "other_types")
-    given["G"][...] = 1  # on the ranks that have columns of the solution: the others get the error, too
-    local = program.scatter(**given)
-    with pytest.raises(
-        RedistributionError, match=r"all_kernels\.py:\d+: .*: (on rank 0: )?the 4 x 4 matrix is singular"
-    ):
+    from einsum_programs import arguments, other_types, sizes_of
+
+    program, given = planned(comm, other_types, sizes_of(other_types)), arguments(other_types)
+    for name in ("G", "GS", "GC"):
+        given[name] += 2 * np.eye(*given[name].shape, dtype=given[name].dtype)
+    check_gathered(comm, program, given, by_numpy(other_types.f, given), tolerance=1e-12, single=1e-5)
+    singular = {**given, "G": np.ones_like(given["G"])}
+    local = program.scatter(**singular)  # of ranks without columns of the solution, too, it is an error
+    message = r"einsum_programs\.py:\d+: .*: (on rank 0: )?the 3 x 3 matrix is singular"
+    with pytest.raises(RedistributionError, match=message):
         program.run(**local)
-    given["G"] += np.eye(4, dtype="float32")
     program.run(**program.scatter(**given))

@@ -155,9 +155,7 @@ def test_irregular_partitions(comm):
     result = redistribute(Partitioned(comm.rank), target, comm=comm)
     assert np.array_equal(result.local, target.local(numbers((4, 4)), comm.rank))
     for place in (comm.size, -1):
-        with pytest.raises(
-            ValueError, match=rf"location of a partition must be ranks of comm, 0 to \d, got \[{place}\]"
-        ):
+        with pytest.raises(ValueError, match=rf"of a partition must be ranks of comm, 0 to \d, got \[{place}\]"):
             redistribute(Partitioned(comm.rank, place if comm.rank == 0 else 1), target, comm=comm)
 
 
@@ -172,11 +170,7 @@ def test_wrong_arrays(comm):
         (lambda: redistribute(array if first else object(), target, comm=comm), TypeError, "heat.DNDarray, .*object"),
         (lambda: redistribute(array if first else x, target, comm=comm), ValueError, "the ranks pass different arrays"),
         (lambda: redistribute(array, target, comm=MPI.COMM_SELF), ValueError, "comm must have the ranks"),
-        (
-            lambda: redistribute([array, x] if first else [array], [target] * 2, comm=comm),
-            ValueError,
-            "different arrays",
-        ),
+        (lambda: redistribute([array, x][: 1 + first], [target] * 2, comm=comm), ValueError, "different arrays"),
         (lambda: x.to("heat") if first else x.to("jax"), ValueError, "the ranks differ in library"),
         (
             lambda: DistributedArray(x.local.astype("f4") if first else x.local, target, comm).to("pylops-mpi"),

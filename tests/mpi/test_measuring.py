@@ -128,12 +128,10 @@ class Bench:
 
 @pytest.fixture
 def searched(comm, monkeypatch: pytest.MonkeyPatch):
-    def run(bench: Bench, predicted: dict[str, float] | None = None):
+    def run(bench: Bench):
         monkeypatch.setattr(search, "TimedPlan", bench.plan)
         topology, tried = topology_of(comm), space(None, None)
-        return search.Search(
-            Problem(MOVED), comm, topology, tried, 1e6, 0.05, lambda *_: None, predicted or {}, bench.clock
-        ).run()
+        return search.Search(Problem(MOVED), comm, topology, tried, 1e6, 0.05, lambda *_: None, bench.clock).run()
 
     return run
 
@@ -148,14 +146,3 @@ def test_the_best_options_of_a_strategy_win(searched):
     assert first["Pack"].median_seconds == pytest.approx(1.0) and first["RMA"].note == "not here"
     assert not [one for one in measured if one.strategy == "Shared" and one.options]  # too slow to vary
     assert {one.strategy for one in measured if one.round == "the best of each"} == {"Pack", "Pipelined"}
-
-
-@pytest.mark.mpi(ranks=2)
-def test_strategies_that_are_predicted_to_be_slow_are_left_out_unless_others_are_slower_than_that(searched):
-    predicted = {"Pack": 1.0, "Pipelined": 1.5, "Shared": 3.0}
-    bench = Bench({"Pack": 1.0, "Pipelined": 1.5, "Shared": 0.1}, {})
-    winner, measured = searched(bench, predicted)
-    assert winner.strategy == "Pack" and "Shared" not in bench.made
-    assert "predicted to take 3 s" in next(one.note for one in measured if one.strategy == "Shared")
-    slower = Bench({"Pack": 4.0, "Pipelined": 4.5, "Shared": 0.1}, {})
-    assert searched(slower, predicted)[0].strategy == "Shared"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -194,16 +195,23 @@ def rows(comm: Any, count: int) -> tuple[list[int], list[int], list[MPI.Datatype
 def bad_arguments(comm: Any) -> list[tuple[Any, type[Exception], str]]:
     """Calls that are wrong on the last rank only, and the error of all."""
     last = comm.rank == comm.size - 1
-    good, null = rows(comm, 2), ([1] * comm.size, [0] * comm.size, [MPI.DATATYPE_NULL] * comm.size)
-    blocks = [(peer, 2 * peer, (2,), (1,)) for peer in range(comm.size)]
+    counts, places, types = good = rows(comm, 2)
+    blocks, flat = ([(peer, 2 * peer, (2,), (stride,)) for peer in range(comm.size)] for stride in (1, 0))
+    by_types = functools.partial(Plan.from_datatypes, comm=comm)
+    by_blocks = functools.partial(Plan.from_messages, dtype="f8", comm=comm)
+    unequal = f"rank {comm.size - 1} sends 24 bytes to rank ., which receives 16: both ranks must describe equally many"
+    bad_types: list[tuple[Any, type[Exception], str]] = [
+        (types[1:], ValueError, "must have . datatyp"),
+        (rows(comm, 1 << 32), ValueError, r"counts of source must fit 32 bits, got \[4294967296"),
+        ((counts, [0.5] * comm.size, types), TypeError, r"displacements of source\[0\] must be an integer, got 0.5"),
+        ((counts, places, [MPI.DATATYPE_NULL] * comm.size), ValueError, "null or freed datatype"),
+        ([8] * comm.size, TypeError, "mpi4py datatype"),
+        (rows(comm, 3), RedistributionError, unequal),
+    ]
     bad_blocks: list[tuple[Any, type[Exception], str]] = [
         ([(0, 0, (2,))], TypeError, r"sends\[0\] must be \(peer, offset, counts, strides\)"),
         ([(0, 0.5, (2,), (1,))], TypeError, r"sends\[0\] must be \(peer, .*: offset\[0\] must be an integer, got 0.5"),
-        (
-            [(1 << 31, 0, (2,), (1,))],
-            TypeError,
-            r"sends\[0\] must be \(peer, .*: peer must fit 32 bits, got \[2147483648",
-        ),
+        ([(1 << 31, 0, (2,), (1,))], TypeError, r"sends\[0\] must be .*: peer must fit 32 bits, got \[2147483648"),
         (None, TypeError, "sends must be a list with an entry for each message, got None"),
         ([(0, 0, (2,), ())], ValueError, r"sends\[0\] must have as many strides as counts"),
         ([(comm.size, 0, (2,), (1,))], RedistributionError, r"sends\[0\]: peer must be a rank of the communicator"),
@@ -213,49 +221,11 @@ def bad_arguments(comm: Any) -> list[tuple[Any, type[Exception], str]]:
         (blocks[:-1] + [(comm.size - 1, 0, (3,), (1,))], RedistributionError, "sends 3 elements to rank"),
     ]
     return [
-        (
-            lambda: Plan.from_datatypes(good[2][1:] if last else good, good, comm=comm),
-            ValueError,
-            "must have . datatyp",
-        ),
-        (
-            lambda: Plan.from_datatypes(rows(comm, 1 << 32) if last else good, good, comm=comm),
-            ValueError,
-            r"counts of source must fit 32 bits, got \[4294967296",
-        ),
-        (
-            lambda: Plan.from_datatypes((good[0], [0.5] * comm.size, good[2]) if last else good, good, comm=comm),
-            TypeError,
-            r"displacements of source\[0\] must be an integer, got 0.5",
-        ),
-        (lambda: Plan.from_datatypes(null if last else good, good, comm=comm), ValueError, "null or freed datatype"),
-        (lambda: Plan.from_datatypes([8] * comm.size if last else good, good, comm=comm), TypeError, "mpi4py datatype"),
-        (
-            lambda: Plan.from_datatypes(good, good, comm=comm, strategy="Packed" if last else "Pack"),
-            ValueError,
-            "unknown strategy",
-        ),
-        (
-            lambda: Plan.from_datatypes(good, good, comm=comm, strategy="RMA" if last else "Pack"),
-            ValueError,
-            "ask for different redistributions: strategy is",
-        ),
-        (
-            lambda: Plan.from_datatypes(rows(comm, 3) if last else good, good, comm=comm),
-            RedistributionError,
-            f"rank {comm.size - 1} sends 24 bytes to rank ., which receives 16: both ranks must describe equally many",
-        ),
-        (
-            lambda: Plan.from_messages(
-                blocks, [(p, p, (2,), (0,)) for p, *_ in blocks] if last else blocks, "f8", comm=comm
-            ),
-            RedistributionError,
-            "a stride of what is received is 0",
-        ),
-        *(
-            (lambda bad=bad: Plan.from_messages(bad if last else blocks, blocks, "f8", comm=comm), kind, text)
-            for bad, kind, text in bad_blocks
-        ),
+        *((lambda bad=bad: by_types(bad if last else good, good), kind, text) for bad, kind, text in bad_types),
+        (lambda: by_types(good, good, strategy="Packed" if last else "Pack"), ValueError, "unknown strategy"),
+        (lambda: by_types(good, good, strategy="RMA" if last else "Pack"), ValueError, "different .*: strategy is"),
+        *((lambda bad=bad: by_blocks(bad if last else blocks, blocks), kind, text) for bad, kind, text in bad_blocks),
+        (lambda: by_blocks(blocks, flat if last else blocks), RedistributionError, "a stride of what is received is 0"),
     ]
 
 

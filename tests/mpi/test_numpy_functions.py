@@ -52,9 +52,6 @@ def test_they_give_what_numpy_gives(comm, chunk, tmp_path):
     results = program(**{argument: given[argument] for argument in program.inputs})
     if comm.rank == 0:
         wanted = [by_numpy(text, given) for text in texts]
-        wrong = [
-            (t, x.ravel()[:9], y.ravel()[:9])
-            for t, x, y in zip(texts, results, wanted, strict=True)
-            if differs(t, x, y)
-        ]
+        compared = zip(texts, results, wanted, strict=True)
+        wrong = [(t, x.ravel()[:9], y.ravel()[:9]) for t, x, y in compared if differs(t, x, y)]
         assert not wrong, wrong

@@ -124,9 +124,9 @@ def test_interfaces_compile_for_the_standard_abi():
     compiler = Path(toolchain.mpi_in_use().compiler or "").with_name("mpicxx_abi")
     if not compiler.exists():
         pytest.skip("this MPI has no standard ABI")
-    runtime = ROOT / "dace_redist" / "runtime"
-    sources = sorted((runtime / "src" / "api").glob("*.cpp")) + sorted((runtime / "src" / "scalapack").glob("*.cpp"))
-    include = [f"-I{runtime / folder}" for folder in ("include", "src")]
+    runtime, scalapack = ROOT / "dace_redist" / "runtime", ROOT / "dace_redist" / "scalapack"
+    sources = sorted((runtime / "src" / "api").glob("*.cpp")) + sorted((scalapack / "src").glob("*.cpp"))
+    include = [f"-I{folder}" for folder in (runtime / "include", runtime / "src", scalapack / "src")]
     command = [compiler, "-std=c++17", "-fsyntax-only", '-DDACE_REDIST_VERSION="0"', *include, "-x", "c++", "-"]
     text = "".join(f'#include "{source}"\n' for source in sources)  # as one unit, in the order of the build
     done = subprocess.run(command, input=text, capture_output=True, text=True)

@@ -93,9 +93,7 @@ print("moved", flush=True)
         (5, 4, 5000, ("2",), "short messages between nodes are not joined"),
     ],
 )
-def test_too_little_shared_memory_on_one_rank(
-    ranks: int, poor: int, nbytes: int, node_ranks: tuple[str, ...], end: str
-):
+def test_too_little_shared_memory_on_one_rank(ranks: int, poor: int, nbytes: int, node_ranks: tuple[str], end: str):
     """All messages go over MPI, one by one, and one line says so, with the rank that is short and the reason."""
     command = [sys.executable, "-m", "mpi4py", "-c", WITHOUT, str(poor), str(nbytes), *node_ranks]
     environment = {"DACE_REDIST_NODE_RANKS": node_ranks[0]} if node_ranks else {}

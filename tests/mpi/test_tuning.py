@@ -268,6 +268,17 @@ def test_bad_input(comm, record: Path, tmp_path: Path):
     refused(comm, OSError, text, call(record=foreign / "below"))
 
 
+@pytest.mark.mpi(ranks=[2])
+def test_a_machine_profile_of_the_last_release_is_refused(comm, monkeypatch: pytest.MonkeyPatch):
+    source, target = pair(comm.size)
+    if comm.rank == 0:  # the others may have another environment
+        monkeypatch.setenv("DACE_REDIST_MACHINE", "machine.json")
+    text = "DACE_REDIST_MACHINE is removed: use tune, which needs no machine profile"
+    refused(comm, ValueError, text, lambda: dace_redist.plan(source, target, comm=comm))
+    monkeypatch.delenv("DACE_REDIST_MACHINE", raising=False)
+    dace_redist.plan(source, target, comm=comm).free()
+
+
 CASE = ["--shape", "24,20", "--from", "2", "--to", "1,2", "--limit-seconds", "0.5"]
 
 

@@ -37,8 +37,6 @@ def test_planning_needs_no_mpi_and_prints():
     text = str(program)
     assert isinstance(program, dace_redist.DistributedProgram) and "8 ranks" in text and "ijk,ja,ka->ia" in text
     assert program.inputs["X"].distribution.shape == (7, 6, 5)
-    simulated = program.simulate("torus", ranks_per_node=1, strategy="Pipelined")
-    assert simulated.plan is program.plan and simulated.job.nodes == 8 and simulated.seconds > 0
 
 
 @pytest.mark.slow

@@ -8,27 +8,30 @@ import pytest
 from dace.libraries.blas.nodes.einsum import Einsum
 from dace.sdfg.state import LoopRegion
 from distributed_simulation import SimulatedRanks
+from einsum_cases import CASES
 from einsum_programs import PROGRAMS, N, linear_systems
 from einsum_programs import sizes_of as usual_sizes
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from results import check
-from simulated_programs import simulate
+from simulated_programs import simulate, sizes_of
 
 from dace_redist import distribute
 
 pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
 
 
+#: Of the kernels of the benchmarks.
+SIZES = dict(I=9, J=7, K=6, L=5, M=4, P=3, Q=2, R=4, T=3, O=3, V=5, W=4)
+EVERY = [(program, 3, usual_sizes(program)) for program in PROGRAMS.values()]
+EVERY += [(linear_systems, ranks, usual_sizes(linear_systems)) for ranks in (1, 8)]
+EVERY += [(case.program, 8, sizes_of(case.program, SIZES)) for case in CASES.values()]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-def test_every_program_of_einsums(program):
-    simulate(program, 3, usual_sizes(program))
-
-
-@pytest.mark.parametrize("ranks", [1, 3, 8])
-def test_linear_systems(ranks):
-    simulate(linear_systems, ranks, usual_sizes(linear_systems))
+@pytest.mark.parametrize(("program", "ranks", "sizes"), EVERY, ids=lambda value: getattr(value, "name", ""))
+def test_every_program_of_einsums(program, ranks, sizes):
+    simulate(program, ranks, sizes)
 
 
 @pytest.mark.slow

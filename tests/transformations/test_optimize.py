@@ -1,16 +1,20 @@
 """One call applies to a program what pays; for its results see test_rewrites."""
 
+import json
+
 import dace
 import fused_programs as programs
 import numpy as np
 import pytest
 from dace.sdfg import nodes
+from dace.transformation.pass_pipeline import Pass, Pipeline
 from sdfgs import count, redistributions
 from stock_programs import parse
 
 import dace_redist
 from dace_redist import Distribution
 from dace_redist.library_nodes import JointRedistribute, Redistribute, RedistributeWait, SumReplicas
+from dace_redist.transformations import OptimizeRedistributions
 
 pytestmark = pytest.mark.usefixtures("four_ranks")
 
@@ -86,13 +90,28 @@ def test_an_array_with_two_writers_of_which_one_needs_the_result():
 
 def test_strategies_of_the_program_are_kept():
     sdfg = dace_redist.set_strategy(parsed(programs.two_at_once), "Pack", threads=2)
-    assert [(n.strategy, n.options["threads"]) for n in redistributions(dace_redist.optimize(sdfg))] == [
-        ("Pack", 2)
-    ] * 2
+    found = redistributions(dace_redist.optimize(sdfg))
+    assert [(node.strategy, node.options["threads"]) for node in found] == [("Pack", 2)] * 2
 
 
 def test_both_names_are_one_function():
     assert dace_redist.optimize is dace_redist.transformations.optimize
+
+
+def test_the_pass_is_saved_with_its_properties():
+    made = OptimizeRedistributions("record.json", symbols={"N": 4}, permissive=True)
+    saved = json.loads(json.dumps(made.to_json()))
+    read = Pass.from_json(saved)
+    assert type(read) is OptimizeRedistributions
+    assert (read.record, read.symbols, read.permissive) == ("record.json", {"N": 4}, True)
+    sdfg = parsed(programs.converted)
+    results = Pipeline([OptimizeRedistributions()]).apply_pass(sdfg, {})
+    assert results == {"OptimizeRedistributions": 1} and count(sdfg, nodes.MapEntry) == [0]
+
+
+def test_a_removed_transformation_names_what_to_use():
+    with pytest.raises(AttributeError, match="RelabelGrid': removed, renumber the ranks"):
+        _ = dace_redist.transformations.RelabelGrid
 
 
 def test_wrong_arguments():

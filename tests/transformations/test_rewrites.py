@@ -1,4 +1,4 @@
-"""Steps that become properties of redistributions, and ranks renumbered: the graph before and after, equal results."""
+"""Steps that become properties of redistributions: the graph before and after, equal results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from dace_redist.transformations import (
     FuseReduceBcast,
     JoinRedistributes,
     OverlapRedistribute,
-    RelabelGrid,
 )
 
 
@@ -91,6 +90,8 @@ def test_which_maps_a_redistribution_can_compute(expression, element_type, moved
     )
     alpha = dace.symbol(alpha) if alpha == "i" else alpha
     add_move(state, Redistribute("move", programs.HALVES, programs.SIDES, alpha=alpha), "B", "C")
+    rounds = element_type == dace.float32 and "0.1" in expression
+    assert copy.deepcopy(sdfg).apply_transformations_repeated(FuseConversion, permissive=True) == (fused or rounds)
     assert sdfg.apply_transformations_repeated(FuseConversion) == fused
 
 
@@ -123,7 +124,7 @@ def test_broadcasts_that_are_not_fused(change):
         bcast.nonblocking = True
     else:
         target = move.distributions()[1]
-        move.target = dataclasses.replace(target, pins=[None if pin is None else 1 for pin in target.pins]).encoded
+        move.target = dataclasses.replace(target, pins=[None if pin is None else 1 for pin in target.pins])
     sdfg.apply_transformations_repeated(FuseReduceBcast, validate=False)
     assert count(sdfg, Bcast) == [1]
 
@@ -142,30 +143,6 @@ def test_sums_of_what_is_written_again_stay(written):
         zero = states[written].add_tasklet("zero", {}, {"a"}, "a = 0")
         states[written].add_edge(zero, "a", states[written].add_write("A"), None, dace.Memlet("A[0, 0]"))
     assert sdfg.apply_transformations(FuseReduceBcast) == (written is None)
-
-
-def test_renumbered_ranks():
-    before, after = rewritten(programs.computed_elsewhere, RelabelGrid)
-
-    def moved(sdfg):
-        found = [n.distributions() for n, _ in sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
-        return sum(dace_redist.schedule(*ends).bytes_moved() for ends in found)
-
-    assert moved(after) < moved(before)
-    first, second = (n for n, _ in after.all_nodes_recursive() if isinstance(n, Redistribute))
-    assert {first.target, second.target} & {first.source, second.source}
-    assert after.apply_transformations(RelabelGrid) == 0
-
-
-def test_ranks_with_values_of_their_own_are_not_renumbered():
-    factor = dace.symbol("factor")
-
-    @dace.program
-    def scaled_by_rank(A: dace.float64[2, 8]):
-        B = dace_redist.redistribute(A, programs.ROWS, programs.BACKWARDS)
-        return dace_redist.redistribute(B * factor, programs.BACKWARDS, programs.ROWS)
-
-    assert scaled_by_rank.to_sdfg(simplify=True).apply_transformations(RelabelGrid) == 0
 
 
 @pytest.mark.parametrize(("second", "joined"), [("CD", 1), ("AD", 1), ("CA", 0), ("BD", 0), ("CB", 0)])
@@ -228,10 +205,6 @@ def test_two_redistributions_in_one_exchange():
     dace_redist.set_strategy(after, "Pipelined", depth=3)
     loaded = dace.SDFG.from_json(after.to_json())
     assert count(loaded, JointRedistribute) == [1]
-    ((joint, state),) = ((n, s) for n, s in after.all_nodes_recursive() if isinstance(n, JointRedistribute))
-    dace_redist.set_strategy(after, "NCCL", joint.label)
-    with pytest.raises(ValueError, match="^JointRedistribute .* NCCL moves between arrays on GPUs"):
-        joint.validate(state.sdfg, state)
     loaded.expand_library_nodes()
     (call,) = (n for n, _ in loaded.all_nodes_recursive() if isinstance(n, dace.nodes.Tasklet) and n.state_fields)
     assert call.code.as_string.count(f"{{{OPTIONS['chunk_bytes'].default}, 3, ") == 2  # chunk_bytes and depth
@@ -285,7 +258,7 @@ def all_rewritten() -> dace.SDFG:
         if isinstance(node, Redistribute) and where.sdfg is sdfg and node.memlet("_inp_buffer", where).data == "E":
             OverlapRedistribute.apply_to(sdfg, node=node)
             break
-    sdfg.apply_transformations_repeated([FuseConversion, FuseReduceBcast, RelabelGrid])
+    sdfg.apply_transformations_repeated([FuseConversion, FuseReduceBcast])
     sdfg.apply_transformations_repeated(JoinRedistributes)
     tree = sdfg.as_schedule_tree()
     overlap_communication(tree)

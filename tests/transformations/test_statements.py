@@ -1,11 +1,14 @@
 """Statements that are distributed: parts, branches, loops, reductions, elements by index, types; and sizes."""
 
+import ast
+
 import dace
 import numpy as np
 import pytest
 from simulated_programs import simulate, sizes_of
 
 from dace_redist import distribute
+from dace_redist.transformations.distribute.read.assignments import sliced_axes
 
 I, J, K, N, n0, steps = (dace.symbol(name, dace.int64) for name in ("I", "J", "K", "N", "n0", "steps"))  # noqa: E741
 alpha = dace.symbol("alpha", dace.float64)
@@ -18,11 +21,6 @@ pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
 def by_index(A: dace.float64[N, N], B: dace.float64[N, N]):
     for i, j in dace.map[0:N, 0:N]:
         B[i, j] = A[i, j] * i
-
-
-@dace.program
-def reshaped(A: dace.float64[4, 6]):
-    return np.reshape(A, (24,))
 
 
 @dace.program
@@ -39,12 +37,7 @@ def ones(A: dace.float64[1, N], B: dace.float64[N, 1], C: dace.float64[1, 1, 1],
     P = A @ B
     Q = B @ A
     B += A[0, :, None] * s
-    return P, Q, np.einsum("ij,klm->jm", A, C), A[0], C * s, np.sum(B, axis=0), np.max(A, axis=1), B[:, 0]
-
-
-@dace.program
-def extremes(A: dace.float64[I, J], n: dace.int64[I, J]):
-    return np.max(A), np.min(A, axis=0), np.amax(A, axis=1, keepdims=True), A.min(axis=-1), np.max(n, axis=0)
+    return P, Q, np.einsum("ij,klm->jm", A, C), A[0], C * s, np.sum(B, axis=0), np.amax(A, axis=1), B[:, 0]
 
 
 @dace.program
@@ -79,32 +72,6 @@ def axes_and_methods(A: dace.float64[I, J, N], x: dace.float64[J]):
 
 
 @dace.program
-def identities(x: dace.float64[N], A: dace.float64[N, N]):
-    return (
-        np.eye(A.shape[0]) * 2.0 + np.identity(A.shape[0]),
-        np.diag(x) @ A,
-        np.diag(A),
-        np.diagonal(A) @ x,
-        np.trace(A @ A),
-    )
-
-
-@dace.program
-def variables_in_conditions(A: dace.float64[N, N], x: dace.float64[N]):
-    new = A @ x
-    size = np.linalg.norm(new)
-    this = 0
-    while size > 1.0 and this < 5:
-        new = 0.5 * new
-        size = np.linalg.norm(new)
-        this = this + 1
-    first = new[0] * 2.0
-    if first > 0.0:
-        new += first
-    return new, size
-
-
-@dace.program
 def dimensions_of_one(A: dace.float64[1, N], B: dace.float64[N, 1], C: dace.float64[N, N, 1], s: dace.float64[1]):
     s[0] = 2.0 * s[0]
     C[:, :, 0] += A[0]
@@ -131,14 +98,6 @@ def unused(A: dace.float64[N, N], x: dace.float64[N]):
         B = A - x[:, None]  # noqa: F841
         A[:] = A * 2.0
     return A
-
-
-WEIGHTS = np.linspace(-1, 1, 6)
-
-
-@dace.program
-def closure(A: dace.float64[6, 6]):
-    return A @ WEIGHTS, A + WEIGHTS[:, None]
 
 
 @dace.program
@@ -274,13 +233,16 @@ def scalars_and_arrays_assigned(A: dace.float64[N, N], x: dace.float64[N]):
     a, b = np.sum(A), np.trace(A)
     P, Q = A @ A, A @ A.T
     P, Q = Q, P
+    one = np.zeros((1,))
+    one = one
+    one[0] = 2.0
     for _ in range(3):
         x[:] = A @ x
         value = np.dot(x, x)
         change += value - old
         old = value
         a, b = b, a + b
-    return change, a, b, P, Q
+    return change, a, b, P, Q, one
 
 
 @dace.program
@@ -314,10 +276,9 @@ def shapes_in_other_words(A: dace.float64[I, J, K], B: dace.float64[I, K, J]):
 PROGRAMS = (
     *(variables_after_their_loops, last_rows_added_in_a_loop, conditions_assigned),
     *(loops_of_one_variable, scalars_and_arrays_assigned, chosen, shapes_in_other_words),
-    *(variables_in_conditions, dimensions_of_one, symbols_by_name, infinite, unused, closure, by_index, reshaped),
-    *(parts, ones, extremes, positions, while_and_branches, axes_and_methods, identities, mixed, broadcast, diagonal),
-    *(summed_along_an_axis_of_none, transposed_in_a_loop, one_element, same_twice, overwritten, named_like_extents),
-    converted,
+    *(dimensions_of_one, symbols_by_name, infinite, unused, by_index, parts, ones, positions, while_and_branches),
+    *(axes_and_methods, mixed, broadcast, diagonal, summed_along_an_axis_of_none, transposed_in_a_loop, one_element),
+    *(same_twice, overwritten, named_like_extents, converted),
 )
 
 
@@ -390,3 +351,12 @@ def test_ranks_that_hold_nothing_of_some_tensors():
     for ranks in (3, 4, 7):
         for sizes in (dict(I=1, J=1, K=4), dict(I=7, J=4, K=7), dict(I=2, J=5, K=3)):
             simulate(traces, ranks, sizes)
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "1:", "...", "..., 0", "0, ...", "0, 1:, ..., 0", ":, ..., 1", "0, 1:", "..., :, 0, :"]
+)
+def test_axes_that_a_part_keeps(text):
+    array = np.empty((2, 3, 4, 5))
+    kept = sliced_axes(ast.parse(f"array[{text}]", mode="eval").body, array.ndim)
+    assert [array.shape[axis] for axis in kept] == list(eval(f"array[{text.replace('1:', ':')}]").shape)

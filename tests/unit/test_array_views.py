@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from device_arrays import OtherLibrary
 
-from dace_redist.redistribution import arrays, cache
+from dace_redist.redistribution import agreement, arrays, cache
 from dace_redist.redistribution.cache import PlanCache
 from dace_redist.redistribution.problem import Problem
 
@@ -60,6 +60,14 @@ def test_arrays_that_share_memory():
         seen.add((a.bounds()[0] < b.bounds()[1] and b.bounds()[0] < a.bounds()[1], shared))
         assert a.overlaps(b) == shared
     assert {(True, True), (True, False)} <= seen
+
+
+def test_devices_and_strides_of_empty_arrays_do_not_count():
+    held = arrays.array_view("A", np.zeros((2, 3)))
+    empty = arrays.ArrayView(0, (0, 3), np.dtype("f8"), (-24, 7), True, "gpu", None, None)
+    in_memory, ordered = [True, False, False, True], [True, False]
+    assert agreement._facts(arrays.Views([held, empty], [empty, None]), []) == [*in_memory, *[False] * 4, *ordered]
+    assert agreement._facts(arrays.Views([empty], [held]), []) == [*[False] * 4, *in_memory, *ordered]
 
 
 def test_read_only_dlpack():

@@ -45,10 +45,8 @@ def test_values_tell_where_elements_belong(slab, dtype, monkeypatch):
     arrays.fill(whole, Distribution(shape, (1, 1, 1)), 0)
     assert len(np.unique(whole)) == whole.size
     owner = np.arange(8).reshape(2, 2, 2) % 3
-    for distribution in (
-        Distribution(shape, (3, 2), block=(1, "balanced", None)),
-        TiledDistribution(shape, (3, 4, 2), owner),
-    ):
+    blocks, tiles = Distribution(shape, (3, 2), block=(1, "balanced", None)), TiledDistribution(shape, (3, 4, 2), owner)
+    for distribution in (blocks, tiles):
         for rank in range(distribution.ranks_needed):
             local = np.zeros(distribution.local_shape(rank), dtype)
             arrays.fill(local, distribution, rank)
@@ -108,13 +106,7 @@ def results():
     common |= {"ranks": 12, "bytes": 10**6, "shape": [3, 4], "dtype": "int32", "options": {}, "variant": "ordinary"}
     return [
         common
-        | {
-            "case": f"seed-k{k}",
-            "x": k,
-            "method": method,
-            "kind": kind,
-            "strategy": method if kind == "strategy" else "",
-        }
+        | {"case": f"seed-k{k}", "x": k, "method": method, "kind": kind, "strategy": method * (kind == "strategy")}
         | {"median": seconds, "low": 0.9 * seconds, "high": 1.2 * seconds, "repetitions": 7}
         for k, factor in ((12, 1.0), (16, 2.25))
         for method, kind, seconds in (("Auto", "strategy", 2.0), ("Alltoallw", "peer", 4.0 * factor))

@@ -15,7 +15,7 @@ MOVES = schedule(Distribution((256, 256), [4]), Distribution((256, 256), [1, 4])
 
 
 def test_every_strategy_but_stock_is_tried_with_its_defaults():
-    assert set(space(None, None).strategies) == set(STRATEGIES) - {"NCCL"}
+    assert set(space(None, None).strategies) == set(STRATEGIES)
     nodes = Topology("m", "M", (0, 0, 1, 1))
     assert space(None, None).first(nodes) == [
         Winner(strategy=name, options={}) for name in space(None, None).strategies
@@ -59,11 +59,9 @@ def test_on_gpus_chunks_vary_around_their_default_there():
     assert first == [Winner(strategy="Pipelined", options={"chunk_bytes": usual})]
 
 
-def test_strategies_between_gpus_are_tried_where_both_arrays_lie_there():
-    assert set(space(None, None, "gpu").strategies) - set(space(None, None).strategies) == {"NCCL"}
-    for memory in ("ordinary", "gpu-source", "gpu-target"):
-        assert "NCCL" not in space(None, None, memory).strategies
-        with pytest.raises(
-            ValueError, match="strategy NCCL cannot be tuned with .* arrays; choose from (Datatype|Pack), "
-        ):
-            space(["NCCL"], None, memory)
+def test_strategies_that_do_not_move_such_arrays():
+    said = "strategy Datatype cannot be tuned with gpu-source arrays; choose from Pack, Pipelined, "
+    with pytest.raises(ValueError, match=said):
+        space(["Datatype"], None, "gpu-source")
+    with pytest.raises(ValueError, match="strategy NCCL is removed: use Hierarchical"):
+        space(["NCCL"], None, "gpu")

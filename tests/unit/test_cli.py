@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import sys
 import pytest
 
 from dace_redist import cli
+from dace_redist.errors import REMOVED
 
 SEED = ["explain", "--shape", "48,24,24,72,288", "--from", "2,1,1,3,2", "--to", "1,1,1,1,12", "--dtype", "int32"]
 SMALL = ["explain", "--shape", "8,9", "--from", "2,2", "--to", "4,1"]
@@ -144,7 +144,7 @@ def test_help_version_and_commands(run):
 
 
 MATRIX, COUNT = ("ij,jk->ik", "--sizes", "i=4,j=4,k=4"), ("--ranks", "2")
-MOVE, TORUS = ("--shape", "8,9", "--from", "2,2", "--to", "4,1"), ("--machine", "torus")
+MOVE = ("--shape", "8,9", "--from", "2,2", "--to", "4,1")
 EINSUM_REFUSED = [
     (("ij,jk->ik", "--sizes", "i=4,j=4", *COUNT), "--sizes gives no size for the index 'k'"),
     (("ij,jk->ik", "--sizes", "i:4", *COUNT), "'i:4' is not the size of an index"),
@@ -155,27 +155,17 @@ EINSUM_REFUSED = [
     (("i,i->", "--sizes", "i=4,i=5", *COUNT), "has two sizes, 4 and 5"),
     (("i,i->", "--sizes", "i=4,q=5", *COUNT), "gives a size for 'q', which is no index of 'i,i->'"),
 ]
-NO_RANK = "--rank: goes with none of --memory-bytes, --profile and --ranks-per-node"
-SIMULATE_REFUSED = [
-    (TORUS, "missing --shape: name --shape, --from and --to of a redistribution, or einsums"),
-    ((*TORUS, *MOVE, "--ranks", "4"), "goes with einsums"),
-    ((*TORUS, *MOVE, "--replay"), "goes with --traces"),
-    ((*TORUS, "ij,jk->ik", "--ranks", "4"), "missing --sizes: einsums need the size of each index"),
-    ((*TORUS, *MATRIX), "missing --ranks"),
-]
+NO_RANK = "--rank: goes with none of --memory-bytes and --ranks-per-node"
 
 
 @pytest.mark.parametrize(
     "words, said",
     [
         *((["einsum", *words], said) for words, said in EINSUM_REFUSED),
-        *((["simulate", *words], said) for words, said in SIMULATE_REFUSED),
-        (["explain", *MOVE, "--plot-model", "model.png"], "--plot-model: goes with --profile"),
-        (["explain", *MOVE, "--memory", "shared-both"], "--memory: goes with --profile"),
-        *(
-            (["--rank", "1", *more], NO_RANK)
-            for more in (["--profile"], ["--memory-bytes", "9"], ["--ranks-per-node", "2"])
-        ),
+        (["simulate", *MOVE, "--machine", "torus"], "simulate is removed: use to_smpi or to_goal"),
+        (["calibrate", "--output", "machine.json"], "calibrate is removed: use tune"),
+        (["explain", *MOVE, "--profile"], "explain --profile is removed: use tune"),
+        *((["--rank", "1", *more], NO_RANK) for more in (["--memory-bytes", "9"], ["--ranks-per-node", "2"])),
         (["--shape", "8,x"], "'x' in '8,x' is not a whole number"),
         (["--shape", "-1,9"], "shape[0] must be at least 0, got -1"),
         (["--shape", "8"], "more grid axes (2) than dimensions (1); say with --from-dims"),
@@ -197,7 +187,7 @@ SIMULATE_REFUSED = [
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_bad_input_is_one_line_and_exit_code_2(run, words, said):
-    code, out, err = run(*([] if words[0] in cli.cli.commands else SMALL), *words)
+    code, out, err = run(*([] if words[0] in (*cli.cli.commands, *REMOVED) else SMALL), *words)
     assert (code, out) == (2, "")
     assert said in err
     assert err.startswith("dace-redist: ")
@@ -208,9 +198,6 @@ def test_lines_fit_and_end_with_a_verdict(run):
     for words in ([], *([command] for command in cli.cli.commands)):
         out = run(*words, "--help")[1]
         assert max(map(len, out.splitlines())) <= 105 and (words or out.count("...") == 1)
-    out = run(*SEED, "--profile")[1]
-    assert max(map(len, out.splitlines())) <= 105 and re.search(r"\de-\d", out) is None
-    assert " is predicted to be the fastest, in " in out.splitlines()[-1]
     assert run(*SEED)[1].splitlines()[-1].startswith("91.7 % of the data moves; the default strategy, Hierarchical, ")
     code, out, err = run("config")
     assert (code, out) == (2, "")

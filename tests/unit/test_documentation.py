@@ -15,22 +15,22 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from device_arrays import use_device
 from interop_libraries import LIBRARIES, imported
 
 from dace_redist import cli
 from dace_redist.mpi.launch import mpi_environment
-from dace_redist.simulation.machine import Machine
 
 ROOT = Path(__file__).parents[2]
-PAGES = {
-    path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))
-}
+FILES = (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))
+PAGES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in FILES}
 # Comments that readers do not see, before a block:
 # <!-- ranks: 4 -->             a Python program for four ranks (without a comment: without MPI)
 # <!-- continued -->            more lines of the previous Python block
 # <!-- setup -->                first lines of all later Python blocks of the page
 # <!-- file: NAME -->           a file for the commands of the page
 # <!-- run: redistribute.c -->  commands to run, beside that file of examples/, with their output
+# <!-- run: smpirun -->         commands to run if that command is there, with their output
 BLOCK = re.compile(
     r"(?:<!-- (ranks|continued|setup|file|run)(?:: (\S+))? -->\n)?^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE
 )
@@ -71,9 +71,9 @@ def write(code: str, folder: Path) -> str:
 
 
 def test_every_block_is_of_a_known_kind() -> None:
-    without = {"python", "console", "bash", "yaml"}
+    without = {"python", "console", "bash"}
     without |= {"py", "text", "cpp"}  # signatures; output that varies, or help of a command; lines of an example
-    files = {"python", "bash", "c", "cmake", "fortran"}
+    files = {"python", "bash", "c", "cmake", "fortran", "xml"}
     known = {None: without, "file": files, "ranks": {"python"}, "run": {"console"}}
     assert {comment: {BLOCKS[name][2] for name in BLOCKS if BLOCKS[name][0] == comment} for comment in known} == known
     assert {comment for comment, *_ in BLOCKS.values()} == {*known}
@@ -110,17 +110,13 @@ def marked(name: str) -> Any:
 def test_program_on_ranks(name: str, tmp_path: Path, comm, monkeypatch: pytest.MonkeyPatch) -> None:
     for library in re.findall(rf"^(?:import|from) ((?:{'|'.join(LIBRARIES)})\w*)", code_of(name), re.MULTILINE):
         imported(library)
+    if "DeviceArray" in code_of(name):
+        use_device("host", monkeypatch)
     path = write(code_of(name), tmp_path) if comm.rank == 0 else None
     path = comm.bcast(path)  # one file: DaCe takes programs of two files for two programs
     monkeypatch.chdir(Path(path).parent)
     runpy.run_path(path, run_name="__main__")
     gc.collect()  # frees the program on all ranks now: a window is freed by all ranks together
-
-
-@pytest.mark.parametrize("name", blocks("yaml", None))
-def test_machine_file(name: str, tmp_path: Path) -> None:
-    (tmp_path / "machine.yaml").write_text(code_of(name))
-    assert Machine.load(tmp_path / "machine.yaml").network is not None
 
 
 @pytest.mark.slow
@@ -139,7 +135,11 @@ def test_command_prints_what_is_shown(name: str, tmp_path: Path, monkeypatch: py
 def test_commands_run(name: str, tmp_path: Path) -> None:
     if "mpifort" in code_of(name) and not (shutil.which("mpifort") and shutil.which("gfortran")):
         pytest.skip("needs mpifort and gfortran (apt-get install libopenmpi-dev openmpi-bin gfortran)")
-    shutil.copy(ROOT / "examples" / BLOCKS[name][1], tmp_path)
+    if BLOCKS[name][1] == "smpirun":
+        if shutil.which("smpirun") is None:
+            pytest.skip("needs SimGrid (apt-get install simgrid libsimgrid-dev)")
+    else:
+        shutil.copy(ROOT / "examples" / BLOCKS[name][1], tmp_path)
     for what, file, _, code in (
         BLOCKS[other] for other in BLOCKS if other.rpartition("-")[0] == name.rpartition("-")[0]
     ):

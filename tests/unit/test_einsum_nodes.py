@@ -100,3 +100,10 @@ def test_nodes_are_laid_along_what_moves_most():
     assert (nodes == nodes[:, :1]).all()
     plan = plan_einsums(statements, shapes, 8, node_size=2, overrides={"C": {"i": 4, "j": 1, "k": 2}})
     assert plan.internode_bytes[0] == 64 * 32 * 8 * 3 * 2  # only B goes between nodes
+
+
+def test_results_made_before_are_moved_and_not_fetched():
+    """Each rank makes two rows of C, which all need: those of the other node cross for each rank, but B once a node."""
+    statements, shapes = statements_of("chain")[:2], {"A": (8, 8), "B": (8, 8), "D": (8, 8)}
+    plan = plan_einsums(statements, shapes, 4, overrides={"C": {"i": 4}, "E": {"l": 4}}, itemsize=1)
+    assert bytes_between_nodes(plan, 2) == 4 * 4 * 8 + 8 * 8

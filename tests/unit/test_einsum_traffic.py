@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from dace_redist import Distribution
 from dace_redist.einsum.grids import Layouts
-from dace_redist.einsum.model import move_bounds
+from dace_redist.einsum.model import move_bounds, worst_overlap
 from dace_redist.einsum.placement import (
     Overlap,
     Placement,
@@ -138,6 +139,22 @@ def test_bounds_of_rows_that_become_columns_are_exact(shape, moved):
     rows, columns = (Placement((4,), dims, (1, 1), (0, 1, 2, 3)) for dims in ((0, None), (None, 0)))
     assert move_bounds(_layouts(rows, shape), _layouts(columns, shape), shape)[0, 0] == moved
     assert busiest(rows, columns, shape) == moved
+
+
+def test_worst_overlaps_along_an_axis():
+    for extent, before, after in itertools.product(range(1, 13), repeat=3):
+        before, after = min(before, extent), min(after, extent)
+        held = [(low, min(low + before, extent)) for low in range(0, extent, before)]
+        full = [(low, low + after) for low in range(0, extent // after * after, after)]
+        overlaps = [max(min(high, end) - max(low, begin) for begin, end in held) for low, high in full]
+        assert worst_overlap(extent, before, after) == min(overlaps)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_one_rank_sends_all_but_its_own_block(ranks):
+    whole = Placement((1,), (0,), (1,), (0,))
+    blocks = Placement((ranks,), (0,), (1,), tuple(range(ranks)))
+    assert move_bounds(_layouts(whole, (8,)), _layouts(blocks, (8,)), (8,))[0, 0] == 8 - 8 // ranks
 
 
 def test_placements_that_do_not_fit():

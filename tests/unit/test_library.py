@@ -49,11 +49,9 @@ def test_key_changes_with_settings_and_sources(monkeypatch: pytest.MonkeyPatch, 
     before = key()
     monkeypatch.setenv("CXXFLAGS", "-O0")
     assert key() != before
-    (tmp_path / "include").mkdir()
     for name in ("CMakeLists.txt", "a.cpp"):
         (tmp_path / name).write_text("")
-    monkeypatch.setattr(toolchain, "RUNTIME_DIRECTORY", tmp_path)
-    monkeypatch.setattr(toolchain, "INCLUDE_DIRECTORY", tmp_path / "include")
+    monkeypatch.setattr(toolchain, "PACKAGE_DIRECTORY", tmp_path)
     first = key()
     (tmp_path / "a.cpp").write_text("int changed;")
     assert key() != first != before
@@ -163,13 +161,13 @@ def test_library_built_elsewhere_needs_no_compiler():
 def test_a_static_library_of_cxx_is_not_exported(monkeypatch: pytest.MonkeyPatch):
     """Its functions would take the place of those of the shared one, of which other libraries have the rest."""
     monkeypatch.setenv("LDFLAGS", "-static-libstdc++")
-    path = str(cmake_build.ensure_library(toolchain.HOST_DEVICE))
+    path = str(cmake_build.ensure_library())
     found = [
         subprocess.run(command, capture_output=True, text=True, check=True).stdout
         for command in (["readelf", "-d", path], ["nm", "-D", "--defined-only", path])
     ]
     assert "libc.so" in found[0] and "libstdc++" not in found[0]
-    assert "dace_redist_device" in found[1] and "_ZNSolsEi" not in found[1]  # of std::ostream
+    assert "dr_plan_execute" in found[1] and "_ZNSolsEi" not in found[1]  # of std::ostream
 
 
 @pytest.mark.compile

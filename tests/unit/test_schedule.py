@@ -25,9 +25,8 @@ cases = pairs.map(lambda pair: schedule(*pair, dtype="int32"))
 
 def positions(offset, counts, strides):
     """Positions in the array, in the order in which a packed message holds them."""
-    return [
-        offset + sum(map(math.prod, zip(at, strides, strict=True))) for at in itertools.product(*map(range, counts))
-    ]
+    places = itertools.product(*map(range, counts))
+    return [offset + sum(map(math.prod, zip(at, strides, strict=True))) for at in places]
 
 
 def packed(message, side):
@@ -147,9 +146,8 @@ def test_report_says_what_people_ask():
     ):
         assert part in report
     assert "nothing to send" in str(schedule(A, A))
-    tiles = str(
-        schedule(TiledDistribution((9, 8), (2, 3), np.arange(15).reshape(5, 3) * 7 % 4), Distribution((9, 8), ()))
-    )
+    tiles = TiledDistribution((9, 8), (2, 3), np.arange(15).reshape(5, 3) * 7 % 4)
+    tiles = str(schedule(tiles, Distribution((9, 8), ())))
     assert "15 tiles of 2 x 3 on 4 ranks" in tiles
     assert "half of all bytes in up to" in tiles
     turned = Distribution((8, 9), (2, 3), dims=(None, 1), ranks=(5, 4, 3, 2, 1, 0))
@@ -219,13 +217,8 @@ def test_rank_that_takes_no_part():
 def test_margins_are_exchanged_in_place_and_nothing_else_is():
     wide, wider = (dataclasses.replace(A, halo=halo) for halo in ((1, 0), (2, 0)))
     assert schedule(wide, wide).exchanges_halo
-    for source, target, how in (
-        (A, A, {}),
-        (wide, wider, {}),
-        (wide, wide, {"alpha": 2}),
-        (wide, wide, {"conj": True}),
-    ):
-        assert not schedule(source, target, **how).exchanges_halo
+    assert not schedule(A, A).exchanges_halo and not schedule(wide, wider).exchanges_halo
+    assert not any(schedule(wide, wide, **how).exchanges_halo for how in ({"alpha": 2}, {"conj": True}))
 
 
 def test_element_types():

@@ -19,7 +19,7 @@ FIRST_WORDS = re.compile(r"(What|Which|Who|How|Whether|The same)\b")
 RUNTIME = ROOT / "dace_redist/runtime"
 SOURCES = RUNTIME / "src"
 #: The rooms from the ground up. A room includes itself and the rooms before it; ``trace`` is for all rooms.
-ORDER = ("core", "layout", "copy", "shm", "transport", "plan", "device", "contraction", "api", "scalapack")
+ORDER = ("core", "layout", "copy", "shm", "transport", "plan", "device", "api")
 FOR_ALL = "trace"
 MAX_LINES = 400
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')

@@ -16,8 +16,8 @@ from dace.properties import CodeBlock
 from dace.sdfg.state import BreakBlock, ConditionalBlock, ContinueBlock, LoopRegion
 
 from dace_redist.einsum.statement import Statement
-from dace_redist.library_nodes.expansions import changing_symbols
 from dace_redist.library_nodes.node import simplified
+from dace_redist.library_nodes.tasklets import changing_symbols
 
 
 def logical_shape(descriptor: data.Data) -> tuple[Any, ...]:

@@ -16,8 +16,8 @@ from dace.subsets import Range
 from dace.transformation.dataflow import TaskletFusion
 from dace.transformation.passes.analysis import loop_analysis
 
-from dace_redist.library_nodes.expansions import changing_symbols
 from dace_redist.library_nodes.node import simplified
+from dace_redist.library_nodes.tasklets import changing_symbols
 from dace_redist.transformations.distribute.ir import (
     Assignment,
     Block,

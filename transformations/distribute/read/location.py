@@ -19,8 +19,8 @@ from dace.sdfg import utils as sdutil
 
 from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.statement import Code, Statement
-from dace_redist.library_nodes.expansions import changing_symbols
 from dace_redist.library_nodes.node import simplified
+from dace_redist.library_nodes.tasklets import changing_symbols
 from dace_redist.transformations.distribute.ir import Box, Move, Slice, equal, logical_shape
 
 #: Error of a return in a branch or loop.

@@ -16,7 +16,7 @@ from dace.sdfg.validation import InvalidSDFGError
 from dace.transformation.passes.simplify import SimplifyPass
 from dace.utils import find_new_name
 
-from dace_redist.library_nodes.expansions import changing_symbols
+from dace_redist.library_nodes.tasklets import changing_symbols
 from dace_redist.transformations.distribute.ir import codes_of
 from dace_redist.transformations.distribute.read.location import BY_ARRAYS, Location, source_line
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,6 @@ from dace_redist.transformations.distribute.emit import Recipe
 from dace_redist.transformations.distribute.emit.arrays import DistributedTensor, LocalSymbols
 from dace_redist.transformations.distribute.ir import check_sizes, in_numbers, logical_shape, shapes_of
 from dace_redist.transformations.patterns import changed
-
-if TYPE_CHECKING:
-    from dace_redist.simulation.program import SimulatedProgram
-
 
 Array = npt.NDArray[Any]
 
@@ -170,17 +166,6 @@ class DistributedProgram:
         :param path: File to write; its suffix selects the format: .png, .svg or .pdf.
         """
         self.plan.plot(path)
-
-    def simulate(self, machine: str | Path, **options: Any) -> SimulatedProgram:
-        """
-        Predict the time of one run on a described machine.
-
-        :param machine: Path of a machine file, or name of a machine that ships with the package.
-        :param options: See :func:`dace_redist.simulation.program.simulate_plan`.
-        """
-        from dace_redist.simulation.program import simulate_plan
-
-        return simulate_plan(self.plan, machine, **options)
 
     # Other sizes
 

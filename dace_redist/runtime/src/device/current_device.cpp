@@ -3,8 +3,6 @@
 
 #include <array>
 #include <cstdlib>
-#include <set>
-#include <sstream>
 #include <string>
 
 #include "device/device.hpp"
@@ -33,19 +31,23 @@ bool mpi_knows_cuda() {
   return known;
 }
 
-/// Environment variable: the folder of the libraries for devices, if they are not beside this one.
+/// Environment variable: the folder of the library for GPUs, if it is not beside this one.
 constexpr const char* folder_variable = "DACE_REDIST_DEVICE_FOLDER";
 
 /// \param need  the need for the library, and how to get it. \throws Error if it cannot be loaded.
-DeviceOfThread* load(const std::string& name, const char* need) {
-  const char* const given = std::getenv(folder_variable);
-  const std::string own = own_path(), folder = given == nullptr ? own.substr(0, own.rfind('/')) : given;
-  const std::string path = folder + "/" + name + ".so";
+DeviceOfThread* load(const std::string& path, const char* need) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw Error(text(need, ": ", dlerror()));
   const auto function = reinterpret_cast<DeviceOfThread*>(dlsym(library, "dace_redist_device"));
   if (function == nullptr) throw Error(text(path, " is of another version: remove it, then run `dace-redist build`"));
   return function;
+}
+
+/// The path of the library for GPUs.
+std::string cuda_path() {
+  const char* const given = std::getenv(folder_variable);
+  const std::string own = own_path(), folder = given == nullptr ? own.substr(0, own.rfind('/')) : given;
+  return folder + "/libdace_redist_cuda.so";
 }
 
 Device& checked(DeviceOfThread* function, bool known_to_mpi) {
@@ -55,23 +57,8 @@ Device& checked(DeviceOfThread* function, bool known_to_mpi) {
   return *device;
 }
 
-/// Environment variable: `host` for main memory in the place of a GPU, and words with commas between, see
-/// host_device.cpp.
+/// Environment variable: `cuda`, or the path of a library for another device.
 constexpr const char* device_variable = "DACE_REDIST_DEVICE";
-
-/// Whether the variable has the word `aware`. \throws Error if it has other words than there are.
-bool host_is_aware(const std::string& value) {
-  static const std::set<std::string> known{"apart", "aware", "pooled", "unnamed"};
-  std::set<std::string> words;
-  std::istringstream list(value);
-  for (std::string word; std::getline(list, word, ',');) {
-    if (words.empty() ? word != "host" : known.count(word) == 0)
-      throw Error(text(device_variable,
-                       ": expected cuda, or host with the words apart, aware, pooled and unnamed, got \"", word, "\""));
-    words.insert(word);
-  }
-  return words.count("aware") != 0;
-}
 
 }  // namespace
 
@@ -82,17 +69,14 @@ Device& current_device() {
   const std::string chosen = given == nullptr ? "" : given;
   if (chosen.empty() || chosen == "cuda") {
     static DeviceOfThread* const function =
-        load("libdace_redist_cuda",
+        load(cuda_path(),
              "arrays in the memory of a GPU need libdace_redist_cuda, which `dace-redist build` makes where nvcc is");
     static const bool known_to_mpi = mpi_knows_cuda();
     return checked(function, known_to_mpi);
   }
-  const bool aware = host_is_aware(chosen);
-  static DeviceOfThread* const function =
-      load("libdace_redist_host_device",
-           "main memory in the place of a GPU needs libdace_redist_host_device, which `DACE_REDIST_DEVICE=host "
-           "dace-redist build` makes");
-  return checked(function, aware);
+  static DeviceOfThread* const function = 
+      load(chosen, "DACE_REDIST_DEVICE must be cuda, or the path of a library for another device");
+  return checked(function, false);
 }
 
 }  // namespace dace_redist

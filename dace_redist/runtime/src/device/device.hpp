@@ -2,8 +2,7 @@
 #pragma once
 
 /// \file
-/// The interface of a device with memory of its own. A GPU has it by CUDA (libdace_redist_cuda); main memory stands in
-/// for one where there is none, so that everything above this interface is tested anywhere.
+/// The interface of a device with memory of its own. A GPU has it by CUDA (libdace_redist_cuda).
 /// Start reading at: Device.
 
 #include <array>

@@ -176,39 +176,23 @@ class DeviceTransport final : public Transport {
 };
 
 void check_strategy(const Strategy& strategy, const TensorProblem& tensor) {
-  for (const char* const name : {"Pack", "Pipelined", "Shared", "Hierarchical", "NCCL"})
+  for (const char* const name : {"Pack", "Pipelined", "Shared", "Hierarchical"})
     if (std::string(strategy.name) == name) return;
   const bool source = tensor.source_memory == Memory::device, target = tensor.target_memory == Memory::device;
   throw Error(text("strategy ", strategy.name, " moves arrays in main memory only, but the ",
                    source && target ? "source and the target lie"
                    : source         ? "source lies"
                                     : "target lies",
-                   " on a GPU; use Pack, Pipelined, Shared, Hierarchical or NCCL"));
+                   " on a GPU; use Pack, Pipelined, Shared or Hierarchical"));
 }
-
-std::unique_ptr<Transport> reject_main_memory(const Link&, Messages) {
-  throw Error("strategy NCCL moves between arrays on GPUs, and these lie in main memory; take Hierarchical");
-}
-
-const bool registered = [] {
-  add_strategy({"NCCL", nullptr, reject_main_memory});
-  return true;
-}();
 
 }  // namespace
 
-std::vector<std::unique_ptr<Transport>> make_device_transports(const Strategy& strategy, const Link& link,
-                                                               Messages messages,
-                                                               const std::vector<TensorProblem>& tensors,
-                                                               const Stream& stream, bool node_memory) {
+std::unique_ptr<Transport> make_device_transport(const Strategy& strategy, const Link& link, Messages messages,
+                                                 const std::vector<TensorProblem>& tensors, const Stream& stream,
+                                                 bool node_memory) {
   check_strategy(strategy, tensors.front());
-  std::vector<std::unique_ptr<Transport>> made;
-  if (std::string(strategy.name) == "NCCL")
-    made.push_back(make_nccl(link, std::move(messages), tensors.front(), stream));
-  else
-    made.push_back(
-        std::make_unique<DeviceTransport>(strategy, link, std::move(messages), tensors.front(), stream, node_memory));
-  return made;
+  return std::make_unique<DeviceTransport>(strategy, link, std::move(messages), tensors.front(), stream, node_memory);
 }
 
 std::vector<int> node_peers(const std::vector<PeerMessage>& messages, const Link& link) {

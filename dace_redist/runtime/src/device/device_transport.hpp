@@ -3,7 +3,7 @@
 
 /// \file
 /// The transports of a tensor whose source, target, or both lie in a device's memory: strategies Pack, Pipelined,
-/// Shared, Hierarchical and NCCL.
+/// Shared and Hierarchical.
 
 #include <cstddef>
 #include <memory>
@@ -43,9 +43,5 @@ std::unique_ptr<Transport> make_staged(PlanDevice& device, const Link& link, con
 /// included, and tells them when that is done. An array that other processes cannot map is received in a buffer, and
 /// unpacked there. So are partial results, in the order of the reduction. Takes the tags `tag` and `tag + 1`.
 std::unique_ptr<Transport> make_peer(PlanDevice& device, const Link& link, int tag, Messages messages);
-
-/// Strategy NCCL: packed messages between devices, by NVIDIA's library.
-std::unique_ptr<Transport> make_nccl(const Link& link, Messages messages, const TensorProblem& problem,
-                                     const Stream& caller);
 
 }  // namespace dace_redist

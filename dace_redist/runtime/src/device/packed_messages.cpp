@@ -16,7 +16,7 @@ Index place_in_array(Chunk::Side side, const std::vector<DeviceCopy>& copies, co
 }
 
 PackedMessages::PackedMessages(Device& device, Chunk::Side side, const std::vector<PeerMessage>& messages,
-                               const Tensor& tensor, bool in_array, const PeerMessage* self) {
+                               const Tensor& tensor, const PeerMessage* self) {
   constexpr Index alignment = 256;  // elements; a message begins where a kernel moves whole words
   constexpr int from_buffer = 0, from_array = 1;
   std::vector<DeviceCopy> copies;
@@ -36,17 +36,12 @@ PackedMessages::PackedMessages(Device& device, Chunk::Side side, const std::vect
   for (const PeerMessage& message : messages) {
     if (self && self->step < message.step) add_self();
     if (side == Chunk::Side::received) step = tensor.unpack_step(message.summand);
-    std::vector<DeviceCopy> own;
-    Index next = count;
+    offsets_.push_back(count * tensor.message_bytes());
     for (const Block& block : message.blocks) {
-      own.push_back({packed_side(side, block.box, next), from_buffer, 0});
-      next += block.box.count();
+      copies.push_back({packed_side(side, block.box, count), from_buffer, 0});
+      count += block.box.count();
     }
-    const Index place = in_array ? place_in_array(side, own, step) : -1;
-    parts_.push_back({message.peer, message.nbytes, place >= 0, place >= 0 ? place : count * tensor.message_bytes()});
-    if (place >= 0) continue;
-    copies.insert(copies.end(), own.begin(), own.end());
-    count = ceil_div(next, alignment) * alignment;
+    count = ceil_div(count, alignment) * alignment;
     if (tensor.reduces && side == Chunk::Side::received) make_kernel(step);
   }
   make_kernel(step);

@@ -22,31 +22,23 @@ Index place_in_array(Chunk::Side side, const std::vector<DeviceCopy>& copies, co
 /// The places of messages in a buffer, and the kernels between the buffer and the array.
 class PackedMessages {
  public:
-  struct Part {
-    int peer;
-    Index nbytes;
-    bool in_array;  ///< contiguous in the array, and not copied
-    Index offset;   ///< bytes, in the array or in the buffer
-  };
-
   PackedMessages() = default;
 
-  /// \param in_array  whether messages that are contiguous in the array stay there.
   /// \param self  null, or the self copy, which is made together with received messages.
   PackedMessages(Device& device, Chunk::Side side, const std::vector<PeerMessage>& messages, const Tensor& tensor,
-                 bool in_array, const PeerMessage* self = nullptr);
+                 const PeerMessage* self = nullptr);
 
-  const std::vector<Part>& parts() const { return parts_; }  ///< [messages]
+  const std::vector<Index>& offsets() const { return offsets_; }  ///< [messages] bytes of the buffer before each
   Index buffer_bytes() const { return buffer_bytes_; }
 
-  /// Enqueues the copies of all messages that are not contiguous; partial results in the order of the reduction.
+  /// Enqueues the copies of all messages; partial results in the order of the reduction.
   /// \param sources  of sent messages the array; of received ones the buffer, and the array that the self copy reads.
   void launch(const std::vector<const char*>& sources, char* target, Stream stream) const {
     for (const auto& kernel : kernels_) kernel->launch(sources, {target}, stream);
   }
 
  private:
-  std::vector<Part> parts_;
+  std::vector<Index> offsets_;
   Index buffer_bytes_ = 0;
   std::vector<std::unique_ptr<CopyKernel>> kernels_;
 };

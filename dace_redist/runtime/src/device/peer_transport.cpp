@@ -122,7 +122,7 @@ class PeerTransport final : public Transport {
     std::fill(own_endpoints_.begin(), own_endpoints_.end(), endpoint);
     if (!unpacks_) return;
     if (!received_) {
-      received_.emplace(device, Chunk::Side::received, messages_.receives, tensor_, false,
+      received_.emplace(device, Chunk::Side::received, messages_.receives, tensor_,
                         tensor_.reduces ? &messages_.self : nullptr);
       if (!buffer_.at(0)) buffer_ = DeviceBuffer(device, received_->buffer_bytes());  // strides do not change its size
     }
@@ -131,7 +131,7 @@ class PeerTransport final : public Transport {
       throw Error(text("memory of ", device.name(), " cannot be mapped by other ranks any more"));
     for (std::size_t s = 0; s < own_endpoints_.size(); ++s) {
       own_endpoints_[s].memory = endpoint.memory;
-      own_endpoints_[s].memory.offset += received_->parts()[s].offset;
+      own_endpoints_[s].memory.offset += received_->offsets()[s];
     }
   }
 

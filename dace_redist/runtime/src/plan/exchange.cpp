@@ -162,8 +162,7 @@ void Exchange::make(bool node_memory, bool joins_short) {
   for (const PeerMessage& message : messages.receives) mark(writes_, message);
   check_nodes(strategy_, link_, messages);
   if (std::any_of(problems_.begin(), problems_.end(), [](const TensorProblem& one) { return one.on_device(); })) {
-    for (auto& made : make_device_transports(strategy_, link_, messages, problems_, stream_, node_memory))
-      routes_.push_back({std::move(made), everything});
+    routes_.push_back({make_device_transport(strategy_, link_, messages, problems_, stream_, node_memory), everything});
     return;
   }
   const TensorProblem& first = problems_.front();

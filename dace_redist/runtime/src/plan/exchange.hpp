@@ -14,11 +14,10 @@
 
 namespace dace_redist {
 
-/// Makes the transports of tensors with arrays in a device's memory; defined by the device room.
-std::vector<std::unique_ptr<Transport>> make_device_transports(const Strategy& strategy, const Link& link,
-                                                               Messages messages,
-                                                               const std::vector<TensorProblem>& tensors,
-                                                               const Stream& stream, bool node_memory);
+/// Makes the transport of a tensor with an array in a device's memory; defined by the device room.
+std::unique_ptr<Transport> make_device_transport(const Strategy& strategy, const Link& link, Messages messages,
+                                                 const std::vector<TensorProblem>& tensors, const Stream& stream,
+                                                 bool node_memory);
 
 /// The strategy of a tensor: of one that sums, another unless MPI can add the partial results: sums of numbers of one
 /// type, and not more of them than MPI counts.

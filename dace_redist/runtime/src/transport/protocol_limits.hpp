@@ -2,7 +2,7 @@
 #pragma once
 
 /// \file
-/// Lengths by which the protocol of a message within a node is chosen. The cost model reads them, too.
+/// Lengths by which the protocol of a message within a node is chosen.
 
 #include <cstdint>
 

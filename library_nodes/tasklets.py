@@ -1,0 +1,226 @@
+"""Tasklets that call the library, the only C++ that Python generates."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from itertools import count
+from typing import Any
+
+import numpy as np
+from dace import SDFG, dtypes, symbolic
+from dace.codegen.common import sym2cpp
+from dace.libraries.comm.nodes.node import mpi_communicator
+from dace.libraries.standard.helper import CURRENT_STREAM_NAME as STREAM
+from dace.sdfg import SDFGState, nodes
+
+from dace_redist.library_nodes.joint import JointRedistribute, SumReplicas
+from dace_redist.library_nodes.node import (
+    COMMUNICATORS,
+    INPUT,
+    OUTPUT,
+    DistributedNode,
+    RedistNode,
+    dimensions_of,
+    local_ndim,
+    plain_number,
+    symbols_of,
+)
+from dace_redist.library_nodes.redistribute import PROGRESS, REQUEST, Redistribute, StrategicNode
+from dace_redist.strategies import OPTIONS, default_options, find_strategy
+
+#: Maximum length of a list of numbers in a call; longer ones become constants of the program.
+_LONGEST_INLINE_LIST = 256
+
+#: ``dr_operation`` of elements that are only moved.
+_ONLY_MOVED = "{DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP}"
+
+
+# Objects in the program's state
+
+
+def stateful_tasklet(
+    node: RedistNode, state: SDFGState, field: str, made: str, call: str, **code: str
+) -> nodes.Tasklet:
+    """
+    Return a tasklet with an object of the library in a field of the program's state.
+
+    :param made: Class of the object, with the arguments of its constructor.
+    :param call: Code of the tasklet.
+    :param code: Global code, and code at program start, after construction of the object.
+    """
+    if node.collective:
+        _make_maps_sequential(node, state)
+    code["code_init"] = f"__state->{field} = new dace_redist::program::{made};\n{code.get('code_init', '')}"
+    return nodes.Tasklet(
+        node.name,
+        *pointers(node, state),
+        call,
+        language=dtypes.Language.CPP,
+        state_fields=[f"dace_redist::program::{made[: made.index('(')]} *{field};"],
+        code_exit=f"delete __state->{field};\n",
+        side_effects=node.collective or None,
+        **code,
+    )
+
+
+def _make_maps_sequential(node: nodes.Node, state: SDFGState) -> None:
+    """Let one thread run the iterations around a collective node, in equal order on all ranks."""
+    while node is not None:
+        scope = node
+        while (scope := state.entry_node(scope)) is not None:
+            if scope.schedule in (dtypes.ScheduleType.Default, *dtypes.CPU_SCHEDULES):
+                scope.schedule = dtypes.ScheduleType.Sequential
+        node, state = state.sdfg.parent_nsdfg_node, state.sdfg.parent
+
+
+def pointers(node: RedistNode, state: SDFGState) -> list[dict[str, Any]]:
+    """Return input and output connectors, with pointers to arrays, even to arrays of a single element."""
+    return [
+        {name: kind if name in COMMUNICATORS else dtypes.pointer(node.array(name, state).dtype) for name, kind in ends}
+        for ends in (node.in_connectors.items(), node.out_connectors.items())
+    ]
+
+
+def string_literal(text: str) -> str:
+    """Return a C++ string literal."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def element_name(node: RedistNode, state: SDFGState) -> str:
+    """Return the name of a node's element type in the library, as in NumPy."""
+    return str(np.dtype(node.array(node.output_connector, state).dtype.as_numpy_dtype()).name)
+
+
+def field_name(stem: str, sdfg: SDFG) -> str:
+    """Return a field name that is unique in the program: all tasklets share one state struct."""
+    taken = {field for n, _ in sdfg.root_sdfg.all_nodes_recursive() for field in getattr(n, "state_fields", ())}
+    return next(f"{stem}_{n}" for n in count() if not any(f"*{stem}_{n};" in field for field in taken))
+
+
+def braced(parts: Iterable[str]) -> str:
+    """Return a braced list."""
+    return f"{{{', '.join(parts)}}}"
+
+
+def numbers(values: Iterable[Any]) -> str:
+    """Return a braced list of 64-bit integers."""
+    return braced(map(number, values))
+
+
+def number(value: Any) -> str:
+    """Return a number as an item of a list of 64-bit integers; symbols, often ``int``, are widened before products."""
+    value = plain_number(value)
+    if isinstance(value, int):
+        return str(value)
+    expression, names = sym2cpp(value), "|".join(map(re.escape, symbolic.symlist(value)))
+    if not names:
+        return f"std::int64_t({expression})"
+    widened = re.sub(rf"\b({names})\b", r"std::int64_t(\1)", expression)
+    return widened if expression in symbolic.symlist(value) else f"std::int64_t({widened})"
+
+
+# Redistributions: a plan of the library in the program's state
+
+
+def plan_tasklet(node: Any, state: SDFGState, sdfg: SDFG, strategy: str) -> nodes.Tasklet:
+    """
+    Return the tasklet that redistributes one or several tensors, or adds partial sums.
+
+    The plan is made when the program starts if all its arguments are known then, else at the first run.
+    """
+    node.validate(sdfg, state)
+    tensors = node.tensors if isinstance(node, JointRedistribute) else [node]
+    field, communicator = field_name("__redist", sdfg), mpi_communicator(node, state)
+    taken = find_strategy(strategy).options if isinstance(node, StrategicNode) else ()
+    values = default_options() | {name: getattr(node, name) for name in taken}
+    options = braced(
+        number(value) if isinstance(OPTIONS[name].default, int) else f"double({sym2cpp(value)})"
+        for name, value in values.items()
+    )
+    constants, described = "", []
+    for position, tensor in enumerate(tensors):
+        constant, arguments = _arguments(tensor, state, f"{field}_{position}", options)
+        constants += constant
+        described.append(arguments)
+    init = ""
+    if "_comm" not in node.in_connectors and all(_known_at_start(tensor, node, state) for tensor in tensors):
+        grid = next((edge.data.data for edge in state.in_edges(node) if edge.dst_conn == "_grid"), "")
+        at_start = communicator.replace("_grid", f"__state->{grid}")
+        init = f"__state->{field}->make({braced(braced([at_start, one]) for one in described)});\n"
+    plans = [braced([communicator, one]) for one in described]
+    if isinstance(node, JointRedistribute):
+        arrays = [braced(f"{end}_{position}" for position in range(len(tensors))) for end in (INPUT, OUTPUT)]
+        call = f"__state->{field}->run({braced(plans)}, {', '.join(arrays)});"
+    else:
+        starts = isinstance(node, Redistribute) and node.nonblocking
+        request = [str(PROGRESS.index(node.progress)), REQUEST] if starts else []
+        stream = [STREAM] if any(node.on_gpu(sdfg, state)) else []
+        listed = ", ".join([f"*__state->{field}", *plans, INPUT, OUTPUT, *request, *stream])
+        call = f"dace_redist::program::{'start' if starts else 'redistribute'}({listed});"
+    made = f'Plan("{type(node).__name__}", {string_literal(node.label)}, "{strategy}")'
+    return stateful_tasklet(node, state, field, made, call, code_init=init, code_global=constants)
+
+
+def _arguments(node: DistributedNode, state: SDFGState, field: str, options: str) -> tuple[str, str]:
+    """Return global constants, and the members of ``dace_redist::program::Arguments`` after the communicator."""
+    constants, members = "", dict[str, str]()
+    ends = zip(("source", "target"), node.distributions(), node.arrays(state.sdfg, state), strict=True)
+    for side, distribution, (array, subset) in ends:
+        encoded = numbers(distribution.encoded)
+        if len(distribution.encoded) > _LONGEST_INLINE_LIST and not distribution.is_symbolic:
+            constants += f"static const std::int64_t {field}_{side}[] = {encoded};\n"
+            encoded = f"{field}_{side}"
+        extents, strides = zip(*dimensions_of(subset, array.strides, local_ndim(distribution)), strict=True)
+        members |= {side: braced([encoded]), f"{side}_local": braced([numbers([*extents, *strides])])}
+    element_bytes, (index_map, operation) = number(node.array(INPUT, state).dtype.bytes), _moved(node, state)
+    members |= {"element_bytes": element_bytes, "options": options, "index_map": index_map, "operation": operation}
+    if any(on_gpu := node.on_gpu(state.sdfg, state)):
+        memories = ["DR_DEVICE_MEMORY" if side else "DR_MAIN_MEMORY" for side in on_gpu]
+        members |= dict(zip(("source_memory", "target_memory"), memories, strict=True))
+    return constants, ", ".join(f"/*{name}*/ {value}" for name, value in members.items())
+
+
+def _moved(node: DistributedNode, state: SDFGState) -> tuple[str, str]:
+    """Return the index map and the ``dr_operation`` of a node."""
+    if isinstance(node, SumReplicas):
+        element = f"DR_{element_name(node, state).upper()}"
+        return "{}", braced([element, element, "{1, 0}", "{0, 0}", "0", "DR_SUM"])
+    if not isinstance(node, Redistribute):
+        return "{}", _ONLY_MOVED
+    encoded, operation = node.index_map.encoded, node.operation(state.sdfg, state)
+    index_map = braced([numbers(encoded)] if encoded else [])
+    if operation.is_copy:
+        return index_map, _ONLY_MOVED
+    source, target, *_, conj, op = operation.encoded_operation
+    factors = (braced([f"double({sym2cpp(factor)})", "0"]) for factor in (node.alpha, node.beta))
+    return index_map, braced([str(source), str(target), *factors, str(int(conj)), str(op)])
+
+
+def changing_symbols(sdfg: SDFG) -> set[str]:
+    """Return the symbols that the program changes: variables of loops, and those that are assigned."""
+    changing = {getattr(region, "loop_variable", "") for region in sdfg.all_control_flow_regions()}
+    return changing.union(*(edge.data.assignments for edge in sdfg.all_interstate_edges()))
+
+
+def are_known_at_start(symbols: set[str], sdfg: SDFG) -> bool:
+    """Return True if symbols are known when the program is initialised: constants, or its own that never change."""
+    # To ask DaCe for the program's free symbols takes a walk over all its nodes.
+    symbols = symbols - set(sdfg.constants)
+    return not symbols or (sdfg.parent_sdfg is None and symbols.isdisjoint({*changing_symbols(sdfg), *sdfg.arrays}))
+
+
+def _known_at_start(tensor: DistributedNode, node: nodes.Node, state: SDFGState) -> bool:
+    """
+    Return True if all symbols of the plan are known when the program is initialised: they are the program's own.
+
+    :param tensor: What a tensor of ``node`` is moved by: ``node`` itself, or a part of a joint node.
+    """
+    sdfg, used = state.sdfg, {*node.free_symbols, *tensor.free_symbols}
+    for array, subset in tensor.arrays(sdfg, state):
+        used |= symbols_of((*array.strides, *subset.size()))
+    scope, of_maps = node, set[str]()
+    while (scope := state.entry_node(scope)) is not None:
+        of_maps |= scope.new_symbol_names(sdfg, state)
+    return used.isdisjoint(of_maps) and are_known_at_start(used, sdfg)
