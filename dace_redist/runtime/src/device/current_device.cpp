@@ -74,7 +74,7 @@ Device& current_device() {
     static const bool known_to_mpi = mpi_knows_cuda();
     return checked(function, known_to_mpi);
   }
-  static DeviceOfThread* const function = 
+  static DeviceOfThread* const function =
       load(chosen, "DACE_REDIST_DEVICE must be cuda, or the path of a library for another device");
   return checked(function, false);
 }

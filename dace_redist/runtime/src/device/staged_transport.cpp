@@ -10,12 +10,13 @@
 
 #include "core/agreement.hpp"
 #include "core/cache_line.hpp"
+#include "device/device_objects.hpp"
 #include "device/device_transport.hpp"
-#include "device/packed_messages.hpp"
 #include "shm/arena.hpp"
 #include "shm/array_allocator.hpp"
 #include "shm/peer_arena.hpp"
 #include "trace/trace.hpp"
+#include "transport/chunk.hpp"
 #include "transport/exchange_records.hpp"
 #include "transport/pipeline.hpp"
 
@@ -134,6 +135,13 @@ class NodeRings {
   std::optional<Error> failure_;
   bool lends_ = false;
 };
+
+/// The place in the array, in bytes, of a chunk that moves by this one copy and lies there as it is sent; else -1.
+Index place_in_array(Chunk::Side side, const std::vector<DeviceCopy>& copies, const ElementStep& step) {
+  if (copies.size() != 1 || !CopyList().append(copies.front().block, step)) return -1;
+  const StridedBlock& block = copies.front().block;
+  return (side == Chunk::Side::sent ? block.source_offset : block.target_offset) * step.source_bytes;
+}
 
 /// Packs chunks into slots in main memory, or unpacks them. Where the array lies in main memory, the processor does so
 /// at once.
