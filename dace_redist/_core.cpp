@@ -200,8 +200,8 @@ py::object set_allocator(const py::object& allocator) {
   return py::reinterpret_steal<py::object>(before);
 }
 
-/// A plan of the library, called with a NumPy array and another one, or with lists of them: the checks that each call
-/// needs, and nothing more.
+/// A plan of the library, called with a NumPy array and another one, or with lists or tuples of them: the checks that
+/// each call needs, and nothing more.
 class BoundPlan {
  public:
   using Execute = int (*)(void* plan, const void* source, void* target);
@@ -309,11 +309,12 @@ class BoundPlan {
   bool fit(const py::handle& source, const py::handle& target, Arrays& arrays) const {
     if (!plan_) return false;
     if (!lists_) return add(0, source, target, arrays);
-    if (!py::isinstance<py::list>(source) || !py::isinstance<py::list>(target)) return false;
-    const auto sources = py::reinterpret_borrow<py::list>(source), targets = py::reinterpret_borrow<py::list>(target);
-    if (sources.size() != sources_.size() || targets.size() != sources_.size()) return false;
-    for (std::size_t t = 0; t < sources_.size(); ++t)
-      if (!add(t, sources[t], targets[t], arrays)) return false;
+    const auto count = static_cast<Py_ssize_t>(sources_.size());
+    for (PyObject* list : {source.ptr(), target.ptr()})
+      if (!(PyList_Check(list) || PyTuple_Check(list)) || PySequence_Fast_GET_SIZE(list) != count) return false;
+    for (Py_ssize_t t = 0; t < count; ++t)
+      if (!add(t, PySequence_Fast_GET_ITEM(source.ptr(), t), PySequence_Fast_GET_ITEM(target.ptr(), t), arrays))
+        return false;
     return true;
   }
 
@@ -360,7 +361,13 @@ py::dict option_ranges() {
 
 PYBIND11_MODULE(_core, module) {
   module.doc() = "Planner and node-shared memory of dace_redist (C++), without MPI.";
-  py::register_exception<dr::Error>(module, "Error", PyExc_ValueError);
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (const dr::Error& error) {
+      PyErr_SetString(PyExc_ValueError, error.what());
+    }
+  });
 
   py::class_<dr::Distribution>(module, "Distribution")
       .def(py::init([](const py::array_t<dr::Index, py::array::c_style | py::array::forcecast>& encoding,

@@ -128,7 +128,4 @@ def check_shapes(source: AnyDistribution, target: AnyDistribution, change: Trans
 
     :raises ValueError: If they do not fit.
     """
-    try:
-        _core.check_index_map(source.core, target.core, change.encoded)
-    except _core.Error as error:
-        raise ValueError(str(error)) from None
+    _core.check_index_map(source.core, target.core, change.encoded)

@@ -32,7 +32,6 @@ from dace_redist.transformations.patterns import (
     memory_of,
     output_of,
     root_name,
-    same,
     share_elements,
     with_values,
 )
@@ -103,7 +102,7 @@ def _reduction_before(node: Redistribute, state: SDFGState, sdfg: SDFG) -> _Redu
     if isinstance(writer, SumReplicas) and is_plain(writer):
         source, added = writer.distributions()
         partial, op = input_of(writer, where), "sum"
-        fits = same(added, node.distributions()[0])
+        fits = added.is_equivalent_to(node.distributions()[0])
     elif isinstance(writer, Reduce) and str(writer.op) in _OPS:
         source = _with_replicas(node.distributions()[0], writer, where, sdfg)
         partial, op = input_of(writer, where, "_inbuffer"), _OPS[str(writer.op)]

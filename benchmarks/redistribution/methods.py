@@ -13,7 +13,7 @@ import numpy as np
 
 from dace_redist.measuring.timed_plan import TimedPlan
 from dace_redist.mpi.collective import together
-from dace_redist.redistribution.device_arrays import DeviceArray
+from dace_redist.redistribution.arrays.new import DeviceArray
 from dace_redist.strategies import gpu_strategies, host_strategies
 from dace_redist.tuning.problem import TuningProblem
 from redistribution import peers, scalapack

@@ -13,10 +13,9 @@ from dace_redist import _core
 from dace_redist.native.device import synchronize
 from dace_redist.native.interface import prepare
 from dace_redist.redistribution.arrays import array_view
-from dace_redist.redistribution.device_arrays import DeviceArray
-from dace_redist.redistribution.plan import Plan
+from dace_redist.redistribution.arrays.new import DeviceArray, shared_empty
 from dace_redist.redistribution.problem import Problem
-from dace_redist.redistribution.shared_memory import shared_empty
+from dace_redist.redistribution.tensor_plan import Plan, bound_call
 from dace_redist.tuning.problem import PLACES, TuningProblem, sides_on_gpu
 
 
@@ -43,7 +42,7 @@ class TimedPlan:
         moved = Problem((problem.schedule,), False, strategy, tuple(sorted(options.items())), memories=memories)
         self.plan = Plan(comm, moved.placed((source, target)))
         self._on_gpu = problem.on_gpu
-        self._call = self.plan.bound(*arrays) if problem.on_gpu else functools.partial(self.plan, *arrays)
+        self._call = bound_call(self.plan, *arrays) if problem.on_gpu else functools.partial(self.plan, *arrays)
 
     def __call__(self) -> None:
         """Redistribute, and synchronise with the GPU. Collective; errors as of :meth:`Plan.__call__`."""

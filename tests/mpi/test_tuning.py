@@ -16,7 +16,7 @@ from results import refused
 
 import dace_redist
 from dace_redist import Distribution, schedule
-from dace_redist.redistribution.device_arrays import DeviceArray
+from dace_redist.redistribution.arrays.new import DeviceArray
 from dace_redist.strategies import DEFAULT_STRATEGY
 from dace_redist.tuning.problem import GPU_MEMORIES, TuningProblem, sides_on_gpu
 from dace_redist.tuning.record import Record, Winner, make_entry

@@ -247,7 +247,7 @@ ENCODED_REFUSED = [
 
 @pytest.mark.parametrize("encoded, said", ENCODED_REFUSED, ids=str)
 def test_encoded_refused(encoded, said):
-    with pytest.raises(_core.Error, match=said):
+    with pytest.raises(ValueError, match=said):
         _core.Distribution(encoded, "source")
 
 
