@@ -56,7 +56,7 @@ py::tuple message_arrays(std::vector<dr::Message> messages) {
   for (const dr::Message& message : messages) {
     peers.mutable_at(m) = message.peer;
     elements.mutable_at(m) = message.count;
-    exchanges.mutable_at(m) = message.turn;
+    exchanges.mutable_at(m) = message.summand;
     for (const dr::StridedBlock& block : message.blocks) {
       offsets[0].mutable_at(b) = block.source_offset;
       offsets[1].mutable_at(b) = block.target_offset;
@@ -86,13 +86,13 @@ py::tuple rank_schedule(const dr::Distribution& source, const dr::Distribution& 
   if (schedule.self.count > 0) kept.push_back(std::move(schedule.self));
   for (std::vector<dr::Message>* messages : {&schedule.sends, &schedule.receives})
     std::stable_sort(messages->begin(), messages->end(),
-                     [](const dr::Message& a, const dr::Message& b) { return a.turn < b.turn; });
+                     [](const dr::Message& a, const dr::Message& b) { return a.summand < b.summand; });
   if (shares) {  // the last exchange: replicas of the target send each other their shares
     const dr::IndexMap within(index_map.within_target(), target, target);
     dr::RankSchedule last =
         dr::make_schedule({target, target, within, rank, {dr::ReplicaPolicy::allgather}, with_blocks});
     const auto append = [&](std::vector<dr::Message>& messages, std::vector<dr::Message>& more) {
-      for (dr::Message& message : more) messages.emplace_back(std::move(message)).turn = source.replicas();
+      for (dr::Message& message : more) messages.emplace_back(std::move(message)).summand = source.replicas();
     };
     append(schedule.sends, last.sends);
     append(schedule.receives, last.receives);
@@ -397,7 +397,7 @@ PYBIND11_MODULE(_core, module) {
         return source.replicas() + (dr::scatters_target(source, target, element_bytes) ? 1 : 0);
       },
       py::arg("source"), py::arg("target"), py::arg("element_bytes"),
-      "Number of exchanges of a reduction: its turns, and the exchange of slices if the target is scattered.");
+      "Number of exchanges of a reduction: its summands, and the exchange of slices if the target is scattered.");
   module.def("messages", &messages, py::arg("source"), py::arg("target"), py::arg("index_map") = Numbers{},
              py::arg("all_replicas") = false, "Rows of sender, receiver and elements, self copies among them.");
   module.def("tile_grid", &dr::tile_grid, py::arg("shape"), py::arg("tile"), py::arg("name"), "Tiles per dimension.");
