@@ -89,7 +89,6 @@ def adjoint_of_owned(forward: Problem, name: str, **partial: bool) -> Schedule:
 
 
 def _owned(distribution: AnyDistribution) -> AnyDistribution:
-    """Return a distribution without its halo."""
     none = (0,) * len(distribution.shape)
     return dataclasses.replace(distribution, halo=none) if any(distribution.halo) else distribution
 
