@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -14,6 +14,7 @@ from mpi4py import MPI
 from dace_redist import _core
 from dace_redist.integers import AnyInt, AnyInts, AnyNumber
 from dace_redist.mpi.collective import checked_communicator, forget_fact
+from dace_redist.native.interface import check
 from dace_redist.redistribution.problem import CHANGE, MEASURED, Arguments, Problem, Types, is_list
 from dace_redist.redistribution.problem.agreement import agreed, agreed_problem, compare_arguments
 from dace_redist.redistribution.tensor_plan import Plan, run_if_agreed
@@ -28,12 +29,12 @@ class PlanCache:
     Plans of one communicator. All ranks keep and drop plans in the same order.
 
     :ivar plans: Plans by their problems, the most recently used one last.
-    :ivar calls: Plans and problems by the arguments of earlier calls, so that an equal call skips the checks; with the
-        objects whose ``id`` is part of the key, which live as long, so that ids are not reused.
+    :ivar calls: Plans, problems and :func:`run_if_agreed` by the arguments of earlier calls, so that an equal call skips
+        the checks; with the objects whose ``id`` is part of the key, which live as long, so that ids are not reused.
     """
 
     def __init__(self) -> None:
-        self.calls: dict[Any, tuple[Plan, Problem, Any]] = {}
+        self.calls: dict[Any, tuple[Plan, Problem, Callable[[Any, Any], int], Any]] = {}
         self.plans: OrderedDict[Problem, Plan] = OrderedDict()
 
     def get(self, comm: MPI.Intracomm, problem: Problem) -> Plan:
@@ -46,11 +47,11 @@ class PlanCache:
         self.plans.move_to_end(problem)
         return self.plans[problem]
 
-    def remember(self, call: Any, problem: Problem, kept: Any) -> None:
+    def remember(self, call: Any, problem: Problem, run: Callable[[Any, Any], int], kept: Any) -> None:
         """Register the plan of a problem under the arguments of a call, which are hashable."""
         if len(self.calls) > 16 * _MAX_PLANS:
             self.calls.clear()
-        self.calls[call] = self.plans[problem], problem, kept
+        self.calls[call] = self.plans[problem], problem, run, kept
 
     def drop(self, problem: Problem) -> Plan:
         """Take a plan out and return it. One that failed is not to be freed: MPI may still use its buffers."""
@@ -170,13 +171,16 @@ def move(array: Any, source: Any, target: Any, comm: MPI.Intracomm | None, out: 
     if found is None:
         compare_arguments(checked_communicator(comm))
     else:
-        plan, problem, _ = found
+        plan, problem, run, _ = found
         try:
             result = plan.empty_target() if out is None else out
         except MemoryError:
             result = None  # fits no plan: all ranks take the way below, where one reports it to the others
         try:
-            if run_if_agreed(plan, array, result):
+            code = run(array, result)
+            if code > 0:
+                check(code)
+            if code == 0:
                 cache.plans.move_to_end(problem)  # used, on all ranks
                 return result
         except Exception:
@@ -197,7 +201,8 @@ def _move_checked(cache: PlanCache, arguments: tuple[Any, ...], comm: MPI.Intrac
     problem, _ = agreed_problem(checked_communicator(comm), given, array, out)
     plan, failure = cache.get(comm, problem), None
     if call is not None and not problem.on_gpu:
-        cache.remember(call, problem, [list(side) if given.lists else side for side in (source, target)])
+        kept = [list(side) if given.lists else side for side in (source, target)]
+        cache.remember(call, problem, run_if_agreed(plan), kept)
     try:
         out = plan.empty_target(array) if out is None else out
     except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -263,20 +264,15 @@ def _layout(view: ArrayView | None) -> tuple[StridedShape, tuple[int, ...]]:
     return (view.shape, tuple(abs(stride) // view.dtype.itemsize for stride in view.strides)), view.strides
 
 
-def run_if_agreed(plan: Plan, array: Any, out: Any) -> bool:
+def run_if_agreed(plan: Plan) -> Callable[[Any, Any], int]:
     """
-    Run a plan if all ranks agree. Collective.
+    Return a function of source and target that runs a plan if all ranks agree. Collective.
 
     The ranks agree if all call this for equal problems, with arrays of the shapes and types of the plan and the
-    strides of the previous call. A rank without a plan calls ``interface.agree`` with 0.
-
-    :return: True if the tensors were moved; equal on all ranks.
-    :raises RedistributionError: If MPI fails.
+    strides of the previous call. A rank without a plan calls ``interface.agree`` with 0. The function returns 0 if the
+    tensors were moved, -1 on all ranks if they disagree, else the code of the library's error.
     """
-    code = plan._bound.run_if_agreed(plan._handle, plan._problem.digest, array, out)
-    if code > 0:
-        check(code)
-    return code == 0
+    return functools.partial(plan._bound.run_if_agreed, plan._handle, plan._problem.digest)
 
 
 def bound_call(plan: Plan, array: Any, out: Any) -> Callable[[], None]:
