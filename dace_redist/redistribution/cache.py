@@ -29,8 +29,8 @@ class PlanCache:
     Plans of one communicator. All ranks keep and drop plans in the same order.
 
     :ivar plans: Plans by their problems, the most recently used one last.
-    :ivar calls: Plans, problems and :func:`run_if_agreed` by the arguments of earlier calls, so that an equal call skips
-        the checks; with the objects whose ``id`` is part of the key, which live as long, so that ids are not reused.
+    :ivar calls: Plans, problems and :func:`run_if_agreed` by the arguments of earlier calls, so that an equal call
+        skips the checks; with the objects whose ``id`` is part of the key, which live as long: ids are not reused.
     """
 
     def __init__(self) -> None:
