@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-#: Commands, options and variables of the last release that are gone, and their replacements.
+#: Commands, options, variables and strategies of the last release that are gone, and their replacements.
 REMOVED = {
     "calibrate": "use tune",
     "explain --memory": "use tune --memory",
@@ -12,6 +12,7 @@ REMOVED = {
     "explain --profile": "use tune",
     "DACE_REDIST_MACHINE": "use tune, which needs no machine profile",
     "simulate": "use to_smpi or to_goal of a schedule or a plan of einsums, and SimGrid",
+    "strategy NCCL": "use Hierarchical",
 }
 
 

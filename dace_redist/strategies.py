@@ -14,6 +14,7 @@ from dace_redist._core import (
     min_often_joined,
     option_ranges,
 )
+from dace_redist.errors import removed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,10 +176,6 @@ STRATEGIES: dict[str, Strategy] = {
 }
 
 
-#: Names of strategies that were removed, and what to use.
-_REMOVED = {"NCCL": "Hierarchical"}
-
-
 def host_strategies() -> tuple[str, ...]:
     """Return the names of the strategies for arrays in main memory: all."""
     return tuple(STRATEGIES)
@@ -208,8 +205,8 @@ def find_strategy(name: str) -> Strategy:
         name = DEFAULT_STRATEGY
     if isinstance(name, str) and name in STRATEGIES:
         return STRATEGIES[name]
-    if name in _REMOVED:
-        raise ValueError(f"strategy {name} is removed: use {_REMOVED[name]}")
+    if said := removed(f"strategy {name}"):
+        raise ValueError(said)
     hint = _hint(str(name), STRATEGIES)
     raise ValueError(f"unknown strategy {name!r}{hint}; choose from Auto, {', '.join(STRATEGIES)}")
 
