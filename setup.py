@@ -119,6 +119,8 @@ setup(
         "dace_redist.mpi",
         "dace_redist.native",
         "dace_redist.redistribution",
+        "dace_redist.redistribution.arrays",
+        "dace_redist.redistribution.problem",
         "dace_redist.report",
         "dace_redist.tuning",
         "dace_redist.library_nodes",

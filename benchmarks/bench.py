@@ -48,9 +48,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "stand-in of XPMEM; gpu: on the GPU",
 )
 @click.option("--peers/--no-peers", default=True, help="measure other libraries, too")
-@click.option(
-    "--rate", metavar="RATE", callback=_rate, help="rate of a node's link, such as 1gbit: the bound between nodes"
-)
+@click.option("--rate", metavar="RATE", callback=_rate, help="rate of a node's link, such as 1gbit, for its bound")
 @click.option("--least", type=_COUNT, default=7, help="minimum of repetitions")
 @click.option("--batch", type=_COUNT, default=1, help="calls that are timed as one, if they are short")
 @click.option("--limit", type=_SECONDS, default=60.0, help="maximum of seconds for each case")

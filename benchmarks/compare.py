@@ -48,9 +48,7 @@ ENTRIES = {
         ((300,), (2000,), (4000,), (8000,)),
         scalapack_routines.against_library,
     ),
-    "libraries": Entry(
-        "arrays of other libraries, from axis 0 split to axis 1 split", ((4096, 4096),), libraries.resplit
-    ),
+    "libraries": Entry("arrays of other libraries, from axis 0 split to axis 1", ((4096, 4096),), libraries.resplit),
     "halo": Entry("halo exchange in 3 dimensions, or with mpi4py's subarrays", ((192, 192, 192),), halo.periodic),
     "files": Entry("a file of 1 GiB, by load() or by each rank's hyperslab", ((1 << 14, 1 << 14),), files.read),
 }

@@ -26,7 +26,7 @@ from dace_redist.cli import run_command
 from dace_redist.measuring.measure import measure
 from dace_redist.mpi.topology import pinned_to_core
 from dace_redist.native import device
-from dace_redist.redistribution.device_arrays import DeviceArray
+from dace_redist.redistribution.arrays.new import DeviceArray
 
 COMM = MPI.COMM_SELF
 RUNS = (8, 16, 32, 64, 96, 128, 256, 512, 1024, 4096, 65536)
@@ -107,9 +107,7 @@ def methods(copy: Copy, made: Plan, gpu: bool) -> tuple[dict[str, Callable[[], A
 @click.command(help=__doc__.partition("\n\n")[0])
 @click.option("--gpu", is_flag=True, help="arrays on the GPU")
 @click.option("--nbytes", type=click.IntRange(1 << 16), default=1 << 25, show_default=True, help="of a copy")
-@click.option(
-    "--runs", "lengths", multiple=True, type=click.IntRange(8), default=RUNS, help="bytes of a run; repeatable"
-)
+@click.option("--runs", "lengths", multiple=True, type=click.IntRange(8), default=RUNS, help="bytes; repeatable")
 @click.option("--repetitions", type=click.IntRange(1), default=20, show_default=True)
 @json_option()
 def main(gpu: bool, nbytes: int, lengths: tuple[int, ...], repetitions: int, path: Path | None) -> None:

@@ -96,7 +96,6 @@ copying() {
         mpiexec -n $ranks python benchmarks/compare.py axes convert reduce --json $file
         mpiexec -n $ranks python benchmarks/compare.py scalapack --shape 2000 --shape 4000 --shape 8000 --json $file
     done
-    for ranks in 2 4; do python benchmarks/stores.py --ranks $ranks --json $file; done
 }
 
 dispatch() {

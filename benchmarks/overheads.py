@@ -24,7 +24,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-sys.path += [str(Path(__file__).resolve().parent / folder) for folder in ("../tests", "einsum")]
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 import click
 from launching import launch
@@ -53,9 +53,9 @@ def _on_ranks(ranks: int, *arguments: str, environment: Mapping[str, str] | None
     return printed
 
 
-def part_on_ranks(ranks: int, script: str, name: str, environment: Mapping[str, str] | None = None) -> Any:
-    """Run one of the parts of a script on ranks; return what it prints as JSON."""
-    return json.loads(_on_ranks(ranks, script, "--part", name, environment=environment).strip().splitlines()[-1])
+def _part_on_ranks(ranks: int, name: str, environment: Mapping[str, str] | None = None) -> Any:
+    """Run one of the parts of this script on ranks; return what it prints as JSON."""
+    return json.loads(_on_ranks(ranks, __file__, "--part", name, environment=environment).strip().splitlines()[-1])
 
 
 @contextlib.contextmanager
@@ -98,22 +98,6 @@ def _compile(strategy: str | None) -> list[float]:
         return [time.perf_counter() - start]
 
 
-def _distribute() -> list[float]:
-    import dace.libraries.comm  # noqa: F401 (the stock program loads it before its clock starts)
-    from einsum_kernels import gram_of_mttkrp
-    from mpi4py import MPI
-
-    import dace_redist
-    import dace_redist.transformations
-
-    with contextlib.redirect_stdout(io.StringIO()):
-        MPI.COMM_WORLD.Barrier()
-        start = time.perf_counter()
-        dace_redist.distribute(gram_of_mttkrp, ranks=4, sizes={"I": 30, "J": 40, "K": 50, "R": 6}).compile()
-        MPI.COMM_WORLD.Barrier()
-        return [time.perf_counter() - start]
-
-
 def _calls() -> dict[str, list[float]]:
     """Return the seconds of 41 batches of each kind of call. Collective."""
     import numpy as np
@@ -125,7 +109,6 @@ def _calls() -> dict[str, list[float]]:
 
     comm, shape = MPI.COMM_WORLD, (16, 16)
     source, target = (dace_redist.Distribution(shape, grid) for grid in ((comm.size, 1), (1, comm.size)))
-    cubes = [dace_redist.Distribution((64, 64, 64), grid) for grid in ((comm.size, 1, 1), (1, comm.size, 1))]
     A, B = np.ones(source.local_shape(comm.rank)), np.empty(target.local_shape(comm.rank))
     plan = dace_redist.plan(source, target, A.dtype, comm=comm)
     alltoallw = Alltoallw(dace_redist.schedule(source, target, dtype=A.dtype), comm)
@@ -133,7 +116,6 @@ def _calls() -> dict[str, list[float]]:
         "plan": lambda: plan(A, out=B),
         "redistribute": lambda: dace_redist.redistribute(A, source, target, comm=comm),
         "Alltoallw": lambda: alltoallw.run(A, B),
-        "make": lambda: dace_redist.plan(*cubes, "float64", comm=comm).free(),
     }
     batches = {name: partial(_repeated, call) for name, call in calls.items()}
     return {name: [*figure.seconds] for name, figure in measure(batches, comm, least=41, most=41).items()}
@@ -148,7 +130,6 @@ def _repeated(call: Callable[[], Any]) -> None:
 _PARTS: dict[str, Callable[[], Any]] = {
     "stock": lambda: _compile(None),
     "compile": lambda: _compile("Auto"),
-    "distribute": _distribute,
     "calls": _calls,
 }
 
@@ -157,32 +138,22 @@ def _ratios(first: list[float], second: list[float]) -> list[float]:
     return [a / b for a, b in zip(first, second, strict=True)]
 
 
-@cache
-def _compilations(repetitions: int) -> dict[str, list[float]]:
-    """Return seconds of each kind of program, by turns; a warm-up round fills DaCe's own caches."""
-    seconds: dict[str, list[float]] = {"stock": [], "compile": [], "distribute": []}
+def _compilations(repetitions: int) -> list[float]:
+    """Return ratios of the seconds of each kind of program, by turns; a warm-up round fills DaCe's own caches."""
+    seconds: dict[str, list[float]] = {"stock": [], "compile": []}
     with _new_cache(with_libraries=True) as environment:
         for _ in range(repetitions + 1):
             for part in random.sample(list(seconds), len(seconds)):
                 for programs in Path(environment["DACE_REDIST_CACHE"]).glob("*/programs"):
                     shutil.rmtree(programs)
-                seconds[part] += part_on_ranks(4 if part == "distribute" else 1, __file__, part, environment)
-    return {part: values[1:] for part, values in seconds.items()}
-
-
-def _to_stock(name: str, repetitions: int) -> list[float]:
-    return _ratios(_compilations(repetitions)[name], _compilations(repetitions)["stock"])
+                seconds[part] += _part_on_ranks(1, part, environment)
+    return _ratios(seconds["compile"][1:], seconds["stock"][1:])
 
 
 def _first_use(_: int) -> list[float]:
     program = "from dace_redist.native.cmake_build import ensure_library; ensure_library()"
     with _new_cache(with_libraries=False) as environment:
         return [_seconds(1, "-c", program, environment=environment)]
-
-
-def _imports(repetitions: int) -> list[float]:
-    clock = "import time; start = time.perf_counter(); import dace_redist; print(time.perf_counter() - start)"
-    return [float(_on_ranks(1, "-c", clock)) for _ in range(3 * repetitions)]
 
 
 def _starts(repetitions: int) -> list[float]:
@@ -192,7 +163,7 @@ def _starts(repetitions: int) -> list[float]:
 
 @cache
 def _batches() -> dict[str, list[float]]:
-    found: dict[str, list[float]] = part_on_ranks(RANKS, __file__, "calls")
+    found: dict[str, list[float]] = _part_on_ranks(RANKS, "calls")
     return found
 
 
@@ -200,29 +171,13 @@ def _calls_to(name: str, reference: str, _: int) -> list[float]:
     return _ratios(_batches()[name], _batches()[reference])
 
 
-def _plans(_: int) -> list[float]:
-    return [seconds / BATCH for seconds in _batches()["make"]]
-
-
 #: Meaning of each row, and how its values are measured.
 ROWS: dict[str, tuple[str, Callable[[int], list[float]]]] = {
-    "compile": (
-        "compile a program with one redistribution: Auto, to stock DaCe's node",
-        partial(_to_stock, "compile"),
-    ),
-    "distribute": (
-        "distribute and compile gram_of_mttkrp on 4 ranks, to compiling one stock node",
-        partial(_to_stock, "distribute"),
-    ),
+    "compile": ("compile a program with one redistribution: Auto, to stock DaCe's node", _compilations),
     "first-use": ("seconds until every strategy can be used on a new machine", _first_use),
-    "import": ("seconds of import dace_redist", _imports),
     "start": ("start of a process to the first result, to importing mpi4py and NumPy", _starts),
     "redistribute": ("redistribute(), to a call of a plan", partial(_calls_to, "redistribute", "plan")),
-    "plan": (
-        "a call of a plan, to MPI_Alltoallw with ready datatypes",
-        partial(_calls_to, "plan", "Alltoallw"),
-    ),
-    "make": ("seconds of making and freeing a plan, 64 x 64 x 64 float64", _plans),
+    "plan": ("a call of a plan, to MPI_Alltoallw with ready datatypes", partial(_calls_to, "plan", "Alltoallw")),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import sys
 from pathlib import Path
@@ -11,14 +10,12 @@ from typing import Any
 from dace_redist._version import __version__ as __version__
 from dace_redist.schedule import schedule as schedule  # not at its first use: the module has its name
 
-#: Modules of the public names, which are imported at their first use; read from the stub, their only list.
-_HOMES = {
-    alias.name: str(line.module)
-    for line in ast.parse(Path(__file__).with_suffix(".pyi").read_text()).body
-    if isinstance(line, ast.ImportFrom)
-    for alias in line.names
-}
+_STUB = Path(__file__).with_suffix(".pyi").read_text().splitlines()
+#: Modules of the public names, which are imported at their first use; the lines of the stub are their only list.
+_HOMES = {words[3]: words[1] for words in map(str.split, _STUB) if words[:1] == ["from"]}
 __all__ = sorted(set(_HOMES) - {"__version__"})
+#: Public modules, likewise.
+_MODULES = ("einsum", "errors", "interop", "library_nodes", "strategies", "transformations")
 
 _used_without_dace: dict[str, Any] = {}
 
@@ -27,7 +24,7 @@ def __getattr__(name: str) -> Any:
     used = _used_without_dace.get(name)
     if used is not None and "dace" not in sys.modules:
         return used
-    if name in ("library_nodes", "transformations"):
+    if name in _MODULES:
         return importlib.import_module(f"dace_redist.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'dace_redist' has no attribute {name!r}")
@@ -39,7 +36,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, *_MODULES]
 
 
 if hasattr(sys.modules.get("dace"), "program"):  # strategies are implementations of DaCe's own nodes from now on

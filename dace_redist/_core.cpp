@@ -56,7 +56,7 @@ py::tuple message_arrays(std::vector<dr::Message> messages) {
   for (const dr::Message& message : messages) {
     peers.mutable_at(m) = message.peer;
     elements.mutable_at(m) = message.count;
-    exchanges.mutable_at(m) = message.turn;
+    exchanges.mutable_at(m) = message.summand;
     for (const dr::StridedBlock& block : message.blocks) {
       offsets[0].mutable_at(b) = block.source_offset;
       offsets[1].mutable_at(b) = block.target_offset;
@@ -86,13 +86,13 @@ py::tuple rank_schedule(const dr::Distribution& source, const dr::Distribution& 
   if (schedule.self.count > 0) kept.push_back(std::move(schedule.self));
   for (std::vector<dr::Message>* messages : {&schedule.sends, &schedule.receives})
     std::stable_sort(messages->begin(), messages->end(),
-                     [](const dr::Message& a, const dr::Message& b) { return a.turn < b.turn; });
+                     [](const dr::Message& a, const dr::Message& b) { return a.summand < b.summand; });
   if (shares) {  // the last exchange: replicas of the target send each other their shares
     const dr::IndexMap within(index_map.within_target(), target, target);
     dr::RankSchedule last =
         dr::make_schedule({target, target, within, rank, {dr::ReplicaPolicy::allgather}, with_blocks});
     const auto append = [&](std::vector<dr::Message>& messages, std::vector<dr::Message>& more) {
-      for (dr::Message& message : more) messages.emplace_back(std::move(message)).turn = source.replicas();
+      for (dr::Message& message : more) messages.emplace_back(std::move(message)).summand = source.replicas();
     };
     append(schedule.sends, last.sends);
     append(schedule.receives, last.receives);
@@ -200,8 +200,8 @@ py::object set_allocator(const py::object& allocator) {
   return py::reinterpret_steal<py::object>(before);
 }
 
-/// A plan of the library, called with a NumPy array and another one, or with lists of them: the checks that each call
-/// needs, and nothing more.
+/// A plan of the library, called with a NumPy array and another one, or with lists or tuples of them: the checks that
+/// each call needs, and nothing more.
 class BoundPlan {
  public:
   using Execute = int (*)(void* plan, const void* source, void* target);
@@ -309,11 +309,12 @@ class BoundPlan {
   bool fit(const py::handle& source, const py::handle& target, Arrays& arrays) const {
     if (!plan_) return false;
     if (!lists_) return add(0, source, target, arrays);
-    if (!py::isinstance<py::list>(source) || !py::isinstance<py::list>(target)) return false;
-    const auto sources = py::reinterpret_borrow<py::list>(source), targets = py::reinterpret_borrow<py::list>(target);
-    if (sources.size() != sources_.size() || targets.size() != sources_.size()) return false;
-    for (std::size_t t = 0; t < sources_.size(); ++t)
-      if (!add(t, sources[t], targets[t], arrays)) return false;
+    const auto count = static_cast<Py_ssize_t>(sources_.size());
+    for (PyObject* list : {source.ptr(), target.ptr()})
+      if (!(PyList_Check(list) || PyTuple_Check(list)) || PySequence_Fast_GET_SIZE(list) != count) return false;
+    for (Py_ssize_t t = 0; t < count; ++t)
+      if (!add(t, PySequence_Fast_GET_ITEM(source.ptr(), t), PySequence_Fast_GET_ITEM(target.ptr(), t), arrays))
+        return false;
     return true;
   }
 
@@ -360,7 +361,13 @@ py::dict option_ranges() {
 
 PYBIND11_MODULE(_core, module) {
   module.doc() = "Planner and node-shared memory of dace_redist (C++), without MPI.";
-  py::register_exception<dr::Error>(module, "Error", PyExc_ValueError);
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (const dr::Error& error) {
+      PyErr_SetString(PyExc_ValueError, error.what());
+    }
+  });
 
   py::class_<dr::Distribution>(module, "Distribution")
       .def(py::init([](const py::array_t<dr::Index, py::array::c_style | py::array::forcecast>& encoding,
@@ -390,7 +397,7 @@ PYBIND11_MODULE(_core, module) {
         return source.replicas() + (dr::scatters_target(source, target, element_bytes) ? 1 : 0);
       },
       py::arg("source"), py::arg("target"), py::arg("element_bytes"),
-      "Number of exchanges of a reduction: its turns, and the exchange of slices if the target is scattered.");
+      "Number of exchanges of a reduction: its summands, and the exchange of slices if the target is scattered.");
   module.def("messages", &messages, py::arg("source"), py::arg("target"), py::arg("index_map") = Numbers{},
              py::arg("all_replicas") = false, "Rows of sender, receiver and elements, self copies among them.");
   module.def("tile_grid", &dr::tile_grid, py::arg("shape"), py::arg("tile"), py::arg("name"), "Tiles per dimension.");

@@ -22,8 +22,6 @@ several_receivers: int
 #: Default, smallest and largest value.
 option_ranges: dict[str, tuple[int | float, int | float, int | float]]
 
-class Error(ValueError): ...
-
 class Distribution:
     def __init__(self, encoding: npt.ArrayLike, name: str = "distribution") -> None: ...
     @property

@@ -182,7 +182,7 @@ class BoxDistribution(PlannedDistribution):
         whole = BoxDistribution(self.shape, [((0,) * len(self.shape), self.shape)], [0])
         try:
             _core.rank_schedule(self.core, whole.core, 0, False)
-        except _core.Error as error:  # an element in no box, and so another one in several
+        except ValueError as error:  # an element in no box, and so another one in several
             raise ValueError(f"BoxDistribution: boxes must hold every element once here: {error}") from None
         return 1
 

@@ -15,7 +15,6 @@ import click
 from dace_redist._version import __version__
 from dace_redist.einsum.command import bytes_of_memory, einsum
 from dace_redist.errors import RedistributionError, removed
-from dace_redist.joint_schedule import JointSchedule
 from dace_redist.measuring.command import bench, tune
 from dace_redist.mpi.launch import launched_rank
 from dace_redist.native.command import build, config, installation
@@ -38,7 +37,7 @@ from dace_redist.report.units import format_bytes
 from dace_redist.schedule import Schedule
 from dace_redist.strategies import DEFAULT_STRATEGY, with_options
 from dace_redist.strategy_memory import options_within, rounds
-from dace_redist.tuning.files import record_path
+from dace_redist.tuning import record_path
 
 
 class _Commands(click.Group):
@@ -98,7 +97,7 @@ def explain(as_json: bool, path: Path | None, **given: Any) -> None:
     """  # noqa: D301 (click reads the backspace)
     schedule = described_schedule(given)
     _check_combination(schedule, given)
-    several = JointSchedule([schedule] * given["tensors"]) if given["tensors"] > 1 else None
+    several = Schedule.joined([schedule] * given["tensors"]) if given["tensors"] > 1 else None
     if path is not None:
         (several or schedule).plot(path)
     if given["rank"] is not None:

@@ -68,9 +68,6 @@ class Distribution(GridDistribution):
         halo: AnyInts | AnyInt = 0,
         periodic: Sequence[bool] | bool = False,
     ) -> None:
-        def set_field(name: str, value: Any) -> None:
-            object.__setattr__(self, name, value)  # the class is frozen
-
         shape, grid = integers("shape", shape), integers("grid", grid)
         if dims is None:
             dims = [i if i < len(grid) else None for i in range(len(shape))]
@@ -78,12 +75,14 @@ class Distribution(GridDistribution):
             block = [block] * len(shape)
         if not isinstance(block, Sequence | np.ndarray):
             raise TypeError(f"block must be a sequence with one entry per tensor axis, got {block!r}")
-        set_field("shape", shape)
-        set_field("grid", grid)
-        set_field("dims", integers("dims", dims, optional=True))
-        set_field("block", tuple(_block(f"block[{i}]", b) for i, b in enumerate(block)))
-        set_field("ranks", None if ranks is None else integers("ranks", ranks))
-        set_field("pins", integers("pins", [None] * len(grid) if pins is None else pins, optional=True))
+        self.__dict__.update(  # the class is frozen
+            shape=shape,
+            grid=grid,
+            dims=integers("dims", dims, optional=True),
+            block=tuple(_block(f"block[{i}]", b) for i, b in enumerate(block)),
+            ranks=None if ranks is None else integers("ranks", ranks),
+            pins=integers("pins", [None] * len(grid) if pins is None else pins, optional=True),
+        )
         self._set_margins(halo, periodic)
         self._check()
 
@@ -236,7 +235,11 @@ def _block(name: str, block: Any) -> Size | str | tuple[Size, ...]:
 
 def _grid_of(ranks: AnyInt | AnyInts) -> tuple[tuple[AnyInt, ...], AnyInts | None]:
     """Return the grid of one axis over ranks, and the ranks if they are named."""
-    return ((len(ranks),), ranks) if isinstance(ranks, Sequence | np.ndarray) else ((ranks,), None)
+    if isinstance(ranks, Sequence | np.ndarray):
+        return (len(ranks),), ranks
+    if hasattr(ranks, "Get_size"):
+        raise TypeError(f"ranks must be a number of ranks, or a list of them, got {ranks!r}: pass its size")
+    return (size("ranks", ranks),), None
 
 
 #: Any kind of distribution.

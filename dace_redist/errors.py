@@ -4,13 +4,14 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-#: Commands, options, variables and strategies of the last release that are gone, and their replacements.
+#: Names of the last release that are gone, and their replacements.
 REMOVED = {
     "calibrate": "use tune",
     "explain --memory": "use tune --memory",
     "explain --plot-model": "use tune",
     "explain --profile": "use tune",
     "DACE_REDIST_MACHINE": "use tune, which needs no machine profile",
+    "RelabelGrid": "renumber the ranks of distributions by dace_redist.relabel",
     "simulate": "use to_smpi or to_goal of a schedule or a plan of einsums, and SimGrid",
     "strategy NCCL": "use Hierarchical",
 }

@@ -1,4 +1,4 @@
-"""Parts that kinds of distribution have: answers of the planner in C++, process grid, ScaLAPACK's description."""
+"""Bases of distributions: facts from the planner in C++, process grids, ScaLAPACK's descriptors."""
 
 from __future__ import annotations
 
@@ -132,16 +132,16 @@ class PlannedDistribution:
         """
         Return True if every rank has the same elements in the same places.
 
-        If boxes of one rank overlap, it may be False although they are.
+        It may be False although they are if boxes of one rank overlap, or if sizes are symbols.
 
         :param other: Distribution of a tensor, also one of another kind.
         :raises TypeError: If it is not a distribution.
         """
         if not isinstance(other, PlannedDistribution):
             raise TypeError(f"other must be a Distribution, TiledDistribution or BoxDistribution, got {other!r}")
+        if self == other or self.is_symbolic or other.is_symbolic:
+            return self == other
         ranks = range(max(self.ranks_needed, other.ranks_needed))
-        if self == other:
-            return True
         alike = (self.shape, self.halo, self.periodic) == (other.shape, other.halo, other.periodic)
         one, two = (_core.Distribution(d.encoded_array[len(d._margins) :], type(d).__name__) for d in (self, other))
         return alike and all(_is_held_alike(one, two, rank) for rank in ranks)
@@ -183,7 +183,7 @@ def _is_held_alike(one: _core.Distribution, other: _core.Distribution, rank: int
         return False
     try:
         _, (received, *_), kept = _core.rank_schedule(one, other, rank)
-    except _core.Error:  # boxes that do not hold all elements of the other
+    except ValueError:  # boxes that do not hold all elements of the other
         return False
     *_, sources, targets, _, before, after = kept
     return not len(received) and np.array_equal(sources, targets) and np.array_equal(before, after)

@@ -147,7 +147,7 @@ def _checked_costs(name: str, given: npt.ArrayLike, shape: tuple[int, ...]) -> F
 
 def _best_labels(moves: Sequence[Schedule], factors: Sequence[float], ranks: int, weights: Floats | None) -> list[int]:
     """Return the new rank of each rank of the targets."""
-    rows, columns, counts = _held(moves, factors)
+    rows, columns, counts = _overlaps(moves, factors)
     same = list(range(ranks))
     if ranks > MAX_MATCHED_RANKS:
         labels = _largest_first(rows, columns, counts, ranks)
@@ -171,7 +171,7 @@ def _best_labels(moves: Sequence[Schedule], factors: Sequence[float], ranks: int
     return same if costs[0] <= costs[1] else labels
 
 
-def _held(moves: Sequence[Schedule], factors: Sequence[float]) -> tuple[Integers, Integers, Floats]:
+def _overlaps(moves: Sequence[Schedule], factors: Sequence[float]) -> tuple[Integers, Integers, Floats]:
     """Return the overlap of target and source parts as sparse triples (target rank, source rank, weight)."""
     found = [_core.messages(move.source.core, move.target.core, move.transform.encoded, True) for move in moves]
     columns, rows, counts = np.concatenate(found).T

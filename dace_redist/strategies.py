@@ -16,6 +16,9 @@ from dace_redist._core import (
 )
 from dace_redist.errors import removed
 
+#: Kinds of progress of a started redistribution, in the order of ``dr_progress``.
+PROGRESS = ("calls", "thread")
+
 
 @dataclasses.dataclass(frozen=True)
 class Option:
@@ -253,5 +256,7 @@ def check_options(strategy: Strategy, options: Mapping[str, Any], arguments: Seq
         if name not in strategy.options:
             known = ", ".join(strategy.options) or "none"
             hint = _hint(name, [*strategy.options, *arguments])
+            if name == "record":
+                hint = " (the variable DACE_REDIST_RECORD names the tuning record)"
             raise ValueError(f"strategy {strategy.name} does not take option {name!r}{hint}; it takes {known}")
     return {name: OPTIONS[name].check(name, value) for name, value in options.items()}

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dace_redist.integers import check_memory_bytes
 from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, default_options, find_strategy, host_strategies
-
-if TYPE_CHECKING:
-    from dace_redist.schedule import Schedule
+from dace_redist.traffic import Traffic
 
 _PAGE_BYTES = 4096
 _LINE_BYTES = 64
@@ -21,29 +19,29 @@ _RING_HEAD_BYTES = 1024  # at most, of a message: ChannelState, Handshake and tw
 _MANY_RECEIVERS, _MIN_MANY_PART_BYTES = 16, 4 << 10  # of more receivers pieces have a minimum, see staging_of
 
 
-def _transports(schedule: Schedule) -> int:
+def _transports(schedule: Traffic) -> int:
     """Return the exchanges with own buffers: one, and one more where replicas of the target each reduce a share."""
     return 2 if schedule.reduces and schedule.target.core.replicas > 1 else 1
 
 
-def _own_summand(schedule: Schedule) -> npt.NDArray[np.int64]:
+def _own_summand(schedule: Traffic) -> npt.NDArray[np.int64]:
     """Return the bytes of the self copy, which partial results pass through a buffer: it is added in its turn."""
     return schedule.totals.kept * schedule.itemsize * schedule.reduces
 
 
-def _packed(schedule: Schedule, _: Mapping[str, int]) -> npt.NDArray[np.int64]:
+def _packed(schedule: Traffic, _: Mapping[str, int]) -> npt.NDArray[np.int64]:
     """Return the bytes of all messages; of partial results all of an element, which arrive at once."""
     return (schedule.totals.sent + schedule.totals.received) * schedule.itemsize + _own_summand(schedule)
 
 
-def _chunks(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
+def _chunks(schedule: Traffic, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
     """Return the bytes of a ring of chunks for each direction, which partial results share."""
     most = _transports(schedule) * options["depth"] * min(options["chunk_bytes"], options["max_message_bytes"])
     sent, received = (count * schedule.itemsize for count in (schedule.totals.sent, schedule.totals.received))
     return np.minimum(sent, most) + np.minimum(received, most) + _own_summand(schedule)
 
 
-def _rings(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
+def _rings(schedule: Traffic, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
     """
     Return the bytes of a ring of slots in node-shared memory for each message.
 
@@ -58,7 +56,7 @@ def _rings(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int
     return np.asarray((-(-nbytes // _PAGE_BYTES) + pages) * _PAGE_BYTES, np.int64)
 
 
-def _joined(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
+def _joined(schedule: Traffic, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
     """Copies of joined messages on both nodes: each rank's share of buffers that the ranks of a node have together."""
     totals, itemsize = schedule.totals, schedule.itemsize
     most = min(options["chunk_bytes"], options["joined_bytes"])
@@ -71,7 +69,7 @@ def _joined(schedule: Schedule, options: Mapping[str, int]) -> npt.NDArray[np.in
 
 
 #: Formulas of bytes per rank, from a schedule and a value for every option.
-_FORMULAS: Mapping[str, Callable[[Schedule, Mapping[str, Any]], npt.NDArray[np.int64]]] = {
+_FORMULAS: Mapping[str, Callable[[Traffic, Mapping[str, Any]], npt.NDArray[np.int64]]] = {
     "packed": _packed,
     "chunks": _chunks,
     "rings": _rings,
@@ -79,7 +77,7 @@ _FORMULAS: Mapping[str, Callable[[Schedule, Mapping[str, Any]], npt.NDArray[np.i
 }
 
 
-def extra_memory(schedule: Schedule, strategy: str, **options: Any) -> int | None:
+def extra_memory(schedule: Traffic, strategy: str, **options: Any) -> int | None:
     """
     Return the most bytes of buffers that any rank takes besides the arrays; None if only MPI knows.
 
@@ -98,7 +96,7 @@ def extra_memory(schedule: Schedule, strategy: str, **options: Any) -> int | Non
     return int(np.max(sum(_FORMULAS[name](schedule, values) for name in chosen.buffers), initial=0))
 
 
-def all_extra_memory(schedule: Schedule) -> dict[str, int]:
+def all_extra_memory(schedule: Traffic) -> dict[str, int]:
     """Return :func:`extra_memory` of every strategy for main memory with its default options, where it is known."""
     known = {name: extra_memory(schedule, name) for name in host_strategies()}
     return {name: nbytes for name, nbytes in known.items() if nbytes is not None}
@@ -108,7 +106,7 @@ def all_extra_memory(schedule: Schedule) -> dict[str, int]:
 _BOUNDING = {"depth": 1, "slot_bytes": 8 << 10, "chunk_bytes": 8 << 10}
 
 
-def options_within(schedule: Schedule, strategy: str, memory_bytes: int, options: Mapping[str, Any]) -> dict[str, Any]:
+def options_within(schedule: Traffic, strategy: str, memory_bytes: int, options: Mapping[str, Any]) -> dict[str, Any]:
     """
     Return options with which a strategy takes at most ``memory_bytes`` of buffers on any rank, in more rounds.
 
@@ -141,7 +139,7 @@ def options_within(schedule: Schedule, strategy: str, memory_bytes: int, options
     }
 
 
-def _too_little(schedule: Schedule, strategy: str, memory_bytes: int, needed: int, given: list[str]) -> str:
+def _too_little(schedule: Traffic, strategy: str, memory_bytes: int, needed: int, given: list[str]) -> str:
     fewest = extra_memory(schedule, "Pipelined", chunk_bytes=schedule.itemsize, depth=1)
     hint = f" with {' and '.join(given)} as given" if given else ""
     if strategy != "Pipelined" and fewest is not None and fewest <= memory_bytes:
@@ -149,7 +147,7 @@ def _too_little(schedule: Schedule, strategy: str, memory_bytes: int, needed: in
     return f"memory_bytes is {memory_bytes}, but strategy {strategy} needs at least {needed} bytes here{hint}"
 
 
-def rounds(schedule: Schedule, options: Mapping[str, Any]) -> int:
+def rounds(schedule: Traffic, options: Mapping[str, Any]) -> int:
     """Return how many chunks the busiest rank sends or receives one after another, if all goes over MPI."""
     values = default_options() | dict(options)
     chunk = max(schedule.itemsize, int(min(values["chunk_bytes"], values["max_message_bytes"])))

@@ -11,7 +11,7 @@ source = dace_redist.Distribution(shape, (2, 2))
 target = dace_redist.Distribution(shape, (4, 1), block=(16, None))  # rows in cycles of 16
 
 before = dace_redist.chosen_strategy(source, target, "float32", comm)  # the default
-found = dace_redist.tune(dace_redist.schedule(source, target, dtype="float32"), comm=comm, limit_seconds=5)
+found = dace_redist.tune(source, target, "float32", comm, limit_seconds=5)
 after = dace_redist.chosen_strategy(source, target, "float32", comm)  # as recorded
 
 A = np.full(source.local_shape(comm.rank), comm.rank, "float32")

@@ -128,8 +128,8 @@ class ExpandSumReplicasMPI(LibraryExpansion):
         return plan_tasklet(node, state, sdfg, "SumReplicas")
 
 
-@library.register_expansion(RedistributeWait, "pure")
-class ExpandRedistributeWaitPure(LibraryExpansion):
+@library.register_expansion(RedistributeWait, "MPI")
+class ExpandRedistributeWaitMPI(LibraryExpansion):
     """Waits for a non-blocking redistribution."""
 
     @staticmethod

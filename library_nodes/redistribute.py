@@ -19,7 +19,15 @@ from dace_redist.distribution import AnyDistribution
 from dace_redist.integers import checked_reshape
 from dace_redist.library_nodes.node import DistributedNode, RedistNode, differ, lies_on_gpu, plain_number, symbols_of
 from dace_redist.schedule import check_shapes
-from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, Strategy, check_options, check_places, find_strategy
+from dace_redist.strategies import (
+    DEFAULT_STRATEGY,
+    OPTIONS,
+    PROGRESS,
+    Strategy,
+    check_options,
+    check_places,
+    find_strategy,
+)
 from dace_redist.transform import Transform
 
 #: Connector of the request, an ``int64``, that a non-blocking node passes to :class:`RedistributeWait`.
@@ -27,9 +35,6 @@ REQUEST = "_request"
 
 #: Connectors that order a wait after the start of the transfer and before uses of the output.
 ORDER_INPUT, ORDER_OUTPUT = "_in_buffer", "_out_buffer"
-
-#: Kinds of progress of a non-blocking node, in the order of ``dr_progress`` of the library.
-PROGRESS = ("calls", "thread")
 
 #: Type of elements of any type.
 _ANY_TYPE = np.dtype(np.uint8)
@@ -274,7 +279,7 @@ class RedistributeWait(RedistNode, Wait):
 
     _dace_library_name = __package__  # else that of DaCe's node
     implementations: dict[str, Any] = {}
-    default_implementation = "pure"
+    default_implementation = "MPI"
     side_effects = True
 
     def __init__(self, name: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from mpi_programs import stand_in_device
 
 from dace_redist.errors import BuildError, RedistributionError
-from dace_redist.redistribution.device_arrays import DeviceArray
+from dace_redist.redistribution.arrays.new import DeviceArray
 
 #: What ``STAND_IN_DEVICE`` may say of the device that main memory stands in for, and a GPU.
 KINDS = ("host", "host,pooled", "host,apart,aware", "gpu", "host,apart", "host,unnamed")

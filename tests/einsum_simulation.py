@@ -6,8 +6,6 @@ import numpy as np
 import opt_einsum
 from results import solved
 
-from dace_redist.einsum.placement import same_place
-
 
 class Simulation:
     """
@@ -31,7 +29,8 @@ class Simulation:
                 self._group(self.plan.groups[number])
                 self._moves(number + 1, feeding=False)
             for name, places in self.at.items():
-                self.at[name] = [p for p in places if same_place(p[0], self.plan.homes[name], self.plan.sizes[name])]
+                home, shape = self.plan.homes[name], self.plan.sizes[name]
+                self.at[name] = [place for place in places if place[0].is_equivalent_to(home, shape)]
         return {name: self._whole(name, self.plan.homes[name]) for name in self.plan.outputs}
 
     def _put(self, name, placement, whole):
@@ -51,7 +50,7 @@ class Simulation:
         """Return the block of each rank of a placement; a rank outside holds nothing."""
         sizes = self.plan.sizes[name]
         for place, blocks in self.at[name]:
-            if same_place(place, wanted, sizes):
+            if place.is_equivalent_to(wanted, sizes):
                 nothing = np.zeros(sizes)
                 return {rank: blocks.get(rank, nothing[part]) for rank, part in owned(wanted, sizes).items()}
         raise AssertionError(f"{name} is not at {wanted}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dace_redist.redistribution.device_arrays import DeviceArray
+from dace_redist.redistribution.arrays.new import DeviceArray
 
 Results = dict[str, Any]
 

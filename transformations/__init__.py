@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from dace_redist.errors import removed
+
 #: Modules of the public names; each is loaded at its first use.
 _MODULES = {
     "DistributeEinsum": "distribute",
@@ -26,14 +28,14 @@ _MODULES = {
 }
 __all__ = list(_MODULES)
 
-#: What to use instead of names of earlier versions.
-_REMOVED = {"RelabelGrid": "renumber the ranks of distributions by dace_redist.relabel"}
-
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        instead = f": removed, {_REMOVED[name]}" if name in _REMOVED else ""
-        raise AttributeError(f"module 'dace_redist.transformations' has no attribute {name!r}{instead}")
+        raise AttributeError(removed(name) or f"module 'dace_redist.transformations' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return __all__

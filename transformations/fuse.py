@@ -23,7 +23,6 @@ from dace_redist.transformations.patterns import (
     is_ordered,
     is_plain,
     output_of,
-    same,
     share_elements,
 )
 
@@ -94,7 +93,7 @@ class RemoveRedistribute(OfRedistribute):
         node, (source, target) = self.node, self.node.distributions()
         if not (is_plain(node) and node.is_copy) or node.index_map.encoded or is_ordered(node, graph):
             return False
-        if any((*source.halo, *target.halo)) or not same(source, target):
+        if any((*source.halo, *target.halo)) or not source.is_equivalent_to(target):
             return False
         arrays, (from_gpu, to_gpu) = node.arrays(sdfg, graph), node.on_gpu(sdfg, graph)
         if from_gpu != to_gpu:

@@ -196,13 +196,6 @@ def is_used_after(sdfg: SDFG, state: SDFGState, name: str) -> bool:
     return any(where in reachable for where, _ in accesses(sdfg, name))
 
 
-def same(source: AnyDistribution, target: AnyDistribution) -> bool:
-    """True if two distributions are equivalent."""
-    if source.is_symbolic or target.is_symbolic:
-        return source == target
-    return source.is_equivalent_to(target)
-
-
 def absorb(node: Redistribute, graph: SDFGState, beyond: MultiConnectorEdge[Memlet], absorbed: Iterable[Any]) -> None:
     """
     Connect a redistribution to the array beyond the nodes that it replaces, and remove these.

@@ -32,7 +32,6 @@ from dace_redist.transformations.patterns import (
     memory_of,
     output_of,
     root_name,
-    same,
     share_elements,
     with_values,
 )
@@ -103,7 +102,7 @@ def _reduction_before(node: Redistribute, state: SDFGState, sdfg: SDFG) -> _Redu
     if isinstance(writer, SumReplicas) and is_plain(writer):
         source, added = writer.distributions()
         partial, op = input_of(writer, where), "sum"
-        fits = same(added, node.distributions()[0])
+        fits = added.is_equivalent_to(node.distributions()[0])
     elif isinstance(writer, Reduce) and str(writer.op) in _OPS:
         source = _with_replicas(node.distributions()[0], writer, where, sdfg)
         partial, op = input_of(writer, where, "_inbuffer"), _OPS[str(writer.op)]
@@ -272,7 +271,6 @@ def fuse_sums(sdfg: SDFG, values: Mapping[str, int]) -> int:
 
 
 def _pays(adding: SumReplicas, node: Redistribute, values: Mapping[str, int]) -> bool:
-    """Return True if fusing the sum does not increase the busiest rank's volume."""
     try:
         sides = (adding.source, adding.target, node.target)
         partial, added, target = (with_values(node, side, values) for side in sides)
@@ -285,5 +283,4 @@ def _pays(adding: SumReplicas, node: Redistribute, values: Mapping[str, int]) ->
 
 
 def _busiest(moved: Schedule) -> int:
-    """Return the maximum elements that a rank sends or receives."""
     return int(max(moved.totals.sent.max(), moved.totals.received.max()))

@@ -22,7 +22,7 @@ from dace_redist.strategies import AUTO, OPTIONS, check_options, find_strategy, 
 from dace_redist.transformations.patterns import checked_sdfg, numbers_of, value_of, with_values
 from dace_redist.transformations.stock import label_of, lower
 from dace_redist.tuning.auto import NOT_IN_C_ORDER, Choice, choose_all
-from dace_redist.tuning.problem import Problem, check_memory, memory_name
+from dace_redist.tuning.problem import TuningProblem, check_memory, memory_name
 
 #: Selection of nodes: all (None), a pattern of labels, or a predicate.
 Where = str | Callable[[Any, SDFGState], bool] | None
@@ -52,7 +52,7 @@ def chosen_nodes(sdfg: SDFG, where: Where = None, joint: bool = False) -> list[t
 
 def problems_of(
     sdfg: SDFG, symbols: Mapping[str, int] | None = None, where: Where = None, memory: str | None = None
-) -> list[tuple[str, Problem]]:
+) -> list[tuple[str, TuningProblem]]:
     """
     Return label and problem of every redistribution of an SDFG, including stock nodes and nested SDFGs.
 
@@ -87,7 +87,9 @@ def checked_symbols(sdfg: SDFG, symbols: Mapping[str, int] | None) -> dict[str, 
     return {name: int(value) for name, value in (symbols or {}).items()}
 
 
-def problem_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], memory: str | None = None) -> Problem:
+def problem_of(
+    node: Redistribute, state: SDFGState, values: Mapping[str, int], memory: str | None = None
+) -> TuningProblem:
     """
     Return the problem of a node, given the values of the symbols of the outermost SDFG.
 
@@ -105,7 +107,7 @@ def problem_of(node: Redistribute, state: SDFGState, values: Mapping[str, int], 
     axes, region = node.axes or None, [numbers_of(node, part, values) for part in node.index_map.region or ()] or None
     reshape = target.shape if node.reshapes else None
     moved = schedule(source, target, read.dtype, axes=axes, region=region, reshape=reshape)
-    return Problem(moved, memory)
+    return TuningProblem(moved, memory)
 
 
 def _values_in(sdfg: SDFG, values: Mapping[str, int]) -> dict[str, int]:
@@ -176,7 +178,7 @@ def choose_strategies(
     :raises OSError: On every rank, if the record cannot be read.
     """
     comm = checked_communicator(comm)
-    problems: dict[Redistribute, Problem] = {}
+    problems: dict[Redistribute, TuningProblem] = {}
     choices: dict[Redistribute, Choice] = {}
     with together(comm):
         values = checked_symbols(checked_sdfg(sdfg, "choose_strategies"), symbols)
@@ -205,7 +207,7 @@ def choose_strategies(
 
 
 def _chosen(
-    problems: Mapping[Redistribute, Problem], comm: Any, record: str | os.PathLike[str] | None
+    problems: Mapping[Redistribute, TuningProblem], comm: Any, record: str | os.PathLike[str] | None
 ) -> dict[Redistribute, Choice]:
     """Return the choices for arrays in main memory, or for arrays on GPUs. Collective."""
     try:

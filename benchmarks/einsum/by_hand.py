@@ -207,6 +207,4 @@ def _check(steps: tuple[Step, ...], extents: dict[str, int], strategy: str) -> N
             raise ValueError(f"programs by hand need one of {', '.join(map(str, PARTS[grid]))} ranks, got {WORLD.size}")
         for mode, parts in zip(grid, PARTS[grid][WORLD.size], strict=True):
             if strategy == STOCK and extents[mode] % parts:
-                raise ValueError(
-                    f"stock DaCe needs lengths that are multiples of {parts}, got {mode} = {extents[mode]}"
-                )
+                raise ValueError(f"stock DaCe needs multiples of {parts} as lengths, got {mode} = {extents[mode]}")

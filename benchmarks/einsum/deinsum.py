@@ -19,7 +19,7 @@ from dace_redist.einsum import Einsum, EinsumPlan, Group, Statement, plan_einsum
 from dace_redist.einsum.dataflow import EinsumProgram, planned
 from dace_redist.einsum.grids import given_grid
 from dace_redist.einsum.groupings import contraction_trees
-from dace_redist.einsum.problem import Problem
+from dace_redist.einsum.problem import EinsumProblem
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ class PublishedKernel:
                 names.setdefault(operand, f"T_{operand}")
             operands = tuple(names[operand] for operand in einsum.operands)
             statements.append(Statement(einsum, operands, names[einsum.result], self.name))
-        problem = Problem(tuple(statements), self.shapes(self.extents(ranks)), ranks)
+        problem = EinsumProblem(tuple(statements), self.shapes(self.extents(ranks)), ranks)
         trees = contraction_trees(statements, problem.extents, problem.sizes)
         return EinsumProgram(problem, tuple(min(tree.groupings(), key=len)[0] for tree in trees))
 

@@ -7,6 +7,8 @@ I, J, K, L, M = (dace.symbol(name, dace.int64) for name in "IJKLM")  # noqa: E74
 P, Q, R, T = (dace.symbol(name, dace.int64) for name in "PQRT")
 O, V, W = (dace.symbol(name, dace.int64) for name in "OVW")  # noqa: E741
 SWEEPS, NEWTON_SCHULZ = 3, 20
+Order3, Order5 = dace.float64[I, J, K], dace.float64[I, J, K, L, M]
+OfI, OfJ, OfK, OfL, OfM = (dace.float64[mode, R] for mode in (I, J, K, L, M))
 
 
 @dace.program
@@ -28,74 +30,50 @@ def mm3(A: dace.float64[I, J], B: dace.float64[J, K], C: dace.float64[K, L], D: 
 
 
 @dace.program
-def mttkrp3_0(X: dace.float64[I, J, K], B: dace.float64[J, R], C: dace.float64[K, R]):
+def mttkrp3_0(X: Order3, B: OfJ, C: OfK):
     """Matricised tensor times Khatri-Rao product, order 3, first mode."""
     return np.einsum("ijk,ja,ka->ia", X, B, C)
 
 
 @dace.program
-def mttkrp3_1(X: dace.float64[I, J, K], A: dace.float64[I, R], C: dace.float64[K, R]):
+def mttkrp3_1(X: Order3, A: OfI, C: OfK):
     """Matricised tensor times Khatri-Rao product, order 3, second mode."""
     return np.einsum("ijk,ia,ka->ja", X, A, C)
 
 
 @dace.program
-def mttkrp3_2(X: dace.float64[I, J, K], A: dace.float64[I, R], B: dace.float64[J, R]):
+def mttkrp3_2(X: Order3, A: OfI, B: OfJ):
     """Matricised tensor times Khatri-Rao product, order 3, third mode."""
     return np.einsum("ijk,ia,ja->ka", X, A, B)
 
 
 @dace.program
-def mttkrp5_0(
-    X: dace.float64[I, J, K, L, M],
-    B: dace.float64[J, R],
-    C: dace.float64[K, R],
-    D: dace.float64[L, R],
-    E: dace.float64[M, R],
-):
+def mttkrp5_0(X: Order5, B: OfJ, C: OfK, D: OfL, E: OfM):
     """Matricised tensor times Khatri-Rao product, order 5, first mode."""
     return np.einsum("ijklm,ja,ka,la,ma->ia", X, B, C, D, E)
 
 
 @dace.program
-def mttkrp5_2(
-    X: dace.float64[I, J, K, L, M],
-    A: dace.float64[I, R],
-    B: dace.float64[J, R],
-    D: dace.float64[L, R],
-    E: dace.float64[M, R],
-):
+def mttkrp5_2(X: Order5, A: OfI, B: OfJ, D: OfL, E: OfM):
     """Matricised tensor times Khatri-Rao product, order 5, third mode."""
     return np.einsum("ijklm,ia,ja,la,ma->ka", X, A, B, D, E)
 
 
 @dace.program
-def mttkrp5_4(
-    X: dace.float64[I, J, K, L, M],
-    A: dace.float64[I, R],
-    B: dace.float64[J, R],
-    C: dace.float64[K, R],
-    D: dace.float64[L, R],
-):
+def mttkrp5_4(X: Order5, A: OfI, B: OfJ, C: OfK, D: OfL):
     """Matricised tensor times Khatri-Rao product, order 5, fifth mode."""
     return np.einsum("ijklm,ia,ja,ka,la->ma", X, A, B, C, D)
 
 
 @dace.program
-def gram_of_mttkrp(X: dace.float64[I, J, K], B: dace.float64[J, R], C: dace.float64[K, R]):
+def gram_of_mttkrp(X: Order3, B: OfJ, C: OfK):
     """MTTKRP of order 3, first mode, and the Gram matrix of its result."""
     M = np.einsum("ijk,ja,ka->ia", X, B, C)
     return M.T @ M
 
 
 @dace.program
-def ttmc(
-    X: dace.float64[I, J, K, L, M],
-    B: dace.float64[J, P],
-    C: dace.float64[K, Q],
-    D: dace.float64[L, R],
-    E: dace.float64[M, T],
-):
+def ttmc(X: Order5, B: dace.float64[J, P], C: dace.float64[K, Q], D: OfL, E: dace.float64[M, T]):
     """Tensor times matrix chain, order 5, all modes but the first."""
     return np.einsum("ijklm,jb,kc,ld,me->ibcde", X, B, C, D, E)
 
@@ -113,7 +91,7 @@ def ladder(v: dace.float64[W, V, V, V], t: dace.float64[V, V, O, O]):
 
 
 @dace.program
-def tucker(X: dace.float64[I, J, K], A: dace.float64[I, P], B: dace.float64[J, Q], C: dace.float64[K, R]):
+def tucker(X: Order3, A: dace.float64[I, P], B: dace.float64[J, Q], C: OfK):
     """
     Tucker decomposition by sweeps of higher-order orthogonal iteration, with the core at the end.
 
@@ -141,7 +119,7 @@ def tucker(X: dace.float64[I, J, K], A: dace.float64[I, P], B: dace.float64[J, Q
 
 
 @dace.program
-def cp(X: dace.float64[I, J, K], B: dace.float64[J, R], C: dace.float64[K, R]):
+def cp(X: Order3, B: OfJ, C: OfK):
     """
     CP decomposition by sweeps of alternating least squares: returns the first factor, for which none is needed before.
 

@@ -46,15 +46,9 @@ Samples = dict[str, np.ndarray]
 @click.argument("kernel", type=click.Choice(list(CASES)))
 @click.option("--preset", type=click.Choice(PRESETS), default="S", show_default=True, help="sizes")
 @click.option("--size", "sizes", multiple=True, callback=index_sizes, metavar="SYMBOL=N", help="another size")
-@click.option(
-    "--slabs", multiple=True, callback=index_sizes, metavar="TENSOR=AXIS", help="an input in slabs along an axis"
-)
-@click.option(
-    "--strategies", default="Auto", show_default=True, callback=names_option(*CHOICES), help="of redistributions"
-)
-@click.option(
-    "--against", default="", callback=names_option(*PEERS), metavar="LIST", help=f"other programs: {', '.join(PEERS)}"
-)
+@click.option("--slabs", multiple=True, callback=index_sizes, metavar="TENSOR=AXIS", help="an input in slabs")
+@click.option("--strategies", default="Auto", callback=names_option(*CHOICES), help="of redistributions; default: Auto")
+@click.option("--against", default="", callback=names_option(*PEERS), metavar="LIST", help=f"of {', '.join(PEERS)}")
 @click.option(
     "--by-hand",
     default="",

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 import dace_redist
 from dace_redist.distribution import AnyDistribution, Distribution
-from dace_redist.redistribution.device_arrays import DeviceArray
+from dace_redist.redistribution.arrays.new import DeviceArray
 from redistribution.catalogue import Case
 
 #: Elements whose values are computed at a time, or one index of the first axis, so that a check needs little memory.

@@ -13,9 +13,9 @@ import numpy as np
 
 from dace_redist.measuring.timed_plan import TimedPlan
 from dace_redist.mpi.collective import together
-from dace_redist.redistribution.device_arrays import DeviceArray
+from dace_redist.redistribution.arrays.new import DeviceArray
 from dace_redist.strategies import gpu_strategies, host_strategies
-from dace_redist.tuning.problem import Problem
+from dace_redist.tuning.problem import TuningProblem
 from redistribution import peers, scalapack
 from redistribution.arrays import Array, Arrays, is_right
 from redistribution.catalogue import Case, ConfiguredStrategy
@@ -144,7 +144,7 @@ def _strategy(label: str, arrays: Arrays, choice: ConfiguredStrategy, variant: s
         source, target = arrays.on_gpu() if variant == "gpu" else (arrays.source(variant), arrays.target(variant))
     except MemoryError as error:
         raise UnsuitableError(str(error)) from None
-    problem = Problem(case.schedule, "ordinary" if variant == "mapped" else variant)
+    problem = TuningProblem(case.schedule, "ordinary" if variant == "mapped" else variant)
     made = TimedPlan(problem, choice.strategy, dict(choice.options), (source, target), arrays.comm)
     plan = made.plan
     chosen = {"strategy": plan.strategy, "options": plan.options, "recorded": plan.recorded}

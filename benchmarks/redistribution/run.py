@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import click
-import numpy as np
 from records import append, environment
 
 from dace_redist.measuring.measure import Figure, measure
@@ -121,10 +121,7 @@ def _measure_on(
         for one in made:
             if isinstance(one, Method):
                 one.free()
-    remote = max(bytes_of_links(case.schedule, node_of))
-    bounds = {} if remote else {"copy": figures[kinds.COPY].median}
-    if remote and options["rate"]:
-        bounds["wire"] = remote / options["rate"]
+    bounds = bounds_of(case.schedule, node_of, figures[kinds.COPY].median, options["rate"])
     records = [_record(method, figures, bounds) for method in methods]
     return records + [{"method": one[0], "skipped": one[1]} for one in made if isinstance(one, tuple)]
 
@@ -146,19 +143,17 @@ def _record(method: Method, figures: Mapping[str, Figure], bounds: Mapping[str, 
     return record | {f"share_of_{name}": seconds / figure.median for name, seconds in bounds.items()}
 
 
-def bytes_of_links(schedule: Schedule, node_of: Sequence[int]) -> list[int]:
+def bounds_of(moved: Schedule, node_of: Sequence[int], copy: float, rate: float | None) -> dict[str, float]:
     """
-    Return for each node the larger of the bytes that it sends to and receives from other nodes.
+    Return lower bounds of the time in seconds: between nodes that of the busiest link, on a node those of copies.
 
-    The busiest link, full duplex, bounds the time: Cao et al., *Redistribution in PaRSEC*, formula 3.
+    :param copy: Seconds in which every rank copies its part of the target.
+    :param rate: Bytes per second of a node's link, if known.
     """
-    volume = np.zeros((max(node_of) + 1,) * 2, np.int64)
-    matrix = schedule.volume_matrix()
-    for source in range(schedule.ranks):
-        np.add.at(volume[node_of[source]], list(node_of[: schedule.ranks]), matrix[source])
-    np.fill_diagonal(volume, 0)
-    sizes: list[int] = np.maximum(volume.sum(0), volume.sum(1)).tolist()
-    return sizes
+    if moved.bytes_between_nodes(node_of):
+        return {"bound": moved.bound(rate, node_of=node_of)} if rate else {}
+    largest = max(math.prod(moved.target.local_shape(rank)) for rank in range(moved.ranks)) * moved.itemsize
+    return {"copy": copy, "bound": moved.bound(largest / copy, copies=2)}
 
 
 def _facts(case: Case, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -58,10 +58,10 @@ def case_table(records: Iterable[Record]) -> str:
     first = rows[0]
     shape, nodes = "x".join(map(str, first["shape"])), first["environment"]["nodes"]
     machine = f"{first['ranks']} ranks" + (f" on {nodes} nodes" if nodes > 1 else "")
-    cells = [("method", "median", "95 % interval", "repetitions", "x stock", "of a copy", "of the wire")]
+    cells = [("method", "median", "95 % interval", "repetitions", "x stock", "of a copy", "of the bound")]
     for row in rows:
         interval = f"{format_seconds(row['low'])} - {format_seconds(row['high'])}"
-        ratios = (row.get(name) for name in ("ratio_to_stock", "share_of_copy", "share_of_wire"))
+        ratios = (row.get(name) for name in ("ratio_to_stock", "share_of_copy", "share_of_bound"))
         numbers = ("-" if ratio is None else f"{ratio:.2f}" for ratio in ratios)
         cells.append((row["method"], format_seconds(row["median"]), interval, str(row["repetitions"]), *numbers))
     head = f"\n{first['case']}: {first['dtype']}[{shape}], {first['bytes'] / 1e6:.3g} MB, {machine}"

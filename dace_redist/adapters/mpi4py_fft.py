@@ -6,6 +6,7 @@ Transfers of mpi4py-fft by plans.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -23,22 +24,12 @@ from dace_redist.redistribution.cache import plan_cache
 from dace_redist.redistribution.problem import Arguments, Problem
 
 
-class Installed:
+class Installed(contextlib.ExitStack):
     """Replacement of ``mpi4py_fft.pencil.Transfer``; a context manager that takes it back at the end."""
-
-    def __init__(self, pencil: Any, transfer: type) -> None:
-        self._pencil, self._before = pencil, pencil.Transfer
-        pencil.Transfer = transfer
 
     def remove(self) -> None:
         """Make transfers as before from now on."""
-        self._pencil.Transfer = self._before
-
-    def __enter__(self) -> Installed:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.remove()
+        self.close()
 
 
 def install(*, min_bytes: int = 4096, calls: int = 2) -> Installed:
@@ -51,7 +42,10 @@ def install(*, min_bytes: int = 4096, calls: int = 2) -> Installed:
     """
     from mpi4py_fft import pencil
 
-    return Installed(pencil, _transfer_class(pencil, min_bytes, calls))
+    installed = Installed()
+    installed.callback(setattr, pencil, "Transfer", pencil.Transfer)
+    pencil.Transfer = _transfer_class(pencil, min_bytes, calls)
+    return installed
 
 
 @functools.lru_cache(maxsize=256)

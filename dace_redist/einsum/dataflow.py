@@ -9,9 +9,10 @@ from functools import cached_property
 
 from dace_redist.einsum.groupings import EinsumStep
 from dace_redist.einsum.nodes import bytes_between_nodes
-from dace_redist.einsum.placement import Placement, busiest, same_place, traffic
-from dace_redist.einsum.plan import EinsumPlan, Group, GroupCost, Move
-from dace_redist.einsum.problem import Problem
+from dace_redist.einsum.placement import Placement, busiest, traffic
+from dace_redist.einsum.plan import EinsumPlan
+from dace_redist.einsum.problem import EinsumProblem
+from dace_redist.einsum.program import Group, GroupCost, Move
 from dace_redist.einsum.statement import Statement
 
 #: Group and number of the operand (None: the result) at which a tensor has a placement; group None: the user's.
@@ -22,7 +23,7 @@ End = tuple[int | None, int | None]
 class EinsumProgram:
     """Groups of a program in execution order, with readers and writers of each tensor."""
 
-    problem: Problem
+    problem: EinsumProblem
     steps: tuple[EinsumStep, ...]
 
     @cached_property
@@ -139,11 +140,11 @@ class _Dataflow:
     def _read(self, number: int, operand: int) -> None:
         name = self.groups[number].operands[operand]
         wanted, shape = self.groups[number].operand_placements[operand], self.program.sizes[name]
-        if same_place(self.homes[name], wanted, shape):
+        if self.homes[name].is_equivalent_to(wanted, shape):
             return
         usable = [copy for copy in self._copies[name] if self._is_current(self.moves[copy], number)]
         for copy in usable:
-            if same_place(self.moves[copy].target, wanted, shape):
+            if self.moves[copy].target.is_equivalent_to(wanted, shape):
                 self._last_use[copy] = number
                 return
         sources = [self.homes[name], *(self.moves[copy].target for copy in usable)]
@@ -163,7 +164,7 @@ class _Dataflow:
         group = self.groups[number]
         name, made = group.result, group.result_placement
         self._copies[name] = []
-        if not same_place(made, self.homes[name], self.program.sizes[name]):
+        if not made.is_equivalent_to(self.homes[name], self.program.sizes[name]):
             self._move(number + 1, number, name, made, self.homes[name])
 
     def _move(self, before: int, group: int, name: str, source: Placement, target: Placement) -> None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dace_redist.einsum.groupings import EinsumStep
 from dace_redist.einsum.placement import Array, Floats, block_length, ceil_division
-from dace_redist.einsum.plan import Group, Reduction
+from dace_redist.einsum.program import Group, Reduction
 
 #: Maximum relative excess work of the busiest rank; grids with more are not considered.
 LOAD_TOLERANCE = 0.10

@@ -15,7 +15,7 @@ from dace_redist.einsum.grids import Candidates, Layouts
 from dace_redist.einsum.groupings import BYTES_PER_SECOND, FLOPS_PER_SECOND, INTERNODE_BYTES_PER_SECOND
 from dace_redist.einsum.nodes import internode_elements
 from dace_redist.einsum.placement import Array, Floats, Overlap, ceil_division, overlap_matrix
-from dace_redist.einsum.plan import Group
+from dace_redist.einsum.program import Group
 from dace_redist.relabelling import MAX_MATCHED_RANKS, assign
 
 Pair = tuple[int, int]

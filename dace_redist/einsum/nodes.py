@@ -9,7 +9,7 @@ import numpy as np
 
 from dace_redist.einsum.grids import Candidates, factorisations
 from dace_redist.einsum.placement import Array, Floats, Placement, messages
-from dace_redist.einsum.plan import EinsumPlan, Group
+from dace_redist.einsum.program import Group, PlannedProgram
 from dace_redist.relabelling import assign
 
 #: A tensor on K grids: the grid axes along which it is split, and the elements of its largest block, (K,). Along the
@@ -101,7 +101,7 @@ def ranks_on_nodes(group: Group, size: int, kept: Floats | None) -> tuple[int, .
     return tuple(ranks.tolist())
 
 
-def bytes_between_nodes(plan: EinsumPlan, size: int) -> float:
+def bytes_between_nodes(plan: PlannedProgram, size: int) -> float:
     """
     Return the bytes that a plan sends between nodes.
 

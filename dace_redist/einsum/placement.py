@@ -96,6 +96,18 @@ class Placement:
         """Number of replicas of each element."""
         return math.prod(size for axis, size in enumerate(self.grid) if axis not in self.dims)
 
+    def is_equivalent_to(self, other: Placement, shape: Sequence[int]) -> bool:
+        """
+        Return True if every rank holds the same block of a tensor in both, so that nothing has to be moved.
+
+        Empty blocks must also have equal shapes, since operands of a contraction must conform.
+        """
+        if self == other:
+            return True
+        (low, high), (new_low, new_high) = _both(self, other, shape)
+        some = (high > low).all(axis=0)
+        return np.array_equal(high - low, new_high - new_low) and np.array_equal(low * some, new_low * some)
+
     def block(self, axis: int, extent: Any, divide: Callable[[Any, Any], Any] = ceil_division) -> Any:
         """Return the elements of a block along a tensor axis of some extent, see :func:`block_length`."""
         return block_length(extent, self.parts[axis], self.multiples[axis], divide)
@@ -186,19 +198,6 @@ def messages(source: Placement, target: Placement, shape: Sequence[int]) -> Arra
     """Return sender, receiver and elements of each message between two ranks: shape (3, messages)."""
     rows = _core.messages(source.distribution(shape).core, target.distribution(shape).core)
     return np.asarray(rows[rows[:, 0] != rows[:, 1]].T)
-
-
-def same_place(source: Placement, target: Placement, shape: Sequence[int]) -> bool:
-    """
-    Check that every rank holds the same block under both placements, so that nothing has to be moved.
-
-    Empty blocks must also have equal shapes, since operands of a contraction must conform.
-    """
-    if source == target:
-        return True
-    (low, high), (new_low, new_high) = _both(source, target, shape)
-    some = (high > low).all(axis=0)
-    return np.array_equal(high - low, new_high - new_low) and np.array_equal(low * some, new_low * some)
 
 
 def _both(source: Placement, target: Placement, shape: Sequence[int]) -> tuple[Array, Array]:

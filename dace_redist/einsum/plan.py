@@ -1,241 +1,18 @@
-"""Result of the planner: groups, their grids, and the redistributions between them. Start reading at: EinsumPlan."""
+"""Plans of programs of einsums, and what shows them. Start reading at: EinsumPlan."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from dace_redist.einsum.groupings import (
-    BYTES_PER_SECOND,
-    FLOPS_PER_SECOND,
-    INTERNODE_BYTES_PER_SECOND,
-    EinsumStep,
-)
-from dace_redist.einsum.placement import Placement, block_length
-from dace_redist.einsum.statement import Statement
+from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.program import PlannedProgram
+from dace_redist.report.replay import Replayed, Step
+from dace_redist.schedule import schedule
 
 
-@dataclasses.dataclass(frozen=True)
-class Reduction:
-    """
-    Reduction of the partial results of a group.
-
-    :param over: Summed indices that are split among ranks.
-    :param ranks: Number of ranks that hold partial sums of one element: the product of the parts of ``over``.
-    :param axis: Result axis along which the sum is scattered over these ranks, in row-major order of their
-        coordinates; None: the first of them gets the whole sum.
-    """
-
-    over: str
-    ranks: int
-    axis: int | None
-
-    @property
-    def sent_share(self) -> float:
-        """Part of its partial results that a rank sends."""
-        return 1.0 if self.axis is None else (self.ranks - 1) / self.ranks
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Group(EinsumStep):
-    """
-    A step on its grid.
-
-    :param grid: Number of parts of each index of ``einsum.indices``.
-    :param ranks: Communicator rank of each grid position, row-major; the replicas of a position are adjacent.
-    :param multiples: Number of equal pieces of a block along each index of ``einsum.indices``.
-    :param reduction: Reduction of partial results; None if each rank has the whole sum.
-    :param replicas: Number of ranks that compute the block of one grid position redundantly.
-    """
-
-    grid: tuple[int, ...]
-    ranks: tuple[int, ...]
-    multiples: tuple[int, ...]
-    reduction: Reduction | None
-    replicas: int = 1
-
-    @property
-    def parts(self) -> dict[str, int]:
-        """Number of parts by index."""
-        return dict(zip(self.einsum.indices, self.grid, strict=True))
-
-    @cached_property
-    def blocks(self) -> dict[str, int]:
-        """Elements of the largest block along each index."""
-        lengths = map(block_length, self.sizes, self.grid, self.multiples)
-        return dict(zip(self.einsum.indices, map(min, lengths, self.sizes), strict=True))
-
-    @property
-    def flops(self) -> int:
-        """Operations of the busiest rank; of a diagonal those of its elements."""
-        blocks = self.blocks | {place: 1 for place, _ in self.equal}
-        return sum(s.flops_per_point * math.prod(blocks[index] for index in s.indices) for s in self.steps)
-
-    def with_ranks(self, ranks: Sequence[int]) -> Group:
-        """Return the group on other ranks."""
-        return dataclasses.replace(self, ranks=tuple(ranks))
-
-    @cached_property
-    def operand_placements(self) -> tuple[Placement, ...]:
-        """Placement that each operand must have: blocks of its indices, with replicas over the other indices."""
-        return tuple(map(self._in_blocks, self.einsum.operands))
-
-    @cached_property
-    def partial_placement(self) -> Placement:
-        """Placement of the partial results, which count as replicas of the result."""
-        return self._in_blocks(self.einsum.result)
-
-    def _in_blocks(self, operand: str) -> Placement:
-        return self._placement(operand, [self.multiples[self.einsum.indices.index(index)] for index in operand])
-
-    @cached_property
-    def result_placement(self) -> Placement:
-        """Placement of the result after the reduction: one rank per element and replica of the group."""
-        partial = self.partial_placement
-        if self.reduction is None:
-            return partial
-        if self.reduction.axis is None:
-            ranks = partial.ranks[:: self.reduction.ranks]
-            return dataclasses.replace(partial, grid=partial.grid[:-1] or (1,), ranks=ranks)
-        axes = list(self.einsum.result)
-        axes[self.reduction.axis] += self.einsum.summed
-        return self._placement(axes, [1] * len(axes))
-
-    def _placement(self, axes: Sequence[str], multiples: Sequence[int]) -> Placement:
-        """
-        Return a placement with replicas over the indices that no axis of the tensor has.
-
-        :param axes: Indices over whose parts each axis of the tensor is split, in row-major order.
-        """
-        parts = [math.prod(self.parts[index] for index in axis) for axis in axes]
-        split = [number for number, count in enumerate(parts) if count > 1]
-        others = [index for index in self.einsum.indices if index not in "".join(axes)]
-        replicas = self.replicas * math.prod(self.parts[index] for index in others)
-        grid = [parts[number] for number in split] + [replicas] * (replicas > 1 or not split)
-        dims = tuple(split.index(number) if number in split else None for number in range(len(axes)))
-        order = [self.einsum.indices.index(index) for index in ("".join(axes) + "".join(others))]
-        ranks = np.array(self.ranks).reshape(*self.grid, self.replicas).transpose(*order, len(order))
-        return Placement(tuple(grid), dims, tuple(multiples), tuple(ranks.ravel().tolist()))
-
-
-@dataclasses.dataclass(frozen=True)
-class Move:
-    """
-    A redistribution of a tensor.
-
-    :param before_group: Number of the group that it precedes; the number of groups if it follows the last one.
-    :param group: Number of the group in whose loops it runs: the next reader of the tensor, or the writer if the
-        tensor is moved to its home.
-    :param bytes_sent_max: Maximum over ranks of the bytes sent.
-    :param bytes_received_max: Maximum over ranks of the bytes received.
-    :param bytes_total: Bytes sent between ranks; self copies do not count.
-    """
-
-    before_group: int
-    group: int
-    tensor: str
-    source: Placement
-    target: Placement
-    bytes_sent_max: int
-    bytes_received_max: int
-    bytes_total: int
-
-    @property
-    def bytes_per_rank(self) -> int:
-        """Bytes that pass through the busiest rank, sending or receiving."""
-        return max(self.bytes_sent_max, self.bytes_received_max)
-
-
-@dataclasses.dataclass(frozen=True)
-class GroupCost:
-    """
-    Cost of one run of a group on the busiest rank.
-
-    :param fetched: Bytes received of operands that their replicas share evenly before.
-    :param reduced: Bytes of partial results.
-    :param memory_bytes: Bytes of all tensors on a rank while the group runs, without workspace of the local evaluation.
-    """
-
-    fetched: float
-    reduced: float
-    memory_bytes: int
-
-
-@dataclasses.dataclass(frozen=True)
-class EinsumPlan:
-    """
-    Plan of a program of einsums on several ranks; made by :func:`plan_einsums`.
-
-    :param sizes: Shape of every tensor by name, including intermediates.
-    :param homes: Placement by tensor: of an input at the start, of any other tensor after it was written.
-    :param inputs: Names of the tensors that are read before they are written.
-    :param outputs: Names of the tensors needed at the end.
-    :param node_size: Ranks per node; None if nodes are not considered.
-    :param internode_bytes: Total bytes between nodes: of this plan, and of the plan that ignores nodes; None without
-        ``node_size``.
-    :param intranode_bytes: Total bytes between ranks of one node; None without ``node_size``.
-    """
-
-    statements: tuple[Statement, ...]
-    sizes: dict[str, tuple[int, ...]]
-    itemsize: int
-    ranks: int
-    groups: tuple[Group, ...]
-    moves: tuple[Move, ...]
-    homes: dict[str, Placement]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    costs: tuple[GroupCost, ...]
-    node_size: int | None = None
-    internode_bytes: tuple[float, float] | None = None
-    intranode_bytes: float | None = None
-
-    def repeats(self, group: int) -> int:
-        """Return the number of runs of a group."""
-        return self.statements[self.groups[group].statement].repeats
-
-    @property
-    def bytes_per_rank(self) -> float:
-        """Bytes through the busiest rank of every step, summed over operands, partial results and moves."""
-        steps = sum(cost.fetched + self.repeats(g) * cost.reduced for g, cost in enumerate(self.costs))
-        return steps + sum(self.repeats(move.group) * move.bytes_per_rank for move in self.moves)
-
-    @property
-    def flops(self) -> int:
-        """Operations of the busiest rank."""
-        return sum(self.repeats(number) * group.flops for number, group in enumerate(self.groups))
-
-    @property
-    def memory_bytes(self) -> int:
-        """Peak memory of a rank, without workspace of the local evaluation."""
-        return max((cost.memory_bytes for cost in self.costs), default=0)
-
-    @property
-    def seconds(self) -> float:
-        """Predicted time at the assumed rates; the objective of the planner."""
-        return self._communication_seconds + self.flops / FLOPS_PER_SECOND
-
-    @property
-    def _communication_seconds(self) -> float:
-        across = self.internode_bytes[0] / self.ranks if self.internode_bytes is not None else 0.0
-        return self.bytes_per_rank / BYTES_PER_SECOND + across / INTERNODE_BYTES_PER_SECOND
-
-    @property
-    def communication_share(self) -> float:
-        """Predicted share of communication in the time."""
-        return self._communication_seconds / self.seconds if self.seconds else 0.0
-
-    @property
-    def unused_ranks(self) -> tuple[int, ...]:
-        """Ranks that no group uses."""
-        used = set().union(*(group.ranks for group in self.groups))
-        return tuple(rank for rank in range(self.ranks) if rank not in used)
+class EinsumPlan(PlannedProgram, Replayed):
+    """Plan of a program of einsums on several ranks, made by :func:`plan_einsums`; printed, it is a report."""
 
     def __str__(self) -> str:
         from dace_redist.einsum import report
@@ -262,24 +39,22 @@ class EinsumPlan:
 
         save(lambda: draw(self), path)
 
-    def to_smpi(self, folder: str | Path) -> None:
+    def steps(self) -> tuple[int, list[Step]]:
         """
-        Write one run, of inputs in their homes, as traces for SMPI of SimGrid; see :meth:`Schedule.to_smpi`.
+        Return the number of ranks, and the steps of one run, of inputs in their homes.
 
-        Each step follows a barrier, as the planner assumes. Ranks compute the operations of the busiest one.
+        A barrier separates steps, as the planner assumes. Each rank of a group has the operations of the busiest one.
         """
-        from dace_redist.einsum.report import steps
-        from dace_redist.report.replay import write_smpi
 
-        write_smpi(list(steps(self)), self.ranks, folder)
+        def exchange(source: Placement, target: Placement, name: str, **options: Any) -> Step:
+            shape, dtype = self.sizes[name], "complex128" if self.itemsize == 16 else f"int{8 * self.itemsize}"
+            return Step(schedule(source.distribution(shape), target.distribution(shape), dtype, **options))
 
-    def to_goal(self, path: str | Path, flops_per_second: float = FLOPS_PER_SECOND) -> None:
-        """
-        Write one run as GOAL text; see :meth:`Schedule.to_goal` and :meth:`to_smpi`.
-
-        :param flops_per_second: Operations of a rank per second, which GOAL counts in nanoseconds.
-        """
-        from dace_redist.einsum.report import steps
-        from dace_redist.report.replay import write_goal
-
-        write_goal(list(steps(self)), self.ranks, path, flops_per_second)
+        steps = list[Step]()
+        for number, group in enumerate((*self.groups, None)):
+            steps += [exchange(m.source, m.target, m.tensor) for m in self.moves if m.before_group == number]
+            if group is not None:
+                steps.append(Step(flops=group.flops, ranks=frozenset(group.ranks)))
+            if group is not None and group.reduction is not None:
+                steps.append(exchange(group.partial_placement, group.result_placement, group.result, op="sum"))
+        return self.ranks, steps

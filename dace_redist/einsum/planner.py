@@ -20,7 +20,7 @@ from dace_redist.einsum.model import TIE_BREAK, Model
 from dace_redist.einsum.nodes import bytes_between_nodes
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import EinsumPlan
-from dace_redist.einsum.problem import Problem
+from dace_redist.einsum.problem import EinsumProblem
 from dace_redist.einsum.search import assign_ranks, choose_grids, preference
 from dace_redist.einsum.statement import Statement
 
@@ -66,7 +66,7 @@ def plan_einsums(
     :raises ValueError: If an argument is invalid; names the statement or the tensor.
     :raises MemoryError: If no grid fits the memory; names the step and its bytes.
     """
-    problem = Problem(
+    problem = EinsumProblem(
         tuple(statements), shapes, ranks, itemsize, memory_bytes, node_size, placements or {}, outputs, overrides or {}
     )
     return Planner(problem).plan()
@@ -91,7 +91,7 @@ class _Way:
 class Planner:
     """Implementation of :func:`plan_einsums`, for a checked problem."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: EinsumProblem) -> None:
         self.problem = problem
         self.limit = problem.memory_bytes or math.inf
         self.share = 1.0  # of the memory, for a group's own tensors

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from dace_redist.einsum.program import Group, PlannedProgram
 from dace_redist.einsum.report import format_flops, grid_text, operation_text, shape_text
 from dace_redist.report.canvas import new_figure
 from dace_redist.report.units import count, format_bytes
-
-if TYPE_CHECKING:
-    from dace_redist.einsum.plan import EinsumPlan, Group
 
 #: Colours of arrows: moved, fetched and reduced tensors, and tensors without traffic.
 COLOURS = {"moved": "#c0392b", "fetched": "#2471a3", "reduced": "#1e8449", "stays": "0.55"}
@@ -30,12 +28,12 @@ _LONGEST_ROW = 9.7  # text of 10 points can be read where a page shows this in 7
 _FONT, _LINE = 10.0, 16  # points, and characters that fit the box of a tensor
 
 
-def draw(plan: EinsumPlan) -> Any:
+def draw(plan: PlannedProgram) -> Any:
     """Return the ``matplotlib.figure.Figure``, which belongs to no window."""
     return _Picture(plan).figure
 
 
-def folded(plan: EinsumPlan) -> list[tuple[range, int]]:
+def folded(plan: PlannedProgram) -> list[tuple[range, int]]:
     """
     Return the groups in order, with consecutive repetitions of a sequence folded into one.
 
@@ -63,7 +61,7 @@ def _longest(steps: Sequence[Hashable], first: int) -> tuple[int, int]:
     return best
 
 
-def _key(plan: EinsumPlan, number: int) -> Hashable:
+def _key(plan: PlannedProgram, number: int) -> Hashable:
     group, cost = plan.groups[number], plan.costs[number]
     moved = tuple(move.bytes_per_rank for move in plan.moves if move.group == number)
     computed = (group.einsum, group.sizes, group.elementwise, group.solves, group.grid, group.replicas, group.reduction)
@@ -80,7 +78,7 @@ class _Column(NamedTuple):
     starts_row: bool
 
 
-def _columns(plan: EinsumPlan, numbers: Iterable[int]) -> dict[int, _Column]:
+def _columns(plan: PlannedProgram, numbers: Iterable[int]) -> dict[int, _Column]:
     columns: dict[int, _Column] = {}
     right, row, there = 0.0, -1, set[str]()
     for number in numbers:
@@ -111,7 +109,7 @@ def _wrapped(words: str) -> str:
 
 
 class _Picture:
-    def __init__(self, plan: EinsumPlan) -> None:
+    def __init__(self, plan: PlannedProgram) -> None:
         self.plan, parts = plan, folded(plan)
         self.columns = _columns(plan, [number for part, _ in parts for number in part])
         rows = 1 + max(column.row for column in self.columns.values())

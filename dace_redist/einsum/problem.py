@@ -16,7 +16,7 @@ MAX_BYTES = 2**63 - 1
 
 
 @dataclasses.dataclass
-class Problem:
+class EinsumProblem:
     """
     Checked arguments of :func:`plan_einsums`.
 

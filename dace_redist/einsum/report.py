@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dace_redist.einsum.groupings import BYTES_PER_SECOND, FLOPS_PER_SECOND
 from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.program import Group, Move, PlannedProgram
 from dace_redist.einsum.statement import Statement
-from dace_redist.report.replay import Step
 from dace_redist.report.units import count, format_bytes, in_units, table
-from dace_redist.schedule import schedule
-
-if TYPE_CHECKING:
-    from dace_redist.einsum.plan import EinsumPlan, Group, Move
 
 _UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP")
 
@@ -54,7 +50,7 @@ def shape_text(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape)) or "scalar"
 
 
-def text(plan: EinsumPlan) -> str:
+def text(plan: PlannedProgram) -> str:
     """Return the report as text: order, groups, grids, bytes per rank and step, memory, share of communication."""
     lines = [_heading(plan), ""]
     for number, statement in enumerate(plan.statements):
@@ -69,13 +65,13 @@ def text(plan: EinsumPlan) -> str:
     return "\n".join([*lines, *_totals(plan)])
 
 
-def _heading(plan: EinsumPlan) -> str:
+def _heading(plan: PlannedProgram) -> str:
     on_nodes = f" on nodes of {plan.node_size}" if plan.node_size else ""
     ranks = count(plan.ranks, "rank")
     return f"plan for {ranks}{on_nodes}, {plan.itemsize} bytes per element; bytes and operations of the busiest rank"
 
 
-def _rows(plan: EinsumPlan, statement: int) -> Iterator[tuple[str, ...]]:
+def _rows(plan: PlannedProgram, statement: int) -> Iterator[tuple[str, ...]]:
     """Yield a table row for each move and group of a statement."""
     for number, group in enumerate(plan.groups):
         if group.statement != statement:
@@ -90,7 +86,7 @@ def _rows(plan: EinsumPlan, statement: int) -> Iterator[tuple[str, ...]]:
         yield from (_move_row(plan, move) for move in plan.moves if move.group == number < move.before_group)
 
 
-def _move_row(plan: EinsumPlan, move: Move) -> tuple[str, ...]:
+def _move_row(plan: PlannedProgram, move: Move) -> tuple[str, ...]:
     source, target = _placement_text(move.source), _placement_text(move.target)
     moved = format_bytes(move.bytes_per_rank) if move.bytes_total else "nothing sent"
     return (f"move {move.tensor}", shape_text(plan.sizes[move.tensor]), f"{source} to {target}", moved)
@@ -101,7 +97,7 @@ def _placement_text(placement: Placement) -> str:
     return f"{words} blocks" + (f" on {placement.replicas} ranks each" if placement.replicas > 1 else "")
 
 
-def _totals(plan: EinsumPlan) -> Iterator[str]:
+def _totals(plan: PlannedProgram) -> Iterator[str]:
     fetched = sum(cost.fetched for cost in plan.costs)
     reduced = sum(plan.repeats(number) * cost.reduced for number, cost in enumerate(plan.costs))
     moved = sum(plan.repeats(move.group) * move.bytes_per_rank for move in plan.moves)
@@ -123,7 +119,7 @@ def _totals(plan: EinsumPlan) -> Iterator[str]:
         yield f"unused           {count(len(plan.unused_ranks), 'rank')}: {_ranges(plan.unused_ranks)}"
 
 
-def to_json(plan: EinsumPlan) -> dict[str, Any]:
+def to_json(plan: PlannedProgram) -> dict[str, Any]:
     """
     Return the report as dictionaries, lists and numbers.
 
@@ -154,7 +150,7 @@ def to_json(plan: EinsumPlan) -> dict[str, Any]:
     }
 
 
-def _group_json(plan: EinsumPlan, number: int) -> dict[str, Any]:
+def _group_json(plan: PlannedProgram, number: int) -> dict[str, Any]:
     group, cost = plan.groups[number], plan.costs[number]
     reduction = group.reduction
     scattered = None if reduction is None or reduction.axis is None else group.einsum.result[reduction.axis]
@@ -174,22 +170,6 @@ def _group_json(plan: EinsumPlan, number: int) -> dict[str, Any]:
         "flops": group.flops,
         "memory_bytes": cost.memory_bytes,
     }
-
-
-def steps(plan: EinsumPlan) -> Iterator[Step]:
-    """Yield one run of each step: redistributions, contractions, reductions of partial results."""
-
-    def exchange(source: Placement, target: Placement, name: str, **options: Any) -> Step:
-        shape, dtype = plan.sizes[name], "complex128" if plan.itemsize == 16 else f"int{8 * plan.itemsize}"
-        return Step(schedule(source.distribution(shape), target.distribution(shape), dtype, **options))
-
-    for number in range(len(plan.groups) + 1):
-        yield from (exchange(m.source, m.target, m.tensor) for m in plan.moves if m.before_group == number)
-        if number < len(plan.groups):
-            group = plan.groups[number]
-            yield Step(flops=group.flops, ranks=frozenset(group.ranks))
-            if group.reduction is not None:
-                yield exchange(group.partial_placement, group.result_placement, group.result, op="sum")
 
 
 def _ranges(ranks: Sequence[int]) -> str:

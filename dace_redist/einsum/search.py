@@ -11,7 +11,8 @@ from dace_redist.einsum.dataflow import planned
 from dace_redist.einsum.model import Model, Pair
 from dace_redist.einsum.nodes import ranks_on_nodes
 from dace_redist.einsum.placement import Array, Floats, overlap_matrix
-from dace_redist.einsum.plan import EinsumPlan, Group
+from dace_redist.einsum.plan import EinsumPlan
+from dace_redist.einsum.program import Group
 from dace_redist.relabelling import MAX_MATCHED_RANKS, assign
 
 #: Maximum entries of a table of the dynamic programme.

@@ -47,6 +47,16 @@ _CLASSES = {
 _LIBRARIES = {name: package for (package, _), name in _CLASSES.items()} | {"partitioned": "numpy"}
 
 
+def __getattr__(name: str) -> ModuleType:
+    if name not in _LIBRARIES:
+        raise AttributeError(f"module 'dace_redist.interop' has no attribute {name!r}")
+    return _imported(name)
+
+
+def __dir__() -> list[str]:
+    return ["Part", *_LIBRARIES]
+
+
 def module_of(array: Any) -> ModuleType | None:
     """Return the module for an array by the names of its class; None if there is none."""
     for kind in type(array).__mro__:

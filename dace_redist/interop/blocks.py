@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, BoxDistribution, Distribution
 from dace_redist.planned_distribution import balanced_lengths
@@ -41,15 +42,6 @@ class Blocks(NamedTuple):
     def distribution(self) -> Distribution:
         """Return the distribution in these blocks; equal blocks give the same object."""
         return _distribution(self.lengths, self.ranks.shape, tuple(self.ranks.ravel().tolist()))
-
-    def is_like(self, other: Blocks) -> bool:
-        """True if every rank has the same block in both."""
-        same = [
-            axis for axis, parts in enumerate(zip(self.lengths, other.lengths, strict=True)) if parts[0] == parts[1]
-        ]
-        if len(same) < len(self.lengths) or self.ranks.shape != other.ranks.shape:
-            return False
-        return np.array_equal(np.sort(self.ranks, axis=-1), np.sort(other.ranks, axis=-1))
 
     def split_axis(self, library: str, comm_size: int) -> int | None:
         """
@@ -102,6 +94,15 @@ def split_as_held(shape: Sequence[int], axis: int) -> Callable[[Sequence[Sequenc
     return lambda shapes: split(shape, axis, [local[axis] for local in shapes], len(shapes))
 
 
+def check_ranks(library: str, rank: int, ranks: int, comm: MPI.Intracomm, remedy: str = "") -> None:
+    """Raise a ValueError unless this process has the same number in a library as in a communicator."""
+    if (rank, ranks) != (comm.rank, comm.size):
+        raise ValueError(
+            f"ranks of {library} must be those of comm, but this process is rank {rank} of {ranks} there, and "
+            f"{comm.rank} of {comm.size} in comm{remedy}"
+        )
+
+
 @functools.lru_cache(maxsize=256)  # redistribute() finds the plan of distributions that it knows faster
 def _distribution(lengths: tuple[tuple[int, ...], ...], grid: tuple[int, ...], ranks: tuple[int, ...]) -> Distribution:
     block = []
@@ -115,10 +116,9 @@ def _distribution(lengths: tuple[tuple[int, ...], ...], grid: tuple[int, ...], r
     return Distribution(tuple(map(sum, lengths)), [grid[axis] for axis in split], dims=dims, block=block, ranks=named)
 
 
-Box = tuple[tuple[int, ...], tuple[int, ...]]
-
-
-def of_boxes(shape: Sequence[int], boxes: Sequence[Box], owners: Sequence[int]) -> AnyDistribution:
+def of_boxes(
+    shape: Sequence[int], boxes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], owners: Sequence[int]
+) -> AnyDistribution:
     """
     Return the distribution that gives each owner a box (first index, extents); an owner may have several.
 

@@ -64,7 +64,7 @@ def make(part: Part, sharding: Any = None) -> Any:
             "first, or pad the array"
         )
     expected = distribution(of.shape, sharding)
-    fits = blocks.Blocks.of(expected).is_like(of)
+    fits = expected.is_equivalent_to(part.distribution)
     if 0 in of.shape:  # however many parts there are
         fits = sharding.shard_shape(of.shape) == part.local.shape
     if not fits:
@@ -80,9 +80,5 @@ def make(part: Part, sharding: Any = None) -> Any:
 def _check_ranks(comm: MPI.Intracomm) -> None:
     import jax
 
-    if (jax.process_index(), jax.process_count()) != (comm.rank, comm.size):
-        raise ValueError(
-            f"processes of JAX must be the ranks of comm, but this is process {jax.process_index()} of "
-            f"{jax.process_count()} there, and rank {comm.rank} of {comm.size} in comm: call "
-            "jax.distributed.initialize() first"
-        )
+    remedy = ": call jax.distributed.initialize() first"
+    blocks.check_ranks("JAX", jax.process_index(), jax.process_count(), comm, remedy)

@@ -98,7 +98,7 @@ def make(part: Part, device_mesh: Any = None, placements: Sequence[Any] | None =
         others = tensor.Replicate() if part.op is None else tensor.Partial(names[part.op])
         placements = [tensor.Shard(axis) if axis < len(of.shape) else others for axis in axes]
     expected = distribution(of.shape, device_mesh, placements or ())
-    if not blocks.Blocks.of(expected).is_like(of):
+    if not expected.is_equivalent_to(part.distribution):
         raise ValueError(
             f"placements {placements} need {expected}, got {part.distribution}: redistribute() to it first"
         )
@@ -133,9 +133,4 @@ def _check_ranks(comm: MPI.Intracomm) -> None:
 
     if not distributed.is_initialized():
         raise ValueError("PyTorch has no process group: call torch.distributed.init_process_group() first")
-    theirs = distributed.get_rank(), distributed.get_world_size()
-    if theirs != (comm.rank, comm.size):
-        raise ValueError(
-            f"ranks of PyTorch must be those of comm, but this process is rank {theirs[0]} of {theirs[1]} there, and "
-            f"{comm.rank} of {comm.size} in comm"
-        )
+    blocks.check_ranks("PyTorch", distributed.get_rank(), distributed.get_world_size(), comm)

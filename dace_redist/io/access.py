@@ -15,11 +15,11 @@ from mpi4py import MPI
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.integers import AnyInt
 from dace_redist.io.pieces import Selection, box_of, chosen_ranks, rounds
-from dace_redist.io.stored import Box, StoredArray, naming
+from dace_redist.io.stored import Slices, StoredArray, naming
 from dace_redist.mpi.collective import together
-from dace_redist.redistribution.agreement import plan
 from dace_redist.redistribution.arrays import array_view
-from dace_redist.redistribution.shared_memory import new_array
+from dace_redist.redistribution.arrays.new import new_array
+from dace_redist.redistribution.plan import plan
 
 #: Distribution, local array, and first index of a region.
 _Side = tuple[AnyDistribution, Any, tuple[int, ...]]
@@ -54,7 +54,7 @@ class Access:
     own: dataclasses.InitVar[bool]
     op: str | None = None
     ranks: tuple[int, ...] = ()
-    box: Box | None = None
+    box: Slices | None = None
 
     def __post_init__(self, named: int | tuple[int, ...] | None, own: bool) -> None:
         """Choose the ranks and their way of access."""
@@ -102,7 +102,7 @@ class Access:
             hint = "name ranks that see the file as readers, or as writers"
             raise OSError(f"rank {self.comm.rank}, which accesses the file, cannot open it: {error}; {hint}") from error
 
-    def _transfer(self, stored: StoredArray | None, part: Box, array: npt.NDArray[Any]) -> None:
+    def _transfer(self, stored: StoredArray | None, part: Slices, array: npt.NDArray[Any]) -> None:
         with together(self.comm), naming(self.path):
             if stored is not None:
                 self.selection.transfer(stored, part, array)

@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.io.stored import Box, Layout, NewFile, StoredArray, raw_file, temporary
+from dace_redist.io.stored import Layout, NewFile, Slices, StoredArray, raw_file, temporary
 from dace_redist.transform import element_type
 
 #: Name of a dataset that is written without one.
@@ -173,7 +173,7 @@ def open_new(new: NewFile) -> StoredArray:
     opened = contextlib.ExitStack()
     dataset = opened.enter_context(_changed(new.path))[new.name]
 
-    def write(box: Box, part: npt.NDArray[Any]) -> None:
+    def write(box: Slices, part: npt.NDArray[Any]) -> None:
         dataset.write_direct(part, None, box)
 
     return StoredArray(new.layout, write, opened.close)

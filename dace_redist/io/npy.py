@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.io.stored import Box, Layout, NewFile, StoredArray, raw_file, run_axis, temporary, transfer_runs
+from dace_redist.io.stored import Layout, NewFile, Slices, StoredArray, raw_file, run_axis, temporary, transfer_runs
 
 #: Minimum bytes of a contiguous run that is read by a system call of its own.
 _MIN_CALL_BYTES = 16 << 10
@@ -30,7 +30,7 @@ def open_array(path: str, name: str | None) -> StoredArray:
     layout = Layout(mapped.shape, mapped.dtype.newbyteorder("="), (1,) * mapped.ndim, backwards)
     file = open(path, "rb", buffering=0)
 
-    def read(box: Box, out: npt.NDArray[Any]) -> None:
+    def read(box: Slices, out: npt.NDArray[Any]) -> None:
         run = out.itemsize * math.prod(out.shape[run_axis(layout.shape, box) :])
         steps = any(part.step not in (1, None) for part in box)
         if steps or not mapped.dtype.isnative or run < min(_MIN_CALL_BYTES, out.nbytes):

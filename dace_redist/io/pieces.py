@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.integers import AnyInt
-from dace_redist.io.stored import Box, Layout, StoredArray, run_axis
+from dace_redist.io.stored import Layout, Slices, StoredArray, run_axis
 
 #: Bytes that a rank reads or writes at a time, if memory is not bounded.
 PIECE_BYTES = 64 << 20
@@ -69,19 +69,19 @@ class Selection:
         """Number of indices along each axis of the selected array before the first boundary of chunks."""
         return tuple(-self.ranges[a].start % self.layout.unit[a] // self.ranges[a].step for a in self.kept)
 
-    def box(self, part: Box) -> Box:
+    def box(self, part: Slices) -> Slices:
         """Return the box of the file's array for a box of the selected one."""
         parts = dict(zip(self.kept, part, strict=True))
         ranges = (one[parts.get(axis, slice(None))] for axis, one in enumerate(self.ranges))
         return tuple(slice(one.start, one.stop, one.step) for one in ranges)
 
-    def transfer(self, stored: StoredArray, part: Box, array: npt.NDArray[Any]) -> None:
+    def transfer(self, stored: StoredArray, part: Slices, array: npt.NDArray[Any]) -> None:
         """Read or write a box of the selected array, if it has elements."""
         if array.size:
             lengths = dict(zip(self.kept, array.shape, strict=True))
             stored.transfer(self.box(part), array.reshape([lengths.get(a, 1) for a in range(len(self.ranges))]))
 
-    def own_box(self, distribution: AnyDistribution, rank: int) -> Box | None:
+    def own_box(self, distribution: AnyDistribution, rank: int) -> Slices | None:
         """Return the box that is a rank's part, if it is made of whole chunks or long runs of the file's array."""
         if not isinstance(distribution, Distribution) or (self.layout.reversed and len(self.kept) > 1):
             return None
@@ -113,7 +113,7 @@ def _indices(entry: Any, extent: int) -> range:
     return range(int(entry) % extent, int(entry) % extent + 1)
 
 
-def box_of(lower: tuple[int, ...], distribution: Distribution, rank: int) -> Box:
+def box_of(lower: tuple[int, ...], distribution: Distribution, rank: int) -> Slices:
     """Return the indices in an array that a rank reads or writes in a round, see :func:`rounds`."""
     parts = zip(lower, distribution.slices(rank), strict=True)
     return tuple(slice(low + part.start, low + part.stop) for low, part in parts)

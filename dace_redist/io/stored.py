@@ -23,7 +23,7 @@ from dace_redist.mpi.collective import failure_kind
 #: Modules of the formats, by the ending of a file's name.
 FORMATS = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".hdf": "hdf5", ".zarr": "zarr"}
 
-Box = tuple[slice, ...]
+Slices = tuple[slice, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ class StoredArray:
     """
 
     layout: Layout
-    transfer: Callable[[Box, npt.NDArray[Any]], None]
+    transfer: Callable[[Slices, npt.NDArray[Any]], None]
     close: Callable[[], None] = lambda: None
 
 
@@ -151,13 +151,13 @@ def discard(path: str) -> None:
         time.sleep(0.05)
 
 
-def run_axis(shape: tuple[int, ...], box: Box) -> int:
+def run_axis(shape: tuple[int, ...], box: Slices) -> int:
     """Return the axis from which on the elements of a box are contiguous in a C-order array."""
     return next((i for i in reversed(range(len(shape))) if box[i].stop - box[i].start < shape[i]), 0)
 
 
 def transfer_runs(
-    layout: Layout, box: Box, array: npt.NDArray[Any], offset: int, call: Callable[[memoryview, int], int]
+    layout: Layout, box: Slices, array: npt.NDArray[Any], offset: int, call: Callable[[memoryview, int], int]
 ) -> None:
     """
     Read or write the contiguous runs of a box.
@@ -186,7 +186,7 @@ def raw_file(new: NewFile) -> StoredArray:
     """Return a file to be written whose elements follow one another."""
     file = open(new.path, "r+b", buffering=0)
 
-    def write(box: Box, array: npt.NDArray[Any]) -> None:
+    def write(box: Slices, array: npt.NDArray[Any]) -> None:
         transfer_runs(new.layout, box, array, new.offset, lambda run, at: os.pwrite(file.fileno(), run, at))
 
     def close() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy.typing as npt
 import zarr
 
-from dace_redist.io.stored import Box, Layout, NewFile, StoredArray, temporary
+from dace_redist.io.stored import Layout, NewFile, Slices, StoredArray, temporary
 from dace_redist.transform import element_type
 
 #: Files that describe an array.
@@ -31,7 +31,7 @@ def open_array(path: str, name: str | None) -> StoredArray:
         raise ValueError(f"name must be one of the arrays of {path!r}: {names}; got {name!r}")
     array = zarr.open_array(folder, mode="r")
 
-    def read(box: Box, out: npt.NDArray[Any]) -> None:
+    def read(box: Slices, out: npt.NDArray[Any]) -> None:
         out[...] = array[box]
 
     return StoredArray(_layout(array), read)
@@ -76,7 +76,7 @@ def open_new(new: NewFile) -> StoredArray:
     """Return a store that :func:`create` made, to be written."""
     array = zarr.open_array(new.path, mode="r+")
 
-    def write(box: Box, part: npt.NDArray[Any]) -> None:
+    def write(box: Slices, part: npt.NDArray[Any]) -> None:
         array[box] = part
 
     return StoredArray(new.layout, write)

@@ -17,7 +17,7 @@ from dace_redist.problem_options import (
     problem_options,
 )
 from dace_redist.strategies import OPTIONS, host_strategies
-from dace_redist.tuning.problem import MEMORIES, Problem
+from dace_redist.tuning.problem import MEMORIES, TuningProblem
 
 
 def _values(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, list[int | float]]:
@@ -85,12 +85,12 @@ def tune(strategies: tuple[str, ...], as_json: bool, quiet: bool, memory: str, *
     \b
     mpiexec -n 12 dace-redist tune --shape 48,24,24,72,288 --from 2,1,1,3,2 --to 1,1,1,1,12 --dtype int32
     """  # noqa: D301 (click reads the backspace)
-    from dace_redist.measuring.tune import tune as measure
+    from dace_redist.measuring.tune import tune_problems
 
     rank = _rank()
     how = {name: given[name] for name in ("options", "record", "limit_seconds")}
-    problem = Problem(described_schedule(given), memory)
-    found = measure({(): problem}, strategies=strategies or None, progress=not quiet, **how)
+    problem = TuningProblem(described_schedule(given), memory)
+    found = tune_problems({(): problem}, strategies=strategies or None, progress=not quiet, **how)
     if rank == 0:
         print_found(found, as_json)
 
@@ -111,6 +111,6 @@ def bench(strategies: tuple[str, ...], limit_seconds: float, as_json: bool, memo
     from dace_redist.measuring.comparison import compare
 
     rank = _rank()
-    found = compare(Problem(described_schedule(given), memory), strategies, limit_seconds)
+    found = compare(TuningProblem(described_schedule(given), memory), strategies, limit_seconds)
     if rank == 0:
         print_found(found, as_json)

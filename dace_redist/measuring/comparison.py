@@ -19,7 +19,7 @@ from dace_redist.report.text import header
 from dace_redist.report.units import milliseconds, table
 from dace_redist.schedule import Schedule
 from dace_redist.tuning.auto import check_ranks
-from dace_redist.tuning.problem import Problem
+from dace_redist.tuning.problem import TuningProblem
 
 _BASELINE = "MPI_Alltoallw"
 
@@ -28,7 +28,7 @@ _BASELINE = "MPI_Alltoallw"
 class Comparison:
     """The times of strategies and of ``MPI_Alltoallw``; printed, they are a table."""
 
-    problem: Problem
+    problem: TuningProblem
     figures: Mapping[str, Figure]
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class Comparison:
         return {**self.problem.identity, "shape": list(self.problem.schedule.shape), "seconds": seconds}
 
 
-def compare(problem: Problem, strategies: Sequence[str], limit_seconds: float) -> Comparison:
+def compare(problem: TuningProblem, strategies: Sequence[str], limit_seconds: float) -> Comparison:
     """
     Time strategies with their default options, and ``MPI_Alltoallw``, by turns. Collective over all ranks.
 

@@ -27,7 +27,7 @@ from dace_redist.strategies import (
     gpu_strategies,
     host_strategies,
 )
-from dace_redist.tuning.problem import MAIN_MEMORIES, Problem, sides_on_gpu
+from dace_redist.tuning.problem import MAIN_MEMORIES, TuningProblem, sides_on_gpu
 from dace_redist.tuning.record import Measured, Winner
 
 
@@ -156,7 +156,7 @@ class Search:
     :param precision: Relative width of the medians' confidence intervals.
     """
 
-    problem: Problem
+    problem: TuningProblem
     comm: Any
     topology: Topology
     tried: Space

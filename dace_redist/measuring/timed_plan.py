@@ -13,11 +13,10 @@ from dace_redist import _core
 from dace_redist.native.device import synchronize
 from dace_redist.native.interface import prepare
 from dace_redist.redistribution.arrays import array_view
-from dace_redist.redistribution.device_arrays import DeviceArray
-from dace_redist.redistribution.plan import Plan
-from dace_redist.redistribution.problem import Problem as PlannedProblem
-from dace_redist.redistribution.shared_memory import shared_empty
-from dace_redist.tuning.problem import PLACES, Problem, sides_on_gpu
+from dace_redist.redistribution.arrays.new import DeviceArray, shared_empty
+from dace_redist.redistribution.problem import Problem
+from dace_redist.redistribution.tensor_plan import Plan, bound_call
+from dace_redist.tuning.problem import PLACES, TuningProblem, sides_on_gpu
 
 
 class TimedPlan:
@@ -30,7 +29,7 @@ class TimedPlan:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: TuningProblem,
         strategy: str,
         options: Mapping[str, int | float],
         arrays: tuple[Any, Any],
@@ -40,10 +39,10 @@ class TimedPlan:
         source, target = ("gpu" if on_gpu else "cpu" for on_gpu in sides_on_gpu(problem.memory))
         in_c_order = all(array_view("array", array).in_c_order for array in arrays)  # as what "Auto" has measured
         memories = (problem.memory,) if in_c_order else ()
-        moved = PlannedProblem((problem.schedule,), False, strategy, tuple(sorted(options.items())), memories=memories)
+        moved = Problem((problem.schedule,), False, strategy, tuple(sorted(options.items())), memories=memories)
         self.plan = Plan(comm, moved.placed((source, target)))
         self._on_gpu = problem.on_gpu
-        self._call = self.plan.bound(*arrays) if problem.on_gpu else functools.partial(self.plan, *arrays)
+        self._call = bound_call(self.plan, *arrays) if problem.on_gpu else functools.partial(self.plan, *arrays)
 
     def __call__(self) -> None:
         """Redistribute, and synchronise with the GPU. Collective; errors as of :meth:`Plan.__call__`."""
@@ -70,7 +69,7 @@ def new_array(shape: Sequence[int], dtype: np.dtype[Any], place: str) -> Any:
     return array
 
 
-def new_arrays(problem: Problem, rank: int) -> tuple[Any, Any]:
+def new_arrays(problem: TuningProblem, rank: int) -> tuple[Any, Any]:
     """Return a rank's parts of source and target."""
     moved, places = problem.schedule, PLACES[problem.memory]
     source, target = (

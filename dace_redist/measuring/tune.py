@@ -1,4 +1,4 @@
-"""The tuner: measures strategies and options for redistributions and records the winners. Start: tune."""
+"""The tuner: measures strategies and options for redistributions and records the winners. Start: tune_problems."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dace_redist.redistribution.cache import forget_choices
 from dace_redist.report.text import header
 from dace_redist.report.units import milliseconds, table
 from dace_redist.tuning.auto import check_ranks, topology_for
-from dace_redist.tuning.problem import Problem
+from dace_redist.tuning.problem import TuningProblem
 from dace_redist.tuning.record import Measured, Record, Winner, make_entry
 
 
@@ -31,7 +31,7 @@ class TunedProblem:
     """
 
     labels: tuple[str, ...]
-    problem: Problem
+    problem: TuningProblem
     winner: Winner
     measured: tuple[Measured, ...]
 
@@ -73,7 +73,7 @@ def _row(candidate: Measured, best: Measured) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """The results of :func:`tune` for each distinct redistribution, and the file that holds the winners."""
+    """The results of :func:`tune_problems` for each distinct redistribution, and the file that holds the winners."""
 
     problems: tuple[TunedProblem, ...]
     record: Path
@@ -87,8 +87,8 @@ class Tuning:
         return {"record": str(self.record), "problems": [tuned.to_json() for tuned in self.problems]}
 
 
-def tune(
-    problems: Mapping[tuple[str, ...], Problem],
+def tune_problems(
+    problems: Mapping[tuple[str, ...], TuningProblem],
     *,
     comm: Any = None,
     strategies: Sequence[str] | None = None,
@@ -103,7 +103,7 @@ def tune(
 
     :param problems: Redistributions by the labels of their nodes in an SDFG: none for a redistribution by itself.
 
-    The other parameters are those of :func:`dace_redist.tune`, which takes schedules and SDFGs.
+    The other parameters are those of :func:`dace_redist.tune`.
     """
     comm = checked_communicator(comm)
     with together(comm):

@@ -27,11 +27,11 @@ _MAX_VERSION = 8192
 #: See :attr:`dace_redist.transform.Transform.encoded_operation`.
 EncodedOperation = tuple[int, int, complex, complex, bool, int]
 #: Extents and strides, in elements, of a rank's array; None: C order.
-Layout = tuple[Sequence[int], Sequence[int]] | None
+StridedShape = tuple[Sequence[int], Sequence[int]] | None
 #: Handle of an MPI communicator as a number, name of a strategy, and its options that are not at their defaults.
 How = tuple[int, str, Mapping[str, int | float]]
 #: Elements that a peer sends or receives: peer, offset, counts and strides, in elements of this rank's array.
-Block = tuple[int, int, Sequence[int], Sequence[int]]
+PeerBlock = tuple[int, int, Sequence[int], Sequence[int]]
 #: Counts, displacements in bytes, and handles of the datatypes of one side of an ``Alltoallw``, by rank.
 TypedSide = tuple[Sequence[int], Sequence[int], Sequence[int]]
 
@@ -224,7 +224,7 @@ class NativePlan:
         how: How,
         itemsize: int,
         operation: EncodedOperation,
-        sides: Sequence[Sequence[Block]],
+        sides: Sequence[Sequence[PeerBlock]],
         failure: str | None = None,
     ) -> NativePlan:
         """
@@ -273,7 +273,7 @@ class NativePlan:
         """Use a ``cudaStream_t``, given as a number, for arrays on a GPU. Local."""
         check(library().dr_plan_set_stream(self._plan, stream))
 
-    def set_arrays(self, layouts: Sequence[Layout]) -> None:
+    def set_arrays(self, layouts: Sequence[StridedShape]) -> None:
         """Use other layouts of this rank's arrays: of each source and target in turn. Local."""
         lists = [np.array(numbers, np.int64) for layout in layouts for numbers in layout or ((), ())]
         check(library().dr_python_plan_set_arrays(self._plan, np.array([*map(_numbers, lists)], _NUMBERS).ctypes))

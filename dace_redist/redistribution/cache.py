@@ -1,19 +1,22 @@
-"""Cache of the plans of ``redistribute``, one per communicator."""
+"""Calls of ``redistribute``, and the cache of their plans, one per communicator. Start reading at: move."""
 
 from __future__ import annotations
 
 import atexit
 import os
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
 
 import numpy as np
 from mpi4py import MPI
 
 from dace_redist import _core
+from dace_redist.integers import AnyInt, AnyInts, AnyNumber
 from dace_redist.mpi.collective import checked_communicator, forget_fact
-from dace_redist.redistribution.plan import Plan
-from dace_redist.redistribution.problem import MEASURED, Problem
+from dace_redist.redistribution.problem import CHANGE, MEASURED, Arguments, Problem, Types, is_list
+from dace_redist.redistribution.problem.agreement import agreed, agreed_problem, compare_arguments
+from dace_redist.redistribution.tensor_plan import Plan, run_if_agreed
 from dace_redist.strategies import AUTO
 
 #: Maximum number of plans per communicator; the least recently used one is freed first.
@@ -25,12 +28,12 @@ class PlanCache:
     Plans of one communicator. All ranks keep and drop plans in the same order.
 
     :ivar plans: Plans by their problems, the most recently used one last.
-    :ivar calls: Plans by the arguments of earlier calls, so that an equal call skips the checks; with the objects whose
-        ``id`` is part of the key, which live as long, so that ids are not reused.
+    :ivar calls: Plans and problems by the arguments of earlier calls, so that an equal call skips the checks; with the
+        objects whose ``id`` is part of the key, which live as long, so that ids are not reused.
     """
 
     def __init__(self) -> None:
-        self.calls: dict[Any, tuple[Plan, Any]] = {}
+        self.calls: dict[Any, tuple[Plan, Problem, Any]] = {}
         self.plans: OrderedDict[Problem, Plan] = OrderedDict()
 
     def get(self, comm: MPI.Intracomm, problem: Problem) -> Plan:
@@ -43,11 +46,11 @@ class PlanCache:
         self.plans.move_to_end(problem)
         return self.plans[problem]
 
-    def remember(self, call: Any, plan: Plan, kept: Any) -> None:
-        """Register a plan under the arguments of a call, which are hashable."""
+    def remember(self, call: Any, problem: Problem, kept: Any) -> None:
+        """Register the plan of a problem under the arguments of a call, which are hashable."""
         if len(self.calls) > 16 * _MAX_PLANS:
             self.calls.clear()
-        self.calls[call] = plan, kept
+        self.calls[call] = self.plans[problem], problem, kept
 
     def drop(self, problem: Problem) -> Plan:
         """Take a plan out and return it. One that failed is not to be freed: MPI may still use its buffers."""
@@ -107,9 +110,101 @@ def key_of_call(array: Any, source: Any, target: Any, out: Any, how: tuple[Any, 
     if isinstance(array, np.ndarray):
         there = None if out is None else _core.is_shared(out)
         return id(source), id(target), array.dtype, _core.is_shared(array), there, how
-    if not isinstance(array, list):
+    if not is_list(array):
         return None
     types = tuple(one.dtype if isinstance(one, np.ndarray) else None for one in array)
     listed = ((list, *value) if isinstance(value, list) else value for value in how)
     # "out is None" is part of the key: some redistributions require out
     return tuple(map(id, source)), tuple(map(id, target)), types, out is None, *listed
+
+
+class Keywords(TypedDict, total=False):
+    """Keyword arguments of :func:`dace_redist.redistribute`, for type checkers."""
+
+    comm: MPI.Intracomm | None
+    out: Any
+    strategy: str
+    axes: AnyInts | Sequence[AnyInts | None] | None
+    region: Sequence[Any] | None
+    target_dtype: Types | None
+    alpha: AnyNumber | Sequence[AnyNumber]
+    beta: AnyNumber | Sequence[AnyNumber]
+    conj: bool | Sequence[bool]
+    op: str | Sequence[str | None] | None
+    reshape: AnyInts | Sequence[AnyInts | None] | None
+    memory_bytes: AnyInt | None
+    chunk_bytes: AnyInt
+    depth: AnyInt
+    growth: float
+    threads: AnyInt
+    slot_bytes: AnyInt
+    max_message_bytes: AnyInt
+
+
+#: Arguments of a call: those of :data:`CHANGE`, strategy, memory_bytes, then names and values of the options.
+Settings = tuple[Any, ...]
+_DEFAULTS: dict[str, Any] = {
+    **dict.fromkeys(CHANGE),
+    **{"alpha": 1, "beta": 0, "conj": False},
+    **{"strategy": AUTO.name, "memory_bytes": None},
+}
+
+
+def settings(arguments: Mapping[str, Any]) -> Settings:
+    """Return keyword arguments of :func:`dace_redist.redistribute`, with its defaults, in the order of the cache."""
+    values = _DEFAULTS | dict(arguments)
+    return (*(values.pop(name) for name in _DEFAULTS), *values.items())
+
+
+def move(array: Any, source: Any, target: Any, comm: MPI.Intracomm | None, out: Any, how: Settings) -> Any:
+    """Move tensors between given distributions, by the plan of an equal call; see :func:`dace_redist.redistribute`."""
+    comm = MPI.COMM_WORLD if comm is None else comm
+    cache = plan_cache(comm)
+    # Up to the first return every statement counts: they take longer than moving a small tensor.
+    found = call = None
+    try:
+        call = key_of_call(array, source, target, out, how)
+        found = cache.calls.get(call)
+    except TypeError:  # not hashable
+        call = None
+    if found is None:
+        compare_arguments(checked_communicator(comm))
+    else:
+        plan, problem, _ = found
+        try:
+            result = plan.empty_target() if out is None else out
+        except MemoryError:
+            result = None  # fits no plan: all ranks take the way below, where one reports it to the others
+        try:
+            if run_if_agreed(plan, array, result):
+                cache.plans.move_to_end(problem)  # used, on all ranks
+                return result
+        except Exception:
+            cache.drop(problem)
+            raise
+    return _move_checked(cache, (array, source, target, out, how), comm, call)
+
+
+def _move_checked(cache: PlanCache, arguments: tuple[Any, ...], comm: MPI.Intracomm, call: Any) -> Any:
+    """
+    Move with all checks: the call is new to a rank, its arrays need them, or the arguments of the ranks differ. The
+    plan is registered under ``call`` for later calls, unless that is None.
+    """
+    array, source, target, out, how = arguments
+    strategy, memory_bytes, *options = how[len(CHANGE) :]
+    change = dict(zip(CHANGE, how, strict=False))
+    given = Arguments(source, target, change, strategy, dict(options), memory_bytes)
+    problem, _ = agreed_problem(checked_communicator(comm), given, array, out)
+    plan, failure = cache.get(comm, problem), None
+    if call is not None and not problem.on_gpu:
+        cache.remember(call, problem, [list(side) if given.lists else side for side in (source, target)])
+    try:
+        out = plan.empty_target(array) if out is None else out
+    except Exception as error:
+        failure = error
+    agreed(comm, problem, failure)
+    try:
+        return plan(array, out)
+    except Exception:
+        cache.drop(problem)
+        raise

@@ -10,7 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, Distribution
-from dace_redist.native.interface import Block
+from dace_redist.native.interface import PeerBlock
 from dace_redist.redistribution.arrays import Views, c_strides
 from dace_redist.redistribution.message_plan import MessagePlan, from_messages
 from dace_redist.redistribution.problem import Problem
@@ -94,7 +94,7 @@ def _owned(distribution: AnyDistribution) -> AnyDistribution:
     return dataclasses.replace(distribution, halo=none) if any(distribution.halo) else distribution
 
 
-def _messages(distribution: Distribution, rank: int) -> Iterator[tuple[list[Block], list[Block]]]:
+def _messages(distribution: Distribution, rank: int) -> Iterator[tuple[list[PeerBlock], list[PeerBlock]]]:
     """
     Give the blocks that a rank sends and receives in each exchange of the transpose of a halo exchange, at most one of
     each: the elements of a margin are added to those that they mirror, and are undefined afterwards.
@@ -106,7 +106,7 @@ def _messages(distribution: Distribution, rank: int) -> Iterator[tuple[list[Bloc
     places = np.argwhere(ranks == rank).tolist()
     strides = c_strides(shape, 1)
 
-    def blocks(axis: int, first: int, step: int) -> list[Block]:
+    def blocks(axis: int, first: int, step: int) -> list[PeerBlock]:
         """Return the block from an index on, as wide as the halo, for the neighbour that is a step away."""
         for *place, replica in places:
             place[axis] += step

@@ -13,7 +13,7 @@ from mpi4py import MPI
 from dace_redist.errors import RedistributionError
 from dace_redist.integers import AnyInt, AnyInts, AnyNumber, integers
 from dace_redist.mpi.collective import checked_communicator, encoded_failure
-from dace_redist.native.interface import Block, How, NativePlan, TypedSide, prepare
+from dace_redist.native.interface import How, NativePlan, PeerBlock, TypedSide, prepare
 from dace_redist.redistribution.arrays import ArrayView, Views, array_view, reach
 from dace_redist.redistribution.request import FreeablePlan, Request, progress_number
 from dace_redist.strategies import check_options, find_strategy
@@ -141,13 +141,13 @@ def from_messages(
     comm = checked_communicator(comm)
     transform = Transform(1, np.dtype("u1"))
 
-    def describe() -> tuple[tuple[list[Block], Reach], ...]:
+    def describe() -> tuple[tuple[list[PeerBlock], Reach], ...]:
         nonlocal transform
         change: dict[str, Any] = {"target_dtype": target_dtype, "alpha": alpha, "beta": beta, "conj": conj}
         transform = Transform(1, element_type(dtype), **change)
         return _blocks("sends", sends, transform.dtype), _blocks("receives", receives, transform.target_dtype)
 
-    def make(how: How, sides: Sequence[list[Block]], failure: str | None) -> NativePlan:
+    def make(how: How, sides: Sequence[list[PeerBlock]], failure: str | None) -> NativePlan:
         return NativePlan.of_blocks(how, transform.dtype.itemsize, transform.encoded_operation, sides, failure)
 
     return _made(comm, strategy, options, describe, make, [])
@@ -248,9 +248,9 @@ def _typed_side(name: str, side: Datatypes, size: int) -> tuple[TypedSide, Reach
     return (counts, displacements, handles), _together(parts)
 
 
-def _blocks(name: str, blocks: Blocks, dtype: np.dtype[Any]) -> tuple[list[Block], Reach]:
+def _blocks(name: str, blocks: Blocks, dtype: np.dtype[Any]) -> tuple[list[PeerBlock], Reach]:
     """Return blocks, checked; the library checks the peers."""
-    made: list[Block] = []
+    made: list[PeerBlock] = []
     parts: list[Reach] = []
     for number, block in enumerate(_listed(name, blocks)):
         try:

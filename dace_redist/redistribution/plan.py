@@ -1,291 +1,104 @@
-"""Plans of redistributions. Start reading at: Plan."""
+"""Function :func:`plan`."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+import contextlib
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from mpi4py import MPI
 
-from dace_redist import _core
-from dace_redist.joint_schedule import JointSchedule
-from dace_redist.native.interface import Layout, NativePlan, check, function_address
-from dace_redist.redistribution.arrays import DEVICES, ArrayView, Views
-from dace_redist.redistribution.halo_adjoint import HaloGradients, adjoint_of_owned
-from dace_redist.redistribution.in_program import CallableInProgram
-from dace_redist.redistribution.message_plan import from_datatypes, from_messages
-from dace_redist.redistribution.problem import Problem, check_arrays, check_covered, check_devices
-from dace_redist.redistribution.request import FreeablePlan, Request, progress_number, write_back
-from dace_redist.redistribution.shared_memory import MIN_SHARED_BYTES, new_array
-from dace_redist.schedule import Schedule
-from dace_redist.strategies import find_strategy
+from dace_redist.errors import RedistributionError
+from dace_redist.integers import AnyInt, AnyInts, AnyNumber
+from dace_redist.mpi.collective import checked_communicator, encoded_failure
+from dace_redist.native.device import ensure_device_library
+from dace_redist.native.interface import NativePlan, prepare
+from dace_redist.redistribution.arrays import DEVICES
+from dace_redist.redistribution.problem import CHANGE, Arguments, Distributions, Types, is_measured
+from dace_redist.redistribution.problem.agreement import agreed, measured_as
+from dace_redist.redistribution.tensor_plan import Plan
 
 
-class Plan(FreeablePlan, CallableInProgram):
+def plan(
+    source: Distributions,
+    target: Distributions,
+    dtype: Types,
+    *,
+    comm: MPI.Intracomm | None = None,
+    strategy: str = "Auto",
+    axes: AnyInts | Sequence[AnyInts | None] | None = None,
+    region: Sequence[Any] | None = None,
+    target_dtype: Types | None = None,
+    alpha: AnyNumber | Sequence[AnyNumber] = 1,
+    beta: AnyNumber | Sequence[AnyNumber] = 0,
+    conj: bool | Sequence[bool] = False,
+    op: str | Sequence[str | None] | None = None,
+    reshape: AnyInts | Sequence[AnyInts | None] | None = None,
+    memory_bytes: AnyInt | None = None,
+    device: str | tuple[str, str] = "cpu",
+    **options: AnyInt | float,
+) -> Plan:
     """
-    Reusable redistribution of one tensor or several, made by :func:`dace_redist.plan`.
+    Plan a redistribution that runs repeatedly. Collective over ``comm``.
 
-    Calling it moves the tensors. All blocks from one rank to another, of all tensors, form one message; a tensor with
-    an ``op``, or with an array on a GPU, has separate messages. It is a context manager that frees the plan at the end:
-    a plan that is dropped without :meth:`free` keeps its buffers until the process ends. Of several tensors, arrays,
-    distributions and types are lists. A plan of one tensor may be called in a ``@dace.program``.
+    Lists or tuples of distributions plan several tensors in one exchange, by any strategy: all blocks from one rank to
+    another form one message. ``dtype``, ``axes``, ``region``, ``target_dtype``, ``alpha``, ``beta``, ``conj``, ``op``
+    and ``reshape`` are then lists of one value per tensor, or a single value for all of them, such as ``axes=(1, 0)``.
 
-    With an array on the GPU that was current when the plan was made, the transfer is ordered on a stream, after work
-    enqueued before and ahead of work enqueued afterwards: the current stream of CuPy or PyTorch, or the stream that the
-    first array names, targets first.
-
-    :ivar source: See :func:`dace_redist.plan`.
-    :ivar target: See :func:`dace_redist.plan`.
-    :ivar dtype: See :func:`dace_redist.plan`.
-    :ivar target_dtype: See :func:`dace_redist.plan`.
-    :ivar axes: See :func:`dace_redist.plan`.
-    :ivar region: See :func:`dace_redist.plan`.
-    :ivar reshape: See :func:`dace_redist.plan`.
-    :ivar device: Devices of source and target.
-    :ivar strategy: Name of the strategy, never ``"Auto"``.
-    :ivar options: Options that are not at their defaults.
-    :ivar recorded: True if ``"Auto"`` took strategy and options from a tuning record.
+    :param source: Source distribution; for several tensors a list.
+    :param target: Target distribution, or a list; of the same shape unless ``axes``, ``region`` or ``reshape`` is
+        given.
+    :param dtype: Element type of the source, of NumPy or DaCe.
+    :param comm: mpi4py communicator; default: the world. Every rank must call, even one that owns nothing.
+    :param strategy: Name of a strategy, or ``"Auto"``. That selects the fastest measured one
+        (:func:`dace_redist.tune`), else the default; see :func:`dace_redist.chosen_strategy`.
+    :param axes: Source axis of each target axis, as in ``numpy.transpose``. Default: no permutation.
+    :param region: Sub-tensor to move: (source_offset, target_offset, shape), the shape in the axes of the source. The
+        rest of the target is unchanged. Default: the whole tensor.
+    :param target_dtype: Element type of the target; default: ``dtype``. Elements are converted by NumPy's rule
+        "same_kind"; messages hold the smaller of the two types.
+    :param alpha: Factor of the source: the target becomes ``alpha * array + beta * out``, in its own type.
+    :param beta: Factor of the target; if 0, ``out`` is not read. With ``op`` only if that is ``"sum"``.
+    :param conj: True to conjugate the source.
+    :param op: ``"sum"``, ``"prod"``, ``"min"`` or ``"max"``: replicas of the source are partial results, which are
+        reduced. The order is the same in every run. If the parts are large, replicas of the target reduce a share each
+        and exchange the results. Default: replicas are equal.
+    :param reshape: Global shape of the target, as in ``numpy.reshape``, after ``axes``; one extent may be -1. Not
+        together with ``region``. Default: no reshape.
+    :param memory_bytes: Maximum bytes of buffers per rank. A lower limit means more, smaller chunks. For strategies
+        with chunks or slots; ``"Auto"`` is then the default strategy. Default: set by the options.
+    :param device: ``"cpu"``, ``"gpu"`` (the current GPU of this process), or a pair for source and target.
+    :param options: Options of the strategy, such as ``chunk_bytes=1 << 20``. With ``"Auto"`` only common options.
+    :return: The plan.
+    :raises ValueError: On every rank, if an argument is invalid on one of them, or if the ranks pass different
+        arguments; names the rank, the expected and the given value.
+    :raises TypeError: On every rank, if an argument has the wrong type on one of them.
+    :raises BuildError: On every rank, if the library cannot be built on any of them.
     """
-
-    from_datatypes = staticmethod(from_datatypes)
-    from_messages = staticmethod(from_messages)
-
-    def __init__(self, comm: MPI.Intracomm, problem: Problem) -> None:
-        self._comm, self._handle, self.problem = comm, MPI._handleof(comm), problem
-        tensors, self.device = problem.tensors, problem.device
-        self.strategy, self.options, self.recorded = problem.chosen(comm)
-        self.source = self._each([one.source for one in tensors])
-        self.target = self._each([one.target for one in tensors])
-        self.dtype = self._each([one.dtype for one in tensors])
-        self.target_dtype = self._each([one.target_dtype for one in tensors])
-        self.axes = self._each([one.transform.axes for one in tensors])
-        self.region = self._each([one.transform.region for one in tensors])
-        self.reshape = self._each([one.transform.reshape for one in tensors])
-        places = [DEVICES.index(side) for side in self.device]
-        how = self._handle, self.strategy, self.options
-        self._native = native = NativePlan.of_tensors(how, tensors, places, problem.elements)
-        self._rank = rank = comm.rank
-        self._parts = [
-            (one.dtype, one.target_dtype, one.source.local_shape(rank), one.target.local_shape(rank)) for one in tensors
-        ]
-        in_place = [one.exchanges_halo for one in tensors]
-        # Fast path: runs without further Python if the strides equal those of the previous call, initially C order.
-        execute, agreement = function_address("dr_plan_execute"), function_address("dr_python_agree")
-        address = 0 if problem.on_gpu else native.address
-        self._bound = _core.BoundPlan(execute, agreement, address, self._parts, in_place, problem.lists)
-        self._layouts = [(_layout(None), _layout(None))] * len(tensors)
-        self._stream = 0
-        self._covers = all(one.transform.covers(one.target.shape) and one.transform.beta == 0 for one in tensors)
-        self._zeros = False  # in new targets
-        self._results_are_shared = find_strategy(self.strategy).node_aware
-        _, dtype, _, shape = self._parts[0]
-        plain = self._covers and not problem.lists and not problem.on_gpu and not any(tensors[0].target.halo)
-        small = plain and math.prod(shape) * dtype.itemsize < MIN_SHARED_BYTES
-        self._small_target = (shape, dtype) if small else None  # of NumPy arrays made without a further look
-
-    def _each(self, values: list[Any]) -> Any:
-        """Return a list of one value per tensor as users see it: of a single tensor its value."""
-        return values if self.problem.lists else values[0]
-
-    def __call__(self, array: Any, out: Any = None) -> Any:
-        """
-        Move the tensors. Collective over the ranks that have a part in any of them.
-
-        :param array: This rank's part of the source, as for :func:`dace_redist.redistribute`.
-        :param out: This rank's part of the target, likewise. Default: a new array of the library of ``array``, in main
-            memory in node-shared memory if the strategy copies directly into it.
-        :return: This rank's part of the target: ``out`` if given.
-        :raises ValueError: On this rank only, if the plan was freed, or an array does not fit; other ranks may wait for
-            it.
-        :raises TypeError: On this rank only, if an array has another type.
-        :raises RedistributionError: If MPI or the GPU fails.
-        """
-        self._check_not_started()
-        out = self.empty_target(array) if out is None else out
-        code = self._bound.run(array, out)
-        if code > 0:
-            check(code)
-        if code:
-            self._run(self._checked(array, out))
-        return out
-
-    def run_if_agreed(self, array: Any, out: Any) -> bool:
-        """
-        Run the plan if all ranks agree. Collective.
-
-        The ranks agree if all call this for equal problems, with arrays of the shapes and types of the plan and the
-        strides of the previous call. A rank without a plan calls ``interface.agree`` with 0.
-
-        :return: True if the tensors were moved; equal on all ranks.
-        :raises RedistributionError: If MPI fails.
-        """
-        code = self._bound.run_if_agreed(self._handle, self.problem.digest, array, out)
-        if code > 0:
-            check(code)
-        return code == 0
-
-    def start(self, array: Any, out: Any = None, *, progress: str = "calls") -> Request:
-        """
-        Start to move the tensors. Collective over the ranks that have a part in any of them.
-
-        At most one transfer of a plan can be under way. Until :meth:`Request.wait`, arrays are read-only, but for those
-        on a GPU; the source must not change, and the target must not be used. Transfers of several plans may be started
-        and waited for in any order, which may differ between ranks. All ranks start a transfer with the same
-        ``progress``, or all call the plan.
-
-        :param array: As in a call of the plan.
-        :param out: As in a call of the plan.
-        :param progress: ``"calls"``: the transfer advances in :meth:`Request.test` and :meth:`Request.wait` of any
-            transfer; ``"thread"``: in a separate thread. Within a node it also advances while this rank computes. The
-            thread requires ``MPI_THREAD_MULTIPLE``, which mpi4py requests by default.
-        :raises ValueError: On this rank only, as for a call, and if a transfer of the plan is under way.
-        :raises TypeError: On this rank only, if an array has another type.
-        :raises RedistributionError: If MPI has no threads, or fails.
-        """
-        number = progress_number(progress)
-        out = self.empty_target(array) if out is None else out
-        given = self._checked(array, out)
-        native, used = self._prepared(given)
-        return self._request(native, given, used, out, number)
-
-    def bound(self, array: Any, out: Any) -> Callable[[], None]:
-        """Return a call with these arrays, which are checked only once; for measurements."""
-        native, used = self._prepared(self._checked(array, out))
-        addresses = used.addresses()
-        return lambda: native.execute(*addresses)
-
-    def empty_target(self, array: Any = None) -> Any:
-        """
-        Return a new array for this rank's part of the target.
-
-        :param array: This rank's part of the source, whose library and device the new array has.
-        :raises ValueError: If the redistribution does not define all elements.
-        """
-        if self._small_target is not None and (array is None or isinstance(array, np.ndarray)):
-            return np.empty(*self._small_target)
-        if not self._covers and not self._zeros:
-            for tensor in self.problem.tensors:
-                check_covered(tensor)
-        samples = array if isinstance(array, list | tuple) else [array] * len(self._parts)
-        how = self.device[1], self._results_are_shared, self._zeros
-        parts = zip(samples, self._parts, strict=False)  # another number of arrays is an error of the call
-        made = [new_array(sample, shape, dtype, *how) for sample, (_, dtype, _, shape) in parts]
-        for array, tensor in zip(made, self.problem.tensors, strict=False):
-            if any(tensor.target.halo):  # margins at the ends of the tensor stay as they are
-                array[...] = 0
-        return self._each(made)
-
-    def inverse(self) -> Plan:
-        """
-        Return the plan of the way back, with the same strategy and options. Collective.
-
-        :raises ValueError: If elements are scaled, added or reduced.
-        :raises TypeError: If the conversion of elements has no inverse by NumPy's rule "same_kind".
-        """
-        return Plan(self._comm, self._way_back([tensor.inverse() for tensor in self.problem.tensors]))
-
-    def adjoint(self, *, source_partial: bool = True, target_partial: bool = True) -> Plan:
-        """
-        Return the plan of the adjoint, from target to source: gradients. Collective.
-
-        Strategy and options are the same. As in PyTorch it is the conjugate transpose. Source elements outside the
-        ``region``, and in margins, have gradient 0: new arrays hold zeros there, and ``out`` is unchanged. Replicas and
-        partial sums change places. Gradients in margins of the target are added to those of the elements that they
-        mirror, in a copy and by two exchanges for each axis with a halo; such a plan can only be called and freed.
-
-        :param source_partial: True if the gradient is the sum of the source's replicas, which get an equal share each;
-            False if each gets the whole gradient, as always with ``op="sum"``.
-        :param target_partial: True if the gradients of the target's replicas are added; False if they are equal.
-        :raises ValueError: If the redistribution is not linear: with ``beta``, or an ``op`` other than ``"sum"``; if
-            boxes overlap whose gradients are partial; if a distribution with a halo is not a :class:`Distribution`, or
-            one of several tensors.
-        :raises TypeError: If the conversion of elements has no inverse by NumPy's rule "same_kind".
-        """
-        partial = {"source_partial": source_partial, "target_partial": target_partial}
-        if any(any((*one.source.halo, *one.target.halo)) for one in self.problem.tensors):
-            owned = adjoint_of_owned(self.problem, repr(self), **partial)
-            with_halos = HaloAdjoint(self._comm, self._way_back([owned]))
-            with_halos.set_halos(self.problem.tensors[0])
-            return with_halos
-        adjoint = Plan(self._comm, self._way_back([tensor.adjoint(**partial) for tensor in self.problem.tensors]))
-        adjoint._zeros = not adjoint._covers
-        return adjoint
-
-    def _way_back(self, tensors: list[Schedule]) -> Problem:
-        problem = Problem(tuple(tensors), self.problem.lists, self.strategy, tuple(sorted(self.options.items())))
-        return problem.placed((self.device[1], self.device[0]))
-
-    def free(self) -> None:
-        """
-        Free the plan's buffers; it cannot be called afterwards. Local.
-
-        MPI objects that plans share are freed with the communicator, or when MPI is finalized.
-
-        :raises ValueError: If a transfer of it is under way.
-        """
-        self._check_not_started()
-        if self._native is not None:
-            self._bound.release()
-        super().free()
-
-    @property
-    def schedule(self) -> Schedule | JointSchedule:
-        """Messages of the redistribution; of several tensors joined, a ValueError if one of them has an ``op``."""
-        tensors = self.problem.tensors
-        return JointSchedule(tensors) if self.problem.lists else tensors[0]
-
-    def __repr__(self) -> str:
-        first, count = self.problem.tensors[0], len(self.problem.tensors)
-        parts = [f"{first.source} -> {first.target}, {first.dtype}"]
-        parts += [text for text in (first.transform.map_text, first.transform.operation_text) if text]
-        if self.problem.lists:
-            parts = [f"{count} tensors"]
-        if self.problem.on_gpu:
-            parts.append(" to ".join(dict.fromkeys(self.device)))
-        parts += [self.strategy, *(f"{name}={value}" for name, value in self.options.items())]
-        return f"Plan({', '.join(parts)}{', freed' if self._native is None else ''})"
-
-    def _checked(self, array: Any, out: Any) -> Views:
-        """Return the views of the arrays of a call; errors as of :meth:`__call__`."""
-        self._ready()
-        problem = self.problem
-        views = Views.of(array, out, len(problem.tensors), problem.lists)
-        check_arrays(problem, views, self._rank)
-        check_devices(problem, views)
-        return views
-
-    def _run(self, given: Views) -> None:
-        native, used = self._prepared(given)
-        native.execute(*used.addresses())
-        write_back(given, used)
-
-    def _prepared(self, given: Views) -> tuple[NativePlan, Views]:
-        """Return the native plan, set up for some arrays, and these or copies that it reads and writes."""
-        native, used = self._native, given.plain()
-        assert native is not None
-        layouts = [(_layout(source), _layout(target)) for source, target in zip(*used, strict=True)]
-        if layouts != self._layouts:
-            native.set_arrays([layout for pair in layouts for layout, _ in pair])
-            self._bound.set_strides([(source[1], target[1]) for source, target in layouts])
-            self._layouts = layouts
-        if self.problem.on_gpu:
-            named = (view.stream for view in (*used.targets, *used.sources) if view is not None)
-            stream = next((stream for stream in named if stream is not None), 0)
-            if stream != self._stream:
-                native.set_stream(stream)
-                self._stream = stream
-        return native, used
+    comm = checked_communicator(comm)
+    prepare(comm)
+    change = dict(zip(CHANGE, (axes, region, target_dtype, alpha, beta, conj, op, reshape), strict=True))
+    problem = failure = None
+    try:
+        problem = Arguments(source, target, change, strategy, options, memory_bytes).checked(dtype, comm.size)
+        problem = problem.placed(_checked_device(device))
+        problem = measured_as(problem, ("shared-target", "ordinary", "shared-both", "shared-source"))
+        if problem.on_gpu:
+            ensure_device_library()
+    except Exception as error:
+        failure = error
+    if is_measured(comm):  # strategy "Auto" communicates, which all ranks must do alike
+        agreed(comm, problem, failure)
+    if problem is None or failure is not None:
+        with contextlib.suppress(RedistributionError):
+            NativePlan.of_tensors((MPI._handleof(comm), "", {}), [], failure=encoded_failure(failure))
+        raise failure or AssertionError
+    return Plan(comm, problem)
 
 
-class HaloAdjoint(HaloGradients, Plan):
-    """Plan of the adjoint of a redistribution from or to a distribution with a halo; see :meth:`Plan.adjoint`."""
-
-
-def _layout(view: ArrayView | None) -> tuple[Layout, tuple[int, ...]]:
-    """Return shape and strides in elements for the native plan, and strides in bytes; nothing for C order."""
-    if view is None or view.in_c_order:
-        return None, ()
-    # the stride of an axis of one element is arbitrary, and may be negative
-    return (view.shape, tuple(abs(stride) // view.dtype.itemsize for stride in view.strides)), view.strides
+def _checked_device(device: Any) -> tuple[str, str]:
+    """Return the devices of source and target; raises ValueError if they are not one or two of ``DEVICES``."""
+    pair = (device, device) if isinstance(device, str) else device
+    if not isinstance(pair, tuple | list) or len(pair) != 2 or any(side not in DEVICES for side in pair):
+        raise ValueError(f'device must be "cpu" or "gpu", or a pair of them for source and target, got {device!r}')
+    return pair[0], pair[1]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import threading
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,21 +14,16 @@ import numpy.typing as npt
 
 from dace_redist.native.interface import NativePlan, check, library
 from dace_redist.redistribution.arrays import Views
+from dace_redist.redistribution.arrays.locks import lock, unlock
+from dace_redist.strategies import PROGRESS
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 Array = npt.NDArray[Any]
 
-#: Kinds of progress of a started redistribution, in the order of ``dr_progress``.
-PROGRESS = ("calls", "thread")
-
 #: Arrays and handles of requests that were dropped before completion; the library still accesses them.
 _ABANDONED: list[Any] = []
-
-#: Arrays made read-only, by id, with the number of transfers under way: several may read one source.
-_LOCKED: dict[int, tuple[Array, int]] = {}
-_LOCKED_GUARD = threading.Lock()
 
 
 class FreeablePlan:
@@ -91,11 +85,11 @@ class Request:
     def __init__(
         self, handle: ctypes.c_void_p, given: Views, used: Views, result: Any, ended: Callable[[], None]
     ) -> None:
-        """Begin to protect the arrays of a call, and those that the library uses; ``ended`` tells the plan."""
+        """Make arrays read-only: those of the call, and those used in their place. ``ended`` is called at the end."""
         self._handle: ctypes.c_void_p | None = handle
         self._given, self._used, self._result, self._ended = given, used, result, ended
         views = (*used.sources, *used.targets, *given.targets)
-        self._locked = _lock(view.owner for view in views if view is not None and isinstance(view.owner, np.ndarray))
+        self._locked = lock(view.owner for view in views if view is not None and isinstance(view.owner, np.ndarray))
         self._failure: Exception | None = None
         self.done = self._waited = False
 
@@ -147,7 +141,7 @@ class Request:
             raise
         finally:
             self._handle = None
-            _unlock(self._locked)
+            unlock(self._locked)
             self._locked = []
             try:
                 if self.done:
@@ -180,55 +174,6 @@ def write_back(given: Views, used: Views) -> None:
     for target, written in zip(given.targets, used.targets, strict=True):
         if target is not None and written is not None and written is not target:
             target.as_numpy()[...] = written.as_numpy()
-
-
-def _lock(arrays: Iterable[Array]) -> list[Array]:
-    """Make arrays read-only until :func:`_unlock` was called as often for each; return those that can be unlocked."""
-    locked = []
-    with _LOCKED_GUARD:
-        for array in {id(array): array for array in arrays}.values():
-            _, uses = _LOCKED.get(id(array), (array, 0))
-            if id(array) in _LOCKED or (array.flags.writeable and _can_be_unlocked(array)):
-                array.flags.writeable = False
-                _LOCKED[id(array)] = array, uses + 1
-                locked.append(array)
-    return locked
-
-
-def _unlock(arrays: Iterable[Array]) -> None:
-    with _LOCKED_GUARD:
-        for array in arrays:
-            _LOCKED[id(array)] = array, _LOCKED[id(array)][1] - 1
-        unused = [array for array, uses in _LOCKED.values() if uses == 0]
-        # A view can be made writeable only after its base: the last transfer that uses the base unlocks both.
-        for array in sorted(unused, key=lambda array: len(_bases(array))):
-            if not any(id(base) in _LOCKED for base in _bases(array)):
-                del _LOCKED[id(array)]
-                with contextlib.suppress(ValueError):  # the program has since made its base read-only
-                    array.flags.writeable = True
-
-
-def _bases(array: Array) -> list[Array]:
-    """Return the bases of a view, the nearest first."""
-    bases, base = [], array.base
-    while isinstance(base, np.ndarray):
-        bases.append(base)
-        base = base.base
-    return bases
-
-
-def _can_be_unlocked(array: Array) -> bool:
-    """True if NumPy can make a read-only array writeable again: not if its owner does not export a writeable buffer."""
-    bases = _bases(array)
-    if any(base.flags.writeable or id(base) in _LOCKED for base in bases):
-        return True
-    owner: Any = (bases[-1] if bases else array).base
-    if owner is None:
-        return not bases
-    try:
-        return not memoryview(owner).readonly
-    except Exception:  # the type depends on the library
-        return False
 
 
 def progress_number(progress: str) -> int:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dace_redist.distribution import AnyDistribution, BoxDistribution, TiledDistribution
 from dace_redist.messages import Quantiles
-from dace_redist.report.text import measured_ranks
+from dace_redist.report.text import joined_messages, measured_ranks, separate_messages
 from dace_redist.strategy_memory import all_extra_memory
+from dace_redist.traffic import Traffic
 from dace_redist.transform import Transform
-
-if TYPE_CHECKING:
-    from dace_redist.joint_schedule import JointSchedule
-    from dace_redist.schedule import Schedule
 
 #: Largest number of messages that ``to_json`` lists.
 MAX_LISTED_MESSAGES = 100_000
@@ -36,15 +33,15 @@ def distribution_json(distribution: AnyDistribution) -> dict[str, Any]:
     return {"shape": list(distribution.shape), **fields, **(margins if any(distribution.halo) else {})}
 
 
-def to_json(schedule: Schedule | JointSchedule) -> dict[str, Any]:
+def to_json(schedule: Traffic) -> dict[str, Any]:
     """
     Return the report as plain numbers, lists and dictionaries.
 
     ``volumes`` holds [source, target, bytes] of every message and self copy, None if there are more than
     ``MAX_LISTED_MESSAGES`` messages. That of several tensors is short, and its ``volumes`` have no self copies.
     """
-    if hasattr(schedule, "tensors"):
-        return _joint_json(schedule)  # type: ignore[arg-type]
+    if schedule.others:
+        return _json_of_several(schedule)
     totals, itemsize = schedule.totals, schedule.itemsize
     messages = int(totals.sends.sum())
     measured = measured_ranks(schedule)
@@ -64,7 +61,7 @@ def to_json(schedule: Schedule | JointSchedule) -> dict[str, Any]:
     }
 
 
-def head_json(schedule: Schedule) -> dict[str, Any]:
+def head_json(schedule: Traffic) -> dict[str, Any]:
     """Return type, shape, distributions and operation as plain numbers, lists and dictionaries."""
     return {
         "shape": list(schedule.shape),
@@ -89,7 +86,7 @@ def _operation_json(operation: Transform) -> dict[str, Any]:
     return {**plain, "conj": operation.conj, "op": operation.op}
 
 
-def rank_json(schedule: Schedule, rank: int) -> dict[str, Any]:
+def rank_json(schedule: Traffic, rank: int) -> dict[str, Any]:
     """Return the messages of one rank with their blocks, as plain numbers, lists and dictionaries."""
     messages = [{**dataclasses.asdict(m), "bytes": m.nbytes(schedule.itemsize)} for m in schedule.messages(rank)]
     sides = {"source": schedule.source, "target": schedule.target}
@@ -97,25 +94,26 @@ def rank_json(schedule: Schedule, rank: int) -> dict[str, Any]:
     return {**head_json(schedule), "rank": rank, **shapes, "messages": messages}
 
 
-def _volumes(schedule: Schedule) -> list[list[int]]:
+def _volumes(schedule: Traffic) -> list[list[int]]:
     rows = ((rank, schedule.sent_to(rank)) for rank in range(schedule.ranks))
     return [[rank, *pair] for rank, row in rows for pair in np.column_stack(row).tolist()]
 
 
-def _joint_json(joint: JointSchedule) -> dict[str, Any]:
-    listed = len(joint.messages) <= MAX_LISTED_MESSAGES
+def _json_of_several(several: Traffic) -> dict[str, Any]:
+    messages = joined_messages(several)
+    listed = len(messages) <= MAX_LISTED_MESSAGES
     return {
-        "tensors": [head_json(tensor) for tensor in joint.tensors],
-        "ranks": joint.ranks,
-        "bytes_moved": joint.bytes_moved(),
-        "bytes_total": joint.bytes_total(),
-        "messages": len(joint.messages),
-        "separate_messages": joint.separate_messages,
-        "volumes": [[*pair, nbytes] for pair, nbytes in joint.messages.items()] if listed else None,
+        "tensors": [head_json(tensor) for tensor in several.tensors],
+        "ranks": several.ranks,
+        "bytes_moved": several.bytes_moved(),
+        "bytes_total": several.bytes_total(),
+        "messages": len(messages),
+        "separate_messages": separate_messages(several),
+        "volumes": [[*pair, nbytes] for pair, nbytes in messages.items()] if listed else None,
     }
 
 
-def nodes_json(schedule: Schedule, node_of: Sequence[int]) -> dict[str, Any]:
+def nodes_json(schedule: Traffic, node_of: Sequence[int]) -> dict[str, Any]:
     """Return the numbers of :func:`dace_redist.report.text.nodes_text`."""
     between = schedule.bytes_between_nodes(node_of)
     return {

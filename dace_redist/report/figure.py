@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +11,7 @@ from dace_redist.distribution import AnyDistribution, BoxDistribution, TiledDist
 from dace_redist.report.canvas import new_figure
 from dace_redist.report.text import describe_boxes
 from dace_redist.report.units import BYTE_UNITS, byte_unit, count, format_bytes, share
-
-if TYPE_CHECKING:
-    from dace_redist.joint_schedule import JointSchedule
-    from dace_redist.schedule import Schedule
+from dace_redist.traffic import Traffic
 
 Array = npt.NDArray[np.int64]
 
@@ -24,9 +21,9 @@ _MAX_NUMBERED = 12  # cells per side that are numbered
 _NUMBER = {"ha": "center", "va": "center", "size": 8}
 
 
-def draw(drawn: Schedule | JointSchedule) -> Any:
+def draw(drawn: Traffic) -> Any:
     """Return the ``matplotlib.figure.Figure``: owners of the first tensor, and bytes of all."""
-    schedule: Schedule = drawn.tensors[0] if hasattr(drawn, "tensors") else drawn
+    schedule = drawn.tensors[0]
     figure = new_figure(8.4, 9.2, layout="constrained")  # 9 points can be read where a page shows this in 700 pixels
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
     above, below = figure.subfigures(2, 1, height_ratios=(1, 1.5))
@@ -46,10 +43,10 @@ def draw(drawn: Schedule | JointSchedule) -> Any:
     return figure
 
 
-def _title(drawn: Schedule | JointSchedule, first: Schedule) -> str:
+def _title(drawn: Traffic, first: Traffic) -> str:
     moved, total = drawn.bytes_moved(), drawn.bytes_total()
     computed = "" if first.transform.is_copy else f" ({first.transform.operation_text})"
-    others = f" and {len(drawn.tensors) - 1} more" if hasattr(drawn, "tensors") else ""
+    others = f" and {len(drawn.others)} more" if drawn.others else ""
     tensor = f"{first.dtype}[{', '.join(map(str, first.shape))}]{computed}{others}"
     moves = f"{format_bytes(moved)} of {format_bytes(total)} ({share(moved, total)}) moves"
     return f"{tensor}: {moves}, {count(drawn.ranks, 'rank')}"
@@ -68,7 +65,7 @@ def cuts(distribution: AnyDistribution, axis: int) -> Array:
     return np.unique(np.linspace(0, extent, min(extent, _MAX_CUTS), endpoint=False).astype(np.int64))
 
 
-def shown_dimensions(schedule: Schedule) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def shown_dimensions(schedule: Traffic) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """
     Return the (at most two) dimensions in which the distributions differ most: fewest cuts in common, then most cuts.
 
@@ -107,7 +104,7 @@ def owner_map(distribution: AnyDistribution, shown: tuple[int, ...]) -> tuple[Ar
     return np.append(rows, end_of_rows), np.append(columns, distribution.shape[shown[-1]]), owners
 
 
-def _name_panels(panels: list[Any], schedule: Schedule, shown: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+def _name_panels(panels: list[Any], schedule: Traffic, shown: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     sides = (("Owner in the source", schedule.source), ("Owner in the target", schedule.target))
     for panel, (title, side), dimensions in zip(panels, sides, shown, strict=True):
         indices = [":" if axis in dimensions else "0" for axis in range(len(side.shape))]
@@ -125,12 +122,12 @@ def _name_panels(panels: list[Any], schedule: Schedule, shown: tuple[tuple[int, 
             panel.set_yticks([])
 
 
-def _axis_name(schedule: Schedule, side: AnyDistribution, axis: int) -> str:
+def _axis_name(schedule: Traffic, side: AnyDistribution, axis: int) -> str:
     permuted = side is schedule.target and schedule.transform.axes is not None and schedule.transform.reshape is None
     return f"index in dimension {axis}" + (f" (source's {schedule.transform.source_axes[axis]})" if permuted else "")
 
 
-def _outline_region(panels: list[Any], schedule: Schedule, shown: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+def _outline_region(panels: list[Any], schedule: Traffic, shown: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     """Draw a frame around what moves, if that is not the whole tensor."""
     from matplotlib.patches import Rectangle
 
@@ -185,7 +182,7 @@ def _draw_owners(axes: Any, row_edges: Array, column_edges: Array, owners: Array
     return mesh
 
 
-def binned_volumes(schedule: Schedule | JointSchedule, bins: int) -> npt.NDArray[np.float64]:
+def binned_volumes(schedule: Traffic, bins: int) -> npt.NDArray[np.float64]:
     """Return the bytes from rank to rank, neighbouring ranks added up to at most ``bins`` rows and columns."""
     each = -(-schedule.ranks // bins)
     size = -(-schedule.ranks // each)
@@ -196,7 +193,7 @@ def binned_volumes(schedule: Schedule | JointSchedule, bins: int) -> npt.NDArray
     return volumes
 
 
-def _draw_matrix(axes: Any, schedule: Schedule | JointSchedule) -> None:
+def _draw_matrix(axes: Any, schedule: Traffic) -> None:
     """Draw the volumes, with their numbers if there are few."""
     volumes = binned_volumes(schedule, _MAX_BINS)
     unit, edge = byte_unit(volumes.max()), schedule.ranks - 0.5

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +15,7 @@ from dace_redist.messages import Quantiles
 from dace_redist.report.units import count, format_bytes, share, table
 from dace_redist.strategies import DEFAULT_STRATEGY
 from dace_redist.strategy_memory import all_extra_memory
-
-if TYPE_CHECKING:
-    from dace_redist.joint_schedule import JointSchedule
-    from dace_redist.schedule import Schedule
+from dace_redist.traffic import Traffic
 
 #: Largest number of ranks whose runs are measured for the report; of more ranks, this many evenly spread ones.
 MAX_MEASURED_RANKS = 256
@@ -79,7 +76,7 @@ def _describe_owned(distribution: AnyDistribution) -> str:
     return ", ".join(parts)
 
 
-def header(schedule: Schedule) -> list[str]:
+def header(schedule: Traffic) -> list[str]:
     """Return lines of type, shape, size, both distributions and the operation."""
     whole = math.prod(schedule.shape) * schedule.dtype.itemsize
     lines = [
@@ -91,7 +88,7 @@ def header(schedule: Schedule) -> list[str]:
     return [*lines, *([f"as        {mapped}"] if mapped else []), *_computed(schedule)]
 
 
-def _computed(schedule: Schedule) -> list[str]:
+def _computed(schedule: Traffic) -> list[str]:
     """Lines of the operation on elements."""
     if schedule.transform.is_copy:
         return []
@@ -105,15 +102,15 @@ def _computed(schedule: Schedule) -> list[str]:
     return lines
 
 
-def measured_ranks(schedule: Schedule) -> range:
+def measured_ranks(schedule: Traffic) -> range:
     """Return the ranks whose runs are measured: all, or evenly spread ones of very many."""
     return range(0, schedule.ranks, -(-schedule.ranks // MAX_MEASURED_RANKS))
 
 
-def text(schedule: Schedule | JointSchedule) -> str:
+def text(schedule: Traffic) -> str:
     """Return the report: messages, bytes, run lengths, the busiest rank, the share of self copies."""
-    if hasattr(schedule, "tensors"):
-        return _joint_text(schedule)  # type: ignore[arg-type]
+    if schedule.others:
+        return _text_of_several(schedule)
     totals, itemsize = schedule.totals, schedule.itemsize
     moved, total = schedule.bytes_moved(), schedule.bytes_total()
     lines = [
@@ -140,7 +137,7 @@ def text(schedule: Schedule | JointSchedule) -> str:
     return "\n".join([*lines, f"          {', '.join(buffers[4:])}"])
 
 
-def verdict(schedule: Schedule) -> str:
+def verdict(schedule: Traffic) -> str:
     """Return the share that moves, and the buffers of the default strategy, as a sentence."""
     moved, total = schedule.bytes_moved(), schedule.bytes_total()
     if not moved:
@@ -151,7 +148,7 @@ def verdict(schedule: Schedule) -> str:
     )
 
 
-def rank_text(schedule: Schedule, rank: int) -> str:
+def rank_text(schedule: Traffic, rank: int) -> str:
     """Return the messages of one rank as a table; costs these messages only."""
     titles = ("", "rank", "elements", "bytes", "blocks", "run where sent", "where received", "both")
     rows: list[tuple[str, ...]] = [titles]
@@ -172,26 +169,38 @@ def rank_text(schedule: Schedule, rank: int) -> str:
 _MAX_LISTED_TENSORS = 8
 
 
-def _joint_text(joint: JointSchedule) -> str:
-    moved, total, tensors = joint.bytes_moved(), joint.bytes_total(), joint.tensors
+def joined_messages(several: Traffic) -> Counter[tuple[int, int]]:
+    """Return the bytes of the message from one rank to another, of all tensors, by (source, target)."""
+    rows = ((rank, several.sent_to(rank)) for rank in range(several.ranks))
+    pairs = ((rank, *pair) for rank, row in rows for pair in np.column_stack(row).tolist())
+    return Counter({(rank, target): nbytes for rank, target, nbytes in pairs if rank != target})
+
+
+def separate_messages(several: Traffic) -> int:
+    """Return the number of messages of tensors that are moved one after another."""
+    return sum(int(tensor.totals.sends.sum()) for tensor in several.tensors)
+
+
+def _text_of_several(several: Traffic) -> str:
+    moved, total, tensors = several.bytes_moved(), several.bytes_total(), several.tensors
+    messages = joined_messages(several)
     alike = all(tensor == tensors[0] for tensor in tensors)
     lines = [f"{len(tensors)} tensors, {'each ' if alike else ''}as follows, in one exchange"]
     for tensor in tensors[: 1 if alike else _MAX_LISTED_TENSORS]:
         lines += header(tensor)
     lines += ["..."] if not alike and len(tensors) > _MAX_LISTED_TENSORS else []
-    messages = count(len(joint.messages), "message")
     lines += [
-        f"ranks     {joint.ranks:,}",
-        f"moved     {format_bytes(moved)} ({share(moved, total)}) in {messages}, "
-        f"{joint.separate_messages:,} one tensor after another",
+        f"ranks     {several.ranks:,}",
+        f"moved     {format_bytes(moved)} ({share(moved, total)}) in {count(len(messages), 'message')}, "
+        f"{separate_messages(several):,} one tensor after another",
         f"local     {format_bytes(total - moved)} ({share(total - moved, total)}) stays on its rank",
     ]
     if moved:
-        lines.append(f"messages  {spread(Quantiles.of(Counter(joint.messages.values())), 1)}")
+        lines.append(f"messages  {spread(Quantiles.of(Counter(messages.values())), 1)}")
     return "\n".join(lines)
 
 
-def nodes_text(schedule: Schedule, node_of: Sequence[int]) -> str:
+def nodes_text(schedule: Traffic, node_of: Sequence[int]) -> str:
     """Return the bytes between nodes and between ranks of a node, as a line; ``node_of`` has the node of each rank."""
     total, between = schedule.bytes_total(), schedule.bytes_between_nodes(node_of)
     within = schedule.bytes_moved() - between

@@ -19,8 +19,8 @@ from dace_redist.report.text import header
 from dace_redist.report.units import count
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.strategies import DEFAULT_STRATEGY, with_options
-from dace_redist.tuning.files import record_path
-from dace_redist.tuning.problem import Problem, check_memory
+from dace_redist.tuning import record_path
+from dace_redist.tuning.problem import TuningProblem, check_memory
 
 _log = logging.getLogger("dace_redist")
 
@@ -78,7 +78,7 @@ def chosen_strategy(
     """
     comm = checked_communicator(comm)
     with together(comm):
-        problem = Problem(schedule(source, target, dtype=dtype, axes=axes, region=region), check_memory(memory))
+        problem = TuningProblem(schedule(source, target, dtype=dtype, axes=axes, region=region), check_memory(memory))
         check_ranks(problem.schedule, comm.size)
     check_same(comm, {"the redistribution": [*header(problem.schedule), problem.identity]})
     return choose_all([problem], comm, record)[0]
@@ -93,7 +93,9 @@ def check_ranks(schedule: Schedule, size: int) -> None:
         )
 
 
-def choose_all(problems: Sequence[Problem], comm: Any, record: str | os.PathLike[str] | None = None) -> list[Choice]:
+def choose_all(
+    problems: Sequence[TuningProblem], comm: Any, record: str | os.PathLike[str] | None = None
+) -> list[Choice]:
     """
     Choose a strategy for each redistribution, on one rank for all. Collective.
 
@@ -112,7 +114,7 @@ def choose_all(problems: Sequence[Problem], comm: Any, record: str | os.PathLike
     return choices
 
 
-def topology_for(problems: Iterable[Problem], comm: Any) -> Topology:
+def topology_for(problems: Iterable[TuningProblem], comm: Any) -> Topology:
     """Return the topology of a communicator, with the model of the GPUs if an array lies on one. Collective."""
     topology = topology_of(comm)
     if not any(problem.on_gpu for problem in problems):
@@ -127,7 +129,7 @@ def gpus_of(comm: Any) -> str:
     return " and ".join(sorted(set(comm.allgather(name))))
 
 
-def _choose(problem: Problem, topology: Topology, path: str | os.PathLike[str] | None) -> Choice:
+def _choose(problem: TuningProblem, topology: Topology, path: str | os.PathLike[str] | None) -> Choice:
     reason = "nothing was measured"
     if problem.schedule.ranks > len(topology.node_of):
         return Choice(DEFAULT_STRATEGY, {}, False, "the communicator does not hold its ranks")

@@ -31,7 +31,7 @@ GPU_MEMORIES = tuple(name for name, places in PLACES.items() if "gpu" in places)
 
 
 @dataclasses.dataclass(frozen=True)
-class Problem:
+class TuningProblem:
     """A redistribution for which a strategy is chosen, and where its arrays lie, one of :data:`MEMORIES`."""
 
     schedule: Schedule

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import functools
+import json
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import filelock
 import pydantic
 
 from dace_redist._version import __version__
+from dace_redist.errors import naming_file
 from dace_redist.mpi.topology import Topology
 from dace_redist.report.text import describe
 from dace_redist.strategies import check_options, find_strategy, with_options
-from dace_redist.tuning import files
-from dace_redist.tuning.problem import Problem
+from dace_redist.tuning import record_path
+from dace_redist.tuning.problem import TuningProblem
 
 _LOCK_SECONDS = 30.0  # writing takes milliseconds: whoever holds the lock longer will not release it
 _ANOTHER = "name another file with DACE_REDIST_RECORD"
-FILE = files.Kind("tuning record", 1, f"move it away, or {_ANOTHER}", _ANOTHER)
+_REMEDY = f"move it away, or {_ANOTHER}"
+
+_FORMAT = "dace-redist tuning record"
+#: Changes when a record of this version could no longer be read.
+VERSION = 1
 
 #: Fields that must agree for an entry to hold: what it is for, and where it was measured, with their names in messages.
 _FOR = ("schedule", "dtype", "memory", "layout")
@@ -91,20 +101,20 @@ class _File(Strict):
     entries: list[Entry]
 
 
-def make_entry(problem: Problem, topology: Topology, winner: Winner, measured: Sequence[Measured]) -> Entry:
+def make_entry(problem: TuningProblem, topology: Topology, winner: Winner, measured: Sequence[Measured]) -> Entry:
     """Return the entry of a redistribution that was measured on a topology just now."""
     return Entry(
         shape=" x ".join(map(str, problem.schedule.shape)),
         source=describe(problem.schedule.source),
         target=describe(problem.schedule.target),
-        date=files.now(),
+        date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         winner=winner,
         measured=list(measured),
         **_identity(problem, topology),
     )
 
 
-def _identity(problem: Problem, topology: Topology) -> dict[str, str]:
+def _identity(problem: TuningProblem, topology: Topology) -> dict[str, str]:
     where = {"layout": topology.layout, "mpi": topology.mpi, "machine": topology.machine, "package": __version__}
     return problem.identity | where | {"gpu": topology.gpu if problem.on_gpu else ""}
 
@@ -113,10 +123,10 @@ class Record:
     """A file of tuned choices. A file that is not there is an empty record."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Open the record of :func:`dace_redist.tuning.files.record_path`."""
-        self.path = files.record_path(path)
+        """Open the record of :func:`dace_redist.tuning.record_path`."""
+        self.path = record_path(path)
 
-    def find(self, problem: Problem, topology: Topology) -> tuple[Winner | None, str]:
+    def find(self, problem: TuningProblem, topology: Topology) -> tuple[Winner | None, str]:
         """
         Return the winner of a redistribution on a topology.
 
@@ -134,8 +144,12 @@ class Record:
                 return self._usable(entry.winner), ""
         if not near:
             return None, ""
-        found = {word: getattr(near[-1], name) for name, word in _WHERE.items()}
-        reason = files.differences(found, {word: wanted[name] for name, word in _WHERE.items()})
+        found = {name: getattr(near[-1], name) for name in _WHERE}
+        reason = " and ".join(
+            f"another {_WHERE[name]} ({value}, here {wanted[name]})"
+            for name, value in found.items()
+            if value != wanted[name]
+        )
         choice = f"the choice for {near[-1].dtype}[{near[-1].shape}] in {self.path}"
         return None, f"{choice} is ignored: it is of {reason}; tune again here"
 
@@ -155,12 +169,12 @@ class Record:
         """
         with self._locked():
             kept = [old for old in self._entries_to_keep() if not old.agrees(dict(entry))]
-            FILE.replace(self.path, _File(**FILE.head, entries=[*kept, entry]))
+            self._replace(_File(format=_FORMAT, version=VERSION, entries=[*kept, entry]))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         lock = filelock.FileLock(f"{self.path}.lock")
-        with FILE.writing(self.path):
+        with self._writing():
             try:
                 lock.acquire(timeout=_LOCK_SECONDS)
             except filelock.Timeout:
@@ -169,6 +183,27 @@ class Record:
             yield
         finally:
             lock.release()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Make the folder of the file; an OSError in the block names the file and the remedy."""
+        with naming_file("tuning record", self.path, _ANOTHER):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            yield
+
+    def _replace(self, content: _File) -> None:
+        """Write the file atomically: a reader finds all of the old content or all of the new."""
+        path = self.path
+        with self._writing(), contextlib.ExitStack() as cleanup:
+            descriptor, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".part", dir=path.parent)
+            part = Path(name)
+            cleanup.callback(part.unlink, missing_ok=True)
+            with open(descriptor, "w") as file:
+                file.write(json.dumps(content.model_dump(exclude_defaults=True), indent=1) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            part.chmod(path.stat().st_mode if path.exists() else 0o644)  # mkstemp's files are for their owner only
+            os.replace(part, path)
 
     def _entries_to_keep(self) -> Sequence[Entry]:
         entries, reason = self._read()
@@ -179,7 +214,8 @@ class Record:
     def _read(self) -> tuple[Sequence[Entry], str]:
         """The entries; or none of a file of another version, and the reason."""
         try:
-            file, reason = FILE.load(self.path, _File)
+            facts = self.path.stat()
+            file, reason = _load(self.path, facts.st_mtime_ns, facts.st_size, facts.st_ino)
         except FileNotFoundError:
             return (), ""
         return file.entries if file is not None else (), reason
@@ -188,5 +224,33 @@ class Record:
         try:
             check_options(find_strategy(winner.strategy), winner.options)
         except (ValueError, TypeError) as error:
-            raise ValueError(f"tuning record {self.path} is damaged: {error}; {FILE.remedy}") from None
+            raise ValueError(f"tuning record {self.path} is damaged: {error}; {_REMEDY}") from None
         return winner
+
+
+@functools.lru_cache(maxsize=16)
+def _load(path: Path, *_: int) -> tuple[_File | None, str]:
+    """
+    Read and check a file; cached while its time, size and number are the same.
+
+    :return: The content and ``""``; of a record of another version None and the reason.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise OSError(f"tuning record {path} cannot be read: {error}; {_REMEDY}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"tuning record {path} is not valid JSON ({error}): damaged, half-written or another file; {_REMEDY}"
+        ) from None
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        raise ValueError(f"{path} is not a tuning record of dace-redist, but another file; {_REMEDY}")
+    found = content.get("version")
+    if isinstance(found, int) and not isinstance(found, bool) and found != VERSION:
+        return None, f"it is a tuning record of version {found}, this package reads and writes version {VERSION}"
+    try:
+        return _File.model_validate(content), ""
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise ValueError(f"tuning record {path} is damaged: {where}: {first['msg']}; {_REMEDY}") from None

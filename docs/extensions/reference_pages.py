@@ -49,7 +49,7 @@ MEMBERS = {
     "Plan": "from_datatypes from_messages empty_target inverse adjoint free schedule +__call__ +start",
     "Request": "test wait",
     "Schedule": (
-        "bytes_moved bytes_between_nodes volume_matrix sends receives self_copy messages arrays inverse "
+        "bytes_moved bytes_between_nodes bound volume_matrix sends receives self_copy messages arrays inverse "
         "adjoint busiest_rank run_lengths exchanges ranks to_json plot to_smpi to_goal"
     ),
     "DistributedProgram": ("plan ranks inputs outputs tensor plot with_sizes scatter compile gather +run +__call__"),

@@ -6,10 +6,11 @@ import copy
 
 import dace
 import pytest
-from sdfgs import COLUMNS, OURS, ROWS, connected, redistributions, reread, rows_to_columns
+from sdfgs import COLUMNS, OURS, ROWS, add_move, connected, redistributions, reread, rows_to_columns
 
 from dace_redist import BoxDistribution, Distribution, TiledDistribution
 from dace_redist.library_nodes import JointRedistribute, Redistribute
+from dace_redist.library_nodes.node import INPUT, OUTPUT
 from dace_redist.strategies import OPTIONS, STRATEGIES
 
 VERSION = {"version": dace.__version__}
@@ -30,11 +31,17 @@ def test_one_node_class_with_an_implementation_per_strategy():
 @pytest.mark.parametrize("strategy", OURS)
 def test_expansion_by_name_whatever_the_node_says(strategy: str):
     """``node.expand(state, "Pack")`` gives Pack, also where the node's strategy is "Auto"."""
-    sdfg = rows_to_columns("Auto")
-    ((node, state),) = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
-    node.expand(state, strategy)
-    (tasklet,) = [n for n, _ in sdfg.all_nodes_recursive() if isinstance(n, dace.nodes.Tasklet)]
-    assert f'Plan("Redistribute", "{node.label}", "{strategy}")' in tasklet.code_init.as_string
+    single = Redistribute("move", ROWS, COLUMNS)
+    joint = JointRedistribute("move", [single])
+    for node, connectors in ((single, (INPUT, OUTPUT)), (joint, (f"{INPUT}_0", f"{OUTPUT}_0"))):
+        sdfg = dace.SDFG("expanded")
+        sdfg.add_array("A", (2, 8), dace.float64)
+        sdfg.add_array("B", (8, 2), dace.float64)
+        state = sdfg.add_state()
+        add_move(state, node, "A", "B", connectors)
+        node.expand(state, strategy)
+        (tasklet,) = [n for n, _ in sdfg.all_nodes_recursive() if isinstance(n, dace.nodes.Tasklet)]
+        assert f'Plan("{type(node).__name__}", "move", "{strategy}")' in tasklet.code_init.as_string
 
 
 @pytest.mark.parametrize("strategy", ["Auto", *STRATEGIES])

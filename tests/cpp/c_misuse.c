@@ -81,12 +81,6 @@ static void misuse_distributions(void) {
   ARGUMENT(dr_distribution_create_boxes(2, shape, 2, NULL, extent, owners, &d), "offset is null");
   ARGUMENT(dr_distribution_create_boxes(2, shape, 2, offset, NULL, owners, &d), "extent is null");
   ARGUMENT(dr_distribution_create_boxes(2, shape, 2, offset, extent, NULL, &d), "owner is null");
-  GOOD(dr_distribution_create_boxes(2, shape, 2, offset, extent, owners, &d));
-  GOOD(dr_distribution_local_ndim(d, 1, &ndim));
-  GOOD(dr_distribution_local_count(d, 1, &count));
-  GOOD(dr_distribution_owner(d, offset + 2, &rank));
-  if (ndim != 2 || count != 8 || rank != 1) fprintf(stderr, "boxes: %d, %ld\n", ndim, (long)count), ++failures;
-  GOOD(dr_distribution_free(&d));
   const int64_t wide[] = {(int64_t)1 << 62}, one[] = {1}, no_rank[] = {INT64_MAX, 0};
   dr_distribution* halo = NULL;
   GOOD(dr_distribution_create_blocks(1, wide, 1, one, NULL, NULL, NULL, &d));
@@ -119,16 +113,12 @@ static void misuse_distributions(void) {
   ARGUMENT(dr_distribution_local_shape(d, INT32_MIN, outside), "rank must be at least 0, got -2147483648");
   ARGUMENT(dr_distribution_local_count(d, -1, &count), "rank must be at least 0, got -1");
   ARGUMENT(dr_distribution_owner(d, outside, &rank), "");
-  GOOD(dr_distribution_local_ndim(d, 0, &ndim));
-  GOOD(dr_distribution_local_count(d, 1, &count));
-  if (ndim != 2 || count != 12) fprintf(stderr, "%d dimensions, %ld elements\n", ndim, (long)count), ++failures;
   GOOD(dr_distribution_free(&d));
   const int64_t rows[] = {3, 1}, lengths[] = {DR_BLOCK_LENGTHS, DR_BLOCK_LENGTHS, 1, 0, 5, 4}, last[] = {5, 3};
   GOOD(dr_distribution_create_blocks(2, shape, 2, rows, NULL, lengths, NULL, &d));
   GOOD(dr_distribution_local_count(d, 2, &count));
   GOOD(dr_distribution_owner(d, last, &rank));
-  if (count != 20 || rank != 2)
-    fprintf(stderr, "lengths: %ld elements, rank %ld\n", (long)count, (long)rank), ++failures;
+  if (count != 20 || rank != 2) fprintf(stderr, "%ld elements, rank %ld\n", (long)count, (long)rank), ++failures;
   dr_distribution* copy = d;
   GOOD(dr_distribution_free(&d));
   ARGUMENT(dr_distribution_free(&d), "is null");
@@ -172,13 +162,10 @@ static void misuse_plans(int rank, int size) {
   double a[24] = {1, 2, 3}, b[24] = {0};
   dr_plan* without_array = NULL; /* an array that is null fails its plan */
   for (int target = 0; target < 2; ++target) {
-    problem.source = problem.target = rows;
+    const char* said = target ? "target is null, but elements" : "source is null, but elements";
     GOOD(dr_plan_create(&problem, MPI_COMM_WORLD, &without_array));
     if (rank == 0) { /* the others own nothing */
-      if (target)
-        ARGUMENT(dr_plan_execute(without_array, a, NULL), "target is null, but elements");
-      else
-        ARGUMENT(dr_plan_execute(without_array, NULL, b), "source is null, but elements");
+      ARGUMENT(dr_plan_execute(without_array, target ? a : NULL, target ? NULL : b), said);
       EXPECT(dr_plan_execute(without_array, a, b), DR_ERROR_EXECUTE, "failed before");
     }
     GOOD(dr_plan_free(&without_array));

@@ -16,7 +16,7 @@ from seeds import some
 
 from dace_redist.errors import RedistributionError
 from dace_redist.native.toolchain import EINSUM
-from dace_redist.redistribution.device_arrays import DeviceArray
+from dace_redist.redistribution.arrays.new import DeviceArray
 
 pytestmark = pytest.mark.compile
 

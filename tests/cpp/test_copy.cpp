@@ -23,10 +23,8 @@
 
 #include "copy/copy.hpp"
 #include "copy/element_operation.hpp"
-#include "copy/element_steps.hpp"
 #include "copy/reduce_blocks.hpp"
 #include "copy/run_list.hpp"
-#include "copy/threads.hpp"
 #include "copy/transpose.hpp"
 #include "core/error.hpp"
 #include "random_box.hpp"

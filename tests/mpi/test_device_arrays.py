@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dace_redist import Distribution, RedistributionError, plan, redistribute
-from dace_redist.redistribution.device_arrays import DeviceArray
+from dace_redist.redistribution.arrays.new import DeviceArray
 from dace_redist.strategies import gpu_strategies
 from dace_redist.transform import Transform
 

@@ -94,7 +94,7 @@ def test_arrays_of_jax(comm, monkeypatch):
 @pytest.mark.mpi(ranks=[1])
 def test_copies_within_the_gpu(comm):
     from dace_redist.native import device
-    from dace_redist.redistribution.device_arrays import DeviceArray
+    from dace_redist.redistribution.arrays.new import DeviceArray
 
     A, B = DeviceArray.from_numpy(np.arange(1000.0)), DeviceArray(1000)
     device.copy(*(one.__cuda_array_interface__["data"][0] for one in (B, A)), A.nbytes)
@@ -116,7 +116,7 @@ def computing() -> Any:
 @pytest.mark.mpi(ranks=[4], timeout=400)
 def test_nodes_between_kernels(comm):
     """Two redistributions, each of what a kernel has written; the first to the GPU, the second to main memory."""
-    from dace_redist.redistribution.device_arrays import DeviceArray
+    from dace_redist.redistribution.arrays.new import DeviceArray
 
     program = built(comm, "computing_on_a_gpu", computing)
     rows, columns = Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4))

@@ -11,7 +11,7 @@ from dace_redist.measuring import search
 from dace_redist.measuring.measure import measure
 from dace_redist.measuring.search import space
 from dace_redist.mpi.topology import topology_of
-from dace_redist.tuning.problem import Problem
+from dace_redist.tuning.problem import TuningProblem
 
 
 class Clock:
@@ -109,7 +109,7 @@ class Bench:
     def clock(self) -> float:
         return self.now
 
-    def plan(self, problem: Problem, strategy: str, options: Any, arrays: Any, comm: Any) -> Any:
+    def plan(self, problem: TuningProblem, strategy: str, options: Any, arrays: Any, comm: Any) -> Any:
         if strategy not in self.seconds:
             raise RedistributionError("plan: not here")
         bench, self.alive = self, self.alive + 1
@@ -131,7 +131,7 @@ def searched(comm, monkeypatch: pytest.MonkeyPatch):
     def run(bench: Bench):
         monkeypatch.setattr(search, "TimedPlan", bench.plan)
         topology, tried = topology_of(comm), space(None, None)
-        return search.Search(Problem(MOVED), comm, topology, tried, 1e6, 0.05, lambda *_: None, bench.clock).run()
+        return search.Search(TuningProblem(MOVED), comm, topology, tried, 1e6, 0.05, lambda *_: None, bench.clock).run()
 
     return run
 

@@ -66,6 +66,9 @@ def test_plans_of_lists_are_kept(comm):
         np.testing.assert_array_equal(A, there)
         np.testing.assert_array_equal(B, factor * there)
     assert len(plans_in_use(comm)) == kept + 2
+    for axes in ((0, 1), ((0, 1), None)):  # of both, or one of each
+        pair = redistribute((here, here), (rows, rows), (columns, columns), comm=comm, alpha=(1, 2), axes=axes)
+        assert np.array_equal(pair, [there, 2 * there]) and len(plans_in_use(comm)) == kept + 2
     out = [np.empty_like(there) for _ in range(2)]
     assert redistribute([here, here], [rows] * 2, [columns] * 2, comm=comm, out=out)[1] is out[1]
     part = {"comm": comm, "region": ((0, 0), (0, 0), (6, 4))}
@@ -78,10 +81,10 @@ def test_plans_of_lists_are_kept(comm):
     if comm.rank == 1:
         rows, columns, here = [rows], [columns], [here]
     for call, text in (
-        (lambda: redistribute(here, rows, columns, comm=comm), "kind of arguments is single on rank 0 and lists on"),
-        (lambda: plan(rows, columns, "f8", comm=comm), r"type of elements is float64 on rank 0 and \[float64\] on"),
+        (lambda: redistribute(here, rows, columns, comm=comm), "the kind of arguments is single on rank 0 and lists"),
+        (lambda: plan(rows, columns, "f8", comm=comm), r"type of elements is float64 on rank 0 and \[float64\]"),
     ):
-        with pytest.raises(ValueError, match=f"the ranks ask for different redistributions: {text} rank 1"):
+        with pytest.raises(ValueError, match=f"the ranks ask for different redistributions: {text} on rank 1"):
             call()
 
 
@@ -237,6 +240,10 @@ def test_arrays_are_read_only_until_all_transfers_of_them_are_done(comm):
     references = sys.getrefcount(A)
     requests = [made.start(array) for made, array in zip(plans, arrays, strict=True)]
     assert [array.flags.writeable for array in arrays] == [False] * 5 + [True]
+    with plan(source, source, "float64", comm=comm) as other:
+        for array, remedy in ((view, "a started transfer uses it"), (A[:], "a started"), (fixed, "pass a writeable")):
+            with pytest.raises(ValueError, match=f"out is read-only: {remedy}"):
+                other(A.copy(), out=array)
     for request in requests[:3]:
         request.wait()
         assert not A.flags.writeable and not view.flags.writeable

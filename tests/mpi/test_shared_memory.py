@@ -21,7 +21,7 @@ from launching import launch
 import dace_redist
 from dace_redist import Distribution, node_shared_memory, plan, redistribute
 from dace_redist._core import is_shared
-from dace_redist.redistribution.shared_memory import MIN_SHARED_BYTES
+from dace_redist.redistribution.arrays.new import MIN_SHARED_BYTES
 
 ROWS, COLUMNS = Distribution((96, 200), (4, 1)), Distribution((96, 200), (1, 4))
 NO_SHARED_MEMORY = "DACE_REDIST_SHARED_BYTES"

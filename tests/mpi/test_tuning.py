@@ -16,9 +16,9 @@ from results import refused
 
 import dace_redist
 from dace_redist import Distribution, schedule
-from dace_redist.redistribution.device_arrays import DeviceArray
+from dace_redist.redistribution.arrays.new import DeviceArray
 from dace_redist.strategies import DEFAULT_STRATEGY
-from dace_redist.tuning.problem import GPU_MEMORIES, Problem, sides_on_gpu
+from dace_redist.tuning.problem import GPU_MEMORIES, TuningProblem, sides_on_gpu
 from dace_redist.tuning.record import Record, Winner, make_entry
 
 SHAPE = (24, 20)
@@ -111,7 +111,7 @@ def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, mon
     ):
         if comm.rank == 0:
             winner = Winner(strategy="Pipelined", options=options)
-            Record(record).add(make_entry(Problem(schedule(source, target), memory), topology, winner, []))
+            Record(record).add(make_entry(TuningProblem(schedule(source, target), memory), topology, winner, []))
         comm.Barrier()
         forget_choices(comm)
         for _ in range(3):
@@ -183,7 +183,7 @@ def test_each_redistribution_of_an_sdfg_is_tuned(comm, record: Path):
 @pytest.mark.parametrize("memory", GPU_MEMORIES)
 def test_measurements_of_arrays_on_a_gpu(comm, record: Path, monkeypatch, caplog, memory: str):
     """The GPU is emulated in main memory."""
-    from dace_redist.measuring.tune import tune
+    from dace_redist.measuring.tune import tune_problems
     from dace_redist.redistribution.cache import forget_choices
     from dace_redist.tuning import auto as selection
 
@@ -193,8 +193,8 @@ def test_measurements_of_arrays_on_a_gpu(comm, record: Path, monkeypatch, caplog
     source, target = pair(comm.size)
     assert moved_by(comm, memory=memory) == (DEFAULT_STRATEGY, usual)
     options = {"chunk_bytes": [64, 256], "depth": [2]}
-    problem = Problem(schedule(source, target), memory)
-    found = tune({(): problem}, comm=comm, strategies=["Pipelined", "Pack"], options=options, **QUICK)
+    problem = TuningProblem(schedule(source, target), memory)
+    found = tune_problems({(): problem}, comm=comm, strategies=["Pipelined", "Pack"], options=options, **QUICK)
     assert set(comm.allgather(str(found))) == {str(found)}
     winner = found.problems[0].winner
     assert {m.strategy for m in found.problems[0].measured} == {"Pipelined", "Pack"}
@@ -227,15 +227,21 @@ def test_bad_input(comm, record: Path, tmp_path: Path):
     the_schedule, last = schedule(source, target), comm.rank == comm.size - 1
 
     def call(**words: Any) -> Any:
-        return lambda: dace_redist.tune(**{"what": the_schedule, "comm": comm, **QUICK, **words})
+        return lambda: dace_redist.tune(**{"source": the_schedule, "comm": comm, **QUICK, **words})
 
     too_many = schedule(Distribution(SHAPE, [3]), target)
     for words, kind, text in (
         ({"strategies": ["Pipelind"]}, ValueError, r"unknown strategy 'Pipelind' \(did you mean Pipelined"),
         ({"options": {"chunk_byte": [8]}}, ValueError, "takes option 'chunk_byte'; they take chunk_bytes, "),
         ({"limit_seconds": 0}, ValueError, "limit_seconds must be positive, got 0"),
-        ({"symbols": {"N": 3}}, TypeError, "symbols and where are for an SDFG"),
-        ({"what": too_many}, ValueError, "ranks up to 2, but the communicator has 2 ranks: start with mpiexec -n 3"),
+        ({"symbols": {"N": 3}}, TypeError, "tune does not take symbols with a redistribution"),
+        ({"axes": (0, 1)}, TypeError, "tune does not take axes with a schedule"),
+        (
+            {"source": source},
+            TypeError,
+            "target must be a Distribution, TiledDistribution or BoxDistribution, got None",
+        ),
+        ({"source": too_many}, ValueError, "ranks up to 2, but the communicator has 2 ranks: start with mpiexec -n 3"),
         ({"memory": "shared"}, ValueError, "memory must be one of ordinary, shared-source, .*, got 'shared'"),
     ):
         refused(comm, kind, text, call(**words))
@@ -251,7 +257,7 @@ def test_bad_input(comm, record: Path, tmp_path: Path):
         comm,
         ValueError,
         "the ranks differ in what they tune: ",
-        call(what=schedule(source, source) if last else the_schedule),
+        call(source=schedule(source, source) if last else the_schedule),
     )
     refused(
         comm,
@@ -274,9 +280,9 @@ def test_a_machine_profile_of_the_last_release_is_refused(comm, monkeypatch: pyt
     if comm.rank == 0:  # the others may have another environment
         monkeypatch.setenv("DACE_REDIST_MACHINE", "machine.json")
     text = "DACE_REDIST_MACHINE is removed: use tune, which needs no machine profile"
-    refused(comm, ValueError, text, lambda: dace_redist.plan(source, target, comm=comm))
+    refused(comm, ValueError, text, lambda: dace_redist.plan(source, target, "int32", comm=comm))
     monkeypatch.delenv("DACE_REDIST_MACHINE", raising=False)
-    dace_redist.plan(source, target, comm=comm).free()
+    dace_redist.plan(source, target, "int32", comm=comm).free()
 
 
 CASE = ["--shape", "24,20", "--from", "2", "--to", "1,2", "--limit-seconds", "0.5"]

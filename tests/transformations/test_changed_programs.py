@@ -11,6 +11,7 @@ import pytest
 from dace.frontend.python.newast import ProgramVisitor
 from dace.properties import CodeBlock
 from dace.sdfg.state import LoopRegion
+from packaging.version import Version
 
 from dace_redist import distribute
 from dace_redist.native import program as programs
@@ -130,6 +131,19 @@ def test_a_changed_loop_runs_as_it_is_now():
         set_condition(program.sdfg)
     with pytest.raises(ValueError, match="writes x in place: .* of float64 on rank 0, got a read-only or other object"):
         program(A, np.broadcast_to(1.0, 4))
+
+
+def test_every_stand_in_is_listed_and_needed():
+    """Its function is in this version of DaCe, which has not repaired it."""
+    from dace_redist.transformations.distribute.read import frontend, replaced
+
+    assert frontend.PATCHES.keys() | {(dace.sdfg.utils, "distributed_compile")} == {
+        (one.of, one.name) for one in replaced.REPLACED
+    }
+    for one in replaced.REPLACED:
+        assert hasattr(one.of, one.name), f"DaCe {dace.__version__} has no {one.name}: {one.fault}"
+        repaired = one.repaired_in is not None and Version(one.repaired_in) <= Version(dace.__version__)
+        assert not repaired, f"DaCe {dace.__version__} has {one.name} repaired: drop its stand-in"
 
 
 def test_other_versions_of_dace_are_named_when_a_program_is_read(monkeypatch: pytest.MonkeyPatch):

@@ -17,8 +17,8 @@ from dace_redist.library_nodes import Redistribute
 from dace_redist.mpi.topology import Topology
 from dace_redist.strategies import DEFAULT_STRATEGY
 from dace_redist.transformations.strategy import problems_of
-from dace_redist.tuning.files import record_path
-from dace_redist.tuning.problem import Problem
+from dace_redist.tuning import record_path
+from dace_redist.tuning.problem import TuningProblem
 from dace_redist.tuning.record import Record, Winner, make_entry
 
 HERE = Topology("m", "M", (0, 0, 0, 0))
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("four_ranks")
 def remember(source, target, strategy: str, path: Path | None = None, memory="ordinary", **options) -> None:
     winner = Winner(strategy=strategy, options=options)
     book = Record(path or record_path())
-    book.add(make_entry(Problem(schedule(source, target), memory), HERE, winner, []))
+    book.add(make_entry(TuningProblem(schedule(source, target), memory), HERE, winner, []))
 
 
 def there_and_back(*strategies: str) -> dace.SDFG:

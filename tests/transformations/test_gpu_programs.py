@@ -12,7 +12,7 @@ import dace_redist
 from dace_redist.library_nodes import Contraction, Redistribute, SumReplicas
 from dace_redist.native.device import DEVICE_VARIABLE
 from dace_redist.redistribution.arrays import ArrayView
-from dace_redist.redistribution.device_arrays import DeviceArray
+from dace_redist.redistribution.arrays.new import DeviceArray
 from dace_redist.transformations.distribute.runtime import run as running
 
 N, M, K = (dace.symbol(name) for name in "NMK")

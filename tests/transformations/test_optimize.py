@@ -110,7 +110,7 @@ def test_the_pass_is_saved_with_its_properties():
 
 
 def test_a_removed_transformation_names_what_to_use():
-    with pytest.raises(AttributeError, match="RelabelGrid': removed, renumber the ranks"):
+    with pytest.raises(AttributeError, match="RelabelGrid is removed: renumber the ranks"):
         _ = dace_redist.transformations.RelabelGrid
 
 

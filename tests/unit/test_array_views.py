@@ -85,9 +85,9 @@ def test_calls_of_a_dropped_plan_are_forgotten():
     made: list[Any] = [SimpleNamespace(), SimpleNamespace()]
     for problem, plan in zip(problems, made, strict=True):
         plans.plans[problem] = plan
-        plans.remember(id(plan), plan, None)
+        plans.remember(id(plan), problem, None)
     assert plans.drop(problems[0]) is made[0]
-    assert plans.calls == {id(made[1]): (made[1], None)} and [*plans.plans] == problems[1:]
+    assert plans.calls == {id(made[1]): (made[1], problems[1], None)} and [*plans.plans] == problems[1:]
 
 
 def test_a_forked_child_frees_no_plans(monkeypatch: pytest.MonkeyPatch):

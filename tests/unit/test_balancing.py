@@ -61,6 +61,13 @@ def test_many_weights_are_nearly_equal(grid):
     assert max(held) < 1.05 * np.mean(held)
 
 
+@pytest.mark.parametrize("parts", range(1, 9))
+def test_equal_weights_give_equal_parts(parts):
+    for extent in range(30):
+        made = balanced_by(np.ones(extent, np.int64), (parts,))
+        assert np.ptp([made.local_shape(rank)[0] for rank in range(parts)]) <= 1
+
+
 def test_axes_without_weights_are_not_split():
     made = balanced_by([1, 1, 1, 9], (2,), shape=(4, 3))
     assert [made.local_shape(rank) for rank in range(2)] == [(3, 3), (1, 3)]

@@ -11,7 +11,7 @@ import pytest
 from bench import bench
 from redistribution import arrays, catalogue, figures, run, tables
 
-from dace_redist import Distribution, TiledDistribution, schedule
+from dace_redist import Distribution, Schedule, TiledDistribution, schedule
 from dace_redist.cli import run_command
 
 
@@ -92,12 +92,21 @@ def test_a_mesh_of_dtensor_splits_as_the_distributions_do():
                 assert np.array_equal(part, distribution.local(whole, rank)), (case.name, rank)
 
 
-def test_bytes_of_links():
+def test_bounds():
     # Rows of 4 x 4 float64 on 4 ranks become columns: every rank sends 8 bytes to each other and keeps 8.
     moved = schedule(Distribution((4, 4), (4, 1)), Distribution((4, 4), (1, 4)))
-    assert run.bytes_of_links(moved, [0, 0, 1, 1]) == [32, 32]
-    assert run.bytes_of_links(moved, [0, 1, 1, 1]) == [24, 24]
-    assert run.bytes_of_links(moved, [0, 0, 0, 0]) == [0]
+    assert moved.bound(8) == 4 and moved.bound(8, copies=2) == 7
+    assert moved.bound(8, node_of=[0, 0, 1, 1]) == 4
+    assert moved.bound(8, node_of=[7, 3, 3, 3]) == 3
+    assert moved.bound(8, node_of=[0, 0, 0, 0]) == 0
+    assert run.bounds_of(moved, [0, 0, 0, 0], 4.0, None) == {"copy": 4.0, "bound": 7.0}
+    assert run.bounds_of(moved, [0, 0, 1, 1], 4.0, 8.0) == {"bound": 4.0}
+    several = Schedule.joined([moved, moved.inverse()])
+    assert several.bound(8, copies=2) == 14
+    with pytest.raises(ValueError, match="bytes_per_second must be positive, got 0"):
+        moved.bound(0)
+    with pytest.raises(ValueError, match="node_of must have the node of each of 4 ranks"):
+        moved.bound(1, node_of=[0])
 
 
 def results():

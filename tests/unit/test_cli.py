@@ -12,6 +12,7 @@ import pytest
 
 from dace_redist import cli
 from dace_redist.errors import REMOVED
+from dace_redist.report.trace import Trace, draw
 
 SEED = ["explain", "--shape", "48,24,24,72,288", "--from", "2,1,1,3,2", "--to", "1,1,1,1,12", "--dtype", "int32"]
 SMALL = ["explain", "--shape", "8,9", "--from", "2,2", "--to", "4,1"]
@@ -95,6 +96,17 @@ def test_merged_trace(run, tmp_path):
     assert [(event["pid"], event["ts"]) for event in events] == [(0, 5.0), (0, 15.0), (0, 25.0), (1, 0.0), (1, 10.0)]
     assert events[0]["args"] == {"peer": 1, "bytes": 8} and events[0]["dur"] == 1.0
     assert run("trace", merged)[1] == out.replace(tmp_path.name, "run.json")
+    (axes,) = (figure := draw(Trace(merged))).axes
+    assert figure.get_figheight() > 2 * 0.3  # inches that a row needs
+    bars = [path.get_extents() for some in axes.collections for path in some.get_paths()]
+    assert sorted((round(1e3 * bar.x0), round(bar.y0 + 0.35)) for bar in bars) == [
+        (0, 1),
+        (5, 0),
+        (10, 1),
+        (15, 0),
+        (25, 0),
+    ]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1"]
     rank_file(tmp_path, 0, 2, begin + 10**9, 1)  # a later run in which rank 1 recorded nothing
     assert "1 rank, 1 us" in run("trace", tmp_path)[1]
     code, _, err = run("trace", merged, "--merge", "/dev/full")

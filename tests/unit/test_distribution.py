@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from distributions import CALM, coordinate, one, owners_of, pairs, parts, whole
 from hypothesis import example, given
 
-from dace_redist import _core
 from dace_redist.distribution import BoxDistribution, Distribution, TiledDistribution, decode_distribution
 from dace_redist.interop.blocks import of_boxes
 
@@ -203,8 +203,13 @@ def test_products_of_blocks_and_parts_may_exceed_64_bits(extent, parts, block, l
 
 @pytest.mark.parametrize("axis", [-1, 2])
 def test_axes_that_do_not_exist(axis):
-    with pytest.raises(_core.Error, match=f"Distribution: axis {axis} of a tensor of 2 dimensions does not exist"):
+    with pytest.raises(ValueError, match=f"Distribution: axis {axis} of a tensor of 2 dimensions does not exist"):
         Distribution((8, 9), (2, 2)).core.block_count(axis)
+
+
+def test_ranks_are_no_communicator():
+    with pytest.raises(TypeError, match="ranks must be a number of ranks, or a list of them, got .*: pass its size"):
+        Distribution.split((8, 9), 0, SimpleNamespace(Get_size=lambda: 4))
 
 
 def repeats(distribution):

@@ -94,7 +94,7 @@ def test_program(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 #: Markers of programs by what these contain.
-IMPORTING = {"import dace\n": pytest.mark.dace, "tune(": pytest.mark.dace}
+IMPORTING = {"import dace\n": pytest.mark.dace}
 IMPORTING |= dict.fromkeys(["import heat", "pylops_mpi", "torch"], pytest.mark.libraries)
 
 

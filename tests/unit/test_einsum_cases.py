@@ -12,7 +12,7 @@ from einsum_cases import CASES, PRESETS, elements, everything, numpy_result
 from dace_redist.einsum import Statement
 from dace_redist.einsum.grids import MAX_GRIDS, candidates
 from dace_redist.einsum.groupings import contraction_trees
-from dace_redist.einsum.problem import Problem
+from dace_redist.einsum.problem import EinsumProblem
 
 #: Numbers of ranks that are compared.
 RANKS = (1, 2, 4, 8, 16, 27, 32, 64, 125, 128, 256, 512)
@@ -93,7 +93,7 @@ def test_bytes_are_never_more_than_with_published_grids(name):
 
 def step_of(kernel, extents):
     """Return all contractions of a kernel as one step."""
-    problem = Problem((Statement(kernel.einsum, kernel.operands, "out"),), kernel.shapes(extents), 1)
+    problem = EinsumProblem((Statement(kernel.einsum, kernel.operands, "out"),), kernel.shapes(extents), 1)
     (tree,) = contraction_trees(problem.statements, problem.extents)
     return min(tree.groupings(), key=len)[0]
 

@@ -18,12 +18,12 @@ from dace_redist.einsum.grids import TO_ROOT, candidates, given_grid
 from dace_redist.einsum.groupings import contraction_trees
 from dace_redist.einsum.model import Model
 from dace_redist.einsum.planner import Planner
-from dace_redist.einsum.problem import Problem
+from dace_redist.einsum.problem import EinsumProblem
 from dace_redist.einsum.search import choose_grids, descend
 
 
 def program_of(statements, shapes, ranks):
-    problem = Problem(tuple(statements), shapes, ranks)
+    problem = EinsumProblem(tuple(statements), shapes, ranks)
     return EinsumProgram(problem, Planner(problem).steps())
 
 

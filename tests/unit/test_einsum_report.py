@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 from planner_statements import shapes_of, statements_of
 
-from dace_redist.einsum import plan_einsums
+from dace_redist.einsum import plan_einsums, plot
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plot import draw
 from dace_redist.einsum.report import to_json
@@ -96,3 +97,23 @@ def test_picture_can_be_read_in_700_pixels(name):
     figure = draw(plan_einsums(statements, shapes, 8))
     pixels = 700 / (72 * figure.get_figwidth())
     assert min(text.get_fontsize() for text in figure.axes[0].texts) * pixels >= 8.5
+    (left, right), (low, high) = figure.axes[0].get_xlim(), figure.axes[0].get_ylim()
+    points = [xy for line in figure.axes[0].lines for xy in line.get_xydata()]
+    points += [text.get_position() for text in figure.axes[0].texts if text.get_text()]
+    assert all(left <= x <= right and low <= y <= high for x, y in points)
+
+
+@pytest.mark.parametrize(
+    ("groups", "shown"),
+    [
+        ("aaab", [("a", 1), ("a", 1), ("a", 1), ("b", 1)]),
+        ("baaaa", [("b", 1), ("a", 4)]),
+        ("abcabc", [("abc", 2)]),
+        ("ababababx", [("ab", 4), ("x", 1)]),
+        ("ababx", [("a", 1), ("b", 1), ("a", 1), ("b", 1), ("x", 1)]),
+    ],
+)
+def test_repetitions_that_leave_out_three_groups_are_folded(groups, shown, monkeypatch):
+    monkeypatch.setattr(plot, "_key", lambda plan, number: plan.groups[number])
+    found = plot.folded(SimpleNamespace(groups=groups))
+    assert [("".join(groups[number] for number in part), times) for part, times in found] == shown

@@ -19,7 +19,6 @@ from dace_redist.einsum.placement import (
     busiest,
     messages,
     overlap_matrix,
-    same_place,
     traffic,
 )
 from dace_redist.relabelling import assign
@@ -100,7 +99,7 @@ def test_replicas_that_send_evenly_send_no_less_than_is_received(case):
 @pytest.mark.slow
 @given(cases())
 @settings(max_examples=100, deadline=None)
-def test_same_place_means_equal_blocks_on_every_rank(case):
+def test_equivalence_means_equal_blocks_on_every_rank(case):
     shape, source, target = case
     before, after = source.distribution(shape), target.distribution(shape)
     ranks = range(max(before.ranks_needed, after.ranks_needed))
@@ -112,9 +111,9 @@ def test_same_place_means_equal_blocks_on_every_rank(case):
         )
         for r in ranks
     )
-    assert same_place(source, target, shape) == equal
+    assert source.is_equivalent_to(target, shape) == equal
     shifted = tuple(None if dim is None else dim + 1 for dim in source.dims)
-    assert same_place(source, Placement((1, *source.grid), shifted, source.multiples, source.ranks), shape)
+    assert source.is_equivalent_to(Placement((1, *source.grid), shifted, source.multiples, source.ranks), shape)
 
 
 def _layouts(placement, shape):

@@ -17,7 +17,7 @@ import pytest
 
 from dace_redist.errors import BuildError
 from dace_redist.mpi import launch
-from dace_redist.native import cmake_build, interface, loaded_mpi, toolchain, variants
+from dace_redist.native import blas, cmake_build, interface, loaded_mpi, toolchain, variants
 from dace_redist.native.loaded_mpi import LoadedMpi
 
 
@@ -235,6 +235,20 @@ def test_library_that_comes_with_the_package(tmp_path: Path):
         assert said == "those that this installation brings, for mpiabi, openmpi, are for other MPIs"
     said = choose("openmpi", "sse4_2 avx", tmp_path)  # avx alone makes no level
     assert said == "this processor is below x86-64-v2, which the one here needs"
+
+
+@pytest.mark.parametrize("folder", ["lib", "lib/intel64"])
+def test_mkl_below_its_root(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "none"))
+    monkeypatch.delenv("CONDA_PREFIX", raising=False)
+    monkeypatch.setenv("MKLROOT", str(tmp_path))
+    library, header = tmp_path / folder / "libmkl_rt.so.2", tmp_path / "include" / "mkl_cblas.h"
+    for file in (library, header):
+        assert blas._find_mkl() is None
+        file.parent.mkdir(parents=True)
+        file.touch()
+    found = blas._find_mkl()
+    assert found and (found.library, found.include_directories) == (str(library), (str(header.parent),))
 
 
 def test_levels():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from math import comb
 
 import pytest
@@ -39,6 +40,23 @@ def test_uncertainty_is_the_longer_half_of_the_interval():
 def judge(**changed):
     numbers = {"precision": 0.05, "least": 7, "most": 200, "limit_seconds": 60.0, "drop_slower_than": None}
     return _Judge(["fast", "slow"], **(numbers | changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "refused"),
+    [
+        ({"least": 1, "most": 1}, ""),
+        ({"least": 0}, "most >= least >= 1, got least=0"),
+        ({"least": 201}, "most >= least >= 1, got least=201"),
+        ({"precision": 0.0}, "precision > 0"),
+        ({"limit_seconds": 0.0}, "limit_seconds > 0"),
+        ({"drop_slower_than": 1.0}, ""),
+        ({"drop_slower_than": 0.9}, "drop_slower_than must be at least 1 or None, got 0.9"),
+    ],
+)
+def test_numbers_that_are_too_small(changed, refused):
+    with pytest.raises(ValueError, match=refused) if refused else nullcontext():
+        judge(**changed)
 
 
 def final(referee):

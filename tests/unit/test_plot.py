@@ -73,6 +73,11 @@ def test_owners_of_the_picture_are_those_of_the_elements(name):
                 assert owners[i, j] == side.owner((row, column))
 
 
+def test_a_scalar_is_one_cell():
+    rows, columns, owners = plot.owner_map(D((), (), ranks=[3]), ())
+    assert (rows.tolist(), columns.tolist(), owners.tolist()) == ([0, 1], [0, 1], [[3]])
+
+
 @pytest.mark.parametrize("block", [None, "balanced", 1, 7])
 def test_cuts_are_where_owners_change(block):
     side = D((37, 2), (5, 2), block=(block, None))

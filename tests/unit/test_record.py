@@ -15,12 +15,12 @@ from dace_redist import Distribution, schedule
 from dace_redist.mpi.topology import Topology
 from dace_redist.tuning import auto as choosing
 from dace_redist.tuning import record
-from dace_redist.tuning.problem import Problem
+from dace_redist.tuning.problem import TuningProblem
 from dace_redist.tuning.record import Measured, Record, Winner, make_entry
 
 HERE = Topology("Fast Processor, 2 cores", "Open MPI v5.0.11", (0, 0, 0, 0))
 SCHEDULE = schedule(Distribution((12, 10), [4]), Distribution((12, 10), [1, 4]), dtype="int32")
-CASE = Problem(SCHEDULE)
+CASE = TuningProblem(SCHEDULE)
 WINNER = Winner(strategy="Pipelined", options={"chunk_bytes": 1024, "growth": 2.0})
 MEASURED = [
     Measured(**WINNER.model_dump(), round="all strategies", median_seconds=2e-3, low_seconds=1e-3, high_seconds=3e-3),
@@ -49,7 +49,7 @@ def test_round_trip(book: Record):
 
 
 def test_new_measurement_replaces_the_old_one_of_its_case_only(book: Record):
-    other = Problem(schedule(SCHEDULE.target, SCHEDULE.source, dtype="int32"))
+    other = TuningProblem(schedule(SCHEDULE.target, SCHEDULE.source, dtype="int32"))
     book.add(entry())
     book.add(entry(other))
     again = Winner(strategy="Pack", options={})
@@ -62,8 +62,8 @@ def test_new_measurement_replaces_the_old_one_of_its_case_only(book: Record):
 @pytest.mark.parametrize(
     "case, topology",
     [
-        (Problem(schedule(SCHEDULE.source, SCHEDULE.target, dtype="float32")), HERE),
-        (Problem(schedule(SCHEDULE.target, SCHEDULE.source, dtype="int32")), HERE),
+        (TuningProblem(schedule(SCHEDULE.source, SCHEDULE.target, dtype="float32")), HERE),
+        (TuningProblem(schedule(SCHEDULE.target, SCHEDULE.source, dtype="int32")), HERE),
         (CASE, dataclasses.replace(HERE, node_of=(0, 0, 1, 1))),
         (CASE, dataclasses.replace(HERE, node_of=(0, 1, 0, 1))),
     ],
@@ -134,13 +134,13 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 import test_record as test
 from dace_redist import Distribution, schedule
-from dace_redist.tuning.problem import Problem
+from dace_redist.tuning.problem import TuningProblem
 from dace_redist.tuning.record import Record
 
 book, number = Record(Path(sys.argv[1])), int(sys.argv[2])
 for i in range(10):
     shape = (100 * number + i + 4, 10)
-    case = Problem(schedule(Distribution(shape, [4]), Distribution(shape, [1, 4])))
+    case = TuningProblem(schedule(Distribution(shape, [4]), Distribution(shape, [1, 4])))
     book.add(test.entry(case))
     assert book.find(case, test.HERE)[0] == test.WINNER
 """
@@ -185,7 +185,7 @@ def test_choice(book: Record, caplog: pytest.LogCaptureFixture):
 
 def test_record_of_another_version_is_ignored_but_not_written_over(book: Record):
     book.path.parent.mkdir()
-    later = json.dumps({"format": record.FILE.head["format"], "version": record.FILE.version + 1, "choices": {}})
+    later = json.dumps({"format": "dace-redist tuning record", "version": record.VERSION + 1, "choices": {}})
     book.path.write_text(later)
     winner, line = book.find(CASE, HERE)
     assert winner is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -40,6 +41,15 @@ def test_a_public_name_has_an_entry_and_an_example(name: str) -> None:
     examples = re.findall(r"^```python\n(.*?)^```$", PYTHON, re.DOTALL | re.MULTILINE)
     called = {"DistributedProgram": "program.", "Plan": "plan(", "Request": "request.", "Schedule": "moves."}
     assert any(called.get(name, name) in example for example in examples)
+
+
+@pytest.mark.dace
+@pytest.mark.parametrize("package", ["dace_redist", "dace_redist.interop", "dace_redist.transformations"])
+def test_names_are_completed_and_loaded_at_their_first_use(package: str) -> None:
+    module = importlib.import_module(package)
+    assert all(getattr(module, name) is not None for name in dir(module)) and len(dir(module)) > 8
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
+        module.nothing  # noqa: B018
 
 
 def test_every_command_has_its_help() -> None:

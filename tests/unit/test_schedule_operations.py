@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import carried_out, summed
 
-from dace_redist import Distribution, schedule
-from dace_redist.joint_schedule import JointSchedule
+from dace_redist import Distribution, Schedule, schedule
 from dace_redist.report import figure
 from dace_redist.transform import Transform
 
@@ -99,14 +98,17 @@ def test_a_region_of_other_extents_covers_its_target_turned():
 
 def test_several_tensors_in_one_exchange():
     tensors = [schedule(ROWS, COLUMNS), schedule(COLUMNS, ROWS, dtype="int32"), schedule(ROWS, ROWS)]
-    joint = JointSchedule(tensors)
+    joint = Schedule.joined(tensors)
     matrix = sum(tensor.volume_matrix() for tensor in tensors)
     for rank in range(4):
         targets, nbytes = joint.sent_to(rank)
         np.testing.assert_array_equal(matrix[rank, targets], nbytes)
         assert nbytes.sum() == matrix[rank].sum()
     assert joint.bytes_moved() == sum(tensor.bytes_moved() for tensor in tensors)
-    assert (len(joint.messages), joint.separate_messages) == (12, 24)
+    np.testing.assert_array_equal(joint.volume_matrix(), matrix)
+    for of_one_tensor in (joint.inverse, joint.adjoint, joint.busiest_rank, joint.run_lengths):
+        with pytest.raises(ValueError, match="of several tensors only bytes are counted"):
+            of_one_tensor()
     assert "in 12 messages, 24 one tensor after another" in str(joint)
     assert json.loads(json.dumps(joint.to_json()))["messages"] == 12
     assert "float64[8, 6] and 2 more" in figure.draw(joint).get_suptitle()
@@ -114,9 +116,9 @@ def test_several_tensors_in_one_exchange():
 
 def test_what_cannot_move_in_one_exchange():
     with pytest.raises(ValueError, match="at least one tensor"):
-        JointSchedule([])
+        Schedule.joined([])
     with pytest.raises(ValueError, match="moves in exchanges of its own"):
-        JointSchedule([schedule(PARTIAL, COLUMNS, op="sum")])
+        Schedule.joined([schedule(PARTIAL, COLUMNS, op="sum"), schedule(PARTIAL, COLUMNS)])
     with pytest.raises(ValueError, match="op must be one of"):
         schedule(PARTIAL, COLUMNS, op="mean")
     with pytest.raises(TypeError, match="cannot convert elements of complex64 to float64"):

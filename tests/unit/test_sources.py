@@ -68,7 +68,7 @@ def test_includes_that_go_up_are_found(tmp_path: Path):
     for name, text in (
         ("core/error.hpp", '#pragma once\n#include "trace/trace.hpp"\n#include "dace_redist_types.h"\n'),
         ("trace/trace.cpp", '#include "core/mpi.hpp"\n#  include <plan/plan.hpp>\n'),
-        ("copy/copy.cpp", '#include "layout/grid.hpp"\n// #include "shm/arena.hpp"\n#include "shm/arena.hpp"\n'),
+        ("copy/copy.cpp", '#include "layout/boxes.hpp"\n// #include "shm/arena.hpp"\n#include "shm/arena.hpp"\n'),
         ("device/cuda/kernel.cu", '#include "plan/plan.hpp"\n#include "api/handles.hpp"\n'),
     ):
         (tmp_path / name).parent.mkdir(parents=True)

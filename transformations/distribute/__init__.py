@@ -208,7 +208,6 @@ def _check_arguments(ranks: Any, sizes: Any, placements: Any, overrides: Any) ->
 
 
 def _by_name(sizes: Mapping[Any, int]) -> dict[str, int]:
-    """Return sizes by the names of their symbols."""
     named = {str(symbol): size for symbol, size in sizes.items()}
     if len(named) < len(sizes):
         raise ValueError(f"distribute: sizes has a symbol twice: {', '.join(map(repr, sizes))}")

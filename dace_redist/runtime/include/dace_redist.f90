@@ -50,8 +50,8 @@ module dace_redist_c
   end interface
 end module
 
-!> Fortran 2008 interface of dace-redist: the functions of dace_redist.h, with handles of type(c_ptr). Compile it with
-!> the program that uses it: `mpifort $(dace-redist config --fortran) program.f90 $(dace-redist config --libs)`.
+!> Fortran 2008 interface of dace-redist: the functions of dace_redist.h for blocks, with handles of type(c_ptr). Compile
+!> it with the program that uses it: `mpifort $(dace-redist config --fortran) program.f90 $(dace-redist config --libs)`.
 !>
 !> Lists have an entry per axis in the order of Fortran's arrays. Tensor axes, grid axes and indices are numbered from
 !> 1, ranks from 0, and on a grid as in MPI_Cart_create. Each function returns 0 or an error code, for dr_check.

@@ -14,7 +14,7 @@ import numpy as np
 from dace import SDFG, Memlet, symbolic
 
 from dace_redist.distribution import Distribution
-from dace_redist.einsum.placement import Placement, same_place
+from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.transformations.distribute.ir import in_numbers, logical_shape
 
@@ -90,7 +90,7 @@ class LocalSymbols:
     def allow(self, sizes: Mapping[str, int]) -> bool:
         """Return True if the SDFG is valid for other sizes."""
         pairs = [pair for pair, same in self.same.items() if same]
-        return all(same_place(first, second, in_numbers(shape, sizes)) for first, second, shape in pairs)
+        return all(first.is_equivalent_to(second, in_numbers(shape, sizes)) for first, second, shape in pairs)
 
 
 class LocalArrays:
@@ -132,7 +132,7 @@ class LocalArrays:
         for name, known in self._made:
             pair = (known, placement, shape)
             if name == tensor and known != placement and pair not in same:
-                same[pair] = same_place(known, placement, in_numbers(shape, self.sizes))
+                same[pair] = known.is_equivalent_to(placement, in_numbers(shape, self.sizes))
             if name == tensor and (known == placement or same[pair]):
                 return known
         return placement
@@ -219,6 +219,5 @@ class LocalArrays:
 
 
 def _axes(placement: Placement, axes: Sequence[int]) -> Placement:
-    """Return the placement of some axes of a tensor."""
     dims, multiples = (tuple(values[axis] for axis in axes) for values in (placement.dims, placement.multiples))
     return Placement(placement.grid, dims, multiples, placement.ranks)

@@ -105,7 +105,7 @@ class Emitter:
         array = arrays.new(name, name, lifted)
         of_box, of_tensor = arrays.distribution(lifted, name), arrays.distribution(arrays.home(tensor), tensor)
         if move.written:
-            self._copy_axes(region, (other, array), box.kept, place)
+            self._copy_axes(region, (other, array), array, box.kept, place)
             cut = (zeros, box.offsets, box.extents)
             node = Redistribute(f"write_part_of_{tensor}", of_box, of_tensor, region=cut)
             self.connect(region, node, array, whole)
@@ -113,24 +113,25 @@ class Emitter:
             cut = (box.offsets, zeros, box.extents)
             node = Redistribute(f"read_part_of_{tensor}", of_tensor, of_box, region=cut)
             self.connect(region, node, whole, array)
-            self._copy_axes(region, (array, other), box.kept, place)
+            self._copy_axes(region, (array, other), array, box.kept, place)
 
     def _copy_axes(
-        self, region: ControlFlowRegion, ends: tuple[str, str], kept: tuple[int, ...], place: Placement
+        self, region: ControlFlowRegion, ends: tuple[str, str], box: str, kept: tuple[int, ...], place: Placement
     ) -> None:
-        """Copy source to target, one of them with all axes, the other one, at ``place``, with the axes ``kept``."""
-        shapes = [self._sdfg.arrays[name].shape for name in ends]
+        """
+        Copy source to target: a box with all axes, and an array with the axes ``kept``, at ``place``.
+
+        To read row i of a matrix, of which ``kept=(1,)``, it copies a box of shape (1, n) to an array of shape (n,) by
+        ``array[__0] = box[0, __0]``.
+        """
+        (array,) = (name for name in ends if name != box)
         # A scalar is a vector of one element, which not every rank has.
-        short = min(shapes, key=len) if kept else (self._arrays.scalar_extent(place),)
-        indices = [f"__{number}" for number in range(len(short))]
-        of_axis = dict(zip(kept, indices, strict=False))
-        lifted = [of_axis.get(axis, "0") for axis in range(max(map(len, shapes)))]
-        alone = indices if kept else ["0"]
-        memlets = [
-            Memlet(f"{name}[{', '.join(lifted if len(shape) > max(1, len(kept)) else alone)}]")
-            for name, shape in zip(ends, shapes, strict=True)
-        ]
-        extents, (read, written) = dict(zip(indices, short, strict=True)), memlets
+        shape = self._sdfg.arrays[array].shape if kept else (self._arrays.scalar_extent(place),)
+        indices = [f"__{number}" for number in range(len(shape))]
+        of_box = dict.fromkeys(range(len(self._sdfg.arrays[box].shape)), "0") | dict(zip(kept, indices, strict=False))
+        parts = {box: of_box.values(), array: indices if kept else ["0"]}
+        read, written = (Memlet(f"{name}[{', '.join(parts[name])}]") for name in ends)
+        extents = dict(zip(indices, shape, strict=True))
         self.map(region, f"copy_{ends[0]}", extents, {"_in": read}, "_out = _in", {"_out": written})
 
     def reshape(self, region: ControlFlowRegion, move: Move) -> None:
@@ -179,7 +180,9 @@ def splittable(source: Sequence[Any], target: Sequence[Any], sizes: Mapping[str,
     """
     Return the axes to split such that each rank has the same elements under both shapes.
 
-    These are the first axes of groups of adjacent axes with equal products in both shapes.
+    These are the first axes of groups of adjacent axes with equal products in both shapes. From (4, 6) to (4, 2, 3) the
+    groups are axes 0 and 0, and axes 1 and (1, 2): a rank gets some of 4 rows, or some of 2 units, each of 3 elements
+    along axis 1 of the source and of 1 along axis 1 of the target. There are more rows, so these are split.
 
     :return: The number of units that are split, the axis in either shape, and the elements per unit along it.
     :raises ValueError: If no such axes exist.

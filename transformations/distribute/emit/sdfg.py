@@ -11,7 +11,8 @@ from dace.properties import CodeBlock
 from dace.sdfg.state import ConditionalBlock, ControlFlowRegion, LoopRegion
 
 from dace_redist import _core
-from dace_redist.einsum.plan import EinsumPlan, Group
+from dace_redist.einsum.plan import EinsumPlan
+from dace_redist.einsum.program import Group
 from dace_redist.einsum.statement import Code, Statement
 from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, SumReplicas
 from dace_redist.library_nodes.indexed import RESULT

@@ -18,14 +18,15 @@ from dace.subsets import Range
 
 from dace_redist.transformations.distribute.read.numpy_code import augmented
 from dace_redist.transformations.distribute.read.parameters import SEQUENCE, elements_of, name_of
-from dace_redist.transformations.distribute.read.sizes import dace_attribute, in_place_of, text_of_sizes
+from dace_redist.transformations.distribute.read.replaced import dace_attribute, in_place_of
+from dace_redist.transformations.distribute.read.sizes import text_of_sizes
 
 _add_state = dace_attribute(ProgramVisitor, "_add_state")
 
 
 @in_place_of(ProgramVisitor, "visit_Assign")
 def _assign_flat(visit: Any, visitor: Any, node: ast.Assign) -> Any:
-    """Add an assignment with one tuple of targets, where nested ones and lists are unknown to DaCe."""
+    """Add an assignment with one flat tuple of targets."""
     if len(node.targets) == 1 and isinstance(node.targets[0], SEQUENCE):
         targets, values = node.targets[0].elts, [node.value]
         if isinstance(node.value, SEQUENCE):
@@ -52,37 +53,51 @@ def _assign_as_python(
     visit: Any, visitor: Any, node: Any, target: ast.expr, op: str | None, dtype: Any = None, is_return: bool = False
 ) -> Any:
     """
-    Add an assignment; DaCe makes one array of both names in ``b = a``, and ``a = ...`` writes to that array.
-
-    Scalars are copied, and so are the values of ``a, b = b, a``, which DaCe assigns one after the other.
+    Add an assignment, with copies of scalars in ``b = a``, and of the values in ``a, b = b, a``.
 
     :raises ValueError: For ``a = ...`` if ``a`` is an array with two names.
     """
     targets, values = [name_of(one) for one in elements_of(target)], elements_of(node.value)
-    new = {name for name in targets if name not in visitor.variables}
+    known = {*visitor.variables}
     _check_copies(visitor, target)
     if not op and not is_return:
         for name in filter(None, targets):
             _check_one_name(visitor, name, values)
-        aligned = len(targets) == len(values)  # a call may return several of the values
-        copied = [
-            _copied(visitor, value, targets[:number] if aligned else targets, targets[number : number + 1])
-            for number, value in enumerate(values)
-        ]
-        node = copy.copy(node)
-        node.value = copied[0] if len(copied) == 1 else ast.copy_location(ast.Tuple(copied, ast.Load()), node)
+        node = _with_copies(visitor, node, targets, values)
     result = visit(visitor, node, target, op, dtype, is_return)
     literal = not dtype and all(_of_literals(visitor, value) for value in values)
     sources = [name_of(value) for value in values] if len(values) == len(targets) and not op else [""] * len(targets)
     for name, source in zip(targets, sources, strict=True):
-        array, copied = (visitor.sdfg.arrays.get(visitor.variables.get(one)) for one in (name, source))
-        if isinstance(array, data.Scalar):
-            array.of_literals = literal and (name in new or getattr(array, "of_literals", False))
-        elif isinstance(array, data.Array) and array is not copied:
-            array.same_as = source
-            if isinstance(copied, data.Array):
-                copied.same_as = name
+        _note(visitor, name, source, literal, name in known)
     return result
+
+
+def _with_copies(visitor: Any, node: Any, targets: Sequence[str], values: Sequence[ast.expr]) -> Any:
+    """Return an assignment of copies where names would share an array, or a target is a later value."""
+    aligned = len(targets) == len(values)  # a call may return several of the values
+    copied = [
+        _copied(visitor, value, targets[:number] if aligned else targets, targets[number : number + 1])
+        for number, value in enumerate(values)
+    ]
+    node = copy.copy(node)
+    node.value = copied[0] if len(copied) == 1 else ast.copy_location(ast.Tuple(copied, ast.Load()), node)
+    return node
+
+
+def _note(visitor: Any, name: str, source: str, literal: bool, was_known: bool) -> None:
+    """
+    Note on the descriptor of a variable, in the SDFG that is being made, what later statements need.
+
+    A scalar: whether it is a number of Python (``of_literals``). An array: the variable of which it is a copy here, but
+    not in NumPy (``same_as``).
+    """
+    array, copied = (visitor.sdfg.arrays.get(visitor.variables.get(one)) for one in (name, source))
+    if isinstance(array, data.Scalar):
+        array.of_literals = literal and (not was_known or getattr(array, "of_literals", False))
+    elif isinstance(array, data.Array) and array is not copied:
+        array.same_as = source
+        if isinstance(copied, data.Array):
+            copied.same_as = name
 
 
 def _of_literals(visitor: Any, value: ast.expr) -> bool | None:
@@ -201,7 +216,7 @@ def _of_sizes(visitor: Any, operand: Any) -> Any:
 def _add_broadcast_assignment(
     add: Any, visitor: Any, node: Any, rtarget: Any, wtarget: Any, operand: Any, op: str, *rest: Any, **options: Any
 ) -> None:
-    """Add ``A += B`` in NumPy's types, where DaCe has C++'s, and with a broadcast B, which DaCe misreads."""
+    """Add ``A += B`` in NumPy's types, also with a broadcast B."""
     _check_type(visitor, node, wtarget, operand)
     arrays = visitor.sdfg.arrays
     read, write, other = (one if isinstance(one, tuple) else (one, None) for one in (rtarget, wtarget, operand))

@@ -1,9 +1,7 @@
 """
 Parsing of a program such that every ``np.einsum`` and every linear system remains one node with all its operands.
 
-During parsing, functions and methods of DaCe's frontend are replaced, including private ones, which only this module
-and assignments access. Importing this module raises ``ImportError`` if a version of DaCe lacks one of them. Start
-reading at: parse.
+During parsing, functions of DaCe's frontend are replaced: see ``replaced.py``. Start reading at: parse.
 """
 
 from __future__ import annotations
@@ -38,6 +36,7 @@ from dace_redist.transformations.distribute.read import numpy_functions, numpy_o
 from dace_redist.transformations.distribute.read.assignments import sliced_axes
 from dace_redist.transformations.distribute.read.location import EARLY_RETURN, INSTEAD, source_line, why
 from dace_redist.transformations.distribute.read.parameters import assigned_names
+from dace_redist.transformations.distribute.read.replaced import PATCHES, dace_attribute, in_place_of
 from dace_redist.transformations.distribute.read.simplify import (
     check_indices,
     count_apart,
@@ -45,7 +44,7 @@ from dace_redist.transformations.distribute.read.simplify import (
     remove_report,
     simplify,
 )
-from dace_redist.transformations.distribute.read.sizes import PATCHES, dace_attribute, in_place_of, with_floats
+from dace_redist.transformations.distribute.read.sizes import with_floats
 
 _DACE = os.path.join(os.path.dirname(dace.__file__), "")
 _parsing = threading.RLock()  # DaCe's tables and methods are global to the process
@@ -148,7 +147,7 @@ def _say_where_from(state: SDFGState, file: str) -> None:
 @in_place_of(DaceProgram, "closure_resolver")
 @in_place_of(DaceProgram, "_generate_pdp")
 def _with_present_values(read: Any, program: DaceProgram, *arguments: Any, **options: Any) -> Any:
-    """Read a program with the present values of its globals, not those at its decoration, nor as DaCe had read it."""
+    """Read a program with the present values of its globals."""
     program.global_vars = {**program.global_vars, **_globals_of(program.f)}
     cache, program._cache = program._cache, DaceProgramCache(program._eval_closure)
     try:
@@ -159,7 +158,7 @@ def _with_present_values(read: Any, program: DaceProgram, *arguments: Any, **opt
 
 @in_place_of(ProgramVisitor, "create_callback")
 def _refuse_callback(_: Any, visitor: Any, node: ast.Call, create_graph: bool = True) -> Any:
-    """Raise an error for an unknown function, which DaCe would call in Python."""
+    """Raise an error for an unknown function."""
     _at(visitor, node)
     called = ast.unparse(getattr(node.func, "oldnode", None) or node.func)
     name = called.split(".")[-1].removeprefix("__dace_callback_")
@@ -186,7 +185,7 @@ def _at(visitor: Any, node: ast.expr | ast.stmt) -> None:
 
 @in_place_of(NestedCall, "add_state")
 def _add_state_after_the_last(_: Any, call: NestedCall, label: str | None = None) -> SDFGState:
-    """Add a state in the region of the call; DaCe adds it to the program even if the call is in a loop."""
+    """Add a state in the region of the call."""
     call.count += 1
     call.last_state = call.last_state.parent_graph.add_state_after(call.last_state, label)
     return call.last_state
@@ -194,13 +193,13 @@ def _add_state_after_the_last(_: Any, call: NestedCall, label: str | None = None
 
 @in_place_of(newast, "_subset_is_local_symbol_dependent")
 def _varies_in_maps_only(varies: Any, subset: Range, visitor: Any) -> bool:
-    """Return True if iterations of a map may add to one element; DaCe takes loops with such indices for maps."""
+    """Return True if iterations of a map may add to one element."""
     return bool(visitor.map_symbols) and bool(varies(subset, visitor))
 
 
 @in_place_of(ProgramVisitor, "_visit_test")
 def _visit_test_by_arrays(visit: Any, visitor: Any, node: ast.expr) -> tuple[Any, Any, Any]:
-    """Read a condition with the arrays bound to its variables; DaCe keeps the names of the variables."""
+    """Read a condition with the arrays bound to its variables."""
     condition, otherwise, region = visit(visitor, node)
     names = {name: array for name, array in visitor.variables.items() if array != name and isinstance(array, str)}
     if region is None and names:
@@ -211,7 +210,7 @@ def _visit_test_by_arrays(visit: Any, visitor: Any, node: ast.expr) -> tuple[Any
 
 @in_place_of(ProgramVisitor, "visit_For")
 def _visit_for_keeping_variables(visit: Any, visitor: Any, node: ast.For) -> Any:
-    """Read a loop; after it, DaCe does not know that its variable, and those of loops in it, are symbols."""
+    """Read a loop; after it, its variable and those of loops in it are symbols."""
     _check_variable(visitor, node)
     state, loops = visit(visitor, node), [loop.target for loop in ast.walk(node) if isinstance(loop, ast.For)]
     names = {target.id for target in loops if isinstance(target, ast.Name)} & {*visitor.sdfg.symbols}
@@ -233,7 +232,7 @@ def _check_variable(visitor: Any, node: ast.For) -> None:
 
 @in_place_of(ProgramVisitor, "visit_NamedExpr")
 def _visit_named(visit: Any, visitor: Any, node: ast.NamedExpr) -> Any:
-    """Assign and return the value of ``(name := value)``; DaCe returns nothing."""
+    """Assign and return the value of ``(name := value)``."""
     visit(visitor, node)
     return visitor.visit(ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
 
@@ -258,7 +257,7 @@ def _sliced_range(whole: Range, sliced: tuple[int, ...]) -> _SlicedRange:
 
 @in_place_of(ProgramVisitor, "_add_read_slice")
 def _add_read_slice_with_axes(read: Any, visitor: Any, array: str, node: ast.Subscript, expr: Any) -> Any:
-    """Read a part of an array; DaCe drops all axes of one element, even those that NumPy keeps."""
+    """Read a part of an array with the axes that NumPy keeps."""
     sliced = sliced_axes(node, len(expr.subset) + len(expr.new_axes or ()))
     if sliced:
         expr, node = copy.copy(expr), copy.copy(node)

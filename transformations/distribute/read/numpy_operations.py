@@ -93,7 +93,6 @@ def _kron(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, b: str) -> Any:
 
 
 def _axes(function: str, name: str, shape: Shape, axis: Any) -> list[int]:
-    """Return the axes that are reduced."""
     given = range(len(shape)) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
     for number in given:
         if not isinstance(number, int) or not -len(shape) <= number < len(shape):

@@ -10,7 +10,7 @@ from dace import data
 from dace.frontend.python.newast import ProgramVisitor
 from dace.utils import find_new_name
 
-from dace_redist.transformations.distribute.read.sizes import in_place_of
+from dace_redist.transformations.distribute.read.replaced import in_place_of
 
 SEQUENCE = (ast.Tuple, ast.List)
 
@@ -18,7 +18,7 @@ SEQUENCE = (ast.Tuple, ast.List)
 @in_place_of(ProgramVisitor, "parse_program")
 def _parse_with_own_arguments(parse: Any, visitor: Any, program: ast.AST, is_tasklet: bool = False) -> Any:
     """
-    Read a function whose arguments get new values, which DaCe would write to the arrays of the caller.
+    Read a function whose arguments may get new values, which become variables of their own.
 
     A scalar argument declared as ``float`` is a number of Python; one declared as ``dace.float64`` may be one.
 

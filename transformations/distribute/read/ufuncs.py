@@ -93,7 +93,6 @@ def _operator(name: str) -> Replacement:
 
 
 def _function(visitor: Any, _: Any, sdfg: SDFG, state: SDFGState, name: str, operands: Any, options: Any) -> list[str]:
-    """Add a call of one of NumPy's functions of elements."""
     name, count = getattr(np, name).__name__, getattr(np, name).nin
     flat = [part for one in operands for part in (one if isinstance(one, list) else [one])]
     if options or len(flat) != count:
@@ -113,7 +112,6 @@ def _named(name: str) -> Replacement:
 
 
 def _clip(visitor: Any, sdfg: SDFG, state: SDFGState, a: Any, low: Any = None, high: Any = None) -> Any:
-    """Bound elements from both sides."""
     nest = NestedCall(visitor, sdfg, state)
     for name, bound in (("maximum", low), ("minimum", high)):
         a = a if bound is None else nest(elementwise)(name, a, bound)

@@ -15,11 +15,11 @@ from dace_redist.distribution import Distribution
 from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective import check_same, together
 from dace_redist.mpi.launch import check_launcher
-from dace_redist.redistribution import redistribute as whole_tensors
-from dace_redist.redistribution.agreement import plan
 from dace_redist.redistribution.arrays import ArrayView, array_view, is_foreign
-from dace_redist.redistribution.device_arrays import DeviceArray
-from dace_redist.redistribution.shared_memory import new_array
+from dace_redist.redistribution.arrays.new import DeviceArray, new_array
+from dace_redist.redistribution.gather import gather as gather_tensor
+from dace_redist.redistribution.plan import plan
+from dace_redist.redistribution.scatter import scatter as scatter_tensor
 from dace_redist.transformations.distribute.runtime.arguments import (
     check_apart,
     check_in_place,
@@ -228,7 +228,7 @@ def scatter(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[s
             parts[name] = new_array(None, part.shape, part.dtype, "cpu", shared=True)
             parts[name][...] = part
         else:
-            parts[name] = whole_tensors.scatter(given.get(name), tensor.distribution, comm, holders[0])
+            parts[name] = scatter_tensor(given.get(name), tensor.distribution, comm, holders[0])
     with together(comm):
         for name in program.gpu_arguments & parts.keys():
             parts[name] = DeviceArray.from_numpy(parts[name])
@@ -285,7 +285,7 @@ def gather(program: DistributedProgram, name: str | None, local: Any, comm: Any 
             raise ValueError(f"gather: rank {comm.rank} holds {shape} of {tensor.name}, got {part.shape}")
     if not tensor.shape:
         part = part.reshape(-1)[: shape[0]]  # a rank that holds none of a scalar may have passed one
-    whole = whole_tensors.gather(part, tensor.distribution, comm)
+    whole = gather_tensor(part, tensor.distribution, comm)
     return whole.reshape(tensor.whole_shape) if comm.rank == 0 else None
 
 

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "api/handles.hpp"
-#include "layout/grid.hpp"
 
 using namespace dace_redist;
 
@@ -65,12 +64,9 @@ LocalArray local_array_of(const Distribution& distribution, int rank, const std:
 TensorProblem tensor_of(const dr_problem& problem, int rank) {
   const Distribution &source = distribution_of(problem.source, "problem->source"),
                      &target = distribution_of(problem.target, "problem->target");
-  const Encoding index_map = index_map_of(problem, source.ndim());
-  const auto numbers = [](const Encoding& encoding) {
-    return program::Numbers(encoding.data(), static_cast<Index>(encoding.size()));
-  };
-  TensorProblem tensor = decoded({problem.element_bytes, numbers(source.encoding()), numbers(target.encoding()),
-                                  numbers(index_map), problem.operation, problem.source_memory, problem.target_memory});
+  TensorProblem tensor =
+      make_tensor({source, "source"}, {target, "target"}, problem.element_bytes, index_map_of(problem, source.ndim()),
+                  problem.operation, problem.source_memory, problem.target_memory);
   tensor.source_array = local_array_of(source, rank, problem.source_shape, problem.source_strides);
   tensor.target_array = local_array_of(target, rank, problem.target_shape, problem.target_strides);
   return tensor;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "api/given_messages.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
+
+#include "api/handles.hpp"
 
 namespace dace_redist {
 namespace {

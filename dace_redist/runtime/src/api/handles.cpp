@@ -136,14 +136,18 @@ Problem settings_of(const dr_problem& problem) {
 
 Encoding decoded(const program::Numbers& numbers) { return {numbers.begin, numbers.begin + numbers.count}; }
 
+TensorProblem make_tensor(Distribution source, Distribution target, Index element_bytes, Encoding index_map,
+                          const dr_operation& operation, int source_memory, int target_memory) {
+  TensorProblem tensor{std::move(source), std::move(target), element_bytes, std::move(index_map), decoded(operation)};
+  tensor.source_memory = decoded(source_memory, "source_memory");
+  tensor.target_memory = decoded(target_memory, "target_memory");
+  return tensor;
+}
+
 TensorProblem decoded(const EncodedTensor& tensor) {
-  TensorProblem problem{Distribution(decoded(tensor.source), "source"), Distribution(decoded(tensor.target), "target"),
-                        tensor.element_bytes};
-  problem.index_map = decoded(tensor.index_map);
-  problem.operation = decoded(tensor.operation);
-  problem.source_memory = decoded(tensor.source_memory, "source_memory");
-  problem.target_memory = decoded(tensor.target_memory, "target_memory");
-  return problem;
+  return make_tensor(Distribution(decoded(tensor.source), "source"), Distribution(decoded(tensor.target), "target"),
+                     tensor.element_bytes, decoded(tensor.index_map), tensor.operation, tensor.source_memory,
+                     tensor.target_memory);
 }
 
 }  // namespace dace_redist

@@ -22,16 +22,20 @@ LocalArray local_array(const Numbers& numbers) {
   return {{numbers.begin, half}, {half, numbers.begin + numbers.count}};
 }
 
-void append(Encoding& words, const Numbers& numbers) {
-  words.push_back(static_cast<Index>(numbers.count));
-  words.insert(words.end(), numbers.begin, numbers.begin + numbers.count);
+bool same(const Encoding& known, const Numbers& now) {
+  return std::equal(known.begin(), known.end(), now.begin, now.begin + now.count);
+}
+bool same(const LocalArray& known, const Numbers& now) {
+  const std::int64_t* const half = now.begin + now.count / 2;
+  return same(known.shape, {now.begin, half - now.begin}) && same(known.strides, {half, now.begin + now.count - half});
 }
 
-template <class T>
-void append_bytes(Encoding& words, const T& value) {
-  static_assert(sizeof value % sizeof(Index) == 0);
-  words.resize(words.size() + sizeof value / sizeof(Index));
-  std::memcpy(words.data() + words.size() - sizeof value / sizeof(Index), &value, sizeof value);
+/// Whether a tensor is described by these arguments, but for its local arrays.
+bool same(const TensorProblem& known, const Arguments& now) {
+  return same(known.source.encoding(), now.source) && same(known.target.encoding(), now.target) &&
+         same(known.index_map, now.index_map) && known.element_bytes == now.element_bytes &&
+         known.operation == decoded(now.operation) && static_cast<int>(known.source_memory) == now.source_memory &&
+         static_cast<int>(known.target_memory) == now.target_memory;
 }
 
 }  // namespace
@@ -64,12 +68,10 @@ class Plan::State {
     check_mpi(comm);
     const bool failed = plan && plan->has_failed();
     if (plan && !failed) plan->check_idle();
-    read(now);
-    if (!plan || failed || description_ != made_from_ || !plan->is_on(comm)) {
+    if (!plan || failed || !is_made_from(now) || !plan->is_on(comm)) {
       plan.reset();
       plan = dace_redist::Plan::make(comm, [&] { return problem(now); });
-      made_from_ = description_;
-    } else if (arrays_ != made_for_) {
+    } else if (!is_made_for_arrays_of(now)) {
       std::vector<LocalArray> sources, targets;
       for (const Arguments& one : now) {
         sources.push_back(local_array(one.source_local));
@@ -77,25 +79,24 @@ class Plan::State {
       }
       plan->set_arrays(sources, targets);
     }
-    made_for_ = arrays_;
     return true;
   }
 
   PlanPointer plan;
 
  private:
-  void read(std::initializer_list<Arguments> now) {
-    description_.clear();
-    arrays_.clear();
-    append_bytes(description_, now.begin()->options);
-    for (const Arguments& one : now) {
-      for (const Numbers& list : {one.source, one.target, one.index_map}) append(description_, list);
-      for (const Index number : {one.element_bytes, Index{one.source_memory}, Index{one.target_memory}})
-        description_.push_back(number);
-      append_bytes(description_, one.operation);
-      append(arrays_, one.source_local);
-      append(arrays_, one.target_local);
-    }
+  bool is_made_from(std::initializer_list<Arguments> now) const {
+    const Problem& problem = plan->problem();
+    return std::memcmp(&problem.options, &now.begin()->options, sizeof problem.options) == 0 &&
+           std::equal(problem.tensors.begin(), problem.tensors.end(), now.begin(), now.end(),
+                      [](const TensorProblem& known, const Arguments& one) { return same(known, one); });
+  }
+
+  bool is_made_for_arrays_of(std::initializer_list<Arguments> now) const {
+    return std::equal(now.begin(), now.end(), plan->problem().tensors.begin(),
+                      [](const Arguments& one, const TensorProblem& known) {
+                        return same(known.source_array, one.source_local) && same(known.target_array, one.target_local);
+                      });
   }
 
   Problem problem(std::initializer_list<Arguments> now) const {
@@ -111,8 +112,6 @@ class Plan::State {
   }
 
   const std::string kind_, label_, strategy_;
-  Encoding made_from_, made_for_;  // of the plan: all that it is made from, and its local arrays
-  Encoding description_, arrays_;  // of the run at hand
 };
 
 Plan::Plan(const char* kind, const char* label, const char* strategy)

@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "api/given_messages.hpp"
 #include "api/handles.hpp"
 #include "device/device_objects.hpp"
 

@@ -8,7 +8,6 @@
 
 #include "copy/chunk_walk.hpp"
 #include "copy/copy_kernels.hpp"
-#include "copy/line_assembler.hpp"
 #include "copy/line_writer.hpp"
 #include "copy/parallel_for.hpp"
 #include "copy/transpose.hpp"

@@ -30,19 +30,15 @@ void keep_part(CopyBlock& block, std::size_t d, std::int64_t index, std::int64_t
 }  // namespace
 
 CopyBlock make_element_block(const StridedBlock& block, std::int64_t source_bytes, std::int64_t target_bytes) {
-  CopyBlock result;
-  result.source_offset = block.source_offset * source_bytes;
-  result.target_offset = block.target_offset * target_bytes;
-  if (block.count() == 0) return result;
-  StridedBlock sorted = block;
-  detail::sort_dimensions(sorted);
-  detail::merge_dimensions(sorted);
-  result.run_bytes = target_bytes;
-  result.ndim = sorted.ndim;
-  for (std::size_t d = 0; d < static_cast<std::size_t>(sorted.ndim); ++d) {
-    result.counts[d] = sorted.counts[d];
-    result.source_strides[d] = sorted.source_strides[d] * source_bytes;
-    result.target_strides[d] = sorted.target_strides[d] * target_bytes;
+  CopyBlock result{block, block.count() == 0 ? 0 : target_bytes};
+  result.source_offset *= source_bytes;
+  result.target_offset *= target_bytes;
+  if (result.run_bytes == 0) result.ndim = 0;
+  detail::sort_dimensions(result);
+  detail::merge_dimensions(result);
+  for (std::size_t d = 0; d < static_cast<std::size_t>(result.ndim); ++d) {
+    result.source_strides[d] *= source_bytes;
+    result.target_strides[d] *= target_bytes;
   }
   return result;
 }

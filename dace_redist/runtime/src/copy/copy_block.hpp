@@ -15,23 +15,13 @@ namespace dace_redist {
 
 /// Arguments of a copy, in bytes: made once by make_copy_block(), used by every copy().
 ///
-/// Dimensions are ordered by target stride, so that writes are sequential. Elements that are contiguous on both sides
-/// form one run.
-struct CopyBlock {
-  std::int64_t source_offset = 0;                             ///< bytes from the start of the source array
-  std::int64_t target_offset = 0;                             ///< bytes from the start of the target array
-  std::int64_t run_bytes = 0;                                 ///< contiguous bytes per copy; 0: nothing to copy
-  int ndim = 0;                                               ///< dimensions of runs; 0: one run
-  std::array<std::int64_t, max_block_dims> counts{};          ///< [ndim], outermost first, >= 2
-  std::array<std::int64_t, max_block_dims> source_strides{};  ///< [ndim], bytes
-  std::array<std::int64_t, max_block_dims> target_strides{};  ///< [ndim], bytes
+/// Offsets and strides count bytes, and dimensions runs. Dimensions are ordered by target stride, so that writes are
+/// sequential. Elements that are contiguous on both sides form one run.
+struct CopyBlock : StridedBlock {  // counts are those of runs, at least 2
+  std::int64_t run_bytes = 0;      ///< contiguous bytes per copy; 0: nothing to copy
 
   /// Bytes copied.
-  constexpr std::int64_t nbytes() const {
-    std::int64_t product = run_bytes;
-    for (std::size_t d = 0; d < static_cast<std::size_t>(ndim); ++d) product *= counts[d];
-    return product;
-  }
+  constexpr std::int64_t nbytes() const { return count() * run_bytes; }
 
   /// True if the block is one run on both sides, or empty.
   constexpr bool contiguous() const { return ndim == 0; }

@@ -20,7 +20,7 @@ constexpr std::int64_t step_bytes = 4096;
 class Planes {
  public:
   explicit Planes(const std::vector<PartialBlock>& blocks)
-      : first_{0, 0, 1, blocks[0].block.ndim, blocks[0].block.counts, {}, blocks[0].block.target_strides},
+      : first_{{blocks[0].block.ndim, 0, 0, blocks[0].block.counts, {}, blocks[0].block.target_strides}, 1},
         walk_(first_, first_.ndim - 2, detail::ChunkWalk::all, detail::ChunkWalk::all),
         plane_(walk_.plane()) {
     if (first_.ndim == 0) plane_.target_column = 1;

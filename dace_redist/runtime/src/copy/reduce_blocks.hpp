@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "copy/element_operation.hpp"
-#include "copy/element_steps.hpp"
 #include "core/export.hpp"
 #include "layout/strided_block.hpp"
 

@@ -2,7 +2,8 @@
 #pragma once
 
 /// \file
-/// Lists of copies. Small blocks become one list of runs: a loop nest for each would take longer than its bytes.
+/// Lists of copies, shared by the threads of a rank. Small blocks become one list of runs: a loop nest for each would
+/// take longer than its bytes.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 #include "copy/copy.hpp"
 #include "copy/copy_kernels.hpp"
-#include "copy/element_steps.hpp"
+#include "copy/element_operation.hpp"
 #include "core/export.hpp"
 
 namespace dace_redist {
@@ -48,5 +49,13 @@ class DR_API CopyList {
   std::vector<CopyBlock> element_blocks_;
   const ElementKernel* kernel_ = nullptr;
 };
+
+/// Threads of OpenMP, at most the cores of this node for each of its ranks: threads that share a core wait for each
+/// other. One if compiled without OpenMP.
+DR_API int threads_of_rank(std::int64_t ranks);
+
+/// Runs all copies of a list by `threads` threads: these share large blocks, which are streamed from
+/// stream_threshold_bytes() on, and take small ones in turn.
+DR_API void copy_threaded(const CopyList& copies, const char* source, char* target, int threads);
 
 }  // namespace dace_redist

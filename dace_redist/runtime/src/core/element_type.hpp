@@ -2,7 +2,7 @@
 #pragma once
 
 /// \file
-/// The one list of the element types that the library computes with.
+/// The list of the element types that the library computes with; the public headers number them alike.
 
 #include <complex>
 #include <cstdint>

@@ -5,7 +5,9 @@
 /// The exceptions of the runtime, and their texts. They need neither MPI nor DaCe.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <new>
 #include <sstream>
@@ -56,6 +58,12 @@ std::string text(const Parts&... parts) {
   std::ostringstream out;
   (out << ... << parts);
   return out.str();
+}
+
+/// Prints a line on standard error once in a process. \param warned  of this warning: whether it was printed.
+template <class... Values>
+void warn_once(std::atomic<bool>& warned, const char* format, Values... values) {
+  if (!warned.exchange(true)) std::fprintf(stderr, format, values...);
 }
 
 /// `(2, 3, 4)`, the way Python prints a tuple of numbers.

@@ -11,7 +11,7 @@
 #include <set>
 #include <vector>
 
-#include "copy/element_steps.hpp"
+#include "copy/element_operation.hpp"
 #include "core/memory.hpp"
 #include "device/tile_tables.hpp"
 #include "layout/strided_block.hpp"

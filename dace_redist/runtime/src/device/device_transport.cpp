@@ -24,7 +24,7 @@ struct DeviceEndpoint {
 
 /// The answer of a device; false if it fails.
 template <class Question>
-bool holds(const Question& question) {
+bool succeeds(const Question& question) {
   try {
     return question();
   } catch (const Error&) {
@@ -134,7 +134,7 @@ class DeviceTransport final : public Transport {
     DeviceBuffer sample;  // is mapped by senders until they have answered
     DeviceEndpoint mine;
     mine.device = device.unique_id();
-    mine.named = holds([&] {
+    mine.named = succeeds([&] {
       sample = DeviceBuffer(device, 1);
       return device.name_memory(sample.at(0), mine.memory);
     });
@@ -145,7 +145,7 @@ class DeviceTransport final : public Transport {
     std::vector<std::int64_t> reached;
     for (const DeviceEndpoint& endpoint : endpoints)
       reached.push_back(
-          holds([&] { return endpoint.named && device.reaches(endpoint.device) && device.map(endpoint.memory); }));
+          succeeds([&] { return endpoint.named && device.reaches(endpoint.device) && device.map(endpoint.memory); }));
     const std::vector<std::int64_t> reach = exchange_records(link_, receivers, reached, senders);
     for (std::size_t r = 0; r < receivers.size(); ++r)
       if (reached[r]) receivers_.insert(receivers[r]);
@@ -186,22 +186,14 @@ void check_strategy(const Strategy& strategy, const TensorProblem& tensor) {
                    " on a GPU; use Pack, Pipelined, Shared or Hierarchical"));
 }
 
-std::vector<std::unique_ptr<Transport>> make_on_device(const Strategy& strategy, const Link& link, Messages messages,
-                                                       const std::vector<TensorProblem>& tensors, const Stream& stream,
-                                                       bool node_memory) {
-  check_strategy(strategy, tensors.front());
-  std::vector<std::unique_ptr<Transport>> made;
-  made.push_back(
-      std::make_unique<DeviceTransport>(strategy, link, std::move(messages), tensors.front(), stream, node_memory));
-  return made;
-}
-
-const bool registered = [] {
-  make_device_transports = make_on_device;
-  return true;
-}();
-
 }  // namespace
+
+std::unique_ptr<Transport> make_device_transport(const Strategy& strategy, const Link& link, Messages messages,
+                                                 const std::vector<TensorProblem>& tensors, const Stream& stream,
+                                                 bool node_memory) {
+  check_strategy(strategy, tensors.front());
+  return std::make_unique<DeviceTransport>(strategy, link, std::move(messages), tensors.front(), stream, node_memory);
+}
 
 std::vector<int> node_peers(const std::vector<PeerMessage>& messages, const Link& link) {
   std::vector<int> peers;

@@ -27,8 +27,8 @@ std::vector<int> node_peers(const std::vector<PeerMessage>& messages, const Link
 
 /// Messages in chunks through two rings of slots in pinned main memory: kernels, copies to main memory, transfers,
 /// copies to the device and kernels of different chunks overlap. Between ranks of a node, the receiver copies a chunk
-/// to its device from the sender's slot, which both have pinned; MPI carries the slot's place there, and its number
-/// back. Takes the link's two tags.
+/// to its device from the sender's slot, which both have pinned; MPI carries the slot's place there, and a flag beside
+/// the slots gives the slot back.
 ///
 /// Partial results are unpacked in the order of the chunks, which is that of the reduction, and the self copy, if there
 /// is one, between those of the summands before and after it.

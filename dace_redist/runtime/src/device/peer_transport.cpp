@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "device/device_objects.hpp"
 #include "device/device_transport.hpp"
-#include "device/packed_messages.hpp"
 #include "trace/trace.hpp"
 
 namespace dace_redist {
@@ -26,6 +26,56 @@ struct TargetEndpoint {
 bool have_equal_layouts(const TargetEndpoint& one, const TargetEndpoint& other) {
   return one.packed == other.packed && one.ndim == other.ndim && one.strides == other.strides;
 }
+
+/// The places of received messages in a buffer, and the kernels from there to the array.
+class ReceivedBuffer {
+ public:
+  /// \param self  of partial results, the self copy; else null.
+  ReceivedBuffer(Device& device, const std::vector<PeerMessage>& messages, const Tensor& tensor,
+                 const PeerMessage* self) {
+    constexpr Index alignment = 256;  // elements; a message begins where a kernel moves whole words
+    constexpr int from_buffer = 0, from_array = 1;
+    std::vector<DeviceCopy> copies;
+    const auto make_kernel = [&](const ElementStep& step) {
+      if (!copies.empty()) kernels_.push_back(std::make_unique<CopyKernel>(device, copies, step));
+      copies.clear();
+    };
+    const auto add_self = [&] {
+      if (!self) return;
+      for (const Block& block : self->blocks) copies.push_back({block.box, from_array, 0});
+      make_kernel(tensor.direct_step(self->summand));
+      self = nullptr;
+    };
+    Index count = 0;
+    for (const PeerMessage& message : messages) {
+      if (self && self->step < message.step) add_self();
+      offsets_.push_back(count * tensor.message_bytes());
+      for (const Block& block : message.blocks) {
+        copies.push_back({from_packed(block.box, count), from_buffer, 0});
+        count += block.box.count();
+      }
+      count = ceil_div(count, alignment) * alignment;
+      if (tensor.reduces) make_kernel(tensor.unpack_step(message.summand));
+    }
+    make_kernel(tensor.steps.unpack());
+    add_self();
+    nbytes_ = count * tensor.message_bytes();
+  }
+
+  const std::vector<Index>& offsets() const { return offsets_; }  ///< [messages] bytes before each
+  Index nbytes() const { return nbytes_; }
+
+  /// Enqueues the copies of all messages; partial results in the order of the reduction.
+  /// \param sources  the buffer, and the array that the self copy reads.
+  void launch(const std::vector<const char*>& sources, char* target, Stream stream) const {
+    for (const auto& kernel : kernels_) kernel->launch(sources, {target}, stream);
+  }
+
+ private:
+  std::vector<Index> offsets_;
+  Index nbytes_ = 0;
+  std::vector<std::unique_ptr<CopyKernel>> kernels_;
+};
 
 class PeerTransport final : public Transport {
  public:
@@ -122,9 +172,8 @@ class PeerTransport final : public Transport {
     std::fill(own_endpoints_.begin(), own_endpoints_.end(), endpoint);
     if (!unpacks_) return;
     if (!received_) {
-      received_.emplace(device, Chunk::Side::received, messages_.receives, tensor_,
-                        tensor_.reduces ? &messages_.self : nullptr);
-      if (!buffer_.at(0)) buffer_ = DeviceBuffer(device, received_->buffer_bytes());  // strides do not change its size
+      received_.emplace(device, messages_.receives, tensor_, tensor_.reduces ? &messages_.self : nullptr);
+      if (!buffer_.at(0)) buffer_ = DeviceBuffer(device, received_->nbytes());  // strides do not change its size
     }
     if (own_endpoints_.empty()) return;
     if (!device.name_memory(buffer_.at(0), endpoint.memory))
@@ -213,7 +262,7 @@ class PeerTransport final : public Transport {
   std::vector<TargetEndpoint> endpoints_, own_endpoints_;  // [sends], [receives]
   std::vector<TargetEndpoint> known_;                      // those the kernels were made for
   std::unique_ptr<CopyKernel> direct_, packed_;
-  std::optional<PackedMessages> received_;  // if this rank's array cannot be mapped, or of partial results
+  std::optional<ReceivedBuffer> received_;  // if this rank's array cannot be mapped, or of partial results
   DeviceBuffer buffer_;
   std::map<int, std::vector<Mapped>> mapped_;
   DeviceHandle stream_, written_;

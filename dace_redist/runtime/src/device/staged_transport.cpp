@@ -1,143 +1,116 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
+#include <array>
 #include <atomic>
-#include <deque>
 #include <map>
+#include <memory>
 #include <new>
 #include <optional>
 #include <vector>
 
 #include "core/agreement.hpp"
-#include "device/staged_side.hpp"
+#include "core/cache_line.hpp"
+#include "device/device_objects.hpp"
+#include "device/device_transport.hpp"
 #include "shm/arena.hpp"
 #include "shm/array_allocator.hpp"
 #include "shm/peer_arena.hpp"
 #include "trace/trace.hpp"
+#include "transport/chunk.hpp"
 #include "transport/exchange_records.hpp"
+#include "transport/pipeline.hpp"
 
 namespace dace_redist {
 namespace {
 
-/// Start of slots in an arena; they follow behind head_bytes.
+constexpr Index slot_alignment = 256;  // for whole words of a kernel
+
+/// Start of slots in an arena; the slots follow behind head_bytes().
 struct RingHead {
   std::atomic<std::int64_t> readers;   ///< ranks that have mapped the slots
   std::atomic<std::int64_t> released;  ///< of these, ranks that are done with them
+
+  /// [slots] of a slot that was lent to a receiver: whether it was given back
+  std::atomic<std::int64_t>& given_back(std::size_t slot) {
+    return reinterpret_cast<std::atomic<std::int64_t>*>(this + 1)[slot];
+  }
+  static Index head_bytes(std::size_t slots) {
+    return round_up(static_cast<Index>(sizeof(RingHead) + slots * sizeof(std::int64_t)), slot_alignment);
+  }
 };
-constexpr Index head_bytes = 256;
-
-/// Main memory, pinned as long as it is held.
-DeviceHandle pinned(Device& device, const DeviceHandle& memory, Index nbytes) {
-  return {memory.get(), [memory, pin = device.pin(memory.get(), nbytes)](void*) mutable { pin.reset(); }};
-}
-
-/// Slots in this rank's arena, which are freed when all ranks that have mapped them are done with them.
-DeviceHandle make_ring(Device& device, Index nbytes) {
-  sweep_deferred();
-  const DeviceHandle memory(new (Arena::allocate(head_bytes + nbytes, false).bytes) RingHead{}, [](RingHead* head) {
-    free_when(head, [head] { return head->released.load(std::memory_order_acquire) >= head->readers; });
-  });
-  return pinned(device, memory, head_bytes + nbytes);
-}
 
 /// The place of slots in their owner's arena.
 struct RingName {
   Index offset = -1, nbytes = 0;
 };
 
-/// The slots of another rank.
-DeviceHandle map_ring(Device& device, const PeerArena& arena, const RingName& name) {
-  const DeviceHandle memory(reinterpret_cast<RingHead*>(arena.at(name.offset)),
-                            [](RingHead* head) { head->released.fetch_add(1, std::memory_order_release); });
-  return pinned(device, memory, name.nbytes);
+/// The place of a chunk in its sender's ring, as MPI carries it to a receiver on the node.
+struct SlotPlace {
+  Index offset = 0;  ///< bytes, from the ring's head on
+  std::size_t slot = 0;
+};
+
+/// Main memory, pinned as long as it is held.
+DeviceHandle pinned(Device& device, const DeviceHandle& memory, Index nbytes) {
+  return {memory.get(), [memory, pin = device.pin(memory.get(), nbytes)](void*) mutable { pin.reset(); }};
 }
 
-class StagedTransport final : public Transport {
+/// The slots that send in this rank's arena, and those of senders on its node.
+class NodeRings {
  public:
-  StagedTransport(PlanDevice& device, const Link& link, const TensorProblem& problem, const Staging& staging,
-                  const Messages& messages, bool node_memory)
-      : order_(device),
+  NodeRings(PlanDevice& device, const Link& link, const Messages& messages)
+      : device_(device.get()),
         link_(link),
-        node_memory_(node_memory),
-        sends_(device, Chunk::Side::sent, problem.source_memory, link.tensors, staging, messages.sends),
-        receives_(device, Chunk::Side::received, problem.target_memory, link.tensors, staging, messages.receives),
         receivers_(node_peers(messages.sends, link)),
-        senders_(node_peers(messages.receives, link)),
-        requests_(sends_.slots() + 2 * receives_.slots(), MPI_REQUEST_NULL),
-        completed_(requests_.size()),
-        sent_slots_(sends_.slots()),
-        sent_places_(sends_.slots()),
-        received_places_(receives_.slots()) {
-    set_self(messages.self);
-  }
+        senders_(node_peers(messages.receives, link)) {}
 
-  /// Allocates the slots in main memory, and connects them with those of ranks of this node. Collective.
-  /// \throws Error on every rank if one has no memory for the slots.
-  void connect() override {
-    Device& device = order_.get();
-    all_or_none(link_.comm(), [&] {
-      if (node_memory_ && !receivers_.empty()) or_failure([&] { shared_ = make_ring(device, sends_.nbytes()); });
-      if (!shared_) private_ = PinnedBuffer(device, sends_.nbytes());
-      slots_ = shared_ ? static_cast<char*>(shared_.get()) + head_bytes : private_.at(0);
-    });
-    const std::exception_ptr thrown = node_memory_ ? map_rings() : nullptr;
-    all_or_none(link_.comm(), [&] {
-      if (thrown) std::rethrow_exception(thrown);
-      const bool by_mpi = std::any_of(receives_.chunks().begin(), receives_.chunks().end(),
-                                      [this](const auto& chunk) { return !mapped(chunk.peer); });
-      if (by_mpi && !receives_.direct(0)) buffer_ = PinnedBuffer(device, receives_.nbytes());
+  /// Makes the own ring, unless there is too little memory, or no receiver on the node. It is freed when all ranks that
+  /// have mapped it are done with it.
+  void make(std::size_t slots, Index nbytes) {
+    if (receivers_.empty()) return;
+    or_failure([&] {
+      sweep_deferred();
+      name_.nbytes = RingHead::head_bytes(slots) + nbytes;
+      const DeviceHandle memory(new (Arena::allocate(name_.nbytes, false).bytes) RingHead{}, [](RingHead* head) {
+        free_when(head, [head] { return head->released.load(std::memory_order_acquire) >= head->readers; });
+      });
+      own_ = pinned(device_, memory, name_.nbytes);
+      name_.offset = Arena::own().offset_of(own_.get());
     });
   }
 
-  void replan(Messages messages) override {
-    sends_.set_messages(messages.sends);
-    receives_.set_messages(messages.receives);
-    set_self(messages.self);
+  /// Maps the rings of senders. No rank uses them if one failed to. Collective. \return what was thrown.
+  std::exception_ptr map() {
+    const std::exception_ptr thrown = caught([&] {
+      const std::vector<RingName> names =
+          exchange_records(link_, receivers_, std::vector<RingName>(receivers_.size(), name_), senders_);
+      or_failure([&] {
+        for (std::size_t s = 0; s < senders_.size(); ++s)
+          if (names[s].offset >= 0) mapped_[senders_[s]] = mapped_ring(senders_[s], names[s]);
+      });
+    });
+    if (thrown) link_.context.report_failure(link_.owner, message_of(thrown));  // to ranks that wait for this one
+    const int failed = lowest_rank(link_.comm(), thrown || failure_);
+    if (failed == link_.rank() && failure_) warn_fallback_once(*failure_);
+    if (failed < 0 && own_) own()->readers = static_cast<std::int64_t>(receivers_.size());
+    if (failed >= 0) mapped_.clear();
+    lends_ = failed < 0;
+    return thrown;
   }
 
-  void begin(const Arrays& arrays, Pace) override {
-    arrays_ = arrays;
-    finished_ = false;
-    packing_.clear();
-    unpacking_.clear();
-    sent_ = received_ = next_ = 0;
-    self_done_ = !self_;
-    arrived_.assign(link_.tensors[0]->reduces ? receives_.chunks().size() : 0, none);
-    free_requests_.clear();
-    for (std::size_t request = 0; request < sends_.slots(); ++request) free_requests_.push_back(request);
-    sends_.begin(arrays);
-    receives_.begin(arrays);
-    for (std::size_t slot = 0; slot < receives_.slots(); ++slot) receive_next(slot);
-    waits_ = sends_.runs_at_once() || receives_.runs_at_once();
-    if (!waits_) pack_first();
+  /// This rank's ring; null if it has none.
+  RingHead* own() const { return static_cast<RingHead*>(own_.get()); }
+  /// Whether a receiver takes chunks from the own ring.
+  bool lends_to(int receiver) const {
+    return lends_ && std::find(receivers_.begin(), receivers_.end(), receiver) != receivers_.end();
   }
-
-  bool progress() override {
-    if (finished_) return false;
-    bool any = waits_;
-    if (waits_) {
-      if (!order_.get().completed(order_.started())) return false;
-      waits_ = false;
-      pack_first();
-    }
-    any |= send_packed();
-    any |= release_unpacked();
-    any |= test_requests();
-    if (sent_ < sends_.chunks().size() || received_ < receives_.chunks().size()) return any;
-    sends_.finish();
-    receives_.finish();
-    finished_ = true;
-    return true;
+  /// The ring of a sender; null if its chunks come by MPI.
+  RingHead* of(int sender) const {
+    const auto entry = mapped_.find(sender);
+    return entry == mapped_.end() ? nullptr : static_cast<RingHead*>(entry->second.get());
   }
-
-  bool done() const override { return finished_; }
 
  private:
-  /// The place of a chunk in the sender's slots, and the number of the slot.
-  struct SlotPlace {
-    Index offset = 0, slot = 0;
-  };
-  static constexpr std::size_t none = ~std::size_t{0};
-
   template <class Work>
   void or_failure(const Work& work) {
     try {
@@ -147,213 +120,267 @@ class StagedTransport final : public Transport {
     }
   }
 
-  /// Maps the slots of senders on this node. No rank uses them if one failed to. Collective. \return what was thrown.
-  std::exception_ptr map_rings() {
-    const std::exception_ptr thrown = caught([&] {
-      const RingName own =
-          shared_ ? RingName{Arena::own().offset_of(shared_.get()), head_bytes + sends_.nbytes()} : RingName{};
-      const std::vector<RingName> names =
-          exchange_records(link_, receivers_, std::vector<RingName>(receivers_.size(), own), senders_);
-      or_failure([&] {
-        for (std::size_t s = 0; s < senders_.size(); ++s)
-          if (names[s].offset >= 0)
-            mapped_[senders_[s]] = map_ring(order_.get(), *link_.context.arena_of(senders_[s]), names[s]);
-      });
-    });
-    if (thrown) link_.context.report_failure(link_.owner, message_of(thrown));  // to ranks that wait for this one
-    const int failed = lowest_rank(link_.comm(), thrown || failure_);
-    if (failed == link_.rank() && failure_) warn_fallback_once(*failure_);
-    if (failed < 0 && shared_)
-      static_cast<RingHead*>(shared_.get())->readers = static_cast<std::int64_t>(receivers_.size());
-    if (failed >= 0) mapped_.clear();
-    shares_ = failed < 0;
-    return thrown;
+  DeviceHandle mapped_ring(int sender, const RingName& name) const {
+    const DeviceHandle memory(reinterpret_cast<RingHead*>(link_.context.arena_of(sender)->at(name.offset)),
+                              [](RingHead* head) { head->released.fetch_add(1, std::memory_order_release); });
+    return pinned(device_, memory, name.nbytes);
   }
 
-  void set_self(const PeerMessage& self) {
-    self_.reset();
-    if (self.nbytes == 0) return;
-    std::vector<DeviceCopy> copies;
-    for (const Block& block : self.blocks) copies.push_back({block.box, 0, 0});
-    self_ = std::make_unique<CopyKernel>(order_.get(), copies, link_.tensors[0]->direct_step(self.summand));
-    const auto behind = std::find_if(receives_.chunks().begin(), receives_.chunks().end(),
-                                     [&](const auto& chunk) { return chunk.step > self.step; });
-    self_before_ = static_cast<std::size_t>(behind - receives_.chunks().begin());
+  Device& device_;
+  const Link& link_;
+  std::vector<int> receivers_, senders_;
+  RingName name_;
+  DeviceHandle own_;
+  std::map<int, DeviceHandle> mapped_;  // by sender
+  std::optional<Error> failure_;
+  bool lends_ = false;
+};
+
+/// The place in the array, in bytes, of a chunk that moves by this one copy and lies there as it is sent; else -1.
+Index place_in_array(Chunk::Side side, const std::vector<DeviceCopy>& copies, const ElementStep& step) {
+  if (copies.size() != 1 || !CopyList().append(copies.front().block, step)) return -1;
+  const StridedBlock& block = copies.front().block;
+  return (side == Chunk::Side::sent ? block.source_offset : block.target_offset) * step.source_bytes;
+}
+
+/// Packs chunks into slots in main memory, or unpacks them. Where the array lies in main memory, the processor does so
+/// at once.
+///
+/// Where it lies on the device, a kernel packs into a slot there, which is copied to the slot in main memory; the other
+/// way round for unpacking. The slots take turns in two streams, so that kernels and copies of different chunks
+/// overlap; received partial results have one stream, which keeps their order. Where a chunk is contiguous in the
+/// array, the kernel is left out. An MPI that takes addresses on the device sends and receives the slots there.
+class StagedLane final : public Lane {
+ public:
+  StagedLane(PlanDevice& device, Chunk::Side side, Memory memory, const Link& link, const Staging& staging,
+             const NodeRings& rings, const std::vector<PeerMessage>& messages)
+      : order_(device),
+        side_(side),
+        sends_(side == Chunk::Side::sent),
+        memory_(memory),
+        link_(link),
+        staging_(staging),
+        rings_(rings),
+        one_stream_(!sends_ && link.tensors[0]->reduces) {
+    set_messages(messages);
+    std::vector<Index> chunk_bytes;
+    for (const StagedChunk& chunk : chunks_) chunk_bytes.push_back(chunk.nbytes);
+    lay_out(staging.depth == 0 ? chunks_.size() : std::min(staging.depth, chunks_.size()), chunk_bytes, slot_alignment);
+    places_.resize(slots());
+    if (memory_ == Memory::host) return;
+    slots_ = DeviceBuffer(order_.get(), nbytes());
+    for (DeviceHandle& stream : streams_) stream = order_.get().make_stream();
+    for (std::size_t slot = 0; slot < slots(); ++slot) events_.push_back(order_.get().make_event());
   }
 
-  void pack_first() {
-    for (std::size_t slot = 0; slot < sends_.slots(); ++slot) pack_next(slot);
-    unpack_in_order();
+  /// Takes over messages of the same sizes, for another layout of the array.
+  void set_messages(const std::vector<PeerMessage>& messages) {
+    chunks_.clear();
+    steps.clear();
+    for (const PeerMessage& message : messages) add_chunks(message);
+  }
+  std::size_t slots() const { return offsets_.size() - 1; }
+  Index nbytes() const { return slot_bytes(); }
+  /// Whether the processor uses the array.
+  bool runs_at_once() const { return memory_ == Memory::host; }
+  /// Whether MPI moves some chunks, between slots in main memory.
+  bool needs_buffer() const {
+    return !on_device_for_mpi() && std::any_of(chunks_.begin(), chunks_.end(),
+                                               [this](const StagedChunk& chunk) { return !rings_.of(chunk.peer); });
+  }
+  /// Sets the slots in main memory.
+  void set_buffer(char* bytes) { buffer_ = bytes; }
+  /// The stream of a slot's chunks.
+  Stream stream(std::size_t slot) const { return streams_[one_stream_ ? 0 : slot % 2].get(); }
+  /// Orders work that the caller enqueues afterwards behind all that was started.
+  void finish() {
+    if (memory_ == Memory::device)
+      for (const DeviceHandle& stream : streams_) order_.follow(stream.get());
   }
 
-  void pack_next(std::size_t slot) {
-    if (!sends_.take_next(slot)) return;
-    packing_.push_back(slot);
-    sends_.start(slot, sends_directly(slot) ? nullptr : slots_ + sends_.offset(slot));
+  std::size_t begin(const Arrays& arrays, Pace) override {
+    arrays_ = arrays;
+    if (memory_ == Memory::device && arrays.sources)
+      for (const DeviceHandle& stream : streams_) order_.get().wait(stream.get(), order_.started());
+    return slots();
   }
 
-  bool send_packed() {
-    bool any = false;
-    for (; !packing_.empty() && sends_.copied(packing_.front()); any = true) {
-      send(packing_.front());
-      packing_.pop_front();
+  void copy(std::size_t number, std::size_t slot) override {
+    const StagedChunk& chunk = chunks_[number];
+    char* const staged = this->staged(chunk.peer, slot);
+    if (memory_ == Memory::host)
+      return sends_ ? chunk.host[0].pack(arrays_, staged, staging_.threads)
+                    : chunk.host[0].unpack(staged, arrays_, staging_.threads);
+    const trace::Span span(sends_ ? "pack" : "unpack", chunk.peer, chunk.nbytes);
+    Device& device = order_.get();
+    const Stream stream = this->stream(slot);
+    const Event event = events_[slot].get();
+    char* const array = sends_ ? const_cast<char*>(arrays_.sources[0]) : arrays_.targets[0];  // sources are only read
+    char* const in_slot = slots_.at(offsets_[slot]);
+    char* const packed = chunk.kernel ? in_slot : array + chunk.place;  // on the device
+    char* const message = staged ? staged : in_slot;
+    if (sends_) {
+      if (chunk.kernel) chunk.kernel->launch({array}, {in_slot}, stream);
+      if (message != packed) device.copy(message, packed, chunk.nbytes, stream);
+      return device.record(event, stream);
     }
-    return any;
+    if (message != packed) device.copy(packed, message, chunk.nbytes, stream);
+    const bool frees_slot_early = !device.known_to_mpi();  // otherwise MPI may receive the next chunk on the device
+    if (frees_slot_early) device.record(event, stream);
+    if (chunk.kernel) chunk.kernel->launch({in_slot}, {array}, stream);
+    if (!frees_slot_early) device.record(event, stream);
   }
 
-  void send(std::size_t slot) {
-    const int peer = sends_.chunk(slot).peer, tag = link_.tag;
-    const Index nbytes = sends_.chunk(slot).nbytes;
+  bool copied(std::size_t slot) const override {
+    return memory_ == Memory::host || order_.get().completed(events_[slot].get());
+  }
+
+  void post(std::size_t number, std::size_t slot, MPI_Request* request) override {
+    const auto& [peer, nbytes, host, kernel, place] = chunks_[number];
+    const bool through_ring = this->through_ring(peer);
+    void* bytes = moved(slot);
+    if (through_ring) bytes = &places_[slot];
+    const auto count = static_cast<int>(through_ring ? static_cast<Index>(sizeof(SlotPlace)) : nbytes);
+    if (!sends_) return check(MPI_Irecv(bytes, count, MPI_BYTE, peer, link_.tag, link_.comm(), request), "MPI_Irecv");
     const trace::Span span("send", peer, nbytes);
-    MPI_Request& request = requests_[free_requests_.back()];
-    Index& freed = sent_slots_[free_requests_.back()];
-    free_requests_.pop_back();
-    if (!sends_by_node(peer)) {
-      freed = static_cast<Index>(slot);
-      const char* const bytes = sends_directly(slot) ? sends_.direct(slot) : slots_ + sends_.offset(slot);
-      return check(MPI_Isend(bytes, static_cast<int>(nbytes), MPI_BYTE, peer, tag, link_.comm(), &request),
-                   "MPI_Isend");
+    if (through_ring) {
+      places_[slot] = {buffer_ + offsets_[slot] - reinterpret_cast<char*>(rings_.own()), slot};
+      rings_.own()->given_back(slot).store(0, std::memory_order_relaxed);
     }
-    sent_places_[slot] = {sends_.offset(slot), static_cast<Index>(slot)};
-    check(MPI_Irecv(&freed, sizeof freed, MPI_BYTE, peer, tag + 1, link_.comm(), &request), "MPI_Irecv");
-    MPI_Request sent = MPI_REQUEST_NULL;
-    check(MPI_Isend(&sent_places_[slot], sizeof(SlotPlace), MPI_BYTE, peer, tag, link_.comm(), &sent), "MPI_Isend");
-    check(MPI_Request_free(&sent), "MPI_Request_free");  // the acknowledgement proves its arrival
+    check(MPI_Isend(bytes, count, MPI_BYTE, peer, link_.tag, link_.comm(), request), "MPI_Isend");
   }
 
-  void receive_next(std::size_t slot) {
-    if (!receives_.take_next(slot)) return;
-    const int peer = receives_.chunk(slot).peer;
-    const bool by_node = mapped(peer) != nullptr;
-    void* const bytes = by_node ? static_cast<void*>(&received_places_[slot]) : receive_slot(slot);
-    const auto nbytes = static_cast<int>(by_node ? sizeof(SlotPlace) : receives_.chunk(slot).nbytes);
-    check(MPI_Irecv(bytes, nbytes, MPI_BYTE, peer, link_.tag, link_.comm(), &requests_[sends_.slots() + slot]),
-          "MPI_Irecv");
+  void give_back(std::size_t chunk, std::size_t slot) override {
+    if (RingHead* const ring = rings_.of(chunks_[chunk].peer))
+      ring->given_back(places_[slot].slot).store(1, std::memory_order_release);
+  }
+  bool given_back(std::size_t chunk, std::size_t slot) const override {
+    return !rings_.lends_to(chunks_[chunk].peer) || rings_.own()->given_back(slot).load(std::memory_order_acquire) != 0;
   }
 
-  bool test_requests() {
-    const int count = test_some(requests_, completed_);
-    for (int i = 0; i < count; ++i) {
-      auto request = static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)]);
-      if (request < sends_.slots()) {
-        ++sent_;
-        free_requests_.push_back(request);
-        pack_next(static_cast<std::size_t>(sent_slots_[request]));
-        continue;
+ private:
+  struct StagedChunk {
+    int peer;
+    Index nbytes;
+    std::vector<Chunk> host;             // one, if the array lies in main memory
+    std::unique_ptr<CopyKernel> kernel;  // null if the array holds the chunk as the message does
+    Index place = -1;                    // bytes in the array, in that case
+  };
+
+  void add_chunks(const PeerMessage& message) {
+    const Tensor& tensor = *link_.tensors[0];
+    const ElementStep step = sends_ ? tensor.steps.pack() : tensor.unpack_step(message.summand);
+    const auto add = [&](MessageCutter& cutter, Index max_bytes) {
+      steps.push_back(message.step);
+      StagedChunk& made = chunks_.emplace_back(StagedChunk{message.peer, 0, {}, nullptr});
+      if (memory_ == Memory::host) {
+        made.host.emplace_back(message, cutter, link_.tensors, side_, max_bytes, false);
+        made.nbytes = made.host.front().nbytes();
+        return;
       }
-      request -= sends_.slots();
-      if (request < receives_.slots())
-        take(request);
-      else
-        receive_again(request - receives_.slots());
-    }
-    return count > 0;
+      std::vector<DeviceCopy> copies;
+      made.nbytes = cutter.take(max_bytes, [&](Index displacement) {
+        copies.push_back({packed_side(side_, cutter.part(), displacement / tensor.message_bytes()), 0, 0});
+      });
+      made.place = place_in_array(side_, copies, step);
+      if (made.place < 0) made.kernel = std::make_unique<CopyKernel>(order_.get(), copies, step);
+    };
+    each_chunk(message, link_.tensors, staging_.chunk_bytes, staging_.growth, add);
   }
 
-  /// A chunk, or its place, has arrived in a slot.
-  void take(std::size_t slot) {
-    if (arrived_.empty()) return unpack(slot);
-    arrived_[receives_.chunk_in(slot)] = slot;
-    unpack_in_order();
-  }
+  bool on_device_for_mpi() const { return memory_ == Memory::device && order_.get().known_to_mpi(); }
+  bool through_ring(int peer) const { return sends_ ? rings_.lends_to(peer) : rings_.of(peer) != nullptr; }
+  /// The bytes that MPI moves: those of the slot on the device, or in main memory.
+  char* moved(std::size_t slot) const { return (on_device_for_mpi() ? slots_.at(0) : buffer_) + offsets_[slot]; }
 
-  void unpack_in_order() {
-    for (;; ++next_) {
-      if (!self_done_ && next_ == self_before_) {
-        self_->launch({arrays_.sources[0]}, {arrays_.targets[0]}, receives_.stream(0));
-        self_done_ = true;
-      }
-      if (next_ >= arrived_.size() || arrived_[next_] == none) return;
-      unpack(arrived_[next_]);
-    }
-  }
-
-  void unpack(std::size_t slot) {
-    char* staged = mapped(receives_.chunk(slot).peer);
-    if (staged)
-      staged += received_places_[slot].offset;
-    else if (!receives_.direct(slot))
-      staged = receive_slot(slot);
-    receives_.start(slot, staged);
-    unpacking_.push_back(slot);
-  }
-
-  /// Ends the use of slots whose bytes were copied to the array, or to the device.
-  bool release_unpacked() {
-    const auto copied = std::stable_partition(unpacking_.begin(), unpacking_.end(),
-                                              [this](std::size_t slot) { return !receives_.copied(slot); });
-    const std::vector<std::size_t> released(copied, unpacking_.end());
-    unpacking_.erase(copied, unpacking_.end());
-    for (const std::size_t slot : released) {
-      const int peer = receives_.chunk(slot).peer;
-      if (!mapped(peer))
-        receive_again(slot);
-      else
-        check(MPI_Isend(&received_places_[slot].slot, sizeof(Index), MPI_BYTE, peer, link_.tag + 1, link_.comm(),
-                        &requests_[sends_.slots() + receives_.slots() + slot]),
-              "MPI_Isend");
-    }
-    return !released.empty();
-  }
-
-  void receive_again(std::size_t slot) {
-    ++received_;
-    receive_next(slot);
-  }
-
-  bool sends_by_node(int peer) const {
-    return shares_ && std::find(receivers_.begin(), receivers_.end(), peer) != receivers_.end();
-  }
-
-  /// Whether MPI sends from the slot on the device.
-  bool sends_directly(std::size_t slot) const {
-    return !sends_by_node(sends_.chunk(slot).peer) && sends_.direct(slot) != nullptr;
-  }
-
-  /// The bytes that MPI receives: those of the slot on the device, or in main memory.
-  char* receive_slot(std::size_t slot) const {
-    char* const direct = receives_.direct(slot);
-    return direct ? direct : buffer_.at(receives_.offset(slot));
-  }
-
-  /// The mapped slots of a sender; null if its chunks come by MPI.
-  char* mapped(int sender) const {
-    const auto entry = mapped_.find(sender);
-    return entry == mapped_.end() ? nullptr : static_cast<char*>(entry->second.get()) + head_bytes;
+  /// The slot in main memory that a chunk is copied to or from; null: MPI moves the one on the device.
+  char* staged(int peer, std::size_t slot) const {
+    if (RingHead* const ring = sends_ ? nullptr : rings_.of(peer))
+      return reinterpret_cast<char*>(ring) + places_[slot].offset;
+    return on_device_for_mpi() && !through_ring(peer) ? nullptr : buffer_ + offsets_[slot];
   }
 
   PlanDevice& order_;
-  const Link link_;
-  bool node_memory_;
-  StagedSide sends_, receives_;
-  std::vector<int> receivers_, senders_;  // on this node
-  std::optional<Error> failure_;          // of node-shared memory
-  bool shares_ = false;                   // whether ranks of the node have mapped each other's slots
-  DeviceHandle shared_;                   // the slots that send, in the arena
-  PinnedBuffer private_;                  // or these
-  char* slots_ = nullptr;                 // in either
-  PinnedBuffer buffer_;                   // of the slots that receive
-  std::map<int, DeviceHandle> mapped_;    // by sender on this node
-  std::unique_ptr<CopyKernel> self_;      // null without a self copy
-  std::size_t self_before_ = 0;           // received chunks that are reduced before it
-
-  // Of the transfer at hand:
+  Chunk::Side side_;
+  bool sends_;
+  Memory memory_;
+  const Link& link_;
+  Staging staging_;
+  const NodeRings& rings_;
+  bool one_stream_;
+  std::vector<StagedChunk> chunks_;
+  char* buffer_ = nullptr;
+  DeviceBuffer slots_;
+  std::array<DeviceHandle, 2> streams_;
+  std::vector<DeviceHandle> events_;  // [slots] after the last use of a slot's bytes
+  std::vector<SlotPlace> places_;     // [slots] in the rings of senders
   Arrays arrays_;
-  // Of sent chunks and the acknowledgements that they wait for, in any order; of the slots that receive, and of the
-  // acknowledgements that they send.
-  std::vector<MPI_Request> requests_;
-  std::vector<int> completed_;                            // [requests]
-  std::vector<std::size_t> free_requests_;                // of sent chunks
-  std::vector<Index> sent_slots_;                         // [sending slots] by request: the slot that becomes free
-  std::vector<SlotPlace> sent_places_, received_places_;  // [sending slots], [receiving slots]
-  std::deque<std::size_t> packing_;      // slots in the order of their chunks, which the receivers expect
-  std::vector<std::size_t> unpacking_;   // slots in use
-  std::vector<std::size_t> arrived_;     // [received chunks] of partial results: slot of those that wait for their turn
-  std::size_t sent_ = 0, received_ = 0;  // chunks
-  std::size_t next_ = 0;                 // chunk to be reduced
-  bool self_done_ = true;
-  bool waits_ = false;  // for PlanDevice::started(), before this rank uses an array in main memory
-  bool finished_ = true;
+};
+
+class StagedTransport final : public Pipeline {
+ public:
+  StagedTransport(PlanDevice& device, const Link& link, const TensorProblem& problem, const Staging& staging,
+                  const Messages& messages, bool node_memory)
+      : Pipeline(link, unlimited),
+        order_(device),
+        node_memory_(node_memory),
+        rings_(device, link_, messages),
+        sends_(device, Chunk::Side::sent, problem.source_memory, link_, staging, rings_, messages.sends),
+        receives_(device, Chunk::Side::received, problem.target_memory, link_, staging, rings_, messages.receives) {
+    set_self(messages.self);
+  }
+
+  /// Allocates the slots in main memory, and connects them with those of ranks of this node. Collective.
+  /// \throws Error on every rank if one has no memory for the slots.
+  void connect() override {
+    all_or_none(link_.comm(), [&] {
+      if (node_memory_) rings_.make(sends_.slots(), sends_.nbytes());
+      if (!rings_.own()) sent_ = PinnedBuffer(order_.get(), sends_.nbytes());
+      sends_.set_buffer(rings_.own() ? reinterpret_cast<char*>(rings_.own()) + RingHead::head_bytes(sends_.slots())
+                                     : sent_.at(0));
+    });
+    const std::exception_ptr thrown = node_memory_ ? rings_.map() : nullptr;
+    all_or_none(link_.comm(), [&] {
+      if (thrown) std::rethrow_exception(thrown);
+      if (receives_.needs_buffer()) received_ = PinnedBuffer(order_.get(), receives_.nbytes());
+      receives_.set_buffer(received_.at(0));
+    });
+  }
+
+  void replan(Messages messages) override {
+    sends_.set_messages(messages.sends);
+    receives_.set_messages(messages.receives);
+    set_self(messages.self);
+  }
+
+ private:
+  void set_self(const PeerMessage& self) {
+    self_.reset();
+    if (self.nbytes > 0) {
+      std::vector<DeviceCopy> copies;
+      for (const Block& block : self.blocks) copies.push_back({block.box, 0, 0});
+      self_ = std::make_unique<CopyKernel>(order_.get(), copies, link_.tensors[0]->direct_step(self.summand));
+    }
+    set(sends_, receives_, self);
+  }
+
+  bool arrays_ready() override {
+    return !(sends_.runs_at_once() || receives_.runs_at_once()) || order_.get().completed(order_.started());
+  }
+  void copy_self(const Arrays& arrays) override {
+    self_->launch({arrays.sources[0]}, {arrays.targets[0]}, receives_.stream(0));
+  }
+  void finish() override {
+    sends_.finish();
+    receives_.finish();
+  }
+
+  PlanDevice& order_;
+  bool node_memory_;
+  NodeRings rings_;
+  StagedLane sends_, receives_;
+  PinnedBuffer sent_, received_;      // slots that are not in a ring
+  std::unique_ptr<CopyKernel> self_;  // null without a self copy
 };
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include <mutex>
 #include <vector>
 
-#include "layout/grid.hpp"
 #include "layout/intervals.hpp"
 
 namespace dace_redist {

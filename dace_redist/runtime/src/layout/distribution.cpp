@@ -259,7 +259,7 @@ void Distribution::Data::read_box(Index box) {
 }
 
 Distribution::Distribution(Encoding encoding, const std::string& name)
-    : data_(std::make_shared<const Data>(std::move(encoding), name)) {}
+    : data_(std::make_shared<const Data>(std::move(encoding), name)), name_(name) {}
 
 AxisArray Distribution::coordinates_at(Index position) const {
   AxisArray coordinates{};

@@ -15,7 +15,6 @@
 #include "core/error.hpp"
 #include "core/export.hpp"
 #include "layout/boxes.hpp"
-#include "layout/grid.hpp"
 #include "layout/intervals.hpp"
 
 namespace dace_redist {
@@ -52,6 +51,8 @@ class DR_API Distribution {
  public:
   /// \throws Error if the numbers do not describe a distribution; the message begins with `name`.
   explicit Distribution(Encoding encoding, const std::string& name = "distribution");
+  /// Another one by another name.
+  Distribution(const Distribution& other, std::string name) : data_(other.data_), name_(std::move(name)) {}
 
   /// The numbers that the distribution was made from. Distributions with equal numbers are equal, whatever their names.
   const Encoding& encoding() const { return data_->with_margins.empty() ? data_->encoding : data_->with_margins; }
@@ -60,7 +61,7 @@ class DR_API Distribution {
 
   int ndim() const { return static_cast<int>(data_->axes.size()); }
   const std::vector<AxisSplit>& axes() const { return data_->axes; }
-  const std::string& name() const { return data_->name; }
+  const std::string& name() const { return name_; }
   /// False: a rank's local array holds its cells, tiles or boxes, one after another.
   bool blocked() const { return data_->kind == blocked_kind; }
   bool boxed() const { return data_->kind == boxed_kind; }
@@ -164,6 +165,7 @@ class DR_API Distribution {
   Index grid_position(const AxisArray& coordinates, Index replica) const;
 
   std::shared_ptr<const Data> data_;
+  std::string name_;
 };
 
 }  // namespace dace_redist

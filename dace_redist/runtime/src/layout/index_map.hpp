@@ -24,6 +24,7 @@ struct AxisGroup {
   std::array<std::vector<int>, 2> axes{};  // of source and target, slowest first; both empty: one each
 
   bool plain() const { return axes[0].empty() && axes[1].empty(); }
+  int axis(std::size_t side) const { return side == 0 ? source_axis : target_axis; }
 };
 
 /// Moves a box of the source to a box of the target: shifted, and with its axes in another order; or all of the source,

@@ -19,7 +19,7 @@ inline constexpr Index whole_cell = -1;
 /// A rank that this rank exchanges a pair of cells with.
 struct ReplicaPeer {
   Index rank = 0;
-  Index turn = 0;  // order in which the receiver reduces; equal on both sides
+  Index summand = 0;  // order in which the receiver reduces; equal on both sides
 };
 
 /// A replica policy applied to a source and a target, as seen by a rank that sends or that receives. Target cells may
@@ -74,7 +74,7 @@ class ReplicaRoutes {
   }
 
   void find_receivers(const Cell& source, const Cell& target, Index slice, std::vector<ReplicaPeer>& peers) const {
-    const Index turn = (replica_ - first_sender(target, slice) + source_.replicas()) % source_.replicas();
+    const Index summand = (replica_ - first_sender(target, slice) + source_.replicas()) % source_.replicas();
     for (Index replica = 0; replica < target_.replicas(); ++replica) {
       if (policy_.scatter_target && replica != slice) continue;
       const Index receiver = target_.rank_of(target.coordinates, replica);
@@ -83,7 +83,7 @@ class ReplicaRoutes {
       } else if (gathers_) {
         if (replica != replica_) peers.push_back({receiver, 0});
       } else {
-        peers.push_back({receiver, turn});
+        peers.push_back({receiver, summand});
       }
     }
   }
@@ -92,13 +92,13 @@ class ReplicaRoutes {
     if (policy_.kind == ReplicaPolicy::any) return peers.push_back({source_.sender(source.coordinates, rank_), 0});
     if (gathers_) return peers.push_back({source_.rank_of(source.coordinates, slice), 0});
     const Index first = first_sender(target, slice);
-    for (Index turn = 0; turn < source_.replicas(); ++turn)
-      peers.push_back({source_.rank_of(source.coordinates, (first + turn) % source_.replicas()), turn});
+    for (Index summand = 0; summand < source_.replicas(); ++summand)
+      peers.push_back({source_.rank_of(source.coordinates, (first + summand) % source_.replicas()), summand});
   }
 
-  /// The replica of the source whose turn is 0. Turns are equal for all replicas of a target cell, so that all of them
-  /// reduce in one order, and for all cells of a message. Cells and slices begin with different replicas of the source,
-  /// so that all replicas send at a time.
+  /// The replica of the source that is summand 0. Summands are equal for all replicas of a target cell, so that all of
+  /// them reduce in one order, and for all cells of a message. Cells and slices begin with different replicas of the
+  /// source, so that all replicas send at a time.
   Index first_sender(const Cell& target, Index slice) const {
     if (source_.replicas() == 1) return 0;
     Index position = target_.blocked() ? 0 : target_.rank_of(target.coordinates, 0);

@@ -22,7 +22,7 @@ namespace dace_redist {
 struct ReplicaPolicy {
   enum Kind {
     any,        ///< one of them: the receiver itself if it holds the cell
-    all,        ///< each of them; the receiver reduces their messages in the order of Message::turn
+    all,        ///< each of them; the receiver reduces their messages in the order of Message::summand
     allgather,  ///< source and target are one distribution: each replica sends its slice to the other replicas
   };
   Kind kind = any;
@@ -45,7 +45,7 @@ struct Message {
   Index peer = 0;
   Index count = 0;                   // elements
   std::vector<StridedBlock> blocks;  // not merged: their counts are equal on both sides
-  Index turn = 0;                    // order in which the receiver reduces, see ReplicaPolicy
+  Index summand = 0;                 // order in which the receiver reduces, see ReplicaPolicy
 };
 
 /// The messages of one rank, by ascending peer, and its self copy.

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "plan/datatype_blocks.hpp"
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "core/element_type.hpp"
+#include "plan/given_messages.hpp"
 
 namespace dace_redist {
 namespace {
@@ -78,71 +77,77 @@ Blocks repeated(const Blocks& blocks, Index count, Index stride) {
   return made;
 }
 
-/// What a derived type is made of.
-class Contents {
- public:
-  explicit Contents(MPI_Datatype type) {
-    std::vector<int> integers;
-    std::vector<MPI_Aint> addresses;
-    std::vector<MPI_Count> counts;  // of constructors with large counts
-    get_lengths(type);
-    if (combiner == MPI_COMBINER_F90_REAL || combiner == MPI_COMBINER_F90_COMPLEX ||
-        combiner == MPI_COMBINER_F90_INTEGER)
-      combiner = MPI_COMBINER_NAMED;
-#if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION > 0)
-    if (combiner == MPI_COMBINER_VALUE_INDEX) combiner = MPI_COMBINER_NAMED;
-#endif
-    if (combiner == MPI_COMBINER_NAMED) return;
-    integers.resize(static_cast<std::size_t>(lengths_[0]));
-    addresses.resize(static_cast<std::size_t>(lengths_[1]));
-    counts.resize(static_cast<std::size_t>(lengths_[2]));
-    d.resize(static_cast<std::size_t>(lengths_[3]));
-    get(type, integers.data(), addresses.data(), counts.data());
-    n.assign(integers.begin(), integers.end());
-    n.insert(n.end(), addresses.begin(), addresses.end());
-    // where the counts stand among the integers of other constructors: of arrays, sizes after the first of them
-    const std::ptrdiff_t before = combiner == MPI_COMBINER_SUBARRAY ? 1 : combiner == MPI_COMBINER_DARRAY ? 3 : 0;
-    if (!counts.empty()) n.insert(n.begin() + before, counts.begin(), counts.end());
-  }
-  Contents(const Contents&) = delete;
-  Contents& operator=(const Contents&) = delete;
-  ~Contents() {
-    for (MPI_Datatype& type : d)
-      caught([&] {
-        if (Contents(type).combiner != MPI_COMBINER_NAMED) MPI_Type_free(&type);
-      });
-  }
-
+/// The constructor of a type, and the numbers of what it takes: integers, addresses, large counts, types.
+struct Envelope {
   int combiner = MPI_COMBINER_NAMED;
-  std::vector<Index> n;  // integers, then addresses, as MPI_Type_get_contents() has them
-  std::vector<MPI_Datatype> d;
-
- private:
-#if MPI_VERSION >= 4
-  void get_lengths(MPI_Datatype type) {
-    check(MPI_Type_get_envelope_c(type, &lengths_[0], &lengths_[1], &lengths_[2], &lengths_[3], &combiner),
-          "MPI_Type_get_envelope_c");
-  }
-  void get(MPI_Datatype type, int* integers, MPI_Aint* addresses, MPI_Count* counts) {
-    check(MPI_Type_get_contents_c(type, lengths_[0], lengths_[1], lengths_[2], lengths_[3], integers, addresses, counts,
-                                  d.data()),
-          "MPI_Type_get_contents_c");
-  }
-#else
-  void get_lengths(MPI_Datatype type) {
-    std::array<int, 3> found{};
-    check(MPI_Type_get_envelope(type, &found[0], &found[1], &found[2], &combiner), "MPI_Type_get_envelope");
-    lengths_ = {found[0], found[1], 0, found[2]};
-  }
-  void get(MPI_Datatype type, int* integers, MPI_Aint* addresses, MPI_Count*) {
-    check(MPI_Type_get_contents(type, static_cast<int>(lengths_[0]), static_cast<int>(lengths_[1]),
-                                static_cast<int>(lengths_[3]), integers, addresses, d.data()),
-          "MPI_Type_get_contents");
-  }
-#endif
-
-  std::array<MPI_Count, 4> lengths_{};  // of integers, addresses, counts, types
+  std::array<MPI_Count, 4> lengths{};
 };
+
+Envelope envelope_of(MPI_Datatype type) {
+  Envelope made;
+#if MPI_VERSION >= 4
+  auto& lengths = made.lengths;
+  check(MPI_Type_get_envelope_c(type, &lengths[0], &lengths[1], &lengths[2], &lengths[3], &made.combiner),
+        "MPI_Type_get_envelope_c");
+#else
+  std::array<int, 3> lengths{};
+  check(MPI_Type_get_envelope(type, &lengths[0], &lengths[1], &lengths[2], &made.combiner), "MPI_Type_get_envelope");
+  made.lengths = {lengths[0], lengths[1], 0, lengths[2]};
+#endif
+  for (const int predefined : {MPI_COMBINER_F90_REAL, MPI_COMBINER_F90_COMPLEX, MPI_COMBINER_F90_INTEGER,
+#if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION > 0)
+                               MPI_COMBINER_VALUE_INDEX,
+#endif
+                               MPI_COMBINER_NAMED})
+    if (made.combiner == predefined) made.combiner = MPI_COMBINER_NAMED;
+  return made;
+}
+
+/// Frees what MPI_Type_get_contents() returns: a new handle of each type that is not predefined.
+struct FreeContent {
+  static MPI_Datatype null() { return MPI_DATATYPE_NULL; }
+  static void free(MPI_Datatype* type) {
+    caught([type] {
+      if (envelope_of(*type).combiner != MPI_COMBINER_NAMED) MPI_Type_free(type);
+    });
+  }
+};
+
+/// What a derived type is made of.
+struct Contents {
+  int combiner = MPI_COMBINER_NAMED;
+  std::vector<Index> n{};  ///< integers, then addresses, as MPI_Type_get_contents() has them
+  std::vector<Owned<MPI_Datatype, FreeContent>> types{};
+
+  MPI_Datatype type(std::size_t number = 0) const { return types[number].get(); }
+};
+
+Contents contents_of(MPI_Datatype type) {
+  const auto [combiner, lengths] = envelope_of(type);
+  Contents made{combiner};
+  if (combiner == MPI_COMBINER_NAMED) return made;
+  std::vector<int> integers(static_cast<std::size_t>(lengths[0]));
+  std::vector<MPI_Aint> addresses(static_cast<std::size_t>(lengths[1]));
+  std::vector<MPI_Count> counts(static_cast<std::size_t>(lengths[2]));
+  std::vector<MPI_Datatype> types(static_cast<std::size_t>(lengths[3]));
+  made.types.reserve(types.size());
+#if MPI_VERSION >= 4
+  check(MPI_Type_get_contents_c(type, lengths[0], lengths[1], lengths[2], lengths[3], integers.data(), addresses.data(),
+                                counts.data(), types.data()),
+        "MPI_Type_get_contents_c");
+#else
+  check(MPI_Type_get_contents(type, static_cast<int>(lengths[0]), static_cast<int>(lengths[1]),
+                              static_cast<int>(lengths[3]), integers.data(), addresses.data(), types.data()),
+        "MPI_Type_get_contents");
+#endif
+  for (const MPI_Datatype one : types) made.types.emplace_back(one);
+  made.n.assign(integers.begin(), integers.end());
+  made.n.insert(made.n.end(), addresses.begin(), addresses.end());
+  // where the counts stand among the integers of other constructors: of arrays, sizes after the first of them
+  const std::ptrdiff_t before = combiner == MPI_COMBINER_SUBARRAY ? 1 : combiner == MPI_COMBINER_DARRAY ? 3 : 0;
+  made.n.insert(made.n.begin() + before, counts.begin(), counts.end());
+  return made;
+}
 
 Blocks decode(MPI_Datatype type);
 
@@ -157,8 +162,8 @@ Blocks decode_named(MPI_Datatype type) {
 /// Blocks of one type at displacements, as the indexed types have them.
 template <class Length, class Displacement>
 Blocks decode_indexed(const Contents& type, const Length& length, const Displacement& displacement) {
-  const Blocks element = decode(type.d[0]);
-  const Index extent = bounds_of(type.d[0]).extent;
+  const Blocks element = decode(type.type());
+  const Index extent = bounds_of(type.type()).extent;
   Blocks made;
   for (std::size_t block = 0; block < static_cast<std::size_t>(type.n[0]); ++block)
     append(made, repeated(element, length(block), extent), displacement(block, extent));
@@ -167,10 +172,10 @@ Blocks decode_indexed(const Contents& type, const Length& length, const Displace
 
 Blocks decode_struct(const Contents& type) {
   Blocks made;
-  for (std::size_t member = 0; member < type.d.size(); ++member)
+  for (std::size_t member = 0; member < type.types.size(); ++member)
     if (type.n[member + 1] > 0)
-      append(made, repeated(decode(type.d[member]), type.n[member + 1], bounds_of(type.d[member]).extent),
-             type.n[1 + type.d.size() + member]);
+      append(made, repeated(decode(type.type(member)), type.n[member + 1], bounds_of(type.type(member)).extent),
+             type.n[1 + type.types.size() + member]);
   return made;
 }
 
@@ -204,7 +209,7 @@ std::vector<Index> numbers(const Contents& type, std::size_t first, std::size_t 
 
 Blocks decode_subarray(const Contents& type) {
   const auto ndim = static_cast<std::size_t>(type.n[0]);
-  return decode_array(type.d[0], static_cast<int>(type.n.back()), numbers(type, 1, ndim), [&](std::size_t axis) {
+  return decode_array(type.type(), static_cast<int>(type.n.back()), numbers(type, 1, ndim), [&](std::size_t axis) {
     const Index extent = type.n[1 + axis];
     return AxisBlocks{type.n[1 + 2 * ndim + axis], type.n[1 + ndim + axis], extent};
   });
@@ -219,7 +224,7 @@ Blocks decode_darray(const Contents& type) {
     coordinates[axis] = rank % parts;
     rank /= parts;
   }
-  return decode_array(type.d[0], static_cast<int>(type.n.back()), numbers(type, 3, ndim), [&](std::size_t axis) {
+  return decode_array(type.type(), static_cast<int>(type.n.back()), numbers(type, 3, ndim), [&](std::size_t axis) {
     const Index extent = type.n[3 + axis], parts = type.n[3 + 3 * ndim + axis];
     const Index distribution = type.n[3 + ndim + axis], argument = type.n[3 + 2 * ndim + axis];
     Index length = argument;
@@ -244,14 +249,14 @@ Blocks decode_derived(const Contents& type) {
   switch (type.combiner) {
     case MPI_COMBINER_DUP:
     case MPI_COMBINER_RESIZED:
-      return decode(type.d[0]);
+      return decode(type.type());
     case MPI_COMBINER_CONTIGUOUS:
-      return repeated(decode(type.d[0]), at(0), bounds_of(type.d[0]).extent);
+      return repeated(decode(type.type()), at(0), bounds_of(type.type()).extent);
     case MPI_COMBINER_VECTOR:
     case MPI_COMBINER_HVECTOR: {
-      const Index extent = bounds_of(type.d[0]).extent;
+      const Index extent = bounds_of(type.type()).extent;
       const Index stride = type.combiner == MPI_COMBINER_VECTOR ? at(2) * extent : at(2);
-      return repeated(repeated(decode(type.d[0]), at(1), extent), at(0), stride);
+      return repeated(repeated(decode(type.type()), at(1), extent), at(0), stride);
     }
     case MPI_COMBINER_INDEXED:
       return decode_indexed(type, lengths, in_extents(1 + count));
@@ -273,7 +278,7 @@ Blocks decode_derived(const Contents& type) {
 }
 
 Blocks decode(MPI_Datatype type) {
-  const Contents contents(type);
+  const Contents contents = contents_of(type);
   return contents.combiner == MPI_COMBINER_NAMED ? decode_named(type) : decode_derived(contents);
 }
 

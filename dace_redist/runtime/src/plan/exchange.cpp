@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <utility>
 
 namespace dace_redist {
@@ -32,18 +31,6 @@ bool is_small_sum(const TensorProblem& tensor) {
   for (const Index extent : tensor.source.local_shape(tensor.source.first_rank())) nbytes *= extent;
   const bool everyone = tensor.target.replicas() == tensor.source.replicas();
   return nbytes < min_node_sum_bytes || (everyone && tensor.source.replicas() > max_node_sum_replicas);
-}
-
-/// Places of the ranks in an order that goes node after node.
-std::vector<Index> places_of(const Topology& topology) {
-  const std::vector<int>& node_of = topology.node_of;
-  if (topology.one_node()) return {};
-  std::vector<std::size_t> order(node_of.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return node_of[a] < node_of[b]; });
-  std::vector<Index> places(order.size());
-  for (std::size_t place = 0; place < order.size(); ++place) places[order[place]] = static_cast<Index>(place);
-  return places;
 }
 
 }  // namespace
@@ -76,7 +63,6 @@ Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem,
             context.message_comm(),
             context.tag(context.plans()),
             [this](const auto& sources, const auto& targets) { return plan_messages(sources, targets); }},
-      places_(places_of(link_.topology)),
       reads_(problems_.size()),
       writes_(problems_.size()),
       sources_(problems_.size()),
@@ -117,8 +103,9 @@ void Exchange::replan() {
 /// The place of a message in the order of messages. At each step every rank sends to one rank and receives from one, as
 /// far as it has messages, so that no target is hit by all ranks at once.
 Index Exchange::step(Index source, Index target) const {
-  const auto place = [&](Index rank) { return places_.empty() ? rank : places_[static_cast<std::size_t>(rank)]; };
-  return (place(target) - place(source) + link_.context.size()) % link_.context.size();
+  const std::vector<Index>& order = link_.topology.node_order;
+  const Index steps = order[static_cast<std::size_t>(target)] - order[static_cast<std::size_t>(source)];
+  return (steps + link_.context.size()) % link_.context.size();
 }
 
 Messages Exchange::plan_messages() const {
@@ -131,7 +118,7 @@ Messages Exchange::plan_messages(std::vector<Layouts> sources, std::vector<Layou
   Messages messages;
   std::map<Index, PeerMessage> sent, received;
   const auto add = [](PeerMessage& to, std::size_t tensor, const Message& from) {
-    to.summand = from.turn;
+    to.summand = from.summand;
     for (const StridedBlock& block : from.blocks) to.blocks.push_back({static_cast<int>(tensor), block});
   };
   for (std::size_t t = 0; t < problems_.size(); ++t) {
@@ -163,7 +150,7 @@ Messages Exchange::plan_messages(std::vector<Layouts> sources, std::vector<Layou
   return messages;
 }
 
-void Exchange::make(bool node_memory, bool many_short) {
+void Exchange::make(bool node_memory, bool joins_short) {
   routes_.clear();
   const Messages messages = plan_messages();
   const auto mark = [](std::vector<char>& moves, const PeerMessage& message) {
@@ -175,18 +162,16 @@ void Exchange::make(bool node_memory, bool many_short) {
   for (const PeerMessage& message : messages.receives) mark(writes_, message);
   check_nodes(strategy_, link_, messages);
   if (std::any_of(problems_.begin(), problems_.end(), [](const TensorProblem& one) { return one.on_device(); })) {
-    if (!make_device_transports) throw Error("this library was built without support for arrays in device memory");
-    for (auto& made : make_device_transports(strategy_, link_, messages, problems_, stream_, node_memory))
-      routes_.push_back({std::move(made), everything});
+    routes_.push_back({make_device_transport(strategy_, link_, messages, problems_, stream_, node_memory), everything});
     return;
   }
   const TensorProblem& first = problems_.front();
   if (policy_.kind == ReplicaPolicy::all)  // one transport reduces partial results, in order
     node_memory = node_memory && link_.topology.one_node() && first.source.blocked() && first.target.blocked() &&
                   !(strategy_.sums && is_small_sum(first));
-  many_short = many_short || strategy_.min_short == 0;
-  has_many_short_ = node_memory && !many_short && dace_redist::has_many_short(strategy_, link_, messages);
-  routes_ = make_routes(strategy_, link_, messages, node_memory, many_short);
+  joins_short = joins_short || strategy_.min_short == 0;
+  has_many_short_ = node_memory && !joins_short && dace_redist::has_many_short(strategy_, link_, messages);
+  routes_ = make_routes(strategy_, link_, messages, node_memory, joins_short);
 }
 
 std::string Exchange::set_arrays(const void* const* sources, void* const* targets) {

@@ -14,12 +14,10 @@
 
 namespace dace_redist {
 
-/// Makes the transports of tensors with arrays in a device's memory; set by the device room.
-inline std::vector<std::unique_ptr<Transport>> (*make_device_transports)(const Strategy& strategy, const Link& link,
-                                                                         Messages messages,
-                                                                         const std::vector<TensorProblem>& tensors,
-                                                                         const Stream& stream,
-                                                                         bool node_memory) = nullptr;
+/// Makes the transport of a tensor with an array in a device's memory; defined by the device room.
+std::unique_ptr<Transport> make_device_transport(const Strategy& strategy, const Link& link, Messages messages,
+                                                 const std::vector<TensorProblem>& tensors, const Stream& stream,
+                                                 bool node_memory);
 
 /// The strategy of a tensor: of one that sums, another unless MPI can add the partial results: sums of numbers of one
 /// type, and not more of them than MPI counts.
@@ -38,9 +36,9 @@ class Exchange {
   Exchange& operator=(const Exchange&) = delete;
 
   /// Plans the messages and makes the transports. Local; may be repeated with other arguments.
-  /// \param many_short  as of make_routes(); set for a strategy to which any number is many.
-  void make(bool node_memory, bool many_short);
-  /// Whether it should be made again, on all ranks, with `many_short`.
+  /// \param joins_short  as of make_routes(); set for a strategy that joins any number of them.
+  void make(bool node_memory, bool joins_short);
+  /// Whether it should be made again, on all ranks, with `joins_short`.
   bool has_many_short() const { return has_many_short_; }
   const Topology& topology() const { return link_.topology; }
   const std::vector<Route>& routes() const { return routes_; }
@@ -82,7 +80,6 @@ class Exchange {
   const Stream& stream_;
   Tensors tensors_;
   const Link link_;                   // without the part of the messages of a transport
-  std::vector<Index> places_;         // [ranks] node after node; empty: of one node
   std::vector<char> reads_, writes_;  // [tensors] whether elements move out of, or into, this rank's array
   bool unpacks_ = false;              // whether MPI unpacks a target
   bool has_many_short_ = false;

@@ -8,14 +8,47 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "layout/refinement.hpp"
 #include "layout/schedule.hpp"
-#include "plan/packed_side.hpp"
+#include "shm/array_allocator.hpp"
 #include "transport/context.hpp"
 
 namespace dace_redist {
+
+/// The elements of a message, as a collective operation of MPI describes them.
+struct TypedPart {
+  Datatype type;  // a duplicate
+  int count = 0;
+  Index displacement = 0;  // bytes, from the array's address
+  Index offset = 0;        // bytes, in the buffer
+  Index nbytes = 0;
+};
+
+/// An array of which MPI packs or unpacks the messages, as only MPI knows where its elements lie, and a buffer with
+/// them.
+class PackedSide {
+ public:
+  /// \throws std::bad_alloc; Error if a part has more bytes than MPI packs.
+  PackedSide(std::vector<TypedPart> parts, Index nbytes, MPI_Comm comm);
+  PackedSide(const PackedSide&) = delete;
+  PackedSide& operator=(const PackedSide&) = delete;
+  ~PackedSide() { free_array(buffer_); }
+
+  char* buffer() const { return buffer_; }
+  /// The array of the next transfer.
+  void set_array(const void* array) { array_ = array; }
+  void pack() const;
+  void unpack() const;
+
+ private:
+  std::vector<TypedPart> parts_;
+  MPI_Comm comm_;
+  char* buffer_ = nullptr;
+  const void* array_ = nullptr;
+};
 
 /// What a rank sends, or what it receives.
 struct MessageSide {
@@ -59,5 +92,19 @@ class ExchangedSides {
   MessageSides mine_;
   WordsOfRanks theirs_;
 };
+
+/// The bytes of `count` elements of a datatype in the order of its type map, from the buffer's address on; the
+/// innermost loop of each block has stride 1. None if the type has gaps that MPI does not tell, a constructor that is
+/// unknown here, or too many pieces.
+std::optional<std::vector<SideBlock>> datatype_blocks(MPI_Datatype type, Index count);
+
+/// The arguments of one side of an MPI_Alltoallw, [ranks] each. Where a count is 0, nothing else is looked at.
+struct TypedSide {
+  const int *counts, *displacements;
+  const MPI_Datatype* types;
+};
+
+/// What a rank sends or receives with these arguments. If one of the types cannot be decoded, MPI packs all messages.
+MessageSide typed_side(const TypedSide& arguments, MPI_Comm comm);
 
 }  // namespace dace_redist

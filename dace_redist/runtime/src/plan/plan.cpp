@@ -4,7 +4,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "core/agreement.hpp"
@@ -14,12 +13,11 @@
 namespace dace_redist {
 namespace {
 
-/// Prints one line on standard error, the first time in a process: why messages within a node move over MPI.
+/// Says why messages within a node move over MPI.
 void warn_without_node_memory(const std::string& label, const std::string& reason) {
   static std::atomic<bool> warned{false};
-  if (warned.exchange(true)) return;
-  std::fprintf(stderr, "dace-redist: \"%s\": no node-shared memory (%s); messages within a node move over MPI\n",
-               label.c_str(), reason.c_str());
+  warn_once(warned, "dace-redist: \"%s\": no node-shared memory (%s); messages within a node move over MPI\n",
+            label.c_str(), reason.c_str());
 }
 
 }  // namespace
@@ -65,10 +63,10 @@ PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) 
   if (uses_node && (lowest[1] == rank || (!node_memory && rank == 0)))
     warn_without_node_memory(plan->problem_.label, shortage);
   bool on_node = node_memory && lowest[1] == size;
-  const bool many_short = lowest[5] == 0;
-  for (bool again = on_node != node_memory || many_short; again; on_node = on_node && !again) {
+  const bool joins_short = lowest[5] == 0;
+  for (bool again = on_node != node_memory || joins_short; again; on_node = on_node && !again) {
     bool suffices = true;
-    all_or_none(context.comm(), [&] { suffices = plan->make_transports(on_node, many_short, shortage); });
+    all_or_none(context.comm(), [&] { suffices = plan->make_transports(on_node, joins_short, shortage); });
     const int short_rank = on_node ? lowest_rank(context.comm(), !suffices) : -1;
     again = short_rank >= 0;
     if (short_rank == context.rank()) warn_without_node_memory(plan->problem_.label, shortage);
@@ -93,10 +91,10 @@ void Plan::prepare(const std::function<Problem()>& describe, std::string& facts,
 }
 
 /// \return whether there is enough node-shared memory; if not, `shortage` says why.
-bool Plan::make_transports(bool node_memory, bool many_short, std::string& shortage) {
+bool Plan::make_transports(bool node_memory, bool joins_short, std::string& shortage) {
   bool suffices = true;
   for (const auto& exchange : exchanges_) try {
-      exchange->make(node_memory, many_short);
+      exchange->make(node_memory, joins_short);
     } catch (const NoSharedMemory& error) {
       shortage = text("rank ", rank(), ": ", error.what());
       suffices = false;
@@ -115,11 +113,6 @@ void Plan::connect() {
       fail(message_of(thrown));
     }
   if (failure_) std::rethrow_exception(failure_);
-}
-
-bool Plan::has_many_short() const {
-  return std::any_of(exchanges_.begin(), exchanges_.end(),
-                     [](const auto& exchange) { return exchange->has_many_short(); });
 }
 
 bool Plan::is_on(MPI_Comm comm) const {
@@ -256,7 +249,7 @@ void Plan::run_to_end() {
   const trace::Span span("run", problem_.label.c_str(), problem_.strategy.c_str());
   or_fail([&] {
     begin(Pace::attended);
-    wait_until_done(false);
+    wait_alone();
   });
 }
 
@@ -312,7 +305,7 @@ bool Plan::test() {
       while (round.any && !round.done);
       is_done = round.done;
       if (!is_done) {
-        Backoff(static_cast<std::int64_t>(exchanges_.front()->topology().partners.size())).wait();
+        backoff().wait();
         return context_->check_failures(number_);
       }
       if (failure_) std::rethrow_exception(failure_);
@@ -330,7 +323,7 @@ void Plan::wait(std::optional<Stream> stream) {
       Progress::instance().hold([&] { stream_ = *stream; });
     const trace::Span span("progress");
     or_fail([&] {
-      wait_until_done(true);
+      wait_with_others();
       Progress::instance().remove(*this);
     });
   });
@@ -343,29 +336,43 @@ void Plan::begin(Pace pace) {
     if (!exchange->gathers()) exchange->begin(pace);
 }
 
-/// Waits until the transfer is done. One that was started is advanced with all others, under their lock.
-void Plan::wait_until_done(bool started) {
-  Progress& all = Progress::instance();
-  Backoff backoff(static_cast<std::int64_t>(exchanges_.front()->topology().partners.size()));
+/// What a rank does now and then while it waits.
+void Plan::look_around(const Backoff& backoff) {
+  context_->check_failures(number_);
+  if (!backoff.long_wait()) return;
+  for (const auto& exchange : exchanges_) exchange->wake_partners();
+}
+
+/// Waits until a transfer is done that no other thread knows of.
+void Plan::wait_alone() {
+  Backoff backoff = this->backoff();
   const auto for_node = [](const auto& exchange) { return exchange->waits_for_node(); };
-  for (Progress::Round round; !round.done;) {
-    const bool sleeps = !started && backoff.sleeps() && std::all_of(exchanges_.begin(), exchanges_.end(), for_node);
-    if (started)
-      round = all.advance(this);
-    else if (sleeps)
-      round.any = look_or_sleep(
-          Arena::own().head().waiting, Backoff::nap_nanoseconds, [this] { return progress(); }, awaited_rings());
-    else
-      round.any = progress();
-    if (!started) round.done = done();
-    if (round.any) {
+  for (bool is_done = false; !is_done;) {
+    const bool sleeps = backoff.sleeps() && std::all_of(exchanges_.begin(), exchanges_.end(), for_node);
+    const bool any = sleeps ? look_or_sleep(
+                                  Arena::own().head().waiting, Backoff::nap_nanoseconds, [this] { return progress(); },
+                                  awaited_rings())
+                            : progress();
+    is_done = done();
+    if (any) {
       backoff.reset();
-    } else if (!round.done && (sleeps ? backoff.slept() : backoff.wait())) {
-      context_->check_failures(number_);
-      if (!started) all.advance();
-      if (!backoff.long_wait()) continue;
-      for (const auto& exchange : exchanges_) exchange->wake_partners();
+    } else if (!is_done && (sleeps ? backoff.slept() : backoff.wait())) {
+      Progress::instance().advance();
+      look_around(backoff);
     }
+  }
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+/// Waits until a transfer is done that was started: it is advanced with all others, under their lock.
+void Plan::wait_with_others() {
+  Backoff backoff = this->backoff();
+  for (Progress::Round round; !round.done;) {
+    round = Progress::instance().advance(this);
+    if (round.any)
+      backoff.reset();
+    else if (!round.done && backoff.wait())
+      look_around(backoff);
   }
   if (failure_) std::rethrow_exception(failure_);
 }
@@ -388,13 +395,6 @@ bool Plan::progress(bool with_mpi) {
   failure_ = thrown;
   if (with_mpi) fail(message_of(thrown));
   return true;
-}
-
-/// Number of times that partners ring before something can be done.
-std::uint32_t Plan::awaited_rings() const {
-  std::uint32_t awaited = UINT32_MAX;
-  for (const auto& exchange : exchanges_) awaited = std::min(awaited, exchange->awaited_rings());
-  return awaited;
 }
 
 }  // namespace dace_redist

@@ -109,9 +109,11 @@ class Plan {
 
   Plan(MPI_Comm comm, std::shared_ptr<Context> context) : comm_(comm), context_(std::move(context)) {}
   void prepare(const std::function<Problem()>& describe, std::string& facts, std::string& shortage);
-  bool make_transports(bool node_memory, bool many_short, std::string& shortage);
+  bool make_transports(bool node_memory, bool joins_short, std::string& shortage);
   void connect();
-  bool has_many_short() const;
+  bool has_many_short() const {
+    return std::any_of(exchanges_.begin(), exchanges_.end(), [](const auto& one) { return one->has_many_short(); });
+  }
   void make_exchanges();
   void add_reduction(std::size_t number);
   void add_exchange(std::vector<TensorProblem> tensors, std::vector<std::size_t> numbers, ReplicaPolicy policy);
@@ -123,8 +125,16 @@ class Plan {
   void take_arrays(const void* const* sources, void* const* targets);
   void begin(Pace pace);
   void run_to_end();
-  void wait_until_done(bool started);
-  std::uint32_t awaited_rings() const;
+  Backoff backoff() const { return Backoff(static_cast<std::int64_t>(exchanges_.front()->topology().partners.size())); }
+  void look_around(const Backoff& backoff);
+  void wait_alone();
+  void wait_with_others();
+  /// Number of times that partners ring before something can be done.
+  std::uint32_t awaited_rings() const {
+    std::uint32_t awaited = UINT32_MAX;
+    for (const auto& exchange : exchanges_) awaited = std::min(awaited, exchange->awaited_rings());
+    return awaited;
+  }
   [[noreturn]] void end(const std::exception_ptr& thrown);
 
   MPI_Comm comm_;

@@ -78,7 +78,7 @@ bool has_many_short(const Strategy& strategy, const Link& link, const Messages& 
 }
 
 std::vector<Route> make_routes(const Strategy& strategy, const Link& link, const Messages& messages, bool node_memory,
-                               bool many_short) {
+                               bool joins_short) {
   std::vector<Route> routes;
   const auto add = [&](MakeTransport make, int tag, const MessageFilter& takes) {
     Link own = link;
@@ -94,16 +94,16 @@ std::vector<Route> make_routes(const Strategy& strategy, const Link& link, const
     add(others, 0, everything);
     return routes;
   }
-  const auto stays = [&topology = link.topology](const PeerMessage& message) {
+  const auto within_node = [&topology = link.topology](const PeerMessage& message) {
     return topology.is_partner(message.peer);
   };
   if (!link.topology.one_node()) {
-    const bool apart = many_short && strategy.short_between_nodes;
-    const MessageFilter is_short = apart ? short_messages(strategy, link) : std::not_fn(everything);
-    add(others, 0, [=](const PeerMessage& message) { return !stays(message) && !is_short(message); });
-    if (apart) add(strategy.short_between_nodes, 1, is_short);
+    const bool joined = joins_short && strategy.short_between_nodes;
+    const MessageFilter is_short = joined ? short_messages(strategy, link) : std::not_fn(everything);
+    add(others, 0, [=](const PeerMessage& message) { return !within_node(message) && !is_short(message); });
+    if (joined) add(strategy.short_between_nodes, 1, is_short);
   }
-  add(strategy.on_node, 3, stays);
+  add(strategy.on_node, 3, within_node);
   return routes;
 }
 

@@ -52,9 +52,9 @@ bool has_many_short(const Strategy& strategy, const Link& link, const Messages& 
 
 /// The transports of a strategy for messages of tensors in main memory, in the order in which they begin.
 /// \param node_memory  whether messages may move through node-shared memory.
-/// \param many_short   whether some rank has many short messages between nodes.
+/// \param joins_short  whether short messages between nodes are joined: some rank has many of them.
 /// \throws NoSharedMemory if node-shared memory is too short on this rank.
 std::vector<Route> make_routes(const Strategy& strategy, const Link& link, const Messages& messages, bool node_memory,
-                               bool many_short);
+                               bool joins_short);
 
 }  // namespace dace_redist

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -41,7 +40,7 @@ std::size_t capacity(void* array) {
 
 void warn_fallback_once(const Error& error) {
   static std::atomic<bool> warned{false};
-  if (!warned.exchange(true)) std::fprintf(stderr, "dace-redist: %s; using ordinary memory\n", error.what());
+  warn_once(warned, "dace-redist: %s; using ordinary memory\n", error.what());
 }
 
 void* allocate_array(std::size_t nbytes, bool zero, std::size_t min_shared) noexcept {

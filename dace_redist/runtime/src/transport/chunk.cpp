@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "copy/threads.hpp"
 #include "trace/trace.hpp"
 
 namespace dace_redist {
@@ -57,9 +56,7 @@ Chunk::Chunk(const PeerMessage& message, MessageCutter& cutter, const Tensors& t
       sections_.push_back({t, tensor.message_bytes(), displacement, {}, {}});
     Section& section = sections_.back();
     const Index before = (displacement - section.offset) / section.element_bytes;
-    const StridedBlock moved = side == Side::sent       ? to_packed(cutter.part(), before)
-                               : side == Side::received ? from_packed(cutter.part(), before)
-                                                        : cutter.part();
+    const StridedBlock moved = packed_side(side, cutter.part(), before);
     if (typed) section.typed_blocks.push_back(side == Side::sent ? cutter.part() : reversed(cutter.part()));
     if (typed) backward = backward || runs_backward(section.typed_blocks.back());
     contiguous = section.copies.append(moved, step);
@@ -139,6 +136,12 @@ void Chunk::send(const Arrays& arrays, const char* packed, int tag, MPI_Comm com
 void Chunk::receive(const Arrays& arrays, char* packed, int tag, MPI_Comm comm, MPI_Request* request) {
   const auto [start, count, type] = place(arrays.targets, packed);
   check(MPI_Irecv(start, count, type, peer_, tag, comm, request), "MPI_Irecv");
+}
+
+StridedBlock packed_side(Chunk::Side side, const StridedBlock& part, Index displacement) {
+  return side == Chunk::Side::sent       ? to_packed(part, displacement)
+         : side == Chunk::Side::received ? from_packed(part, displacement)
+                                         : part;
 }
 
 void each_chunk(const PeerMessage& message, const Tensors& tensors, Index max_bytes, double growth,

@@ -74,6 +74,10 @@ class Chunk {
   std::vector<MPI_Aint> distances_;
 };
 
+/// The part of a block between an array and a packed message; of the self copy the block.
+/// \param displacement  elements of the message before the part.
+StridedBlock packed_side(Chunk::Side side, const StridedBlock& part, Index displacement);
+
 /// More bytes than any message has.
 inline constexpr Index unlimited = std::numeric_limits<Index>::max() / 4;
 

@@ -119,22 +119,24 @@ std::shared_ptr<Context> Context::of(MPI_Comm comm) {
   Communicator copy;
   check(MPI_Comm_dup(comm, copy.put()), "MPI_Comm_dup");
   std::shared_ptr<Context> made;
-  bool attached = false;
+  std::unique_ptr<std::shared_ptr<Context>> held;  // by the attribute
+  all_or_none(copy.get(), [&] {
+    made.reset(new Context(copy.get()));
+    held = std::make_unique<std::shared_ptr<Context>>(made);
+  });
+  made->comm_ = std::move(copy);
+  made->map_partners(made->find_nodes().get());
   try {
-    all_or_none(copy.get(), [&] {
-      made.reset(new Context(copy.get()));
-      auto held = std::make_unique<std::shared_ptr<Context>>(made);
+    all_or_none(made->comm(), [&] {
       Contexts& every = contexts();
       const std::lock_guard<std::mutex> locked(every.guard);
       every.all.remove_if([](const std::weak_ptr<Context>& context) { return context.expired(); });
       every.all.push_back(made);
       check(MPI_Comm_set_attr(comm, every.keyval, held.get()), "MPI_Comm_set_attr");
-      attached = held.release() != nullptr;
+      held.release();
     });
-    made->comm_ = std::move(copy);
-    made->map_partners(made->find_nodes().get());
   } catch (...) {
-    if (attached) MPI_Comm_delete_attr(comm, context_keyval());
+    if (!held) MPI_Comm_delete_attr(comm, context_keyval());
     throw;
   }
   return made;
@@ -249,6 +251,12 @@ const Topology& Context::topology() {
   for (const int rank : partners_)
     if (made.node_of[static_cast<std::size_t>(rank)] == made.node_of[static_cast<std::size_t>(rank_)])
       made.partners.push_back(rank);
+  std::vector<std::size_t> order(node_of_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return made.node_of[a] < made.node_of[b]; });
+  made.node_order.resize(order.size());
+  for (std::size_t place = 0; place < order.size(); ++place) made.node_order[order[place]] = static_cast<Index>(place);
   return topologies_.emplace(max_ranks, std::move(made)).first->second;
 }
 

@@ -22,8 +22,9 @@ namespace dace_redist {
 
 /// Where the ranks of a communicator run.
 struct Topology {
-  std::vector<int> node_of;   ///< [ranks] the lowest rank of each rank's node
-  std::vector<int> partners;  ///< the ranks of this node, ascending, this one among them
+  std::vector<int> node_of;       ///< [ranks] the lowest rank of each rank's node
+  std::vector<int> partners;      ///< the ranks of this node, ascending, this one among them
+  std::vector<Index> node_order;  ///< [ranks] place of each rank in an order that goes node after node
 
   bool one_node() const { return partners.size() == node_of.size(); }
   bool is_partner(int rank) const;

@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <cstdio>
 #include <exception>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <new>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -13,11 +15,95 @@
 #include "core/cache_line.hpp"
 #include "trace/trace.hpp"
 #include "transport/chunk.hpp"
-#include "transport/join_routes.hpp"
 #include "transport/transports.hpp"
 
 namespace dace_redist {
 namespace {
+
+/// A message between two ranks, as a part of a joined message.
+struct JoinedPart {
+  int sender = 0, receiver = 0;
+  Index nbytes = 0;
+  Index offset = 0;  ///< bytes, in the joined message
+};
+
+/// A joined message to or from another node. Its parts are sorted by sender, then receiver; those of each sender begin
+/// at a cache line.
+struct JoinedMessage {
+  bool sent = false;              ///< by this node
+  std::vector<JoinedPart> parts;  ///< of all ranks of this node
+  std::vector<int> ranks;         ///< of this node, that have parts
+  int carrier = 0;                ///< the one of them that sends or receives it
+  int peer = 0;                   ///< the carrier on the other node
+  Index nbytes = 0;
+};
+
+/// The parts of every rank of this node. Collective over `node`.
+std::vector<JoinedPart> gather_parts(const Link& link, MPI_Comm node, const Messages& messages) {
+  std::vector<JoinedPart> mine, all;
+  std::vector<int> counts, displacements;
+  all_or_none(node, [&] {
+    for (const PeerMessage& message : messages.sends) mine.push_back({link.rank(), message.peer, message.nbytes});
+    for (const PeerMessage& message : messages.receives) mine.push_back({message.peer, link.rank(), message.nbytes});
+    counts.resize(link.topology.partners.size());
+    displacements.resize(counts.size());
+  });
+  const auto nbytes = static_cast<int>(mine.size() * sizeof(JoinedPart));
+  check(MPI_Allgather(&nbytes, 1, MPI_INT, counts.data(), 1, MPI_INT, node), "MPI_Allgather");
+  for (std::size_t p = 1; p < counts.size(); ++p) displacements[p] = displacements[p - 1] + counts[p - 1];
+  all_or_none(node,
+              [&] { all.resize(static_cast<std::size_t>(displacements.back() + counts.back()) / sizeof(JoinedPart)); });
+  check(MPI_Allgatherv(mine.data(), nbytes, MPI_BYTE, all.data(), counts.data(), displacements.data(), MPI_BYTE, node),
+        "MPI_Allgatherv");
+  return all;
+}
+
+/// Places the parts, and chooses the carriers: among senders from the first rank on, among receivers from the last one.
+/// With few nodes they are not the same ranks.
+void lay_out(JoinedMessage& message, std::size_t sending_node, std::size_t receiving_node) {
+  std::vector<JoinedPart>& parts = message.parts;
+  std::sort(parts.begin(), parts.end(), [](const JoinedPart& a, const JoinedPart& b) {
+    return std::pair(a.sender, a.receiver) < std::pair(b.sender, b.receiver);
+  });
+  std::set<int> senders, receivers;
+  for (JoinedPart& part : parts) {
+    const bool next_sender = senders.insert(part.sender).second;
+    part.offset = round_up(message.nbytes, next_sender ? cache_line_bytes : element_alignment);
+    message.nbytes = part.offset + part.nbytes;
+    receivers.insert(part.receiver);
+  }
+  const std::set<int>& ranks = message.sent ? senders : receivers;
+  message.ranks.assign(ranks.begin(), ranks.end());
+  message.carrier = *std::next(senders.begin(), static_cast<long>(receiving_node % senders.size()));
+  message.peer = *std::next(receivers.rbegin(), static_cast<long>(sending_node % receivers.size()));
+  if (!message.sent) std::swap(message.carrier, message.peer);
+}
+
+/// The joined messages in which ranks of this node have parts, equal on all of them. Those to the next node come first,
+/// so that not all nodes begin with the same one. Both nodes know all parts of a message, and so choose its carriers
+/// alike: in turn among the ranks that have parts, so that all ranks of a node send and receive. Collective over
+/// `node`. \param messages  of this rank, to be joined.
+std::vector<JoinedMessage> join_messages(const Link& link, MPI_Comm node, const Messages& messages) {
+  const std::vector<int>& node_of = link.topology.node_of;
+  std::map<int, std::size_t> number_of;  // by node
+  for (const int lowest : node_of) number_of.insert({lowest, number_of.size()});
+  const auto number = [&](int rank) { return number_of.at(node_of[static_cast<std::size_t>(rank)]); };
+  const std::size_t here = number(link.rank()), nodes = number_of.size();
+  std::map<std::pair<bool, std::size_t>, JoinedMessage> joined;  // received or not, and distance of the other node
+  for (const JoinedPart& part : gather_parts(link, node, messages)) {
+    const bool received = number(part.receiver) == here;
+    const std::size_t other = number(received ? part.sender : part.receiver);
+    joined[{received, (other + nodes - here) % nodes}].parts.push_back(part);
+  }
+  std::vector<JoinedMessage> made;
+  for (auto& [key, message] : joined) {
+    const std::size_t other = (here + key.second) % nodes;
+    message.sent = !key.first;
+    lay_out(message, message.sent ? here : other, message.sent ? other : here);
+    made.push_back(std::move(message));
+  }
+  return made;
+}
 
 /// A joined message in node-shared memory. The ranks that have parts in it copy these, from their sources or to their
 /// targets, and its carrier moves it by MPI, once each in a transfer.
@@ -163,12 +249,102 @@ class JoinTransport final : public Transport {
     return link;
   }
 
-  Index allocate(const std::vector<JoinedMessage>& joined);
-  void add_end(const JoinedMessage& message, Index offset);
-  void set_chunks();
-  void copy(End& end);
-  void start(End& end);
-  bool complete();
+  /// Allocates the buffers of the messages that this rank carries. \return their offset in its arena; -1 if that
+  /// failed.
+  Index allocate(const std::vector<JoinedMessage>& joined) {
+    Index nbytes = 0;
+    std::vector<Index> offsets;
+    for (const JoinedMessage& message : joined) {
+      if (message.carrier != link_.rank()) continue;
+      offsets.push_back(nbytes);
+      nbytes += JoinedBuffer::nbytes(message.nbytes);
+    }
+    if (offsets.empty()) return 0;
+    try {
+      memory_ = Arena::allocate(nbytes, false).bytes;
+    } catch (const std::exception& error) {
+      static std::atomic<bool> warned{false};
+      warn_once(warned,
+                "dace-redist: no node-shared memory (rank %d: %s); short messages between nodes are not joined\n",
+                link_.rank(), error.what());
+      return -1;
+    }
+    for (const Index offset : offsets) new (memory_ + offset) JoinedBuffer::State{};
+    return Arena::own().offset_of(memory_);
+  }
+
+  /// \param offset  of the buffer in the arena of the carrier.
+  void add_end(const JoinedMessage& message, Index offset) {
+    if (!std::binary_search(message.ranks.begin(), message.ranks.end(), link_.rank())) return;
+    const bool carries = message.carrier == link_.rank();
+    char* const start = carries ? Arena::own().at(offset) : link_.context.arena_of(message.carrier)->at(offset);
+    std::vector<JoinedPart> mine;
+    for (const JoinedPart& part : message.parts)
+      if ((message.sent ? part.sender : part.receiver) == link_.rank()) mine.push_back(part);
+    const Index pieces = carries ? ceil_div(message.nbytes, link_.options.max_message_bytes) : 0;
+    const std::size_t first_request = end_of_.size();
+    end_of_.insert(end_of_.end(), static_cast<std::size_t>(pieces), ends_.size());
+    ends_.push_back(
+        {JoinedBuffer(start, message), std::move(mine), {}, carries ? message.nbytes : 0, message.peer, first_request});
+  }
+
+  void set_chunks() {
+    std::map<int, const PeerMessage*> sent, received;  // by peer
+    for (const PeerMessage& message : messages_.sends) sent[message.peer] = &message;
+    for (const PeerMessage& message : messages_.receives) received[message.peer] = &message;
+    for (End& end : ends_) {
+      end.chunks.clear();
+      for (const JoinedPart& part : end.parts) {
+        const bool sends = end.buffer.sent();
+        const PeerMessage& message = *(sends ? sent.at(part.receiver) : received.at(part.sender));
+        const auto side = sends ? Chunk::Side::sent : Chunk::Side::received;
+        end.chunks.push_back(std::move(cut(message, link_.tensors, side, message.nbytes).front()));  // the only one
+      }
+    }
+  }
+
+  /// Packs or unpacks this rank's parts.
+  void copy(End& end) {
+    for (std::size_t p = 0; p < end.parts.size(); ++p) {
+      char* const packed = end.buffer.at(end.parts[p].offset);
+      if (end.buffer.sent())
+        end.chunks[p].pack(arrays_, packed, 1);
+      else
+        end.chunks[p].unpack(packed, arrays_, 1);
+    }
+    end.buffer.note_copied();
+    end.copies = false;
+    --open_;
+  }
+
+  /// Starts to send or receive a joined message.
+  void start(End& end) {
+    end.moves = false;
+    const Index max_bytes = link_.options.max_message_bytes;
+    for (Index at = 0; at < end.carried_bytes; at += max_bytes) {
+      const int count = static_cast<int>(std::min(end.carried_bytes - at, max_bytes));
+      char* const bytes = end.buffer.at(at);
+      MPI_Request* const request = &requests_[end.first_request + end.under_way++];
+      if (end.buffer.sent()) {
+        const trace::Span span("send", end.peer, count);
+        check(MPI_Isend(bytes, count, MPI_BYTE, end.peer, link_.tag, link_.comm(), request), "MPI_Isend");
+      } else {
+        check(MPI_Irecv(bytes, count, MPI_BYTE, end.peer, link_.tag, link_.comm(), request), "MPI_Irecv");
+      }
+    }
+  }
+
+  /// Takes note of messages that have moved. \return whether there were any.
+  bool complete() {
+    const int count = test_some(requests_, completed_);
+    for (int i = 0; i < count; ++i) {
+      End& end = ends_[end_of_[static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)])]];
+      if (--end.under_way > 0) continue;
+      end.buffer.note_moved();
+      --open_;
+    }
+    return count > 0;
+  }
 
   Link link_;
   std::unique_ptr<Transport> separate_;  // sends each message on its own
@@ -186,103 +362,6 @@ class JoinTransport final : public Transport {
   std::uint64_t transfer_number_ = 0;  // counted from 1 on
   std::size_t open_ = 0;               // copies and moves that are not done
 };
-
-/// Allocates the buffers of the messages that this rank carries. \return their offset in its arena; -1 if that failed.
-Index JoinTransport::allocate(const std::vector<JoinedMessage>& joined) {
-  Index nbytes = 0;
-  std::vector<Index> offsets;
-  for (const JoinedMessage& message : joined) {
-    if (message.carrier != link_.rank()) continue;
-    offsets.push_back(nbytes);
-    nbytes += JoinedBuffer::nbytes(message.nbytes);
-  }
-  if (offsets.empty()) return 0;
-  try {
-    memory_ = Arena::allocate(nbytes, false).bytes;
-  } catch (const std::exception& error) {
-    static std::atomic<bool> warned{false};
-    if (!warned.exchange(true))
-      std::fprintf(stderr,
-                   "dace-redist: no node-shared memory (rank %d: %s); short messages between nodes are not joined\n",
-                   link_.rank(), error.what());
-    return -1;
-  }
-  for (const Index offset : offsets) new (memory_ + offset) JoinedBuffer::State{};
-  return Arena::own().offset_of(memory_);
-}
-
-/// \param offset  of the buffer in the arena of the carrier.
-void JoinTransport::add_end(const JoinedMessage& message, Index offset) {
-  if (!std::binary_search(message.ranks.begin(), message.ranks.end(), link_.rank())) return;
-  const bool carries = message.carrier == link_.rank();
-  char* const start = carries ? Arena::own().at(offset) : link_.context.arena_of(message.carrier)->at(offset);
-  std::vector<JoinedPart> mine;
-  for (const JoinedPart& part : message.parts)
-    if ((message.sent ? part.sender : part.receiver) == link_.rank()) mine.push_back(part);
-  const Index pieces = carries ? ceil_div(message.nbytes, link_.options.max_message_bytes) : 0;
-  const std::size_t first_request = end_of_.size();
-  end_of_.insert(end_of_.end(), static_cast<std::size_t>(pieces), ends_.size());
-  ends_.push_back(
-      {JoinedBuffer(start, message), std::move(mine), {}, carries ? message.nbytes : 0, message.peer, first_request});
-}
-
-void JoinTransport::set_chunks() {
-  std::map<int, const PeerMessage*> sent, received;  // by peer
-  for (const PeerMessage& message : messages_.sends) sent[message.peer] = &message;
-  for (const PeerMessage& message : messages_.receives) received[message.peer] = &message;
-  for (End& end : ends_) {
-    end.chunks.clear();
-    for (const JoinedPart& part : end.parts) {
-      const bool sends = end.buffer.sent();
-      const PeerMessage& message = *(sends ? sent.at(part.receiver) : received.at(part.sender));
-      const auto side = sends ? Chunk::Side::sent : Chunk::Side::received;
-      end.chunks.push_back(std::move(cut(message, link_.tensors, side, message.nbytes).front()));  // the only one
-    }
-  }
-}
-
-/// Packs or unpacks this rank's parts.
-void JoinTransport::copy(End& end) {
-  for (std::size_t p = 0; p < end.parts.size(); ++p) {
-    char* const packed = end.buffer.at(end.parts[p].offset);
-    if (end.buffer.sent())
-      end.chunks[p].pack(arrays_, packed, 1);
-    else
-      end.chunks[p].unpack(packed, arrays_, 1);
-  }
-  end.buffer.note_copied();
-  end.copies = false;
-  --open_;
-}
-
-/// Starts to send or receive a joined message.
-void JoinTransport::start(End& end) {
-  end.moves = false;
-  const Index max_bytes = link_.options.max_message_bytes;
-  for (Index at = 0; at < end.carried_bytes; at += max_bytes) {
-    const int count = static_cast<int>(std::min(end.carried_bytes - at, max_bytes));
-    char* const bytes = end.buffer.at(at);
-    MPI_Request* const request = &requests_[end.first_request + end.under_way++];
-    if (end.buffer.sent()) {
-      const trace::Span span("send", end.peer, count);
-      check(MPI_Isend(bytes, count, MPI_BYTE, end.peer, link_.tag, link_.comm(), request), "MPI_Isend");
-    } else {
-      check(MPI_Irecv(bytes, count, MPI_BYTE, end.peer, link_.tag, link_.comm(), request), "MPI_Irecv");
-    }
-  }
-}
-
-/// Takes note of messages that have moved. \return whether there were any.
-bool JoinTransport::complete() {
-  const int count = test_some(requests_, completed_);
-  for (int i = 0; i < count; ++i) {
-    End& end = ends_[end_of_[static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)])]];
-    if (--end.under_way > 0) continue;
-    end.buffer.note_moved();
-    --open_;
-  }
-  return count > 0;
-}
 
 }  // namespace
 

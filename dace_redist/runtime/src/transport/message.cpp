@@ -42,7 +42,7 @@ ElementStep Tensor::direct_step(Index summand) const {
   return reduces ? step_of(reduction.partial(summand, false), reduction.target_bytes()) : steps.direct();
 }
 
-bool reduce(const Tensors& tensors) {
+bool are_partial(const Tensors& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const auto& tensor) { return tensor->reduces; });
 }
 

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-#include "copy/element_steps.hpp"
+#include "copy/element_operation.hpp"
 #include "copy/reduce_blocks.hpp"
 #include "layout/schedule.hpp"
 
@@ -63,7 +63,7 @@ struct Tensor {
 using Tensors = std::vector<std::unique_ptr<Tensor>>;
 
 /// Whether messages are partial results, which are reduced in the order of steps.
-bool reduce(const Tensors& tensors);
+bool are_partial(const Tensors& tensors);
 
 /// Base addresses of this rank's arrays.
 struct Arrays {

@@ -71,17 +71,17 @@ struct Staging {
 /// Chooses pieces and slots. The slots of all rings of a rank that ordinary stores write should stay in the cache of
 /// its core beside what is copied, in half of the second level; from 16 receivers on, pieces get shorter for that.
 /// Non-temporal stores pass the cache by: with four times as many slots, the two ranks wait less for each other.
-Staging staging_of(Index nbytes, Index max_element_bytes, const Exchanged& exchanged, const Options& options) {
+Staging staging_of(Index nbytes, Index max_element_bytes, const NodeTraffic& traffic, const Options& options) {
   constexpr Index many_receivers = 16, min_part_bytes = 4 << 10, growth_pieces = 16, streamed_rings = 4;
   const Index max_part = options.slot_bytes, half = ceil_div(max_part, 2), quarter = ceil_div(max_part, 4);
-  const Index receivers = exchanged.receivers;
+  const Index receivers = traffic.receivers;
   const Index ring_bytes = stream_threshold_bytes() / 8 / std::max<Index>(1, receivers);
   Staging made;
   if (nbytes <= std::min(max_eager_bytes, max_part)) {
     made.part_bytes = std::max<Index>(nbytes, 1);
-  } else if (exchanged.both_ways && receivers <= many_receivers && nbytes <= max_part) {
+  } else if (traffic.both_ways && receivers <= many_receivers && nbytes <= max_part) {
     made.part_bytes = nbytes;  // the receiver packs meanwhile
-  } else if (exchanged.in_order || receivers <= many_receivers) {
+  } else if (traffic.in_order || receivers <= many_receivers) {
     // two pieces at least, so that sender and receiver overlap; larger ones in long messages
     made.part_bytes =
         std::max(std::clamp(ceil_div(nbytes, 2), quarter, half), std::min(nbytes / growth_pieces, max_part));
@@ -104,7 +104,7 @@ Staging staging_of(Index nbytes, Index max_element_bytes, const Exchanged& excha
 
 /// Rounds up, so that a plan gets the pages of one that was freed: new ones take longer than all else in making a plan.
 /// Those that are never used are not committed.
-Index of_few_sizes(Index nbytes) {
+Index size_class(Index nbytes) {
   constexpr Index max_unit = 1 << 20;
   Index unit = 4096;
   while (unit < max_unit && 2 * unit < nbytes) unit *= 2;
@@ -133,8 +133,8 @@ bool SharedArray::has_layout(const LocalLayout& layout) const {
 }
 
 Channel::Channel(PeerMessage new_message, const Tensors& tensors, bool sends, Index new_part_bytes)
-    : message(std::move(new_message)), part_bytes(new_part_bytes), cutter(message, tensors, new_part_bytes) {
-  set(std::move(message), tensors, sends);
+    : PlannedMessage{new_message, new_part_bytes, MessageCutter(new_message, tensors, new_part_bytes)} {
+  set(std::move(new_message), tensors, sends);
 }
 
 void Channel::set(PeerMessage new_message, const Tensors& tensors, bool sends) {
@@ -166,7 +166,7 @@ void Channel::set(PeerMessage new_message, const Tensors& tensors, bool sends) {
     const std::vector<CopyBlock>& blocks = direct.back().blocks();
     min_run = std::min(min_run, group.count == 1 && blocks.size() == 1 ? blocks[0].run_bytes : 0);
   }
-  const bool may_read = min_run >= min_tried_run && !reduce(tensors);  // partial results are staged
+  const bool may_read = min_run >= min_tried_run && !are_partial(tensors);  // partial results are staged
   timed = message.nbytes > max_eager_bytes && (may_read || message.nbytes >= stream_threshold_bytes() / timed_part);
   const CopyWay staged = timed ? CopyWay::streamed : CopyWay::cached;
   choice = CopyChoice(may_read && min_run >= min_remote_run ? CopyWay::read : staged, may_read);
@@ -229,17 +229,17 @@ void compare_shapes(std::vector<Channel>& channels) {
       if (channels[channels[c].shape].equally_shaped(channels[c])) break;
 }
 
-Index self_part_bytes(Index nbytes, const Exchanged& exchanged, const Options& options) {
-  return staging_of(nbytes, 1, exchanged, options).part_bytes;
+Index self_part_bytes(Index nbytes, const NodeTraffic& traffic, const Options& options) {
+  return staging_of(nbytes, 1, traffic, options).part_bytes;
 }
 
-ChannelMemory::ChannelMemory(const Link& link, const std::vector<PeerMessage>& sends, const Exchanged& exchanged)
+ChannelMemory::ChannelMemory(const Link& link, const std::vector<PeerMessage>& sends, const NodeTraffic& traffic)
     : context_(link.context.number()), plan_(link.plan) {
   sweep_deferred();
   if (sends.empty()) return;
   Index max_element_bytes = 1;
   for (const auto& tensor : link.tensors) max_element_bytes = std::max(max_element_bytes, tensor->message_bytes());
-  const Index receivers = exchanged.receivers;
+  const Index receivers = traffic.receivers;
   const Index handshake_bytes =
       whole_lines(static_cast<Index>(sizeof(Handshake) + 2 * link.tensors.size() * sizeof(SharedArray)));
   Index nbytes =
@@ -247,12 +247,12 @@ ChannelMemory::ChannelMemory(const Link& link, const std::vector<PeerMessage>& s
   std::vector<Index> offsets;
   std::vector<Staging> stagings;
   for (const PeerMessage& message : sends) {
-    stagings.push_back(staging_of(message.nbytes, max_element_bytes, exchanged, link.options));
+    stagings.push_back(staging_of(message.nbytes, max_element_bytes, traffic, link.options));
     offsets.push_back(nbytes);
     nbytes += static_cast<Index>(sizeof(ChannelState)) + stagings.back().slots * stagings.back().slot_bytes;
     if (message.nbytes > max_eager_bytes) nbytes += handshake_bytes;
   }
-  memory_ = Arena::allocate(of_few_sizes(nbytes), false).bytes;
+  memory_ = Arena::allocate(size_class(nbytes), false).bytes;
   auto* const directory = new (memory_) ChannelDirectory{receivers};
   std::copy(offsets.begin(), offsets.end(), directory->offsets());
   for (std::size_t s = 0; s < sends.size(); ++s) {

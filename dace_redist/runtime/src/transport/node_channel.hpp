@@ -98,8 +98,44 @@ struct ByteRange {
   Index begin = 0, end = 0;
 };
 
-/// A message as one of its two ranks sees it, and how far it has come in the transfer at hand.
-class Channel {
+/// A message as one of its two ranks has planned it.
+struct PlannedMessage {
+  PeerMessage message;
+  Index part_bytes;  ///< the largest piece
+  MessageCutter cutter;
+  std::vector<CopyList> direct{}, packed{};  ///< [groups] array to array, and array to or from a slot
+  std::vector<ByteRange> reach{};            ///< [tensors] bytes of the partner's arrays from first to last element
+  std::size_t shape = 0;                     ///< number of the first channel of this side with equally shaped blocks
+  Index min_run = 0;                         ///< bytes: the shortest run that is contiguous on both sides, and copied
+  Index max_source_run = 0;                  ///< bytes: the longest run that is contiguous in the source, of a sender
+  bool timed = false;                        ///< whether transfers are timed, to choose how the message is copied
+  CopyChoice choice{};                       ///< of a sender
+};
+
+/// Where a message passes through shared memory, as long as the plan lives.
+struct ChannelPlace {
+  ChannelState* state = nullptr;
+  Handshake* handshake = nullptr;
+  char* ring = nullptr;
+  Index slots = 1, slot_bytes = 0;
+  PeerArena* arena = nullptr;   ///< of the partner
+  std::uint64_t total = 0;      ///< pieces of all transfers that went through the ring
+  std::uint64_t read_seen = 0;  ///< of a sender: pieces that it knows to be read
+};
+
+/// How far a message has come in the transfer at hand.
+struct ChannelProgress {
+  Protocol protocol = Protocol::undecided;
+  bool done = true;
+  bool told = false;                            ///< whether something was stored for the partner since it was last rung
+  bool streams = false;                         ///< whether staged pieces are packed with non-temporal stores
+  bool chosen = false;                          ///< whether it takes, or the last transfer took, the way of `choice`
+  std::vector<char*> partner{};                 ///< [tensors] the partner's arrays, while they can be addressed
+  std::vector<std::shared_ptr<char>> mapped{};  ///< [tensors] what is mapped of the partner's private arrays
+};
+
+/// A message between this rank and a partner.
+class Channel : public PlannedMessage, public ChannelPlace, public ChannelProgress {
  public:
   Channel(PeerMessage new_message, const Tensors& tensors, bool sends, Index new_part_bytes);
 
@@ -127,54 +163,27 @@ class Channel {
   char* slot(std::uint64_t piece) const {
     return ring + static_cast<Index>(piece % static_cast<std::uint64_t>(slots)) * slot_bytes;
   }
-
-  PeerMessage message;
-  Index part_bytes;  ///< the largest piece
-  MessageCutter cutter;
-  std::vector<CopyList> direct, packed;  ///< [groups] array to array, and array to or from a slot
-  std::size_t shape = 0;                 ///< number of the first channel of this side with equally shaped blocks
-  Index min_run = 0;                     ///< bytes: the shortest run that is contiguous on both sides, and copied
-  Index max_source_run = 0;              ///< bytes: the longest run that is contiguous in the source, of a sender
-  Protocol protocol = Protocol::undecided;
-  bool done = true;
-  bool told = false;  ///< whether something was stored for the partner since it was last rung
-
-  ChannelState* state = nullptr;
-  Handshake* handshake = nullptr;
-  char* ring = nullptr;
-  Index slots = 1, slot_bytes = 0;
-  PeerArena* arena = nullptr;                 ///< of the partner
-  std::vector<char*> partner;                 ///< [tensors] the partner's arrays, while they can be addressed
-  std::vector<std::shared_ptr<char>> mapped;  ///< [tensors] what is mapped of the partner's private arrays
-  std::vector<ByteRange> reach;               ///< [tensors] bytes of the partner's arrays from first to last element
-  std::uint64_t total = 0;                    ///< pieces of all transfers that went through the ring
-  std::uint64_t read_seen = 0;                ///< of a sender: pieces that it knows to be read
-
-  bool timed = false;    ///< whether transfers are timed, to choose how the message is copied
-  bool streams = false;  ///< whether staged pieces are packed with non-temporal stores in the transfer at hand
-  CopyChoice choice;     ///< of a sender
-  bool chosen = false;   ///< whether the last transfer took the way of `choice`
 };
 
 /// Numbers the channels by the shape of their blocks.
 void compare_shapes(std::vector<Channel>& channels);
 
 /// What a rank exchanges within its node.
-struct Exchanged {
+struct NodeTraffic {
   Index receivers = 0;     ///< of its messages
   bool in_order = false;   ///< partial results: pieces must not depend on the rank
   bool both_ways = false;  ///< it receives at least half as many bytes as it sends
 };
 
 /// The largest piece of the self copy: as of messages of as many bytes, with which it is copied or reduced.
-Index self_part_bytes(Index nbytes, const Exchanged& exchanged, const Options& options);
+Index self_part_bytes(Index nbytes, const NodeTraffic& traffic, const Options& options);
 
 /// The channels that a rank sends, in one allocation of its arena that partners find by the numbers of context and
 /// plan. It is given back when all receivers have freed their plans, too.
 class ChannelMemory {
  public:
   /// Allocates the state and the ring of each message, and publishes them. \throws Error if there is too little memory.
-  ChannelMemory(const Link& link, const std::vector<PeerMessage>& sends, const Exchanged& exchanged);
+  ChannelMemory(const Link& link, const std::vector<PeerMessage>& sends, const NodeTraffic& traffic);
   ChannelMemory(const ChannelMemory&) = delete;
   ChannelMemory& operator=(const ChannelMemory&) = delete;
   ~ChannelMemory();

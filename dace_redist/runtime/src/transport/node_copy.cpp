@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "copy/threads.hpp"
-
 namespace dace_redist {
 namespace {
 
@@ -13,22 +11,24 @@ bool is_listed(const MessageCutter& cutter, const CopyList& group) {
   return cutter.several_blocks() || (cutter.whole_group() && group.blocks().empty() && group.element_blocks().empty());
 }
 
+/// Between which of two places a piece moves: two arrays, an array and a slot, or a slot and an array. In a slot,
+/// blocks follow each other.
+enum class Way { direct, pack, unpack };
+
 /// Copies the next piece of each channel of a batch, and moves their cutters behind it.
-/// \param packs    whether the target is a slot, in which the blocks follow each other.
-/// \param arrays_of  `arrays_of(channel, tensor, displacement)`: starts of source and target array of a channel; if it
-///                   packs, of the source array and of the free part of the slot.
-template <class ArraysOf>
-void copy_pieces(const NodeTransfer& transfer, const CopyBatch& batch, bool packs, bool stream,
-                 const ArraysOf& arrays_of) {
+/// \param arrays_of  `arrays_of(channel, tensor, displacement)`: starts of the source and the target of a channel; of a
+///                   slot, of its part from `displacement` on.
+template <Way way, class ArraysOf>
+void copy_pieces(const NodeTransfer& transfer, const CopyBatch& batch, bool stream, const ArraysOf& arrays_of) {
   std::array<CopyEndpoints, max_batch> places;
   Channel& first = batch.first();
   const MessageCutter& cutter = first.cutter;
   first.cutter.take(first.part_bytes, [&](Index displacement) {
     const int tensor = cutter.tensor();
     const ElementSteps& steps = transfer.tensor(tensor).steps;
-    const ElementStep& step = packs ? steps.pack() : steps.direct();
-    const auto group_of = [&, group = cutter.group()](const Channel& channel) -> const CopyList& {
-      return (packs ? channel.packed : channel.direct)[group];
+    const ElementStep& step = way == Way::pack ? steps.pack() : way == Way::unpack ? steps.unpack() : steps.direct();
+    const auto group_of = [group = cutter.group()](const Channel& channel) -> const CopyList& {
+      return (way == Way::direct ? channel.direct : channel.packed)[group];
     };
     const CopyList& whole = group_of(first);
     const bool listed = is_listed(cutter, whole);
@@ -36,44 +36,24 @@ void copy_pieces(const NodeTransfer& transfer, const CopyBatch& batch, bool pack
       Channel& channel = batch[c];
       const CopyEndpoints start = arrays_of(channel, static_cast<std::size_t>(tensor), displacement);
       const StridedBlock& part = channel.cutter.part();
-      places[c] = {start.source + part.source_offset * step.source_bytes,
-                   start.target + (packs ? 0 : part.target_offset * step.target_bytes)};
+      places[c] = {start.source + (way == Way::unpack ? 0 : part.source_offset * step.source_bytes),
+                   start.target + (way == Way::pack ? 0 : part.target_offset * step.target_bytes)};
       if (listed) copy_threaded(group_of(channel), start.source, start.target, transfer.threads);
       if (c > 0) channel.cutter.advance();
     }
     if (listed) return;
-    const auto part = [&] { return packs ? to_packed(cutter.part(), 0) : cutter.part(); };
+    const auto part = [&] {
+      return way == Way::pack     ? to_packed(cutter.part(), 0)
+             : way == Way::unpack ? from_packed(cutter.part(), 0)
+                                  : cutter.part();
+    };
     if (step.kernel)
       step.kernel->apply_batch(cutter.whole_group() ? whole.element_blocks().front()
                                                     : make_element_block(part(), step.source_bytes, step.target_bytes),
-                               places.data(), batch.count(), stream, packs);
+                               places.data(), batch.count(), stream, way == Way::pack);
     else
       copy_batch(cutter.whole_group() ? whole.blocks().front() : make_copy_block(part(), step.source_bytes),
                  places.data(), batch.count(), stream, transfer.threads);
-  });
-}
-
-/// The next piece, from its slot to the array.
-void unpack_piece(const NodeTransfer& transfer, Channel& channel) {
-  const trace::Span span("unpack", channel.message.peer);
-  MessageCutter& cutter = channel.cutter;
-  const char* const slot = channel.slot(channel.total);
-  cutter.take(channel.part_bytes, [&](Index displacement) {
-    const ElementStep& step = transfer.tensor(cutter.tensor()).steps.unpack();
-    const char* const from = slot + displacement;
-    char* const target = transfer.arrays.targets[cutter.tensor()];
-    const bool stream = transfer.stream_unpacked;
-    const CopyList& whole = channel.packed[cutter.group()];
-    const auto part = [&] { return from_packed(cutter.part(), 0); };
-    if (is_listed(cutter, whole))
-      copy_threaded(whole, from, target, transfer.threads);
-    else if (step.kernel)
-      step.kernel->apply(cutter.whole_group() ? whole.element_blocks().front()
-                                              : make_element_block(part(), step.source_bytes, step.target_bytes),
-                         from, target, stream);
-    else
-      copy(cutter.whole_group() ? whole.blocks().front() : make_copy_block(part(), step.source_bytes), from, target,
-           stream, transfer.threads);
   });
 }
 
@@ -111,27 +91,28 @@ bool all_have_room(std::vector<Channel>& sends, const Channel& first) {
 void push(NodeTransfer& transfer, const CopyBatch& batch) {
   const bool self = batch.first().is_self() && batch.count() == 1;
   const trace::Span span(self ? "copy" : "push", batch.first().message.peer);
-  copy_pieces(transfer, batch, false, self ? transfer.stream_self : transfer.stream_pushed,
-              [&](const Channel& channel, std::size_t tensor, Index) {
-                return CopyEndpoints{transfer.arrays.sources[tensor], channel.partner[tensor]};
-              });
+  copy_pieces<Way::direct>(transfer, batch, self ? transfer.stream_self : transfer.stream_pushed,
+                           [&](const Channel& channel, std::size_t tensor, Index) {
+                             return CopyEndpoints{transfer.arrays.sources[tensor], channel.partner[tensor]};
+                           });
   for (Channel* channel : batch) transfer.finish_if_done(*channel);
 }
 
 void pull(NodeTransfer& transfer, const CopyBatch& batch) {
   const trace::Span span("pull", batch.first().message.peer);
-  copy_pieces(transfer, batch, false, transfer.stream_pulled, [&](const Channel& channel, std::size_t tensor, Index) {
-    return CopyEndpoints{channel.partner[tensor], transfer.arrays.targets[tensor]};
-  });
+  copy_pieces<Way::direct>(transfer, batch, transfer.stream_pulled,
+                           [&](const Channel& channel, std::size_t tensor, Index) {
+                             return CopyEndpoints{channel.partner[tensor], transfer.arrays.targets[tensor]};
+                           });
   for (Channel* channel : batch) transfer.finish_if_done(*channel);
 }
 
 void pack(NodeTransfer& transfer, const CopyBatch& batch) {
   const trace::Span span("pack", batch.first().message.peer);
-  copy_pieces(transfer, batch, true, batch.first().streams,
-              [&](const Channel& channel, std::size_t tensor, Index displacement) {
-                return CopyEndpoints{transfer.arrays.sources[tensor], channel.slot(channel.total) + displacement};
-              });
+  copy_pieces<Way::pack>(
+      transfer, batch, batch.first().streams, [&](const Channel& channel, std::size_t tensor, Index displacement) {
+        return CopyEndpoints{transfer.arrays.sources[tensor], channel.slot(channel.total) + displacement};
+      });
   for (Channel* channel : batch) {
     channel->state->written.store(++channel->total, std::memory_order_release);
     transfer.tell(*channel);
@@ -142,7 +123,13 @@ void pack(NodeTransfer& transfer, const CopyBatch& batch) {
 bool unpack(NodeTransfer& transfer, Channel& channel) {
   bool any = false;
   while (!channel.cutter.done() && has_piece(channel)) {
-    unpack_piece(transfer, channel);
+    CopyBatch batch;
+    batch.only(channel);
+    const trace::Span span("unpack", channel.message.peer);
+    copy_pieces<Way::unpack>(
+        transfer, batch, transfer.stream_unpacked, [&](const Channel& one, std::size_t tensor, Index displacement) {
+          return CopyEndpoints{one.slot(one.total) + displacement, transfer.arrays.targets[tensor]};
+        });
     free_slot(transfer, channel);
     any = true;
   }

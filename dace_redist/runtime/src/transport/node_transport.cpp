@@ -12,47 +12,346 @@
 namespace dace_redist {
 namespace {
 
+/// The copies of a message that can be made: by the sender into the target, and by the receiver out of the source where
+/// it maps that, or by the kernel.
+struct Reach {
+  bool push, pull, read;
+};
+
 /// Runs the protocols of all messages of a rank within its node. See make_node() for the protocols, and
 /// node_channel.hpp for the states of a message.
 class NodeTransport final : public Transport {
  public:
-  NodeTransport(const Link& link, Messages messages);
-  ~NodeTransport() override;
+  NodeTransport(const Link& link, Messages messages)
+      : link_(link), reduces_(are_partial(link.tensors)), to_receive_(std::move(messages.receives)) {
+    source_layouts_.resize(link.tensors.size());
+    target_layouts_.resize(link.tensors.size());
+    transfer_.tensors = &link.tensors;
+    transfer_.threads = link.threads();
+    const NodeTraffic traffic{static_cast<Index>(messages.sends.size()), reduces_,
+                              !reduces_ && 2 * bytes_of(to_receive_) >= bytes_of(messages.sends)};
+    try {
+      memory_.emplace(link, messages.sends, traffic);
+    } catch (const Error& error) {
+      throw NoSharedMemory(error.what());
+    }
+    sends_.reserve(messages.sends.size() + 1);  // reduced_ points to channels
+    receives_.reserve(to_receive_.size());
+    const Index self_part = self_part_bytes(messages.self.nbytes, traffic, link.options);
+    sends_.emplace_back(std::move(messages.self), link.tensors, true, self_part);
+    for (std::size_t s = 0; s < messages.sends.size(); ++s)
+      add_channel(std::move(messages.sends[s]), true, memory_->state(s));
+  }
 
-  void connect() override;
-  void replan(Messages messages) override;
-  void begin(const Arrays& arrays, Pace pace) override;
-  bool progress() override;
+  ~NodeTransport() override {
+    for (const Channel& channel : receives_)
+      if (channel.state) channel.state->released.store(1, std::memory_order_release);
+  }
+
+  /// Pieces are cut as the sender of the message has chosen.
+  void connect() override {
+    memory_->keep_published();
+    for (PeerMessage& message : to_receive_) {
+      PeerArena& arena = *link_.context.arena_of(message.peer);
+      add_channel(std::move(message), false, ChannelMemory::find(link_, arena, link_.rank()));
+    }
+    to_receive_ = {};
+    choose_stores();
+  }
+
+  /// Messages planned for partners' arrays in C order are not taken over: these may have other strides.
+  void replan(Messages) override {
+    Messages planned = link_.plan_messages(source_layouts_, target_layouts_);
+    sends_[0].set(std::move(planned.self), link_.tensors, true);
+    for (std::size_t s = 0; s < planned.sends.size(); ++s)
+      sends_[s + 1].set(std::move(planned.sends[s]), link_.tensors, true);
+    for (std::size_t r = 0; r < planned.receives.size(); ++r)
+      receives_[r].set(std::move(planned.receives[r]), link_.tensors, false);
+    choose_stores();
+  }
+
+  void begin(const Arrays& arrays, Pace) override {
+    const Arena* const arena = Arena::made();
+    const auto shared = [arena](const void* array) { return !array || (arena && arena->offset_of(array) >= 0); };
+    transfer_.begin(arrays);
+    bool targets_shared = true;
+    transfer_.sources_shared = true;
+    for (std::size_t t = 0; t < link_.tensors.size(); ++t) {
+      transfer_.sources_shared = transfer_.sources_shared && shared(arrays.sources[t]);
+      targets_shared = targets_shared && shared(arrays.targets[t]);
+    }
+    if (targets_shared || transfer_.sources_shared) stores_.begin(transfer_.since_last, transfer_.seconds);
+    transfer_.stream_pushed = stores_.streams(sent_bytes_);
+    transfer_.stream_pulled = stores_.streams(received_bytes_);
+    transfer_.stream_self = targets_shared ? transfer_.stream_pushed : stream_self_private_;
+    for (Channel& channel : sends_) channel.begin();
+    for (Channel& channel : receives_) channel.begin();
+    Channel& self = sends_[0];
+    self.protocol = Protocol::push;
+    std::copy_n(arrays.targets, link_.tensors.size(), self.partner.begin());
+    advertise_targets();
+    undecided_ = 0;
+    for (std::size_t s = 1; s < sends_.size(); ++s) undecided_ += !sends_[s].eager();
+    bytes_not_delegated_ = sent_bytes_;
+    waits_left_ = max_waits_for_receivers;
+    transfer_.open = sends_.size() - 1 + receives_.size() + !self.done;
+    if (reduces_) self.done = true;  // it is reduced with what is received, not sent
+    scheduler_.begin();
+  }
+
+  bool progress() override {
+    bool any = decide_all();
+    if (undecided_ > 0 && waits_left_ > 0)
+      --waits_left_;
+    else
+      any |= scheduler_.send_piece(transfer_, sends_) || check_receivers();
+    any |= accept();
+    any |= reduces_ ? reduce_next(transfer_, reduced_) : receive();
+    ring_told();
+    return any;
+  }
+
   bool done() const override { return transfer_.open == 0; }
   bool runs_without_mpi() const override { return true; }
-  void wake_partners() override;
-  std::uint32_t awaited_rings() const override;
+  void wake_partners() override {
+    for (std::vector<Channel>* channels : {&sends_, &receives_})
+      for (Channel& channel : *channels)
+        if (!channel.done && channel.arena) ring(channel.arena->head().service);
+  }
+
+  /// Where only eager messages are left to receive, nothing has to be done before all have arrived.
+  std::uint32_t awaited_rings() const override {
+    const auto is_done = [](const Channel& channel) { return channel.done; };
+    if (!std::all_of(sends_.begin(), sends_.end(), is_done)) return 1;
+    std::uint32_t awaited = 0;
+    for (const Channel& channel : receives_) {
+      if (!channel.done && !channel.eager()) return 1;
+      awaited += !channel.done;
+    }
+    return std::max<std::uint32_t>(1, awaited);
+  }
 
  private:
-  void ring_told();
+  /// Wakes partners that sleep although something was stored for them.
+  void ring_told() {
+    if (!std::exchange(transfer_.tells, false)) return;
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    for (std::vector<Channel>* channels : {&sends_, &receives_})
+      for (Channel& channel : *channels)
+        if (std::exchange(channel.told, false) && channel.arena) ring(channel.arena->head().waiting);
+  }
+
   // Parts of stream_threshold_bytes(): of a source from which on its lines do not stay in the cache, and of what is
   // unpacked from which on stores are non-temporal.
   static constexpr Index large_source_divisor = 8, unpack_stream_divisor = 2;
   static constexpr int max_waits_for_receivers = 256;
 
-  void add_channel(PeerMessage message, bool sends, ChannelState* state);
-  void note_messages();
+  void add_channel(PeerMessage message, bool sends, ChannelState* state) {
+    Channel& channel =
+        (sends ? sends_ : receives_).emplace_back(std::move(message), link_.tensors, sends, state->part_bytes);
+    auto* const bytes = reinterpret_cast<char*>(state);
+    channel.state = state;
+    channel.handshake =
+        state->handshake_offset > 0 ? reinterpret_cast<Handshake*>(bytes + state->handshake_offset) : nullptr;
+    channel.ring = bytes + state->ring_offset;
+    channel.slots = state->slots;
+    channel.slot_bytes = state->slot_bytes;
+    channel.arena = link_.context.arena_of(channel.message.peer);
+  }
+
+  /// Compares the messages, and chooses the stores.
+  void choose_stores() {
+    sent_bytes_ = received_bytes_ = 0;
+    for (const Channel& channel : sends_) sent_bytes_ += channel.message.nbytes;
+    for (const Channel& channel : receives_) received_bytes_ += channel.message.nbytes;
+    compare_shapes(sends_);
+    compare_shapes(receives_);
+    if (reduces_) reduced_ = find_partial_results(sends_[0], receives_);
+    const Index threshold = stream_threshold_bytes();
+    const auto ranks = static_cast<Index>(link_.topology.partners.size());
+    const Index direct_threshold = direct_stream_bytes(ranks);
+    transfer_.large_source = sent_bytes_ >= threshold / large_source_divisor;
+    stores_ = StoreChoice(direct_threshold, std::max(sent_bytes_, received_bytes_), direct_stream_is_fixed(ranks));
+    Index unpacked_bytes = reduces_ ? 0 : received_bytes_;
+    for (const PartialResults& part : reduced_) unpacked_bytes += part.target_bytes(transfer_);
+    const Index self_bytes = sends_[0].message.nbytes, unpack_threshold = threshold / unpack_stream_divisor;
+    const bool large_target = received_bytes_ + self_bytes >= std::max(unpack_threshold, direct_threshold);
+    transfer_.stream_unpacked = large_target && unpacked_bytes >= unpack_threshold;
+    stream_self_private_ = large_target || self_bytes >= threshold;  // the latter as every other copy
+  }
 
   // Sender:
-  bool decide_all();
-  void decide(Channel& channel);
-  Protocol best_protocol(Channel& channel) const;
-  void set_protocol(Channel& channel, Protocol protocol);
-  bool check_receivers();
+  /// Decides on a protocol for every receiver that has entered since.
+  bool decide_all() {
+    if (undecided_ == 0) return false;
+    bool any = false;
+    for (Channel& channel : sends_) {
+      if (channel.protocol != Protocol::undecided ||
+          channel.handshake->entered.load(std::memory_order_acquire) != transfer_.number)
+        continue;
+      update_layouts(channel, channel.handshake->targets(), target_layouts_, true);
+      decide(channel);
+      --undecided_;
+      any = true;
+    }
+    return any;
+  }
+
+  void decide(Channel& channel) {
+    if (channel.chosen) channel.choice.learn(std::min(transfer_.seconds, channel.handshake->receiver_seconds));
+    const Protocol protocol = best_protocol(channel);
+    if (protocol == Protocol::pull || protocol == Protocol::read) {
+      const Arena* const arena = Arena::made();
+      SharedArray* const sources = channel.handshake->sources(link_.tensors.size());
+      for (std::size_t t = 0; t < link_.tensors.size(); ++t)
+        sources[t].set(transfer_.arrays.sources[t], link_.tensors[t]->source, arena);
+    }
+    if (protocol == Protocol::read) bytes_not_delegated_ -= channel.message.nbytes;
+    set_protocol(channel, protocol);
+  }
+
+  Protocol best_protocol(Channel& channel) const {
+    const bool refused = channel.handshake->refused.load(std::memory_order_acquire) != 0;
+    if (refused) channel.choice.forbid_reading();
+    const Reach reach{!reduces_ && channel.address_partner(channel.handshake->targets()),
+                      transfer_.sources_shared || (Arena::own().head().exported >= 0 && !refused),
+                      channel.min_run >= min_remote_run && !refused};
+    if (reduces_) return reach.pull ? Protocol::pull : Protocol::staged;
+    if (reach.pull && reach.push) return channel.pulls_better() ? Protocol::pull : Protocol::push;
+    if (reach.push) {
+      const bool receiver_copies_less = channel.handshake->receiver_copy_bytes < bytes_not_delegated_;
+      return reach.read && receiver_copies_less ? Protocol::read : Protocol::push;
+    }
+    if (reach.pull) {
+      const bool scatters = static_cast<Index>(sends_.size()) - 1 >= several_receivers && transfer_.large_source &&
+                            channel.max_source_run <= max_scattered_run;
+      return scatters ? Protocol::staged : Protocol::pull;
+    }
+    // where ranks share cores, the second copy of a staged message takes time from others, which its own does not show
+    const bool shares_cores = static_cast<std::int64_t>(link_.topology.partners.size()) > usable_cores();
+    const bool reads = (shares_cores && reach.read && channel.is_contiguous()) || channel.choice.way() == CopyWay::read;
+    return reads ? Protocol::read : Protocol::staged;
+  }
+
+  void set_protocol(Channel& channel, Protocol protocol) {
+    channel.decide(protocol, transfer_.number);
+    transfer_.tell(channel);
+  }
+
+  /// Looks for receivers that have copied their message, or refuse to. \return whether one did.
+  bool check_receivers() {
+    bool any = false;
+    for (Channel& channel : sends_) {
+      if (channel.done || (channel.protocol != Protocol::pull && channel.protocol != Protocol::read)) continue;
+      if (channel.handshake->refused.load(std::memory_order_acquire) == transfer_.number) {
+        channel.choice.forbid_reading();
+        const bool pushes = !reduces_ && channel.address_partner(channel.handshake->targets());
+        set_protocol(channel, pushes ? Protocol::push : Protocol::staged);
+        any = true;
+      } else if (channel.handshake->finished.load(std::memory_order_acquire) == transfer_.number) {
+        transfer_.close(channel);
+        any = true;
+      }
+    }
+    return any;
+  }
 
   // Receiver:
-  void advertise_targets();
-  bool accept();
-  bool accept(Channel& channel);
-  bool receive();
+  void advertise_targets() {
+    const Arena* const arena = Arena::made();
+    for (Channel& channel : receives_) {
+      if (channel.eager()) continue;
+      Handshake& handshake = *channel.handshake;
+      for (std::size_t t = 0; t < link_.tensors.size(); ++t)
+        handshake.targets()[t].set(transfer_.arrays.targets[t], link_.tensors[t]->target, arena);
+      handshake.receiver_copy_bytes = sent_bytes_ + received_bytes_;
+      handshake.receiver_seconds = transfer_.seconds;
+      handshake.entered.store(transfer_.number, std::memory_order_release);
+      transfer_.tell(channel);
+    }
+  }
+
+  /// Takes note of decisions of the senders.
+  bool accept() {
+    bool any = false;
+    for (Channel& channel : receives_)
+      if (!channel.done && channel.protocol == Protocol::undecided) any |= accept(channel);
+    return any;
+  }
+
+  bool accept(Channel& channel) {
+    Handshake& handshake = *channel.handshake;
+    const Protocol protocol = handshake.decided(transfer_.number);
+    if (protocol == Protocol::undecided) return false;
+    if (protocol == Protocol::pull || protocol == Protocol::read) {
+      if (handshake.refused.load(std::memory_order_relaxed) == transfer_.number)
+        return false;  // another one will follow
+      const SharedArray* const sources = handshake.sources(link_.tensors.size());
+      update_layouts(channel, sources, source_layouts_, false);
+      if (protocol == Protocol::pull ? !channel.address_partner(sources) : !channel.can_read(sources)) {
+        handshake.refused.store(transfer_.number, std::memory_order_release);
+        transfer_.tell(channel);
+        return true;
+      }
+      if (protocol == Protocol::read) channel.cutter.restart(std::max(channel.part_bytes, read_bytes));
+    }
+    channel.protocol = protocol;
+    channel.slots = handshake.slots;
+    return true;
+  }
+
+  /// Unpacks pieces that have arrived, and pulls the piece that lies first in the target. \return whether there were
+  /// any.
+  bool receive() {
+    bool any = false;
+    Channel* first = nullptr;
+    for (Channel& channel : receives_) {
+      if (channel.done) continue;
+      switch (channel.protocol) {
+        case Protocol::staged:
+          any |= unpack(transfer_, channel);
+          break;
+        case Protocol::push:
+          if (channel.handshake->finished.load(std::memory_order_acquire) != transfer_.number) break;
+          transfer_.close(channel);
+          any = true;
+          break;
+        case Protocol::read:
+          any = true;
+          if (read(transfer_, channel)) break;
+          channel.begin();
+          channel.handshake->refused.store(transfer_.number, std::memory_order_release);
+          transfer_.tell(channel);
+          break;
+        case Protocol::pull:
+          if (!first || channel.cutter.part().target_offset < first->cutter.part().target_offset) first = &channel;
+          break;
+        case Protocol::undecided:
+          break;
+      }
+    }
+    if (!first) return any;
+    pulled_.collect(receives_, *first, [](const Channel&) { return true; });
+    pull(transfer_, pulled_);
+    return true;
+  }
 
   /// Plans a message anew if the partner's arrays have other strides than known.
-  void update_layouts(Channel& channel, const SharedArray* arrays, std::vector<Layouts>& known, bool sends);
+  void update_layouts(Channel& channel, const SharedArray* arrays, std::vector<Layouts>& known, bool sends) {
+    bool changed = false;
+    for (std::size_t t = 0; t < known.size(); ++t) {
+      const auto found = known[t].find(channel.message.peer);
+      if (found != known[t].end() ? arrays[t].has_layout(found->second) : arrays[t].ndim == 0) continue;
+      known[t][channel.message.peer] = arrays[t].layout();
+      changed = true;
+    }
+    if (!changed) return;
+    Messages planned = link_.plan_messages(source_layouts_, target_layouts_);
+    for (PeerMessage& message : sends ? planned.sends : planned.receives)
+      if (message.peer == channel.message.peer) channel.set(std::move(message), link_.tensors, sends);
+    channel.begin();
+    compare_shapes(sends ? sends_ : receives_);
+  }
 
   Link link_;
   bool reduces_ = false;
@@ -72,323 +371,6 @@ class NodeTransport final : public Transport {
   Index bytes_not_delegated_ = 0;  // bytes sent that no receiver reads
   int waits_left_ = 0;             // for receivers, until a sender begins without them
 };
-
-NodeTransport::NodeTransport(const Link& link, Messages messages)
-    : link_(link), reduces_(reduce(link.tensors)), to_receive_(std::move(messages.receives)) {
-  source_layouts_.resize(link.tensors.size());
-  target_layouts_.resize(link.tensors.size());
-  transfer_.tensors = &link.tensors;
-  transfer_.threads = link.threads();
-  const Exchanged exchanged{static_cast<Index>(messages.sends.size()), reduces_,
-                            !reduces_ && 2 * bytes_of(to_receive_) >= bytes_of(messages.sends)};
-  try {
-    memory_.emplace(link, messages.sends, exchanged);
-  } catch (const Error& error) {
-    throw NoSharedMemory(error.what());
-  }
-  sends_.reserve(messages.sends.size() + 1);  // reduced_ points to channels
-  receives_.reserve(to_receive_.size());
-  const Index self_part = self_part_bytes(messages.self.nbytes, exchanged, link.options);
-  sends_.emplace_back(std::move(messages.self), link.tensors, true, self_part);
-  for (std::size_t s = 0; s < messages.sends.size(); ++s)
-    add_channel(std::move(messages.sends[s]), true, memory_->state(s));
-}
-
-NodeTransport::~NodeTransport() {
-  for (const Channel& channel : receives_)
-    if (channel.state) channel.state->released.store(1, std::memory_order_release);
-}
-
-/// Pieces are cut as the sender of the message has chosen.
-void NodeTransport::connect() {
-  memory_->keep_published();
-  for (PeerMessage& message : to_receive_) {
-    PeerArena& arena = *link_.context.arena_of(message.peer);
-    add_channel(std::move(message), false, ChannelMemory::find(link_, arena, link_.rank()));
-  }
-  to_receive_ = {};
-  note_messages();
-}
-
-void NodeTransport::add_channel(PeerMessage message, bool sends, ChannelState* state) {
-  Channel& channel =
-      (sends ? sends_ : receives_).emplace_back(std::move(message), link_.tensors, sends, state->part_bytes);
-  auto* const bytes = reinterpret_cast<char*>(state);
-  channel.state = state;
-  channel.handshake =
-      state->handshake_offset > 0 ? reinterpret_cast<Handshake*>(bytes + state->handshake_offset) : nullptr;
-  channel.ring = bytes + state->ring_offset;
-  channel.slots = state->slots;
-  channel.slot_bytes = state->slot_bytes;
-  channel.arena = link_.context.arena_of(channel.message.peer);
-}
-
-/// Messages planned for partners' arrays in C order are not taken over: these may have other strides.
-void NodeTransport::replan(Messages) {
-  Messages planned = link_.plan_messages(source_layouts_, target_layouts_);
-  sends_[0].set(std::move(planned.self), link_.tensors, true);
-  for (std::size_t s = 0; s < planned.sends.size(); ++s)
-    sends_[s + 1].set(std::move(planned.sends[s]), link_.tensors, true);
-  for (std::size_t r = 0; r < planned.receives.size(); ++r)
-    receives_[r].set(std::move(planned.receives[r]), link_.tensors, false);
-  note_messages();
-}
-
-/// Compares the messages, and chooses the stores.
-void NodeTransport::note_messages() {
-  sent_bytes_ = received_bytes_ = 0;
-  for (const Channel& channel : sends_) sent_bytes_ += channel.message.nbytes;
-  for (const Channel& channel : receives_) received_bytes_ += channel.message.nbytes;
-  compare_shapes(sends_);
-  compare_shapes(receives_);
-  if (reduces_) reduced_ = find_partial_results(sends_[0], receives_);
-  const Index threshold = stream_threshold_bytes();
-  const auto ranks = static_cast<Index>(link_.topology.partners.size());
-  const Index direct_threshold = direct_stream_bytes(ranks);
-  transfer_.large_source = sent_bytes_ >= threshold / large_source_divisor;
-  stores_ = StoreChoice(direct_threshold, std::max(sent_bytes_, received_bytes_), direct_stream_is_fixed(ranks));
-  Index unpacked_bytes = reduces_ ? 0 : received_bytes_;
-  for (const PartialResults& part : reduced_) unpacked_bytes += part.target_bytes(transfer_);
-  const Index self_bytes = sends_[0].message.nbytes, unpack_threshold = threshold / unpack_stream_divisor;
-  const bool large_target = received_bytes_ + self_bytes >= std::max(unpack_threshold, direct_threshold);
-  transfer_.stream_unpacked = large_target && unpacked_bytes >= unpack_threshold;
-  stream_self_private_ = large_target || self_bytes >= threshold;  // the latter as every other copy
-}
-
-void NodeTransport::update_layouts(Channel& channel, const SharedArray* arrays, std::vector<Layouts>& known,
-                                   bool sends) {
-  bool changed = false;
-  for (std::size_t t = 0; t < known.size(); ++t) {
-    const auto found = known[t].find(channel.message.peer);
-    if (found != known[t].end() ? arrays[t].has_layout(found->second) : arrays[t].ndim == 0) continue;
-    known[t][channel.message.peer] = arrays[t].layout();
-    changed = true;
-  }
-  if (!changed) return;
-  Messages planned = link_.plan_messages(source_layouts_, target_layouts_);
-  for (PeerMessage& message : sends ? planned.sends : planned.receives)
-    if (message.peer == channel.message.peer) channel.set(std::move(message), link_.tensors, sends);
-  channel.begin();
-  compare_shapes(sends ? sends_ : receives_);
-}
-
-void NodeTransport::begin(const Arrays& arrays, Pace) {
-  const Arena* const arena = Arena::made();
-  const auto shared = [arena](const void* array) { return !array || (arena && arena->offset_of(array) >= 0); };
-  transfer_.begin(arrays);
-  bool targets_shared = true;
-  transfer_.sources_shared = true;
-  for (std::size_t t = 0; t < link_.tensors.size(); ++t) {
-    transfer_.sources_shared = transfer_.sources_shared && shared(arrays.sources[t]);
-    targets_shared = targets_shared && shared(arrays.targets[t]);
-  }
-  if (targets_shared || transfer_.sources_shared) stores_.begin(transfer_.since_last, transfer_.seconds);
-  transfer_.stream_pushed = stores_.streams(sent_bytes_);
-  transfer_.stream_pulled = stores_.streams(received_bytes_);
-  transfer_.stream_self = targets_shared ? transfer_.stream_pushed : stream_self_private_;
-  for (Channel& channel : sends_) channel.begin();
-  for (Channel& channel : receives_) channel.begin();
-  Channel& self = sends_[0];
-  self.protocol = Protocol::push;
-  std::copy_n(arrays.targets, link_.tensors.size(), self.partner.begin());
-  advertise_targets();
-  undecided_ = 0;
-  for (std::size_t s = 1; s < sends_.size(); ++s) undecided_ += !sends_[s].eager();
-  bytes_not_delegated_ = sent_bytes_;
-  waits_left_ = max_waits_for_receivers;
-  transfer_.open = sends_.size() - 1 + receives_.size() + !self.done;
-  if (reduces_) self.done = true;  // it is reduced with what is received, not sent
-  scheduler_.begin();
-}
-
-bool NodeTransport::progress() {
-  bool any = decide_all();
-  if (undecided_ > 0 && waits_left_ > 0)
-    --waits_left_;
-  else
-    any |= scheduler_.send_piece(transfer_, sends_) || check_receivers();
-  any |= accept();
-  any |= reduces_ ? reduce_next(transfer_, reduced_) : receive();
-  ring_told();
-  return any;
-}
-
-/// Wakes partners that sleep although something was stored for them.
-void NodeTransport::ring_told() {
-  if (!std::exchange(transfer_.tells, false)) return;
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  for (std::vector<Channel>* channels : {&sends_, &receives_})
-    for (Channel& channel : *channels)
-      if (std::exchange(channel.told, false) && channel.arena) ring(channel.arena->head().waiting);
-}
-
-void NodeTransport::wake_partners() {
-  for (std::vector<Channel>* channels : {&sends_, &receives_})
-    for (Channel& channel : *channels)
-      if (!channel.done && channel.arena) ring(channel.arena->head().service);
-}
-
-/// Where only eager messages are left to receive, nothing has to be done before all have arrived.
-std::uint32_t NodeTransport::awaited_rings() const {
-  const auto is_done = [](const Channel& channel) { return channel.done; };
-  if (!std::all_of(sends_.begin(), sends_.end(), is_done)) return 1;
-  std::uint32_t awaited = 0;
-  for (const Channel& channel : receives_) {
-    if (!channel.done && !channel.eager()) return 1;
-    awaited += !channel.done;
-  }
-  return std::max<std::uint32_t>(1, awaited);
-}
-
-void NodeTransport::advertise_targets() {
-  const Arena* const arena = Arena::made();
-  for (Channel& channel : receives_) {
-    if (channel.eager()) continue;
-    Handshake& handshake = *channel.handshake;
-    for (std::size_t t = 0; t < link_.tensors.size(); ++t)
-      handshake.targets()[t].set(transfer_.arrays.targets[t], link_.tensors[t]->target, arena);
-    handshake.receiver_copy_bytes = sent_bytes_ + received_bytes_;
-    handshake.receiver_seconds = transfer_.seconds;
-    handshake.entered.store(transfer_.number, std::memory_order_release);
-    transfer_.tell(channel);
-  }
-}
-
-/// Decides on a protocol for every receiver that has entered since.
-bool NodeTransport::decide_all() {
-  if (undecided_ == 0) return false;
-  bool any = false;
-  for (Channel& channel : sends_) {
-    if (channel.protocol != Protocol::undecided ||
-        channel.handshake->entered.load(std::memory_order_acquire) != transfer_.number)
-      continue;
-    update_layouts(channel, channel.handshake->targets(), target_layouts_, true);
-    decide(channel);
-    --undecided_;
-    any = true;
-  }
-  return any;
-}
-
-void NodeTransport::decide(Channel& channel) {
-  if (channel.chosen) channel.choice.learn(std::min(transfer_.seconds, channel.handshake->receiver_seconds));
-  const Protocol protocol = best_protocol(channel);
-  if (protocol == Protocol::pull || protocol == Protocol::read) {
-    const Arena* const arena = Arena::made();
-    SharedArray* const sources = channel.handshake->sources(link_.tensors.size());
-    for (std::size_t t = 0; t < link_.tensors.size(); ++t)
-      sources[t].set(transfer_.arrays.sources[t], link_.tensors[t]->source, arena);
-  }
-  if (protocol == Protocol::read) bytes_not_delegated_ -= channel.message.nbytes;
-  set_protocol(channel, protocol);
-}
-
-Protocol NodeTransport::best_protocol(Channel& channel) const {
-  const bool refused = channel.handshake->refused.load(std::memory_order_acquire) != 0;
-  const bool pulls = transfer_.sources_shared || (Arena::own().head().exported >= 0 && !refused);
-  if (reduces_) return pulls ? Protocol::pull : Protocol::staged;
-  const bool pushes = channel.address_partner(channel.handshake->targets());
-  if (pulls) {
-    if (pushes) return channel.pulls_better() ? Protocol::pull : Protocol::push;
-    const bool scatters = static_cast<Index>(sends_.size()) - 1 >= several_receivers && transfer_.large_source &&
-                          channel.max_source_run <= max_scattered_run;
-    return scatters ? Protocol::staged : Protocol::pull;
-  }
-  if (refused) channel.choice.forbid_reading();
-  const bool readable = channel.min_run >= min_remote_run && !refused;
-  const bool receiver_copies_less = channel.handshake->receiver_copy_bytes < bytes_not_delegated_;
-  if (pushes) return readable && receiver_copies_less ? Protocol::read : Protocol::push;
-  // where ranks share cores, the second copy of a staged message takes time from others, which its own does not show
-  const bool shares_cores = static_cast<std::int64_t>(link_.topology.partners.size()) > usable_cores();
-  const bool reads = (shares_cores && readable && channel.is_contiguous()) || channel.choice.way() == CopyWay::read;
-  return reads ? Protocol::read : Protocol::staged;
-}
-
-void NodeTransport::set_protocol(Channel& channel, Protocol protocol) {
-  channel.decide(protocol, transfer_.number);
-  transfer_.tell(channel);
-}
-
-/// Looks for receivers that have copied their message, or refuse to. \return whether one did.
-bool NodeTransport::check_receivers() {
-  bool any = false;
-  for (Channel& channel : sends_) {
-    if (channel.done || (channel.protocol != Protocol::pull && channel.protocol != Protocol::read)) continue;
-    if (channel.handshake->refused.load(std::memory_order_acquire) == transfer_.number) {
-      channel.choice.forbid_reading();
-      const bool pushes = !reduces_ && channel.address_partner(channel.handshake->targets());
-      set_protocol(channel, pushes ? Protocol::push : Protocol::staged);
-      any = true;
-    } else if (channel.handshake->finished.load(std::memory_order_acquire) == transfer_.number) {
-      transfer_.close(channel);
-      any = true;
-    }
-  }
-  return any;
-}
-
-/// Takes note of decisions of the senders.
-bool NodeTransport::accept() {
-  bool any = false;
-  for (Channel& channel : receives_)
-    if (!channel.done && channel.protocol == Protocol::undecided) any |= accept(channel);
-  return any;
-}
-
-bool NodeTransport::accept(Channel& channel) {
-  Handshake& handshake = *channel.handshake;
-  const Protocol protocol = handshake.decided(transfer_.number);
-  if (protocol == Protocol::undecided) return false;
-  if (protocol == Protocol::pull || protocol == Protocol::read) {
-    if (handshake.refused.load(std::memory_order_relaxed) == transfer_.number) return false;  // another one will follow
-    const SharedArray* const sources = handshake.sources(link_.tensors.size());
-    update_layouts(channel, sources, source_layouts_, false);
-    if (protocol == Protocol::pull ? !channel.address_partner(sources) : !channel.can_read(sources)) {
-      handshake.refused.store(transfer_.number, std::memory_order_release);
-      transfer_.tell(channel);
-      return true;
-    }
-    if (protocol == Protocol::read) channel.cutter.restart(std::max(channel.part_bytes, read_bytes));
-  }
-  channel.protocol = protocol;
-  channel.slots = handshake.slots;
-  return true;
-}
-
-/// Unpacks pieces that have arrived, and pulls the piece that lies first in the target. \return whether there were any.
-bool NodeTransport::receive() {
-  bool any = false;
-  Channel* first = nullptr;
-  for (Channel& channel : receives_) {
-    if (channel.done) continue;
-    switch (channel.protocol) {
-      case Protocol::staged:
-        any |= unpack(transfer_, channel);
-        break;
-      case Protocol::push:
-        if (channel.handshake->finished.load(std::memory_order_acquire) != transfer_.number) break;
-        transfer_.close(channel);
-        any = true;
-        break;
-      case Protocol::read:
-        any = true;
-        if (read(transfer_, channel)) break;
-        channel.begin();
-        channel.handshake->refused.store(transfer_.number, std::memory_order_release);
-        transfer_.tell(channel);
-        break;
-      case Protocol::pull:
-        if (!first || channel.cutter.part().target_offset < first->cutter.part().target_offset) first = &channel;
-        break;
-      case Protocol::undecided:
-        break;
-    }
-  }
-  if (!first) return any;
-  pulled_.collect(receives_, *first, [](const Channel&) { return true; });
-  pull(transfer_, pulled_);
-  return true;
-}
 
 }  // namespace
 

@@ -16,7 +16,7 @@ namespace {
 /// (post/wait), and puts to those it sends to (start/complete).
 class PutTransport final : public Transport {
  public:
-  PutTransport(const Link& link, Messages messages) : link_(link), reduces_(reduce(link.tensors)) {
+  PutTransport(const Link& link, Messages messages) : link_(link), reduces_(are_partial(link.tensors)) {
     replan(std::move(messages));
   }
 

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
-from dace_redist.redistribution import dlpack
+from dace_redist.redistribution.arrays import dlpack
+from dace_redist.redistribution.arrays.locks import is_locked
 
 #: Devices of an array, in the order of ``dr_memory``.
 DEVICES = ("cpu", "gpu")
@@ -106,9 +107,10 @@ class ArrayView:
     def check_writeable(self, name: str) -> None:
         """Raise a ValueError if it cannot be a target."""
         if not self.writeable:
-            raise ValueError(
-                f"{name} is read-only, as arrays of a started transfer are until its wait(): pass a writeable array"
-            )
+            remedy = "pass a writeable array"
+            if is_locked(self.owner):
+                remedy = "a started transfer uses it: call wait() of its request first, or pass another array"
+            raise ValueError(f"{name} is read-only: {remedy}")
         if self.overlaps_itself:
             raise ValueError(
                 f"{name} has elements that share memory, by its shape {self.shape} and strides {self.strides}, as "

@@ -6,23 +6,26 @@ import dataclasses
 import functools
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.errors import removed
 from dace_redist.mpi.collective import remembered
 from dace_redist.mpi.launch import check_launcher
-from dace_redist.redistribution.arrays import PLACES, ArrayView, Views
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_options, check_places, find_strategy, options_on_gpu
 from dace_redist.strategy_memory import options_within
-from dace_redist.transform import COMPUTED_TYPES
-from dace_redist.tuning.files import record_path
-from dace_redist.tuning.problem import Problem as MeasuredProblem
+from dace_redist.tuning import record_path
+from dace_redist.tuning.problem import TuningProblem
+
+#: A distribution, or one of each of several tensors; likewise an element type.
+Distributions = AnyDistribution | Sequence[AnyDistribution]
+Types = npt.DTypeLike | Sequence[npt.DTypeLike]
 
 #: Arguments of ``redistribute`` and ``plan`` that describe the change of each tensor on its way.
 CHANGE = ("axes", "region", "target_dtype", "alpha", "beta", "conj", "op", "reshape")
@@ -80,7 +83,7 @@ class Problem:
             if self.memories and self.tensors[0].transform.is_copy and is_measured(comm):
                 from dace_redist.tuning.auto import choose_all  # loads slowly
 
-                choices = choose_all([MeasuredProblem(self.tensors[0], memory) for memory in self.memories], comm)
+                choices = choose_all([TuningProblem(self.tensors[0], memory) for memory in self.memories], comm)
                 choice = next((choice for choice in choices if choice.recorded), choices[0])
                 name, options, recorded = choice.strategy, {**choice.options, **options}, choice.recorded
         return name, options_on_gpu(name, options) if self.on_gpu else options, recorded
@@ -158,13 +161,13 @@ class Arguments(NamedTuple):
     @property
     def lists(self) -> bool:
         """True if they describe several tensors."""
-        return isinstance(self.source, list) or isinstance(self.target, list)
+        return is_list(self.source) or is_list(self.target)
 
     def tensor_count(self) -> int:
         """Return the number of tensors; a ValueError if source and target are not lists of equal length."""
         if not self.lists:
             return 1
-        lengths = [len(side) if isinstance(side, list) else "no list" for side in (self.source, self.target)]
+        lengths = [len(side) if is_list(side) else "no list" for side in (self.source, self.target)]
         if lengths[0] != lengths[1] or not lengths[0]:
             raise ValueError(
                 f"source and target must be lists of equal length, at least 1, for several tensors: got {lengths[0]} "
@@ -192,8 +195,6 @@ class Arguments(NamedTuple):
             for name in ("source", "target"):
                 check_ranks(name, getattr(tensor, name), ranks)
         chosen = AUTO if self.strategy == AUTO.name else find_strategy(self.strategy)
-        if chosen.name == "MPI":
-            raise ValueError("strategy MPI (stock DaCe) exists in DaCe programs only; take Datatype")
         options = check_options(chosen, self.options, _ARGUMENTS)
         if self.memory_bytes is not None:
             if self.lists:
@@ -203,13 +204,31 @@ class Arguments(NamedTuple):
         return Problem(tensors, self.lists, chosen.name, tuple(sorted(options.items())))
 
 
+def is_list(value: Any) -> bool:
+    """True for a list or tuple, as of several tensors."""
+    return isinstance(value, list | tuple)
+
+
+#: Nesting of one value of the arguments that are sequences themselves.
+_NESTING = {"axes": 1, "reshape": 1, "region": 2}
+
+
 def listed(name: str, value: Any, count: int) -> list[Any]:
-    """Return one value per tensor, from a list of as many or one value for all."""
-    if not isinstance(value, list):
+    """Return one value per tensor, from a list or tuple of as many, or one value for all, such as ``axes=(1, 0)``."""
+    several = isinstance(value, tuple) and (
+        any(one is None for one in value) or _nesting(value) > _NESTING.get(name, 0)
+    )
+    if not several and not isinstance(value, list):
         return [value] * count
     if len(value) != count:
         raise ValueError(f"{name} must be a list of {count} values, one per tensor, got {len(value)}")
-    return value
+    return list(value)
+
+
+def _nesting(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        return value.ndim
+    return 1 + max(map(_nesting, value), default=0) if is_list(value) else 0
 
 
 def check_ranks(name: str, distribution: AnyDistribution, ranks: int) -> None:
@@ -222,76 +241,3 @@ def check_ranks(name: str, distribution: AnyDistribution, ranks: int) -> None:
         f"the {name} distribution names ranks up to {needed - 1}, but the communicator has {ranks} ranks; start the "
         f"program with mpiexec -n {needed}, or pass a larger communicator"
     )
-
-
-def check_arrays(problem: Problem, views: Views, rank: int, new: bool = False) -> None:
-    """
-    Check that arrays are this rank's parts of the tensors, targets writeable and apart from all others.
-
-    :param new: True if the targets are new arrays, which must be fully defined.
-    """
-    for number, tensor in enumerate(problem.tensors):
-        sides = (
-            ("array", views.sources[number], tensor.source, tensor.dtype),
-            ("out", views.targets[number], tensor.target, tensor.target_dtype),
-        )
-        for side, view, distribution, dtype in sides[: 1 if new else 2]:
-            name = views.name(side, number, problem.lists)
-            check_part(name, view, distribution.local_shape(rank), dtype, rank)
-        if new:
-            check_covered(tensor)
-    _check_apart(views, problem)
-
-
-def check_devices(problem: Problem, views: Views) -> None:
-    """Check that arrays lie on the devices of a problem; with one on a GPU, that strides are regular."""
-    for side, parts, device in zip(("array", "out"), views, problem.device, strict=True):
-        for number, view in enumerate(parts):
-            name = views.name(side, number, problem.lists)
-            if view is None or view.size == 0:
-                continue
-            if view.device != device:
-                raise ValueError(
-                    f"{name} must lie {PLACES[device]}, for which the plan was made, but lies {PLACES[view.device]}"
-                )
-            if problem.on_gpu and not view.is_plain:
-                raise ValueError(
-                    f"{name} has strides {view.strides}, which do not count elements forward: copy it first"
-                )
-
-
-def _check_apart(views: Views, problem: Problem) -> None:
-    lists = problem.lists
-    for number, target in enumerate(views.targets):
-        if target is None:
-            continue
-        name = views.name("out", number, lists)
-        target.check_writeable(name)
-        for side, others in (("array", views.sources), ("out", views.targets[:number])):
-            for other, view in enumerate(others):
-                in_place = side == "array" and other == number and problem.tensors[number].exchanges_halo
-                if view is not None and view.overlaps(target) and not (in_place and view.is_same_as(target)):
-                    raise ValueError(
-                        f"{views.name(side, other, lists)} and {name} overlap; a tensor cannot be redistributed in "
-                        "place, except to its own distribution with a halo and in the same array"
-                    )
-
-
-def check_part(name: str, view: ArrayView | None, shape: tuple[int, ...], dtype: np.dtype[Any], rank: int) -> None:
-    """Check shape and element type of this rank's part of a tensor."""
-    empty = 0 in shape and (view is None or view.size == 0)
-    if not empty and (view is None or view.shape != shape):
-        given = "None" if view is None else f"shape {view.shape}"
-        raise ValueError(f"{name} must have the shape {shape} that rank {rank} owns of the tensor, got {given}")
-    if view is not None and view.dtype != dtype:
-        converts = name.startswith("out") and {str(dtype), str(view.dtype)} <= {*COMPUTED_TYPES}
-        hint = f"; target_dtype=numpy.{view.dtype} converts on the way" if converts else ""
-        raise TypeError(f"{name} must hold {dtype}, got {view.dtype}{hint}")
-
-
-def check_covered(tensor: Schedule) -> None:
-    """Check that a redistribution defines all elements of a new array."""
-    if tensor.transform.beta != 0:
-        raise ValueError("beta needs the array whose elements it scales: pass it as out")
-    if not tensor.transform.covers(tensor.target.shape):
-        raise ValueError("region leaves a part of the target as it is: pass the array that has it as out")

@@ -1,12 +1,14 @@
-"""Arrays in node-shared memory, and new arrays of any library."""
+"""New arrays: in node-shared memory, in GPU memory, and of any library."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import os
 import sys
 import warnings
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -14,8 +16,8 @@ import numpy.typing as npt
 
 from dace_redist import _core
 from dace_redist.integers import AnyInt, AnyInts, integers
+from dace_redist.native import device as device_memory
 from dace_redist.redistribution.arrays import array_view
-from dace_redist.redistribution.device_arrays import DeviceArray
 from dace_redist.transform import element_type
 
 
@@ -43,7 +45,7 @@ def shared_empty(shape: AnyInt | AnyInts, dtype: npt.DTypeLike = np.float64) -> 
         raise ValueError(f"shared_empty: extents must be 0 or more, got {extents}")
     try:
         return _shared(extents, element)
-    except _core.Error as error:
+    except ValueError as error:
         warnings.warn(f"shared_empty: {error}; using ordinary memory", RuntimeWarning, stacklevel=2)
         return np.empty(extents, element)
 
@@ -80,6 +82,55 @@ def _node_shared_memory() -> Iterator[None]:
         _core.set_allocator(before)
 
 
+def _free_in(process: int, address: int) -> None:
+    """Free GPU memory, except in a forked child: the GPU context belongs to its parent."""
+    if os.getpid() == process:
+        device_memory.free(address)
+
+
+class DeviceArray:
+    """
+    Array in the memory of the current GPU, in C order.
+
+    It is the result of a redistribution on the GPU whose source is neither of CuPy nor of PyTorch. Other libraries
+    access it by ``__cuda_array_interface__`` without a copy.
+
+    :param shape: Shape, or the length of a vector.
+    :param dtype: Type of the elements.
+    :raises RedistributionError: If there is no GPU, or too little memory on it.
+    :raises BuildError: If the library for GPUs cannot be built.
+    """
+
+    def __init__(self, shape: int | Sequence[int], dtype: npt.DTypeLike = np.float64) -> None:
+        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.dtype = np.dtype(dtype)
+        self.nbytes = math.prod(self.shape) * self.dtype.itemsize
+        self._address = device_memory.allocate(self.nbytes)
+        weakref.finalize(self, _free_in, os.getpid(), self._address)
+
+    @classmethod
+    def from_numpy(cls, array: npt.NDArray[Any]) -> DeviceArray:
+        """Copy an array to the GPU."""
+        made = cls(array.shape, array.dtype)
+        contiguous = np.ascontiguousarray(array)
+        device_memory.copy(made._address, contiguous.ctypes.data, made.nbytes)
+        return made
+
+    def to_numpy(self) -> npt.NDArray[Any]:
+        """Copy the array to main memory, after all work enqueued on the GPU."""
+        made = np.empty(self.shape, self.dtype)
+        device_memory.copy(made.ctypes.data, self._address, self.nbytes)
+        return made
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        data, typestr = (self._address, False), self.dtype.str
+        return {"shape": self.shape, "typestr": typestr, "data": data, "strides": None, "version": 3, "stream": None}
+
+    def __repr__(self) -> str:
+        return f"DeviceArray(shape={self.shape}, dtype={self.dtype})"
+
+
 #: Minimum bytes of an array in node-shared memory; as ``min_shared_bytes`` of the runtime.
 MIN_SHARED_BYTES = 64 << 10
 
@@ -103,7 +154,7 @@ def new_array(
     if device == "gpu":
         return DeviceArray.from_numpy(np.zeros(shape, dtype)) if zeros else DeviceArray(shape, dtype)
     if shared and not zeros and math.prod(shape) * dtype.itemsize >= MIN_SHARED_BYTES:
-        with contextlib.suppress(_core.Error):
+        with contextlib.suppress(ValueError):
             return _shared(shape, dtype)
     return getattr(np, name)(shape, dtype)
 

@@ -1,0 +1,151 @@
+"""Arrays that know their distribution. Start reading at: DistributedArray."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+from mpi4py import MPI
+
+from dace_redist import interop
+from dace_redist.distribution import AnyDistribution, check_distribution
+from dace_redist.integers import AnyInt
+from dace_redist.mpi.collective import check_congruent, check_same, checked_communicator, together
+from dace_redist.redistribution.arrays import array_view
+from dace_redist.redistribution.cache import Keywords, Settings, move, settings
+from dace_redist.redistribution.problem import CHANGE, check_ranks, is_list
+from dace_redist.redistribution.problem.agreement import agreed_root, fail_together, shapes_on_ranks
+from dace_redist.redistribution.problem.checks import check_part
+from dace_redist.transform import Transform
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_OP = CHANGE.index("op")
+
+
+class DistributedArray:
+    """
+    Array and its distribution over the ranks of a communicator. It has no arithmetic.
+
+    :param local: This rank's part, as for :func:`redistribute`. It is not copied.
+    :param distribution: Distribution of the tensor.
+    :param comm: mpi4py communicator; default: the world.
+    :param op: ``"sum"``, ``"prod"``, ``"min"`` or ``"max"`` if replicas are partial results; default: they are equal.
+    :raises ValueError: On this rank, if ``local`` has another shape, or the communicator is too small.
+    :raises TypeError: On this rank, if an argument has the wrong type.
+    """
+
+    def __init__(
+        self, local: Any, distribution: AnyDistribution, comm: MPI.Intracomm | None = None, *, op: str | None = None
+    ) -> None:
+        self.comm: MPI.Intracomm = checked_communicator(comm)
+        check_distribution("distribution", distribution)
+        check_ranks("given", distribution, self.comm.size)
+        view = array_view("local", local)
+        check_part("local", view, distribution.local_shape(self.comm.rank), view.dtype, self.comm.rank)
+        if op is not None:
+            Transform(len(distribution.shape), view.dtype, op=op)  # checks it
+        self.local, self.distribution, self.op = local, distribution, op
+        #: Element type, as NumPy has it.
+        self.dtype: np.dtype[Any] = view.dtype
+
+    __array_ufunc__ = None
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("a DistributedArray is not an array of NumPy: gather() it, or pass its local array")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Global shape, in elements."""
+        return tuple(self.distribution.shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions of the tensor."""
+        return len(self.distribution.shape)
+
+    def redistribute(self, target: AnyDistribution, **options: Unpack[Keywords]) -> DistributedArray:
+        """
+        Move the tensor to another distribution. Collective over :attr:`comm`.
+
+        :param options: Arguments of :func:`dace_redist.redistribute`, such as ``axes`` and ``target_dtype``.
+        """
+        comm, out = options.pop("comm", None), options.pop("out", None)
+        moved: DistributedArray = redistribute_known(self, target, comm, out, settings(options))
+        return moved
+
+    def gather(self, root: AnyInt = 0) -> Any:
+        """
+        Collect the tensor on one rank. Collective over :attr:`comm`.
+
+        :return: The whole tensor on rank ``root``; None on all others.
+        """
+        comm = checked_communicator(self.comm)  # it may have been freed
+        whole = self.redistribute(agreed_root("distribution", self.distribution, comm, root)).local
+        return whole if comm.rank == root else None
+
+    def to(self, library: str, **how: Any) -> Any:
+        """
+        Return the array as one of another library, without a copy where the library allows it. Collective.
+
+        :param library: Name of the library, see :mod:`dace_redist.interop`.
+        :param how: Arguments of ``make`` in the module of that library.
+        :raises ValueError: On every rank, if the library does not have the distribution; names one that it has. Or if
+            ranks differ in the library, the distribution or the element type.
+        :raises ImportError: On every rank, if the library cannot be imported on one of them.
+        """
+        facts = {"library": library, "distribution": self.distribution, "element type": self.dtype}
+        check_same(checked_communicator(self.comm), facts)  # before the import, collective in Heat
+        with together(self.comm):
+            module = interop.module_named(library)
+            if any(self.distribution.halo):
+                raise ValueError("the array has a halo: redistribute() to a distribution without one first")
+            if self.op is not None and library != "torch":
+                raise ValueError(f"{library} has no partial results, as those of op={self.op!r}: redistribute() first")
+        return module.make(_part(self, self.comm), **how)
+
+    def __repr__(self) -> str:
+        op = "" if self.op is None else f", op={self.op!r}"
+        ranks = self.comm.size if self.comm else 0
+        return f"DistributedArray(shape={self.shape}, dtype={self.dtype}, ranks={ranks}{op})"
+
+
+def redistribute_known(array: Any, target: Any, comm: Any, out: Any, how: Settings) -> Any:
+    """Redistribute arrays that know their distributions; see :func:`dace_redist.redistribution.cache.move`."""
+    lists = is_list(array)
+    given = array if lists else [array]
+    known = (one.comm if isinstance(one, DistributedArray) else interop.communicator(one) for one in given)
+    comm = checked_communicator(next((one for one in known if one is not None), None) if comm is None else comm)
+    try:
+        if target is None:
+            check_distribution("target", target)
+        parts = [_part(one, comm) for one in given]
+        for part in parts:
+            check_congruent(part.comm, comm)
+    except Exception as error:
+        fail_together(comm, error)
+    if any(callable(part.distribution) for part in parts):
+        shapes = shapes_on_ranks(comm, [part.local.shape for part in parts])
+        parts = [
+            part._replace(distribution=part.distribution(of_all)) if callable(part.distribution) else part
+            for part, of_all in zip(parts, shapes, strict=True)
+        ]
+    arrays, sources, ops = ([getattr(part, name) for part in parts] for name in ("local", "distribution", "op"))
+    if not lists:
+        arrays, sources, ops = arrays[0], sources[0], ops[0]
+    if how[_OP] is None:
+        how = *how[:_OP], ops, *how[_OP + 1 :]
+    results = move(arrays, sources, target, comm, out, how)
+    if not lists:
+        return DistributedArray(results, target, comm)
+    return [DistributedArray(result, side, comm) for result, side in zip(results, target, strict=True)]
+
+
+def _part(array: Any, comm: MPI.Intracomm) -> interop.Part:
+    """Return this rank's part of an array; of another library as one of NumPy, unless it lies on a GPU."""
+    if isinstance(array, DistributedArray):
+        return interop.Part(array.local, array.distribution, array.comm, array.op)
+    part = interop.read(array, comm)
+    view = array_view("array", part.local)
+    return part._replace(local=view.as_numpy()) if view.device == "cpu" else part

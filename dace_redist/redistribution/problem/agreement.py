@@ -1,0 +1,222 @@
+"""Agreement of all ranks on a problem. Start reading at: agreed_problem."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from mpi4py import MPI
+
+from dace_redist.distribution import AnyDistribution, Distribution, check_distribution
+from dace_redist.integers import AnyInt
+from dace_redist.mpi.collective import encoded_failure, raise_first, together
+from dace_redist.native.device import ensure_device_library
+from dace_redist.native.interface import agree, prepare
+from dace_redist.redistribution.arrays import ArrayView, Views
+from dace_redist.redistribution.problem import Arguments, Problem, listed
+from dace_redist.redistribution.problem.checks import check_arrays
+from dace_redist.strategies import AUTO
+from dace_redist.tuning.problem import memory_name
+
+#: Element types of the sources; None: unknown.
+_Known = Sequence[np.dtype[Any] | None]
+
+
+class Facts(NamedTuple):
+    """
+    Local booleans of a call, of which all ranks learn the logical OR.
+
+    They are true if element types are unknown yet; if a source, or a target, has elements in main memory, has some on
+    the GPU, has strides that are negative or not a multiple of the element size, or cannot be accessed directly by
+    node-aware strategies; if targets are given; and if an array is not in C order.
+    """
+
+    incomplete: bool = False
+    source_cpu: bool = False
+    source_gpu: bool = False
+    source_irregular: bool = False
+    source_private: bool = False
+    target_cpu: bool = False
+    target_gpu: bool = False
+    target_irregular: bool = False
+    target_private: bool = False
+    target_given: bool = False
+    unordered: bool = False
+
+    @classmethod
+    def of(cls, views: Views, target_given: bool) -> Facts:
+        """Return the facts of the arrays of a complete call."""
+        unordered = any(view is not None and not view.in_c_order for side in views for view in side)
+        return cls(False, *_of_side(views.sources), *_of_side(views.targets), target_given, unordered)
+
+
+def _of_side(views: Sequence[ArrayView | None]) -> tuple[bool, bool, bool, bool]:
+    held = [view for view in views if view is not None and view.size > 0]
+    cpu, gpu = (any(view.device == device for view in held) for device in ("cpu", "gpu"))
+    return cpu, gpu, any(not v.is_plain for v in held), any(not (v.is_shared and v.is_plain) for v in held)
+
+
+_NO_FACTS = Facts()
+
+
+def agreed(comm: MPI.Intracomm, problem: Problem | None, failure: Exception | None, facts: Facts = _NO_FACTS) -> Facts:
+    """
+    Raise on every rank the failure of any rank, or a difference between their problems. Collective.
+
+    :param problem: Problem of this rank; None if its arguments are invalid or incomplete.
+    :return: The logical OR of each fact over all ranks.
+    """
+    digest = 0 if problem is None else problem.digest
+    mine = np.array([failure is not None, digest, -digest, *facts], np.int64)
+    highest = np.empty_like(mine)
+    comm.Allreduce(mine, highest, MPI.MAX)
+    if highest[0]:
+        raise_first(failure, comm.allgather(encoded_failure(failure)))
+    anywhere = Facts(*(bool(fact) for fact in highest[3:]))
+    if highest[1] != -highest[2] and not anywhere.incomplete:
+        assert problem is not None
+        raise ValueError(_difference(comm.allgather(problem.facts())))
+    return anywhere
+
+
+def _difference(facts: list[list[tuple[str, str]]]) -> str:
+    """Describe the first fact in which a rank differs from rank 0."""
+    asked = "the ranks ask for different redistributions"
+    for rank, other in enumerate(facts):
+        for (name, first), (_, value) in zip(facts[0], other, strict=False):
+            if first != value:
+                return f"{asked}: {name} is {first} on rank 0 and {value} on rank {rank}"
+    return asked
+
+
+def agreed_problem(comm: MPI.Intracomm, given: Arguments, array: Any, out: Any) -> tuple[Problem, Views]:
+    """
+    Return the problem that all ranks agree on, and views of this rank's arrays. Collective.
+
+    An error on one rank, or a difference between ranks, is raised on every rank. Ranks that know the element types of
+    all sources tell those that do not.
+    """
+    told: _Known | None = None
+    while True:
+        problem = views = failure = None
+        types: _Known = ()
+        try:
+            views = Views.of(array, out, given.tensor_count(), given.lists)
+            types = _source_types(given, views, told)
+            if all(element is not None for element in types):
+                problem = given.checked(list(types) if given.lists else types[0], comm.size)
+                check_arrays(problem, views, comm.rank, new=out is None)
+        except Exception as error:
+            failure = error
+        facts = Facts(incomplete=failure is None)
+        if problem is not None and views is not None and failure is None:
+            facts = Facts.of(views, target_given=out is not None)
+        anywhere = agreed(comm, problem, failure, facts)
+        if not anywhere.incomplete:
+            assert problem is not None and views is not None
+            problem = _placed(problem, anywhere)
+            if problem.on_gpu:
+                prepare(comm, ensure_device_library)
+            return problem, views
+        columns = itertools.zip_longest(*comm.allgather(types))  # another number of tensors is an error next time
+        told = [next((element for element in column if element is not None), None) for column in columns]
+
+
+def _source_types(given: Arguments, views: Views, told: _Known | None) -> _Known:
+    """
+    Return the element types of the sources. A None source has the type of its target or, if elements are converted, the
+    type that other ranks report.
+
+    :param told: Types that any rank knows; None: the ranks were not asked yet.
+    """
+    types: list[np.dtype[Any] | None] = []
+    wanted = listed("target_dtype", given.change["target_dtype"], len(views.sources))
+    for number, (source, target) in enumerate(zip(*views, strict=True)):
+        name = views.name("array", number, given.lists)
+        if source is None and target is None:
+            raise TypeError(
+                f"{name} is None: pass an empty array of the element type, or out, if this rank owns no elements; "
+                "otherwise its part"
+            )
+        typed = source if source is not None or wanted[number] is not None else target
+        types.append(typed.dtype if typed is not None else None if told is None else told[number])
+        if types[-1] is None and told is not None:
+            raise TypeError(
+                f"{name} is None on every rank, and out has the type that elements are converted to: pass an empty "
+                "array of the source's element type"
+            )
+    return types
+
+
+def _placed(problem: Problem, anywhere: Facts) -> Problem:
+    """Return the problem with devices and memories of its arrays, from the facts of all ranks."""
+    _, source_cpu, source_gpu, source_irregular, source_private, *others = anywhere
+    target_cpu, target_gpu, target_irregular, target_private, target_given, unordered = others
+    if source_gpu or target_gpu:
+        hint = ", or in other parts of the list: these take a call each" if problem.lists else ""
+        sides = (
+            ("array", source_cpu and source_gpu, source_irregular),
+            ("out", target_cpu and target_gpu, target_irregular),
+        )
+        for name, mixed, irregular in sides:
+            if mixed:
+                raise ValueError(f"{name} lies on the GPU on some ranks, and in main memory on others{hint}")
+            if irregular:
+                raise ValueError(
+                    f"{name} has strides that do not count elements forward, on some rank, and source or target is on "
+                    "the GPU: copy it first"
+                )
+    source = "gpu" if source_gpu else "cpu"  # also the place of a target that no rank passes
+    problem = problem.placed((source, "gpu" if target_gpu else "cpu" if target_cpu else source))
+    # A result allocated by redistribute() may lie in node-shared or in ordinary memory.
+    kinds = (not target_private,) if target_given else (True, False)
+    main = [memory_name(not source_private, kind) for kind in kinds]
+    return problem if unordered else measured_as(problem, main)
+
+
+def measured_as(problem: Problem, memories: Sequence[str]) -> Problem:
+    """Return the problem with the memories of its arrays for strategy "Auto": some in main memory, or that on GPUs."""
+    if problem.strategy != AUTO.name or problem.lists:
+        return problem
+    if problem.on_gpu:
+        memories = [memory_name(problem.device[0] == "gpu", problem.device[1] == "gpu", "gpu")]
+    return dataclasses.replace(problem, memories=tuple(memories))
+
+
+def fail_together(comm: MPI.Intracomm, failure: Exception) -> NoReturn:
+    """Raise a failure that kept this rank from a problem, and have :func:`agreed_problem` raise it on all others."""
+    compare_arguments(comm)
+    agreed(comm, None, failure)
+    raise AssertionError  # for type checkers
+
+
+def compare_arguments(comm: MPI.Intracomm) -> None:
+    """Begin a ``redistribute`` without a plan: all ranks then compare their arguments. Collective."""
+    prepare(comm)
+    agree(MPI._handleof(comm), 0)
+
+
+def shapes_on_ranks(comm: MPI.Intracomm, shapes: list[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
+    """Return for each array the shapes of its parts on all ranks. An error on every rank if one has a problem."""
+    compare_arguments(comm)
+    agreed(comm, None, None, Facts(incomplete=True))
+    rows = comm.allgather(tuple(shapes))  # a list is of element types, from agreed_problem
+    if any(not isinstance(row, tuple) or len(row) != len(shapes) for row in rows):
+        kinds = [f"{len(row)} of another library" if isinstance(row, tuple) else "others" for row in rows]
+        agreed(comm, None, ValueError(f"the ranks pass different arrays, by rank: {', '.join(kinds)}"))
+    return [list(of_array) for of_array in zip(*rows, strict=True)]
+
+
+def agreed_root(name: str, distribution: AnyDistribution, comm: MPI.Intracomm, root: AnyInt) -> Distribution:
+    """Return the distribution of a whole tensor on one rank; an error on one rank is raised on all. Collective."""
+    with together(comm, {"root": root}):
+        check_distribution(name, distribution)
+        if isinstance(root, bool) or not isinstance(root, int | np.integer):
+            raise TypeError(f"root must be a rank, got {root!r}")
+        if not 0 <= root < comm.size:
+            raise ValueError(f"root must be from 0 to {comm.size - 1}, got {root}")
+        return Distribution.on_rank(distribution.shape, int(root))
+    raise AssertionError  # for type checkers: together() raises only what the block raises

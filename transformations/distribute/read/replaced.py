@@ -1,0 +1,93 @@
+"""
+DaCe's functions that stand-ins of this package replace while a program is parsed, or for the hook.
+
+Importing a stand-in raises ``ImportError`` if DaCe lacks the function. A test fails with a version of DaCe that has one
+repaired: its stand-in can then go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import dace
+from dace.frontend.python import newast
+from dace.frontend.python.nested_call import NestedCall
+from dace.frontend.python.newast import ProgramVisitor
+from dace.frontend.python.parser import DaceProgram
+from dace.frontend.python.replacements import array_creation, operators, ufunc
+from dace.sdfg import utils as sdutil
+
+
+class Replaced(NamedTuple):
+    """
+    Function of DaCe that has a stand-in.
+
+    :param of: Its class or module.
+    :param fault: What DaCe does, and the stand-in does not.
+    :param repaired_in: Version of DaCe that makes the stand-in unnecessary; None: none yet.
+    """
+
+    of: Any
+    name: str
+    fault: str
+    repaired_in: str | None = None
+
+
+_TEXT, _TYPE = "prints no floor divisions of sizes, and quotients as integers", "has the type for sizes of 1"
+
+#: All of them.
+REPLACED = (
+    Replaced(sdutil, "distributed_compile", "calls no hook; replaced if the configuration names that of this package"),
+    Replaced(DaceProgram, "closure_resolver", "takes the globals of the decoration, or of an earlier call"),
+    Replaced(DaceProgram, "_generate_pdp", "takes the globals of the decoration, or of an earlier call"),
+    Replaced(NestedCall, "add_state", "adds states to the program even if the call is in a loop"),
+    Replaced(ProgramVisitor, "create_callback", "calls unknown functions in Python"),
+    Replaced(ProgramVisitor, "parse_program", "writes new values of arguments to the arrays of the caller"),
+    Replaced(ProgramVisitor, "visit_Assign", "knows neither nested tuples of targets nor lists"),
+    Replaced(ProgramVisitor, "visit_For", "forgets that variables of loops are symbols after the loop"),
+    Replaced(ProgramVisitor, "visit_NamedExpr", "returns no value"),
+    Replaced(ProgramVisitor, "visit_Return", "accepts a return in a branch or loop, which cannot be distributed"),
+    Replaced(
+        ProgramVisitor, "_add_assignment", "converts to the type of the first value; reads no expressions of sizes"
+    ),
+    Replaced(ProgramVisitor, "_add_aug_assignment", "has the types of C++ in A += B, and misreads a broadcast B"),
+    Replaced(ProgramVisitor, "_add_read_slice", "drops all axes of one element, even those that NumPy keeps"),
+    Replaced(ProgramVisitor, "_visit_assign", "makes one array of b = a; assigns a, b = b, a one after the other"),
+    Replaced(ProgramVisitor, "_visit_op", "does not tell numbers of Python from scalars"),
+    Replaced(ProgramVisitor, "_visit_test", "keeps the names of variables in conditions, not those of their arrays"),
+    Replaced(newast, "_subset_is_local_symbol_dependent", "takes loops with indices that depend on others for maps"),
+    *(Replaced(module, "astutils", _TEXT) for module in (operators, ufunc)),
+    *(Replaced(module, "sym_type", _TYPE) for module in (newast, operators, ufunc, array_creation)),
+)
+
+#: Stand-in and original, by class or module, and name.
+PATCHES: dict[tuple[Any, str], tuple[Any, Any]] = {}
+
+
+def dace_attribute(kind: Any, name: str) -> Any:
+    """Return an attribute of one of DaCe's classes or modules, if this version of DaCe has it."""
+    if not hasattr(kind, name):
+        raise ImportError(
+            f"dace_redist.distribute cannot read programs with DaCe {dace.__version__}, whose {kind.__name__} has no "
+            f"{name!r}: install dace==2.0.0b1, or pass an SDFG instead of a @dace.program"
+        )
+    return getattr(kind, name)
+
+
+def replace_by(stand_in: Any, *replaced: tuple[Any, str]) -> None:
+    """Enter a stand-in for functions or modules."""
+    for kind, name in replaced:
+        assert any((one.of, one.name) == (kind, name) for one in REPLACED), name
+        PATCHES[kind, name] = stand_in, dace_attribute(kind, name)
+
+
+def in_place_of(kind: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a function as a stand-in; its first argument is the original."""
+    original = dace_attribute(kind, name)
+
+    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        replace_by(lambda *arguments, **options: function(original, *arguments, **options), (kind, name))
+        return function
+
+    return enter
