@@ -65,7 +65,6 @@ def _checked_weights(weights: npt.ArrayLike) -> npt.NDArray[Any]:
 
 
 def _along(weights: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
-    """Return the weight of each index of an axis."""
     return np.asarray(weights.sum(axis=tuple(other for other in range(weights.ndim) if other != axis)))
 
 

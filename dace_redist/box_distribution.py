@@ -27,8 +27,7 @@ class TiledDistribution(PlannedDistribution):
     :param shape: Global shape.
     :param tile: Shape of a tile; tiles at the end may be smaller.
     :param owner: Rank of each tile, shape ``ceil(shape / tile)``.
-    :param halo: See :class:`Distribution`.
-    :param periodic: See :class:`Distribution`.
+    :param halo, periodic: See :class:`Distribution`.
     :raises ValueError: If an argument is invalid.
     :raises TypeError: If something is no integer.
     """
@@ -89,8 +88,7 @@ class BoxDistribution(PlannedDistribution):
     :param shape: Global shape.
     :param boxes: Offset and extent of each box, shape ``(n, 2, len(shape))``, or a list of pairs.
     :param owners: Rank of each box.
-    :param halo: See :class:`Distribution`.
-    :param periodic: See :class:`Distribution`.
+    :param halo, periodic: See :class:`Distribution`.
     :raises ValueError: If an argument is invalid, as a box that lies outside the tensor.
     :raises TypeError: If something is no integer.
     """
@@ -214,7 +212,6 @@ class BoxDistribution(PlannedDistribution):
 
 
 def _whole_numbers(name: str, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Return integers as an array of 64 bits."""
     numbers = np.asarray(values)
     if numbers.size and not np.issubdtype(numbers.dtype, np.integer):  # of nothing, NumPy makes floats
         raise TypeError(f"{name} must hold integers, got {numbers.dtype}")

@@ -51,8 +51,7 @@ def relabel(
     :param source: Source distribution; for several tensors a list.
     :param target: Target distribution, or a list: all are renumbered alike.
     :param weights: Cost of a byte from rank i to rank j, shape (ranks, ranks). Default: 1 between ranks, 0 on a rank.
-    :param axes: See :func:`dace_redist.plan`.
-    :param region: See :func:`dace_redist.plan`.
+    :param axes, region: See :func:`dace_redist.plan`.
     :param nbytes: Bytes of an element of each of several tensors. Default: 1 each.
     :return: The target with other ranks; a list where a list was given.
     :raises ValueError: If an argument is invalid.
@@ -146,7 +145,6 @@ def _checked_costs(name: str, given: npt.ArrayLike, shape: tuple[int, ...]) -> F
 
 
 def _best_labels(moves: Sequence[Schedule], factors: Sequence[float], ranks: int, weights: Floats | None) -> list[int]:
-    """Return the new rank of each rank of the targets."""
     rows, columns, counts = _overlaps(moves, factors)
     same = list(range(ranks))
     if ranks > MAX_MATCHED_RANKS:

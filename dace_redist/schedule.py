@@ -103,9 +103,7 @@ def schedule(
 
     Parameters that are not listed here are those of :func:`dace_redist.plan`.
 
-    :param source: See :func:`dace_redist.plan`.
-    :param target: See :func:`dace_redist.plan`.
-    :param dtype: See :func:`dace_redist.plan`.
+    :param source, target, dtype: See :func:`dace_redist.plan`.
     :raises TypeError: If source or target is not a distribution, or a type has no fixed size or is not computed with.
     :raises ValueError: If an argument is invalid, or a size is a symbol.
     """

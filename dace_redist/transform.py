@@ -93,20 +93,18 @@ class Transform:
     permutes_last: bool = False
 
     def __post_init__(self) -> None:
-        def set_field(name: str, value: Any) -> None:
-            object.__setattr__(self, name, value)  # the class is frozen
-
-        set_field("dtype", element_type(self.dtype))
-        set_field("target_dtype", self.dtype if self.target_dtype is None else element_type(self.target_dtype))
-        set_field("axes", checked_axes(self.axes, self.ndim))
-        set_field("region", None if self.region is None else Region.checked(self.region, self.ndim))
+        fields = self.__dict__  # the class is frozen
+        fields["dtype"] = element_type(self.dtype)
+        fields["target_dtype"] = self.dtype if self.target_dtype is None else element_type(self.target_dtype)
+        fields["axes"] = checked_axes(self.axes, self.ndim)
+        fields["region"] = None if self.region is None else Region.checked(self.region, self.ndim)
         if self.region is not None and self.reshape is not None:
             raise ValueError("region and reshape cannot be combined: move the region first, and reshape its result")
         for name in ("alpha", "beta"):
-            set_field(name, checked_factor(name, getattr(self, name)))
+            fields[name] = checked_factor(name, fields[name])
         if not isinstance(self.conj, bool | np.bool_):
             raise TypeError(f"conj must be True or False, got {self.conj!r}")
-        set_field("conj", bool(self.conj))
+        fields["conj"] = bool(self.conj)
         if self.op is not None and self.op not in OPS:
             raise ValueError(f"op must be one of {', '.join(OPS)}, or None, got {self.op!r}")
         if self.op not in (None, "sum") and self.beta != 0:

@@ -47,11 +47,9 @@ def tune(
     same ranks per node.
 
     :param source: Source distribution; or a schedule, or an SDFG, which is not changed, without a target.
-    :param target: See :func:`dace_redist.plan`.
-    :param dtype: See :func:`dace_redist.plan`.
+    :param target, dtype: See :func:`dace_redist.plan`.
     :param comm: mpi4py communicator to measure on; default: the world.
-    :param axes: See :func:`dace_redist.plan`.
-    :param region: See :func:`dace_redist.plan`.
+    :param axes, region: See :func:`dace_redist.plan`.
     :param memory: ``"ordinary"``; node-shared: ``"shared-source"``, ``"shared-target"``, ``"shared-both"``; on GPUs:
         ``"gpu"`` (both), ``"gpu-source"``, ``"gpu-target"``. Default, and for arrays on the GPU in an SDFG: as in the
         SDFG, else ordinary.

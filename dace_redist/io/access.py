@@ -108,7 +108,6 @@ class Access:
                 self.selection.transfer(stored, part, array)
 
     def _move(self, source: _Side, target: _Side, extents: tuple[int, ...]) -> None:
-        """Move a region of some extents."""
         types = [array_view("array", array).dtype for _, array, _ in (source, target)]
         backwards = tuple(reversed(range(len(extents)))) if self.selection.layout.reversed else None
         half = None if self.memory_bytes is None else self.memory_bytes // 2

@@ -123,9 +123,7 @@ def save(
     :param name: Dataset of an HDF5 file, default: ``data``; path in a Zarr store, default: its root.
     :param target_dtype: Element type in the file; default: that of the array.
     :param writers: As ``readers`` of :func:`load`. An HDF5 dataset with any of ``storage`` is written by one rank.
-    :param memory_bytes: See :func:`load`.
-    :param strategy: See :func:`load`.
-    :param progress: See :func:`load`.
+    :param memory_bytes, strategy, progress: See :func:`load`.
     :param storage: Arguments of ``h5py.Group.create_dataset`` or ``zarr.create_array``; for ``.npy`` files
         ``fortran_order``. New arrays of a Zarr store have its format.
     :raises OSError: On every rank, if a rank that writes cannot, as on a full disk.

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import numpy as np
-from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.native.interface import PeerBlock
-from dace_redist.redistribution.arrays import Views, c_strides
-from dace_redist.redistribution.message_plan import MessagePlan, from_messages
+from dace_redist.redistribution.arrays import c_strides
+from dace_redist.redistribution.message_plan import from_messages
 from dace_redist.redistribution.problem import Problem
 from dace_redist.redistribution.request import FreeablePlan
 from dace_redist.schedule import Schedule
@@ -20,23 +19,12 @@ from dace_redist.schedule import Schedule
 
 class HaloGradients(FreeablePlan):
     """
-    Calls of the plan of an adjoint, where a side has a halo.
+    Calls of the plan of an adjoint, where a side has a halo; mixed into a :class:`Plan`, whose members it uses.
 
     Gradients in margins are added to those of the elements that they mirror, in a copy, before they are moved.
     """
 
-    dtype: np.dtype[Any]
-    target_dtype: np.dtype[Any]
-    strategy: str
-    options: dict[str, int | float]
-    target: Any
-    _comm: MPI.Intracomm
-    _rank: int
-    _sums: list[MessagePlan]
-    _checked: Callable[[Any, Any], Views]
-    _run: Callable[[Views], None]
-
-    def set_halos(self, tensor: Schedule) -> None:
+    def set_halos(self: Any, tensor: Schedule) -> None:
         """Note the margins of the two sides. Collective."""
         self.target, self._sums = tensor.source, []
         self._interior: Any = tensor.source.interior(self._rank) if any(tensor.source.halo) else ...
@@ -45,7 +33,7 @@ class HaloGradients(FreeablePlan):
             for messages in _messages(tensor.target, self._rank):
                 self._sums.append(from_messages(*messages, self.dtype, **how))
 
-    def __call__(self, array: Any, out: Any = None) -> Any:
+    def __call__(self: Any, array: Any, out: Any = None) -> Any:
         """Move the gradients; those in margins are added to the elements that they mirror."""
         if out is None:
             out = np.zeros(self.target.local_shape(self._rank), self.target_dtype)
@@ -58,7 +46,7 @@ class HaloGradients(FreeablePlan):
         self._run(views)
         return out
 
-    def free(self) -> None:
+    def free(self: Any) -> None:
         """Free the plan's buffers."""
         super().free()
         for plan in self._sums:
@@ -89,7 +77,6 @@ def adjoint_of_owned(forward: Problem, name: str, **partial: bool) -> Schedule:
 
 
 def _owned(distribution: AnyDistribution) -> AnyDistribution:
-    """Return a distribution without its halo."""
     none = (0,) * len(distribution.shape)
     return dataclasses.replace(distribution, halo=none) if any(distribution.halo) else distribution
 

@@ -68,7 +68,6 @@ class MessagePlan(FreeablePlan):
         return self._request(native, views, views, out, number)
 
     def _prepared(self, array: Any, out: Any) -> tuple[NativePlan, Views]:
-        """Return the native plan, and the views of the arrays, checked."""
         native = self._ready()
         source, target = (
             _checked_view(name, given, held, self._contiguous)
@@ -96,8 +95,7 @@ def from_datatypes(
     :param source: Datatype for each receiver, or (counts, displacements in bytes, datatypes).
     :param target: Datatype for each sender, likewise.
     :param comm: mpi4py communicator; default: the world.
-    :param strategy: See :func:`dace_redist.plan`.
-    :param options: See :func:`dace_redist.plan`.
+    :param strategy, options: See :func:`dace_redist.plan`.
     :raises ValueError: On every rank, if an argument is invalid on one of them.
     :raises TypeError: On every rank, if an argument has the wrong type on one of them.
     :raises RedistributionError: On every rank, if a rank sends another number of bytes than its peer receives.
@@ -202,7 +200,6 @@ def _made(
 
 
 def _together(parts: Sequence[Reach]) -> Reach:
-    """Return what several parts reach together."""
     return (min(first for first, _ in parts), max(end for _, end in parts)) if parts else (0, 0)
 
 
@@ -221,7 +218,6 @@ def _mpi_integers(name: str, values: Any) -> list[int]:
 
 
 def _typed_side(name: str, side: Datatypes, size: int) -> tuple[TypedSide, Reach]:
-    """Return one side of an ``Alltoallw``, checked."""
     given: Any = side
     if not (isinstance(given, tuple) and len(given) == 3 and not isinstance(given[0], MPI.Datatype)):
         given = [1] * size, [0] * size, given

@@ -36,13 +36,7 @@ class Plan(FreeablePlan, CallableInProgram):
     enqueued before and ahead of work enqueued afterwards: the current stream of CuPy or PyTorch, or the stream that the
     first array names, targets first.
 
-    :ivar source: See :func:`dace_redist.plan`.
-    :ivar target: See :func:`dace_redist.plan`.
-    :ivar dtype: See :func:`dace_redist.plan`.
-    :ivar target_dtype: See :func:`dace_redist.plan`.
-    :ivar axes: See :func:`dace_redist.plan`.
-    :ivar region: See :func:`dace_redist.plan`.
-    :ivar reshape: See :func:`dace_redist.plan`.
+    :ivar source, target, dtype, target_dtype, axes, region, reshape: See :func:`dace_redist.plan`.
     :ivar device: Devices of source and target.
     :ivar strategy: Name of the strategy, never ``"Auto"``.
     :ivar options: Options that are not at their defaults.

@@ -65,9 +65,7 @@ def chosen_strategy(
     with others it is the default strategy. Parameters that are not listed here are those of
     :func:`dace_redist.plan` and :func:`dace_redist.tune`.
 
-    :param source: See :func:`dace_redist.plan`.
-    :param target: See :func:`dace_redist.plan`.
-    :param dtype: See :func:`dace_redist.plan`.
+    :param source, target, dtype: See :func:`dace_redist.plan`.
     :param comm: mpi4py communicator; default: the world.
     :return: The choice, equal on every rank.
     :raises ValueError: On every rank, if an argument is invalid on one of them, or the record is damaged.

@@ -115,8 +115,8 @@ def documentation(function: Any, constructed: bool = True) -> Iterator[str]:
     except ValueError:
         return
     entries = []
-    for found in fields:
-        name, words = found["name"], found["text"]
+    for found, name in ((field, name) for field in fields for name in (field["name"] or "").split(", ")):
+        words = found["text"]
         words = prose(words).removesuffix(".") if inspect.isclass(function) else sentence(words)
         if found["kind"] in HEADINGS:
             heading = f"{HEADINGS[found['kind']]} `{name}`" if name else HEADINGS[found["kind"]]
