@@ -78,10 +78,10 @@ def test_plans_of_lists_are_kept(comm):
     if comm.rank == 1:
         rows, columns, here = [rows], [columns], [here]
     for call, text in (
-        (lambda: redistribute(here, rows, columns, comm=comm), "kind of arguments is single on rank 0 and lists on"),
-        (lambda: plan(rows, columns, "f8", comm=comm), r"type of elements is float64 on rank 0 and \[float64\] on"),
+        (lambda: redistribute(here, rows, columns, comm=comm), "the kind of arguments is single on rank 0 and lists"),
+        (lambda: plan(rows, columns, "f8", comm=comm), r"type of elements is float64 on rank 0 and \[float64\]"),
     ):
-        with pytest.raises(ValueError, match=f"the ranks ask for different redistributions: {text} rank 1"):
+        with pytest.raises(ValueError, match=f"the ranks ask for different redistributions: {text} on rank 1"):
             call()
 
 
@@ -162,21 +162,6 @@ def test_arrays_that_overlap_are_refused_whatever_their_strides(comm):
         raise KeyError
     kept(np.zeros((2, 4)), out=np.ones((2, 4)))  # not freed by the error
     kept.free()
-
-
-@pytest.mark.mpi(ranks=[3], full=[2])
-def test_one_rank_changes_strides_of_blocks_that_move_whole(comm):
-    """Blocks that are contiguous in both arrays are sent whole; later arrays may hold them in pieces on one side."""
-    shape = (6 * comm.size + 1, 10)
-    source, target = Distribution(shape, (1, 1)), Distribution(shape, (comm.size, 1))
-    kinds = ["C", "F", "every other"]
-    with plan(source, target, "float64", comm=comm, strategy="Pipelined", chunk_bytes=64) as made:
-        for call, (first, others) in enumerate([(kind, other) for kind in kinds for other in kinds]):
-            whole = np.arange(np.prod(shape), dtype=float).reshape(shape) + 1000 * call
-            kind, other = (first, others) if comm.rank == 0 else (others, "C")
-            B = strided(np.zeros(target.local_shape(comm.rank)), other)
-            made(strided(source.local(whole, comm.rank), kind), out=B)
-            np.testing.assert_array_equal(B, target.local(whole, comm.rank), f"{first}, {others}")
 
 
 SHAPE = (120, 90)
