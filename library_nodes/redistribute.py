@@ -19,15 +19,7 @@ from dace_redist.distribution import AnyDistribution
 from dace_redist.integers import checked_reshape
 from dace_redist.library_nodes.node import DistributedNode, RedistNode, differ, lies_on_gpu, plain_number, symbols_of
 from dace_redist.schedule import check_shapes
-from dace_redist.strategies import (
-    DEFAULT_STRATEGY,
-    OPTIONS,
-    PROGRESS,
-    Strategy,
-    check_options,
-    check_places,
-    find_strategy,
-)
+from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, PROGRESS, check_options, check_places, find_strategy
 from dace_redist.transform import Transform
 
 #: Connector of the request, an ``int64``, that a non-blocking node passes to :class:`RedistributeWait`.
@@ -62,16 +54,14 @@ class StrategicNode(RedistNode):
         :raises ValueError: If the strategy or an option is unknown or out of range.
         :raises TypeError: If an option is of another type.
         """
-        strategy, checked = self.check_strategy(name, options)
-        self.implementation = None if name == "Auto" else strategy.name
+        checked = self._check_strategy(name, options)
+        self.implementation = None if name == "Auto" else name
         for option, entry in OPTIONS.items():
             setattr(self, option, checked.get(option, entry.default))
 
-    def check_strategy(self, name: str, options: dict[str, Any]) -> tuple[Strategy, dict[str, Any]]:
-        """Return the strategy of a name and its options, checked; raise as :meth:`set_strategy` does."""
+    def _check_strategy(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
         with self.naming():
-            strategy = find_strategy(name)
-            return strategy, check_options(strategy, options)
+            return check_options(find_strategy(name), options)
 
     @property
     def strategy(self) -> str:
@@ -90,7 +80,7 @@ class StrategicNode(RedistNode):
 
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """Check strategy and options, too: see :meth:`RedistNode.validate`."""
-        self.check_strategy(self.strategy, self.options)
+        self._check_strategy(self.strategy, self.options)
         super().validate(sdfg, state)
 
 

@@ -77,7 +77,7 @@ def _build(folder: Path, make: Callable[[], Any]) -> None:
 def _key() -> str:
     """Return a key that changes with every source of a program."""
     digest = hashlib.blake2b(importlib.metadata.version("dace").encode(), digest_size=8)
-    patterns = ("dace_redist/**/*.[ch]pp", "library_nodes/**/*.py", "transformations/*.py", "tests/*.py", "tests/mpi/*")
-    for source in sorted(source for pattern in patterns for source in ROOT.glob(pattern)):
+    patterns = "dace_redist/**/*.[ch]pp library_nodes/**/*.py transformations/*.py tests/*.py tests/mpi/*.py"
+    for source in sorted(source for pattern in patterns.split() for source in ROOT.glob(pattern)):
         digest.update(source.read_bytes())
     return digest.hexdigest()

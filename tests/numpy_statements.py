@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import random
 import re
 from pathlib import Path
@@ -112,9 +113,7 @@ def module(texts: list[list[str]], folder: Path, name: str) -> Any:
 
 def by_numpy(text: str, given: dict[str, Any]) -> Any:
     """Return the result of a case in NumPy, or its error."""
-    names = {"np": np} | {
-        name: value.copy() if isinstance(value, np.ndarray) else value for name, value in given.items()
-    }
+    names = {"np": np} | copy.deepcopy(given)
     with np.errstate(all="ignore"), contextlib.suppress(np.exceptions.ComplexWarning):
         try:
             exec("\n".join(line.strip() for line in statement(text, "result")), names)
@@ -135,7 +134,6 @@ def differs(text: str, found: np.ndarray, wanted: np.ndarray) -> bool:
         near = distance <= units * np.spacing(np.abs(np.where(np.isfinite(wanted), wanted, 0)))
         parts = [(found.real, wanted.real), (found.imag, wanted.imag)]
         same = [(x == y) | (np.isnan(x) & np.isnan(y)) | (np.isfinite(x) & np.isfinite(y)) for x, y in parts]
-        signs = [
-            (np.signbit(x) == np.signbit(y)) | (y != 0) | bool(units) for x, y in parts if wanted.dtype.kind == "f"
-        ]
+        reals = parts if wanted.dtype.kind == "f" else []
+        signs = [(np.signbit(x) == np.signbit(y)) | (y != 0) | bool(units) for x, y in reals]
     return not bool(np.all([np.all(one) for one in (near, *same, *signs)]))

@@ -143,11 +143,8 @@ class Writer:
         number = sum(name.startswith(prefix) for name in set(self._memory.values()))
         name, before, after = f"{prefix}_{number}", *(int(self._rng.random() < 0.07) for _ in range(2))
         shape, subset = [before + n + after for n in extents], ", ".join(f"{before}:{before + n}" for n in extents)
-        like = [
-            one
-            for one in self._tensors
-            if one.dtype == dtype and self.sdfg.arrays[one.memory].total_size == math.prod(shape)
-        ]
+        size, arrays = math.prod(shape), self.sdfg.arrays
+        like = [one for one in self._tensors if one.dtype == dtype and arrays[one.memory].total_size == size]
         if not self._plain and self._rng.random() < 0.15:
             if like and prefix == "T":
                 memory = self._rng.choice(like).memory
@@ -247,14 +244,9 @@ class Writer:
 
     def _fusible(self) -> None:
         """Take steps that a transformation can fuse, join or remove."""
-        move, compute, pairs = self._move, self._compute, [self._transpose, *([] if self.rounds else [self._add])]
-        pairs = [
-            (move, move),
-            (move, compute),
-            (compute, move),
-            *((one, move) for one in pairs),
-            (move, self._transpose),
-        ]
+        move, compute, before = self._move, self._compute, [self._transpose, *([] if self.rounds else [self._add])]
+        pairs = [(move, move), (move, compute), (compute, move), *((one, move) for one in before)]
+        pairs.append((move, self._transpose))
         self._plain = True
         for step in self._rng.choice([*pairs, (move,), (self._move_two,)]):
             step()

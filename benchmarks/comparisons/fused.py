@@ -99,9 +99,8 @@ def convert(comm: MPI.Intracomm, shape: tuple[int, ...], memory: str) -> Iterato
 @in_each_memory
 def several(comm: MPI.Intracomm, shape: tuple[int, ...], memory: str) -> Iterator[Comparison]:
     rows, columns = rows_and_columns(shape, comm.size)
-    sources, targets = (
-        [MEMORIES[memory](side.local_shape(comm.rank)) for _ in range(TENSORS)] for side in (rows, columns)
-    )
+    shapes = [side.local_shape(comm.rank) for side in (rows, columns)]
+    sources, targets = ([MEMORIES[memory](part) for _ in range(TENSORS)] for part in shapes)
     with (
         dace_redist.plan([rows] * TENSORS, [columns] * TENSORS, "f8", comm=comm) as joint,
         dace_redist.plan(rows, columns, "f8", comm=comm) as move,
@@ -122,9 +121,7 @@ def reduce(comm: MPI.Intracomm, shape: tuple[int, ...], memory: str) -> Iterator
         raise UnsuitableError(f"the number of ranks must be even, got {comm.size}")
     grid = (comm.size // 2, 2)
     partial, target = Distribution(shape, grid, dims=(0, None)), Distribution(shape, grid, dims=(None, 0))
-    first_rows, first_columns = (
-        Distribution(shape, grid, dims=side.dims, pins=(None, 0)) for side in (partial, target)
-    )
+    first_rows, first_columns = (Distribution(shape, grid, dims=s.dims, pins=(None, 0)) for s in (partial, target))
     group = comm.Split(comm.rank // 2, comm.rank)
     A, B = (MEMORIES[memory](side.local_shape(comm.rank)) for side in (partial, target))
     A[...], total = comm.rank, np.empty(A.shape)

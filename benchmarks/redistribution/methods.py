@@ -147,10 +147,10 @@ def _strategy(label: str, arrays: Arrays, choice: ConfiguredStrategy, variant: s
     problem = TuningProblem(case.schedule, "ordinary" if variant == "mapped" else variant)
     made = TimedPlan(problem, choice.strategy, dict(choice.options), (source, target), arrays.comm)
     plan = made.plan
-    chosen = {"strategy": plan.strategy, "options": plan.options, "recorded": plan.recorded}
-    return Method(
-        label, "strategy", made, target, made.free, choice, variant, chosen if choice.strategy == "Auto" else None
-    )
+    chosen = None
+    if choice.strategy == "Auto":
+        chosen = {"strategy": plan.strategy, "options": plan.options, "recorded": plan.recorded}
+    return Method(label, "strategy", made, target, made.free, choice, variant, chosen)
 
 
 def _peer(label: str, make: Callable[[Case, Any], Any], arrays: Arrays) -> Method:

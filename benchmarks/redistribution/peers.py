@@ -137,9 +137,8 @@ class DTensorTransfer:
         assert mesh is not None
         init_gloo(comm)
         self._mesh, self._shape = init_device_mesh("cpu", tuple(mesh.mesh)), case.shape
-        self._placements = [
-            [Replicate() if i is None else Shard(i) for i in side] for side in (mesh.source, mesh.target)
-        ]
+        sides = mesh.source, mesh.target
+        self._placements = [[Replicate() if axis is None else Shard(axis) for axis in side] for side in sides]
         self._checked = False
 
     def run(self, source: Array, target: Array) -> None:

@@ -67,9 +67,8 @@ def library_missing() -> str | None:
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    loaded = ctypes.CDLL(
-        os.environ.get(VARIABLE) or ctypes.util.find_library(_LIBRARY), mode=os.RTLD_NOW | os.RTLD_GLOBAL
-    )
+    name = os.environ.get(VARIABLE) or ctypes.util.find_library(_LIBRARY)
+    loaded = ctypes.CDLL(name, mode=os.RTLD_NOW | os.RTLD_GLOBAL)
     loaded.Csys2blacs_handle.argtypes = [ctypes.c_void_p]
     loaded.Cfree_blacs_system_handle.restype = None
     return loaded

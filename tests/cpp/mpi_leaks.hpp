@@ -1,6 +1,6 @@
 // For programs under AddressSanitizer: memory that MPI itself never frees is no leak of ours. Leaks are looked for only
-// with ASAN_OPTIONS=detect_leaks=1:fast_unwind_on_malloc=0, which takes more than twice as long: tables of unwinding lead
-// from a C function to who called it; frame pointers, which it has none of, do not.
+// with ASAN_OPTIONS=detect_leaks=1:fast_unwind_on_malloc=0, which takes more than twice as long: tables of unwinding
+// lead from a C function to who called it; frame pointers, which it has none of, do not.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__)

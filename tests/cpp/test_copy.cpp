@@ -235,6 +235,23 @@ bool converts_batches_like_the_oracle() {
   return true;
 }
 
+/// A box of float32 becomes float64, times 2.
+bool converts_like_the_oracle(const Case& made) {
+  std::vector<float> source(static_cast<std::size_t>(made.source_elements));
+  std::iota(source.begin(), source.end(), 1.0f);
+  std::vector<double> target(static_cast<std::size_t>(made.target_elements), -1.0), expected = target;
+  for_each_element(made.block, [&](std::int64_t from, std::int64_t to) {
+    expected[static_cast<std::size_t>(to)] = 2.0 * source[static_cast<std::size_t>(from)];
+  });
+  ElementOperation operation;
+  operation.source = ElementType::float32;
+  operation.target = ElementType::float64;
+  operation.alpha = 2.0;
+  ElementKernel(operation).apply(make_element_block(made.block, 4, 8), reinterpret_cast<const char*>(source.data()),
+                                 reinterpret_cast<char*>(target.data()), made.stream);
+  return target == expected;
+}
+
 void write_number(char* to, ElementType type, double number) {
   visit_element_type(type, [&](auto zero) {
     const auto value = static_cast<decltype(zero)>(number);
@@ -401,6 +418,7 @@ int main(int argc, char** argv) {
         !check(copies_like_the_oracle(made, smaller, made.parts, By::runs), made, "copy of a list of runs") ||
         !check(copies_like_the_oracle(made, smaller, made.parts, By::threads), made, "copy by threads") ||
         !check(copies_like_the_oracle(made, smaller, made.parts, By::lists), made, "list of copies by threads") ||
+        !check(converts_like_the_oracle(made), made, "conversion") ||
         !check(reduces_like_the_oracle(made, random), made, "reduction of several blocks"))
       return 1;
   }

@@ -105,19 +105,15 @@ def gauss_legendre(F: dace.float64[N, 8]):
     return mean, np.einsum("nq,q,q->n", F - mean[:, None], POINTS, WEIGHTS)
 
 
-def _system(sizes, rng):
-    return {"A": positive_definite(sizes["N"], rng), "b": rng.uniform(-1, 1, sizes["N"])}
+def _system(sizes, rng, b="b"):
+    return {"A": positive_definite(sizes["N"], rng), b: rng.uniform(-1, 1, [*sizes.values()])}
 
 
 EXAMPLES = (
     Example(conjugate_gradients, dict(N=9), lambda s, r: _system(s, r) | {"tolerance": 1e-16}),
     Example(conjugate_gradients_with_limit, dict(N=9), _system),
     Example(jacobi_solver, dict(N=9), _system),
-    Example(
-        richardson,
-        dict(N=8, K=3),
-        lambda s, r: {"A": positive_definite(8, r), "B": r.uniform(-1, 1, (8, 3)), "omega": 0.3},
-    ),
+    Example(richardson, dict(N=8, K=3), lambda s, r: _system(s, r, "B") | {"omega": 0.3}),
     Example(newton_schulz, dict(N=7), lambda s, r: {"A": positive_definite(s["N"], r)}),
     Example(newton_schulz_sign, dict(N=7), lambda s, r: {"A": positive_definite(s["N"], r)}),
     Example(exponential_by_series, dict(N=7)),

@@ -223,20 +223,6 @@ def test_short_messages_are_sent_as_one(tmp_path):
     assert sent == {padded: 2 * 20, 4 * 2400: 20, 2400: 80}
 
 
-@pytest.mark.mpi(ranks=[5], timeout=200)
-def test_nodes_without_messages(comm, monkeypatch):
-    """Of the pairs of three nodes some have nothing to move, and of the ranks of a node some have no part in it."""
-    monkeypatch.setenv(NODE_RANKS, "2")
-    whole = np.arange(40.0)
-    for owners in ([4, 1, 3, 0], [1, 0, 3, 2], [2, 3, 0, 1], [0, 3, 4, 1]):
-        source, target = Distribution((40,), (4,)), Distribution((40,), (4,), ranks=owners)
-        with plan(source, target, "float64", comm=comm, strategy="Aggregated") as made:
-            for turn in range(4):
-                np.testing.assert_array_equal(
-                    made(source.local(whole + turn, comm.rank)), target.local(whole + turn, comm.rank)
-                )
-
-
 @pytest.mark.mpi(ranks=[5])
 def test_variable_that_is_wrong(comm, monkeypatch):
     """On one rank only, too: every rank raises, and a right call works afterwards."""

@@ -193,14 +193,10 @@ def test_a_failure_on_one_rank_is_an_error_of_its_partners(comm, kind, failing, 
 def test_several_tensors(comm, kind, monkeypatch):
     """Lists by plans, by requests, and by redistribute, with all that is done on the way, between any sides."""
     use_device(kind, monkeypatch)
+    lists = st.lists(cases(comm.size), min_size=1, max_size=3)
 
     @same_on_all_ranks(10, comm.size)
-    @given(
-        st.lists(cases(comm.size), min_size=1, max_size=3),
-        st.sampled_from(CALLS),
-        st.sampled_from(SIDES),
-        st.sampled_from(["Auto", "Pack"]),
-    )
+    @given(lists, st.sampled_from(CALLS), st.sampled_from(SIDES), st.sampled_from(["Auto", "Pack"]))
     def check(several: list[dict[str, Any]], call: str, sides: tuple[str, str], strategy: str) -> None:
         for case in several:
             case["layouts"] = ["C" if layout == "backwards" else layout for layout in case["layouts"]]

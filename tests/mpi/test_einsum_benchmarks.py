@@ -47,10 +47,7 @@ def strategies(kernel: str, sizes: str) -> list[str]:
 
 def run_all(ranks: int, sizes: str, cwd: Path, timeout: float = 300, forks: Servers | None = None) -> None:
     """Run all kernels in one launch, in forks if given; each writes a file of results."""
-    runs = [
-        [kernel, SIZES[sizes][kernel], strategies(kernel, sizes), str(cwd / f"{kernel}-{sizes}-{ranks}")]
-        for kernel in BY
-    ]
+    runs = [[name, SIZES[sizes][name], strategies(name, sizes), str(cwd / f"{name}-{sizes}-{ranks}")] for name in BY]
     arguments = ["-c", RUN_ALL, str(SCRIPTS), *map(json.dumps, runs)]
     argv = forks.command(arguments) if forks else [sys.executable, *arguments]
     code, output = launch(ranks, argv, timeout, cwd=cwd)

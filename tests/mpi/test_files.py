@@ -60,6 +60,13 @@ def numbers(shape: tuple[int, ...], dtype: Any = "f8") -> np.ndarray:
     return np.asarray(np.arange(np.prod(shape, dtype=int)).reshape(shape) % 120).astype(dtype)
 
 
+def check_written(comm, path: Path, expected: np.ndarray) -> None:
+    """Check the array of a file on each rank, after all have written it and before any writes it again. Collective."""
+    comm.barrier()
+    assert np.array_equal(written(path), expected)
+    comm.barrier()
+
+
 @st.composite
 def stored(draw, ranks):
     """Draw a whole array with chunks or without, an index, distributions of both, and the ranks that access a file."""
@@ -151,16 +158,13 @@ def test_long_arrays_in_rounds(comm, tmp_path, form, monkeypatch):
     rows = Distribution(shape, (comm.size,))
     for how in ({}, chunks):
         save(path, DistributedArray(rows.local(whole, comm.rank), rows, comm), **how)
-        comm.barrier()
-        assert np.array_equal(written(path), whole)
+        check_written(comm, path, whole)
         for target in (rows, Distribution.block_cyclic(shape, (2, 2, 1), 3), Distribution.replicated(shape, comm.size)):
             for memory_bytes in (None, np.int64(1 << 21)):
                 back = load(path, target, comm=comm, memory_bytes=memory_bytes)
                 assert np.array_equal(back.local, target.local(whole, comm.rank))
                 save(os.fsencode(path.with_name(f"copy.{form}")), back, memory_bytes=memory_bytes)
-                comm.barrier()
-                assert np.array_equal(written(path.with_name(f"copy.{form}")), whole)
-                comm.barrier()
+                check_written(comm, path.with_name(f"copy.{form}"), whole)
 
 
 @pytest.mark.mpi(ranks=[2])
@@ -231,27 +235,21 @@ def test_partial_results_and_strides(comm, tmp_path, monkeypatch):
     path, whole = folder(comm, tmp_path) / "sum.npy", numbers((8, 6))
     copies = Distribution.replicated((8, 6), 2)
     save(path, DistributedArray(whole * (comm.rank + 1), copies, comm, op="sum"))
-    comm.barrier()
-    assert np.array_equal(written(path), 3 * whole)
-    comm.barrier()
+    check_written(comm, path, 3 * whole)
     rows = Distribution((8, 6), (2,))
     backwards = rows.local(whole, comm.rank)[::-1].copy()[::-1]
     save(path, DistributedArray(backwards, rows, comm))
-    comm.barrier()
-    assert np.array_equal(written(path), whole)
+    check_written(comm, path, whole)
     monkeypatch.setattr(pieces, "_MIN_RUN_BYTES", 8)  # so that each rank writes its own part
     columns = Distribution((8, 6), (1, 2))
     for sign, kind in ((2, lambda part: part.view(np.recarray)), (3, np.asmatrix)):
-        comm.barrier()
         save(path, DistributedArray(kind(columns.local(sign * whole, comm.rank)), columns, comm))
-        comm.barrier()
-        assert np.array_equal(written(path), sign * whole)
+        check_written(comm, path, sign * whole)
     part = shared_empty(rows.local_shape(comm.rank))
     part[...] = rows.local(-whole, comm.rank)
-    comm.barrier()
     save(path, DistributedArray(part, rows, comm), target_dtype="f4")
-    comm.barrier()
-    assert np.array_equal(written(path), -whole) and written(path).dtype == "f4"
+    check_written(comm, path, -whole)
+    assert written(path).dtype == "f4"
 
 
 @pytest.mark.mpi(ranks=[2])

@@ -57,9 +57,8 @@ def test_all_ranks_get_the_same_figures_and_turns(comm):
     assert list(figures) == list(methods)
     assert [len(figure.seconds) for figure in figures.values()] == [7, 7, 3]
     assert turns[:3] == ["a", "b", "hopeless"]  # the warm-up
-    orders = {tuple(turns[3 + 3 * r : 6 + 3 * r]) for r in range(3)} | {
-        tuple(turns[12 + 2 * r : 14 + 2 * r]) for r in range(4)
-    }
+    orders = {tuple(turns[first : first + 3]) for first in (3, 6, 9)}
+    orders |= {tuple(turns[first : first + 2]) for first in (12, 14, 16, 18)}
     assert len(orders) > 2
     assert seen == ([] if comm.rank else turns[3:])
     assert figures["a"].median == pytest.approx(0.002) and figures["hopeless"].median == pytest.approx(0.05)

@@ -111,31 +111,16 @@ def test_bad_input(comm):
     """Every rank raises, says what is wrong and where, and the program goes on with right values."""
     program = built(comm, "node_communicators", communicators_sdfg)
     wrong = []
-    cases = [
-        (
-            failure(program, comm, 8, 2, 3, S=3 if comm.rank == 1 else 4),
-            'Redistribute "resize": ',
-            "the local source array of rank 1 has shape (3,), but its part of the distribution has shape (4,)",
-        ),
-        (
-            failure(program, comm, 8, 3, 3, T=2 if comm.rank == 0 else 5),
-            'Redistribute "resize": ',
-            "the local target array of rank 0 has shape (2,), but its part of the distribution has shape (3,)",
-        ),
-        (
-            failure(program, comm, 8 + comm.rank // 2, 3, 1, T=20),
-            'Redistribute "resize": the ranks differ: ',
-            "source shape[0] is 8 on rank 0 and 9 on rank 2",
-        ),
-        (
-            failure(program, comm, 8, 4, 1),
-            'Redistribute "resize": ',
-            "the source distribution names ranks up to 3, but the communicator has 3 ranks",
-        ),
-    ]
-    for text, start, content in cases:
-        if not (text.startswith(start) and content in text):
-            wrong.append(f"rank {comm.rank}: {text!r}, expected {start!r} ... {content!r}")
+    short = "the local {} array of rank {} has shape ({},), but its part of the distribution has shape ({},)"
+    for arguments, sizes, content in (
+        ((8, 2, 3), {"S": 3 if comm.rank == 1 else 4}, short.format("source", 1, 3, 4)),
+        ((8, 3, 3), {"T": 2 if comm.rank == 0 else 5}, short.format("target", 0, 2, 3)),
+        ((8 + comm.rank // 2, 3, 1), {"T": 20}, "the ranks differ: source shape[0] is 8 on rank 0 and 9 on rank 2"),
+        ((8, 4, 1), {}, "the source distribution names ranks up to 3, but the communicator has 3 ranks"),
+    ):
+        text = failure(program, comm, *arguments, **sizes)
+        if not (text.startswith('Redistribute "resize": ') and content in text):
+            wrong.append(f"rank {comm.rank}: {text!r}, expected {content!r}")
     got = run(program, comm, 8, 2, 3)
     if not np.array_equal(got, expected(comm, 8, 3)):
         wrong.append(f"rank {comm.rank}, afterwards: {got.tolist()}")

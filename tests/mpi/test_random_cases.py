@@ -50,13 +50,10 @@ def test_random_cases(comm, monkeypatch):
 @pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[2, 7], full=[1, 5], timeout=200)
 def test_random_lists_of_tensors(comm):
+    several = st.lists(cases(comm.size), min_size=1, max_size=4)
+
     @same_on_all_ranks(50, comm.size)
-    @given(
-        st.lists(cases(comm.size), min_size=1, max_size=4),
-        st.sampled_from(CALLS),
-        LONGEST,
-        st.sampled_from(["Auto", *OPTIONS]),
-    )
+    @given(several, st.sampled_from(CALLS), LONGEST, st.sampled_from(["Auto", *OPTIONS]))
     def check_strategies(several: list[dict[str, Any]], call: str, longest: int, strategy: str) -> None:
         how = {name: [case["how"][name] for case in several] for name in several[0]["how"]}
         pair = [[case[side] for case in several] for side in ("source", "target")]

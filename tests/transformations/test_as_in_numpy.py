@@ -123,16 +123,9 @@ def statistics(A: dace.float64[N, K], B: dace.float32[N, K], C: dace.float64[N, 
 
 @dace.program
 def blocks(A: dace.float64[N, N], B: dace.float64[N, K], x: dace.float64[N], y: dace.float64[K]):
+    upper, clipped = np.triu(A, 1 - K), B.clip(-0.5, 0.5)
     sums = np.kron(A, np.eye(K)) @ np.kron(x, y)
-    return (
-        np.tril(A),
-        np.triu(A, 1 - K),
-        np.tril(B, k=-1) + np.triu(B),
-        np.kron(A, B),
-        sums,
-        B.clip(-0.5, 0.5),
-        A.trace(),
-    )
+    return np.tril(A), upper, np.tril(B, k=-1) + np.triu(B), np.kron(A, B), sums, clipped, A.trace()
 
 
 @dace.program

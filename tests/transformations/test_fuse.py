@@ -145,11 +145,8 @@ def test_redistributions_are_joined_only_where_nothing_is_lost(sdfg, possible):
 
 @pytest.mark.parametrize(("first", "second"), [(False, False), (False, True), (True, False), (True, True)])
 def test_factors_and_conjugations_are_composed(first, second):
-    moves = (
-        Redistribute("a", HALVES, SIDES, alpha=2, conj=first),
-        Redistribute("b", SIDES, HALVES, alpha=-3, conj=second),
-    )
-    sdfg = chain(*moves, dace.complex128)
+    move = Redistribute("a", HALVES, SIDES, alpha=2, conj=first)
+    sdfg = chain(move, Redistribute("b", SIDES, HALVES, alpha=-3, conj=second), dace.complex128)
     for array in sdfg.arrays.values():
         array.dtype = dace.complex128
     assert sdfg.apply_transformations(FuseRedistributes) == 1

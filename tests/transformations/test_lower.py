@@ -7,6 +7,7 @@ import pytest
 from dace.data.distributed import DistributedDescriptor
 from dace.libraries.comm.nodes.dummy import Dummy
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
+from dace.symbolic import int_floor
 from sdfgs import redistributions, reread
 from stock_programs import PROGRAMS, N, P, Q, parse
 
@@ -22,11 +23,7 @@ DISTRIBUTIONS = {
     "plain": (Distribution((8, 8), (2, 2), block=(4, 4)), Distribution((8, 8), (4, 1), block=(2, 8))),
     "symbolic": (
         Distribution((N * P, 4 * Q * Q), (P, Q), block=(N, 4 * Q)),
-        Distribution(
-            (N * P, 4 * Q * Q),
-            (Q, P),
-            block=(dace.symbolic.int_floor(N * P, Q), dace.symbolic.int_floor(4 * Q * Q, P)),
-        ),
+        Distribution((N * P, 4 * Q * Q), (Q, P), block=(int_floor(N * P, Q), int_floor(4 * Q * Q, P))),
     ),
     "correspondence": (
         Distribution((8, 8), (2, 4), block=(4, 2)),
@@ -40,10 +37,7 @@ DISTRIBUTIONS = {
         Distribution((8,), (2, 4), block=(4,), pins=(None, 3)),  # the column of rank 3
         Distribution((8,), (2, 4), dims=(1,), block=(2,), pins=(1, None)),  # the row of rank 6
     ),
-    "replicas": (
-        Distribution((8,), (2, 4), block=(4,)),
-        Distribution((8,), (2, 4), dims=(1,), block=(2,)),
-    ),
+    "replicas": (Distribution((8,), (2, 4), block=(4,)), Distribution((8,), (2, 4), dims=(1,), block=(2,))),
 }
 
 

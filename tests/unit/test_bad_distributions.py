@@ -88,13 +88,8 @@ def test_sizes_are_sequences(values):
 def test_negative_ranks(rank):
     """Every function that takes a rank, of every kind of distribution."""
     blocks, boxes = Distribution((8, 9), (2, 2)), BoxDistribution((8, 9), [((0, 0), (8, 9))], [0])
-    kinds = [
-        blocks,
-        boxes,
-        TiledDistribution((8, 9), (8, 9), [[0]]),
-        Distribution((), ()),
-        Distribution((8, 9), (2, 2), halo=1),
-    ]
+    with_halo = Distribution((8, 9), (2, 2), halo=1)
+    kinds = [blocks, boxes, TiledDistribution((8, 9), (8, 9), [[0]]), Distribution((), ()), with_halo]
     questions = [(kind, name) for kind in kinds for name in ("local_shape", "interior", "local")]
     questions += [(kind, name) for kind in (kinds[0], *kinds[3:]) for name in ("slices", "global_index")]
     questions += [(boxes, "boxes_of"), (Distribution((8, 8), (2, 2)), "scalapack_descriptor")]
@@ -189,11 +184,8 @@ def test_boxes_refused(arguments, kind, said):
         BoxDistribution(*arguments)
 
 
-MADE = [
-    Distribution((8, 9), (2, 2)),
-    TiledDistribution((8, 9), (8, 9), [[3]]),
-    BoxDistribution((8, 9), [((0, 0), (4, 9))], [1]),
-]
+MADE = [Distribution((8, 9), (2, 2)), TiledDistribution((8, 9), (8, 9), [[3]])]
+MADE += [BoxDistribution((8, 9), [((0, 0), (4, 9))], [1])]
 
 
 @pytest.mark.parametrize("made", MADE, ids=lambda made: type(made).__name__)

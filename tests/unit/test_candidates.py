@@ -17,9 +17,7 @@ MOVES = schedule(Distribution((256, 256), [4]), Distribution((256, 256), [1, 4])
 def test_every_strategy_but_stock_is_tried_with_its_defaults():
     assert set(space(None, None).strategies) == set(STRATEGIES)
     nodes = Topology("m", "M", (0, 0, 1, 1))
-    assert space(None, None).first(nodes) == [
-        Winner(strategy=name, options={}) for name in space(None, None).strategies
-    ]
+    assert space(None, None).first(nodes) == [Winner(strategy=one, options={}) for one in space(None, None).strategies]
 
 
 def test_on_one_node_hierarchical_and_aggregated_are_shared():

@@ -104,6 +104,13 @@ def test_no_boxes(ndim):
     assert not made.is_equivalent_to(Distribution(shape, ()))
 
 
+@pytest.mark.parametrize(
+    ("lengths", "uniform"), [((1, 1, 1), 1), ((2, 2, 1), 2), ((2, 1, 0), 2), ((2, 0, 1), -1), ((1, 2), -1)]
+)
+def test_lengths_that_are_those_of_equal_blocks(lengths, uniform):
+    assert Distribution((sum(lengths),), (len(lengths),), block=(lengths,)).core.uniform_block(0) == uniform
+
+
 def test_extents_of_zero():
     tiles = TiledDistribution((0, 5), (2, 2), np.empty((0, 3)))
     assert tiles == TiledDistribution((0, 5), (2, 2), np.empty((0, 3), np.int8)) == decode_distribution(tiles.encoded)

@@ -112,10 +112,8 @@ def test_a_copy_made_before_a_loop_that_writes_the_tensor_is_not_reused():
 
 
 def test_elementwise_statements_follow_their_operands():
-    statements = [
-        Statement(E("ij,jk->ik"), ("A", "B"), "C"),
-        Statement(E("ik,ik->ik"), ("C", "D"), "E", elementwise=True),
-    ]
+    product = Statement(E("ij,jk->ik"), ("A", "B"), "C")
+    statements = [product, Statement(E("ik,ik->ik"), ("C", "D"), "E", elementwise=True)]
     for ranks in (4, 7, 8):
         plan = plan_einsums(statements, {"A": (16, 12), "B": (12, 8), "D": (16, 8)}, ranks)
         assert plan.groups[1].elementwise

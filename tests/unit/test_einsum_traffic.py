@@ -13,21 +13,14 @@ from hypothesis import strategies as st
 from dace_redist import Distribution
 from dace_redist.einsum.grids import Layouts
 from dace_redist.einsum.model import move_bounds, worst_overlap
-from dace_redist.einsum.placement import (
-    Overlap,
-    Placement,
-    busiest,
-    messages,
-    overlap_matrix,
-    traffic,
-)
+from dace_redist.einsum.placement import Overlap, Placement, busiest, messages, overlap_matrix, traffic
 from dace_redist.relabelling import assign
 from dace_redist.schedule import schedule
 
 
 @st.composite
 def placements(draw, axes, ranks=12):
-    grid = draw(st.sampled_from([g for g in _grids(3, ranks)]))
+    grid = draw(st.sampled_from(_grids(3, ranks)))
     free = list(range(len(grid)))
     dims = []
     for _ in range(axes):
@@ -39,9 +32,7 @@ def placements(draw, axes, ranks=12):
 
 
 def _grids(axes, ranks):
-    return [
-        g for g in np.ndindex(*(5,) * axes) if math.prod(n + 1 for n in g) <= ranks for g in [tuple(n + 1 for n in g)]
-    ]
+    return [grid for grid in itertools.product(range(1, 6), repeat=axes) if math.prod(grid) <= ranks]
 
 
 @st.composite
