@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from device_arrays import OtherLibrary
 
-from dace_redist.redistribution import agreement, arrays, cache
+from dace_redist.redistribution import arrays, cache
 from dace_redist.redistribution.cache import PlanCache
 from dace_redist.redistribution.problem import Problem
+from dace_redist.redistribution.problem.agreement import Facts
 
 
 class Exporter(OtherLibrary):
@@ -65,9 +66,10 @@ def test_arrays_that_share_memory():
 def test_devices_and_strides_of_empty_arrays_do_not_count():
     held = arrays.array_view("A", np.zeros((2, 3)))
     empty = arrays.ArrayView(0, (0, 3), np.dtype("f8"), (-24, 7), True, "gpu", None, None)
-    in_memory, ordered = [True, False, False, True], [True, False]
-    assert agreement._facts(arrays.Views([held, empty], [empty, None]), []) == [*in_memory, *[False] * 4, *ordered]
-    assert agreement._facts(arrays.Views([empty], [held]), []) == [*[False] * 4, *in_memory, *ordered]
+    in_memory = {"cpu": True, "private": True}
+    for views, side in (((held, empty), (empty, None)), "source"), (((empty,), (held,)), "target"):
+        expected = Facts(target_given=True)._replace(**{f"{side}_{name}": fact for name, fact in in_memory.items()})
+        assert Facts.of(arrays.Views(*map(list, views)), target_given=True) == expected
 
 
 def test_read_only_dlpack():
