@@ -108,10 +108,7 @@ class ExpandRedistributeAggregated(StrategyExpansion):
 class ExpandJointRedistribute(LibraryExpansion):
     """Redistributes several tensors by the strategy of the node."""
 
-    @staticmethod
-    def expansion(node: JointRedistribute, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
-        """Return the tasklet that redistributes by a plan."""
-        return plan_tasklet(node, state, sdfg, node.strategy)
+    expansion = staticmethod(plan_tasklet)
 
 
 for _name in host_strategies():
@@ -122,10 +119,7 @@ for _name in host_strategies():
 class ExpandSumReplicasMPI(LibraryExpansion):
     """Adds partial sums."""
 
-    @staticmethod
-    def expansion(node: SumReplicas, state: SDFGState, sdfg: SDFG) -> nodes.Tasklet:
-        """Return the tasklet that adds by a plan."""
-        return plan_tasklet(node, state, sdfg, "SumReplicas")
+    expansion = staticmethod(plan_tasklet)
 
 
 @library.register_expansion(RedistributeWait, "MPI")

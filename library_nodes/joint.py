@@ -156,6 +156,7 @@ class SumReplicas(DistributedNode):
 
     implementations: dict[str, Any] = {}
     default_implementation = "MPI"
+    strategy = "SumReplicas"  # in the library
     element_types = NUMBERS
     verb = "add"
     gpu_remedy = 'take a Redistribute node with op="sum", which adds arrays on the GPU'

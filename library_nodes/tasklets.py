@@ -124,13 +124,16 @@ def number(value: Any) -> str:
 # Redistributions: a plan of the library in the program's state
 
 
-def plan_tasklet(node: Any, state: SDFGState, sdfg: SDFG, strategy: str) -> nodes.Tasklet:
+def plan_tasklet(node: Any, state: SDFGState, sdfg: SDFG, strategy: str = "") -> nodes.Tasklet:
     """
     Return the tasklet that redistributes one or several tensors, or adds partial sums.
 
     The plan is made when the program starts if all its arguments are known then, else at the first run.
+
+    :param strategy: Default: that of the node.
     """
     node.validate(sdfg, state)
+    strategy = strategy or node.strategy
     tensors = node.tensors if isinstance(node, JointRedistribute) else [node]
     field, communicator = field_name("__redist", sdfg), mpi_communicator(node, state)
     taken = find_strategy(strategy).options if isinstance(node, StrategicNode) else ()
