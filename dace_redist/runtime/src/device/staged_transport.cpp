@@ -198,14 +198,14 @@ class StagedLane final : public Lane {
       for (const DeviceHandle& stream : streams_) order_.follow(stream.get());
   }
 
-  std::size_t begin(const Arrays& arrays, Pace) override {
+  std::size_t begin(const Arrays& arrays, Pace) {
     arrays_ = arrays;
     if (memory_ == Memory::device && arrays.sources)
       for (const DeviceHandle& stream : streams_) order_.get().wait(stream.get(), order_.started());
     return slots();
   }
 
-  void copy(std::size_t number, std::size_t slot) override {
+  void copy(std::size_t number, std::size_t slot) {
     const StagedChunk& chunk = chunks_[number];
     char* const staged = this->staged(chunk.peer, slot);
     if (memory_ == Memory::host)
@@ -231,11 +231,9 @@ class StagedLane final : public Lane {
     if (!frees_slot_early) device.record(event, stream);
   }
 
-  bool copied(std::size_t slot) const override {
-    return memory_ == Memory::host || order_.get().completed(events_[slot].get());
-  }
+  bool copied(std::size_t slot) const { return memory_ == Memory::host || order_.get().completed(events_[slot].get()); }
 
-  void post(std::size_t number, std::size_t slot, MPI_Request* request) override {
+  void post(std::size_t number, std::size_t slot, MPI_Request* request) {
     const auto& [peer, nbytes, host, kernel, place] = chunks_[number];
     const bool through_ring = this->through_ring(peer);
     void* bytes = moved(slot);
@@ -250,11 +248,11 @@ class StagedLane final : public Lane {
     check(MPI_Isend(bytes, count, MPI_BYTE, peer, link_.tag, link_.comm(), request), "MPI_Isend");
   }
 
-  void give_back(std::size_t chunk, std::size_t slot) override {
+  void give_back(std::size_t chunk, std::size_t slot) {
     if (RingHead* const ring = rings_.of(chunks_[chunk].peer))
       ring->given_back(places_[slot].slot).store(1, std::memory_order_release);
   }
-  bool given_back(std::size_t chunk, std::size_t slot) const override {
+  bool given_back(std::size_t chunk, std::size_t slot) const {
     return !rings_.lends_to(chunks_[chunk].peer) || rings_.own()->given_back(slot).load(std::memory_order_acquire) != 0;
   }
 
@@ -317,7 +315,7 @@ class StagedLane final : public Lane {
   Arrays arrays_;
 };
 
-class StagedTransport final : public Pipeline {
+class StagedTransport final : public Pipeline<StagedLane> {
  public:
   StagedTransport(PlanDevice& device, const Link& link, const TensorProblem& problem, const Staging& staging,
                   const Messages& messages, bool node_memory)

@@ -52,7 +52,7 @@ class ChunkLane final : public Lane {
     }
   }
 
-  std::size_t begin(const Arrays& arrays, Pace pace) override {
+  std::size_t begin(const Arrays& arrays, Pace pace) {
     arrays_ = arrays;
     const auto all = static_cast<Index>(chunks_.size());
     Index slots = std::min(depth_, all);
@@ -65,13 +65,13 @@ class ChunkLane final : public Lane {
     return count;
   }
 
-  void copy(std::size_t number, std::size_t slot) override {
+  void copy(std::size_t number, std::size_t slot) {
     const Chunk& chunk = chunks_[number];
     if (!chunk.packed()) return;
     sends_ ? chunk.pack(arrays_, bytes(slot), threads_) : chunk.unpack(bytes(slot), arrays_, threads_);
   }
 
-  void post(std::size_t number, std::size_t slot, MPI_Request* request) override {
+  void post(std::size_t number, std::size_t slot, MPI_Request* request) {
     Chunk& chunk = chunks_[number];
     sends_ ? chunk.send(arrays_, bytes(slot), link_->tag, link_->comm(), request)
            : chunk.receive(arrays_, bytes(slot), link_->tag, link_->comm(), request);
@@ -95,7 +95,7 @@ class ChunkLane final : public Lane {
 /// A message whose blocks are contiguous in both arrays, and longer than chunks, is cut into its blocks: MPI then moves
 /// them from array to array. Both ranks agree on it when the plan is made. Where a later array has other strides, a
 /// datatype describes the block.
-class ChunkTransport final : public Pipeline {
+class ChunkTransport final : public Pipeline<ChunkLane> {
  public:
   ChunkTransport(const Link& link, const Cutting& cutting, Messages messages)
       : Pipeline(link, cutting.max_ahead), cutting_(cutting), messages_(std::move(messages)) {

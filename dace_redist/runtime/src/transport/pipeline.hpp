@@ -14,26 +14,19 @@
 
 namespace dace_redist {
 
-/// One direction of a pipeline: its chunks in order, and the slots that they pass through.
+/// One direction of a pipeline: its chunks in order, and the slots that they pass through. A lane has, besides:
+///
+/// - `std::size_t begin(arrays, pace)`: begins a transfer, and returns the number of slots;
+/// - `void copy(chunk, slot)`: starts to pack a chunk into its slot, or to unpack it from there;
+/// - `void post(chunk, slot, request)`: starts to send a chunk, or to receive it.
 class Lane {
  public:
-  Lane() = default;
-  Lane(Lane&&) = default;
-  Lane& operator=(Lane&&) = default;
-  virtual ~Lane() = default;
-
-  /// Begins a transfer. \return the number of slots.
-  virtual std::size_t begin(const Arrays& arrays, Pace pace) = 0;
-  /// Starts to pack a chunk into its slot, or to unpack it from there.
-  virtual void copy(std::size_t chunk, std::size_t slot) = 0;
-  /// Whether that is done, as far as the slot is concerned.
-  virtual bool copied(std::size_t) const { return true; }
-  /// Starts to send a chunk, or to receive it.
-  virtual void post(std::size_t chunk, std::size_t slot, MPI_Request* request) = 0;
+  /// Whether the copy of a slot is done, as far as the slot is concerned.
+  static constexpr bool copied(std::size_t) { return true; }
   /// Of a chunk that was received and copied: its sender may use the slot again.
-  virtual void give_back(std::size_t, std::size_t) {}
+  static constexpr void give_back(std::size_t, std::size_t) {}
   /// Of a chunk that was sent: whether its slot was given back.
-  virtual bool given_back(std::size_t, std::size_t) const { return true; }
+  static constexpr bool given_back(std::size_t, std::size_t) { return true; }
 
   std::vector<Index> steps;  ///< [chunks] of their messages
 
@@ -62,6 +55,7 @@ class Lane {
 ///
 /// Partial results are unpacked in the order of the chunks, which is that of the reduction, and the self copy between
 /// those of the summands before and after it.
+template <class AnyLane>
 class Pipeline : public Transport {
  public:
   void begin(const Arrays& arrays, Pace pace) override {
@@ -113,7 +107,7 @@ class Pipeline : public Transport {
       : link_(link), in_order_(are_partial(link.tensors)), max_ahead_(max_ahead) {}
 
   /// Takes over lanes, which must outlive their use, and allocates what an attended transfer takes.
-  void set(Lane& sends, Lane& receives, const PeerMessage& self) {
+  void set(AnyLane& sends, AnyLane& receives, const PeerMessage& self) {
     sends_.lane = &sends;
     receives_.lane = &receives;
     has_self_ = self.nbytes > 0;
@@ -133,11 +127,11 @@ class Pipeline : public Transport {
 
  private:
   struct Direction {
-    Lane* lane = nullptr;
+    AnyLane* lane = nullptr;
     std::vector<std::size_t> chunk_in{};  // [slots]
     std::size_t started = 0, done = 0;    // chunks of the transfer at hand
 
-    Lane* operator->() const { return lane; }
+    AnyLane* operator->() const { return lane; }
     std::size_t chunks() const { return lane->steps.size(); }
     std::size_t slots() const { return chunk_in.size(); }
   };
