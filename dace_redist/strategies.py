@@ -179,11 +179,6 @@ STRATEGIES: dict[str, Strategy] = {
 }
 
 
-def host_strategies() -> tuple[str, ...]:
-    """Return the names of the strategies for arrays in main memory: all."""
-    return tuple(STRATEGIES)
-
-
 def gpu_strategies() -> tuple[str, ...]:
     """Return the names of the strategies for arrays on GPUs."""
     return tuple(name for name, strategy in STRATEGIES.items() if strategy.on_gpus)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.integers import check_memory_bytes
-from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, default_options, find_strategy, host_strategies
+from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, default_options, find_strategy
 from dace_redist.traffic import Traffic
 
 _PAGE_BYTES = 4096
@@ -98,7 +98,7 @@ def extra_memory(schedule: Traffic, strategy: str, **options: Any) -> int | None
 
 def all_extra_memory(schedule: Traffic) -> dict[str, int]:
     """Return :func:`extra_memory` of every strategy for main memory with its default options, where it is known."""
-    known = {name: extra_memory(schedule, name) for name in host_strategies()}
+    known = {name: extra_memory(schedule, name) for name in STRATEGIES}
     return {name: nbytes for name, nbytes in known.items() if nbytes is not None}
 
 

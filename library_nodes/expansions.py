@@ -40,7 +40,7 @@ from dace_redist.library_nodes.tasklets import (
     stateful_tasklet,
     string_literal,
 )
-from dace_redist.strategies import host_strategies
+from dace_redist.strategies import STRATEGIES
 
 
 class LibraryExpansion(ExpandTransformation):
@@ -111,7 +111,7 @@ class ExpandJointRedistribute(LibraryExpansion):
     expansion = staticmethod(plan_tasklet)
 
 
-for _name in host_strategies():
+for _name in STRATEGIES:
     JointRedistribute.register_implementation(_name, ExpandJointRedistribute)
 
 

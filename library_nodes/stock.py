@@ -17,7 +17,7 @@ from dace.transformation.transformation import ExpandTransformation
 from dace_redist.distribution import Distribution
 from dace_redist.library_nodes.node import lies_on_gpu, simplified
 from dace_redist.library_nodes.redistribute import Redistribute
-from dace_redist.strategies import AUTO, STRATEGIES, check_places, find_strategy, host_strategies
+from dace_redist.strategies import AUTO, STRATEGIES, check_places, find_strategy
 
 #: Placeholder for any size in a search for the code of a descriptor.
 ANY_SIZE = symbolic.symbol("__any_size")
@@ -52,7 +52,7 @@ def keeps_stock(node: StockRedistribute | Redistribute) -> bool:
 def strategy_of(stock: StockRedistribute) -> str:
     """Return the strategy that a program or DaCe's configuration names for a stock node, else ``"Auto"``."""
     configured = str(Config.get("library", "comm", "default_implementation"))
-    wanted = stock.implementation or (configured if configured in host_strategies() else AUTO.name)
+    wanted = stock.implementation or (configured if configured in STRATEGIES else AUTO.name)
     return wanted if wanted in STRATEGIES else AUTO.name
 
 
@@ -93,7 +93,7 @@ def follow_configuration() -> None:
     It does by the hook, or by a strategy as ``library.comm.default_implementation``. That holds for all nodes of
     DaCe's library: those that only redistribute by MPI keep it.
     """
-    configured = {str(Config.get("library", "comm", "default_implementation"))} & {AUTO.name, *host_strategies()}
+    configured = {str(Config.get("library", "comm", "default_implementation"))} & {AUTO.name, *STRATEGIES}
     asked = configured or "dace_redist.hook" in str(Config.get("call_hooks"))
     StockRedistribute.default_implementation = AUTO.name if asked else "MPI"
     for node in comm._dace_library_nodes if configured else ():

@@ -11,12 +11,10 @@ from dace.sdfg import SDFGState
 from dace_redist import Distribution
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.node import INPUT, OUTPUT
-from dace_redist.strategies import host_strategies
 
 ROWS, COLUMNS = Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4))
 
 #: The strategies for arrays in main memory.
-OURS = host_strategies()
 
 
 def add_move(state: SDFGState, node: Any, source: Any, target: Any, connectors: Any = (INPUT, OUTPUT)) -> Any:

@@ -15,10 +15,9 @@ from dace_redist.cli import run_command
 from dace_redist.mpi.launch import describe_mpi, mpi_environment, mpiexec_command
 from dace_redist.report.canvas import new_figure
 from dace_redist.report.units import format_bytes
-from dace_redist.strategies import host_strategies
+from dace_redist.strategies import STRATEGIES
 
 RANKS = 4
-CHOICES = host_strategies()
 REFERENCE = "Datatype"  # MPI's derived datatypes, which is how stock DaCe redistributes
 TIMEOUT = 1800  # seconds, for a slow machine
 
@@ -35,7 +34,7 @@ def main(output: Path, size: int, rank: int, repetitions: int) -> int:
     results.unlink(missing_ok=True)
     code = run(size, rank, ["--repetitions", str(repetitions), "--json", str(results), "--plot", str(plan)])
     records = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
-    if [record["strategy"] for record in records] != list(CHOICES):
+    if [record["strategy"] for record in records] != list(STRATEGIES):
         print(f"demo: the program ended with code {code} before all strategies were measured", file=sys.stderr)
         return code or 1
     right = "All answers are right." if code == 0 else "AN ANSWER IS WRONG: see above."
@@ -64,7 +63,7 @@ def introduce(size: int, rank: int) -> None:
 def run(size: int, rank: int, options: list[str]) -> int:
     """Run benchmarks/einsum/run_einsum.py under mpiexec; what it prints is seen as it comes."""
     sizes = dict.fromkeys("IJKLM", size) | dict.fromkeys("PQRT", rank)
-    words = ["ttmc", "--slabs", "X=4", "--strategies", ",".join(CHOICES), "--check"]
+    words = ["ttmc", "--slabs", "X=4", "--strategies", ",".join(STRATEGIES), "--check"]
     words += [word for symbol, value in sizes.items() for word in ("--size", f"{symbol}={value}")]
     command = mpiexec_command(RANKS, [sys.executable, str(Path(__file__).with_name("run_einsum.py")), *words, *options])
     threads = {"OMP_NUM_THREADS": str(max(1, cores() // RANKS))}

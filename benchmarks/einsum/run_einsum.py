@@ -31,13 +31,13 @@ from dace_redist.einsum.command import index_sizes
 from dace_redist.measuring.measure import Repetitions
 from dace_redist.mpi.collective import together
 from dace_redist.mpi.topology import pinned_to_core
-from dace_redist.strategies import host_strategies
+from dace_redist.strategies import STRATEGIES
 
 WORLD = MPI.COMM_WORLD
 #: Largest relative error of right results, by device.
 TOLERANCES = {"cpu": 1e-12, "gpu": 1e-10}
 BY_HAND_TOLERANCE = 1e-10
-CHOICES = ("Auto", *host_strategies())
+CHOICES = ("Auto", *STRATEGIES)
 
 Samples = dict[str, np.ndarray]
 
@@ -52,7 +52,7 @@ Samples = dict[str, np.ndarray]
 @click.option(
     "--by-hand",
     default="",
-    callback=names_option("stock", *host_strategies()),
+    callback=names_option("stock", *STRATEGIES),
     metavar="LIST",
     help="the kernel distributed by hand, with redistributions of stock DaCe or by a strategy",
 )

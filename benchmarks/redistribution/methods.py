@@ -14,7 +14,7 @@ import numpy as np
 from dace_redist.measuring.timed_plan import TimedPlan
 from dace_redist.mpi.collective import together
 from dace_redist.redistribution.arrays.new import DeviceArray
-from dace_redist.strategies import gpu_strategies, host_strategies
+from dace_redist import strategies
 from dace_redist.tuning.problem import TuningProblem
 from redistribution import peers, scalapack
 from redistribution.arrays import Array, Arrays, is_right
@@ -26,9 +26,9 @@ STOCK, COPY, SCALAPACK, ALLTOALLW, PENCIL = "stock DaCe", "plain copy", "ScaLAPA
 NESTED, DTENSOR = "Alltoallw, nested types", "DTensor"
 
 #: Strategies, and those that can make use of shared arrays, or take arrays of another kind.
-STRATEGIES = ("Auto", *host_strategies())
+STRATEGIES = ("Auto", *strategies.STRATEGIES)
 _SHARING = ("Auto", "Shared", "Hierarchical", "Aggregated")
-_STRATEGIES_OF = {"ordinary": ("Auto", *host_strategies()), "gpu": ("Auto", *gpu_strategies())}
+_STRATEGIES_OF = {"ordinary": STRATEGIES, "gpu": ("Auto", *strategies.gpu_strategies())}
 
 
 @dataclasses.dataclass(frozen=True)

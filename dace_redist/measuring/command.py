@@ -16,7 +16,7 @@ from dace_redist.problem_options import (
     print_found,
     problem_options,
 )
-from dace_redist.strategies import OPTIONS, host_strategies
+from dace_redist.strategies import OPTIONS, STRATEGIES
 from dace_redist.tuning.problem import MEMORIES, TuningProblem
 
 
@@ -45,7 +45,7 @@ _strategy = click.option(
     "strategies",
     multiple=True,
     metavar="NAME",
-    help=f"strategy to measure, repeatable; default: all of {', '.join(host_strategies())}",
+    help=f"strategy to measure, repeatable; default: all of {', '.join(STRATEGIES)}",
 )
 _quiet = click.option("-q", "--quiet", is_flag=True, help="suppress the progress bar")
 

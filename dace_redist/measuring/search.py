@@ -25,7 +25,6 @@ from dace_redist.strategies import (
     default_options,
     find_strategy,
     gpu_strategies,
-    host_strategies,
 )
 from dace_redist.tuning.problem import MAIN_MEMORIES, TuningProblem, sides_on_gpu
 from dace_redist.tuning.record import Measured, Winner
@@ -112,7 +111,7 @@ def space(
     if isinstance(strategies, str):
         raise TypeError(f"strategies must be a list of names, got the string {strategies!r}")
     sides = sides_on_gpu(memory)
-    known, on_gpu = gpu_strategies() if any(sides) else host_strategies(), any(sides)
+    known, on_gpu = gpu_strategies() if any(sides) else STRATEGIES, any(sides)
     names = tuple(known if strategies is None else dict.fromkeys(strategies))
     for name in names:
         if name == "Auto" or find_strategy(name).name not in known:

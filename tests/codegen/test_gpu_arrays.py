@@ -9,13 +9,13 @@ from pathlib import Path
 import dace
 import pytest
 from dace.sdfg.validation import InvalidSDFGNodeError
-from sdfgs import COLUMNS, OURS, ROWS, computing_on_a_gpu, contracting, rows_to_columns
+from sdfgs import COLUMNS, ROWS, computing_on_a_gpu, contracting, rows_to_columns
 
 import dace_redist
 from dace_redist.library_nodes import Contraction, Redistribute
 from dace_redist.library_nodes.environment import DeviceEnvironment
 from dace_redist.native.device import DEVICE_VARIABLE
-from dace_redist.strategies import gpu_strategies
+from dace_redist.strategies import STRATEGIES, gpu_strategies
 from dace_redist.transformations import OverlapRedistribute
 
 GPU, SHARED = dace.StorageType.GPU_Global, dace.StorageType.GPU_Shared
@@ -53,7 +53,7 @@ def test_either_array_or_both(strategy: str, arrays: str):
     assert DeviceEnvironment.full_class_path() in tasklet.environments
 
 
-@pytest.mark.parametrize("strategy", sorted({*OURS} - {*gpu_strategies()}))
+@pytest.mark.parametrize("strategy", sorted({*STRATEGIES} - {*gpu_strategies()}))
 def test_strategies_of_main_memory(strategy: str):
     with pytest.raises(ValueError, match=f'Redistribute "move": strategy {strategy} moves arrays in main memory only'):
         expanded(on_gpu(rows_to_columns(strategy), "AB"))

@@ -6,7 +6,7 @@ import copy
 
 import dace
 import pytest
-from sdfgs import COLUMNS, OURS, ROWS, add_move, connected, redistributions, reread, rows_to_columns
+from sdfgs import COLUMNS, ROWS, add_move, connected, redistributions, reread, rows_to_columns
 
 from dace_redist import BoxDistribution, Distribution, TiledDistribution
 from dace_redist.library_nodes import JointRedistribute, Redistribute
@@ -28,7 +28,7 @@ def test_one_node_class_with_an_implementation_per_strategy():
     assert Redistribute.default_implementation in STRATEGIES
 
 
-@pytest.mark.parametrize("strategy", OURS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_expansion_by_name_whatever_the_node_says(strategy: str):
     """``node.expand(state, "Pack")`` gives Pack, also where the node's strategy is "Auto"."""
     single = Redistribute("move", ROWS, COLUMNS)

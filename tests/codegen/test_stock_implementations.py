@@ -13,11 +13,12 @@ from dace.config import set_temporary
 from dace.libraries import comm
 from dace.libraries.comm.nodes import Bcast
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
-from sdfgs import OURS, redistributions
+from sdfgs import redistributions
 from stock_programs import parse
 
 import dace_redist
 from dace_redist.library_nodes.stock import follow_configuration
+from dace_redist.strategies import STRATEGIES
 from dace_redist.transformations import OptimizeRedistributions, lower_all
 
 DEFAULT = "library__comm__default_implementation"
@@ -71,7 +72,7 @@ def is_stock(sdfg: dace.SDFG) -> bool:
     return "MPI_Isend" in code and "dace_redist" not in code
 
 
-@pytest.mark.parametrize("strategy", OURS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_node_or_the_configuration_names_the_strategy(sdfg: dace.SDFG, strategy: str):
     with configured(**{DEFAULT: strategy}):
         assert is_ours(parse("plain"), strategy)

@@ -15,7 +15,7 @@ from launching import launch
 from redistribution import catalogue, methods, peers
 from redistribution.arrays import Arrays, is_right
 
-from dace_redist.strategies import host_strategies
+from dace_redist.strategies import STRATEGIES
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 BENCH, COMPARE, COPIES = (str(BENCHMARKS / f"{name}.py") for name in ("bench", "compare", "copies"))
@@ -34,7 +34,7 @@ def test_a_case_with_several_methods(tmp_path):
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     measured = {line["method"]: line for line in lines if "median" in line}
     on_a_device = {f"{name}, gpu" for name in ("Auto", "Pack", "Pipelined", "Shared", "Hierarchical")}
-    assert {"stock DaCe", "Auto", *host_strategies(), *on_a_device, "Alltoallw", "plain copy"} <= set(measured)
+    assert {"stock DaCe", "Auto", *STRATEGIES, *on_a_device, "Alltoallw", "plain copy"} <= set(measured)
     assert {line["method"] for line in lines} - set(measured) <= {"ScaLAPACK"}
     for line in measured.values():
         assert 0 < line["low"] <= line["median"] <= line["high"]

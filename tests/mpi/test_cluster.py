@@ -18,7 +18,7 @@ import cluster
 import pytest
 from launching import processes
 
-from dace_redist.strategies import host_strategies
+from dace_redist.strategies import STRATEGIES
 
 PROGRAM = Path(__file__).resolve().parent.parent / "cluster_program.py"
 NBYTES = 8 << 20  # of a message, as in PROGRAM
@@ -27,7 +27,7 @@ OVERHEAD = 2 << 20  # bytes per link that start and end of a job may take, with 
 A_MOMENT = "sleep 0.5; "  # Open MPI 5's launcher now and then waits for ever after daemons whose ranks ended at once
 
 STAY_IN_NODE = ["Shared"]
-LEAVE_NODE = [name for name in host_strategies() if name not in STAY_IN_NODE]
+LEAVE_NODE = [name for name in STRATEGIES if name not in STAY_IN_NODE]
 
 on_nodes = pytest.mark.usefixtures("nodes")
 

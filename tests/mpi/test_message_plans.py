@@ -12,7 +12,7 @@ from random_datatypes import Types, random_datatype
 from seeds import seed, some
 
 from dace_redist import Plan, RedistributionError, shared_empty
-from dace_redist.strategies import host_strategies
+from dace_redist.strategies import STRATEGIES
 
 SEED = seed()
 MAX_EXTENT = 1 << 20
@@ -97,7 +97,7 @@ def run_trial(comm: Any, trial: int, types: Types) -> None:
     own = np.random.default_rng((SEED, trial, comm.rank))
     sizes = agreed.choice(SIZES, size=(comm.size, comm.size))
     odd_rank, odd_side = agreed.integers(2 * comm.size), agreed.integers(3)
-    strategy = str(agreed.choice([*host_strategies(), "Hierarchical"]))
+    strategy = str(agreed.choice([*STRATEGIES, "Hierarchical"]))
     source = random_side(own, types, sizes[comm.rank].tolist(), odd_rank == comm.rank and odd_side != 1)
     target = random_side(own, types, sizes[:, comm.rank].tolist(), odd_rank == comm.rank and odd_side != 0)
     array, out = new_buffer(own, source.nbytes), new_buffer(own, target.nbytes)
@@ -172,7 +172,7 @@ def test_random_blocks(comm, monkeypatch, node_ranks):
         agreed = np.random.default_rng((SEED, trial))
         own = np.random.default_rng((SEED, trial, comm.rank))
         counts = agreed.choice([0, 0, 1, 7, 60, 3000], size=(comm.size, comm.size))
-        strategies = [name for name in host_strategies() if name != "Shared" or node_ranks == "0"]
+        strategies = [name for name in STRATEGIES if name != "Shared" or node_ranks == "0"]
         strategy, target_dtype = str(agreed.choice(strategies)), str(agreed.choice(["f8", "f4", "c16"]))
         ranks = list(range(comm.size))
         sends, source_size = random_blocks(own, ranks, counts[comm.rank].tolist())

@@ -14,11 +14,10 @@ from distributions import moved
 from results import put, raise_anywhere
 
 from dace_redist import BoxDistribution, Distribution, RedistributionError, TiledDistribution
-from dace_redist.strategies import host_strategies
+from dace_redist.strategies import STRATEGIES
 
 pytestmark = [pytest.mark.compile, pytest.mark.dace]
 
-OURS = host_strategies()
 SHAPE = (7, 10)
 ROWS, COLUMNS = Distribution(SHAPE, (3,)), Distribution(SHAPE, (1, 3))
 
@@ -88,7 +87,7 @@ def distributions_sdfg() -> Any:
 
     sdfg = dace.SDFG("node_distributions")
     state = sdfg.add_state(is_start_block=True)
-    for move, strategy in zip(MOVES, OURS * 10, strict=False):
+    for move, strategy in zip(MOVES, [*STRATEGIES] * 10, strict=False):
         memlets = []
         for end, dtype, shape, cut in zip(("from", "to"), move.types, move.shapes(), move.cuts, strict=True):
             array, element = f"{move.name}_{end}", dace.dtypes.dtype_to_typeclass(np.dtype(dtype).type)

@@ -12,11 +12,11 @@ from mpi_programs import SOURCES, build, run
 
 from dace_redist import Distribution, plan
 from dace_redist.native.toolchain import SOURCE_DIRECTORY
-from dace_redist.strategies import host_strategies
+from dace_redist.strategies import STRATEGIES
 
 pytestmark = pytest.mark.compile
 
-STRATEGIES = [*host_strategies()]
+STRATEGIES = [*STRATEGIES]
 MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 #: More than 2^31 elements, in a minute.
 large = [pytest.mark.full, pytest.mark.skipif(MEMORY < 16 << 30, reason="needs 16 GB of memory")]

@@ -12,11 +12,10 @@ import pytest
 from builds import built
 from results import raise_anywhere
 
-from dace_redist.strategies import host_strategies
+from dace_redist.strategies import STRATEGIES
 
 pytestmark = [pytest.mark.compile, pytest.mark.dace]
 
-OURS = host_strategies()
 RAGGED = "ragged"  # hangs stock DaCe
 
 
@@ -30,7 +29,7 @@ def sdfg_of(name: str) -> Any:
 
     sdfg = PROGRAMS[name].to_sdfg()
     ((stock, state),) = ((n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, StockRedistribute))
-    for strategy in OURS:
+    for strategy in STRATEGIES:
         output = f"B_{strategy}"
         sdfg.add_datadesc(output, copy.deepcopy(sdfg.arrays["B"]))
         node = StockRedistribute(stock.name, stock.redistr)
@@ -71,7 +70,7 @@ def wrong(comm: Any, name: str, A: np.ndarray | None, expected: np.ndarray | Non
     A = np.zeros(1, np.int32) if A is None else A.copy()  # DaCe takes no views
     found = []
     for _ in range(2):
-        outputs = {name: like.copy() for name in ("B", *(f"B_{strategy}" for strategy in OURS))}
+        outputs = {name: like.copy() for name in ("B", *(f"B_{strategy}" for strategy in STRATEGIES))}
         program(A=A, **outputs, **symbols)
         for output, got in outputs.items():
             want = like if expected is None else expected

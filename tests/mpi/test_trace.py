@@ -13,9 +13,8 @@ from launching import launch
 import dace_redist
 from dace_redist import Distribution
 from dace_redist.report.trace import Trace
-from dace_redist.strategies import host_strategies
+from dace_redist.strategies import STRATEGIES
 
-OURS = host_strategies()
 RANKS, SHAPE, CALLS = 3, (300, 200), 2
 EVENTS = {"plan": 1, "run": CALLS}  # of each strategy and rank
 #: Each strategy, and a transfer that is started, on arrays that are sent from as they lie and written in runs.
@@ -29,7 +28,7 @@ source = dace_redist.Distribution({SHAPE}, (1, comm.size))
 target = dace_redist.Distribution({SHAPE}, (comm.size, 1))
 whole = np.arange({SHAPE[0] * SHAPE[1]}.0).reshape({SHAPE})
 A = source.local(whole, comm.rank).copy()
-for strategy in {OURS}:
+for strategy in {[*STRATEGIES]}:
     with dace_redist.plan(source, target, "float64", comm=comm, strategy=strategy) as plan:
         for call in range({CALLS}):
             np.testing.assert_array_equal(plan(A), target.local(whole, comm.rank))
@@ -62,7 +61,9 @@ def test_a_trace_holds_what_each_rank_did(tmp_path: Path) -> None:
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
     assert [names[rank].split(" on ")[0] for rank in range(RANKS)] == ["rank 0", "rank 1", "rank 2"]
     exchanges = Counter((e["pid"], e["cat"], e["args"]["strategy"]) for e in events if "strategy" in e.get("args", {}))
-    expected = Counter({(rank, kind, name): n for rank in range(RANKS) for name in OURS for kind, n in EVENTS.items()})
+    expected = Counter(
+        {(rank, kind, name): n for rank in range(RANKS) for name in STRATEGIES for kind, n in EVENTS.items()}
+    )
     expected.update({(rank, "start", "Pack"): 1 for rank in range(RANKS)})
     assert exchanges == expected
     assert trace.ranks == [0, 1, 2]

@@ -10,7 +10,7 @@ from stock_programs import parse
 
 import dace_redist
 from dace_redist.library_nodes import Redistribute
-from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, host_strategies
+from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, STRATEGIES
 
 
 def three() -> dace.SDFG:
@@ -40,7 +40,7 @@ def stock_labels(sdfg: dace.SDFG) -> set[str]:
     return {node.redistr for node, _ in sdfg.all_nodes_recursive() if isinstance(node, StockRedistribute)}
 
 
-@pytest.mark.parametrize("name", host_strategies())
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_all(name: str):
     sdfg = three()
     assert dace_redist.set_strategy(sdfg, name) is sdfg
