@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from dace_redist import strategies
 from dace_redist.measuring.timed_plan import TimedPlan
 from dace_redist.mpi.collective import together
 from dace_redist.redistribution.arrays.new import DeviceArray
-from dace_redist import strategies
 from dace_redist.tuning.problem import TuningProblem
 from redistribution import peers, scalapack
 from redistribution.arrays import Array, Arrays, is_right
