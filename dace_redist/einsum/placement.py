@@ -131,13 +131,6 @@ class Placement:
         return Distribution(shape, self.grid or (1,), dims=self.dims, block=blocks, ranks=self.ranks)
 
     @cached_property
-    def coordinates(self) -> Array:
-        """Number of the block along each tensor axis, by grid position: shape (axes, positions)."""
-        along = np.indices(self.grid).reshape(len(self.grid), len(self.ranks))
-        none = np.zeros((1, len(self.ranks)), np.int64)
-        return np.vstack([along, none])[[-1 if dim is None else dim for dim in self.dims]]
-
-    @cached_property
     def _bounds(self) -> dict[tuple[int, ...], Array]:
         return {}
 
