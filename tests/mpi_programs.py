@@ -40,8 +40,8 @@ SWITCHES += [f"-I{folder}" for folder in (SOURCE_DIRECTORY, INCLUDE_DIRECTORY, E
 SANITIZED = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 if os.environ.get("DACE_REDIST_SANITIZE") == "0":  # under further MPIs
     del SANITIZED[1:]
-#: Rooms of the runtime that redistribute arrays in main memory, without the public interfaces.
-ROOMS = ("core", "layout", "copy", "shm", "transport", "plan", "trace")
+#: Rooms of the runtime without the public interfaces.
+ROOMS = ("core", "layout", "copy", "shm", "transport", "device", "plan", "trace")
 #: Threads that wait must not take the cores: there are more ranks than those.
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 
