@@ -19,7 +19,7 @@ TYPES = (
 #: Statements that NumPy computes, and distributed programs do not.
 REFUSED = (
     r"np\.(modf|frexp|divmod|ldexp|spacing|logaddexp2?|angle|any|all|prod|round|cumsum|var|bitwise_count|linalg\.norm)\(|"
-    r"\.(any|all|prod)\(|np\.(rint|exp2|expm1|log2|log1p|reciprocal|fmax|fmin|max|min|argmax|argmin)\(.*complex|"
+    r"\.(any|all|prod)\(|complex\d+\.max\(|np\.(rint|exp2|expm1|log2|log1p|reciprocal|fmax|fmin|max|min|argmax|argmin)\(.*complex|"
     r"reciprocal\(._u?int|(\*\*=?|power\(.*,) (._int|n|np.int)|f(min|max)\(.*j|0j|(==|!=|<=?|>=?) (-1|300)$|^(-1|300) <"
 )
 #: Reasons for which any statement may be refused.
@@ -49,6 +49,12 @@ BINARY = [
     *(f"a {sign} {other}" for sign in _SIGNS for other in ("b", "s")),
     *(f"s {sign} b" for sign in ("-", "//", "%", "<")),
     *("np.where(a, a, b)", "np.where(a == b, b, a)", "np.clip(a, b, a)", "np.where(s, a, b)"),
+]
+#: Statements that every run tries.
+ALWAYS = [
+    *("np.argmax(a_float32, axis=1)", "np.argmin(a_float64)"),  # the first NaN counts
+    *("a_float32 ** f", "np.power(a_float64, np.float32(0.5))", "c **= 0.5  # a_complex64"),  # by square roots
+    *("np.fmin(a_int64, np.int64(2))", "np.gcd(a_int64, np.int64(2))"),  # of a number instead of a scalar
 ]
 IN_PLACE = [f"{sign}= {other}" for sign in _SIGNS[:12] for other in ("b", "s", "3", "0.5", "2j", "f")]
 
@@ -87,7 +93,7 @@ def cases(rng: random.Random) -> list[str]:
             made += [re.sub(r"\b[abs]\b(?!\()", lambda found, own=names: own[found[0]], text) for text in texts]
     made = list(dict.fromkeys(made))
     rng.shuffle(made)
-    return made
+    return [*ALWAYS, *(text for text in made if text not in ALWAYS)]
 
 
 def statement(text: str, result: str) -> list[str]:
@@ -131,7 +137,8 @@ def differs(text: str, found: np.ndarray, wanted: np.ndarray) -> bool:
         if wanted.dtype.kind not in "fc":
             return bool(np.any(found != wanted))
         distance = np.abs(np.where(np.isfinite(wanted) & np.isfinite(found), found - wanted, 0))
-        near = distance <= units * np.spacing(np.abs(np.where(np.isfinite(wanted), wanted, 0)))
+        steps = np.spacing(np.abs(np.where(np.isfinite(wanted), wanted, 0)))
+        near = (distance == 0) | (distance <= units * steps)  # the step after the largest number is infinite
         parts = [(found.real, wanted.real), (found.imag, wanted.imag)]
         same = [(x == y) | (np.isnan(x) & np.isnan(y)) | (np.isfinite(x) & np.isfinite(y)) for x, y in parts]
         reals = parts if wanted.dtype.kind == "f" else []

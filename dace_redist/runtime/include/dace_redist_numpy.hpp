@@ -147,6 +147,8 @@ NUMPY_FUNCTION T numpy_power(T a, T b) {
     return pow(a, b);
   }
 }
+/// Power of an element of an array, whose exponent is a scalar.
+NUMPY_FUNCTION T numpy_scalar_power(T a, T b) { return b == T(0.5) ? T(sqrt(a)) : numpy_power(a, b); }
 
 // Of two types: DaCe drops casts of numbers in expressions of symbols
 
@@ -160,6 +162,7 @@ NUMPY_OF_TYPES(numpy_floor_divide)
 NUMPY_OF_TYPES(numpy_remainder)
 NUMPY_OF_TYPES(numpy_fmod)
 NUMPY_OF_TYPES(numpy_power)
+NUMPY_OF_TYPES(numpy_scalar_power)
 NUMPY_OF_TYPES(numpy_maximum)
 NUMPY_OF_TYPES(numpy_minimum)
 NUMPY_OF_TYPES(numpy_left_shift)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from dace import SDFG, dtypes, symbolic
+from dace import SDFG, data, dtypes, symbolic
 
 from dace_redist.transformations.distribute.read.sizes import text_of_sizes, type_of_sizes
 
@@ -83,8 +83,12 @@ REMEDIES = {
 }
 
 
-def code_of(sdfg: SDFG, name: str, operands: Sequence[Any]) -> tuple[str, Any]:
-    """Return the code of a function of operands ``__in1``, ``__in2`` and so on, and the type of its result."""
+def code_of(sdfg: SDFG, name: str, operands: Sequence[Any], by_sign: bool = False) -> tuple[str, Any]:
+    """
+    Return the code of a function of operands ``__in1``, ``__in2`` and so on, and the type of its result.
+
+    :param by_sign: True if the program has the operator of the function.
+    """
     *loop, result = resolved(sdfg, name, operands)
     kind = loop[0].kind.replace("b", "?")
     code = CODE_OF.get((name, kind))
@@ -97,8 +101,10 @@ def code_of(sdfg: SDFG, name: str, operands: Sequence[Any]) -> tuple[str, Any]:
         raise ValueError(f"np.{name} computed with {what} cannot be distributed; {remedy or 'write it otherwise'}")
     if len({*loop}) > 1:  # a comparison of int64 and uint64
         code = "numpy_{name}({0}, {1})"
-    if kind == "f" and isinstance(exponent, int | float) and exponent in (0.5, 2, 3, 4):  # faster than a power
-        code = "sqrt({0})" if exponent == 0.5 else " * ".join(["{0}"] * int(exponent))
+    if exponent is not None and _is_root(sdfg, kind, operands, by_sign):
+        code = "numpy_scalar_power({0}, {1})"
+        if isinstance(exponent, int | float | np.number) and (exponent == 0.5 or kind == "f" and exponent in (2, 3, 4)):
+            code = "sqrt({0})" if exponent == 0.5 else " * ".join(["{0}"] * int(exponent))  # faster than a power
     exact = "{sign}" not in code  # templates of C++ take arguments of one type
     texts = [text_of(sdfg, number, operand, loop[number - 1], exact) for number, operand in enumerate(operands, 1)]
     facts = {"name": name, "short": name.replace("arc", "a"), "sign": _SIGNS.get(name), "T": cast(loop[0])}
@@ -109,13 +115,25 @@ def code_of(sdfg: SDFG, name: str, operands: Sequence[Any]) -> tuple[str, Any]:
 
 def augmented(sdfg: SDFG, sign: str, target: str, operand: Any, held: np.dtype[Any]) -> str:
     """Return the code of ``target += operand``, or of another sign, for elements of a type."""
-    code, dtype = code_of(sdfg, BY_SIGN[sign], [target, operand])
+    code, dtype = code_of(sdfg, BY_SIGN[sign], [target, operand], by_sign=True)
     if not np.can_cast(dtype, held, "same_kind"):
         raise ValueError(
             f"a {sign}= b computes elements of {dtype}, which {held} cannot hold, as in NumPy; write a = a {sign} b, "
             f"or convert a before, as in a.astype(np.{dtype})"
         )
     return code
+
+
+def _is_scalar(sdfg: SDFG, operand: Any) -> bool:
+    return not isinstance(operand, str) or isinstance(sdfg.arrays.get(operand, data.Scalar), data.Scalar)
+
+
+def _is_root(sdfg: SDFG, kind: str, operands: Sequence[Any], by_sign: bool) -> bool:
+    """Return True for a power of an array that NumPy computes as a square root if its scalar exponent is 0.5."""
+    base, exponent = operands
+    weak = isinstance(_type_of(sdfg, exponent, python=True), type)
+    known = kind == "f" or (kind == "c" and by_sign and weak)
+    return known and _is_scalar(sdfg, exponent) and not _is_scalar(sdfg, base)
 
 
 def _may_be_negative(sdfg: SDFG, exponent: Any) -> bool:
@@ -174,9 +192,11 @@ def text_of(sdfg: SDFG, number: int, operand: Any, dtype: Any, exact: bool = Fal
     """Return the code of an operand in a type: a connector or number; an integer may be shorter unless ``exact``."""
     if isinstance(operand, str) and operand in sdfg.arrays:
         name, own = f"__in{number}", sdfg.arrays[operand].dtype.as_numpy_dtype()
-        if own != dtype:
-            return f"({name} != {cast(own)}(0))" if dtype.kind == "b" else f"{cast(dtype)}({name})"
-        return name
+        if own != dtype and dtype.kind == "b":
+            return f"({name} != {cast(own)}(0))"
+        # DaCe may put the value of a scalar integer in its place, as a number of another type
+        number_later = exact and dtype.kind in "iu" and _is_scalar(sdfg, operand)
+        return f"{cast(dtype)}({name})" if own != dtype or number_later else name
     if symbolic.issymbolic(operand):
         return f"{cast(dtype)}({text_of_sizes(operand)})"
     value = operand.item() if isinstance(operand, np.generic) else operand

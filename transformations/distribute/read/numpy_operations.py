@@ -228,7 +228,8 @@ def _positions(
     kept = [axis for axis in range(len(shape)) if axis not in axes]
     steps = [math.prod(shape[later] for later in axes if later > axis) for axis in axes]
     position = " + ".join(f"__i{axis} * ({step})" for axis, step in zip(axes, steps, strict=True))
-    code = f"{position} if __inp == __extreme else {math.prod(shape[axis] for axis in axes)}"
+    # a slice with a NaN has NaN as its extreme element: its first one counts
+    code = f"{position} if __inp == __extreme or __inp != __inp else {math.prod(shape[axis] for axis in axes)}"
     return add_map(state, shape, {"__inp": (a, range(len(shape))), "__extreme": (extreme, kept)}, output, code)
 
 

@@ -33,14 +33,15 @@ OPERATORS = {
 }
 
 
-def elementwise(visitor: Any, sdfg: SDFG, state: SDFGState, name: str, *operands: Any) -> str:
+def elementwise(visitor: Any, sdfg: SDFG, state: SDFGState, name: str, *operands: Any, by_sign: bool = False) -> str:
     """
     Add a function of NumPy, or the function of an operator.
 
     :param operands: Names of arrays, numbers and expressions of sizes.
+    :param by_sign: True for an operator.
     :raises ValueError: If NumPy does not define it for these types, or this package cannot compute it as NumPy does.
     """
-    return mapped(visitor, sdfg, state, name, operands, *code_of(sdfg, name, operands))
+    return mapped(visitor, sdfg, state, name, operands, *code_of(sdfg, name, operands, by_sign))
 
 
 def mapped(
@@ -87,7 +88,7 @@ def _operator(name: str) -> Replacement:
             return elementwise(visitor, sdfg, state, "square", left)
         if name in ("logical_and", "logical_or") and any(one.kind != "b" for one in resolved(sdfg, name, operands)):
             raise ValueError(f"{name.removeprefix('logical_')} is known for two bools; write it as np.{name}")
-        return elementwise(visitor, sdfg, state, name, *operands)
+        return elementwise(visitor, sdfg, state, name, *operands, by_sign=True)
 
     return add
 
