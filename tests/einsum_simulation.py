@@ -29,8 +29,8 @@ class Simulation:
                 self._group(self.plan.groups[number])
                 self._moves(number + 1, feeding=False)
             for name, places in self.at.items():
-                home, shape = self.plan.homes[name], self.plan.sizes[name]
-                self.at[name] = [place for place in places if place[0].is_equivalent_to(home, shape)]
+                homes, shape = self.plan.homes, self.plan.sizes[name]  # a tensor that is not used has no home
+                self.at[name] = [place for place in places if place[0].is_equivalent_to(homes[name], shape)]
         return {name: self._whole(name, self.plan.homes[name]) for name in self.plan.outputs}
 
     def _put(self, name, placement, whole):

@@ -132,7 +132,8 @@ def _recorded(folder: Path, endings: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def _hashed(folder: Path, endings: tuple[str, ...]) -> list[tuple[str, str]]:
-    paths = [os.path.join(root, name) for root, _, names in os.walk(folder) for name in names if name.endswith(endings)]
+    walked = os.walk(folder, followlinks=True)  # an installation may link to the folders of a checkout
+    paths = [os.path.join(root, name) for root, _, names in walked for name in names if name.endswith(endings)]
     return [(path[len(f"{folder}/") :], hashlib.blake2b(Path(path).read_bytes()).hexdigest()) for path in paths]
 
 

@@ -7,10 +7,10 @@ import copy
 import dace
 import numpy as np
 import pytest
+from device_arrays import use_device
 
 import dace_redist
 from dace_redist.library_nodes import Contraction, Redistribute, SumReplicas
-from dace_redist.native.device import DEVICE_VARIABLE
 from dace_redist.redistribution.arrays import ArrayView
 from dace_redist.redistribution.arrays.new import DeviceArray
 from dace_redist.transformations.distribute.runtime import run as running
@@ -150,7 +150,7 @@ class OnStream(DeviceArray):
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, ArrayView]]:
     """Arguments of the runs of programs, on this rank alone; they are not compiled."""
-    monkeypatch.setenv(DEVICE_VARIABLE, "none")
+    use_device("host", monkeypatch)
     found: list[dict[str, ArrayView]] = []
 
     class Recorded:
