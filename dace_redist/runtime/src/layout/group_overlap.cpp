@@ -52,8 +52,8 @@ struct Repetition {
 /// they lie in another row or owned interval of these, the longest ones first. A range lies within one index of all
 /// axes that were left, and between the first and the last owned index of the current axes.
 ///
-/// For example, a vector of 12 becomes a matrix of 3 rows of 4; the source's cell owns [0, 8), the target's cell the last
-/// two columns. enter() of both first axes leaves [0, 8). visit() takes the side of the longer rows, the target:
+/// For example, a vector of 12 becomes a matrix of 3 rows of 4; the source's cell owns [0, 8), the target's cell the
+/// last two columns. enter() of both first axes leaves [0, 8). visit() takes the side of the longer rows, the target:
 /// visit_rows() cuts [0, 4) and [4, 8), and repeat() makes of these one loop of two steps, 4 elements of the source and
 /// one row of the target, around [0, 4). There enter() of the columns leaves [2, 4), which nothing cuts any more:
 /// add_piece() notes 2 elements, from local index 2 of the source and column 0 of the target's cell on.

@@ -94,14 +94,12 @@ Envelope envelope_of(MPI_Datatype type) {
   check(MPI_Type_get_envelope(type, &lengths[0], &lengths[1], &lengths[2], &made.combiner), "MPI_Type_get_envelope");
   made.lengths = {lengths[0], lengths[1], 0, lengths[2]};
 #endif
-  for (const int predefined : {
-         MPI_COMBINER_F90_REAL, MPI_COMBINER_F90_COMPLEX, MPI_COMBINER_F90_INTEGER,
+  bool predefined = made.combiner == MPI_COMBINER_F90_REAL || made.combiner == MPI_COMBINER_F90_COMPLEX ||
+                    made.combiner == MPI_COMBINER_F90_INTEGER;
 #if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION > 0)
-             MPI_COMBINER_VALUE_INDEX,
+  predefined |= made.combiner == MPI_COMBINER_VALUE_INDEX;
 #endif
-             MPI_COMBINER_NAMED
-       })
-    if (made.combiner == predefined) made.combiner = MPI_COMBINER_NAMED;
+  if (predefined) made.combiner = MPI_COMBINER_NAMED;
   return made;
 }
 
