@@ -167,6 +167,21 @@ def test_arrays_that_overlap_are_refused_whatever_their_strides(comm):
     kept.free()
 
 
+@pytest.mark.mpi(ranks=[3], full=[2])
+def test_one_rank_changes_strides_of_blocks_that_move_whole(comm):
+    """Blocks that are contiguous in both arrays are sent whole; later arrays may hold them in pieces on one side."""
+    shape = (6 * comm.size + 1, 10)
+    source, target = Distribution(shape, (1, 1)), Distribution(shape, (comm.size, 1))
+    kinds = ["C", "F", "every other"]
+    with plan(source, target, "float64", comm=comm, strategy="Pipelined", chunk_bytes=64) as made:
+        for call, (first, others) in enumerate([(kind, other) for kind in kinds for other in kinds]):
+            whole = np.arange(np.prod(shape), dtype=float).reshape(shape) + 1000 * call
+            kind, other = (first, others) if comm.rank == 0 else (others, "C")
+            B = strided(np.zeros(target.local_shape(comm.rank)), other)
+            made(strided(source.local(whole, comm.rank), kind), out=B)
+            np.testing.assert_array_equal(B, target.local(whole, comm.rank), f"{first}, {others}")
+
+
 SHAPE = (120, 90)
 
 
