@@ -54,6 +54,7 @@ BINARY = [
 ALWAYS = [
     *("np.argmax(a_float32, axis=1)", "np.argmin(a_float64)"),  # the first NaN counts
     *("a_float32 ** f", "np.power(a_float64, np.float32(0.5))", "c **= 0.5  # a_complex64"),  # by square roots
+    "a_complex64 ** -1",  # by reciprocals
     *("np.fmin(a_int64, np.int64(2))", "np.gcd(a_int64, np.int64(2))"),  # of a number instead of a scalar
 ]
 IN_PLACE = [f"{sign}= {other}" for sign in _SIGNS[:12] for other in ("b", "s", "3", "0.5", "2j", "f")]

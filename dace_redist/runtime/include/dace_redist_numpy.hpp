@@ -148,7 +148,18 @@ NUMPY_FUNCTION T numpy_power(T a, T b) {
   }
 }
 /// Power of an element of an array, whose exponent is a scalar.
-NUMPY_FUNCTION T numpy_scalar_power(T a, T b) { return b == T(0.5) ? T(sqrt(a)) : numpy_power(a, b); }
+NUMPY_FUNCTION T numpy_scalar_power(T a, T b) {
+  if (b == T(0.5)) return T(sqrt(a));
+  if constexpr (numpy_is_complex<T>) {
+    if (b == T(-1)) {  // by a reciprocal, Smith's algorithm
+      const bool real = fabs(a.imag()) <= fabs(a.real());
+      const auto ratio = real ? a.imag() / a.real() : a.real() / a.imag();
+      const auto scale = real ? a.real() + a.imag() * ratio : a.real() * ratio + a.imag();
+      return real ? T(1 / scale, -ratio / scale) : T(ratio / scale, -1 / scale);
+    }
+  }
+  return numpy_power(a, b);
+}
 
 // Of two types: DaCe drops casts of numbers in expressions of symbols
 

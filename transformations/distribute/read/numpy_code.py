@@ -101,7 +101,7 @@ def code_of(sdfg: SDFG, name: str, operands: Sequence[Any], by_sign: bool = Fals
         raise ValueError(f"np.{name} computed with {what} cannot be distributed; {remedy or 'write it otherwise'}")
     if len({*loop}) > 1:  # a comparison of int64 and uint64
         code = "numpy_{name}({0}, {1})"
-    if exponent is not None and _is_root(sdfg, kind, operands, by_sign):
+    if exponent is not None and _is_scalar_power(sdfg, kind, operands, by_sign):
         code = "numpy_scalar_power({0}, {1})"
         if isinstance(exponent, int | float | np.number) and (exponent == 0.5 or kind == "f" and exponent in (2, 3, 4)):
             code = "sqrt({0})" if exponent == 0.5 else " * ".join(["{0}"] * int(exponent))  # faster than a power
@@ -128,8 +128,8 @@ def _is_scalar(sdfg: SDFG, operand: Any) -> bool:
     return not isinstance(operand, str) or isinstance(sdfg.arrays.get(operand, data.Scalar), data.Scalar)
 
 
-def _is_root(sdfg: SDFG, kind: str, operands: Sequence[Any], by_sign: bool) -> bool:
-    """Return True for a power of an array that NumPy computes as a square root if its scalar exponent is 0.5."""
+def _is_scalar_power(sdfg: SDFG, kind: str, operands: Sequence[Any], by_sign: bool) -> bool:
+    """Return True for a power of an array that NumPy computes in another way if its scalar exponent is 0.5 or -1."""
     base, exponent = operands
     weak = isinstance(_type_of(sdfg, exponent, python=True), type)
     known = kind == "f" or (kind == "c" and by_sign and weak)
