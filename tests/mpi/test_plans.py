@@ -47,7 +47,10 @@ def test_misuse_of_lists(comm):
     with pytest.raises(ValueError, match=r"out\[1\] must have the shape"):
         made([A, A], out=[B, A])
     started = made.start([A, A])
-    for thing, text in ((made, "a plan cannot be copied or pickled"), (started, "a request cannot be copied or pick")):
+    for thing, text in (
+        (made, "a plan cannot be copied or pickled"),
+        (started, "a request cannot be copied or pickled"),
+    ):
         for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
             with pytest.raises(TypeError, match=text):
                 duplicate(thing)

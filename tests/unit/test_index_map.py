@@ -20,8 +20,16 @@ WRONG = [
     ({"region": ((0, 0), (0, 0))}, TypeError, r"region must be \(source_offset, target_offset, shape\)"),
     ({"region": ((0, 0), (0,), (1, 1))}, ValueError, r"region: target_offset needs 2 entries, .* got \(0,\)"),
     ({"region": ((0, 0), (0, 0), (-1, 1))}, ValueError, r"region: shape\[0\] must be at least 0, got -1"),
-    ({"region": ((0, 0), (0, 0), (5, 1))}, ValueError, "region: 5 indices from 0 on are not inside dimension 0 of th"),
-    ({"region": ((5, 0), (0, 0), (2, 1))}, ValueError, "region: 2 indices from 5 on are not inside dimension 0 of th"),
+    (
+        {"region": ((0, 0), (0, 0), (5, 1))},
+        ValueError,
+        "region: 5 indices from 0 on are not inside dimension 0 of the t",
+    ),
+    (
+        {"region": ((5, 0), (0, 0), (2, 1))},
+        ValueError,
+        "region: 2 indices from 5 on are not inside dimension 0 of the s",
+    ),
     ({"region": ((0, -1), (0, 0), (2, 1))}, ValueError, "region: 1 indices from -1 on are not inside dimension 1"),
     ({"region": ((0, 0), (2**62, 0), (2**62, 1))}, ValueError, "are not inside dimension 0"),
     ({"reshape": 24}, TypeError, "reshape must be a sequence of integers, got 24"),
