@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <limits>
 #include <map>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -47,47 +46,52 @@ bool transpose(Dimensions& dimensions) {
   return true;
 }
 
-/// The launches of a list of copies, without their addresses and the places of their tables.
-class TileBuilder {
- public:
-  /// \param alignment  of all addresses that the copies name: 1, 2, 4, 8 or 16.
-  TileBuilder(const std::vector<DeviceCopy>& copies, const ElementStep& step, std::size_t alignment)
-      : step_(step), alignment_(static_cast<std::int64_t>(alignment)) {
-    for (const DeviceCopy& copy : copies) add(copy);
-    for (const auto& [kind, shapes] : blocks_) {
-      TileLaunch& launch = launches.emplace_back();
-      std::tie(launch.transposed, launch.operation.source, launch.first_source, launch.first_target) = kind;
-      launch.operation.target = launch.operation.source;
-      launch.first_group = static_cast<std::uint32_t>(groups.size());
-      if (step.kernel) launch.operation = step.kernel->operation();
-      for (const auto& [shape, at] : shapes) {
-        const std::int64_t at_once = max_group_steps / product_of_counts(shape);
-        for (std::size_t first = 0; first < at.size(); first += static_cast<std::size_t>(at_once)) {
-          const auto blocks = std::min(at_once, static_cast<std::int64_t>(at.size() - first));
-          add_group(launch, shape, blocks);
-          places.insert(places.end(), &at[first], &at[first] + blocks);
-        }
-      }
-    }
+/// Common properties of the blocks of a launch: whether tiles are transposed, the type of words in the source, and the
+/// first of the addresses on both sides.
+using Kind = std::tuple<bool, ElementType, std::uint32_t, std::uint32_t>;
+
+/// The places of blocks, by kind and shape. The last two dimensions of transposed ones are columns and rows.
+using BlocksByShape = std::map<Kind, std::map<Dimensions, std::vector<TilePlace>>>;
+
+/// The longest words that divide everything. \param alignment  of all addresses: 1, 2, 4, 8 or 16.
+ElementType copied_words(const CopyBlock& block, std::size_t alignment) {
+  std::int64_t mixed =
+      block.run_bytes | block.source_offset | block.target_offset | static_cast<std::int64_t>(alignment);
+  for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d)
+    mixed |= block.source_strides[d] | block.target_strides[d];
+  constexpr ElementType of_bytes[] = {ElementType::uint8, ElementType::uint16, ElementType::uint32, ElementType::uint64,
+                                      ElementType::complex128};
+  std::size_t log2 = 0;
+  while ((mixed >> log2) % 2 == 0) ++log2;
+  return of_bytes[log2];
+}
+
+/// Adds a block, in halves if its words are too many for a group.
+void add_block(BlocksByShape& blocks, const Kind& kind, Dimensions shape, TilePlace place) {
+  if (product_of_counts(shape) <= max_group_steps) {
+    blocks[kind][std::move(shape)].push_back(place);
+    return;
   }
+  const auto longest = static_cast<std::size_t>(std::max_element(shape.begin(), shape.end()) - shape.begin());
+  const std::int64_t half = shape[longest][count] / 2;
+  Dimensions rest = shape;
+  rest[longest][count] -= half;
+  shape[longest][count] = half;
+  add_block(blocks, kind, shape, place);
+  place.source_offset += half * shape[longest][source_stride];
+  place.target_offset += half * shape[longest][target_stride];
+  add_block(blocks, kind, std::move(rest), place);
+}
 
-  std::vector<TileLaunch> launches;
-  std::vector<TileGroup> groups;
-  std::vector<TileDimension> dimensions;
-  std::vector<TilePlace> places;
-
- private:
-  /// Common properties of the blocks of a launch: whether tiles are transposed, the type of words in the source, and
-  /// the first of the addresses on both sides.
-  using Kind = std::tuple<bool, ElementType, std::uint32_t, std::uint32_t>;
-
-  /// Puts a copy to the blocks of its shape. The last two dimensions of transposed ones are columns and rows.
-  void add(const DeviceCopy& copy) {
-    const bool computes = step_.kernel != nullptr;
-    const CopyBlock block = computes ? make_element_block(copy.block, step_.source_bytes, step_.target_bytes)
-                                     : make_copy_block(copy.block, step_.source_bytes);
-    if (block.run_bytes == 0) return;
-    const ElementType words = computes ? step_.kernel->operation().source : copied_words(block);
+/// First step: copies as blocks of words. \param alignment  of all addresses that the copies name.
+BlocksByShape sort_by_shape(const std::vector<DeviceCopy>& copies, const ElementStep& step, std::size_t alignment) {
+  BlocksByShape blocks;
+  const bool computes = step.kernel != nullptr;
+  for (const DeviceCopy& copy : copies) {
+    const CopyBlock block = computes ? make_element_block(copy.block, step.source_bytes, step.target_bytes)
+                                     : make_copy_block(copy.block, step.source_bytes);
+    if (block.run_bytes == 0) continue;
+    const ElementType words = computes ? step.kernel->operation().source : copied_words(block, alignment);
     const std::int64_t word_bytes = element_bytes_of(words);
     Dimensions shape;
     for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d)
@@ -97,96 +101,94 @@ class TileBuilder {
     const bool transposed = !run && transpose(shape);
     const auto source = static_cast<std::uint32_t>(copy.source), target = static_cast<std::uint32_t>(copy.target);
     const std::uint32_t of_source = source % launch_addresses, of_target = target % launch_addresses;
-    add({transposed, words, source - of_source, target - of_target}, std::move(shape),
-        {block.source_offset, block.target_offset, of_source, of_target});
+    add_block(blocks, {transposed, words, source - of_source, target - of_target}, std::move(shape),
+              {block.source_offset, block.target_offset, of_source, of_target});
   }
+  return blocks;
+}
 
-  /// Adds a block, in halves if its words are too many for a group.
-  void add(const Kind& kind, Dimensions shape, TilePlace place) {
-    if (product_of_counts(shape) <= max_group_steps) {
-      blocks_[kind][std::move(shape)].push_back(place);
-      return;
-    }
-    const auto longest = static_cast<std::size_t>(std::max_element(shape.begin(), shape.end()) - shape.begin());
-    const std::int64_t half = shape[longest][count] / 2;
-    Dimensions rest = shape;
-    rest[longest][count] -= half;
-    shape[longest][count] = half;
-    add(kind, shape, place);
-    place.source_offset += half * shape[longest][source_stride];
-    place.target_offset += half * shape[longest][target_stride];
-    add(kind, std::move(rest), place);
-  }
-
-  /// The longest words that divide everything.
-  ElementType copied_words(const CopyBlock& block) const {
-    std::int64_t mixed = block.run_bytes | block.source_offset | block.target_offset | alignment_;
-    for (std::size_t d = 0; d < static_cast<std::size_t>(block.ndim); ++d)
-      mixed |= block.source_strides[d] | block.target_strides[d];
-    constexpr ElementType of_bytes[] = {ElementType::uint8, ElementType::uint16, ElementType::uint32,
-                                        ElementType::uint64, ElementType::complex128};
-    std::size_t log2 = 0;
-    while ((mixed >> log2) % 2 == 0) ++log2;
-    return of_bytes[log2];
-  }
-
-  /// Adds blocks of one shape at `blocks` places.
-  void add_group(TileLaunch& launch, const Dimensions& shape, std::int64_t blocks) {
-    const auto nbytes = static_cast<std::size_t>(element_bytes_of(launch.operation.source));
-    TileGroup group;
-    group.first_tile = launch.tiles;
-    group.first_dimension = static_cast<std::uint32_t>(dimensions.size());
-    group.ndim = static_cast<std::uint32_t>(shape.size());
-    group.first_place = static_cast<std::uint32_t>(places.size());
-    if (launch.transposed) set_sides(shape, transposed_words(nbytes), group);
-    std::int64_t steps = blocks;
-    for (const WordDimension& words : shape) {
-      const bool column = launch.transposed && &words == &shape.back() - 1,
-                 row = launch.transposed && &words == &shape.back();
-      steps *= add_dimension(words, column ? group.columns.length : row ? group.rows.length : 1);
-    }
-    group.steps = static_cast<std::uint32_t>(steps);
-    groups.push_back(group);
-    ++launch.group_count;
-    const std::int64_t tile_steps = launch.transposed ? 1 : words_in_flight * tile_threads,
-                       tiles = launch.tiles + ceil_div(steps, tile_steps);
-    if (tiles > max_group_steps)
-      throw Error(text("the copies take ", tiles, " thread blocks, but a device starts at most 2^31 - 1 at once"));
-    launch.tiles = static_cast<std::uint32_t>(tiles);
-  }
-
-  /// Adds a dimension in parts of so many words. \return their number.
-  std::int64_t add_dimension(const WordDimension& words, std::int64_t length) {
-    TileDimension& dimension = dimensions.emplace_back();
-    dimension.count = static_cast<std::uint32_t>(ceil_div(words[count], length));
-    dimension.by_count = Divisor(dimension.count);
-    dimension.source_stride = length * words[source_stride];
-    dimension.target_stride = length * words[target_stride];
-    return dimension.count;
-  }
-
-  /// Makes tiles as large as fit, with rows of whole cache lines first.
-  static void set_sides(const Dimensions& shape, std::int64_t words, TileGroup& group) {
-    constexpr std::int64_t row_words = 32;
-    const WordDimension &columns = *(shape.end() - 2), &rows = shape.back();
-    const std::int64_t width = std::min(columns[count], words / std::min(rows[count], row_words));
-    const auto side = [](const WordDimension& dimension, std::int64_t max_length) {
-      TileSide made;
-      made.count = static_cast<std::uint32_t>(dimension[count]);
-      made.length = static_cast<std::uint32_t>(ceil_div(dimension[count], ceil_div(dimension[count], max_length)));
-      made.by_length = Divisor(made.length);
-      made.source_stride = dimension[source_stride];
-      made.target_stride = dimension[target_stride];
-      return made;
-    };
-    group.columns = side(columns, width);
-    group.rows = side(rows, words / width);
-  }
-
-  const ElementStep& step_;
-  std::int64_t alignment_;
-  std::map<Kind, std::map<Dimensions, std::vector<TilePlace>>> blocks_;
+/// Launches, without their addresses and the places of their tables, and these tables.
+struct TileTables {
+  std::vector<TileLaunch> launches;
+  std::vector<TileGroup> groups;
+  std::vector<TileDimension> dimensions;
+  std::vector<TilePlace> places;
 };
+
+/// Adds a dimension in parts of so many words. \return their number.
+std::int64_t add_dimension(TileTables& tables, const WordDimension& words, std::int64_t length) {
+  TileDimension& dimension = tables.dimensions.emplace_back();
+  dimension.count = static_cast<std::uint32_t>(ceil_div(words[count], length));
+  dimension.by_count = Divisor(dimension.count);
+  dimension.source_stride = length * words[source_stride];
+  dimension.target_stride = length * words[target_stride];
+  return dimension.count;
+}
+
+/// Makes tiles as large as fit, with rows of whole cache lines first.
+void set_sides(const Dimensions& shape, std::int64_t words, TileGroup& group) {
+  constexpr std::int64_t row_words = 32;
+  const WordDimension &columns = *(shape.end() - 2), &rows = shape.back();
+  const std::int64_t width = std::min(columns[count], words / std::min(rows[count], row_words));
+  const auto side = [](const WordDimension& dimension, std::int64_t max_length) {
+    TileSide made;
+    made.count = static_cast<std::uint32_t>(dimension[count]);
+    made.length = static_cast<std::uint32_t>(ceil_div(dimension[count], ceil_div(dimension[count], max_length)));
+    made.by_length = Divisor(made.length);
+    made.source_stride = dimension[source_stride];
+    made.target_stride = dimension[target_stride];
+    return made;
+  };
+  group.columns = side(columns, width);
+  group.rows = side(rows, words / width);
+}
+
+/// Adds blocks of one shape at `blocks` places to the last launch.
+void add_group(TileTables& tables, const Dimensions& shape, std::int64_t blocks) {
+  TileLaunch& launch = tables.launches.back();
+  TileGroup group;
+  group.first_tile = launch.tiles;
+  group.first_dimension = static_cast<std::uint32_t>(tables.dimensions.size());
+  group.ndim = static_cast<std::uint32_t>(shape.size());
+  group.first_place = static_cast<std::uint32_t>(tables.places.size());
+  const auto word_bytes = static_cast<std::size_t>(element_bytes_of(launch.operation.source));
+  if (launch.transposed) set_sides(shape, transposed_words(word_bytes), group);
+  std::int64_t steps = blocks;
+  for (const WordDimension& words : shape) {
+    const bool column = launch.transposed && &words == &shape.back() - 1,
+               row = launch.transposed && &words == &shape.back();
+    steps *= add_dimension(tables, words, column ? group.columns.length : row ? group.rows.length : 1);
+  }
+  group.steps = static_cast<std::uint32_t>(steps);
+  tables.groups.push_back(group);
+  ++launch.group_count;
+  const std::int64_t tile_steps = launch.transposed ? 1 : words_in_flight * tile_threads,
+                     tiles = launch.tiles + ceil_div(steps, tile_steps);
+  if (tiles > max_group_steps)
+    throw Error(text("the copies take ", tiles, " thread blocks, but a device starts at most 2^31 - 1 at once"));
+  launch.tiles = static_cast<std::uint32_t>(tiles);
+}
+
+/// Second step: a launch for each kind of block, a group for each shape.
+TileTables tables_of(const BlocksByShape& blocks, const ElementStep& step) {
+  TileTables tables;
+  for (const auto& [kind, shapes] : blocks) {
+    TileLaunch& launch = tables.launches.emplace_back();
+    std::tie(launch.transposed, launch.operation.source, launch.first_source, launch.first_target) = kind;
+    launch.operation.target = launch.operation.source;
+    launch.first_group = static_cast<std::uint32_t>(tables.groups.size());
+    if (step.kernel) launch.operation = step.kernel->operation();
+    for (const auto& [shape, at] : shapes) {
+      const std::int64_t at_once = max_group_steps / product_of_counts(shape);
+      for (std::size_t first = 0; first < at.size(); first += static_cast<std::size_t>(at_once)) {
+        const auto some = std::min(at_once, static_cast<std::int64_t>(at.size() - first));
+        add_group(tables, shape, some);
+        tables.places.insert(tables.places.end(), &at[first], &at[first] + some);
+      }
+    }
+  }
+  return tables;
+}
 
 /// The largest number of 1, 2, 4, 8, 16 that divides all addresses in use.
 /// \param element_bytes  of an element that is computed with, else 1. \throws Error if it is not aligned to its size.
@@ -238,7 +240,7 @@ CopyKernel::CopyKernel(TileRunner& device, std::vector<DeviceCopy> copies, const
 }
 
 void CopyKernel::prepare(std::size_t alignment) {
-  TileBuilder tiles(copies_, step_, alignment);
+  TileTables tiles = tables_of(sort_by_shape(copies_, step_, alignment), step_);
   if (tiles.launches.empty()) return;
   const auto upload = [this](const auto& list) {
     if (list.empty()) return DeviceHandle();

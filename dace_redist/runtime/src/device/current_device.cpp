@@ -50,13 +50,6 @@ std::string cuda_path() {
   return folder + "/libdace_redist_cuda.so";
 }
 
-Device& checked(DeviceOfThread* function, bool known_to_mpi) {
-  std::array<char, 512> error{};
-  Device* const device = function(known_to_mpi, error.data(), error.size());
-  if (device == nullptr) throw Error(error.data());
-  return *device;
-}
-
 /// Environment variable: `cuda`, or the path of a library for another device.
 constexpr const char* device_variable = "DACE_REDIST_DEVICE";
 
@@ -66,17 +59,18 @@ constexpr const char* device_variable = "DACE_REDIST_DEVICE";
 // initialized.
 Device& current_device() {
   const char* const given = std::getenv(device_variable);
-  const std::string chosen = given == nullptr ? "" : given;
-  if (chosen.empty() || chosen == "cuda") {
-    static DeviceOfThread* const function =
-        load(cuda_path(),
-             "arrays in the memory of a GPU need libdace_redist_cuda, which `dace-redist build` makes where nvcc is");
-    static const bool known_to_mpi = mpi_knows_cuda();
-    return checked(function, known_to_mpi);
-  }
+  const std::string chosen = given == nullptr || *given == '\0' ? "cuda" : given;
   static DeviceOfThread* const function =
-      load(chosen, "DACE_REDIST_DEVICE must be cuda, or the path of a library for another device");
-  return checked(function, false);
+      chosen == "cuda"
+          ? load(
+                cuda_path(),
+                "arrays in the memory of a GPU need libdace_redist_cuda, which `dace-redist build` makes where nvcc is")
+          : load(chosen, "DACE_REDIST_DEVICE must be cuda, or the path of a library for another device");
+  static const bool known_to_mpi = chosen == "cuda" && mpi_knows_cuda();
+  std::array<char, 512> error{};
+  Device* const device = function(known_to_mpi, error.data(), error.size());
+  if (device == nullptr) throw Error(error.data());
+  return *device;
 }
 
 }  // namespace dace_redist
