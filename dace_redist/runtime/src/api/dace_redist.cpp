@@ -72,21 +72,6 @@ TensorProblem tensor_of(const dr_problem& problem, int rank) {
   return tensor;
 }
 
-}  // namespace
-
-Problem dace_redist::problem_of(int count, const dr_problem* problems, int rank) {
-  Problem problem = settings_of(*problems);
-  for (const dr_problem* one = problems; one != problems + count; ++one) {
-    const std::string strategy = settings_of(*one).strategy;
-    if (problem.strategy != strategy)
-      throw Error(text("several tensors at once move by one strategy, got ", problem.strategy, " and ", strategy));
-    problem.tensors.push_back(tensor_of(*one, rank));
-  }
-  return problem;
-}
-
-namespace {
-
 int create_plan(const char* function, int count, const dr_problem* problems, bool joint, MPI_Comm comm,
                 dr_plan** plan) {
   return guarded(DR_ERROR_PLAN, function, [&] {
@@ -115,6 +100,17 @@ struct ArraysOfCall {
 };
 
 }  // namespace
+
+Problem dace_redist::problem_of(int count, const dr_problem* problems, int rank) {
+  Problem problem = settings_of(*problems);
+  for (const dr_problem* one = problems; one != problems + count; ++one) {
+    const std::string strategy = settings_of(*one).strategy;
+    if (problem.strategy != strategy)
+      throw Error(text("several tensors at once move by one strategy, got ", problem.strategy, " and ", strategy));
+    problem.tensors.push_back(tensor_of(*one, rank));
+  }
+  return problem;
+}
 
 extern "C" {
 

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
-#include <vector>
 
 #include "api/handles.hpp"
 

@@ -7,6 +7,24 @@
 #include "device/device_objects.hpp"
 
 namespace dace_redist {
+namespace {
+
+void check_known(bool known, const char* name) {
+  if (!known) throw ArgumentError(text(name, " is not a valid handle (already freed?)"));
+}
+
+std::int64_t checked(int value, std::int64_t count, const char* name) {
+  if (value < 0 || value >= count) throw Error(text(name, " must be from 0 to ", count - 1, ", got ", value));
+  return value;
+}
+
+Memory decoded(int memory, const char* name) {
+  if (memory != DR_MAIN_MEMORY && memory != DR_DEVICE_MEMORY)
+    throw Error(text(name, " must be DR_MAIN_MEMORY or DR_DEVICE_MEMORY, got ", memory));
+  return static_cast<Memory>(memory);
+}
+
+}  // namespace
 
 std::string& last_error() {
   alignas(std::string) static thread_local char memory[sizeof(std::string)];
@@ -63,14 +81,6 @@ void Handles::add(const void* handle) {
   handles_.insert(handle);
 }
 
-namespace {
-
-void check_known(bool known, const char* name) {
-  if (!known) throw ArgumentError(text(name, " is not a valid handle (already freed?)"));
-}
-
-}  // namespace
-
 void Handles::check(const void* handle, const char* name) const {
   check_pointer(handle, name);
   const std::lock_guard<std::mutex> guard(mutex_);
@@ -99,21 +109,6 @@ void start_plan(Plan& plan, const void* const* sources, void* const* targets, in
     device->synchronize(stream);  // every other stream finds the result
   });
 }
-
-namespace {
-
-std::int64_t checked(int value, std::int64_t count, const char* name) {
-  if (value < 0 || value >= count) throw Error(text(name, " must be from 0 to ", count - 1, ", got ", value));
-  return value;
-}
-
-Memory decoded(int memory, const char* name) {
-  if (memory != DR_MAIN_MEMORY && memory != DR_DEVICE_MEMORY)
-    throw Error(text(name, " must be DR_MAIN_MEMORY or DR_DEVICE_MEMORY, got ", memory));
-  return static_cast<Memory>(memory);
-}
-
-}  // namespace
 
 ElementOperation decoded(const dr_operation& operation) {
   ElementOperation result;

@@ -109,9 +109,9 @@ DR_API const char* dr_python_mpi() { return own_mpi; }
 
 /// Whether all ranks pass one number, which is not 0. Collective.
 DR_API int dr_python_agree(std::uintptr_t comm, std::uint64_t mine) {
+  if (!mpi_runs()) return 0;
   const MpiTurn turn;
   std::uint64_t range[2] = {mine, ~mine}, lowest[2] = {0, 0};
-  if (!mpi_runs()) return 0;
   if (MPI_Allreduce(range, lowest, 2, MPI_UINT64_T, MPI_MIN, communicator(comm)) != MPI_SUCCESS) return 0;
   return lowest[0] == ~lowest[1] && mine != 0;
 }
