@@ -22,14 +22,10 @@ constexpr std::size_t max_pieces = 16384, max_loops = 10;
 struct Bounds {
   Index lower = 0, extent = 0;
 };
-Bounds bounds_of(MPI_Datatype type) {
+/// \param get  MPI_Type_get_true_extent: bounds of the bytes that move.
+Bounds bounds_of(MPI_Datatype type, int (*get)(MPI_Datatype, MPI_Aint*, MPI_Aint*) = MPI_Type_get_extent) {
   MPI_Aint lower = 0, extent = 0;
-  check(MPI_Type_get_extent(type, &lower, &extent), "MPI_Type_get_extent");
-  return {lower, extent};
-}
-Bounds true_bounds_of(MPI_Datatype type) {
-  MPI_Aint lower = 0, extent = 0;
-  check(MPI_Type_get_true_extent(type, &lower, &extent), "MPI_Type_get_true_extent");
+  check(get(type, &lower, &extent), "MPI_Type_get_extent");
   return {lower, extent};
 }
 Index size_of(MPI_Datatype type) {
@@ -153,7 +149,7 @@ Blocks decode(MPI_Datatype type);
 
 Blocks decode_named(MPI_Datatype type) {
   const Index size = size_of(type);
-  const Bounds bounds = true_bounds_of(type);
+  const Bounds bounds = bounds_of(type, MPI_Type_get_true_extent);
   if (size == 0) return {};
   if (bounds.extent != size) throw NotDecoded();
   return {{bounds.lower, {{size, 1}}}};
@@ -301,7 +297,7 @@ MessageSide packed_side(const TypedSide& arguments, int ranks, MPI_Comm comm) {
     if (size == 0) continue;
     const Index displacement = arguments.displacements[peer];
     side.blocks[peer] = {{nbytes, {{size, 1}}}};
-    side.start = std::min(side.start, displacement + true_bounds_of(arguments.types[peer]).lower);
+    side.start = std::min(side.start, displacement + bounds_of(arguments.types[peer], MPI_Type_get_true_extent).lower);
     parts.push_back({duplicate(arguments.types[peer]), count, displacement, nbytes, size});
     nbytes += ceil_div(size, element_alignment) * element_alignment;
   }

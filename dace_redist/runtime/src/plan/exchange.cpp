@@ -108,12 +108,10 @@ Index Exchange::step(Index source, Index target) const {
   return (steps + link_.context.size()) % link_.context.size();
 }
 
-Messages Exchange::plan_messages() const {
-  return plan_messages(std::vector<Layouts>(problems_.size()), std::vector<Layouts>(problems_.size()));
-}
-
-/// \param sources, targets  layouts of the arrays of other ranks.
+/// \param sources, targets  layouts of the arrays of other ranks; empty: in C order.
 Messages Exchange::plan_messages(std::vector<Layouts> sources, std::vector<Layouts> targets) const {
+  sources.resize(problems_.size());
+  targets.resize(problems_.size());
   const Index rank = link_.rank();
   Messages messages;
   std::map<Index, PeerMessage> sent, received;

@@ -64,8 +64,7 @@ class Exchange {
   bool waits_for_node() const;
 
  private:
-  Messages plan_messages(std::vector<Layouts> sources, std::vector<Layouts> targets) const;
-  Messages plan_messages() const;
+  Messages plan_messages(std::vector<Layouts> sources = {}, std::vector<Layouts> targets = {}) const;
   void set_layouts();
   Index step(Index source, Index target) const;
   bool runs_without_mpi() const;

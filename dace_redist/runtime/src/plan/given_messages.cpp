@@ -67,7 +67,6 @@ Index count_of(const std::vector<SideBlock>& blocks) {
                          [](Index sum, const SideBlock& block) { return sum + block.count(); });
 }
 
-/// The message from one rank to another.
 Message message(int source, int target, const std::vector<SideBlock>& sent, const std::vector<SideBlock>& received,
                 const char* counted) {
   Message message;

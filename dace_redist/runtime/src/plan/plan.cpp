@@ -3,7 +3,6 @@
 
 #include <time.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "core/agreement.hpp"
@@ -13,7 +12,6 @@
 namespace dace_redist {
 namespace {
 
-/// Says why messages within a node move over MPI.
 void warn_without_node_memory(const std::string& label, const std::string& reason) {
   static std::atomic<bool> warned{false};
   warn_once(warned, "dace-redist: \"%s\": no node-shared memory (%s); messages within a node move over MPI\n",
@@ -244,7 +242,6 @@ void Plan::run(const void* const* sources, void* const* targets) {
   });
 }
 
-/// Moves the tensors in one go.
 void Plan::run_to_end() {
   const trace::Span span("run", problem_.label.c_str(), problem_.strategy.c_str());
   or_fail([&] {
@@ -258,17 +255,12 @@ void Plan::start(const void* const* sources, void* const* targets) {
     take_arrays(sources, targets);
     const trace::Span span("start", problem_.label.c_str(), problem_.strategy.c_str());
     or_fail([&] {
-      Progress& all = Progress::instance();
       bool is_posted = true;
-      all.add(*this, [&] {
+      Progress::instance().add(*this, [&] {
         begin(Pace::unattended);
         is_posted = posted();
       });
-      for (; !is_posted; is_posted = all.advance(this).posted) {
-        context_->check_failures(number_);
-        const MpiPause others;
-        std::this_thread::yield();
-      }
+      if (!is_posted) advance_until(&Progress::Round::posted);
     });
   });
 }
@@ -323,7 +315,8 @@ void Plan::wait(std::optional<Stream> stream) {
       Progress::instance().hold([&] { stream_ = *stream; });
     const trace::Span span("progress");
     or_fail([&] {
-      wait_with_others();
+      advance_until(&Progress::Round::done);
+      if (failure_) std::rethrow_exception(failure_);
       Progress::instance().remove(*this);
     });
   });
@@ -364,17 +357,16 @@ void Plan::wait_alone() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-/// Waits until a transfer is done that was started: it is advanced with all others, under their lock.
-void Plan::wait_with_others() {
+/// Advances all transfers that were started, under their lock, until this one is so far.
+void Plan::advance_until(bool Progress::Round::*so_far) {
   Backoff backoff = this->backoff();
-  for (Progress::Round round; !round.done;) {
+  for (Progress::Round round; !(round.*so_far);) {
     round = Progress::instance().advance(this);
     if (round.any)
       backoff.reset();
-    else if (!round.done && backoff.wait())
+    else if (!(round.*so_far) && backoff.wait())
       look_around(backoff);
   }
-  if (failure_) std::rethrow_exception(failure_);
 }
 
 void Plan::fail(const std::string& message) noexcept {

@@ -128,7 +128,7 @@ class Plan {
   Backoff backoff() const { return Backoff(static_cast<std::int64_t>(exchanges_.front()->topology().partners.size())); }
   void look_around(const Backoff& backoff);
   void wait_alone();
-  void wait_with_others();
+  void advance_until(bool Progress::Round::*so_far);
   /// Number of times that partners ring before something can be done.
   std::uint32_t awaited_rings() const {
     std::uint32_t awaited = UINT32_MAX;

@@ -2,7 +2,6 @@
 #include "plan/strategies.hpp"
 
 #include <algorithm>
-#include <functional>
 
 #include "transport/transports.hpp"
 
@@ -25,7 +24,6 @@ std::vector<Strategy>& table() {
   return rows;
 }
 
-/// The messages between nodes that are short for a strategy.
 MessageFilter short_messages(const Strategy& strategy, const Link& link) {
   return [&topology = link.topology, most = std::min(link.options.chunk_bytes, strategy.max_short)](
              const PeerMessage& message) { return !topology.is_partner(message.peer) && message.nbytes <= most; };
