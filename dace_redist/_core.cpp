@@ -24,7 +24,6 @@
 #include "layout/schedule.hpp"
 #include "shm/arena.hpp"
 #include "shm/array_allocator.hpp"
-#include "transport/protocol_limits.hpp"
 
 namespace py = pybind11;
 namespace dr = dace_redist;

@@ -33,7 +33,7 @@ def test_copies_on_a_gpu(tmp_path: Path):
     ).stdout.strip()
     program = tmp_path / "cuda_copy"
     source = Path(__file__).with_name("cuda_copy.cpp")
-    options = ["-std=c++17", "-O1", "-I", str(toolchain.SOURCE_DIRECTORY)]
+    options = ["-std=c++17", "-O1", f"-I{toolchain.SOURCE_DIRECTORY}", f"-I{toolchain.INCLUDE_DIRECTORY}"]
     copies = [str(toolchain.SOURCE_DIRECTORY / "device" / "copy_kernel.cpp")]
     copies += [str(path) for path in sorted(toolchain.SOURCE_DIRECTORY.glob("copy/*.cpp"))]
     subprocess.run(["g++", *options, str(source), *copies, "-o", str(program), "-ldl"], check=True)

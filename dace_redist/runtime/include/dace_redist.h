@@ -21,10 +21,6 @@
 
 #include "dace_redist_types.h"
 
-#ifndef DR_API
-#define DR_API __attribute__((visibility("default")))
-#endif
-
 #ifdef __cplusplus
 extern "C" {
 #endif

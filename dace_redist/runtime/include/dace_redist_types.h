@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /**
  * \file
- * Options, element types and operations of dace_redist.h, which includes this. Needs no MPI.
+ * Options, element types and operations of dace_redist.h, which includes this; what libraries export. Needs no MPI.
  */
 #ifndef DACE_REDIST_TYPES_H
 #define DACE_REDIST_TYPES_H
 
 #include <stdint.h>
+
+#ifndef DR_API
+#define DR_API __attribute__((visibility("default")))
+#endif
 
 #ifdef __cplusplus
 extern "C" {

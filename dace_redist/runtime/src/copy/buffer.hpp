@@ -11,7 +11,7 @@
 #include <new>
 
 #include "copy/huge_pages.hpp"
-#include "core/cache_line.hpp"
+#include "core/machine.hpp"
 
 namespace dace_redist {
 

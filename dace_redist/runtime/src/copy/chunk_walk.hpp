@@ -4,7 +4,6 @@
 /// \file
 /// The order in which a block is copied: chunks that fit the cache.
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
-#include <cstdint>
 
 #include "copy/chunk_walk.hpp"
 #include "copy/copy_kernels.hpp"
@@ -17,7 +15,7 @@
 // | leaf            | stores       | block                                                                       |
 // |-----------------|--------------|-----------------------------------------------------------------------------|
 // | copy_run        | both         | one run                                                                     |
-// | copy_tiles      | both         | runs <= 128 bytes, another dimension is contiguous in the source            |
+// | copy_tiles      | both         | runs <= 128 bytes, another dimension has the shortest stride in the source  |
 // | assemble_lines  | ordinary     | a batch of runs of 64 bytes to 1 KiB that fill lines together; AVX-512      |
 // | assemble_lines  | non-temporal | such a batch, or a single copy of runs up to 512 bytes                      |
 // | copy_in_chunks  | ordinary     | a batch of any other blocks                                                 |

@@ -10,7 +10,7 @@
 
 #include "copy/copy_block.hpp"
 #include "copy/stream_threshold.hpp"
-#include "core/export.hpp"
+#include "dace_redist_types.h"
 
 namespace dace_redist {
 
@@ -31,12 +31,5 @@ DR_API void copy(const CopyBlock& block, const void* source, void* target, bool 
 /// \param stream, threads  As for copy().
 DR_API void copy_batch(const CopyBlock& block, const CopyEndpoints* endpoints, std::size_t count, bool stream,
                        int threads = 1);
-
-namespace detail {
-
-/// Starting threads for fewer bytes costs more than it saves.
-inline constexpr std::int64_t min_parallel_bytes = std::int64_t{64} << 10;
-
-}  // namespace detail
 
 }  // namespace dace_redist

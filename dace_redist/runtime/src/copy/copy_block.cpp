@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace dace_redist {
 namespace {
@@ -87,16 +88,11 @@ void sort_dimensions(StridedBlock& block) {
     if (target_a != target_b) return target_a > target_b;
     return magnitude(block.source_strides[a]) > magnitude(block.source_strides[b]);
   };
-  const auto exchange = [](auto& values, std::size_t d) {
-    const std::int64_t value = values[d];
-    values[d] = values[d - 1];
-    values[d - 1] = value;
-  };
   for (std::size_t sorted = 1; sorted < static_cast<std::size_t>(block.ndim); ++sorted)
     for (std::size_t d = sorted; d > 0 && before(d, d - 1); --d) {
-      exchange(block.counts, d);
-      exchange(block.source_strides, d);
-      exchange(block.target_strides, d);
+      std::swap(block.counts[d], block.counts[d - 1]);
+      std::swap(block.source_strides[d], block.source_strides[d - 1]);
+      std::swap(block.target_strides[d], block.target_strides[d - 1]);
     }
 }
 

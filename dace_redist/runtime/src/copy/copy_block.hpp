@@ -4,11 +4,10 @@
 /// \file
 /// A strided block prepared for copying: in bytes, dimensions in the order of the target, contiguous runs found.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
-#include "core/export.hpp"
+#include "dace_redist_types.h"
 #include "layout/strided_block.hpp"
 
 namespace dace_redist {

@@ -14,7 +14,7 @@
 #include <emmintrin.h>
 #endif
 
-#include "core/cache_line.hpp"
+#include "core/machine.hpp"
 
 namespace dace_redist::detail {
 
@@ -83,8 +83,8 @@ inline constexpr std::int64_t stream_width = 32;
 inline constexpr std::int64_t stream_width = 16;
 #endif
 
-/// Copies a run of whole stream widths with non-temporal stores; `target` is aligned to stream_width. Without SSE2 the
-/// stores are ordinary.
+/// Copies stream_width bytes to a multiple of stream_width, with a non-temporal store; without SSE2 with an ordinary
+/// one.
 inline void stream_aligned(const char* source, char* target) {
 #if defined(__AVX__)
   _mm256_stream_si256(reinterpret_cast<__m256i*>(target), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source)));
@@ -249,20 +249,11 @@ void copy_plane(Plane plane, const char* source, char* target) {
 /// Calls `use(kind)` with the fastest of the structures above for runs of `run_bytes` >= 1 bytes.
 template <class Use>
 auto with_run_kind(std::int64_t run_bytes, const Use& use) {
-  switch (run_bytes) {
-    case 1:
-      return use(ExactRun<1>{});
-    case 2:
-      return use(ExactRun<2>{});
-    case 4:
-      return use(ExactRun<4>{});
-    case 8:
-      return use(ExactRun<8>{});
-    case 16:
-      return use(ExactRun<16>{});
-    default:
-      break;
-  }
+  if (run_bytes == 1) return use(ExactRun<1>{});
+  if (run_bytes == 2) return use(ExactRun<2>{});
+  if (run_bytes == 4) return use(ExactRun<4>{});
+  if (run_bytes == 8) return use(ExactRun<8>{});
+  if (run_bytes == 16) return use(ExactRun<16>{});
   if (run_bytes <= 4) return use(OverlappingRun<2, 2>{});
   if (run_bytes <= 8) return use(OverlappingRun<4, 2>{});
   if (run_bytes <= 16) return use(OverlappingRun<8, 2>{});

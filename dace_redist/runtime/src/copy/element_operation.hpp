@@ -11,7 +11,7 @@
 
 #include "copy/copy_block.hpp"
 #include "core/element_type.hpp"
-#include "core/export.hpp"
+#include "dace_redist_types.h"
 
 namespace dace_redist {
 

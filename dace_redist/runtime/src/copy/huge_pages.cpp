@@ -4,12 +4,11 @@
 #include <sys/mman.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <fstream>
 #include <iterator>
 #include <string>
 
-#include "core/cache_line.hpp"
+#include "core/machine.hpp"
 
 namespace dace_redist {
 namespace {

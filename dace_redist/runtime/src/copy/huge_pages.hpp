@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "core/export.hpp"
+#include "dace_redist_types.h"
 
 namespace dace_redist {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "copy/element_operation.hpp"
-#include "core/export.hpp"
+#include "dace_redist_types.h"
 #include "layout/strided_block.hpp"
 
 namespace dace_redist {

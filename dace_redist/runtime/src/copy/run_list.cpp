@@ -6,7 +6,7 @@
 #include "copy/chunk_walk.hpp"
 #include "copy/parallel_for.hpp"
 #include "copy/stream_threshold.hpp"
-#include "core/cores.hpp"
+#include "core/machine.hpp"
 
 namespace dace_redist {
 namespace {

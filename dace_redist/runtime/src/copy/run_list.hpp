@@ -12,7 +12,7 @@
 #include "copy/copy.hpp"
 #include "copy/copy_kernels.hpp"
 #include "copy/element_operation.hpp"
-#include "core/export.hpp"
+#include "dace_redist_types.h"
 
 namespace dace_redist {
 

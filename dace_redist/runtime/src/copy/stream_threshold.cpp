@@ -6,25 +6,18 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <stdexcept>
 #include <string>
 
-#include "core/cores.hpp"
+#include "core/machine.hpp"
+#include "core/options.hpp"
 
 namespace dace_redist {
 namespace {
 
-const char* given_threshold() { return std::getenv("DACE_REDIST_STREAM_BYTES"); }
+std::optional<std::int64_t> given_threshold() { return environment_number("DACE_REDIST_STREAM_BYTES", "bytes >= 0"); }
 
 std::int64_t determine_threshold() {
-  if (const char* const text = given_threshold()) {
-    char* end = nullptr;
-    const long long value = std::strtoll(text, &end, 10);
-    if (end == text || *end != '\0' || value < 0)
-      throw std::invalid_argument("DACE_REDIST_STREAM_BYTES: expected a number of bytes >= 0, got \"" +
-                                  std::string(text) + "\"");
-    return value;
-  }
+  if (const std::optional<std::int64_t> given = given_threshold()) return *given;
   long cache_bytes = 0;
 #if defined(_SC_LEVEL2_CACHE_SIZE)
   cache_bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
@@ -65,7 +58,7 @@ std::int64_t direct_stream_bytes(std::int64_t ranks) {
 }
 
 bool direct_stream_is_fixed(std::int64_t ranks) {
-  static const bool given = given_threshold() != nullptr;
+  static const bool given = given_threshold().has_value();
   return given || crowd_cores(ranks);
 }
 

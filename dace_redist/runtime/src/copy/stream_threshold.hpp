@@ -2,18 +2,18 @@
 #pragma once
 
 /// \file
-/// Sizes from which copies use non-temporal stores.
+/// Sizes from which copies use non-temporal stores, or several threads.
 
 #include <cstdint>
 
-#include "core/export.hpp"
+#include "dace_redist_types.h"
 
 namespace dace_redist {
 
 /// Block size in bytes from which streaming pays, read once: four times the second-level cache of a core (8 MiB if
 /// unknown), or the environment variable DACE_REDIST_STREAM_BYTES.
 ///
-/// \throws std::invalid_argument if the variable is set to something else than a number of bytes.
+/// \throws Error if the variable is set to something else than a number of bytes.
 DR_API std::int64_t stream_threshold_bytes();
 
 /// Bytes from which streaming pays if each of `ranks` ranks of a node writes so many into arrays that their owners read
@@ -29,6 +29,7 @@ namespace detail {
 
 inline constexpr std::int64_t min_streamed_span = 256;   ///< contiguous target bytes from which streaming pays
 inline constexpr std::int64_t direct_stream_run = 1024;  ///< runs from this length on are streamed without a buffer
+inline constexpr std::int64_t min_parallel_bytes = 64 << 10;  ///< to start threads for fewer costs more than it saves
 
 }  // namespace detail
 

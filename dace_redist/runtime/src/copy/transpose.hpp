@@ -5,11 +5,8 @@
 /// Transposes small matrices of elements of 4 or 8 bytes in registers.
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
-
-#include "core/vector_bytes.hpp"
 
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
@@ -18,6 +15,15 @@
 #endif
 
 namespace dace_redist::detail {
+
+/// Bytes of a vector register. Of operations on longer vectors, compilers make operations on their elements.
+#if defined(__AVX512F__)
+inline constexpr std::int64_t vector_bytes = 64;
+#elif defined(__AVX__)
+inline constexpr std::int64_t vector_bytes = 32;
+#else
+inline constexpr std::int64_t vector_bytes = 16;
+#endif
 
 /// Rows and columns that are transposed in registers.
 template <class Element>

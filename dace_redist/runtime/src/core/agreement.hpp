@@ -7,8 +7,8 @@
 #include <exception>
 #include <string>
 
-#include "core/export.hpp"
 #include "core/mpi.hpp"
+#include "dace_redist_types.h"
 
 namespace dace_redist {
 

@@ -6,7 +6,6 @@
 
 #include <complex>
 #include <cstdint>
-#include <string_view>
 
 #include "core/error.hpp"
 
@@ -74,13 +73,6 @@ constexpr const ElementTypeInfo& element_info(ElementType type) {
 
 /// Name as in NumPy.
 constexpr const char* element_name(ElementType type) { return element_info(type).name; }
-
-/// Type of a NumPy name. \throws Error if no type has it.
-constexpr ElementType find_element_type(std::string_view name) {
-  for (std::int64_t type = 1; type < element_type_count; ++type)
-    if (element_types[type].name == name) return static_cast<ElementType>(type);
-  throw Error(text("\"", name, "\" is not an element type: expected a NumPy name from bool to complex128"));
-}
 
 [[noreturn]] inline void fail_to_compute_with_opaque() {
   throw Error(

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <numeric>
 
 namespace dace_redist {
 namespace {
@@ -64,6 +65,18 @@ int comm_size(MPI_Comm comm) {
   int size = 0;
   check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   return size;
+}
+
+std::vector<int> ranks_in(MPI_Comm comm, MPI_Comm other) {
+  const int size = comm_size(comm);
+  std::vector<int> ranks(static_cast<std::size_t>(size)), there(ranks.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  Group group, others;
+  check(MPI_Comm_group(comm, group.put()), "MPI_Comm_group");
+  check(MPI_Comm_group(other, others.put()), "MPI_Comm_group");
+  check(MPI_Group_translate_ranks(group.get(), size, ranks.data(), others.get(), there.data()),
+        "MPI_Group_translate_ranks");
+  return there;
 }
 
 int thread_level() {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/export.hpp"
+#include "dace_redist_types.h"
 
 namespace dace_redist {
 
@@ -84,6 +84,9 @@ using Window = Owned<MPI_Win, FreeWindow>;
 DR_API int comm_rank(MPI_Comm comm);
 
 DR_API int comm_size(MPI_Comm comm);
+
+/// Of each rank of a communicator, its rank in another one; MPI_UNDEFINED if it is not there.
+std::vector<int> ranks_in(MPI_Comm comm, MPI_Comm other);
 
 /// Communicator of Fortran's integer handle.
 inline MPI_Comm communicator_of_fortran(int handle) {

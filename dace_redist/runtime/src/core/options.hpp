@@ -2,10 +2,13 @@
 #pragma once
 
 /// \file
-/// The options of all strategies: defaults and ranges. Python reads this table through the binding.
+/// The options of all strategies: defaults and ranges; numbers in the environment; limits that Python knows, too.
+/// Python reads them through the binding.
 
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
+#include <optional>
 
 #include "core/error.hpp"
 #include "dace_redist_types.h"
@@ -53,10 +56,35 @@ inline void check_options(const Options& options) {
   });
 }
 
+/// A number in an environment variable, at least 0; none if it is not set. \param expected  what it counts, for errors.
+/// \throws Error if the variable is set to anything else.
+inline std::optional<std::int64_t> environment_number(const char* name, const char* expected,
+                                                      std::int64_t maximum = std::numeric_limits<std::int64_t>::max()) {
+  const char* const value = std::getenv(name);
+  if (!value) return {};
+  char* end = nullptr;
+  const long long number = std::strtoll(value, &end, 10);
+  if (end == value || *end != '\0' || number < 0 || number > maximum)
+    throw Error(text(name, ": expected a number of ", expected, ", got \"", value, "\""));
+  return number;
+}
+
 /// Aggregated: the largest message that is joined with others. Measured: joining longer ones takes longer than it saves
 /// (docs/performance.md).
 inline constexpr std::int64_t max_joined_bytes = std::int64_t{4} << 10;
 /// Hierarchical: the largest message that is joined with others, if some rank sends or receives so many of them.
 inline constexpr std::int64_t max_often_joined_bytes = 2 << 10, min_often_joined = 8;
+
+/// Within a node, messages of up to this many bytes are staged at once: the receiver need not say first where its
+/// arrays lie.
+inline constexpr std::int64_t max_eager_bytes = 8 << 10;
+/// Runs from this length on, in bytes, are read by the kernel in the first transfer: a second copy takes longer.
+inline constexpr std::int64_t min_remote_run = 128 << 10;
+/// Runs from this length on, in bytes, are read if that was measured to be faster: it depends on the machine.
+inline constexpr std::int64_t min_tried_run = 2 << 10;
+/// Runs up to this length, in bytes, of a large source that has some for each of several receivers, are not pulled:
+/// each receiver would fetch whole cache lines, and prefetch further ones, but needs a part of them. The sender reads
+/// every line once.
+inline constexpr std::int64_t max_scattered_run = 256, several_receivers = 2;
 
 }  // namespace dace_redist

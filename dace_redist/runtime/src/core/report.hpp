@@ -58,14 +58,4 @@ inline void report(const std::string& message) {
     python::waiting = false;
 }
 
-/// Runs some work, and reports its error. \param title  Of what failed.
-template <class Work>
-void reporting(const std::string& title, const Work& work) {
-  try {
-    work();
-  } catch (const std::exception& error) {
-    report(text(title, ": ", error.what()));
-  }
-}
-
 }  // namespace dace_redist

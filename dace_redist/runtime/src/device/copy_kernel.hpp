@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "copy/element_operation.hpp"
-#include "core/memory.hpp"
+#include "core/machine.hpp"
 #include "device/tile_tables.hpp"
 #include "layout/strided_block.hpp"
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/export.hpp"
+#include "dace_redist_types.h"
 #include "device/copy_kernel.hpp"
 
 namespace dace_redist {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "core/agreement.hpp"
 #include "plan/exchange.hpp"
@@ -43,7 +42,7 @@ class DeviceTransport final : public Transport {
         problem_(problem),
         writes_to_peers_(strategy.on_node && both_on_device()),
         node_memory_(node_memory),
-        staging_(staging_of(strategy)),
+        cutting_(cutting_of(strategy)),
         messages_(std::move(messages)),
         device_(problem, tensor_, messages_, caller) {}
 
@@ -57,7 +56,7 @@ class DeviceTransport final : public Transport {
     all_or_none(link_.comm(), [&] {
       if (thrown) std::rethrow_exception(thrown);
       if (both_on_device()) direct_ = make_peer(device_, link_, link_.tag + peer_tag, direct(messages_));
-      staged_ = make_staged(device_, link_, problem_, staging_, staged(std::move(messages_)), node_memory_);
+      staged_ = make_staged(device_, link_, problem_, cutting_, staged(std::move(messages_)), node_memory_);
     });
     staged_->connect();
   }
@@ -89,11 +88,11 @@ class DeviceTransport final : public Transport {
     return problem_.source_memory == Memory::device && problem_.target_memory == Memory::device;
   }
 
-  Staging staging_of(const Strategy& strategy) const {
+  Cutting cutting_of(const Strategy& strategy) const {
     const Options& given = link_.options;
-    if (std::string(strategy.name) == "Pack") return {given.max_message_bytes, 1.0, 0, link_.threads()};
-    return {std::min(given.chunk_bytes, given.max_message_bytes), given.growth, static_cast<std::size_t>(given.depth),
-            link_.threads()};
+    if (std::string(strategy.name) == "Pack") return {link_.threads(), false, given.max_message_bytes};
+    const Index chunk_bytes = std::min(given.chunk_bytes, given.max_message_bytes);
+    return {link_.threads(), false, chunk_bytes, given.depth, given.growth};
   }
 
   /// Messages between devices that reach each other, and the self copy.
@@ -166,7 +165,7 @@ class DeviceTransport final : public Transport {
   const Tensor& tensor_;
   const TensorProblem problem_;
   bool writes_to_peers_, node_memory_;
-  Staging staging_;
+  Cutting cutting_;
   Messages messages_;  // until connect()
   PlanDevice device_;
   std::set<int> receivers_, senders_;  // ranks whose arrays this one writes, and that write this one's array

@@ -5,21 +5,67 @@
 /// The transports of a tensor whose source, target, or both lie in a device's memory: strategies Pack, Pipelined,
 /// Shared and Hierarchical.
 
-#include <cstddef>
 #include <memory>
 #include <vector>
 
-#include "device/plan_device.hpp"
+#include "device/device_objects.hpp"
+#include "plan/problem.hpp"
+#include "transport/chunk.hpp"
 #include "transport/transport.hpp"
 
 namespace dace_redist {
 
-/// How messages are cut, and the slots of a direction.
-struct Staging {
-  Index chunk_bytes = 0;
-  double growth = 1;
-  std::size_t depth = 0;  ///< 0: a slot for each chunk
-  int threads = 1;        ///< for copies in main memory
+/// What the transports of an exchange share: the device, and the order of a transfer with the caller's stream.
+class PlanDevice {
+ public:
+  /// Takes the device that is current in the calling thread.
+  /// \param caller  the caller's stream, which may become another one at any time.
+  /// \throws Error if there is no device, or if it cannot compute with elements as the steps need it.
+  PlanDevice(const TensorProblem& problem, const Tensor& tensor, const Messages& messages, const Stream& caller)
+      : source_memory_(problem.source_memory),
+        target_memory_(problem.target_memory),
+        reads_(!messages.sends.empty() || messages.self.nbytes > 0),
+        writes_(!messages.receives.empty() || messages.self.nbytes > 0),
+        caller_(caller) {
+    if (source_memory_ == Memory::device) check_device_step(tensor.steps.pack());
+    if (target_memory_ == Memory::device) check_device_step(tensor.steps.unpack());
+    device_ = &current_device();
+    const CurrentDevice current(*device_);
+    started_ = device_->make_event();
+    followed_ = device_->make_event();
+  }
+
+  Device& get() const { return *device_; }
+
+  /// Begins a transfer: marks the work that the caller has enqueued. Arrays without elements are not looked at.
+  /// \throws Error if another array does not lie where the problem says.
+  void begin(const Arrays& arrays) {
+    if (reads_) check_memory("source", arrays.sources[0], source_memory_);
+    if (writes_) check_memory("target", arrays.targets[0], target_memory_);
+    device_->record(started_.get(), caller_);
+  }
+  /// The mark of begin(): the arrays may be used after it.
+  Event started() const { return started_.get(); }
+  /// Has work that the caller enqueues from now on run after the work of a stream.
+  void follow(Stream stream) {
+    device_->record(followed_.get(), stream);
+    device_->wait(caller_, followed_.get());
+  }
+
+ private:
+  void check_memory(const char* side, const char* array, Memory expected) const {
+    const int number = device_->device_of(array);
+    const std::string place = number < 0 ? "in main memory" : text("on device ", number);
+    if (number != (expected == Memory::host ? -1 : device_->number()))
+      throw Error(text("the ", side, " array lies ", place, "; the plan was made for ",
+                       expected == Memory::host ? "main memory" : device_->name()));
+  }
+
+  Memory source_memory_, target_memory_;
+  bool reads_, writes_;
+  const Stream& caller_;
+  Device* device_;
+  DeviceHandle started_, followed_;
 };
 
 /// Other ranks of this node with which messages are exchanged.
@@ -36,7 +82,7 @@ std::vector<int> node_peers(const std::vector<PeerMessage>& messages, const Link
 /// \param messages  with a self copy of partial results only, which both lie on the device.
 /// \param node_memory  whether messages may move through node-shared memory.
 std::unique_ptr<Transport> make_staged(PlanDevice& device, const Link& link, const TensorProblem& problem,
-                                       const Staging& staging, const Messages& messages, bool node_memory);
+                                       const Cutting& cutting, const Messages& messages, bool node_memory);
 
 /// Messages between devices of one node that reach each other, and the self copy. Each rank tells those that send to it
 /// where its array is. A sender that has heard from all its receivers moves all messages by one kernel, its self copy

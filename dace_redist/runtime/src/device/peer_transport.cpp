@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "device/device_objects.hpp"
 #include "device/device_transport.hpp"
 #include "trace/trace.hpp"
 

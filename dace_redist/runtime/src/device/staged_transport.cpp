@@ -9,14 +9,12 @@
 #include <vector>
 
 #include "core/agreement.hpp"
-#include "core/cache_line.hpp"
-#include "device/device_objects.hpp"
+#include "core/machine.hpp"
 #include "device/device_transport.hpp"
 #include "shm/arena.hpp"
 #include "shm/array_allocator.hpp"
 #include "shm/peer_arena.hpp"
 #include "trace/trace.hpp"
-#include "transport/chunk.hpp"
 #include "transport/exchange_records.hpp"
 #include "transport/pipeline.hpp"
 
@@ -152,20 +150,20 @@ Index place_in_array(Chunk::Side side, const std::vector<DeviceCopy>& copies, co
 /// array, the kernel is left out. An MPI that takes addresses on the device sends and receives the slots there.
 class StagedLane final : public Lane {
  public:
-  StagedLane(PlanDevice& device, Chunk::Side side, Memory memory, const Link& link, const Staging& staging,
+  StagedLane(PlanDevice& device, Chunk::Side side, Memory memory, const Link& link, const Cutting& cutting,
              const NodeRings& rings, const std::vector<PeerMessage>& messages)
       : order_(device),
         side_(side),
         sends_(side == Chunk::Side::sent),
         memory_(memory),
         link_(link),
-        staging_(staging),
+        cutting_(cutting),
         rings_(rings),
         one_stream_(!sends_ && link.tensors[0]->reduces) {
     set_messages(messages);
     std::vector<Index> chunk_bytes;
     for (const StagedChunk& chunk : chunks_) chunk_bytes.push_back(chunk.nbytes);
-    lay_out(staging.depth == 0 ? chunks_.size() : std::min(staging.depth, chunks_.size()), chunk_bytes, slot_alignment);
+    lay_out(std::min(static_cast<std::size_t>(cutting.depth), chunks_.size()), chunk_bytes, slot_alignment);
     places_.resize(slots());
     if (memory_ == Memory::host) return;
     slots_ = DeviceBuffer(order_.get(), nbytes());
@@ -209,8 +207,8 @@ class StagedLane final : public Lane {
     const StagedChunk& chunk = chunks_[number];
     char* const staged = this->staged(chunk.peer, slot);
     if (memory_ == Memory::host)
-      return sends_ ? chunk.host[0].pack(arrays_, staged, staging_.threads)
-                    : chunk.host[0].unpack(staged, arrays_, staging_.threads);
+      return sends_ ? chunk.host[0].pack(arrays_, staged, cutting_.threads)
+                    : chunk.host[0].unpack(staged, arrays_, cutting_.threads);
     const trace::Span span(sends_ ? "pack" : "unpack", chunk.peer, chunk.nbytes);
     Device& device = order_.get();
     const Stream stream = this->stream(slot);
@@ -283,7 +281,7 @@ class StagedLane final : public Lane {
       made.place = place_in_array(side_, copies, step);
       if (made.place < 0) made.kernel = std::make_unique<CopyKernel>(order_.get(), copies, step);
     };
-    each_chunk(message, link_.tensors, staging_.chunk_bytes, staging_.growth, add);
+    each_chunk(message, link_.tensors, cutting_.chunk_bytes, cutting_.growth, add);
   }
 
   bool on_device_for_mpi() const { return memory_ == Memory::device && order_.get().known_to_mpi(); }
@@ -303,7 +301,7 @@ class StagedLane final : public Lane {
   bool sends_;
   Memory memory_;
   const Link& link_;
-  Staging staging_;
+  Cutting cutting_;
   const NodeRings& rings_;
   bool one_stream_;
   std::vector<StagedChunk> chunks_;
@@ -317,14 +315,14 @@ class StagedLane final : public Lane {
 
 class StagedTransport final : public Pipeline<StagedLane> {
  public:
-  StagedTransport(PlanDevice& device, const Link& link, const TensorProblem& problem, const Staging& staging,
+  StagedTransport(PlanDevice& device, const Link& link, const TensorProblem& problem, const Cutting& cutting,
                   const Messages& messages, bool node_memory)
       : Pipeline(link, unlimited),
         order_(device),
         node_memory_(node_memory),
         rings_(device, link_, messages),
-        sends_(device, Chunk::Side::sent, problem.source_memory, link_, staging, rings_, messages.sends),
-        receives_(device, Chunk::Side::received, problem.target_memory, link_, staging, rings_, messages.receives) {
+        sends_(device, Chunk::Side::sent, problem.source_memory, link_, cutting, rings_, messages.sends),
+        receives_(device, Chunk::Side::received, problem.target_memory, link_, cutting, rings_, messages.receives) {
     set_self(messages.self);
   }
 
@@ -384,8 +382,8 @@ class StagedTransport final : public Pipeline<StagedLane> {
 }  // namespace
 
 std::unique_ptr<Transport> make_staged(PlanDevice& device, const Link& link, const TensorProblem& problem,
-                                       const Staging& staging, const Messages& messages, bool node_memory) {
-  return std::make_unique<StagedTransport>(device, link, problem, staging, messages, node_memory);
+                                       const Cutting& cutting, const Messages& messages, bool node_memory) {
+  return std::make_unique<StagedTransport>(device, link, problem, cutting, messages, node_memory);
 }
 
 }  // namespace dace_redist

@@ -117,7 +117,6 @@ std::vector<Index> Boxes::preferred(Index box, const IndexBox& wanted, Index rec
   return rivals;
 }
 
-/// Cuts the indices of a box out of `parts`.
 void Boxes::subtract(std::vector<IndexBox>& parts, Index box) const {
   std::vector<IndexBox> left;
   for (IndexBox part : parts) {

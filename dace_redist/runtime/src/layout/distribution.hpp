@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/export.hpp"
+#include "dace_redist_types.h"
 #include "layout/boxes.hpp"
 #include "layout/intervals.hpp"
 

@@ -2,12 +2,11 @@
 #include "layout/group_overlap.hpp"
 
 #include <algorithm>
-#include <cstddef>
 #include <limits>
 #include <utility>
 
-#include "core/cache_line.hpp"
 #include "core/error.hpp"
+#include "core/machine.hpp"
 
 namespace dace_redist {
 

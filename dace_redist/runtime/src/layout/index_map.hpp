@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "core/export.hpp"
+#include "dace_redist_types.h"
 #include "layout/distribution.hpp"
 
 namespace dace_redist {
@@ -59,7 +59,6 @@ class DR_API IndexMap {
 
   void read_box(const std::vector<Index>& numbers, const Shape& from, const Shape& to);
   void read_reshape(const std::vector<Index>& numbers, const Shape& from, const Shape& to);
-  /// Sorts the groups.
   void order_groups();
   static void check_inside(const char* side, Index axis, Index offset, Index extent, Index whole);
 

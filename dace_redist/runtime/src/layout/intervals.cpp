@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "layout/intervals.hpp"
 
-#include <cstddef>
-#include <limits>
-
 #include "core/error.hpp"
 
 namespace dace_redist {

@@ -4,7 +4,6 @@
 /// \file
 /// The strided blocks of a message, from the indices that two cells share along each group of axes.
 
-#include <cstddef>
 #include <vector>
 
 #include "layout/distribution.hpp"

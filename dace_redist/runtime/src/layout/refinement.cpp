@@ -44,7 +44,6 @@ void cut(const SideBlock& block, Index count, Blocks& before, Blocks& behind) {
   append_rows(whole + (part > 0), outer.count, behind);
 }
 
-/// Cuts the first block of a list after `count` elements.
 void cut_first(Blocks& blocks, Index count) {
   Blocks parts, behind;
   cut(blocks.front(), count, parts, behind);

@@ -5,10 +5,9 @@
 /// Messages of which sender and receiver describe one side each: their blocks are cut until they are equal.
 /// Start reading at: refine.
 
-#include <cstddef>
 #include <vector>
 
-#include "core/export.hpp"
+#include "dace_redist_types.h"
 #include "layout/intervals.hpp"
 #include "layout/strided_block.hpp"
 

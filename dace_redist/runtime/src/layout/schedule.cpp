@@ -70,7 +70,6 @@ class Collector {
   bool sends() const { return own_ == source_side; }
   const std::vector<AxisGroup>& groups() const { return arguments_.map.groups(); }
 
-  /// The things of source and target.
   template <class Thing>
   std::pair<const Thing&, const Thing&> by_side(const Thing& own, const Thing& other) const {
     if (sends()) return {own, other};
@@ -100,7 +99,6 @@ class Collector {
   /// Width of the margins on the other side, to which elements of this rank may go.
   Index margin(const AxisGroup& group) const { return sends() ? arguments_.target.halo(group.target_axis) : 0; }
 
-  /// Adds the pairs of a cell with all cells of the other distribution.
   void add_cell(const OwnCell& own) {
     if (distributions_[other_]->boxed()) return add_boxes(own);
     std::vector<std::vector<Overlap>> overlaps;  // [groups] with each coordinate of the other

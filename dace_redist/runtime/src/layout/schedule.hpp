@@ -10,7 +10,7 @@
 #include <map>
 #include <vector>
 
-#include "core/export.hpp"
+#include "dace_redist_types.h"
 #include "layout/distribution.hpp"
 #include "layout/index_map.hpp"
 #include "layout/message_blocks.hpp"

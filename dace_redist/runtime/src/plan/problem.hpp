@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "copy/element_operation.hpp"
-#include "core/memory.hpp"
+#include "core/machine.hpp"
 #include "core/options.hpp"
 #include "layout/distribution.hpp"
 #include "layout/schedule.hpp"

@@ -11,7 +11,7 @@
 #include <new>
 #include <thread>
 
-#include "core/cores.hpp"
+#include "core/machine.hpp"
 #include "plan/plan.hpp"
 #include "trace/trace.hpp"
 

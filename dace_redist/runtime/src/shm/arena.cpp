@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -24,7 +23,7 @@
 #include <vector>
 
 #include "copy/huge_pages.hpp"
-#include "core/cores.hpp"
+#include "core/machine.hpp"
 #include "shm/available_memory.hpp"
 #include "shm/xpmem.hpp"
 
@@ -214,16 +213,6 @@ std::int32_t take_clean(ArenaHead& head, std::int64_t nbytes, std::int64_t align
                    limit ? text(" (", shared_memory_variable, ")") : ""));
 }
 
-}  // namespace
-
-Arena* Arena::find_or_make(std::string& failure) {
-  ArenaHead* const found = find_in_process();
-  ArenaHead* const head = found ? found : make_head(failure);
-  return head ? new Arena(head) : nullptr;  // never freed: arrays may outlive everything
-}
-
-namespace {
-
 /// The arena of this process, and those that it has inherited from processes that forked it.
 struct ProcessArenas {
   std::mutex guard;
@@ -241,7 +230,23 @@ ProcessArenas& arenas() {
   return *all;
 }
 
+struct Deferred {
+  std::mutex guard;
+  std::list<std::pair<void*, std::function<bool()>>> waiting;
+};
+
+Deferred& deferred() {
+  static auto* const all = new Deferred;
+  return *all;
+}
+
 }  // namespace
+
+Arena* Arena::find_or_make(std::string& failure) {
+  ArenaHead* const found = find_in_process();
+  ArenaHead* const head = found ? found : make_head(failure);
+  return head ? new Arena(head) : nullptr;  // never freed: arrays may outlive everything
+}
 
 Arena* Arena::made() {
   ProcessArenas& all = arenas();
@@ -363,20 +368,6 @@ bool is_in_arena(const void* address) {
   const Arena* const arena = Arena::made();
   return arena && arena->offset_of(address) >= 0;
 }
-
-namespace {
-
-struct Deferred {
-  std::mutex guard;
-  std::list<std::pair<void*, std::function<bool()>>> waiting;
-};
-
-Deferred& deferred() {
-  static auto* const all = new Deferred;
-  return *all;
-}
-
-}  // namespace
 
 void free_when(void* memory, std::function<bool()> unused) {
   {

@@ -6,13 +6,12 @@
 /// when they are used, and an allocator for it. Start reading at: Arena.
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
 
-#include "core/cache_line.hpp"
 #include "core/error.hpp"
+#include "core/machine.hpp"
 
 namespace dace_redist {
 

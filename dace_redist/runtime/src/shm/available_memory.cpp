@@ -2,12 +2,11 @@
 #include "shm/available_memory.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <limits>
-#include <string>
 
 #include "copy/huge_pages.hpp"
+#include "core/options.hpp"
 #include "shm/arena.hpp"
 
 namespace dace_redist {
@@ -67,13 +66,7 @@ std::int64_t left_in_control_groups(const std::string& root) {
 }
 
 std::int64_t shared_memory_limit() {
-  const char* const value = std::getenv(shared_memory_variable);
-  if (!value) return no_limit;
-  char* end = nullptr;
-  const long long limit = std::strtoll(value, &end, 10);
-  if (end == value || *end != '\0' || limit < 0)
-    throw Error(text(shared_memory_variable, ": expected a number of bytes >= 0, got \"", value, "\""));
-  return limit;
+  return environment_number(shared_memory_variable, "bytes >= 0").value_or(no_limit);
 }
 
 std::int64_t available_memory() { return std::min(left_on_machine(), left_in_control_groups("")); }

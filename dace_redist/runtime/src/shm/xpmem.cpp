@@ -10,7 +10,7 @@
 #include <string>
 #include <type_traits>
 
-#include "core/cache_line.hpp"
+#include "core/machine.hpp"
 
 namespace dace_redist {
 namespace {

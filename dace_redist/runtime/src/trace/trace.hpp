@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "core/export.hpp"
+#include "dace_redist_types.h"
 
 namespace dace_redist::trace {
 

@@ -6,7 +6,6 @@
 
 #include <functional>
 #include <limits>
-#include <utility>
 #include <vector>
 
 #include "copy/run_list.hpp"
@@ -80,6 +79,16 @@ StridedBlock packed_side(Chunk::Side side, const StridedBlock& part, Index displ
 
 /// More bytes than any message has.
 inline constexpr Index unlimited = std::numeric_limits<Index>::max() / 4;
+
+/// How messages are cut and paced.
+struct Cutting {
+  int threads = 1;     ///< for copies in main memory
+  bool typed = false;  ///< whether MPI's datatypes describe chunks
+  Index chunk_bytes = unlimited;
+  Index depth = unlimited;  ///< chunks in flight per direction
+  double growth = 1.0;
+  Index max_ahead = unlimited;  ///< chunks that a rank sends ahead of those it has received
+};
 
 /// Cuts messages into chunks of at most `max_bytes`. With `growth` > 1 the first chunk of a message has a sixteenth of
 /// that, and each further one up to `growth` times the size of the one before: the pipeline fills sooner

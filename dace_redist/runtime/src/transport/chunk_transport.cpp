@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "copy/buffer.hpp"
-#include "core/cache_line.hpp"
+#include "core/machine.hpp"
 #include "transport/chunk.hpp"
 #include "transport/exchange_records.hpp"
 #include "transport/pipeline.hpp"
@@ -12,16 +12,6 @@
 
 namespace dace_redist {
 namespace {
-
-/// How messages are cut and paced.
-struct Cutting {
-  int threads = 1;
-  bool typed = false;
-  Index chunk_bytes = unlimited;
-  Index depth = unlimited;  ///< chunks in flight per direction
-  double growth = 1.0;
-  Index max_ahead = unlimited;  ///< chunks that a rank sends ahead of those it has received
-};
 
 /// Cuts a message into its blocks, which need no buffers.
 std::vector<Chunk> cut_into_blocks(const PeerMessage& message, const Tensors& tensors, Chunk::Side side,

@@ -7,16 +7,15 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <exception>
 #include <limits>
-#include <mutex>
 #include <numeric>
 #include <random>
 
 #include "copy/huge_pages.hpp"
 #include "core/agreement.hpp"
-#include "core/cores.hpp"
+#include "core/machine.hpp"
+#include "core/options.hpp"
 #include "shm/available_memory.hpp"
 
 #ifdef _OPENMP
@@ -97,14 +96,9 @@ struct FailureNotice {
 bool Topology::is_partner(int rank) const { return std::binary_search(partners.begin(), partners.end(), rank); }
 
 int max_node_ranks() {
-  const char* const value = std::getenv(node_ranks_variable);
-  if (!value) return 0;
-  char* end = nullptr;
-  const long ranks = std::strtol(value, &end, 10);
-  if (end == value || *end != '\0' || ranks < 0 || ranks > std::numeric_limits<int>::max())
-    throw Error(
-        text(node_ranks_variable, ": expected a number of ranks >= 0 (0: all ranks of a node), got \"", value, "\""));
-  return static_cast<int>(ranks);
+  constexpr std::int64_t most = std::numeric_limits<int>::max();
+  return static_cast<int>(
+      environment_number(node_ranks_variable, "ranks >= 0 (0: all ranks of a node)", most).value_or(0));
 }
 
 /// Local steps that may fail precede an agreement of the ranks, since all others wait in MPI for this one.
@@ -178,17 +172,9 @@ Context::Context(MPI_Comm comm) : rank_(comm_rank(comm)) {
   check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&limit), &found), "MPI_Comm_get_attr");
   const std::int64_t max_tag = found ? *static_cast<int*>(limit) : 32767;
   max_plans_ = (max_tag - first_plan_tag - tags_of_plan) / tags_of_plan;
-  const int size = comm_size(comm);
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  world_ranks_.resize(ranks.size());
-  node_of_.resize(ranks.size());
-  partners_.reserve(ranks.size());
-  Group group, world;
-  check(MPI_Comm_group(comm, group.put()), "MPI_Comm_group");
-  check(MPI_Comm_group(MPI_COMM_WORLD, world.put()), "MPI_Comm_group");
-  check(MPI_Group_translate_ranks(group.get(), size, ranks.data(), world.get(), world_ranks_.data()),
-        "MPI_Group_translate_ranks");
+  world_ranks_ = ranks_in(comm, MPI_COMM_WORLD);
+  node_of_.resize(world_ranks_.size());
+  partners_.reserve(world_ranks_.size());
 }
 
 /// \return the ranks of this node, in their order here.

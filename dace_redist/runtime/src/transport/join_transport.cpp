@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/agreement.hpp"
-#include "core/cache_line.hpp"
+#include "core/machine.hpp"
 #include "trace/trace.hpp"
 #include "transport/chunk.hpp"
 #include "transport/transports.hpp"
@@ -303,7 +303,6 @@ class JoinTransport final : public Transport {
     }
   }
 
-  /// Packs or unpacks this rank's parts.
   void copy(End& end) {
     for (std::size_t p = 0; p < end.parts.size(); ++p) {
       char* const packed = end.buffer.at(end.parts[p].offset);
@@ -317,7 +316,6 @@ class JoinTransport final : public Transport {
     --open_;
   }
 
-  /// Starts to send or receive a joined message.
   void start(End& end) {
     end.moves = false;
     const Index max_bytes = link_.options.max_message_bytes;

@@ -4,22 +4,10 @@
 /// \file
 /// A message between two ranks of a node: its state in shared memory, and what one rank keeps of it.
 ///
-/// A message of up to max_eager_bytes is staged at once. The states of a longer one in a transfer, and the
-/// counter by which the sender (S) or the receiver (R) causes each transition:
-///
-///           R: entered            S: decision
-///     idle ------------> entered -+-> push ---- S: finished ------------------------------> idle
-///                                 |     ^
-///                                 |     | R: refused, S: decision (if S has mapped the target)
-///                                 +-> read ---- R: finished ------------------------------> idle
-///                                 |     | R: refused, S: decision (else)
-///                                 |     v
-///                                 +-> staged -- per piece S: written, R: read; the last --> idle
-///                                 |
-///                                 +-> pull ---- R: finished ------------------------------> idle
-///
-/// A receiver refuses where the kernel does not let it read, at most once in a transfer. The side that does not copy
-/// polls `finished` (push, pull, read) or the piece counters (staged).
+/// docs/architecture.md shows the states of a message in a transfer, and the counter by which the sender or the
+/// receiver causes each transition. A message of up to max_eager_bytes is staged at once. A receiver refuses where the
+/// system does not let it map (pull) or read the sources, at most once in a transfer. The side that does not copy polls
+/// `finished` (push, pull, read) or the piece counters (staged).
 
 #include <array>
 #include <atomic>
@@ -29,10 +17,9 @@
 
 #include "copy/copy.hpp"
 #include "copy/run_list.hpp"
-#include "core/cache_line.hpp"
+#include "core/machine.hpp"
 #include "transport/copy_choice.hpp"
 #include "transport/message.hpp"
-#include "transport/protocol_limits.hpp"
 #include "transport/transport.hpp"
 
 namespace dace_redist {

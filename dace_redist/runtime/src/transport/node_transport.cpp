@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "core/cores.hpp"
+#include "core/machine.hpp"
 #include "transport/node_reduce.hpp"
 #include "transport/transports.hpp"
 

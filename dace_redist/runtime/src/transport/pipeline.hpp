@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-#include "core/cache_line.hpp"
+#include "core/machine.hpp"
 #include "transport/transport.hpp"
 
 namespace dace_redist {

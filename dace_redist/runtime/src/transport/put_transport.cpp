@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <algorithm>
 #include <utility>
 
 #include "copy/buffer.hpp"
-#include "core/cache_line.hpp"
+#include "core/machine.hpp"
 #include "trace/trace.hpp"
 #include "transport/chunk.hpp"
 #include "transport/exchange_records.hpp"

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "copy/buffer.hpp"
 #include "core/agreement.hpp"
-#include "core/cache_line.hpp"
+#include "core/machine.hpp"
 #include "trace/trace.hpp"
 #include "transport/chunk.hpp"
 #include "transport/transports.hpp"
@@ -15,15 +14,10 @@ namespace dace_redist {
 namespace {
 
 MPI_Datatype mpi_type_of(ElementType type) {
-  switch (type) {
-#define DACE_REDIST_MPI_TYPE(enumerator, name, Type, kind, mpi) \
-  case ElementType::enumerator:                                 \
-    return mpi;
-    DACE_REDIST_ELEMENT_TYPES(DACE_REDIST_MPI_TYPE)
+#define DACE_REDIST_MPI_TYPE(enumerator, name, Type, kind, mpi) mpi,
+  const MPI_Datatype types[] = {MPI_DATATYPE_NULL, DACE_REDIST_ELEMENT_TYPES(DACE_REDIST_MPI_TYPE)};
 #undef DACE_REDIST_MPI_TYPE
-    default:
-      fail_to_compute_with_opaque();
-  }
+  return types[static_cast<std::size_t>(type)];
 }
 
 /// Packs this rank's partial sums in the order of the members, has MPI add them, and unpacks its part of the sums.
@@ -85,14 +79,7 @@ class ReduceTransport final : public Transport {
  private:
   /// \throws Error if a rank outside this rank's group owns a part.
   void find_members() {
-    std::vector<int> numbers(static_cast<std::size_t>(comm_size(members_->get()))), ranks(numbers.size());
-    std::iota(numbers.begin(), numbers.end(), 0);
-    Group group, everyone;
-    check(MPI_Comm_group(members_->get(), group.put()), "MPI_Comm_group");
-    check(MPI_Comm_group(link_.comm(), everyone.put()), "MPI_Comm_group");
-    check(MPI_Group_translate_ranks(group.get(), static_cast<int>(numbers.size()), numbers.data(), everyone.get(),
-                                    ranks.data()),
-          "MPI_Group_translate_ranks");
+    std::vector<int> ranks = ranks_in(members_->get(), link_.comm());
     for (const PeerMessage& piece : pieces_)
       if (!std::binary_search(ranks.begin(), ranks.end(), piece.peer))
         throw Error(text("the target must hold each of the partial sums of ranks ", tuple_text(ranks),

@@ -2,10 +2,7 @@
 #pragma once
 
 /// \file
-/// The transports of arrays in main memory, for the table of strategies.
-/// Sources: Lundwall et al., Accelerating Redistribution of Tensors, section 3; T. Schneider, R. Gerstenberger,
-/// T. Hoefler, Compiler transformed remote puts (LCPC 2013); A. Bienz, W. Gropp, L. Olson, Reducing communication in
-/// algebraic multigrid with multi-step node aware communication, IJHPCA 34(5), 2020.
+/// The transports of arrays in main memory, for the table of strategies. Sources: docs/architecture.md.
 
 #include <memory>
 
@@ -40,17 +37,15 @@ std::unique_ptr<Transport> make_joined(const Link& link, Messages messages);
 /// allreduce). Making it is collective. \throws Error in connect() on every rank if the messages are others.
 std::unique_ptr<Transport> make_reduced(const Link& link, Messages messages);
 
-/// The messages between ranks of one node, and the self copy: ranks copy between each other's memory. Each pair of
-/// ranks moves its message by one of four protocols, which the sender chooses anew in each transfer:
+/// The messages between ranks of one node, and the self copy: ranks copy between each other's memory. The sender of a
+/// message chooses one of the protocols of docs/architecture.md anew in each transfer:
 ///
-/// - push: the targets lie in the receiver's arena; the sender copies into them;
-/// - pull: the sources lie in the sender's arena, and have no short runs for each of several receivers; the receiver
-///   copies out of them;
-/// - read: the sources do not, all runs are long, and the targets do not either or their rank has less to copy than the
-///   sender; the receiver has the kernel copy them out of the sender's memory, if that was measured to be faster than
-///   staging, or the runs are very long;
-/// - staged: in all other cases, and for short messages; the sender packs pieces into free slots of a ring in its
-///   arena, the receiver unpacks them while they are in the cache.
+/// - push or pull where this side reaches the targets, or the other one the sources: arrays in arenas, or mapped by
+/// XPMEM;
+///   not pull where a large source has short runs for each of several receivers;
+/// - read, of long runs, where the receiver does not reach the sources: if the sender could push, but has more to copy
+///   than the receiver; else if that was measured to be faster than staging, or ranks share cores;
+/// - staged in all other cases, and for short messages.
 ///
 /// Partial results are pulled or staged; their receiver reduces them piece by piece, once all that belong to the same
 /// elements are there.
