@@ -22,6 +22,7 @@
 
 #include "shm/arena.hpp"
 #include "transport/context.hpp"
+#include "transport/node_channel.hpp"
 #include "transport/transports.hpp"
 
 namespace {
@@ -197,9 +198,21 @@ void ring_in_turns(int thread) {
   }
 }
 
+/// No piece is longer than the option, however many receivers share the cache.
+void check_pieces() {
+  Options options = default_options();
+  for (const Index slot_bytes : {1, 1000, 64 << 10})
+    for (const Index receivers : {1, 16, 17, 200})
+      for (const Index nbytes : {1, 5000, 100000, 1 << 24}) {
+        options.slot_bytes = slot_bytes;
+        require(self_part_bytes(nbytes, {receivers}, options) <= slot_bytes, "a piece is longer than slot_bytes");
+      }
+}
+
 }  // namespace
 
 int main() {
+  check_pieces();
   const Case cases[] = {{"eager", 4, 8, false, false},
                         {"staged", 256, 32, false, false},
                         {"push", 256, 32, false, true},

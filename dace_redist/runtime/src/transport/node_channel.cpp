@@ -87,7 +87,8 @@ Staging staging_of(Index nbytes, Index max_element_bytes, const NodeTraffic& tra
         std::max(std::clamp(ceil_div(nbytes, 2), quarter, half), std::min(nbytes / growth_pieces, max_part));
   } else {
     const Index fair = std::max(min_part_bytes, quarter * many_receivers / receivers);
-    made.part_bytes = std::clamp(ceil_div(nbytes, 2), std::min(fair, quarter), std::max(fair, ring_bytes));
+    const Index most = std::min(std::max(fair, ring_bytes), max_part);
+    made.part_bytes = std::clamp(ceil_div(nbytes, 2), std::min(fair, quarter), most);
   }
   made.part_bytes = std::min(made.part_bytes, std::max<Index>(nbytes, 1));
   made.slot_bytes = whole_lines(std::max(made.part_bytes, max_element_bytes));
