@@ -40,9 +40,8 @@ std::unique_ptr<Transport> make_reduced(const Link& link, Messages messages);
 /// The messages between ranks of one node, and the self copy: ranks copy between each other's memory. The sender of a
 /// message chooses one of the protocols of docs/architecture.md anew in each transfer:
 ///
-/// - push or pull where this side reaches the targets, or the other one the sources: arrays in arenas, or mapped by
-/// XPMEM;
-///   not pull where a large source has short runs for each of several receivers;
+/// - push or pull where the sender reaches the targets, or the receiver the sources: in an arena, or mapped by XPMEM.
+///   A large source that has short runs for each of several receivers is not pulled;
 /// - read, of long runs, where the receiver does not reach the sources: if the sender could push, but has more to copy
 ///   than the receiver; else if that was measured to be faster than staging, or ranks share cores;
 /// - staged in all other cases, and for short messages.
