@@ -155,7 +155,9 @@ def test_irregular_partitions(comm):
     result = redistribute(Partitioned(comm.rank), target, comm=comm)
     assert np.array_equal(result.local, target.local(numbers((4, 4)), comm.rank))
     for place in (comm.size, -1):
-        with pytest.raises(ValueError, match=rf"of a partition must be ranks of comm, 0 to \d, got \[{place}\]"):
+        with pytest.raises(
+            ValueError, match=rf"location of a partition must be ranks of comm, 0 to \d, got \[{place}\]"
+        ):
             redistribute(Partitioned(comm.rank, place if comm.rank == 0 else 1), target, comm=comm)
 
 
