@@ -12,7 +12,7 @@ from typing import Any
 import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution
-from dace_redist.mpi.collective import check_same, checked_communicator, together
+from dace_redist.mpi.collective import check_same, checked_communicator, found_by_first, together
 from dace_redist.mpi.topology import Topology, topology_of
 from dace_redist.native.device import device_name
 from dace_redist.report.text import header
@@ -100,16 +100,7 @@ def choose_all(
     :param record: File of the tuning record, of which only rank 0's counts; errors as of :func:`chosen_strategy`.
     """
     topology = topology_for(problems, comm)
-    choices: list[Choice] | Exception = []
-    if comm.rank == 0:
-        try:
-            choices = [_choose(problem, topology, record) for problem in problems]
-        except Exception as error:
-            choices = error
-    choices = comm.bcast(choices)  # one collective call, which counts in the first call of a redistribution
-    if isinstance(choices, Exception):
-        raise choices
-    return choices
+    return found_by_first(comm, lambda: [_choose(problem, topology, record) for problem in problems])
 
 
 def topology_for(problems: Iterable[TuningProblem], comm: Any) -> Topology:

@@ -275,13 +275,20 @@ def test_bad_input(comm, record: Path, tmp_path: Path):
 
 
 @pytest.mark.mpi(ranks=[2])
-def test_a_machine_profile_of_the_last_release_is_refused(comm, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("name", "value", "error", "text"),
+    [
+        ("MACHINE", "machine.json", ValueError, "DACE_REDIST_MACHINE is removed: use tune, which needs no machine"),
+        ("RECORD", "/" + 5000 * "x", OSError, "File name too long"),
+    ],
+)
+def test_variables_of_the_first_rank_are_refused_on_every_rank(comm, monkeypatch, name, value, error, text):
+    """A machine profile of the last release, and a record that cannot be looked for."""
     source, target = pair(comm.size)
     if comm.rank == 0:  # the others may have another environment
-        monkeypatch.setenv("DACE_REDIST_MACHINE", "machine.json")
-    text = "DACE_REDIST_MACHINE is removed: use tune, which needs no machine profile"
-    refused(comm, ValueError, text, lambda: dace_redist.plan(source, target, "int32", comm=comm))
-    monkeypatch.delenv("DACE_REDIST_MACHINE", raising=False)
+        monkeypatch.setenv(f"DACE_REDIST_{name}", value)
+    refused(comm, error, text, lambda: dace_redist.plan(source, target, "int32", comm=comm))
+    monkeypatch.undo()
     dace_redist.plan(source, target, "int32", comm=comm).free()
 
 

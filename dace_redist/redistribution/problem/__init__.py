@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.errors import removed
-from dace_redist.mpi.collective import remembered
+from dace_redist.mpi.collective import found_by_first, remembered
 from dace_redist.mpi.launch import check_launcher
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_options, check_places, find_strategy, options_on_gpu
@@ -130,13 +130,11 @@ def is_measured(comm: MPI.Intracomm) -> bool:
     """
 
     def find() -> bool:
-        wrong = removed("DACE_REDIST_MACHINE") if "DACE_REDIST_MACHINE" in os.environ else ""
-        exists, wrong = comm.bcast((record_path().exists(), wrong) if comm.rank == 0 else None)
-        if wrong:
-            raise ValueError(wrong)
-        return bool(exists)
+        if "DACE_REDIST_MACHINE" in os.environ:
+            raise ValueError(removed("DACE_REDIST_MACHINE"))
+        return record_path().exists()
 
-    return remembered(comm, MEASURED, find)
+    return remembered(comm, MEASURED, lambda: found_by_first(comm, find))
 
 
 @functools.cache
