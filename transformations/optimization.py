@@ -111,7 +111,8 @@ class OptimizeRedistributions(pass_pipeline.Pass):
         with together(comm):
             values = checked_symbols(checked_sdfg(sdfg, "optimize"), self.symbols)
             self._apply(sdfg, [LowerRedistribute])
-        found = zip(*comm.allgather(hashes(sdfg)), strict=True)
+            own = hashes(sdfg)
+        found = zip(*comm.allgather(own), strict=True)
         same_nodes, same_code = (len(set(of_ranks)) == 1 for of_ranks in found)
         with together(comm):
             if same_nodes:

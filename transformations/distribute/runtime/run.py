@@ -223,13 +223,13 @@ def scatter(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[s
                     f"{name} differs between ranks {holders[0]} and {rank}: every rank passes the same whole tensor, "
                     "or None; parts of it go to run"
                 )
-        if len(holders) == comm.size:
-            part = tensor.distribution.local(given[name], comm.rank)
-            parts[name] = new_array(None, part.shape, part.dtype, "cpu", shared=True)
-            parts[name][...] = part
-        else:
+        if len(holders) < comm.size:
             parts[name] = scatter_tensor(given.get(name), tensor.distribution, comm, holders[0])
     with together(comm):
+        for name in tensors.keys() - parts.keys():  # which every rank has
+            part = tensors[name].distribution.local(given[name], comm.rank)
+            parts[name] = new_array(None, part.shape, part.dtype, "cpu", shared=True)
+            parts[name][...] = part
         for name in program.gpu_arguments & parts.keys():
             parts[name] = DeviceArray.from_numpy(parts[name])
     return parts
