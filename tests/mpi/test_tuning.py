@@ -222,7 +222,7 @@ def test_measurements_of_arrays_on_a_gpu(comm, record: Path, monkeypatch, caplog
 
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[2])
-def test_bad_input(comm, record: Path, tmp_path: Path):
+def test_bad_input(comm, record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     source, target = pair(comm.size)
     the_schedule, last = schedule(source, target), comm.rank == comm.size - 1
 
@@ -241,12 +241,16 @@ def test_bad_input(comm, record: Path, tmp_path: Path):
             TypeError,
             "target must be a Distribution, TiledDistribution or BoxDistribution, got None",
         ),
-        ({"source": too_many}, ValueError, "ranks up to 2, but the communicator has 2 ranks: start with mpiexec -n 3"),
+        ({"source": too_many}, ValueError, "ranks up to 2, but .* has 2 ranks; start the program with mpiexec -n 3"),
         ({"memory": "shared"}, ValueError, "memory must be one of ordinary, shared-source, .*, got 'shared'"),
     ):
         refused(comm, kind, text, call(**words))
         if "comm" not in words:  # on one rank only
             refused(comm, kind, text, call(**(words if last else {})))
+    with monkeypatch.context() as patch:
+        patch.setenv("OMPI_COMM_WORLD_SIZE", "3")
+        text = "the launcher started 3 ranks, but MPI .* sees 2: mpiexec is of another MPI"
+        refused(comm, RuntimeError, text, call(source=too_many))
     refused(
         comm,
         ValueError,

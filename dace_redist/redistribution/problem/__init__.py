@@ -16,7 +16,8 @@ from mpi4py import MPI
 from dace_redist.distribution import AnyDistribution
 from dace_redist.errors import removed
 from dace_redist.mpi.collective import found_by_first, remembered
-from dace_redist.mpi.launch import check_launcher
+from dace_redist.mpi.launch import check_both_ranks
+from dace_redist.mpi.launch import check_ranks as check_ranks  # for distributed_array.py
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_options, check_places, find_strategy, options_on_gpu
 from dace_redist.strategy_memory import options_within
@@ -190,8 +191,7 @@ class Arguments(NamedTuple):
         else:
             tensors = (schedule(**columns),)
         for tensor in tensors:
-            for name in ("source", "target"):
-                check_ranks(name, getattr(tensor, name), ranks)
+            check_both_ranks(tensor, ranks)
         chosen = AUTO if self.strategy == AUTO.name else find_strategy(self.strategy)
         options = check_options(chosen, self.options, _ARGUMENTS)
         if self.memory_bytes is not None:
@@ -227,15 +227,3 @@ def _nesting(value: Any) -> int:
     if isinstance(value, np.ndarray):
         return value.ndim
     return 1 + max(map(_nesting, value), default=0) if is_list(value) else 0
-
-
-def check_ranks(name: str, distribution: AnyDistribution, ranks: int) -> None:
-    """Raise a ValueError if a distribution names ranks that a communicator does not have."""
-    needed = distribution.ranks_needed
-    if needed <= ranks:
-        return
-    check_launcher(MPI.COMM_WORLD)  # else each process is a world of its own
-    raise ValueError(
-        f"the {name} distribution names ranks up to {needed - 1}, but the communicator has {ranks} ranks; start the "
-        f"program with mpiexec -n {needed}, or pass a larger communicator"
-    )
