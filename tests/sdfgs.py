@@ -14,8 +14,6 @@ from dace_redist.library_nodes.node import INPUT, OUTPUT
 
 ROWS, COLUMNS = Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4))
 
-#: The strategies for arrays in main memory.
-
 
 def add_move(state: SDFGState, node: Any, source: Any, target: Any, connectors: Any = (INPUT, OUTPUT)) -> Any:
     """

@@ -20,12 +20,7 @@ import dace_redist
 from dace_redist import Distribution
 from dace_redist.library_nodes import JointRedistribute, Redistribute, RedistributeWait, SumReplicas
 from dace_redist.strategies import OPTIONS
-from dace_redist.transformations import (
-    FuseConversion,
-    FuseReduceBcast,
-    JoinRedistributes,
-    OverlapRedistribute,
-)
+from dace_redist.transformations import FuseConversion, FuseReduceBcast, JoinRedistributes, OverlapRedistribute
 
 
 def rewritten(make, transformation) -> tuple[dace.SDFG, dace.SDFG]:
