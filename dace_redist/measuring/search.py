@@ -18,14 +18,7 @@ from dace_redist.measuring.timed_plan import TimedPlan, new_arrays
 from dace_redist.mpi.collective import together
 from dace_redist.mpi.topology import Topology
 from dace_redist.schedule import Schedule
-from dace_redist.strategies import (
-    OPTIONS,
-    STRATEGIES,
-    check_options,
-    default_options,
-    find_strategy,
-    gpu_strategies,
-)
+from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, default_options, find_strategy, gpu_strategies
 from dace_redist.tuning.problem import MAIN_MEMORIES, TuningProblem, sides_on_gpu
 from dace_redist.tuning.record import Measured, Winner
 

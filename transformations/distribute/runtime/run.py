@@ -16,9 +16,9 @@ from dace_redist.mpi.collective import check_same, checked_communicator, togethe
 from dace_redist.mpi.launch import check_launcher
 from dace_redist.redistribution.arrays import ArrayView, array_view, is_foreign
 from dace_redist.redistribution.arrays.new import DeviceArray, new_array
-from dace_redist.redistribution.gather import gather as gather_tensor
 from dace_redist.redistribution.plan import plan
-from dace_redist.redistribution.scatter import scatter as scatter_tensor
+from dace_redist.redistribution.whole_tensors import gather as gather_tensor
+from dace_redist.redistribution.whole_tensors import scatter as scatter_tensor
 from dace_redist.transformations.distribute.emit.arrays import DistributedTensor
 from dace_redist.transformations.distribute.runtime.facts import (
     Array,
