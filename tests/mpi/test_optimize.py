@@ -5,7 +5,7 @@ from __future__ import annotations
 import dace
 import pytest
 from dace.sdfg import nodes
-from sdfgs import COLUMNS, ROWS, add_move, count
+from sdfgs import COLUMNS, ROWS, add_move, count, with_arrays
 
 import dace_redist
 from dace_redist import Distribution
@@ -18,9 +18,7 @@ pytestmark = [pytest.mark.dace, pytest.mark.mpi(ranks=[4], timeout=120)]
 
 def scaled(factor: int, uses: int = 1) -> dace.SDFG:
     """Return a chain of two redistributions and a map with a literal; with two uses, others use the arrays, too."""
-    sdfg = dace.SDFG("scaled")
-    for name, shape in (("A", (2, 8)), ("B", (8, 2)), ("C", (4, 4)), ("D", (4, 4)), ("E", (8, 2))):
-        sdfg.add_array(name, shape, dace.float64, transient=name in "BC")
+    sdfg = with_arrays("scaled", "BC", A=(2, 8), B=(8, 2), C=(4, 4), D=(4, 4), E=(8, 2))
     state = sdfg.add_state()
     add_move(state, Redistribute("there", ROWS, COLUMNS), "A", "B")
     add_move(state, Redistribute("on", COLUMNS, SQUARES), "B", "C")

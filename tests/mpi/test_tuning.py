@@ -148,15 +148,13 @@ def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, mon
 @pytest.mark.mpi(ranks=[2], timeout=240)
 def test_each_redistribution_of_an_sdfg_is_tuned(comm, record: Path):
     import dace
-    from sdfgs import add_move
+    from sdfgs import add_move, with_arrays
 
     from dace_redist.library_nodes import Redistribute
 
     rows = dace.symbol("rows", dace.int64)
     there = [Distribution((2 * rows, 6), [2]), Distribution((2 * rows, 6), [1, 2])]
-    sdfg = dace.SDFG("three_moves")
-    for name, shape in (("A", [rows, 6]), ("B", [2 * rows, 3])):
-        sdfg.add_array(name, shape, dace.float32)
+    sdfg = with_arrays("three_moves", dtype=dace.float32, A=(rows, 6), B=(2 * rows, 3))
     state = sdfg.add_state()
     nodes = [add_move(state, Redistribute("there", *there), "A", "B")]
     nodes.append(add_move(sdfg.add_state_after(state), Redistribute("back", *reversed(there)), "B", "A"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dace
 import pytest
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
-from sdfgs import COLUMNS, ROWS, add_move, redistributions
+from sdfgs import COLUMNS, ROWS, add_move, redistributions, with_arrays
 from stock_programs import parse
 
 import dace_redist
@@ -15,10 +15,7 @@ from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, STRATEGIES
 
 def three() -> dace.SDFG:
     """Nodes there_A, back_B and there_C, the last in a nested SDFG."""
-    sdfg, inner = dace.SDFG("three"), dace.SDFG("inner")
-    for each in (sdfg, inner):
-        each.add_array("A", [2, 8], dace.float64)
-        each.add_array("B", [8, 2], dace.float64)
+    sdfg, inner = (with_arrays(name, A=(2, 8), B=(8, 2)) for name in ("three", "inner"))
     state = sdfg.add_state()
     add_move(state, Redistribute("there_A", ROWS, COLUMNS), "A", "B")
     second = sdfg.add_state_after(state)
