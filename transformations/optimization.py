@@ -65,7 +65,10 @@ def optimize(
     :raises TypeError: On every rank, if an argument has the wrong type.
     :raises OSError: On every rank, if the record cannot be read.
     """
-    OptimizeRedistributions(record, comm=comm, symbols=symbols).apply_pass(sdfg, {})
+    comm = checked_communicator(comm)
+    with together(comm):
+        optimization = OptimizeRedistributions(record, comm=comm, symbols=symbols)
+    optimization.apply_pass(sdfg, {})
     return sdfg
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dace
 import pytest
 from dace.sdfg import nodes
+from results import refused
 from sdfgs import COLUMNS, ROWS, add_move, count, with_arrays
 
 import dace_redist
@@ -49,3 +50,9 @@ def test_one_rank_alone(comm):
 
     if comm.rank == 0:
         assert count(dace_redist.optimize(scaled(2), comm=MPI.COMM_SELF), Redistribute, nodes.MapEntry) == [1, 0]
+
+
+@pytest.mark.parametrize("wrong", [{"record": 3}, {"symbols": 3}, {"symbols": {"N": "many"}}])
+def test_an_argument_of_one_rank_that_is_wrong_is_an_error_on_all(comm, wrong):
+    how = wrong if comm.rank == comm.size - 1 else {}
+    refused(comm, (TypeError, ValueError), "", lambda: dace_redist.optimize(scaled(2), comm=comm, **how))
