@@ -103,6 +103,8 @@ def space(
     """
     if isinstance(strategies, str):
         raise TypeError(f"strategies must be a list of names, got the string {strategies!r}")
+    if not isinstance(options, Mapping | None):
+        raise TypeError(f"options must be a dict of the values to try by option, got {options!r}")
     sides = sides_on_gpu(memory)
     known, on_gpu = gpu_strategies() if any(sides) else STRATEGIES, any(sides)
     names = tuple(known if strategies is None else dict.fromkeys(strategies))

@@ -231,6 +231,8 @@ def test_bad_input(comm, record: Path, tmp_path: Path, monkeypatch: pytest.Monke
     for words, kind, text in (
         ({"strategies": ["Pipelind"]}, ValueError, r"unknown strategy 'Pipelind' \(did you mean Pipelined"),
         ({"options": {"chunk_byte": [8]}}, ValueError, "takes option 'chunk_byte'; they take chunk_bytes, "),
+        ({"options": 3}, TypeError, "options must be a dict of the values to try by option, got 3"),
+        ({"strategies": "Pack"}, TypeError, "strategies must be a list of names, got the string 'Pack'"),
         ({"limit_seconds": 0}, ValueError, "limit_seconds must be positive, got 0"),
         ({"symbols": {"N": 3}}, TypeError, "tune does not take symbols with a redistribution"),
         ({"axes": (0, 1)}, TypeError, "tune does not take axes with a schedule"),
