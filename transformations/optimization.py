@@ -98,6 +98,8 @@ class OptimizeRedistributions(pass_pipeline.Pass):
         permissive: bool = False,
     ) -> None:
         super().__init__()
+        if not isinstance(symbols, Mapping | None):
+            raise TypeError(f"symbols must be a dict of values by name, got {symbols!r}")
         self.record, self.symbols = record and os.fspath(record), symbols and dict(symbols)
         self._comm, self.permissive = comm, permissive
 
