@@ -12,12 +12,12 @@ from dace_redist.io.files import save as save
 from dace_redist.redistribution.arrays.new import node_shared_memory as node_shared_memory
 from dace_redist.redistribution.arrays.new import shared_empty as shared_empty
 from dace_redist.redistribution.distributed_array import DistributedArray as DistributedArray
-from dace_redist.redistribution.gather import gather as gather
 from dace_redist.redistribution.plan import plan as plan
 from dace_redist.redistribution.redistribute import redistribute as redistribute
 from dace_redist.redistribution.request import Request as Request
-from dace_redist.redistribution.scatter import scatter as scatter
 from dace_redist.redistribution.tensor_plan import Plan as Plan
+from dace_redist.redistribution.whole_tensors import gather as gather
+from dace_redist.redistribution.whole_tensors import scatter as scatter
 from dace_redist.relabelling import node_weights as node_weights
 from dace_redist.relabelling import relabel as relabel
 from dace_redist.schedule import Schedule as Schedule

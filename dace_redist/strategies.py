@@ -7,13 +7,7 @@ import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dace_redist._core import (
-    max_eager_bytes,
-    max_joined_bytes,
-    max_often_joined_bytes,
-    min_often_joined,
-    option_ranges,
-)
+from dace_redist._core import max_eager_bytes, max_joined_bytes, max_often_joined_bytes, min_often_joined, option_ranges
 from dace_redist.errors import removed
 
 #: Kinds of progress of a started redistribution, in the order of ``dr_progress``.
@@ -123,13 +117,7 @@ STRATEGIES: dict[str, Strategy] = {
             buffers=("packed",),
             on_gpus=True,
         ),
-        Strategy(
-            "Threaded",
-            "Pack with OpenMP threads sharing each copy",
-            options=("max_message_bytes", "threads"),
-            memory="as Pack",
-            buffers=("packed",),
-        ),
+        Strategy("Threaded", "Pack with OpenMP threads sharing each copy", memory="as Pack", buffers=("packed",)),
         Strategy(
             "Pipelined",
             "chunks through a small ring of buffers",
@@ -139,10 +127,7 @@ STRATEGIES: dict[str, Strategy] = {
             on_gpus=True,
         ),
         Strategy(
-            "RMA",
-            "packed messages put into one window",
-            memory="the bytes sent and received",
-            buffers=("packed",),
+            "RMA", "packed messages put into one window", memory="the bytes sent and received", buffers=("packed",)
         ),
         Strategy(
             "Shared",

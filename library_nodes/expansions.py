@@ -19,15 +19,8 @@ from dace_redist.library_nodes.environment import (
 )
 from dace_redist.library_nodes.indexed import CUBLAS, RESULT, Contraction, LinearSolve
 from dace_redist.library_nodes.joint import JointRedistribute, SumReplicas
-from dace_redist.library_nodes.node import (
-    lies_on_gpu,
-)
-from dace_redist.library_nodes.redistribute import (
-    ORDER_OUTPUT,
-    REQUEST,
-    Redistribute,
-    RedistributeWait,
-)
+from dace_redist.library_nodes.node import lies_on_gpu
+from dace_redist.library_nodes.redistribute import ORDER_OUTPUT, REQUEST, Redistribute, RedistributeWait
 from dace_redist.library_nodes.tasklets import (
     STREAM,
     braced,

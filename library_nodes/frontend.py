@@ -16,12 +16,7 @@ from dace.memlet import Memlet
 from dace.properties import make_properties
 from dace.sdfg import SDFG, SDFGState
 
-from dace_redist.distribution import (
-    AnyDistribution,
-    BoxDistribution,
-    Distribution,
-    TiledDistribution,
-)
+from dace_redist.distribution import AnyDistribution, BoxDistribution, Distribution, TiledDistribution
 from dace_redist.library_nodes.node import INPUT, OUTPUT, lies_on_gpu
 from dace_redist.library_nodes.properties import DistributionProperty
 from dace_redist.library_nodes.redistribute import Redistribute

@@ -6,7 +6,7 @@ import by_hand  # noqa: F401 (dace.comm.Reduce with an operator)
 import dace
 import numpy as np
 from mpi4py import MPI
-from sdfgs import add_move
+from sdfgs import add_move, with_arrays
 
 import dace_redist
 from dace_redist import Distribution
@@ -45,9 +45,7 @@ SUMS, WANTED = Distribution((8, 8), (2, 2)), Distribution((8, 8), (2, 2), dims=(
 
 def summed_then_moved() -> dace.SDFG:
     """Partial sums that are added by ``SumReplicas``, then redistributed."""
-    sdfg = dace.SDFG("summed_then_moved")
-    for name, shape, transient in (("A", (4, 8), False), ("B", (4, 4), True), ("C", (8, 4), False)):
-        sdfg.add_array(name, shape, dace.float64, transient=transient)
+    sdfg = with_arrays("summed_then_moved", "B", A=(4, 8), B=(4, 4), C=(8, 4))
     state = sdfg.add_state()
     add_move(state, SumReplicas("add", PARTIAL, SUMS), "A", "B")
     add_move(state, Redistribute("move", SUMS, WANTED), "B", "C")

@@ -110,6 +110,16 @@ def stand_in_device() -> Path:
     return compiled("libstand_in_device.so", switches, sources, [program, header])
 
 
+def another_mpi(path: Path) -> str:
+    """Compile a library that says to be another MPI, "Fjord MPI"; return its path."""
+    text = """#include <string.h>
+int MPI_Get_library_version(char *version, int *length) { return *length = strlen(strcpy(version, "Fjord MPI")), 0; }
+"""
+    mpicc = mpi_compiler().replace("mpicxx", "mpicc")
+    subprocess.run([mpicc, "-x", "c", "-", "-shared", "-fPIC", "-o", str(path)], input=text, text=True, check=True)
+    return str(path)
+
+
 def compiled(name: str, switches: Sequence[str], sources: Sequence[Path], changes: Sequence[Path] = ()) -> Path:
     """Compile all sources to one file, unless it exists; the folder's name depends on the runtime's sources."""
     digest = hashlib.blake2b(" ".join(switches).encode(), digest_size=8)

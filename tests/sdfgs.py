@@ -14,7 +14,13 @@ from dace_redist.library_nodes.node import INPUT, OUTPUT
 
 ROWS, COLUMNS = Distribution((8, 8), (4, 1)), Distribution((8, 8), (1, 4))
 
-#: The strategies for arrays in main memory.
+
+def with_arrays(name: str, transients: str = "", dtype: Any = dace.float64, **shapes: Any) -> dace.SDFG:
+    """Return an SDFG with arrays of these shapes by name, of which those in ``transients`` are such."""
+    sdfg = dace.SDFG(name)
+    for array, shape in shapes.items():
+        sdfg.add_array(array, shape, dtype, transient=array in transients)
+    return sdfg
 
 
 def add_move(state: SDFGState, node: Any, source: Any, target: Any, connectors: Any = (INPUT, OUTPUT)) -> Any:

@@ -43,9 +43,10 @@ def optimize(
 
     In this order: stock nodes are replaced; redistributions are fused with each other and with transpositions,
     conversions, reductions and broadcasts around them, and removed where no data moves; those of short messages that do
-    not depend on each other are joined; strategies are chosen as by :func:`dace_redist.choose_strategies`; transients
-    are placed in node-shared memory; a redistribution is started before, and waited for after, computations of its
-    state that do not depend on it. A strategy that the program names is kept.
+    not depend on each other are joined; strategies are chosen as by
+    :func:`dace_redist.transformations.choose_strategies`; transients are placed in node-shared memory; a redistribution
+    is started before, and waited for after, computations of its state that do not depend on it. A strategy that the
+    program names is kept.
 
     If ranks have different tasklets, for example with the rank as a literal, conversions and reductions are not fused.
     If their programs differ in other ways, nothing is fused, joined or started early.
@@ -54,7 +55,7 @@ def optimize(
     the others, pass ``comm=MPI.COMM_SELF``.
 
     :param sdfg: Changed in place, including nested SDFGs.
-    :param record: File of the tuning record; default: ``DACE_REDIST_RECORD``, else the user's file.
+    :param record: See :func:`dace_redist.tune`.
     :param comm: mpi4py communicator that the program will run on; default: the world.
     :param symbols: Values of symbols. Without them, redistributions of unknown sizes are neither joined nor get a
         strategy of their own.
@@ -64,7 +65,10 @@ def optimize(
     :raises TypeError: On every rank, if an argument has the wrong type.
     :raises OSError: On every rank, if the record cannot be read.
     """
-    OptimizeRedistributions(record, comm=comm, symbols=symbols).apply_pass(sdfg, {})
+    comm = checked_communicator(comm)
+    with together(comm):
+        optimization = OptimizeRedistributions(record, comm=comm, symbols=symbols)
+    optimization.apply_pass(sdfg, {})
     return sdfg
 
 
@@ -94,6 +98,8 @@ class OptimizeRedistributions(pass_pipeline.Pass):
         permissive: bool = False,
     ) -> None:
         super().__init__()
+        if not isinstance(symbols, Mapping | None):
+            raise TypeError(f"symbols must be a dict of values by name, got {symbols!r}")
         self.record, self.symbols = record and os.fspath(record), symbols and dict(symbols)
         self._comm, self.permissive = comm, permissive
 
@@ -111,7 +117,8 @@ class OptimizeRedistributions(pass_pipeline.Pass):
         with together(comm):
             values = checked_symbols(checked_sdfg(sdfg, "optimize"), self.symbols)
             self._apply(sdfg, [LowerRedistribute])
-        found = zip(*comm.allgather(hashes(sdfg)), strict=True)
+            own = hashes(sdfg)
+        found = zip(*comm.allgather(own), strict=True)
         same_nodes, same_code = (len(set(of_ranks)) == 1 for of_ranks in found)
         with together(comm):
             if same_nodes:
@@ -141,7 +148,6 @@ def hashes(sdfg: SDFG) -> list[str]:
 
 
 def _join_short(sdfg: SDFG, values: Mapping[str, int]) -> None:
-    """Join redistributions of short messages."""
     for node, state in redistributions(sdfg):
         group = [other for other in independent(node, state) if _is_short(other, state, values)]
         if node in group and len(group) > 1:

@@ -48,8 +48,6 @@ _ZERO = re.compile(r"\s*\w+\s*=\s*0[\s;]*$")
 
 @dataclasses.dataclass(frozen=True)
 class _Reduction:
-    """Reduction whose result is redistributed."""
-
     state: SDFGState
     node: Any
     into: Edge  # the partial results

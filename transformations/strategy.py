@@ -75,8 +75,10 @@ def checked_symbols(sdfg: SDFG, symbols: Mapping[str, int] | None) -> dict[str, 
     Return the values of symbols as Python integers.
 
     :raises ValueError: If a name is not a symbol of the SDFG.
-    :raises TypeError: If a value is not an integer.
+    :raises TypeError: If they are no dict, or a value is not an integer.
     """
+    if not isinstance(symbols, Mapping | None):
+        raise TypeError(f"symbols must be a dict of values by name, got {symbols!r}")
     known = {str(name) for name in (*sdfg.symbols, *sdfg.free_symbols)}
     for name, value in (symbols or {}).items():
         if name not in known:

@@ -89,7 +89,12 @@ def tune(
                 moved = source
             else:
                 moved = schedule(source, target, dtype, axes=axes, region=region)  # type: ignore[arg-type]
-            problems = {(): TuningProblem(_only_moving(moved), memory or "ordinary")}
+            if not moved.transform.is_copy:
+                raise ValueError(
+                    "tune takes schedules that only move elements, and this one computes with them "
+                    f"({moved.transform.operation_text}): Auto takes the default strategy for it, whatever is recorded"
+                )
+            problems = {(): TuningProblem(moved, memory or "ordinary")}
     return tune_problems(
         problems,
         comm=comm,
@@ -106,15 +111,6 @@ def _refuse(arguments: Mapping[str, Any], tuned: str) -> None:
     given = [name for name, value in arguments.items() if value is not None]
     if given:
         raise TypeError(f"tune does not take {given[0]} with {tuned}")
-
-
-def _only_moving(moved: Schedule) -> Schedule:
-    if not moved.transform.is_copy:
-        raise ValueError(
-            f"tune takes schedules that only move elements, and this one computes with them "
-            f"({moved.transform.operation_text}): Auto takes the default strategy for it, whatever is recorded"
-        )
-    return moved
 
 
 def _problems_of_sdfg(

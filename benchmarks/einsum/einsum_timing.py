@@ -16,7 +16,7 @@ from dace.sdfg.state import ConditionalBlock, ControlFlowBlock, ControlFlowRegio
 from dace_redist import DistributedProgram
 from dace_redist.einsum.placement import Placement
 from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, SumReplicas
-from dace_redist.transformations.distribute.runtime import DistributedTensor
+from dace_redist.transformations.distribute.emit.arrays import DistributedTensor
 
 _CHOICE = "strategy_number"
 _STEPS = (Contraction, LinearSolve, SumReplicas, Redistribute)

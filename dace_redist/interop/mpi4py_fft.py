@@ -8,6 +8,7 @@ import numpy as np
 from mpi4py import MPI
 
 from dace_redist.interop import Part, blocks
+from dace_redist.mpi.collective import together
 from dace_redist.planned_distribution import balanced_lengths
 
 
@@ -42,23 +43,25 @@ def make(part: Part, rank: int = 0) -> Any:
     The distribution has balanced blocks, none empty, ranks in row-major order, and an axis that is not split.
 
     :param rank: Number of leading axes that are components of a vector or tensor.
+    :raises ValueError: On every rank, if mpi4py-fft does not have the distribution, or ranks differ in ``rank``.
     """
     from mpi4py_fft import DistArray
     from mpi4py_fft.pencil import Subcomm
 
-    of = blocks.Blocks.of(part.distribution)
-    parts = of.ranks.shape[:-1]
-    fits = all(0 not in lengths == balanced_lengths(sum(lengths), len(lengths)) for lengths in of.lengths)
-    if (
-        not fits
-        or not np.array_equal(of.ranks.ravel(), np.arange(part.comm.size))
-        or of.ranks.shape[-1] > 1
-        or (1 not in parts[rank:] or set(parts[:rank]) > {1})
-    ):
-        raise ValueError(
-            f"mpi4py-fft has balanced blocks, none empty, on {part.comm.size} ranks in row-major order and an axis "
-            f"that is not split; got {part.distribution}: redistribute() first"
-        )
+    with together(part.comm, {"rank": rank}):
+        of = blocks.Blocks.of(part.distribution)
+        parts = of.ranks.shape[:-1]
+        fits = all(0 not in lengths == balanced_lengths(sum(lengths), len(lengths)) for lengths in of.lengths)
+        if (
+            not fits
+            or not np.array_equal(of.ranks.ravel(), np.arange(part.comm.size))
+            or of.ranks.shape[-1] > 1
+            or (1 not in parts[rank:] or set(parts[:rank]) > {1})
+        ):
+            raise ValueError(
+                f"mpi4py-fft has balanced blocks, none empty, on {part.comm.size} ranks in row-major order and an axis "
+                f"that is not split; got {part.distribution}: redistribute() first"
+            )
     grid = part.comm.Create_cart(parts[rank:], reorder=False)
     return DistArray(
         of.shape, Subcomm(grid), dtype=part.local.dtype, buffer=np.ascontiguousarray(part.local), rank=rank

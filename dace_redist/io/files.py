@@ -16,10 +16,10 @@ from dace_redist.io.access import Access
 from dace_redist.io.pieces import Selection, checked_ranks
 from dace_redist.io.stored import Layout, StoredArray, discard, format_of, naming
 from dace_redist.mpi.collective import check_same, checked_communicator, together
+from dace_redist.mpi.launch import check_ranks
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.arrays.new import new_array
 from dace_redist.redistribution.distributed_array import DistributedArray
-from dace_redist.redistribution.problem import check_ranks
 from dace_redist.transform import Transform
 
 

@@ -15,10 +15,10 @@ from dace_redist.measuring.search import space
 from dace_redist.measuring.timed_plan import TimedPlan, new_arrays
 from dace_redist.messages import Message
 from dace_redist.mpi.collective import together
+from dace_redist.mpi.launch import check_both_ranks
 from dace_redist.report.text import header
 from dace_redist.report.units import milliseconds, table
 from dace_redist.schedule import Schedule
-from dace_redist.tuning.auto import check_ranks
 from dace_redist.tuning.problem import TuningProblem
 
 _BASELINE = "MPI_Alltoallw"
@@ -66,7 +66,7 @@ def compare(problem: TuningProblem, strategies: Sequence[str], limit_seconds: fl
     """
     comm, moved = MPI.COMM_WORLD, problem.schedule
     with together(comm):
-        check_ranks(moved, comm.size)
+        check_both_ranks(moved, comm.size)
         names = space(strategies or None, None, problem.memory).strategies
         arrays = new_arrays(problem, comm.rank)
     plans: dict[str, TimedPlan] = {}

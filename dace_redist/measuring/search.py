@@ -18,14 +18,7 @@ from dace_redist.measuring.timed_plan import TimedPlan, new_arrays
 from dace_redist.mpi.collective import together
 from dace_redist.mpi.topology import Topology
 from dace_redist.schedule import Schedule
-from dace_redist.strategies import (
-    OPTIONS,
-    STRATEGIES,
-    check_options,
-    default_options,
-    find_strategy,
-    gpu_strategies,
-)
+from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, default_options, find_strategy, gpu_strategies
 from dace_redist.tuning.problem import MAIN_MEMORIES, TuningProblem, sides_on_gpu
 from dace_redist.tuning.record import Measured, Winner
 
@@ -110,6 +103,8 @@ def space(
     """
     if isinstance(strategies, str):
         raise TypeError(f"strategies must be a list of names, got the string {strategies!r}")
+    if not isinstance(options, Mapping | None):
+        raise TypeError(f"options must be a dict of the values to try by option, got {options!r}")
     sides = sides_on_gpu(memory)
     known, on_gpu = gpu_strategies() if any(sides) else STRATEGIES, any(sides)
     names = tuple(known if strategies is None else dict.fromkeys(strategies))

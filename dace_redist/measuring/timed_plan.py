@@ -55,7 +55,7 @@ class TimedPlan:
         self.plan.free()
 
 
-def new_array(shape: Sequence[int], dtype: np.dtype[Any], place: str) -> Any:
+def array_of_ones(shape: Sequence[int], dtype: np.dtype[Any], place: str) -> Any:
     """Return an array of ones in ``"ordinary"``, ``"shared"`` or ``"gpu"`` memory; raise if there is too little."""
     if place == "gpu":
         return DeviceArray.from_numpy(np.ones(tuple(shape), dtype))
@@ -73,7 +73,7 @@ def new_arrays(problem: TuningProblem, rank: int) -> tuple[Any, Any]:
     """Return a rank's parts of source and target."""
     moved, places = problem.schedule, PLACES[problem.memory]
     source, target = (
-        new_array(side.local_shape(rank), moved.dtype, place)
+        array_of_ones(side.local_shape(rank), moved.dtype, place)
         for side, place in zip((moved.source, moved.target), places, strict=True)
     )
     return source, target

@@ -13,10 +13,11 @@ from typing import Any
 from dace_redist.measuring.measure import progress_bar
 from dace_redist.measuring.search import Search, space
 from dace_redist.mpi.collective import check_same, checked_communicator, together
+from dace_redist.mpi.launch import check_both_ranks
 from dace_redist.redistribution.cache import forget_choices
 from dace_redist.report.text import header
 from dace_redist.report.units import milliseconds, table
-from dace_redist.tuning.auto import check_ranks, topology_for
+from dace_redist.tuning.auto import topology_for
 from dace_redist.tuning.problem import TuningProblem
 from dace_redist.tuning.record import Measured, Record, Winner, make_entry
 
@@ -110,7 +111,7 @@ def tune_problems(
         tried = {problem.memory: space(strategies, options, problem.memory) for problem in problems.values()}
         _check_numbers(limit_seconds, precision)
         for problem in problems.values():
-            check_ranks(problem.schedule, comm.size)
+            check_both_ranks(problem.schedule, comm.size)
         file = Record(record)
         if comm.rank == 0:
             file.check_writable()

@@ -9,7 +9,11 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dace_redist.distribution import AnyDistribution
+    from dace_redist.schedule import Schedule
 
 _OF_A_RANK = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE", "PMIX_", "PMI_", "MPI_LOCAL", "PRTE_LAUNCHED", "OMPI_MCA_ess")
 _OF_THE_USER = ("PMIX_MCA_", "PMI_MCA_")
@@ -115,6 +119,26 @@ def check_launcher(comm: Any) -> None:
             f"than the library mpi4py loaded; use the mpiexec of that library (this Python is {sys.executable}). "
             "Under Slurm use srun --mpi=pmix, or another plugin of `srun --mpi=list` that this MPI supports"
         )
+
+
+def check_ranks(name: str, distribution: AnyDistribution, ranks: int) -> None:
+    """Raise a ValueError if a distribution names ranks that a communicator of so many does not have."""
+    needed = distribution.ranks_needed
+    if needed <= ranks:
+        return
+    from mpi4py import MPI
+
+    check_launcher(MPI.COMM_WORLD)  # else each process is a world of its own
+    raise ValueError(
+        f"the {name} distribution names ranks up to {needed - 1}, but the communicator has {ranks} ranks; start the "
+        f"program with mpiexec -n {needed}, or pass a larger communicator"
+    )
+
+
+def check_both_ranks(schedule: Schedule, ranks: int) -> None:
+    """Check source and target of a redistribution by :func:`check_ranks`."""
+    check_ranks("source", schedule.source, ranks)
+    check_ranks("target", schedule.target, ranks)
 
 
 @functools.cache

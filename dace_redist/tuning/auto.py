@@ -12,12 +12,12 @@ from typing import Any
 import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution
-from dace_redist.mpi.collective import check_same, checked_communicator, together
+from dace_redist.mpi.collective import check_same, checked_communicator, found_by_first, together
+from dace_redist.mpi.launch import check_both_ranks
 from dace_redist.mpi.topology import Topology, topology_of
 from dace_redist.native.device import device_name
 from dace_redist.report.text import header
-from dace_redist.report.units import count
-from dace_redist.schedule import Schedule, schedule
+from dace_redist.schedule import schedule
 from dace_redist.strategies import DEFAULT_STRATEGY, with_options
 from dace_redist.tuning import record_path
 from dace_redist.tuning.problem import TuningProblem, check_memory
@@ -77,18 +77,9 @@ def chosen_strategy(
     comm = checked_communicator(comm)
     with together(comm):
         problem = TuningProblem(schedule(source, target, dtype=dtype, axes=axes, region=region), check_memory(memory))
-        check_ranks(problem.schedule, comm.size)
+        check_both_ranks(problem.schedule, comm.size)
     check_same(comm, {"the redistribution": [*header(problem.schedule), problem.identity]})
     return choose_all([problem], comm, record)[0]
-
-
-def check_ranks(schedule: Schedule, size: int) -> None:
-    """Check that a communicator of ``size`` ranks holds every rank of a redistribution, else raise a ValueError."""
-    if schedule.ranks > size:
-        raise ValueError(
-            f"the distributions name ranks up to {schedule.ranks - 1}, but the communicator has {count(size, 'rank')}: "
-            f"start with mpiexec -n {schedule.ranks}"
-        )
 
 
 def choose_all(
@@ -100,16 +91,7 @@ def choose_all(
     :param record: File of the tuning record, of which only rank 0's counts; errors as of :func:`chosen_strategy`.
     """
     topology = topology_for(problems, comm)
-    choices: list[Choice] | Exception = []
-    if comm.rank == 0:
-        try:
-            choices = [_choose(problem, topology, record) for problem in problems]
-        except Exception as error:
-            choices = error
-    choices = comm.bcast(choices)  # one collective call, which counts in the first call of a redistribution
-    if isinstance(choices, Exception):
-        raise choices
-    return choices
+    return found_by_first(comm, lambda: [_choose(problem, topology, record) for problem in problems])
 
 
 def topology_for(problems: Iterable[TuningProblem], comm: Any) -> Topology:

@@ -7,7 +7,7 @@ import re
 import dace
 import numpy as np
 import pytest
-from sdfgs import contracting, reread
+from sdfgs import contracting, reread, with_arrays
 
 from dace_redist.library_nodes import Contraction
 from dace_redist.native import blas
@@ -36,9 +36,8 @@ def test_khatri_rao_product_with_symbols_runs_again_with_other_sizes():
 @pytest.mark.compile
 def test_parts_of_arrays_in_several_nodes():
     """A middle index, then a product of matrices on what it leaves, as parts of larger arrays."""
-    sdfg = dace.SDFG("middle_index")
-    for name, shape in {"X": (6, 5, 4, 3), "F": (9, 5), "Y": (6, 7, 4, 3), "G": (3, 8), "Z": (4, 8)}.items():
-        sdfg.add_array(name, shape, dace.complex128)
+    shapes = {"X": (6, 5, 4, 3), "F": (9, 5), "Y": (6, 7, 4, 3), "G": (3, 8), "Z": (4, 8)}
+    sdfg = with_arrays("middle_index", dtype=dace.complex128, **shapes)
     state = sdfg.add_state()
     middle = state.add_access("Y")
 

@@ -9,7 +9,7 @@ import pytest
 import sympy
 from dace.sdfg.validation import InvalidSDFGNodeError
 from dace.transformation.interstate import LoopToMap
-from sdfgs import COLUMNS, ROWS, add_move, connected, redistributions
+from sdfgs import COLUMNS, ROWS, add_move, connected, redistributions, with_arrays
 
 import dace_redist
 from dace_redist import Distribution, TiledDistribution
@@ -154,8 +154,7 @@ def test_edges_without_an_array_or_with_a_reduction():
 
 def test_overlap():
     source, target = "A[0:2, 0:8]", "A[1:9, 0:2]"
-    sdfg = dace.SDFG("overlap")
-    sdfg.add_array("A", [9, 9], dace.float64)
+    sdfg = with_arrays("overlap", A=(9, 9))
     state = sdfg.add_state()
     node = add_move(state, Redistribute("wrong", ROWS, COLUMNS), dace.Memlet(source), dace.Memlet(target))
     refused(node, sdfg, state, f"input {source} and output {target} overlap")
@@ -164,9 +163,7 @@ def test_overlap():
 @pytest.mark.parametrize(("sources", "targets", "again"), [("AD", "BB", "B"), ("AD", "CA", "A"), ("AB", "BC", "B")])
 def test_outputs_of_a_joint_node_are_arrays_of_their_own(sources, targets, again):
     node = JointRedistribute("wrong", [Redistribute(name, ROWS, COLUMNS) for name in "ab"])
-    sdfg = dace.SDFG("joint")
-    for name in "ABCD":
-        sdfg.add_array(name, [8, 8], dace.float64)
+    sdfg = with_arrays("joint", **dict.fromkeys("ABCD", (8, 8)))
     state = sdfg.add_state()
     for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
         ends = dace.Memlet(f"{source}[0:2, 0:8]"), dace.Memlet(f"{target}[0:8, 0:2]")

@@ -6,7 +6,7 @@ import copy
 
 import dace
 import pytest
-from sdfgs import COLUMNS, ROWS, add_move, connected, redistributions, reread, rows_to_columns
+from sdfgs import COLUMNS, ROWS, add_move, connected, redistributions, reread, rows_to_columns, with_arrays
 
 from dace_redist import BoxDistribution, Distribution, TiledDistribution
 from dace_redist.library_nodes import JointRedistribute, Redistribute
@@ -34,9 +34,7 @@ def test_expansion_by_name_whatever_the_node_says(strategy: str):
     single = Redistribute("move", ROWS, COLUMNS)
     joint = JointRedistribute("move", [single])
     for node, connectors in ((single, (INPUT, OUTPUT)), (joint, (f"{INPUT}_0", f"{OUTPUT}_0"))):
-        sdfg = dace.SDFG("expanded")
-        sdfg.add_array("A", (2, 8), dace.float64)
-        sdfg.add_array("B", (8, 2), dace.float64)
+        sdfg = with_arrays("expanded", A=(2, 8), B=(8, 2))
         state = sdfg.add_state()
         add_move(state, node, "A", "B", connectors)
         node.expand(state, strategy)
@@ -123,9 +121,7 @@ def test_replace_reaches_the_properties():
 
 def test_symbols_of_a_nested_sdfg_are_mapped():
     inner, node = with_symbols()
-    outer = dace.SDFG("outer")
-    outer.add_array("A", [4, 16], dace.float64)
-    outer.add_array("B", [16, 4], dace.float64)
+    outer = with_arrays("outer", A=(4, 16), B=(16, 4))
     state = outer.add_state()
     nested = state.add_nested_sdfg(inner, {"A"}, {"B"}, {"N": 16, "P": 4})
     state.add_edge(state.add_read("A"), None, nested, "A", dace.Memlet("A[0:4, 0:16]"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import dace
-from sdfgs import add_move
+from sdfgs import add_move, with_arrays
 
 from dace_redist import Distribution
 from dace_redist.library_nodes import Redistribute
@@ -38,9 +38,7 @@ def test_symbols_are_widened_before_they_are_multiplied():
 
 def in_a_loop(size) -> dace.SDFG:
     """A redistribution of i * 4 elements for i = 1 .. N - 1."""
-    sdfg = dace.SDFG("in_a_loop")
-    for name in "AB":
-        sdfg.add_array(name, [N], dace.float64)
+    sdfg = with_arrays("in_a_loop", A=(N,), B=(N,))
     i = dace.symbol("i")
     loop = dace.sdfg.state.LoopRegion("loop", "i < N", "i", "i = 1", "i = i + 1")
     sdfg.add_node(loop, is_start_block=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +12,11 @@ import numpy as np
 import pytest
 from device_arrays import OtherLibrary
 from launching import launch
+from mpi_programs import another_mpi
 from numpy.lib.stride_tricks import as_strided
 
 import dace_redist
 from dace_redist import BoxDistribution, Distribution, TiledDistribution
-from dace_redist.native.toolchain import mpi_compiler
 
 SHAPE = (6, 8)
 
@@ -311,13 +310,7 @@ def test_none_that_leaves_a_question(comm):
 @pytest.mark.compile
 def test_second_mpi_in_a_process(tmp_path: Path) -> None:
     """On one rank only. The dynamic linker may find its functions first: Python modules load it for all libraries."""
-    other, program = tmp_path / "libmpi.so.99", tmp_path / "program.py"
-    stand_in = """#include <string.h>
-int MPI_Get_library_version(char *version, int *length) { return *length = strlen(strcpy(version, "Fjord MPI")), 0; }
-"""
-    mpicc = mpi_compiler().replace("mpicxx", "mpicc")
-    command = [mpicc, "-x", "c", "-", "-shared", "-fPIC", "-o", str(other)]
-    subprocess.run(command, input=stand_in, text=True, check=True)
+    other, program = another_mpi(tmp_path / "libmpi.so.99"), tmp_path / "program.py"
     program.write_text(f"""
 import ctypes
 import sys

@@ -107,11 +107,7 @@ def test_copies(where):
     """Each checks its own results."""
     options = ["--nbytes", "65536", "--repetitions", "1", "--runs", "96", *(["--gpu"] if where == "gpu" else [])]
     done = subprocess.run(
-        [sys.executable, COPIES, *options],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env=os.environ | stand_in(),
+        [sys.executable, COPIES, *options], capture_output=True, text=True, timeout=200, env=os.environ | stand_in()
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(" GB/s") == 17 * (2 if where == "gpu" else 3), done.stdout

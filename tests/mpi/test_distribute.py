@@ -126,6 +126,9 @@ def test_bad_arguments_are_refused_on_every_rank(comm):
         run(*arguments)
         raise RedistributionError("out of memory")
 
+    def no_array(*_: Any, **__: Any) -> None:
+        raise MemoryError("no memory left")
+
     def refused(match: str, call: Any, kind: type = ValueError) -> None:
         with pytest.raises(kind, match=match):
             call()
@@ -167,6 +170,10 @@ def test_bad_arguments_are_refused_on_every_rank(comm):
     with pytest.MonkeyPatch.context() as patch:  # a step that fails on one rank
         patch.setattr("dace_redist.native.program.Program.run", run_and_fail if odd else Program.run)
         refused(elsewhere + "out of memory", lambda: program.run(**local), RedistributionError)
+    with pytest.MonkeyPatch.context() as patch:  # a part that one rank cannot hold
+        if odd:
+            patch.setattr("dace_redist.transformations.distribute.runtime.run.new_array", no_array)
+        refused(elsewhere + "no memory left", lambda: program.scatter(**given), MemoryError)
     half = comm.Split(comm.rank // 2)
     refused("over 3 ranks, but the communicator has", lambda: program.run(comm=half, **local))
     half.Free()

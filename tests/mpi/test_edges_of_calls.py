@@ -71,7 +71,9 @@ def test_strided_arrays_for_datatypes(comm):
     array, out = np.arange(2.0 * comm.size), np.zeros((comm.size, 1), order="F")
     with Plan.from_datatypes(how, how, comm=comm) as move:
         for wrong in ((array[::2], out), (array[: comm.size][::-1], out), (array, array[::2])):
-            refused(comm, ValueError, "must be contiguous, as datatypes count bytes, got str", lambda w=wrong: move(*w))
+            refused(
+                comm, ValueError, "must be contiguous, as datatypes count bytes, got strides", lambda w=wrong: move(*w)
+            )
         move(array, out)
     assert np.array_equal(out.ravel(), [comm.rank] * comm.size)
 

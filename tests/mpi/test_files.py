@@ -279,7 +279,11 @@ def test_wrong_arguments(comm, tmp_path):
         (lambda: load(path, rows, comm=comm, index=np.s_[:, :, :]), ValueError, "at most one entry per axis"),
         (lambda: load(path, rows, comm=comm, memory_bytes="1"), TypeError, "memory_bytes must be a number"),
         (lambda: load(path, rows, comm=comm, name=3), TypeError, "name must be the name of an array .* got 3"),
-        (lambda: load(path, rows, comm=comm, name=odd), ValueError, "ranks differ in name: 'one' on rank 0 and 'oth"),
+        (
+            lambda: load(path, rows, comm=comm, name=odd),
+            ValueError,
+            "ranks differ in name: 'one' on rank 0 and 'other'",
+        ),
         (lambda: load((path, other)[comm.rank], rows, comm=comm), ValueError, "the ranks differ in path: .*b.npy"),
         (lambda: load(other, rows, comm=comm, name="x"), ValueError, "has no name, got name='x'"),
         (lambda: load(None if comm.rank else path, rows, comm=comm), TypeError, "str, bytes or os.PathLike"),

@@ -155,7 +155,9 @@ def test_irregular_partitions(comm):
     result = redistribute(Partitioned(comm.rank), target, comm=comm)
     assert np.array_equal(result.local, target.local(numbers((4, 4)), comm.rank))
     for place in (comm.size, -1):
-        with pytest.raises(ValueError, match=rf"of a partition must be ranks of comm, 0 to \d, got \[{place}\]"):
+        with pytest.raises(
+            ValueError, match=rf"location of a partition must be ranks of comm, 0 to \d, got \[{place}\]"
+        ):
             redistribute(Partitioned(comm.rank, place if comm.rank == 0 else 1), target, comm=comm)
 
 
@@ -193,6 +195,8 @@ def test_wrong_arrays(comm):
             DistributedArray(np.zeros((4, 4)), replicated, comm, op="sum").to(library)
     with pytest.raises(ValueError, match="mpi4py-fft has balanced blocks, none empty"):
         DistributedArray(np.zeros((1 - comm.rank, 4)), Distribution((1, 4), (2,)), comm).to("mpi4py-fft")
+    with pytest.raises(ValueError, match="the ranks differ in rank: 0 on rank 0 and 3 on"):
+        DistributedArray(np.zeros((2, 4)), Distribution((4, 4), (2,)), comm).to("mpi4py-fft", rank=3 * comm.rank)
 
 
 @pytest.mark.libraries

@@ -42,15 +42,7 @@ def test_all_ranks_get_the_same_figures_and_turns(comm):
 
     methods = {name: method(name, seconds) for name, seconds in (("a", 0.002), ("b", 0.004), ("hopeless", 0.05))}
     figures = measure(
-        methods,
-        comm,
-        warmup=1,
-        least=7,
-        most=8,
-        precision=1e-9,
-        drop_slower_than=4,
-        progress=seen.append,
-        clock=clock,
+        methods, comm, warmup=1, least=7, most=8, precision=1e-9, drop_slower_than=4, progress=seen.append, clock=clock
     )
     assert comm.allgather(figures) == [figures] * comm.size
     assert comm.allgather(turns) == [turns] * comm.size

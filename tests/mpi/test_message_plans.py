@@ -211,7 +211,11 @@ def bad_arguments(comm: Any) -> list[tuple[Any, type[Exception], str]]:
     bad_blocks: list[tuple[Any, type[Exception], str]] = [
         ([(0, 0, (2,))], TypeError, r"sends\[0\] must be \(peer, offset, counts, strides\)"),
         ([(0, 0.5, (2,), (1,))], TypeError, r"sends\[0\] must be \(peer, .*: offset\[0\] must be an integer, got 0.5"),
-        ([(1 << 31, 0, (2,), (1,))], TypeError, r"sends\[0\] must be .*: peer must fit 32 bits, got \[2147483648"),
+        (
+            [(1 << 31, 0, (2,), (1,))],
+            TypeError,
+            r"sends\[0\] must be \(peer, .*: peer must fit 32 bits, got \[2147483648",
+        ),
         (None, TypeError, "sends must be a list with an entry for each message, got None"),
         ([(0, 0, (2,), ())], ValueError, r"sends\[0\] must have as many strides as counts"),
         ([(comm.size, 0, (2,), (1,))], RedistributionError, r"sends\[0\]: peer must be a rank of the communicator"),

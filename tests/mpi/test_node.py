@@ -146,15 +146,13 @@ def control_flow_sdfg() -> Any:
     """Nodes in a for loop with sizes of its variable, in a while loop, and in an SDFG nested twice with symbols."""
     import dace
     from dace.sdfg.state import LoopRegion
-    from sdfgs import add_move
+    from sdfgs import add_move, with_arrays
 
     from dace_redist.library_nodes import Redistribute
 
     N, i = dace.symbol("N"), dace.symbol("i")
     half = dace.symbolic.int_ceil
-    sdfg = dace.SDFG("node_control_flow")
-    for name in ("A", "B", "C", "D"):
-        sdfg.add_array(name, [N], dace.float64)
+    sdfg = with_arrays("node_control_flow", **dict.fromkeys("ABCD", (N,)))
     loop = LoopRegion("sizes", "i <= N", "i", "i = 1", "i = i + 1")
     sdfg.add_node(loop, is_start_block=True)
     node = Redistribute("growing", Distribution((i,), (2,)), Distribution((i,), (1,)), "Pack")
@@ -168,16 +166,12 @@ def control_flow_sdfg() -> Any:
     first, last = again.add_state("move", is_start_block=True), again.add_state("count")
     add_move(first, repeat, "B", dace.Memlet(f"C[0:{half(N, 2)}]"))
     again.add_edge(first, last, dace.InterstateEdge(assignments={"k": "k - 1"}))
-    inner, M = dace.SDFG("inner"), dace.symbol("M")
-    for name in ("X", "Y"):
-        inner.add_array(name, [M], dace.float64)
+    M = dace.symbol("M")
+    inner, middle = (with_arrays(name, X=(M,), Y=(M,)) for name in ("inner", "middle"))
     nested = Redistribute(
         "nested", Distribution((M,), (2,)), Distribution((M,), (1,), ranks=[1]), "Pipelined", chunk_bytes=8 * M
     )
     add_move(inner.add_state(), nested, "X", "Y")
-    middle = dace.SDFG("middle")
-    for name in ("X", "Y"):
-        middle.add_array(name, [M], dace.float64)
     for around, state, ends, size in (
         (inner, middle.add_state(), ("X", "Y"), M),
         (middle, sdfg.add_state_after(again, "call"), ("C", "D"), N),

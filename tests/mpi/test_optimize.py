@@ -5,7 +5,8 @@ from __future__ import annotations
 import dace
 import pytest
 from dace.sdfg import nodes
-from sdfgs import COLUMNS, ROWS, add_move, count
+from results import refused
+from sdfgs import COLUMNS, ROWS, add_move, count, with_arrays
 
 import dace_redist
 from dace_redist import Distribution
@@ -18,9 +19,7 @@ pytestmark = [pytest.mark.dace, pytest.mark.mpi(ranks=[4], timeout=120)]
 
 def scaled(factor: int, uses: int = 1) -> dace.SDFG:
     """Return a chain of two redistributions and a map with a literal; with two uses, others use the arrays, too."""
-    sdfg = dace.SDFG("scaled")
-    for name, shape in (("A", (2, 8)), ("B", (8, 2)), ("C", (4, 4)), ("D", (4, 4)), ("E", (8, 2))):
-        sdfg.add_array(name, shape, dace.float64, transient=name in "BC")
+    sdfg = with_arrays("scaled", "BC", A=(2, 8), B=(8, 2), C=(4, 4), D=(4, 4), E=(8, 2))
     state = sdfg.add_state()
     add_move(state, Redistribute("there", ROWS, COLUMNS), "A", "B")
     add_move(state, Redistribute("on", COLUMNS, SQUARES), "B", "C")
@@ -51,3 +50,15 @@ def test_one_rank_alone(comm):
 
     if comm.rank == 0:
         assert count(dace_redist.optimize(scaled(2), comm=MPI.COMM_SELF), Redistribute, nodes.MapEntry) == [1, 0]
+
+
+def test_an_argument_of_one_rank_that_is_wrong_is_an_error_on_all(comm):
+    for wrong, text in (
+        ({"record": 3}, "PathLike object, not int"),
+        ({"symbols": 3}, "symbols must be a dict of values by name, got 3"),
+        ({"symbols": {"N": 4}}, "symbols: 'N' is not a symbol of scaled"),
+    ):
+        how = wrong if comm.rank == comm.size - 1 else {}
+        refused(comm, (TypeError, ValueError), text, lambda how=how: dace_redist.optimize(scaled(2), comm=comm, **how))
+    choose, wrong = dace_redist.transformations.choose_strategies, 3 if comm.rank == 0 else None
+    refused(comm, TypeError, "symbols must be a dict", lambda: choose(scaled(2), comm=comm, symbols=wrong))

@@ -34,7 +34,11 @@ def test_misuse_of_lists(comm):
         (([rows] * 2, [columns] * 2), {"strategy": "NCCL"}, "strategy NCCL is removed: use Hierarchical"),
         (([rows] * 2, [columns] * 2), {"op": ["sum", "sun"]}, "op"),
         (([rows] * 2, [columns] * 2), {"memory_bytes": 99}, "memory_bytes is for one tensor"),
-        (([rows] * (1 + comm.rank), [columns] * (1 + comm.rank)), {}, "tensors is 1 on rank 0 and 2 on rank 1"),
+        (
+            ([rows] * (1 + comm.rank), [columns] * (1 + comm.rank)),
+            {},
+            "the number of tensors is 1 on rank 0 and 2 on rank 1",
+        ),
         (([rows] * 2, [columns] * 2), {"alpha": [1, 2, 3]}, "alpha must be a list of 2 values, one per tensor, got 3"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -84,7 +88,10 @@ def test_plans_of_lists_are_kept(comm):
     if comm.rank == 1:
         rows, columns, here = [rows], [columns], [here]
     for call, text in (
-        (lambda: redistribute(here, rows, columns, comm=comm), "the kind of arguments is single on rank 0 and lists"),
+        (
+            lambda: redistribute(here, rows, columns, comm=comm),
+            "the kind of arguments is single on rank 0 and lists on rank 1",
+        ),
         (lambda: plan(rows, columns, "f8", comm=comm), r"type of elements is float64 on rank 0 and \[float64\]"),
     ):
         with pytest.raises(ValueError, match=f"the ranks ask for different redistributions: {text} on rank 1"):
@@ -111,7 +118,11 @@ def test_tensors_arrive_within_a_bound(comm):
 def test_bounds_that_cannot_be_kept(comm):
     source, target, A, _ = rows_to_columns(comm, BOUNDED)
     for how, kind, message in (
-        ({"memory_bytes": 5}, ValueError, r"memory_bytes is 5, but strategy Hierarchical needs at least \d+ bytes"),
+        (
+            {"memory_bytes": 5},
+            ValueError,
+            r"memory_bytes is 5, but strategy Hierarchical needs at least \d+ bytes here",
+        ),
         ({"memory_bytes": 1000}, ValueError, r"needs at least \d+ bytes here; Pipelined takes as little as \d+$"),
         ({"memory_bytes": 1 << 20, "strategy": "Pack"}, ValueError, "which memory_bytes cannot bound; use Pipelined"),
         ({"memory_bytes": "1M"}, TypeError, "memory_bytes must be a number of bytes, got '1M'"),

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from launching import TIMED_OUT, launch
 from mpi4py import MPI
+from mpi_programs import another_mpi
 from redistribution import scalapack
 from seeds import seed, some
 
@@ -242,13 +243,7 @@ def test_processor_below_the_level_of_the_library() -> None:
 
 @pytest.mark.compile
 def test_library_for_another_mpi_leaves_calls_to_scalapack(tmp_path: Path) -> None:
-    other = tmp_path / "other.c"
-    other.write_text("""#include <string.h>
-int MPI_Get_library_version(char *version, int *length) { return *length = strlen(strcpy(version, "Fjord MPI")), 0; }
-""")
-    mpicc = mpi_compiler().replace("mpicxx", "mpicc")
-    subprocess.run([mpicc, "-shared", "-fPIC", "-o", tmp_path / "other.so", other], check=True)
-    code, output = launched("as it is", ranks=2, behind=str(tmp_path / "other.so"))
+    code, output = launched("as it is", ranks=2, behind=another_mpi(tmp_path / "other.so"))
     assert code == 0 and "right" in output, output
     assert re.search("libdace_redist_scalapack is for .* but the program uses Fjord MPI: ScaLAPACK is not", output), (
         output

@@ -107,15 +107,11 @@ def test_too_little_shared_memory_on_one_rank(ranks: int, poor: int, nbytes: int
 
 def transients_sdfg() -> Any:
     """A -> T -> U -> B, with T and U of the program itself."""
-    import dace
-    from sdfgs import add_move
+    from sdfgs import add_move, with_arrays
 
     from dace_redist.library_nodes import Redistribute
 
-    sdfg = dace.SDFG("transients")
-    shapes = {"A": (24, 200), "T": (96, 50), "U": (24, 200), "B": (96, 50)}
-    for name, shape in shapes.items():
-        sdfg.add_array(name, shape, dace.float64, transient=name in "TU")
+    sdfg = with_arrays("transients", "TU", A=(24, 200), T=(96, 50), U=(24, 200), B=(96, 50))
     state = sdfg.add_state("first", is_start_block=True)
     for number, (source, target) in enumerate(("AT", "TU", "UB")):
         ends = (COLUMNS, ROWS) if number == 1 else (ROWS, COLUMNS)

@@ -152,7 +152,9 @@ def sum_plan(comm: Any, target: Distribution, region: Any = None) -> Any:
 def test_ranks_that_add_depend_on_the_source_only(comm):
     """Plans in which some of them have nothing to add, or would all add for one target, change nothing for others."""
     sum_plan(comm, PARTIAL, ((0, 0), (0, 0), (4, 5))).free()
-    expected = r"must hold each of the partial sums of ranks \(2, 3\) on some of these; rank 2 sends some to "
+    expected = (
+        r"the target must hold each of the partial sums of ranks \(2, 3\) on some of these; rank 2 sends some to "
+    )
     with pytest.raises(RedistributionError, match=expected if comm.rank != 3 else expected.replace("rank 2", "rank 3")):
         sum_plan(comm, Distribution.on_rank(SHAPE, 0))
     whole = sum_plan(comm, PARTIAL)

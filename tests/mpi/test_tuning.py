@@ -148,15 +148,13 @@ def test_auto_reads_the_record_on_one_rank_when_it_plans(comm, record: Path, mon
 @pytest.mark.mpi(ranks=[2], timeout=240)
 def test_each_redistribution_of_an_sdfg_is_tuned(comm, record: Path):
     import dace
-    from sdfgs import add_move
+    from sdfgs import add_move, with_arrays
 
     from dace_redist.library_nodes import Redistribute
 
     rows = dace.symbol("rows", dace.int64)
     there = [Distribution((2 * rows, 6), [2]), Distribution((2 * rows, 6), [1, 2])]
-    sdfg = dace.SDFG("three_moves")
-    for name, shape in (("A", [rows, 6]), ("B", [2 * rows, 3])):
-        sdfg.add_array(name, shape, dace.float32)
+    sdfg = with_arrays("three_moves", dtype=dace.float32, A=(rows, 6), B=(2 * rows, 3))
     state = sdfg.add_state()
     nodes = [add_move(state, Redistribute("there", *there), "A", "B")]
     nodes.append(add_move(sdfg.add_state_after(state), Redistribute("back", *reversed(there)), "B", "A"))
@@ -222,7 +220,7 @@ def test_measurements_of_arrays_on_a_gpu(comm, record: Path, monkeypatch, caplog
 
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[2])
-def test_bad_input(comm, record: Path, tmp_path: Path):
+def test_bad_input(comm, record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     source, target = pair(comm.size)
     the_schedule, last = schedule(source, target), comm.rank == comm.size - 1
 
@@ -233,6 +231,8 @@ def test_bad_input(comm, record: Path, tmp_path: Path):
     for words, kind, text in (
         ({"strategies": ["Pipelind"]}, ValueError, r"unknown strategy 'Pipelind' \(did you mean Pipelined"),
         ({"options": {"chunk_byte": [8]}}, ValueError, "takes option 'chunk_byte'; they take chunk_bytes, "),
+        ({"options": 3}, TypeError, "options must be a dict of the values to try by option, got 3"),
+        ({"strategies": "Pack"}, TypeError, "strategies must be a list of names, got the string 'Pack'"),
         ({"limit_seconds": 0}, ValueError, "limit_seconds must be positive, got 0"),
         ({"symbols": {"N": 3}}, TypeError, "tune does not take symbols with a redistribution"),
         ({"axes": (0, 1)}, TypeError, "tune does not take axes with a schedule"),
@@ -241,12 +241,16 @@ def test_bad_input(comm, record: Path, tmp_path: Path):
             TypeError,
             "target must be a Distribution, TiledDistribution or BoxDistribution, got None",
         ),
-        ({"source": too_many}, ValueError, "ranks up to 2, but the communicator has 2 ranks: start with mpiexec -n 3"),
+        ({"source": too_many}, ValueError, "ranks up to 2, but .* has 2 ranks; start the program with mpiexec -n 3"),
         ({"memory": "shared"}, ValueError, "memory must be one of ordinary, shared-source, .*, got 'shared'"),
     ):
         refused(comm, kind, text, call(**words))
         if "comm" not in words:  # on one rank only
             refused(comm, kind, text, call(**(words if last else {})))
+    with monkeypatch.context() as patch:
+        patch.setenv("OMPI_COMM_WORLD_SIZE", "3")
+        text = "the launcher started 3 ranks, but MPI .* sees 2: mpiexec is of another MPI"
+        refused(comm, RuntimeError, text, call(source=too_many))
     refused(
         comm,
         ValueError,
@@ -275,13 +279,20 @@ def test_bad_input(comm, record: Path, tmp_path: Path):
 
 
 @pytest.mark.mpi(ranks=[2])
-def test_a_machine_profile_of_the_last_release_is_refused(comm, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("name", "value", "error", "text"),
+    [
+        ("MACHINE", "machine.json", ValueError, "DACE_REDIST_MACHINE is removed: use tune, which needs no machine"),
+        ("RECORD", "/" + 5000 * "x", OSError, "File name too long"),
+    ],
+)
+def test_variables_of_the_first_rank_are_refused_on_every_rank(comm, monkeypatch, name, value, error, text):
+    """A machine profile of the last release, and a record that cannot be looked for."""
     source, target = pair(comm.size)
     if comm.rank == 0:  # the others may have another environment
-        monkeypatch.setenv("DACE_REDIST_MACHINE", "machine.json")
-    text = "DACE_REDIST_MACHINE is removed: use tune, which needs no machine profile"
-    refused(comm, ValueError, text, lambda: dace_redist.plan(source, target, "int32", comm=comm))
-    monkeypatch.delenv("DACE_REDIST_MACHINE", raising=False)
+        monkeypatch.setenv(f"DACE_REDIST_{name}", value)
+    refused(comm, error, text, lambda: dace_redist.plan(source, target, "int32", comm=comm))
+    monkeypatch.undo()
     dace_redist.plan(source, target, "int32", comm=comm).free()
 
 

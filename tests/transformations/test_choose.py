@@ -8,7 +8,7 @@ from pathlib import Path
 import dace
 import pytest
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
-from sdfgs import add_move, redistributions
+from sdfgs import add_move, redistributions, with_arrays
 from stock_programs import PROGRAMS
 
 import dace_redist
@@ -38,9 +38,7 @@ def remember(source, target, strategy: str, path: Path | None = None, memory="or
 
 def there_and_back(*strategies: str) -> dace.SDFG:
     """Return an SDFG with nodes there and back, with the same arrays."""
-    sdfg = dace.SDFG("there_and_back")
-    sdfg.add_array("A", [2, 8], dace.float64)
-    sdfg.add_array("B", [8, 2], dace.float64)
+    sdfg = with_arrays("there_and_back", A=(2, 8), B=(8, 2))
     first, second = strategies or ("Auto", "Auto")
     state = sdfg.add_state()
     add_move(state, Redistribute("there", ROWS, COLUMNS, first), "A", "B")
@@ -50,14 +48,12 @@ def there_and_back(*strategies: str) -> dace.SDFG:
 
 def symbolic() -> dace.SDFG:
     """A node of 4 * N rows in the outer SDFG, and one of 8 * M in a nested one in which M is N + 1."""
-    sdfg, inner = dace.SDFG("symbolic"), dace.SDFG("inner")
-    for each, rows in ((sdfg, N), (inner, 2 * dace.symbol("M", dace.int64))):
-        each.add_array("A", [rows, 8], dace.float64)
-        each.add_array("B", [4 * rows, 2], dace.float64)
+    M = dace.symbol("M", dace.int64)
+    sdfg = with_arrays("symbolic", A=(N, 8), B=(4 * N, 2), C=(2 * N + 2, 8), D=(8 * N + 8, 2))
+    inner = with_arrays("inner", A=(2 * M, 8), B=(8 * M, 2))
+    for each, rows in ((sdfg, N), (inner, 2 * M)):
         pair = [Distribution((4 * rows, 8), grid) for grid in ((4, 1), (1, 4))]
         add_move(each.add_state(), Redistribute(f"of_{each.name}", *pair), "A", "B")
-    sdfg.add_array("C", [2 * N + 2, 8], dace.float64)
-    sdfg.add_array("D", [8 * N + 8, 2], dace.float64)
     state = sdfg.add_state_after(sdfg.start_block)
     nested = state.add_nested_sdfg(inner, {"A"}, {"B"}, symbol_mapping={"M": N + 1})
     state.add_edge(state.add_read("C"), None, nested, "A", dace.Memlet.from_array("C", sdfg.arrays["C"]))

@@ -11,7 +11,7 @@ from dace.libraries.linalg import Transpose
 from dace.properties import CodeBlock
 from dace.sdfg.state import ConditionalBlock, ControlFlowRegion
 from program_calls import HALVES, SIDES, TURNED, WANTED, columns_of_the_transpose, there_already, transposed_before
-from sdfgs import add_move, count, redistributions
+from sdfgs import add_move, count, redistributions, with_arrays
 
 from dace_redist import Distribution
 from dace_redist.library_nodes import Redistribute
@@ -51,9 +51,7 @@ def test_programs(program, before, after, sides, alpha):
 )
 def test_only_what_moves_nothing_into_a_new_array_is_removed(target, distribution, removed):
     """A rank keeps what it does not own of an argument, and gets its halo from others."""
-    sdfg = dace.SDFG("unmoved")
-    for name in ("A", target):
-        sdfg.add_array(name, (4, 8), dace.float64)
+    sdfg = with_arrays("unmoved", **dict.fromkeys(("A", target), (4, 8)))
     add_move(sdfg.add_state(), Redistribute("move", distribution, distribution), "A", target)
     assert copy.deepcopy(sdfg).apply_transformations(RemoveRedistribute, permissive=True) == removed
     assert sdfg.apply_transformations(RemoveRedistribute) == (removed and target == "__return")

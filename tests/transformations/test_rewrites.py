@@ -14,18 +14,13 @@ from dace.libraries.comm.nodes import Bcast, Reduce
 from dace.libraries.comm.schedule import overlap_communication
 from dace.sdfg import nodes
 from dace.sdfg.analysis.schedule_tree import treenodes
-from sdfgs import add_move, connected, count, redistributions
+from sdfgs import add_move, connected, count, redistributions, with_arrays
 
 import dace_redist
 from dace_redist import Distribution
 from dace_redist.library_nodes import JointRedistribute, Redistribute, RedistributeWait, SumReplicas
 from dace_redist.strategies import OPTIONS
-from dace_redist.transformations import (
-    FuseConversion,
-    FuseReduceBcast,
-    JoinRedistributes,
-    OverlapRedistribute,
-)
+from dace_redist.transformations import FuseConversion, FuseReduceBcast, JoinRedistributes, OverlapRedistribute
 
 
 def rewritten(make, transformation) -> tuple[dace.SDFG, dace.SDFG]:
@@ -131,9 +126,7 @@ def test_broadcasts_that_are_not_fused(change):
 
 @pytest.mark.parametrize("written", [None, "with the sum", "between", "with the redistribution"])
 def test_sums_of_what_is_written_again_stay(written):
-    sdfg = dace.SDFG("written_again")
-    for name, shape, transient in (("A", (4, 8), False), ("B", (4, 4), True), ("C", (8, 4), False)):
-        sdfg.add_array(name, shape, dace.float64, transient=transient)
+    sdfg = with_arrays("written_again", "B", A=(4, 8), B=(4, 4), C=(8, 4))
     states = {"with the sum": sdfg.add_state(is_start_block=True)}
     states["between"] = sdfg.add_state_after(states["with the sum"])
     states["with the redistribution"] = sdfg.add_state_after(states["between"])
@@ -147,10 +140,8 @@ def test_sums_of_what_is_written_again_stay(written):
 
 @pytest.mark.parametrize(("second", "joined"), [("CD", 1), ("AD", 1), ("CA", 0), ("BD", 0), ("CB", 0)])
 def test_only_independent_redistributions_are_joined(second, joined):
-    sdfg = dace.SDFG("two")
+    sdfg = with_arrays("two", **dict.fromkeys("ABCD", (2, 8)))
     state = sdfg.add_state()
-    for name in "ABCD":
-        sdfg.add_array(name, (2, 8), dace.float64)
     turned = Distribution((8, 8), (4, 1), ranks=(1, 2, 3, 0))
     for name in ("AB", second):
         add_move(state, Redistribute(name, programs.ROWS, turned), *name)
@@ -166,10 +157,8 @@ def test_a_redistribution_of_what_is_written_later_is_not_started():
 
 
 def test_joined_redistributions_keep_their_order_and_unused_results():
-    sdfg = dace.SDFG("two")
+    sdfg = with_arrays("two", "D", A=(2, 8), B=(8, 2), C=(2, 8), D=(8, 2))
     state = sdfg.add_state()
-    for name, shape in (("A", (2, 8)), ("B", (8, 2)), ("C", (2, 8)), ("D", (8, 2))):
-        sdfg.add_array(name, shape, dace.float64, transient=name == "D")
     columns = Distribution((8, 8), (1, 4))
     first, _ = (add_move(state, Redistribute(n, programs.ROWS, columns), *n) for n in ("AB", "CD"))
     before = state.add_tasklet("before", {}, {}, "pass", side_effects=True)
@@ -182,9 +171,7 @@ def test_joined_redistributions_keep_their_order_and_unused_results():
 
 
 def test_a_result_in_a_view_is_not_waited_for():
-    sdfg = dace.SDFG("view")
-    sdfg.add_array("A", (4, 6), dace.float64)
-    sdfg.add_array("C", (24,), dace.float64)
+    sdfg = with_arrays("view", A=(4, 6), C=(24,))
     sdfg.add_view("V", (8, 3), dace.float64)
     state = sdfg.add_state()
     add_move(state, Redistribute("move", programs.HALVES, programs.SIDES), "A", "V")

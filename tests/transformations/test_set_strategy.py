@@ -5,7 +5,7 @@ from __future__ import annotations
 import dace
 import pytest
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
-from sdfgs import COLUMNS, ROWS, add_move, redistributions
+from sdfgs import COLUMNS, ROWS, add_move, redistributions, with_arrays
 from stock_programs import parse
 
 import dace_redist
@@ -15,10 +15,7 @@ from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, STRATEGIES
 
 def three() -> dace.SDFG:
     """Nodes there_A, back_B and there_C, the last in a nested SDFG."""
-    sdfg, inner = dace.SDFG("three"), dace.SDFG("inner")
-    for each in (sdfg, inner):
-        each.add_array("A", [2, 8], dace.float64)
-        each.add_array("B", [8, 2], dace.float64)
+    sdfg, inner = (with_arrays(name, A=(2, 8), B=(8, 2)) for name in ("three", "inner"))
     state = sdfg.add_state()
     add_move(state, Redistribute("there_A", ROWS, COLUMNS), "A", "B")
     second = sdfg.add_state_after(state)
@@ -77,7 +74,9 @@ def test_some(where, labels: set[str]):
 def test_no_match(where):
     sdfg = three()
     shown = r"'\w+'" if isinstance(where, str) else "<function.*>"
-    with pytest.raises(ValueError, match=f"redistribution of three matches {shown}; it has back_B, there_A, there_C$"):
+    with pytest.raises(
+        ValueError, match=f"^no redistribution of three matches {shown}; it has back_B, there_A, there_C$"
+    ):
         dace_redist.set_strategy(sdfg, "RMA", where)
     assert "RMA" not in strategies(sdfg).values()
 
@@ -86,7 +85,9 @@ def test_nothing_to_set():
     expanded = three()
     expanded.expand_library_nodes()
     for sdfg in (expanded, dace.SDFG("empty")):
-        with pytest.raises(ValueError, match=f"{sdfg.name} has no redistribution to set a strategy for: call .* bef"):
+        with pytest.raises(
+            ValueError, match=f"{sdfg.name} has no redistribution to set a strategy for: call .* before"
+        ):
             dace_redist.set_strategy(sdfg, "Pack")
 
 

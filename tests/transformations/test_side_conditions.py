@@ -6,7 +6,7 @@ import dace
 import pytest
 from dace.libraries.linalg import Transpose
 from program_calls import HALVES, SIDES
-from sdfgs import add_move
+from sdfgs import add_move, with_arrays
 
 from dace_redist import Distribution
 from dace_redist.library_nodes import Redistribute, SumReplicas
@@ -19,9 +19,7 @@ PARTIAL, SUMS = Distribution((8, 6), (1, 2), dims=(0, None)), Distribution((8, 6
 
 def moved(**shapes: tuple[int, ...]) -> tuple[dace.SDFG, dace.SDFGState]:
     """Return an SDFG with further arrays that moves A to B, and its state."""
-    sdfg = dace.SDFG("moved")
-    for name, shape in ({"A": (4, 6), "B": (8, 3), "C": (4, 6)} | shapes).items():
-        sdfg.add_array(name, shape, dace.float64, transient=name == "B")
+    sdfg = with_arrays("moved", "B", A=(4, 6), B=(8, 3), C=(4, 6), **shapes)
     state = sdfg.add_state()
     add_move(state, Redistribute("first", HALVES, SIDES), "A", "B")
     return sdfg, state
@@ -59,10 +57,8 @@ def converted(kind: dace.typeclass | None, dynamic: bool = False) -> dace.SDFG:
 
 def summed(assigned: str) -> dace.SDFG:
     """Return the sum of slice i of partial results in one state, and its move in the next, after an assignment."""
-    sdfg = dace.SDFG("summed")
+    sdfg = with_arrays("summed", "T", P=(3, 8, 6), T=(8, 3), C=(4, 6))
     sdfg.add_symbol("i", dace.int64)
-    for name, shape in (("P", (3, 8, 6)), ("T", (8, 3)), ("C", (4, 6))):
-        sdfg.add_array(name, shape, dace.float64, transient=name == "T")
     first, second = sdfg.add_state(is_start_block=True), sdfg.add_state()
     sdfg.add_edge(first, second, dace.InterstateEdge(assignments={assigned: f"{assigned} + 1"}))
     add_move(first, SumReplicas("add", PARTIAL, SUMS), dace.Memlet("P[i, 0:8, 0:6]"), "T")
@@ -95,8 +91,7 @@ def test_fusions(fusion, made, possible):
 
 @pytest.mark.parametrize("rows", ["4:8", "2:6"])
 def test_views_that_overlap(rows):
-    sdfg = dace.SDFG("overlapping")
-    sdfg.add_array("A", (8, 6), dace.float64)
+    sdfg = with_arrays("overlapping", A=(8, 6))
     state = sdfg.add_state()
     for name in "VW":
         sdfg.add_view(name, (4, 6), dace.float64)

@@ -98,3 +98,5 @@ def test_every_process_makes_the_same_plan():
     for seed in ("1", "2"):
         variables = os.environ | {"PYTHONHASHSEED": seed}
         runs.append(subprocess.run([sys.executable, "-c", code], capture_output=True, env=variables, cwd=folder))
+    assert runs[0].returncode == 0, runs[0].stderr
+    assert runs[0].stdout == runs[1].stdout != b""

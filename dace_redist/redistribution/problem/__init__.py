@@ -15,8 +15,9 @@ from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.errors import removed
-from dace_redist.mpi.collective import remembered
-from dace_redist.mpi.launch import check_launcher
+from dace_redist.mpi.collective import found_by_first, remembered
+from dace_redist.mpi.launch import check_both_ranks
+from dace_redist.mpi.launch import check_ranks as check_ranks  # for distributed_array.py
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_options, check_places, find_strategy, options_on_gpu
 from dace_redist.strategy_memory import options_within
@@ -130,13 +131,11 @@ def is_measured(comm: MPI.Intracomm) -> bool:
     """
 
     def find() -> bool:
-        wrong = removed("DACE_REDIST_MACHINE") if "DACE_REDIST_MACHINE" in os.environ else ""
-        exists, wrong = comm.bcast((record_path().exists(), wrong) if comm.rank == 0 else None)
-        if wrong:
-            raise ValueError(wrong)
-        return bool(exists)
+        if "DACE_REDIST_MACHINE" in os.environ:
+            raise ValueError(removed("DACE_REDIST_MACHINE"))
+        return record_path().exists()
 
-    return remembered(comm, MEASURED, find)
+    return remembered(comm, MEASURED, lambda: found_by_first(comm, find))
 
 
 @functools.cache
@@ -192,8 +191,7 @@ class Arguments(NamedTuple):
         else:
             tensors = (schedule(**columns),)
         for tensor in tensors:
-            for name in ("source", "target"):
-                check_ranks(name, getattr(tensor, name), ranks)
+            check_both_ranks(tensor, ranks)
         chosen = AUTO if self.strategy == AUTO.name else find_strategy(self.strategy)
         options = check_options(chosen, self.options, _ARGUMENTS)
         if self.memory_bytes is not None:
@@ -229,15 +227,3 @@ def _nesting(value: Any) -> int:
     if isinstance(value, np.ndarray):
         return value.ndim
     return 1 + max(map(_nesting, value), default=0) if is_list(value) else 0
-
-
-def check_ranks(name: str, distribution: AnyDistribution, ranks: int) -> None:
-    """Raise a ValueError if a distribution names ranks that a communicator does not have."""
-    needed = distribution.ranks_needed
-    if needed <= ranks:
-        return
-    check_launcher(MPI.COMM_WORLD)  # else each process is a world of its own
-    raise ValueError(
-        f"the {name} distribution names ranks up to {needed - 1}, but the communicator has {ranks} ranks; start the "
-        f"program with mpiexec -n {needed}, or pass a larger communicator"
-    )

@@ -153,13 +153,11 @@ def _source_types(given: Arguments, views: Views, told: _Known | None) -> _Known
 
 def _placed(problem: Problem, anywhere: Facts) -> Problem:
     """Return the problem with devices and memories of its arrays, from the facts of all ranks."""
-    _, source_cpu, source_gpu, source_irregular, source_private, *others = anywhere
-    target_cpu, target_gpu, target_irregular, target_private, target_given, unordered = others
-    if source_gpu or target_gpu:
+    if anywhere.source_gpu or anywhere.target_gpu:
         hint = ", or in other parts of the list: these take a call each" if problem.lists else ""
         sides = (
-            ("array", source_cpu and source_gpu, source_irregular),
-            ("out", target_cpu and target_gpu, target_irregular),
+            ("array", anywhere.source_cpu and anywhere.source_gpu, anywhere.source_irregular),
+            ("out", anywhere.target_cpu and anywhere.target_gpu, anywhere.target_irregular),
         )
         for name, mixed, irregular in sides:
             if mixed:
@@ -169,12 +167,12 @@ def _placed(problem: Problem, anywhere: Facts) -> Problem:
                     f"{name} has strides that do not count elements forward, on some rank, and source or target is on "
                     "the GPU: copy it first"
                 )
-    source = "gpu" if source_gpu else "cpu"  # also the place of a target that no rank passes
-    problem = problem.placed((source, "gpu" if target_gpu else "cpu" if target_cpu else source))
+    source = "gpu" if anywhere.source_gpu else "cpu"  # also the place of a target that no rank passes
+    problem = problem.placed((source, "gpu" if anywhere.target_gpu else "cpu" if anywhere.target_cpu else source))
     # A result allocated by redistribute() may lie in node-shared or in ordinary memory.
-    kinds = (not target_private,) if target_given else (True, False)
-    main = [memory_name(not source_private, kind) for kind in kinds]
-    return problem if unordered else measured_as(problem, main)
+    kinds = (not anywhere.target_private,) if anywhere.target_given else (True, False)
+    main = [memory_name(not anywhere.source_private, kind) for kind in kinds]
+    return problem if anywhere.unordered else measured_as(problem, main)
 
 
 def measured_as(problem: Problem, memories: Sequence[str]) -> Problem:

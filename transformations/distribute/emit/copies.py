@@ -158,7 +158,6 @@ class Emitter:
         self.connect(region, Redistribute(f"redistribute_{move.result}", cuts[1], home), local[1], array)
 
     def _view(self, region: ControlFlowRegion, tensor: str, source: str, target: str) -> None:
-        """Copy an array to one of another shape."""
         state, like = self.state(region, f"reshape_{tensor}"), self._sdfg.arrays[target]
         view, descriptor = self._sdfg.add_view(f"{source}_view", like.shape, like.dtype, find_new_name=True)
         descriptor.lifetime = dtypes.AllocationLifetime.Scope

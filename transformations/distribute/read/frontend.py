@@ -158,7 +158,6 @@ def _with_present_values(read: Any, program: DaceProgram, *arguments: Any, **opt
 
 @in_place_of(ProgramVisitor, "create_callback")
 def _refuse_callback(_: Any, visitor: Any, node: ast.Call, create_graph: bool = True) -> Any:
-    """Raise an error for an unknown function."""
     _at(visitor, node)
     called = ast.unparse(getattr(node.func, "oldnode", None) or node.func)
     name = called.split(".")[-1].removeprefix("__dace_callback_")
@@ -171,7 +170,6 @@ def _refuse_callback(_: Any, visitor: Any, node: ast.Call, create_graph: bool = 
 
 @in_place_of(ProgramVisitor, "visit_Return")
 def _refuse_early_return(visit: Any, visitor: Any, node: ast.Return) -> Any:
-    """Raise an error for a return in a branch or loop."""
     if isinstance(visitor.cfg_target, SDFG):
         return visit(visitor, node)
     _at(visitor, node)
@@ -185,7 +183,6 @@ def _at(visitor: Any, node: ast.expr | ast.stmt) -> None:
 
 @in_place_of(NestedCall, "add_state")
 def _add_state_after_the_last(_: Any, call: NestedCall, label: str | None = None) -> SDFGState:
-    """Add a state in the region of the call."""
     call.count += 1
     call.last_state = call.last_state.parent_graph.add_state_after(call.last_state, label)
     return call.last_state
@@ -232,7 +229,6 @@ def _check_variable(visitor: Any, node: ast.For) -> None:
 
 @in_place_of(ProgramVisitor, "visit_NamedExpr")
 def _visit_named(visit: Any, visitor: Any, node: ast.NamedExpr) -> Any:
-    """Assign and return the value of ``(name := value)``."""
     visit(visitor, node)
     return visitor.visit(ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
 

@@ -31,11 +31,7 @@ from dace_redist.library_nodes.indexed import RESULT, LinearSolve
 #: Shape of the array at each input connector.
 Shapes = dict[str, Sequence[Any]]
 
-_REDUCTIONS = {
-    dtypes.ReductionType.Sum: "",
-    dtypes.ReductionType.Max: "max",
-    dtypes.ReductionType.Min: "min",
-}
+_REDUCTIONS = {dtypes.ReductionType.Sum: "", dtypes.ReductionType.Max: "max", dtypes.ReductionType.Min: "min"}
 
 
 def statement_of(node: nodes.LibraryNode, shapes: Shapes) -> Statement | None:

@@ -9,7 +9,7 @@ import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dace import SDFG, Memlet, dtypes
 from mpi4py import MPI
@@ -20,9 +20,7 @@ from dace_redist.mpi.collective import sleeping_barrier, together
 from dace_redist.native import program as programs
 from dace_redist.native.device import allocate, free
 from dace_redist.redistribution.arrays import ArrayView
-
-if TYPE_CHECKING:
-    from dace_redist.transformations.distribute.runtime import DistributedProgram
+from dace_redist.transformations.distribute.runtime.facts import ProgramFacts
 
 #: Maximum number of programs, each with its sizes, per communicator; the least recently used one is freed first.
 MAX_LOADED = 32
@@ -36,7 +34,7 @@ class Loaded:
     :raises RuntimeError: On every rank, if the program cannot be compiled.
     """
 
-    def __init__(self, program: DistributedProgram, comm: Any) -> None:
+    def __init__(self, program: ProgramFacts, comm: Any) -> None:
         self._comm, self._values = comm, program.local_extents(comm.rank)
         self._state: int | None = None
         name, sdfg = program.identity[0], program.built
@@ -130,7 +128,7 @@ _programs_of = MPI.Comm.Create_keyval(
 )
 
 
-def load(program: DistributedProgram, comm: Any) -> Loaded:
+def load(program: ProgramFacts, comm: Any) -> Loaded:
     """Return the compiled program, cached until others replace it or the communicator is freed. Collective."""
     stop: Any = comm.Get_attr(_programs_of)
     if stop is None:

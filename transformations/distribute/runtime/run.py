@@ -5,22 +5,24 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import Distribution
 from dace_redist.errors import RedistributionError
-from dace_redist.mpi.collective import check_same, together
+from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.mpi.launch import check_launcher
 from dace_redist.redistribution.arrays import ArrayView, array_view, is_foreign
 from dace_redist.redistribution.arrays.new import DeviceArray, new_array
-from dace_redist.redistribution.gather import gather as gather_tensor
 from dace_redist.redistribution.plan import plan
-from dace_redist.redistribution.scatter import scatter as scatter_tensor
-from dace_redist.transformations.distribute.runtime.arguments import (
+from dace_redist.redistribution.whole_tensors import gather as gather_tensor
+from dace_redist.redistribution.whole_tensors import scatter as scatter_tensor
+from dace_redist.transformations.distribute.emit.arrays import DistributedTensor
+from dace_redist.transformations.distribute.runtime.facts import (
+    Array,
+    ProgramFacts,
     check_apart,
     check_in_place,
     sample_of,
@@ -29,15 +31,11 @@ from dace_redist.transformations.distribute.runtime.arguments import (
 from dace_redist.transformations.distribute.runtime.loaded import Loaded, load
 from dace_redist.transformations.patterns import changed
 
-if TYPE_CHECKING:
-    from dace_redist.transformations.distribute.runtime import DistributedProgram, DistributedTensor
-
-Array = npt.NDArray[Any]
 _RETURN = "__return"
 _PROGRAM = "the distributed program and its sizes"
 
 
-def compile_program(program: DistributedProgram, comm: Any) -> None:
+def compile_program(program: ProgramFacts, comm: Any) -> None:
     """Compile and load a program; see :meth:`DistributedProgram.compile`."""
     changed.add(program.built)
     with _all_ranks(program, comm, {_PROGRAM: program.identity}) as comm:
@@ -45,12 +43,12 @@ def compile_program(program: DistributedProgram, comm: Any) -> None:
     load(program, comm)
 
 
-def run(program: DistributedProgram, local: Mapping[str, Any], comm: Any) -> Any:
+def run(program: ProgramFacts, local: Mapping[str, Any], comm: Any) -> Any:
     """Run once; see :meth:`DistributedProgram.run`."""
     return _returned(_outputs(program, local, comm))
 
 
-def call(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any], comm: Any) -> Any:
+def call(program: ProgramFacts, arrays: Sequence[Any], named: Mapping[str, Any], comm: Any) -> Any:
     """Scatter, run and gather; see :meth:`DistributedProgram.__call__`."""
     with _all_ranks(program, comm) as comm:
         given = _by_name(program, arrays, named)
@@ -69,7 +67,7 @@ def call(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str,
     return _returned(wholes)
 
 
-def _outputs(program: DistributedProgram, local: Mapping[str, Any], comm: Any) -> dict[str, Any]:
+def _outputs(program: ProgramFacts, local: Mapping[str, Any], comm: Any) -> dict[str, Any]:
     """Run once; return this rank's parts of all outputs."""
     with _all_ranks(program, comm, {_PROGRAM: program.identity, **shared_values(program, local)}) as comm:
         program.recipe.captured.check()
@@ -104,7 +102,7 @@ def _run_on_all(loaded: Loaded, arrays: Mapping[str, ArrayView], comm: Any) -> N
 
 
 @contextlib.contextmanager
-def _all_ranks(program: DistributedProgram, comm: Any, values: Mapping[str, object] | None = None) -> Iterator[Any]:
+def _all_ranks(program: ProgramFacts, comm: Any, values: Mapping[str, object] | None = None) -> Iterator[Any]:
     """
     Check the communicator, and raise an error of the block on one rank on all. Collective over it, or over the world if
     the program uses all its ranks, so that none waits if another passes a different communicator. Yields the
@@ -122,12 +120,13 @@ def _all_ranks(program: DistributedProgram, comm: Any, values: Mapping[str, obje
         yield found
 
 
-def _communicator(program: DistributedProgram, comm: Any) -> tuple[Any, Exception | None]:
+def _communicator(program: ProgramFacts, comm: Any) -> tuple[Any, Exception | None]:
     """Return the communicator to use, and the error if it is invalid."""
     world = MPI.COMM_WORLD
-    found = world if comm is None else comm
-    if not isinstance(found, MPI.Intracomm) or found == MPI.COMM_NULL:
-        return found, TypeError(f"comm must be an mpi4py intra-communicator of this rank, got {comm!r}")
+    try:
+        found = checked_communicator(comm)
+    except TypeError as error:
+        return comm, error
     if found.size == program.ranks:
         same = found != world and MPI.Comm.Compare(found, world) == MPI.CONGRUENT
         return world if same else found, None
@@ -143,7 +142,7 @@ def _communicator(program: DistributedProgram, comm: Any) -> tuple[Any, Exceptio
     )
 
 
-def _arrays(program: DistributedProgram, local: Mapping[str, Any], rank: int) -> dict[str, Any]:
+def _arrays(program: ProgramFacts, local: Mapping[str, Any], rank: int) -> dict[str, Any]:
     """Return all arrays of a run: the given ones, checked, and new ones for the other outputs."""
     known = {**program.inputs, **program.outputs}
     unknown = sorted(set(local) - set(known) - program.unused)
@@ -202,7 +201,7 @@ def _checked(array: Any, tensor: DistributedTensor, rank: int, written: bool, on
     return np.ascontiguousarray(given)
 
 
-def scatter(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any], comm: Any) -> dict[str, Any]:
+def scatter(program: ProgramFacts, arrays: Sequence[Any], named: Mapping[str, Any], comm: Any) -> dict[str, Any]:
     """Cut this rank's parts out of whole tensors; see :meth:`DistributedProgram.scatter`."""
     tensors: dict[str, DistributedTensor] = {}
     with _all_ranks(program, comm) as comm:
@@ -223,19 +222,19 @@ def scatter(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[s
                     f"{name} differs between ranks {holders[0]} and {rank}: every rank passes the same whole tensor, "
                     "or None; parts of it go to run"
                 )
-        if len(holders) == comm.size:
-            part = tensor.distribution.local(given[name], comm.rank)
-            parts[name] = new_array(None, part.shape, part.dtype, "cpu", shared=True)
-            parts[name][...] = part
-        else:
+        if len(holders) < comm.size:
             parts[name] = scatter_tensor(given.get(name), tensor.distribution, comm, holders[0])
     with together(comm):
+        for name in tensors.keys() - parts.keys():  # which every rank has
+            part = tensors[name].distribution.local(given[name], comm.rank)
+            parts[name] = new_array(None, part.shape, part.dtype, "cpu", shared=True)
+            parts[name][...] = part
         for name in program.gpu_arguments & parts.keys():
             parts[name] = DeviceArray.from_numpy(parts[name])
     return parts
 
 
-def _by_name(program: DistributedProgram, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+def _by_name(program: ProgramFacts, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
     inputs, parameters = [*program.inputs], program.recipe.source.arg_names
     if len(arrays) + len(named) == len(parameters):  # all of them, also those that the program only writes or ignores
         inputs = parameters
@@ -275,7 +274,7 @@ def _converted(where: str, tensor: DistributedTensor, given: Any) -> Array:
         raise ValueError(f"{where}: {tensor.name} must hold {tensor.dtype}: {error}") from error
 
 
-def gather(program: DistributedProgram, name: str | None, local: Any, comm: Any = None) -> Array | None:
+def gather(program: ProgramFacts, name: str | None, local: Any, comm: Any = None) -> Array | None:
     """Return the whole of a tensor on rank 0; see :meth:`DistributedProgram.gather`."""
     with _all_ranks(program, comm, {"the tensor to gather": name}) as comm:
         tensor = program.tensor(name)

@@ -1,4 +1,4 @@
-"""Function :func:`scatter`."""
+"""Whole tensors on one rank: :func:`scatter`, :func:`gather`."""
 
 from __future__ import annotations
 
@@ -41,3 +41,20 @@ def scatter(whole: Any, target: AnyDistribution, comm: MPI.Intracomm | None = No
     element = comm.bcast(element, int(root))
     part = whole if comm.rank == root else np.empty(source.local_shape(comm.rank), element)
     return redistribute(part, source, target, comm=comm)
+
+
+def gather(part: Any, source: AnyDistribution, comm: MPI.Intracomm | None = None, root: AnyInt = 0) -> Any:
+    """
+    Collect a distributed tensor on one rank. Collective over ``comm``.
+
+    :param part: This rank's part of the tensor, as for :func:`dace_redist.redistribute`.
+    :param source: Its distribution.
+    :param comm: mpi4py communicator; default: the world.
+    :param root: Rank that gets the tensor.
+    :return: The tensor, of the library and device of ``part``, on rank ``root``; None on all others.
+    :raises ValueError: On every rank, if an argument is invalid on one of them.
+    :raises TypeError: On every rank, if something is of the wrong type.
+    """
+    comm = checked_communicator(comm)
+    whole = redistribute(part, source, agreed_root("source", source, comm, root), comm=comm)
+    return whole if comm.rank == root else None
