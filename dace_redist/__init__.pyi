@@ -5,6 +5,8 @@ from dace_redist.balancing import balanced_by as balanced_by
 from dace_redist.box_distribution import BoxDistribution as BoxDistribution
 from dace_redist.box_distribution import TiledDistribution as TiledDistribution
 from dace_redist.distribution import Distribution as Distribution
+from dace_redist.einsum.distributed import einsum as einsum
+from dace_redist.einsum.distributed import einsum_plan as einsum_plan
 from dace_redist.errors import BuildError as BuildError
 from dace_redist.errors import RedistributionError as RedistributionError
 from dace_redist.io.files import load as load

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -103,7 +104,7 @@ class DistributedArray:
                 raise ValueError("the array has a halo: redistribute() to a distribution without one first")
             if self.op is not None and library != "torch":
                 raise ValueError(f"{library} has no partial results, as those of op={self.op!r}: redistribute() first")
-        return module.make(_part(self, self.comm), **how)
+        return module.make(part_of(self, self.comm), **how)
 
     def __repr__(self) -> str:
         op = "" if self.op is None else f", op={self.op!r}"
@@ -115,12 +116,11 @@ def redistribute_known(array: Any, target: Any, comm: Any, out: Any, how: Settin
     """Redistribute arrays that know their distributions; see :func:`dace_redist.redistribution.cache.move`."""
     lists = is_list(array)
     given = array if lists else [array]
-    known = (one.comm if isinstance(one, DistributedArray) else interop.communicator(one) for one in given)
-    comm = checked_communicator(next((one for one in known if one is not None), None) if comm is None else comm)
+    comm = checked_communicator(known_communicator(given) if comm is None else comm)
     try:
         if target is None:
             check_distribution("target", target)
-        parts = [_part(one, comm) for one in given]
+        parts = [part_of(one, comm) for one in given]
         for part in parts:
             check_congruent(part.comm, comm)
     except Exception as error:
@@ -142,7 +142,13 @@ def redistribute_known(array: Any, target: Any, comm: Any, out: Any, how: Settin
     return [DistributedArray(result, side, comm) for result, side in zip(results, target, strict=True)]
 
 
-def _part(array: Any, comm: MPI.Intracomm) -> interop.Part:
+def known_communicator(arrays: Sequence[Any]) -> MPI.Intracomm | None:
+    """Return the communicator of the first array that knows its own."""
+    known = (one.comm if isinstance(one, DistributedArray) else interop.communicator(one) for one in arrays)
+    return next((one for one in known if one is not None), None)
+
+
+def part_of(array: Any, comm: MPI.Intracomm) -> interop.Part:
     """Return this rank's part of an array; of another library as one of NumPy, unless it lies on a GPU."""
     if isinstance(array, DistributedArray):
         return interop.Part(array.local, array.distribution, array.comm, array.op)
