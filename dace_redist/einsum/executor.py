@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.einsum.operands import RESULT, EinsumCall, Operand
-from dace_redist.einsum.placement import Given, Home
+from dace_redist.einsum.placement import Given, Home, ends_of
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.planner import plan_einsums
 from dace_redist.einsum.program import Group, Move
@@ -67,7 +67,7 @@ class ExecutablePlan(EinsumPlan):
         with together(comm):
             planned = plan_einsums(
                 [Statement(call.einsum, call.names, RESULT, where=call.where)],
-                dict(zip(call.names, call.shapes, strict=True)),
+                call.shapes(),
                 comm.size,
                 itemsize=call.dtype.itemsize,
                 memory_bytes=call.memory_bytes,
@@ -147,7 +147,7 @@ class _Steps:
                 self._group(group, onward[0] if group.reduction is not None and onward else None)
                 if group.reduction is not None and onward:
                     moves.remove(onward[0])
-        self.result = self.copies[RESULT][planned.homes[RESULT]]
+        self.result = self._slot(RESULT, planned.homes[RESULT])
         if call.dtype != call.result_dtype:
             convert = _not_zero if call.result_dtype.kind == "b" else _cast
             self.result = self._step(convert, [self.result], self._shape(self.result), call.result_dtype)
@@ -187,35 +187,34 @@ class _Steps:
         return self._step(_cast, [number], self._local_shape(home, name), first)
 
     def _move(self, move: Move) -> None:
-        copies = self.copies[move.tensor]
-        found = next(home for home in copies if home.is_equivalent_to(move.source, self.planned.sizes[move.tensor]))
-        copies[move.target] = self._moved(move.tensor, found, copies[found], move.target)
+        slot = self._slot(move.tensor, move.source)
+        self.copies[move.tensor][move.target] = self._moved(move.tensor, move.source, slot, move.target)
+
+    def _slot(self, tensor: str, home: Home) -> int:
+        """Return the slot that holds a tensor under a placement."""
+        known, shape = self.copies[tensor], self.planned.sizes[tensor]
+        return next(slot for other, slot in known.items() if other.is_equivalent_to(home, shape))
 
     def _moved(self, tensor: str, source: Home, slot: int, target: Home, op: str | None = None) -> int:
-        """Add a redistribution, and return the slot of its result."""
-        shape, dtype = self.planned.sizes[tensor], self._type(slot)
-        ends = source.distribution(shape), target.distribution(shape)
-        made = plan(
-            *ends,
-            dtype,
-            comm=self.comm,
-            op=op or getattr(source, "op", None),
-            target_dtype=None if dtype == self.call.dtype else self.call.dtype,
-            reshape=None if ends[0].shape == ends[1].shape else ends[1].shape,
-            **self.options,
-        )
-        self.plans.append(made)
-        local = ends[1].local_shape(self.comm.rank)
-        return self._step(lambda sources, to, _: made(sources[0], to), [slot], local, self.call.dtype)
+        """Add a redistribution, and return the slot of its result, which has the type of the computation."""
+        shape, op = self._local_shape(target, tensor), op or getattr(source, "op", None)
+        dtype, ends = self._type(slot), ends_of(source, target, self.planned.sizes[tensor])
+        made = dtype if op is not None else self.call.dtype  # reduced before it is converted
+        moving = plan(*ends, dtype, comm=self.comm, op=op, target_dtype=made, **self.options)
+        self.plans.append(moving)
+        before, after = (end.local_shape(self.comm.rank) for end in ends)
+
+        def compute(sources: list[Array], to: Array, _: Array) -> None:
+            moving(sources[0].reshape(before), to.reshape(after))  # with other axes of one element
+
+        moved = self._step(compute, [slot], shape, made)
+        return moved if made == self.call.dtype else self._step(_cast, [moved], shape, self.call.dtype)
 
     def _type(self, slot: int) -> np.dtype[Any]:
         return self.call.dtypes[slot] if slot < self.count else self.steps[slot - self.count].dtype
 
     def _group(self, group: Group, onward: Move | None) -> None:
-        sizes, slots = self.planned.sizes, []
-        for name, wanted in zip(group.operands, group.operand_placements, strict=True):
-            copies = self.copies[name]
-            slots.append(copies[next(home for home in copies if home.is_equivalent_to(wanted, sizes[name]))])
+        slots = list(map(self._slot, group.operands, group.operand_placements))
         partial, whole = group.partial_placement, group.result_placement
         compute = self._contraction(group)
         made = self._step(compute, slots, self._local_shape(partial, group.result), self.call.dtype)

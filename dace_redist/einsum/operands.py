@@ -63,7 +63,7 @@ class EinsumCall:
     :param names: Name of each distributed operand; equal names for one array.
     :param terms: Indices of each, in the user's einsum.
     :param einsum: Einsum of the distributed operands, without dropped axes.
-    :param shapes: Shape of each, without dropped axes.
+    :param axes: Axes of each that are kept.
     :param dtype: Element type of the computation.
     :param result_dtype: Element type of the result.
     :param optimize: ``"auto"``, or a path of opt_einsum of the distributed operands.
@@ -75,7 +75,7 @@ class EinsumCall:
     numbers: tuple[int, ...]
     names: tuple[str, ...]
     einsum: Einsum
-    shapes: tuple[tuple[int, ...], ...]
+    axes: tuple[tuple[int, ...], ...]
     dtype: np.dtype[Any]
     result_dtype: np.dtype[Any]
     target: AnyDistribution | None
@@ -91,13 +91,18 @@ class EinsumCall:
     def homes(self) -> dict[str, Home]:
         """Return the home of each operand, and of the result if it is given."""
         homes = dict[str, Home]()
-        for name, operand, shape in zip(self.names, self.operands, self.shapes, strict=True):
+        for name, operand, axes in zip(self.names, self.operands, self.axes, strict=True):
             whole = operand.distribution
-            keeps = tuple(whole.shape) == shape != ()
-            homes[name] = home_of(whole, operand.op) if keeps else Given(whole, operand.op)
+            keeps = 0 < len(axes) == len(whole.shape)
+            homes[name] = home_of(whole, operand.op) if keeps else Given(whole, axes, operand.op)
         if self.target is not None:
-            homes[RESULT] = home_of(self.target) if self.target.shape else Given(self.target)
+            homes[RESULT] = home_of(self.target) if self.target.shape else Given(self.target, ())
         return homes
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each operand, without dropped axes."""
+        wholes = zip(self.names, self.operands, self.axes, strict=True)
+        return {name: tuple(one.distribution.shape[axis] for axis in axes) for name, one, axes in wholes}
 
     def split(self, arguments: Sequence[Any]) -> tuple[list[Array], Array]:
         """Return the local arrays of the operands, and the product of the numbers, an array of one element."""
@@ -172,7 +177,7 @@ def described(
         term, shape = parsed.operands[number], shapes[number]
         axes = [axis for axis, index in enumerate(term) if shape[axis] == extents[index]]
         terms.append("".join(term[axis] for axis in axes))
-        kept.append(tuple(shape[axis] for axis in axes))
+        kept.append(tuple(axes))
     result_dtype = np.result_type(*(one.dtype if isinstance(one, Operand) else one for one in operands))
     dtype = np.dtype(_COMPUTED_IN.get(result_dtype.name, result_dtype))
     if dtype.name not in ELEMENT_TYPES:

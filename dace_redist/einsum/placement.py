@@ -166,6 +166,14 @@ class Placement:
         low, high = self.bounds_by_rank(shape)[:, : len(shape), list(self.ranks)]
         return low, high
 
+    def with_axes(self, kept: Sequence[int], count: int) -> Placement:
+        """Return the placement of a tensor with further axes, which are not split; ``kept`` are its own axes."""
+        dims: list[int | None] = [None] * count
+        multiples = [1] * count
+        for number, axis in enumerate(kept):
+            dims[axis], multiples[axis] = self.dims[number], self.multiples[number]
+        return Placement(self.grid, tuple(dims), tuple(multiples), self.ranks)
+
     def with_ranks(self, ranks: Sequence[int]) -> Placement:
         """Return the placement on other ranks."""
         return dataclasses.replace(self, ranks=tuple(ranks))
@@ -176,16 +184,24 @@ class Given:
     """
     The user's distribution of an input or a result where no grid has it: the tensor is moved from it, or to it.
 
-    :param whole: Distribution of the tensor, which may have further axes of one element.
+    :param whole: Distribution of the tensor.
+    :param axes: Axes of ``whole`` that the tensor has; the others have one element.
     :param op: Reduction of replicas that are partial results.
     """
 
     whole: AnyDistribution
+    axes: tuple[int, ...]
     op: str | None = None
 
     def distribution(self, shape: Sequence[Any]) -> AnyDistribution:
         """Return the distribution."""
         return self.whole
+
+    def of_placement(self, other: Placement) -> Distribution:
+        """Return the distribution of another placement of the tensor, with all axes of ``whole``."""
+        if not self.whole.shape:
+            return Distribution((), other.grid or (1,), ranks=other.ranks)
+        return other.with_axes(self.axes, len(self.whole.shape)).distribution(self.whole.shape)
 
     def is_equivalent_to(self, other: Placement | Given, shape: Sequence[int]) -> bool:
         """Return True if both are the same."""
@@ -205,16 +221,23 @@ def home_of(given: Home | AnyDistribution, op: str | None = None) -> Home:
     if isinstance(given, Distribution) and op is None:
         with contextlib.suppress(ValueError):
             return Placement.of(given)
-    return given if isinstance(given, Home) else Given(given, op)
+    return given if isinstance(given, Home) else Given(given, tuple(range(len(given.shape))), op)
 
 
 def schedule_of(
     source: Home, target: Home, shape: Sequence[int], dtype: Any = np.int8, op: str | None = None
 ) -> Schedule:
     """Return the messages that move a tensor of some shape between two homes; ``op`` reduces a placement's replicas."""
-    ends = source.distribution(shape), target.distribution(shape)
-    reshape = None if ends[0].shape == ends[1].shape else ends[1].shape
-    return schedule(*ends, dtype, op=op or getattr(source, "op", None), reshape=reshape)
+    return schedule(*ends_of(source, target, shape), dtype, op=op or ("sum" if getattr(source, "op", None) else None))
+
+
+def ends_of(source: Home, target: Home, shape: Sequence[int]) -> tuple[AnyDistribution, AnyDistribution]:
+    """Return the distributions between which a tensor moves, of equal shape."""
+    if isinstance(source, Given) and isinstance(target, Placement):
+        return source.whole, source.of_placement(target)
+    if isinstance(target, Given) and isinstance(source, Placement):
+        return target.of_placement(source), target.whole
+    return source.distribution(shape), target.distribution(shape)
 
 
 #: Maximum pairs of a receiver and a block; above, the replicas of a source are assumed to send evenly.

@@ -74,8 +74,8 @@ class EinsumProblem:
         if isinstance(home, Given):
             if getattr(home.whole, "is_symbolic", False):
                 raise ValueError(f"placements: {name!r} needs a distribution of sizes in numbers, got {home.whole}")
-            last, matches = home.whole.ranks_needed - 1, _long_axes(home.whole.shape) == _long_axes(shape)
-            if not matches:
+            last = home.whole.ranks_needed - 1
+            if tuple(home.whole.shape[axis] for axis in home.axes) != shape:
                 raise ValueError(f"placements: {name!r} has shape {shape}, its distribution {home.whole.shape}")
         else:
             last = max(home.ranks)
@@ -143,10 +143,6 @@ class EinsumProblem:
                 f"overrides[{step.result!r}]: the grid {dict(grid)} needs {math.prod(grid.values())} ranks, "
                 f"but there are {self.ranks}"
             )
-
-
-def _long_axes(shape: Sequence[int]) -> list[int]:
-    return [extent for extent in shape if extent != 1]
 
 
 def _unknown_index(key: str | int, unknown: set[str], indices: str) -> ValueError:
