@@ -14,6 +14,7 @@ from dace_redist.io.files import save as save
 from dace_redist.redistribution.arrays.new import node_shared_memory as node_shared_memory
 from dace_redist.redistribution.arrays.new import shared_empty as shared_empty
 from dace_redist.redistribution.distributed_array import DistributedArray as DistributedArray
+from dace_redist.redistribution.distributed_array import replicated as replicated
 from dace_redist.redistribution.gather import gather as gather
 from dace_redist.redistribution.plan import plan as plan
 from dace_redist.redistribution.redistribute import redistribute as redistribute

@@ -163,9 +163,10 @@ def _read(arrays: Sequence[Any], comm: MPI.Intracomm, how: _Settings) -> list[An
 
 
 def _part(number: int, array: Any, comm: MPI.Intracomm) -> Any:
-    if isinstance(array, np.ndarray):
+    if isinstance(array, np.ndarray | list | tuple):
+        kind = "NumPy array" if isinstance(array, np.ndarray) else type(array).__name__
         raise TypeError(
-            f"operand {number} is a NumPy array: pass DistributedArray(array, distribution) if it is this rank's part, "
+            f"operand {number} is a {kind}: pass DistributedArray(array, distribution) if it is this rank's part, "
             "or replicated(array) if every rank has all of it"
         )
     part = part_of(array, comm)
