@@ -193,7 +193,7 @@ class Given:
     axes: tuple[int, ...]
     op: str | None = None
 
-    def distribution(self, shape: Sequence[Any]) -> AnyDistribution:
+    def distribution(self, shape: Sequence[Any], _: Any = None) -> AnyDistribution:
         """Return the distribution."""
         return self.whole
 

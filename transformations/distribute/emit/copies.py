@@ -12,7 +12,7 @@ from dace import SDFG, Memlet, SDFGState, dtypes, symbolic
 from dace.sdfg.state import ControlFlowRegion
 
 from dace_redist.distribution import Distribution
-from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.placement import Home, Placement
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.environment import NumpyEnvironment
 from dace_redist.library_nodes.node import INPUT, OUTPUT
@@ -73,7 +73,7 @@ class Emitter:
         tasklet, *_ = state.add_mapped_tasklet(state.label, ranges, inputs, code, output, external_edges=True)
         tasklet.environments = {NumpyEnvironment.full_class_path()}
 
-    def at(self, region: ControlFlowRegion, tensor: str, placement: Placement) -> str:
+    def at(self, region: ControlFlowRegion, tensor: str, placement: Home) -> str:
         """Return the array of a tensor under a placement; redistribute the tensor if it has none."""
         arrays = self._arrays
         placement, copies = arrays.known(tensor, placement), arrays.copies[tensor]
