@@ -197,7 +197,7 @@ def _planned(
     cache: PlanCache, comm: MPI.Intracomm, operands: Sequence[Any], same: Sequence[int], how: _Settings
 ) -> _Known:
     """Return the plan of a problem, made on first use. Collective."""
-    facts = {"operands": operands, "target": how.target, "memory_bytes": how.memory_bytes}
+    facts: dict[str, Any] = {"operands": operands, "target": how.target, "memory_bytes": how.memory_bytes}
     facts |= {"overrides": how.overrides, "options": how.options}
     optimize = _path(comm, operands, how)
     with together(comm, facts | {"optimize": optimize}):
@@ -227,7 +227,7 @@ def _path(comm: MPI.Intracomm, operands: Sequence[Any], how: _Settings) -> Any:
     """Return ``optimize``, with the path of an optimizer, which runs on rank 0 as it may be random. Collective."""
     given = how.optimize
     kind = "a path" if isinstance(given, list | tuple) else given if isinstance(given, str | bool) else "an optimizer"
-    found = None
+    found: Any = None
     with together(comm, {"optimize": kind}):
         if kind == "a path":
             found = tuple(tuple(int(number) for number in step) for step in given if step != "einsum_path")

@@ -100,8 +100,9 @@ class ExecutablePlan(EinsumPlan):
 
     def allocate(self, out: DistributedArray | None, operands: Sequence[Any]) -> list[Array]:
         """Return the arrays of a run, of which the last is the result."""
-        apart = out is not None and not any(np.may_share_memory(out.local, _local(one)) for one in operands)
-        return self._steps.allocate(out.local if apart else None)
+        if out is None or any(np.may_share_memory(out.local, _local(one)) for one in operands):
+            return self._steps.allocate(None)
+        return self._steps.allocate(out.local)
 
     def run(
         self, local: Sequence[Array], alpha: Array, memory: list[Array], out: DistributedArray | None

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -83,7 +84,8 @@ class Group(EinsumStep):
     @cached_property
     def local_einsum(self) -> tuple[str, tuple[tuple[int, ...], ...]]:
         """Expression of the local evaluation, in which equal indices are one, and its path; empty: all in one step."""
-        expression = str(self.einsum).translate(str.maketrans(dict(self.equal)))
+        renamed: dict[str, Any] = dict(self.equal)
+        expression = str(self.einsum).translate(str.maketrans(renamed))
         return expression, () if _core.is_khatri_rao_product(expression) else self.path
 
     @cached_property

@@ -153,17 +153,19 @@ def to_json(plan: PlannedProgram) -> dict[str, Any]:
 
 
 def _move_json(plan: PlannedProgram, move: Move) -> dict[str, Any]:
-    ends = {}
-    for side, home in (("source", move.source), ("target", move.target)):
-        of_user = isinstance(home, Given)
-        ends[side] = (
-            {"distribution": home.whole.encoded_array.tolist(), "op": home.op} if of_user else dataclasses.asdict(home)
-        )
+    facts = {field.name: getattr(move, field.name) for field in dataclasses.fields(move)}
     return {
-        **{f.name: getattr(move, f.name) for f in dataclasses.fields(move)},
-        **ends,
+        **facts,
+        "source": _home_json(move.source),
+        "target": _home_json(move.target),
         "shape": plan.sizes[move.tensor],
     }
+
+
+def _home_json(home: Home) -> dict[str, Any]:
+    if isinstance(home, Given):
+        return {"distribution": home.whole.encoded_array.tolist(), "op": home.op}
+    return dataclasses.asdict(home)
 
 
 def _group_json(plan: PlannedProgram, number: int) -> dict[str, Any]:

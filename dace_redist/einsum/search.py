@@ -198,7 +198,9 @@ def _balanced(program: EinsumProgram, groups: Sequence[Group]) -> tuple[Group, .
         known = [(math.prod(program.sizes[name]), number) for number, name in enumerate(names) if name in there]
         for _, number in sorted(known):
             home = there[names[number]]
-            for axis, index in enumerate(terms[number] if isinstance(home, Placement) else ""):
+            if not isinstance(home, Placement):
+                continue
+            for axis, index in enumerate(terms[number]):
                 if home.parts[axis] == group.parts[index] and multiples[index] <= 1:
                     multiples[index] = min(home.multiples[axis], 1)
         made.append(dataclasses.replace(group, multiples=tuple(multiples.values())))

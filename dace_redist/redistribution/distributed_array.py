@@ -68,8 +68,8 @@ class DistributedArray:
         :raises ValueError: On this rank, if the communicator is too small, or the values do not broadcast.
         """
         made = cls._new(distribution, dtype, comm)
-        rank, blocks = made.comm.rank, isinstance(distribution, Distribution)
-        if blocks and not any(distribution.halo):
+        rank = made.comm.rank
+        if isinstance(distribution, Distribution) and not any(distribution.halo):
             indices: Any = np.ix_(*distribution.global_index(rank)) if distribution.shape else ()
         else:
             indices = [distribution.local(index, rank) for index in np.indices(distribution.shape)]
