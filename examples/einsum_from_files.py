@@ -9,7 +9,7 @@ from mpi4py import MPI
 from dace_redist import Distribution, einsum, load
 
 comm = MPI.COMM_WORLD
-O, V = 6, 10  # occupied and virtual orbitals
+O, V = 6, 10  # occupied and virtual orbitals  # noqa: E741
 shapes = {"t": (O, O, V, V), "ijab": (O, O, V, V), "abcd": (V, V, V, V), "klij": (O, O, O, O), "kbcj": (O, V, V, O)}
 
 with tempfile.TemporaryDirectory() as folder:

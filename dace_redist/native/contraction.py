@@ -6,15 +6,18 @@ import ctypes
 import functools
 import weakref
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dace_redist.errors import RedistributionError
+from dace_redist.native.blas import blas_wanted, pypi_openblas
 from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.interface import library
-from dace_redist.native.toolchain import EINSUM
+from dace_redist.native.toolchain import EINSUM, packaged, processor_flags
+from dace_redist.native.variants import EINSUM_FILE, load
 
 Array = npt.NDArray[Any]
 
@@ -26,13 +29,26 @@ ELEMENT_TYPES = frozenset(
 
 def ensure_contractions() -> None:
     """Build the library unless it is there. Not collective."""
-    ensure_library(EINSUM)
+    if _packaged() is None:
+        ensure_library(EINSUM)
+
+
+def _packaged() -> Path | None:
+    """Return the library that came with the package; None if there is none, or another BLAS is wanted."""
+    beside = packaged()
+    path = beside.parent / EINSUM_FILE if isinstance(beside, Path) else None
+    return path if path is not None and path.exists() and pypi_openblas() and blas_wanted() in ("", "pypi") else None
 
 
 @functools.cache
 def _library() -> Any:
     library()  # it calls this one
-    found = ctypes.CDLL(str(ensure_library(EINSUM)))
+    path = _packaged()
+    if path is None:
+        found = ctypes.CDLL(str(ensure_library(EINSUM)))
+    else:
+        ctypes.CDLL(pypi_openblas())  # which it is linked with by name
+        found = load(path, processor_flags())
     number, pointer, text = ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
     found.dr_python_contraction_error.restype = text
     found.dr_python_contraction_create.argtypes = [text, text, pointer, number]

@@ -137,8 +137,8 @@ def _planned(
     for name in {name for one in operations(body) if isinstance(one, Move) for name in one.names} | scalars:
         if isinstance(fixed.get(name), Given):
             raise ValueError(
-                f"placements: parts of {name} are read or written, or it is reshaped, or a condition, so each rank must "
-                f"have one block, got {fixed[name].distribution(())}"
+                f"placements: parts of {name} are read or written, or it is reshaped, or a condition, so each rank "
+                f"must have one block, got {fixed[name].distribution(())}"
             )
     moved = {name: fixed.get(name) or _in_blocks(shapes[name], ranks) for name in sorted(used - known)}
     plan = plan_einsums(
