@@ -1,5 +1,6 @@
 """Builds dace-redist: the package mapping, the planner's binding ``dace_redist._core``, and the runtime's libraries."""
 
+import importlib
 import os
 import runpy
 import shutil
@@ -76,20 +77,36 @@ def build_libraries(folder, mpi, levels):
     """Build the libraries for an MPI: for the lowest level to link with, for the others where the linker finds them."""
     name, scalapack = VARIANTS["LIBRARY_FILE"], VARIANTS["SCALAPACK_FILE"]
     settings = [f"-DMPI_CXX_COMPILER={mpi}", f"-DDACE_REDIST_VERSION={VERSION}", "-DCMAKE_SKIP_BUILD_RPATH=ON"]
+    blas = blas_settings()
+    settings += blas
     for level in levels:
         with tempfile.TemporaryDirectory() as build:
             where = [f"-DDACE_REDIST_ARCHITECTURE={level}", "-DCMAKE_SHARED_LINKER_FLAGS=-s"]
             subprocess.check_call(["cmake", "-S", PACKAGE, "-B", build, *settings, *where])
-            subprocess.check_call(
-                ["cmake", "--build", build, "--target", "dace_redist_scalapack", "--parallel", str(CORES)]
-            )
+            made_here = ["--target", "dace_redist_scalapack", *(["dace_redist_einsum"] if blas else [])]
+            subprocess.check_call(["cmake", "--build", build, *made_here, "--parallel", str(CORES)])
             made = Path(build, name)
             target = folder / interface(made) / levels[0]
             target = target if level == levels[0] else target / VARIANTS["HIGHER_LEVELS"] / level
             target.mkdir(parents=True, exist_ok=True)
-            shutil.copy(made, target)
+            for library in [made, *([Path(build, VARIANTS["EINSUM_FILE"])] if blas else [])]:
+                shutil.copy(library, target)
             if level == levels[0]:  # the other levels use it, too
                 shutil.copy(Path(build, scalapack), target)
+
+
+def blas_settings():
+    """Return settings for OpenBLAS of PyPI, which every installation has; none where a build has to do without it."""
+    try:
+        package = importlib.import_module("scipy_openblas32")
+    except ImportError as error:
+        print(f"the library of contractions is built at its first use: {error}", file=sys.stderr)
+        return []
+    return [
+        f"-DDACE_REDIST_BLAS_LIBRARY={Path(package.get_lib_dir(), package.get_library(fullname=True))}",
+        f"-DDACE_REDIST_BLAS_INCLUDES={package.get_include_dir()}",
+        "-DDACE_REDIST_BLAS_DEFINITIONS=BLAS_SYMBOL_PREFIX=scipy_",
+    ]
 
 
 def interface(library):

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from dace_redist._version import __version__ as __version__
-from dace_redist.schedule import schedule as schedule  # not at its first use: the module has its name
+from dace_redist.einsum.distributed import einsum as einsum  # not at its first use: the package has its name
+from dace_redist.schedule import schedule as schedule  # likewise
 
 _STUB = Path(__file__).with_suffix(".pyi").read_text().splitlines()
 #: Modules of the public names, which are imported at their first use; the lines of the stub are their only list.
 _HOMES = {words[3]: words[1] for words in map(str.split, _STUB) if words[:1] == ["from"]}
 __all__ = sorted(set(_HOMES) - {"__version__"})
 #: Public modules, likewise.
-_MODULES = ("einsum", "errors", "interop", "library_nodes", "strategies", "transformations")
+_MODULES = ("errors", "interop", "library_nodes", "strategies", "transformations")
 
 _used_without_dace: dict[str, Any] = {}
 

@@ -5,6 +5,8 @@ from dace_redist.balancing import balanced_by as balanced_by
 from dace_redist.box_distribution import BoxDistribution as BoxDistribution
 from dace_redist.box_distribution import TiledDistribution as TiledDistribution
 from dace_redist.distribution import Distribution as Distribution
+from dace_redist.einsum.distributed import einsum as einsum
+from dace_redist.einsum.distributed import einsum_plan as einsum_plan
 from dace_redist.errors import BuildError as BuildError
 from dace_redist.errors import RedistributionError as RedistributionError
 from dace_redist.io.files import load as load
@@ -12,6 +14,7 @@ from dace_redist.io.files import save as save
 from dace_redist.redistribution.arrays.new import node_shared_memory as node_shared_memory
 from dace_redist.redistribution.arrays.new import shared_empty as shared_empty
 from dace_redist.redistribution.distributed_array import DistributedArray as DistributedArray
+from dace_redist.redistribution.distributed_array import replicated as replicated
 from dace_redist.redistribution.plan import plan as plan
 from dace_redist.redistribution.redistribute import redistribute as redistribute
 from dace_redist.redistribution.request import Request as Request

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from dace_redist.einsum.groupings import EinsumStep
 from dace_redist.einsum.nodes import bytes_between_nodes
-from dace_redist.einsum.placement import Placement, busiest, traffic
+from dace_redist.einsum.placement import Home, busiest, traffic
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.problem import EinsumProblem
 from dace_redist.einsum.program import Group, GroupCost, Move
@@ -60,16 +60,16 @@ class EinsumProgram:
 
     def owner(self, tensor: str) -> End:
         """Return the end that determines the home of a tensor: its first writer, else its first reader."""
-        if tensor in self.problem.placements:
+        if tensor in self.problem.homes:
             return None, None
         writers = self.writers[tensor]
         return (writers[0], None) if writers else self.readers[tensor][0]
 
-    def placement(self, end: End, tensor: str, groups: Mapping[int, Group]) -> Placement:
+    def placement(self, end: End, tensor: str, groups: Mapping[int, Group]) -> Home:
         """Return the placement of a tensor at an end, given the groups by number."""
         number, operand = end
         if number is None:
-            return self.problem.placements[tensor]
+            return self.problem.homes[tensor]
         return groups[number].result_placement if operand is None else groups[number].operand_placements[operand]
 
     @cached_property
@@ -167,7 +167,7 @@ class _Dataflow:
         if not made.is_equivalent_to(self.homes[name], self.program.sizes[name]):
             self._move(number + 1, number, name, made, self.homes[name])
 
-    def _move(self, before: int, group: int, name: str, source: Placement, target: Placement) -> None:
+    def _move(self, before: int, group: int, name: str, source: Home, target: Home) -> None:
         sent, received, _ = traffic(source, target, self.program.sizes[name])
         nbytes = (int(elements) * self._itemsize for elements in (sent.max(), received.max(), received.sum()))
         self.moves.append(Move(before, group, name, source, target, *nbytes))
@@ -185,7 +185,7 @@ class _Dataflow:
         )
         return GroupCost(fetched, reduced, self._memory(number))
 
-    def _bytes(self, name: str, placement: Placement) -> int:
+    def _bytes(self, name: str, placement: Home) -> int:
         return placement.block_bytes(self.program.sizes[name], self._itemsize)
 
     def _memory(self, number: int) -> int:

@@ -185,6 +185,7 @@ def contraction_trees(
     extents: Sequence[Mapping[str, int]],
     taken: Iterable[str] = (),
     memory_elements: int | None = None,
+    optimize: Any = "auto",
 ) -> list[ContractionTree]:
     """
     Return the contraction order of each statement of a program; equal intermediates have equal names.
@@ -193,12 +194,13 @@ def contraction_trees(
 
     :param taken: Names that intermediates must not have.
     :param memory_elements: Maximum elements of an intermediate.
+    :param optimize: See :func:`dace_redist.einsum.plan_einsums`.
     """
     written: Counter[str] = Counter()
     names: dict[Hashable, str] = {}  # of intermediates, by value
     trees = []
     for number, (statement, sizes) in enumerate(zip(statements, extents, strict=True)):
-        steps = () if statement.solves else contraction_steps(statement, sizes, memory_elements)
+        steps = () if statement.solves else contraction_steps(statement, sizes, memory_elements, optimize)
         own = list(statement.operands)
         for step, value in zip(steps[:-1], _values(statement, steps, written), strict=True):
             if value not in names:

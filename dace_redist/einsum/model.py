@@ -14,7 +14,7 @@ from dace_redist.einsum.dataflow import EinsumProgram, End
 from dace_redist.einsum.grids import Candidates, Layouts
 from dace_redist.einsum.groupings import BYTES_PER_SECOND, FLOPS_PER_SECOND, INTERNODE_BYTES_PER_SECOND
 from dace_redist.einsum.nodes import internode_elements
-from dace_redist.einsum.placement import Array, Floats, Overlap, ceil_division, overlap_matrix
+from dace_redist.einsum.placement import Array, Floats, Given, Overlap, Placement, ceil_division, overlap_matrix
 from dace_redist.einsum.program import Group
 from dace_redist.relabelling import MAX_MATCHED_RANKS, assign
 
@@ -65,7 +65,10 @@ class Model:
     ) -> None:
         self.program, self.candidates = program, list(candidates)
         self.ranks, self._itemsize = program.problem.ranks, program.problem.itemsize
-        self.edges = [edge for number in range(len(program.steps)) for edge in self._edges(number)]
+        edges = [edge for number in range(len(program.steps)) for edge in self._edges(number)]
+        homes = program.problem.homes
+        self.edges = [edge for edge in edges if not isinstance(homes.get(edge.tensor), Given)]
+        self._arriving = {edge.target: edge.weight for edge in edges if edge not in self.edges}
         #: Costs of each group's candidates by themselves: fetches, reductions, excess work, the user's moves.
         self.unary = [self._own_costs(n, memory_weight, node_size) for n in range(len(candidates))]
         #: Edges by pair (i, j), i < j, of groups between which a tensor may move.
@@ -103,6 +106,8 @@ class Model:
         )
         fetched = [n for n, name in enumerate(names) if self.program.owner(name) == (number, n)]
         elements = sum(map(found.fetched, fetched), repeats * found.reduced)
+        for operand, layouts in enumerate(found.operands):  # from any distribution a rank receives its part, at most
+            elements = elements + self._arriving.get((number, operand), 0) * layouts.elements
         if node_size is not None:
             across = internode_elements(found, node_size, repeats, fetched) / self.ranks
             elements = elements + BYTES_PER_SECOND / INTERNODE_BYTES_PER_SECOND * across
@@ -119,7 +124,8 @@ class Model:
 
     def _layouts(self, group: int | None, operand: int | None, tensor: str) -> Layouts:
         if group is None:
-            placement, shape = self.program.problem.placements[tensor], self.program.sizes[tensor]
+            placement, shape = self.program.problem.homes[tensor], self.program.sizes[tensor]
+            assert isinstance(placement, Placement)
             parts, blocks = np.array([placement.parts], np.int64), np.array([placement.largest_block(shape)], np.int64)
             return Layouts(parts, blocks, np.array([placement.replicas], np.int64))
         return self.candidates[group].result if operand is None else self.candidates[group].operands[operand]
@@ -197,6 +203,7 @@ class Model:
         ends = (edge.source, edge.target) if edge.source[0] == number else (edge.target, edge.source)
         groups = {**known, number: group}
         own, other = (self.program.placement(end, edge.tensor, groups) for end in ends)
+        assert isinstance(own, Placement) and isinstance(other, Placement)
         return Overlap(own, other, self.program.sizes[edge.tensor], edge.weight, edge.source[0] == number)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
@@ -12,10 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
-from dace_redist.distribution import Distribution
+from dace_redist.distribution import AnyDistribution, Distribution
+from dace_redist.schedule import Schedule, schedule
 
 Array = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+
+
+#: Entry of :attr:`Placement.multiples`: blocks differ by at most one element, the longer ones come first.
+BALANCED = 0
 
 
 def ceil_division(extent: Any, parts: Any) -> Any:
@@ -29,7 +35,7 @@ def block_length(extent: Any, parts: Any, multiple: Any = 1, divide: Callable[[A
 
     :param extent: Elements along the axis: a number, an array of them, or a symbol if ``divide`` takes symbols.
     :param parts: Number of blocks.
-    :param multiple: Number of equal pieces of a block.
+    :param multiple: Number of equal pieces of a block, at least 1.
     :param divide: Division that rounds up.
     """
     return multiple * divide(extent, parts * multiple)
@@ -45,7 +51,7 @@ class Placement:
     :param grid: Shape of the process grid.
     :param dims: Grid axis over which each tensor axis is split, None where it is not.
     :param multiples: Per tensor axis m: blocks consist of m equal pieces, ``m * ceil(extent / (parts * m))``
-        elements, so that a block can be split among m ranks without other traffic.
+        elements, so that a block can be split among m ranks without other traffic; or :data:`BALANCED`.
     :param ranks: Communicator rank of each grid position, row-major.
     :raises ValueError: If the lengths are inconsistent.
     """
@@ -66,25 +72,25 @@ class Placement:
         """
         Return the placement of a distribution.
 
-        :param distribution: One block per rank and axis, all of the default length.
-        :raises ValueError: If it is block-cyclic, balanced, pinned or symbolic.
+        :param distribution: One block per rank and axis, balanced or of equal lengths.
+        :raises ValueError: If it is block-cyclic, or has blocks of other lengths, pins, a halo or symbols.
         """
         if distribution.is_symbolic or any(pin is not None for pin in distribution.pins) or any(distribution.halo):
             raise ValueError(f"a placement needs sizes in numbers, no pins and no halo, got {distribution}")
         dims = tuple(distribution.dims)
-        placement = cls(
-            tuple(distribution.grid),
-            dims,
-            (1,) * len(dims),
-            tuple(range(math.prod(distribution.grid)) if distribution.ranks is None else distribution.ranks),
-        )
+        ranks = tuple(range(math.prod(distribution.grid)) if distribution.ranks is None else distribution.ranks)
+        multiples = [1] * len(dims)
+        placement = cls(tuple(distribution.grid), dims, tuple(multiples), ranks)
         for axis, length in enumerate(placement.largest_block(distribution.shape)):
-            if distribution.core.uniform_block(axis) != length:
+            if distribution.core.uniform_block(axis) == length:
+                continue
+            if distribution.block[axis] != "balanced":
                 raise ValueError(
-                    f"axis {axis} must be split into {placement.parts[axis]} blocks of {length} elements "
-                    f'(block="ceil"), got block={distribution.block[axis]!r}'
+                    f"axis {axis} must be split into {placement.parts[axis]} blocks that are balanced or have "
+                    f'{length} elements (block="ceil"), got block={distribution.block[axis]!r}'
                 )
-        return placement
+            multiples[axis] = BALANCED
+        return dataclasses.replace(placement, multiples=tuple(multiples))
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -96,7 +102,7 @@ class Placement:
         """Number of replicas of each element."""
         return math.prod(size for axis, size in enumerate(self.grid) if axis not in self.dims)
 
-    def is_equivalent_to(self, other: Placement, shape: Sequence[int]) -> bool:
+    def is_equivalent_to(self, other: Home, shape: Sequence[int]) -> bool:
         """
         Return True if every rank holds the same block of a tensor in both, so that nothing has to be moved.
 
@@ -104,13 +110,15 @@ class Placement:
         """
         if self == other:
             return True
+        if isinstance(other, Given):
+            return False
         (low, high), (new_low, new_high) = _both(self, other, shape)
         some = (high > low).all(axis=0)
         return np.array_equal(high - low, new_high - new_low) and np.array_equal(low * some, new_low * some)
 
     def block(self, axis: int, extent: Any, divide: Callable[[Any, Any], Any] = ceil_division) -> Any:
-        """Return the elements of a block along a tensor axis of some extent, see :func:`block_length`."""
-        return block_length(extent, self.parts[axis], self.multiples[axis], divide)
+        """Return the elements of the largest block along a tensor axis of some extent, see :func:`block_length`."""
+        return block_length(extent, self.parts[axis], self.multiples[axis] or 1, divide)
 
     def largest_block(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of the largest block, which is the first."""
@@ -127,7 +135,10 @@ class Placement:
         if not self.dims:
             return Distribution((1,), self.grid or (1,), dims=(None,), ranks=self.ranks)
         # Blocks without elements take the default, too.
-        blocks = [self.block(axis, extent, divide) or "ceil" for axis, extent in enumerate(shape)]
+        blocks = [
+            (self.block(axis, extent, divide) or "ceil") if self.multiples[axis] else "balanced"
+            for axis, extent in enumerate(shape)
+        ]
         return Distribution(shape, self.grid or (1,), dims=self.dims, block=blocks, ranks=self.ranks)
 
     @cached_property
@@ -155,17 +166,89 @@ class Placement:
         low, high = self.bounds_by_rank(shape)[:, : len(shape), list(self.ranks)]
         return low, high
 
+    def with_axes(self, kept: Sequence[int], count: int) -> Placement:
+        """Return the placement of a tensor with further axes, which are not split; ``kept`` are its own axes."""
+        dims: list[int | None] = [None] * count
+        multiples = [1] * count
+        for number, axis in enumerate(kept):
+            dims[axis], multiples[axis] = self.dims[number], self.multiples[number]
+        return Placement(self.grid, tuple(dims), tuple(multiples), self.ranks)
+
     def with_ranks(self, ranks: Sequence[int]) -> Placement:
         """Return the placement on other ranks."""
         return dataclasses.replace(self, ranks=tuple(ranks))
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """
+    The user's distribution of an input or a result where no grid has it: the tensor is moved from it, or to it.
+
+    :param whole: Distribution of the tensor.
+    :param axes: Axes of ``whole`` that the tensor has; the others have one element.
+    :param op: Reduction of replicas that are partial results.
+    """
+
+    whole: AnyDistribution
+    axes: tuple[int, ...]
+    op: str | None = None
+
+    def distribution(self, shape: Sequence[Any], _: Any = None) -> AnyDistribution:
+        """Return the distribution."""
+        return self.whole
+
+    def of_placement(self, other: Placement) -> Distribution:
+        """Return the distribution of another placement of the tensor, with all axes of ``whole``."""
+        if not self.whole.shape:
+            return Distribution((), other.grid or (1,), ranks=other.ranks)
+        return other.with_axes(self.axes, len(self.whole.shape)).distribution(self.whole.shape)
+
+    def is_equivalent_to(self, other: Placement | Given, shape: Sequence[int]) -> bool:
+        """Return True if both are the same."""
+        return self == other
+
+    def block_bytes(self, shape: Sequence[int], itemsize: int) -> int:
+        """Return the bytes of the largest part."""
+        return itemsize * max(math.prod(self.whole.local_shape(rank)) for rank in range(self.whole.ranks_needed))
+
+
+#: Ownership of a tensor.
+Home = Placement | Given
+
+
+def home_of(given: Home | AnyDistribution, op: str | None = None) -> Home:
+    """Return a distribution as a placement, if it is one."""
+    if isinstance(given, Distribution) and op is None:
+        with contextlib.suppress(ValueError):
+            return Placement.of(given)
+    return given if isinstance(given, Home) else Given(given, tuple(range(len(given.shape))), op)
+
+
+def schedule_of(
+    source: Home, target: Home, shape: Sequence[int], dtype: Any = np.int8, op: str | None = None
+) -> Schedule:
+    """Return the messages that move a tensor of some shape between two homes; ``op`` reduces a placement's replicas."""
+    return schedule(*ends_of(source, target, shape), dtype, op=op or ("sum" if getattr(source, "op", None) else None))
+
+
+def ends_of(source: Home, target: Home, shape: Sequence[int]) -> tuple[AnyDistribution, AnyDistribution]:
+    """Return the distributions between which a tensor moves, of equal shape."""
+    if isinstance(source, Given) and isinstance(target, Placement):
+        return source.whole, source.of_placement(target)
+    if isinstance(target, Given) and isinstance(source, Placement):
+        return target.of_placement(source), target.whole
+    return source.distribution(shape), target.distribution(shape)
 
 
 #: Maximum pairs of a receiver and a block; above, the replicas of a source are assumed to send evenly.
 MAX_PAIRS = 20_000_000
 
 
-def traffic(source: Placement, target: Placement, shape: Sequence[int]) -> tuple[Array, Array, Array]:
+def traffic(source: Home, target: Home, shape: Sequence[int]) -> tuple[Array, Array, Array]:
     """Return the elements of a tensor that each rank sends, receives and keeps (self copy)."""
+    if isinstance(source, Given) or isinstance(target, Given):
+        totals = schedule_of(source, target, shape).totals
+        return totals.sent, totals.received, totals.kept
     (low, high), (new_low, new_high) = _both(source, target, shape)
     own, wanted = (np.prod(sizes, axis=0) for sizes in (high - low, new_high - new_low))
     kept = np.prod(np.maximum(np.minimum(high, new_high) - np.maximum(low, new_low), 0), axis=0)
@@ -181,14 +264,18 @@ def traffic(source: Placement, target: Placement, shape: Sequence[int]) -> tuple
     return sent, received, kept
 
 
-def busiest(source: Placement, target: Placement, shape: Sequence[int]) -> int:
+def busiest(source: Home, target: Home, shape: Sequence[int]) -> int:
     """Return the elements sent or received by the busiest rank, whichever is more."""
     sent, received, _ = traffic(source, target, shape)
     return int(max(sent.max(), received.max()))
 
 
-def messages(source: Placement, target: Placement, shape: Sequence[int]) -> Array:
+def messages(source: Home, target: Home, shape: Sequence[int]) -> Array:
     """Return sender, receiver and elements of each message between two ranks: shape (3, messages)."""
+    if isinstance(source, Given) or isinstance(target, Given):
+        found = schedule_of(source, target, shape)
+        sent = [(rank, *found.sent_to(rank)) for rank in range(found.ranks)]
+        return np.hstack([np.stack([np.full_like(to, rank), to, elements]) for rank, to, elements in sent])
     rows = _core.messages(source.distribution(shape).core, target.distribution(shape).core)
     return np.asarray(rows[rows[:, 0] != rows[:, 1]].T)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.placement import Home, schedule_of
 from dace_redist.einsum.program import PlannedProgram
 from dace_redist.report.replay import Replayed, Step
-from dace_redist.schedule import schedule
 
 
 class EinsumPlan(PlannedProgram, Replayed):
@@ -46,9 +45,9 @@ class EinsumPlan(PlannedProgram, Replayed):
         A barrier separates steps, as the planner assumes. Each rank of a group has the operations of the busiest one.
         """
 
-        def exchange(source: Placement, target: Placement, name: str, **options: Any) -> Step:
-            shape, dtype = self.sizes[name], "complex128" if self.itemsize == 16 else f"int{8 * self.itemsize}"
-            return Step(schedule(source.distribution(shape), target.distribution(shape), dtype, **options))
+        def exchange(source: Home, target: Home, name: str, op: str | None = None) -> Step:
+            dtype = "complex128" if self.itemsize == 16 else f"int{8 * self.itemsize}"
+            return Step(schedule_of(source, target, self.sizes[name], dtype, op))
 
         steps = list[Step]()
         for number, group in enumerate((*self.groups, None)):

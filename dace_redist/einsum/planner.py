@@ -6,7 +6,9 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from dace_redist.distribution import AnyDistribution
 from dace_redist.einsum.dataflow import EinsumProgram
 from dace_redist.einsum.grids import LOAD_TOLERANCE, Candidates, candidates, given_grid
 from dace_redist.einsum.groupings import (
@@ -18,7 +20,7 @@ from dace_redist.einsum.groupings import (
 )
 from dace_redist.einsum.model import TIE_BREAK, Model
 from dace_redist.einsum.nodes import bytes_between_nodes
-from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.placement import Home
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.problem import EinsumProblem
 from dace_redist.einsum.search import assign_ranks, choose_grids, preference
@@ -40,9 +42,10 @@ def plan_einsums(
     itemsize: int = 8,
     memory_bytes: int | None = None,
     node_size: int | None = None,
-    placements: Mapping[str, Placement] | None = None,
+    placements: Mapping[str, Home | AnyDistribution] | None = None,
     outputs: Sequence[str] | None = None,
     overrides: Mapping[str | int, Mapping[str, int]] | None = None,
+    optimize: Any = "auto",
 ) -> EinsumPlan:
     """
     Plan a program of einsums: contraction order, process grids, and redistributions between them.
@@ -59,15 +62,18 @@ def plan_einsums(
     :param itemsize: Bytes of an element.
     :param memory_bytes: Maximum bytes of all tensors on a rank at any time.
     :param node_size: Ranks per node, if ranks are numbered node by node.
-    :param placements: Placement, by name, of an input at the start, or of another tensor whenever it was written.
+    :param placements: Distribution, by name, of an input at the start, or of another tensor whenever it was written.
+        One that no grid has, such as a block-cyclic one, costs a move.
     :param outputs: Names of the tensors needed at the end. Default: those that no later statement reads.
     :param overrides: Process grids, by name of the tensor written or by number of the statement: number of parts by
         index, 1 where left out.
+    :param optimize: Contraction order of each statement, as of opt_einsum: ``"auto"`` or another name, or a path.
     :raises ValueError: If an argument is invalid; names the statement or the tensor.
     :raises MemoryError: If no grid fits the memory; names the step and its bytes.
     """
     problem = EinsumProblem(
-        tuple(statements), shapes, ranks, itemsize, memory_bytes, node_size, placements or {}, outputs, overrides or {}
+        *(tuple(statements), shapes, ranks, itemsize, memory_bytes, node_size),
+        *(placements or {}, outputs, overrides or {}, optimize),
     )
     return Planner(problem).plan()
 
@@ -98,7 +104,7 @@ class Planner:
         self._way: _Way | None = None  # of the last statement
         self._found: dict[tuple[EinsumStep, float], Candidates] = {}
         total = problem.memory_bytes and problem.memory_bytes * problem.ranks // problem.itemsize
-        self.trees = contraction_trees(problem.statements, problem.extents, problem.sizes, total)
+        self.trees = contraction_trees(problem.statements, problem.extents, problem.sizes, total, problem.optimize)
         counts = Counter(name for tree in self.trees for name in tree.names[len(tree.statement.operands) : -1])
         self._shared = {name for name, count in counts.items() if count > 1}
 

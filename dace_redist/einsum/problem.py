@@ -6,9 +6,11 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
+from typing import Any
 
+from dace_redist.distribution import AnyDistribution
 from dace_redist.einsum.groupings import EinsumStep
-from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.placement import Given, Home, home_of
 from dace_redist.einsum.statement import Statement
 
 #: Maximum bytes of a tensor: bytes are counted as 64-bit integers.
@@ -29,9 +31,10 @@ class EinsumProblem:
     itemsize: int = 8
     memory_bytes: int | None = None
     node_size: int | None = None
-    placements: Mapping[str, Placement] = dataclasses.field(default_factory=dict)
+    placements: Mapping[str, Home | AnyDistribution] = dataclasses.field(default_factory=dict)
     outputs: Sequence[str] | None = None
     overrides: Mapping[str | int, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+    optimize: Any = "auto"
 
     def __post_init__(self) -> None:
         for name in ("ranks", "itemsize", "memory_bytes", "node_size"):
@@ -53,7 +56,8 @@ class EinsumProblem:
             nbytes = math.prod(shape) * self.itemsize
             if nbytes > MAX_BYTES:
                 raise ValueError(f"{name} of shape {shape} would have {nbytes:.3g} bytes: give smaller sizes")
-        self._check_placements()
+        #: Homes that the user gives.
+        self.homes = {name: self._home(name, given) for name, given in self.placements.items()}
         #: Names of the tensors needed at the end.
         self.wanted = self._wanted()
 
@@ -62,18 +66,24 @@ class EinsumProblem:
         """Names of all tensors of the program."""
         return list(dict.fromkeys(name for s in self.statements for name in (*s.operands, s.result)))
 
-    def _check_placements(self) -> None:
-        for name, placement in self.placements.items():
-            if name not in self.tensors:
-                raise ValueError(f"placements: no tensor is called {name!r}; choose from {', '.join(self.tensors)}")
-            if len(placement.dims) != len(self.sizes[name]):
-                raise ValueError(
-                    f"placements: {name!r} has {len(self.sizes[name])} axes, its placement {len(placement.dims)}"
-                )
-            if max(placement.ranks) >= self.ranks:
-                raise ValueError(
-                    f"placements: {name!r} lies on rank {max(placement.ranks)}, but there are only {self.ranks} ranks"
-                )
+    def _home(self, name: str, given: Home | AnyDistribution) -> Home:
+        """Return the user's home of a tensor, checked."""
+        if name not in self.tensors:
+            raise ValueError(f"placements: no tensor is called {name!r}; choose from {', '.join(self.tensors)}")
+        home, shape = home_of(given), self.sizes[name]
+        if isinstance(home, Given):
+            if getattr(home.whole, "is_symbolic", False):
+                raise ValueError(f"placements: {name!r} needs a distribution of sizes in numbers, got {home.whole}")
+            last = home.whole.ranks_needed - 1
+            if tuple(home.whole.shape[axis] for axis in home.axes) != shape:
+                raise ValueError(f"placements: {name!r} has shape {shape}, its distribution {home.whole.shape}")
+        else:
+            last = max(home.ranks)
+            if len(home.dims) != len(shape):
+                raise ValueError(f"placements: {name!r} has {len(shape)} axes, its placement {len(home.dims)}")
+        if last >= self.ranks:
+            raise ValueError(f"placements: {name!r} lies on rank {last}, but there are only {self.ranks} ranks")
+        return home
 
     def _wanted(self) -> tuple[str, ...]:
         results = dict.fromkeys(s.result for s in self.statements)

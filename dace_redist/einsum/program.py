@@ -6,16 +6,18 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from dace_redist import _core
 from dace_redist.einsum.groupings import (
     BYTES_PER_SECOND,
     FLOPS_PER_SECOND,
     INTERNODE_BYTES_PER_SECOND,
     EinsumStep,
 )
-from dace_redist.einsum.placement import Placement, block_length
+from dace_redist.einsum.placement import Home, Placement, block_length
 from dace_redist.einsum.statement import Statement
 
 
@@ -47,7 +49,7 @@ class Group(EinsumStep):
 
     :param grid: Number of parts of each index of ``einsum.indices``.
     :param ranks: Communicator rank of each grid position, row-major; the replicas of a position are adjacent.
-    :param multiples: Number of equal pieces of a block along each index of ``einsum.indices``.
+    :param multiples: Number of equal pieces of a block along each index of ``einsum.indices``, or ``BALANCED``.
     :param reduction: Reduction of partial results; None if each rank has the whole sum.
     :param replicas: Number of ranks that compute the block of one grid position redundantly.
     """
@@ -66,7 +68,7 @@ class Group(EinsumStep):
     @cached_property
     def blocks(self) -> dict[str, int]:
         """Elements of the largest block along each index."""
-        lengths = map(block_length, self.sizes, self.grid, self.multiples)
+        lengths = map(block_length, self.sizes, self.grid, [multiple or 1 for multiple in self.multiples])
         return dict(zip(self.einsum.indices, map(min, lengths, self.sizes), strict=True))
 
     @property
@@ -78,6 +80,13 @@ class Group(EinsumStep):
     def with_ranks(self, ranks: Sequence[int]) -> Group:
         """Return the group on other ranks."""
         return dataclasses.replace(self, ranks=tuple(ranks))
+
+    @cached_property
+    def local_einsum(self) -> tuple[str, tuple[tuple[int, ...], ...]]:
+        """Expression of the local evaluation, in which equal indices are one, and its path; empty: all in one step."""
+        renamed: dict[str, Any] = dict(self.equal)
+        expression = str(self.einsum).translate(str.maketrans(renamed))
+        return expression, () if _core.is_khatri_rao_product(expression) else self.path
 
     @cached_property
     def operand_placements(self) -> tuple[Placement, ...]:
@@ -103,7 +112,7 @@ class Group(EinsumStep):
             return dataclasses.replace(partial, grid=partial.grid[:-1] or (1,), ranks=ranks)
         axes = list(self.einsum.result)
         axes[self.reduction.axis] += self.einsum.summed
-        return self._placement(axes, [1] * len(axes))
+        return self._placement(axes, [min(multiple, 1) for multiple in partial.multiples])
 
     def _placement(self, axes: Sequence[str], multiples: Sequence[int]) -> Placement:
         """
@@ -138,8 +147,8 @@ class Move:
     before_group: int
     group: int
     tensor: str
-    source: Placement
-    target: Placement
+    source: Home
+    target: Home
     bytes_sent_max: int
     bytes_received_max: int
     bytes_total: int
@@ -186,7 +195,7 @@ class PlannedProgram:
     ranks: int
     groups: tuple[Group, ...]
     moves: tuple[Move, ...]
-    homes: dict[str, Placement]
+    homes: dict[str, Home]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     costs: tuple[GroupCost, ...]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dace_redist.einsum.groupings import BYTES_PER_SECOND, FLOPS_PER_SECOND
-from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.placement import Given, Home
 from dace_redist.einsum.program import Group, Move, PlannedProgram
 from dace_redist.einsum.statement import Statement
 from dace_redist.report.units import count, format_bytes, in_units, table
@@ -92,7 +92,9 @@ def _move_row(plan: PlannedProgram, move: Move) -> tuple[str, ...]:
     return (f"move {move.tensor}", shape_text(plan.sizes[move.tensor]), f"{source} to {target}", moved)
 
 
-def _placement_text(placement: Placement) -> str:
+def _placement_text(placement: Home) -> str:
+    if isinstance(placement, Given):
+        return f"given distribution, {placement.op} of replicas" if placement.op else "given distribution"
     words = " x ".join(map(str, placement.parts)) or "1"
     return f"{words} blocks" + (f" on {placement.replicas} ranks each" if placement.replicas > 1 else "")
 
@@ -137,7 +139,7 @@ def to_json(plan: PlannedProgram) -> dict[str, Any]:
             for one in plan.statements
         ],
         "groups": [_group_json(plan, number) for number in range(len(plan.groups))],
-        "moves": [{**dataclasses.asdict(move), "shape": plan.sizes[move.tensor]} for move in plan.moves],
+        "moves": [_move_json(plan, move) for move in plan.moves],
         "bytes_per_rank": plan.bytes_per_rank,
         "flops": plan.flops,
         "memory_bytes": plan.memory_bytes,
@@ -148,6 +150,22 @@ def to_json(plan: PlannedProgram) -> dict[str, Any]:
         "bytes_within_nodes": plan.intranode_bytes,
         "unused_ranks": plan.unused_ranks,
     }
+
+
+def _move_json(plan: PlannedProgram, move: Move) -> dict[str, Any]:
+    facts = {field.name: getattr(move, field.name) for field in dataclasses.fields(move)}
+    return {
+        **facts,
+        "source": _home_json(move.source),
+        "target": _home_json(move.target),
+        "shape": plan.sizes[move.tensor],
+    }
+
+
+def _home_json(home: Home) -> dict[str, Any]:
+    if isinstance(home, Given):
+        return {"distribution": home.whole.encoded_array.tolist(), "op": home.op}
+    return dataclasses.asdict(home)
 
 
 def _group_json(plan: PlannedProgram, number: int) -> dict[str, Any]:

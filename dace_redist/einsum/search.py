@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from dace_redist.einsum.dataflow import planned
+from dace_redist.einsum.dataflow import EinsumProgram, planned
 from dace_redist.einsum.model import Model, Pair
 from dace_redist.einsum.nodes import ranks_on_nodes
-from dace_redist.einsum.placement import Array, Floats, overlap_matrix
+from dace_redist.einsum.placement import Array, Floats, Placement, overlap_matrix
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.program import Group
 from dace_redist.relabelling import MAX_MATCHED_RANKS, assign
@@ -174,13 +175,37 @@ def assign_ranks(model: Model, choice: list[int], node_size: int | None = None) 
 
     Ranks in order, 0, 1, 2, ..., are kept if that moves less than :func:`_relabelled`.
     """
-    plain = tuple(found.group(row) for found, row in zip(model.candidates, choice, strict=True))
+    plain = _balanced(model.program, [found.group(row) for found, row in zip(model.candidates, choice, strict=True)])
     tried = [planned(model.program, groups, node_size) for groups in dict.fromkeys((_relabelled(model, plain), plain))]
     best = min(tried, key=lambda plan: plan.bytes_per_rank)
     if node_size is None:
         return best, best
     aware = planned(model.program, _relabelled(model, plain, node_size), node_size)
     return min([best, aware], key=lambda plan: preference(plan, best)), best
+
+
+def _balanced(program: EinsumProgram, groups: Sequence[Group]) -> tuple[Group, ...]:
+    """
+    Return the groups with balanced blocks of the indices whose largest tensor lies so.
+
+    That is an operand that the user or an earlier group placed, or a result that the user places, with equally many
+    parts.
+    """
+    there, made = dict(program.problem.homes), list[Group]()
+    for group in groups:
+        names, terms = [*group.operands, group.result], [*group.einsum.operands, group.einsum.result]
+        multiples = dict(zip(group.einsum.indices, group.multiples, strict=True))
+        known = [(math.prod(program.sizes[name]), number) for number, name in enumerate(names) if name in there]
+        for _, number in sorted(known):
+            home = there[names[number]]
+            if not isinstance(home, Placement):
+                continue
+            for axis, index in enumerate(terms[number]):
+                if home.parts[axis] == group.parts[index] and multiples[index] <= 1:
+                    multiples[index] = min(home.multiples[axis], 1)
+        made.append(dataclasses.replace(group, multiples=tuple(multiples.values())))
+        there.setdefault(group.result, made[-1].result_placement)
+    return tuple(made)
 
 
 def preference(plan: EinsumPlan, unaware: EinsumPlan) -> tuple[bool, float]:

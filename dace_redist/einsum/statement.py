@@ -192,7 +192,7 @@ class ContractionStep:
 
 
 def contraction_steps(
-    statement: Statement, extents: Mapping[str, int], memory_elements: int | None
+    statement: Statement, extents: Mapping[str, int], memory_elements: int | None, optimize: Any = "auto"
 ) -> tuple[ContractionStep, ...]:
     """
     Return the contraction order: diagonals and sums of single operands first, then the order of opt_einsum.
@@ -201,6 +201,7 @@ def contraction_steps(
     replaced by its diagonal. With one operand, or elementwise, a statement is a single step.
 
     :param memory_elements: Maximum elements of an intermediate.
+    :param optimize: See :func:`dace_redist.einsum.plan_einsums`.
     :return: The steps in topological order, with the indices of ``statement.einsum.distinct``.
     """
     einsum, _ = statement.einsum.distinct
@@ -216,8 +217,9 @@ def contraction_steps(
     if count == 2:
         last = ContractionStep(tuple(numbers), einsum.result, _union(there[n] for n in numbers))
         return (*first, last)
-    orders = [numbers, numbers[::-1]]  # ties are broken by the order of the operands
-    trees = [(*first, *_tree(there, order, einsum.result, extents, memory_elements)) for order in orders]
+    # Ties are broken by the order of the operands, to which a path refers.
+    orders = [numbers, numbers[::-1]] if isinstance(optimize, str | bool) else [numbers]
+    trees = [(*first, *_tree(there, order, einsum.result, extents, memory_elements, optimize)) for order in orders]
     return min(trees, key=lambda tree: _effort(tree, einsum, extents))
 
 
@@ -240,16 +242,19 @@ def _tree(
     result: str,
     extents: Mapping[str, int],
     memory_elements: int | None,
+    optimize: Any,
 ) -> Iterator[ContractionStep]:
     """Yield the steps of opt_einsum for operands by their numbers, taken in the given order."""
     import opt_einsum
 
     terms = [operands[number] for number in order]
+    if isinstance(optimize, str) and optimize == "auto" and len(terms) <= MAX_OPTIMAL_OPERANDS:
+        optimize = "optimal"
     path, _ = opt_einsum.contract_path(
         f"{','.join(terms)}->{result}",
         *[tuple(extents[index] for index in term) for term in terms],
         shapes=True,
-        optimize="optimal" if len(terms) <= MAX_OPTIMAL_OPERANDS else "auto",
+        optimize=optimize,
         memory_limit=memory_elements,
     )
     there, names = list(order), dict(operands)

@@ -63,14 +63,27 @@ def _find_openblas() -> Blas | None:
     return Blas("openblas", library) if os.path.isfile(library) and "cblas_dgemm" in header else None
 
 
-def _find_pypi() -> Blas | None:
-    """Find the package ``scipy-openblas32``, whose prefixed names can meet another BLAS in one process."""
+def pypi_openblas() -> str | None:
+    """Return the library of the package ``scipy-openblas32``; None if that is not installed."""
     try:
         package = importlib.import_module("scipy_openblas32")
     except ImportError:
         return None
-    library = Path(package.get_lib_dir(), package.get_library(fullname=True))
-    return Blas("pypi", str(library), (package.get_include_dir(),), ("-DBLAS_SYMBOL_PREFIX=scipy_",))
+    return str(Path(package.get_lib_dir(), package.get_library(fullname=True)))
+
+
+def blas_wanted() -> str:
+    """Return the BLAS that ``DACE_REDIST_BLAS`` names; empty for any."""
+    return os.environ.get(VARIABLE, "")
+
+
+def _find_pypi() -> Blas | None:
+    """Find the package ``scipy-openblas32``, whose prefixed names can meet another BLAS in one process."""
+    library = pypi_openblas()
+    if library is None:
+        return None
+    include = importlib.import_module("scipy_openblas32").get_include_dir()
+    return Blas("pypi", library, (include,), ("-DBLAS_SYMBOL_PREFIX=scipy_",))
 
 
 #: In order of preference.
@@ -84,7 +97,7 @@ def find_blas() -> Blas:
     :raises ValueError: If the variable names an unknown one.
     :raises RuntimeError: If there is none; says how to get one.
     """
-    wanted = os.environ.get(VARIABLE, "")
+    wanted = blas_wanted()
     if wanted and wanted not in FINDERS:
         raise ValueError(f'{VARIABLE} must be one of {", ".join(FINDERS)}, got "{wanted}"')
     return _find(wanted)

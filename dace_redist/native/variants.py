@@ -14,6 +14,8 @@ MPI_LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12", "mpiabi": "
 #: Libraries of redistribution, and for preloading beside it, with the version of their binary interface.
 LIBRARY_FILE = "libdace_redist.so.0"
 SCALAPACK_FILE = "libdace_redist_scalapack.so.0"
+#: Library of contractions, linked with OpenBLAS of PyPI; one for each level.
+EINSUM_FILE = "libdace_redist_einsum.so"
 
 #: ``<interface>/<lowest level>/<LIBRARY_FILE>``; those for higher levels lie below it, where the dynamic linker
 #: finds them for C programs. ``setup.py`` fills it.

@@ -31,11 +31,15 @@ class PlanCache:
     :ivar plans: Plans by their problems, the most recently used one last.
     :ivar calls: Plans, problems and :func:`run_if_agreed` by the arguments of earlier calls, so that an equal call
         skips the checks; with the objects whose ``id`` is part of the key, which live as long: ids are not reused.
+    :ivar einsums: Plans of :func:`dace_redist.einsum`, likewise.
+    :ivar einsum_calls: These plans by the arguments of earlier calls.
     """
 
     def __init__(self) -> None:
         self.calls: dict[Any, tuple[Plan, Problem, Callable[[Any, Any], int], Any]] = {}
         self.plans: OrderedDict[Problem, Plan] = OrderedDict()
+        self.einsums: OrderedDict[Any, Any] = OrderedDict()
+        self.einsum_calls: dict[Any, Any] = {}
 
     def get(self, comm: MPI.Intracomm, problem: Problem) -> Plan:
         """Return the plan of a problem, made on first use. Collective."""
@@ -60,7 +64,10 @@ class PlanCache:
         return plan
 
     def free(self, strategy: str | None = None) -> None:
-        """Free the plans of problems with a strategy; default: all plans."""
+        """Free the plans of problems with a strategy, and those of all einsums; default: all plans."""
+        self.einsum_calls.clear()
+        while self.einsums:
+            self.einsums.popitem()[1].free()
         for problem in [problem for problem in self.plans if strategy in (None, problem.strategy)]:
             self.drop(problem).free()
 

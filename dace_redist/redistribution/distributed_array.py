@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist import interop
-from dace_redist.distribution import AnyDistribution, check_distribution
+from dace_redist.distribution import AnyDistribution, Distribution, check_distribution
 from dace_redist.integers import AnyInt
 from dace_redist.mpi.collective import check_congruent, check_same, checked_communicator, together
 from dace_redist.redistribution.arrays import array_view
@@ -50,10 +53,66 @@ class DistributedArray:
         #: Element type, as NumPy has it.
         self.dtype: np.dtype[Any] = view.dtype
 
+    @classmethod
+    def from_function(
+        cls,
+        function: Callable[..., Any],
+        distribution: AnyDistribution,
+        dtype: npt.DTypeLike = np.float64,
+        comm: MPI.Intracomm | None = None,
+    ) -> DistributedArray:
+        """
+        Return the array whose elements are a function of their indices, as of ``numpy.fromfunction``. Not collective.
+
+        :param function: Called with an array of global indices for each axis, of this rank's elements; they broadcast.
+        :raises ValueError: On this rank, if the communicator is too small, or the values do not broadcast.
+        """
+        made = cls._new(distribution, dtype, comm)
+        rank = made.comm.rank
+        if isinstance(distribution, Distribution) and not any(distribution.halo):
+            indices: Any = np.ix_(*distribution.global_index(rank)) if distribution.shape else ()
+        else:
+            indices = [distribution.local(index, rank) for index in np.indices(distribution.shape)]
+        made.local[...] = function(*indices)
+        return made
+
+    @classmethod
+    def full(
+        cls,
+        distribution: AnyDistribution,
+        value: Any,
+        dtype: npt.DTypeLike | None = None,
+        comm: MPI.Intracomm | None = None,
+    ) -> DistributedArray:
+        """Return an array filled with a number, of its type by default. Not collective."""
+        made = cls._new(distribution, np.asarray(value).dtype if dtype is None else dtype, comm)
+        made.local[...] = value
+        return made
+
+    @classmethod
+    def zeros(
+        cls, distribution: AnyDistribution, dtype: npt.DTypeLike = np.float64, comm: MPI.Intracomm | None = None
+    ) -> DistributedArray:
+        """Return an array of zeros. Not collective."""
+        return cls.full(distribution, 0, dtype, comm)
+
+    @classmethod
+    def _new(cls, distribution: AnyDistribution, dtype: npt.DTypeLike, comm: MPI.Intracomm | None) -> DistributedArray:
+        comm = checked_communicator(comm)
+        check_distribution("distribution", distribution)
+        check_ranks("given", distribution, comm.size)
+        return cls(np.empty(distribution.local_shape(comm.rank), dtype), distribution, comm)
+
     __array_ufunc__ = None
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("a DistributedArray is not an array of NumPy: gather() it, or pass its local array")
+
+    def __array_function__(self, function: Callable[..., Any], *_: Any) -> NoReturn:
+        raise TypeError(
+            f"numpy.{function.__name__} takes no DistributedArray: call dace_redist.einsum for products and sums, "
+            "allgather() for the whole array, or pass its local array"
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -85,6 +144,12 @@ class DistributedArray:
         whole = self.redistribute(agreed_root("distribution", self.distribution, comm, root)).local
         return whole if comm.rank == root else None
 
+    def allgather(self) -> npt.NDArray[Any]:
+        """Return the whole tensor, on every rank. Collective over :attr:`comm`."""
+        comm = checked_communicator(self.comm)
+        whole: npt.NDArray[Any] = self.redistribute(Distribution.replicated(self.shape, comm.size)).local
+        return whole
+
     def to(self, library: str, **how: Any) -> Any:
         """
         Return the array as one of another library, without a copy where the library allows it. Collective.
@@ -103,7 +168,7 @@ class DistributedArray:
                 raise ValueError("the array has a halo: redistribute() to a distribution without one first")
             if self.op is not None and library != "torch":
                 raise ValueError(f"{library} has no partial results, as those of op={self.op!r}: redistribute() first")
-        return module.make(_part(self, self.comm), **how)
+        return module.make(part_of(self, self.comm), **how)
 
     def __repr__(self) -> str:
         op = "" if self.op is None else f", op={self.op!r}"
@@ -111,16 +176,31 @@ class DistributedArray:
         return f"DistributedArray(shape={self.shape}, dtype={self.dtype}, ranks={ranks}{op})"
 
 
+def replicated(array: npt.ArrayLike, comm: MPI.Intracomm | None = None) -> DistributedArray:
+    """
+    Return an array that every rank has whole, as an operand of :func:`dace_redist.einsum`. Collective.
+
+    :param array: The whole array, which is not copied.
+    :param comm: mpi4py communicator; default: the world.
+    :raises ValueError: On every rank, if the ranks differ in shape, type or in some of the elements; a sample of up to
+        32 is compared.
+    """
+    comm, whole = checked_communicator(comm), np.asarray(array)
+    step = max(1, whole.size // 32) | 1  # odd, not to keep to one column
+    sample = hashlib.blake2b(whole.flat[::step].tobytes(), digest_size=8).hexdigest()
+    check_same(comm, {"shape": whole.shape, "element type": whole.dtype, "elements (a checksum)": sample})
+    return DistributedArray(whole, Distribution.replicated(whole.shape, comm.size), comm)
+
+
 def redistribute_known(array: Any, target: Any, comm: Any, out: Any, how: Settings) -> Any:
     """Redistribute arrays that know their distributions; see :func:`dace_redist.redistribution.cache.move`."""
     lists = is_list(array)
     given = array if lists else [array]
-    known = (one.comm if isinstance(one, DistributedArray) else interop.communicator(one) for one in given)
-    comm = checked_communicator(next((one for one in known if one is not None), None) if comm is None else comm)
+    comm = checked_communicator(known_communicator(given) if comm is None else comm)
     try:
         if target is None:
             check_distribution("target", target)
-        parts = [_part(one, comm) for one in given]
+        parts = [part_of(one, comm) for one in given]
         for part in parts:
             check_congruent(part.comm, comm)
     except Exception as error:
@@ -142,7 +222,13 @@ def redistribute_known(array: Any, target: Any, comm: Any, out: Any, how: Settin
     return [DistributedArray(result, side, comm) for result, side in zip(results, target, strict=True)]
 
 
-def _part(array: Any, comm: MPI.Intracomm) -> interop.Part:
+def known_communicator(arrays: Sequence[Any]) -> MPI.Intracomm | None:
+    """Return the communicator of the first array that knows its own."""
+    known = (one.comm if isinstance(one, DistributedArray) else interop.communicator(one) for one in arrays)
+    return next((one for one in known if one is not None), None)
+
+
+def part_of(array: Any, comm: MPI.Intracomm) -> interop.Part:
     """Return this rank's part of an array; of another library as one of NumPy, unless it lies on a GPU."""
     if isinstance(array, DistributedArray):
         return interop.Part(array.local, array.distribution, array.comm, array.op)

@@ -45,7 +45,7 @@ MEMBERS = {
         "split replicated block_cyclic on_rank from_scalapack scalapack_descriptor local_shape interior owner "
         "local slices global_index is_equivalent_to ranks_needed"
     ),
-    "DistributedArray": "redistribute gather to",
+    "DistributedArray": "from_function full zeros redistribute gather allgather to",
     "Plan": "from_datatypes from_messages empty_target inverse adjoint free schedule +__call__ +start",
     "Request": "test wait",
     "Schedule": (

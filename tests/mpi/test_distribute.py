@@ -11,7 +11,7 @@ import pytest
 from builds import planned
 from results import by_numpy, check_gathered
 
-from dace_redist import RedistributionError
+from dace_redist import Distribution, RedistributionError, TiledDistribution
 
 pytestmark = [pytest.mark.compile, pytest.mark.dace]
 
@@ -51,6 +51,29 @@ def test_every_program(comm, others):
     for name in PROGRAMS:
         if (name in KINDS_OF_CODE) != others:
             check(comm, name)
+
+
+@pytest.mark.mpi(ranks=[3], timeout=200)
+def test_inputs_and_outputs_of_any_distribution(comm):
+    """Balanced blocks stay where they are; what no grid has is moved."""
+    from einsum_programs import PROGRAMS, sizes_of
+
+    sizes = sizes_of(PROGRAMS["mttkrp"])
+    size_x, size_b, size_a = ((*map(sizes.get, names),) for names in ("IJK", "JR", "IR"))
+    tiles = np.arange(size_a[0]).reshape(-1, 1) % 3
+    placements = {
+        "X": Distribution.split(size_x, 0, 3),
+        "B": Distribution.block_cyclic(size_b, (3, 1), (1, 2)),
+        "__return": TiledDistribution(size_a, (1, size_a[1]), tiles),
+    }
+    program = distributed(comm, "mttkrp", placements=placements, overrides={"__return": {"i": 3}})
+    assert not [move for move in program.plan.moves if move.tensor == "X"]
+    assert {name: program.tensor(name).distribution for name in ("B", "__return")} == {
+        name: placements[name] for name in ("B", "__return")
+    }
+    check(comm, "mttkrp", program)
+    with pytest.raises(ValueError, match=r"B has the shape .* but its distribution is of .*: distribute the program"):
+        program.with_sizes(J=sizes["J"] + 1)
 
 
 @pytest.mark.mpi(ranks=[3], timeout=200)

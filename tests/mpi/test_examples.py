@@ -16,6 +16,7 @@ EXAMPLES = sorted(path.name for path in FOLDER.glob("*.py"))
 PRINTED = {
     "cholesky.py": "solved 1000 equations",
     "dace_strategy.py": "rank 0 has the first 16 rows",
+    "einsum_from_files.py": r"energy \d.*, residual of the first rank \d.*",
     "einsum_program.py": "equal to NumPy's result",
     "numpy_mpi4py.py": r" +Shared +[\d.]+ .*",
     "sparse_stacks.py": "61 matrices of 2000 non-zeros, there and back",

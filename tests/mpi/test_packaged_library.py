@@ -32,6 +32,8 @@ mine, wanted = np.array_split(whole, comm.size)[comm.rank].copy(), np.array_spli
 assert np.array_equal(dace_redist.redistribute(mine, source, target), wanted)
 with dace_redist.plan(source, target, "float64", strategy="Pack") as plan:
     assert np.array_equal(plan(mine), wanted)
+matrix = dace_redist.DistributedArray(mine, source)
+assert np.array_equal(dace_redist.einsum("ij,kj->ik", matrix, matrix).allgather(), whole @ whole.T)
 assert "dace" not in sys.modules
 if "tune" in sys.argv:
     dace_redist.tune(dace_redist.schedule(source, target), strategies=["Pack", "Shared"], limit_seconds=0.5)
@@ -66,7 +68,8 @@ def with_library(site: Path, level: str) -> Path:
         (package / path.name).symlink_to(path)
     folder = package / variants.FOLDER.name / toolchain.mpi_in_use().interface / level
     folder.mkdir(parents=True)
-    for library in (cmake_build.ensure_library(), cmake_build.ensure_library(toolchain.SCALAPACK)):
+    names = (toolchain.REDISTRIBUTION, toolchain.SCALAPACK, toolchain.EINSUM)
+    for library in map(cmake_build.ensure_library, names):
         shutil.copy(library, folder)
     return folder
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
 import pytest
 from planner_statements import E, check_results, statements_of
 
+from dace_redist import Distribution, TiledDistribution, schedule
 from dace_redist.einsum import Placement, Statement, plan_einsums
 
 
@@ -60,6 +64,51 @@ def test_placements_of_the_users():
     ):
         with pytest.raises(ValueError, match=words):
             plan_einsums(statements, shapes, 4, placements=placements)
+
+
+def test_balanced_blocks_stay_where_they_are():
+    statements, shapes = statements_of("chain"), {"A": (26, 7), "B": (7, 7), "D": (7, 7), "F": (7, 7)}
+    for distributions in (
+        {"A": Distribution.split((26, 7), 0, 4)},
+        {"A": Distribution.split((26, 7), 0, 4), "G": Distribution.split((26, 7), 0, 4)},
+        {"G": Distribution.split((26, 7), 0, 4)},
+    ):
+        plan = plan_einsums(statements, shapes, 4, placements=distributions)
+        assert not [move for move in plan.moves if move.tensor in distributions], str(plan)
+        for name, given in distributions.items():
+            assert plan.homes[name].distribution(plan.sizes[name]).is_equivalent_to(given)
+        check_results(plan, statements)
+
+
+def test_distributions_that_no_grid_has_are_moved_and_counted():
+    statements, shapes = statements_of("1MM"), {"A": (24, 8), "B": (8, 12)}
+    cyclic = Distribution.block_cyclic((24, 8), (2, 2), (2, 2))
+    tiles = TiledDistribution((24, 12), (24, 3), np.array([[1, 0, 3, 2]]))
+    for operand in (cyclic, dataclasses.replace(Distribution((24, 8), (4, 1)), halo=1)):
+        plan = plan_einsums(statements, shapes, 4, placements={"A": operand, "C": tiles})
+        first, *_, last = plan.moves
+        group = plan.groups[0]
+        there, back = (
+            schedule(operand, group.operand_placements[0].distribution((24, 8))),
+            schedule(group.result_placement.distribution((24, 12)), tiles),
+        )
+        assert (first.tensor, last.tensor) == ("A", "C")
+        assert [move.bytes_total for move in (first, last)] == [there.bytes_moved(), back.bytes_moved()]
+        assert plan.bytes_per_rank >= first.bytes_per_rank + last.bytes_per_rank > 0
+        assert plan.steps()[0] == 4 and "given distribution to" in str(plan)
+        assert plan.to_json()["moves"][0]["source"]["distribution"] == operand.encoded_array.tolist()
+    with pytest.raises(ValueError, match=r"'A' has shape \(24, 8\), its distribution \(8, 24\)"):
+        plan_einsums(statements, shapes, 4, placements={"A": Distribution.block_cyclic((8, 24), (2, 2), (2, 2))})
+    with pytest.raises(ValueError, match="'A' lies on rank 3, but there are only 2 ranks"):
+        plan_einsums(statements, shapes, 2, placements={"A": cyclic})
+
+
+def test_orders_of_the_user():
+    statements, shapes = statements_of("3MM"), {"A": (8, 8), "B": (8, 8), "C": (8, 8), "D": (8, 8)}
+    for optimize, first in (([(2, 3), (1, 2), (0, 1)], ("C", "D")), ([(0, 1), (0, 2), (0, 1)], ("A", "B"))):
+        plan = plan_einsums(statements, shapes, 2, optimize=optimize)
+        assert plan.groups[0].operands == first
+        check_results(plan, statements)
 
 
 def test_other_bad_input():

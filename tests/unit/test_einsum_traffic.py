@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dace_redist import Distribution
 from dace_redist.einsum.grids import Layouts
 from dace_redist.einsum.model import move_bounds, worst_overlap
+from dace_redist.einsum import placement
 from dace_redist.einsum.placement import Overlap, Placement, busiest, messages, overlap_matrix, traffic
 from dace_redist.relabelling import assign
 from dace_redist.schedule import schedule
@@ -81,7 +82,7 @@ def test_replicas_that_send_evenly_send_no_less_than_is_received(case):
     shape, source, target = case
     exact = traffic(source, target, shape)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dace_redist.einsum.placement.MAX_PAIRS", -1)
+        patch.setattr(placement, "MAX_PAIRS", -1)
         found = traffic(source, target, shape)
     np.testing.assert_array_equal(found[1:], exact[1:])
     assert exact[0].sum() <= found[0].sum() <= exact[0].sum() + len(source.ranks)

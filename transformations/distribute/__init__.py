@@ -16,14 +16,14 @@ from dace.frontend.python.astutils import function_to_ast
 from dace.frontend.python.parser import DaceProgram
 from dace.transformation import pass_pipeline
 
-from dace_redist.distribution import Distribution
-from dace_redist.einsum.placement import Placement
+from dace_redist.distribution import AnyDistribution, decode_distribution
+from dace_redist.einsum.placement import Given, Home, Placement, home_of
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.planner import plan_einsums
 from dace_redist.einsum.statement import Statement
 from dace_redist.transformations.distribute.emit import Recipe
 from dace_redist.transformations.distribute.emit.storage import check_for_gpu
-from dace_redist.transformations.distribute.ir import Body, Item, check_sizes, operations, scalars_of, shapes_of
+from dace_redist.transformations.distribute.ir import Body, Item, Move, check_sizes, operations, scalars_of, shapes_of
 from dace_redist.transformations.distribute.read import read_statements
 from dace_redist.transformations.distribute.read.captured import Captured
 from dace_redist.transformations.distribute.read.simplify import CPP_KEYWORDS, simplify
@@ -45,7 +45,7 @@ def distribute(
     *,
     memory_bytes: int | None = None,
     node_size: int | None = None,
-    placements: Mapping[str, Placement | Distribution] | None = None,
+    placements: Mapping[str, Placement | AnyDistribution] | None = None,
     overrides: Mapping[str, Mapping[str, int]] | None = None,
     device: str = "cpu",
     arguments: str = "cpu",
@@ -62,7 +62,8 @@ def distribute(
         :meth:`DistributedProgram.with_sizes`.
     :param memory_bytes: Maximum bytes per rank. None: no limit, and intermediates stay allocated between runs.
     :param node_size: Ranks per node.
-    :param placements: Distributions of inputs or outputs, by name.
+    :param placements: Distributions of inputs or outputs, by name. One that no process grid has, such as a block-cyclic
+        one, costs a move, and fixes the sizes of the tensor.
     :param overrides: Process grids, by the tensor that is computed: ``{"T": {"i": 2, "k": 4}}``. Here and in
         ``placements``, the return value is called ``__return`` or as the variable that is returned.
     :param device: ``"cpu"`` or ``"gpu"``. Not supported there: reductions other than
@@ -119,7 +120,7 @@ def _planned(
     body: Body,
     shapes: Mapping[str, tuple[int, ...]],
     ranks: int,
-    placed: Mapping[str, Placement | Distribution],
+    placed: Mapping[str, Home | AnyDistribution],
     limits: Mapping[str, Any],
 ) -> EinsumPlan:
     """Return the plan of a program, with homes for all its tensors."""
@@ -129,10 +130,16 @@ def _planned(
     ]
     known = {name for statement in statements for name in statement.names}
     written, scalars = {statement.result for statement in statements}, scalars_of(body)
-    fixed = {name: _placement(name, given, shapes) for name, given in placed.items()}
+    fixed = {name: _home(name, given, shapes) for name, given in placed.items()}
     # Scalars of conditions are replicated. Tensors of which only parts are used are unknown to the planner.
     fixed |= {name: Placement((ranks,), (), (), tuple(range(ranks))) for name in sorted(scalars)}
     used = {name for operation in operations(body) for name in operation.read} | scalars
+    for name in {name for one in operations(body) if isinstance(one, Move) for name in one.names} | scalars:
+        if isinstance(fixed.get(name), Given):
+            raise ValueError(
+                f"placements: parts of {name} are read or written, or it is reshaped, or a condition, so each rank "
+                f"must have one block, got {fixed[name].distribution(())}"
+            )
     moved = {name: fixed.get(name) or _in_blocks(shapes[name], ranks) for name in sorted(used - known)}
     plan = plan_einsums(
         statements,
@@ -153,17 +160,16 @@ def _in_blocks(shape: tuple[int, ...], ranks: int) -> Placement:
     return Placement((ranks,), dims, (1,) * len(shape), tuple(range(ranks)))
 
 
-def _placement(name: str, given: Placement | Distribution, shapes: Mapping[str, tuple[int, ...]]) -> Placement:
-    if isinstance(given, Placement):
+def _home(name: str, given: Home | AnyDistribution, shapes: Mapping[str, tuple[int, ...]]) -> Home:
+    if isinstance(given, Home):
         return given
-    if not isinstance(given, Distribution):
-        raise TypeError(f"placements: {name}: expected a Distribution or a Placement, got {type(given).__name__}")
+    if not isinstance(given, AnyDistribution):
+        raise TypeError(f"placements: {name}: expected a distribution or a Placement, got {type(given).__name__}")
+    if given.is_symbolic or getattr(given, "in_lists", False):
+        raise ValueError(f"placements: {name} needs sizes in numbers, and no lists of boxes, got {given}")
     if name in shapes and tuple(given.shape) != (shapes[name] or (1,)):
         raise ValueError(f"placements: {name} has shape {shapes[name]}, but its distribution is of {given.shape}")
-    try:
-        return Placement.of(given)
-    except ValueError as error:
-        raise ValueError(f"placements: {name}: {error}") from error
+    return home_of(given)
 
 
 def _simplified(program: Any) -> SDFG:
@@ -239,19 +245,21 @@ def _check_names(sdfg: SDFG) -> None:
 
 
 def _encoded(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options for JSON, where a placement is the list of its fields."""
-    places = {
-        name: Placement.of(place) if isinstance(place, Distribution) else place
-        for name, place in (options.get("placements") or {}).items()
+    """Return options for JSON, where a placement is the list of its fields, or the encoded distribution."""
+    places = {name: home_of(place) for name, place in (options.get("placements") or {}).items()}
+    encoded = {
+        name: [place.whole.encoded_array.tolist()] if isinstance(place, Given) else astuple(place)
+        for name, place in places.items()
     }
-    return {**options, "placements": {name: astuple(place) for name, place in places.items()}}
+    return {**options, "placements": encoded}
 
 
 def _decoded(options: Mapping[str, Any], _: Any = None) -> dict[str, Any]:
-    return {
-        **options,
-        "placements": {name: Placement(*map(tuple, fields)) for name, fields in options["placements"].items()},
+    places = {
+        name: decode_distribution(fields[0]) if len(fields) == 1 else Placement(*map(tuple, fields))
+        for name, fields in options["placements"].items()
     }
+    return {**options, "placements": places}
 
 
 @properties.make_properties

@@ -13,8 +13,8 @@ import dace
 import numpy as np
 from dace import SDFG, Memlet, symbolic
 
-from dace_redist.distribution import Distribution
-from dace_redist.einsum.placement import Placement
+from dace_redist.distribution import AnyDistribution
+from dace_redist.einsum.placement import Given, Home, Placement
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.transformations.distribute.ir import in_numbers, logical_shape
 
@@ -29,7 +29,7 @@ class DistributedTensor:
     """
 
     name: str
-    placement: Placement
+    placement: Home
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     is_vector: bool = False
@@ -40,7 +40,7 @@ class DistributedTensor:
         return self.shape or (1,) * self.is_vector
 
     @cached_property
-    def distribution(self) -> Distribution:
+    def distribution(self) -> AnyDistribution:
         """Ownership of the elements. A scalar is a vector of one element."""
         return self.placement.distribution(self.shape)
 
@@ -70,6 +70,19 @@ class LocalNumber(NamedTuple):
         return max(held, default=0)
 
 
+class GivenExtent(NamedTuple):
+    """Extent of a rank's part of a tensor under the user's distribution."""
+
+    home: Given
+    axis: int
+
+    def value(self, sizes: Mapping[str, int], rank: int | None) -> int:
+        """Return the number on a rank; None: the largest."""
+        whole = self.home.whole
+        held = [rank] if rank is not None else range(whole.ranks_needed)
+        return max(whole.local_shape(one)[self.axis] for one in held)
+
+
 @dataclass(frozen=True)
 class LocalSymbols:
     """
@@ -80,8 +93,8 @@ class LocalSymbols:
         the same elements under both.
     """
 
-    known: dict[str, LocalNumber] = field(default_factory=dict)
-    same: dict[tuple[Placement, Placement, tuple[Any, ...]], bool] = field(default_factory=dict)
+    known: dict[str, LocalNumber | GivenExtent] = field(default_factory=dict)
+    same: dict[tuple[Home, Home, tuple[Any, ...]], bool] = field(default_factory=dict)
 
     def values(self, sizes: Mapping[str, int], rank: int | None) -> dict[str, int]:
         """Return the values of all symbols on a rank; None: the largest of each."""
@@ -108,25 +121,25 @@ class LocalArrays:
         self.types = {name: array.dtype for name, array in source.arrays.items()}
         loops = source.all_control_flow_regions()
         self._taken = {*source.arrays, *source.symbols, *(getattr(loop, "loop_variable", "") for loop in loops)}
-        self._made: dict[tuple[str, Placement], str] = {}
+        self._made: dict[tuple[str, Home], str] = {}
         self.symbols = LocalSymbols()
         self.arguments = tuple(n for n, array in source.arrays.items() if not array.transient and n in plan.homes)
         for name in self.arguments:
             shape = self._local_shape(self.shapes[name], plan.homes[name])
             self._made[name, plan.homes[name]] = str(sdfg.add_array(name, shape, self.types[name])[0])
         #: The arrays that hold a tensor in its current state, by placement.
-        self.copies: dict[str, dict[Placement, str]] = {name: {plan.homes[name]: name} for name in self.arguments}
+        self.copies: dict[str, dict[Home, str]] = {name: {plan.homes[name]: name} for name in self.arguments}
 
     # Arrays
 
-    def of(self, tensor: str, placement: Placement) -> str:
+    def of(self, tensor: str, placement: Home) -> str:
         """Return the array for this rank's part of a tensor under a placement."""
         key = (tensor, self.known(tensor, placement))
         if key not in self._made:
             self._made[key] = self.new(tensor, tensor, placement)
         return self._made[key]
 
-    def known(self, tensor: str, placement: Placement) -> Placement:
+    def known(self, tensor: str, placement: Home) -> Home:
         """Return an equivalent placement under which the tensor has an array already."""
         shape, same = self.shapes[tensor], self.symbols.same
         for name, known in self._made:
@@ -137,7 +150,7 @@ class LocalArrays:
                 return known
         return placement
 
-    def new(self, name: str, tensor: str, placement: Placement) -> str:
+    def new(self, name: str, tensor: str, placement: Home) -> str:
         """Add an array for this rank's part of a tensor, under this name or a similar one."""
         return self.add_transient(name, self._local_shape(self.shapes[tensor], placement), self.types[tensor])
 
@@ -150,13 +163,15 @@ class LocalArrays:
         """Return the memlet of an array as a whole."""
         return Memlet.from_array(array, self.sdfg.arrays[array])
 
-    def distribution(self, placement: Placement, tensor: str) -> Distribution:
+    def distribution(self, placement: Home, tensor: str) -> AnyDistribution:
         """Return the distribution of a tensor, whose sizes may be symbols."""
         return placement.distribution(self.shapes[tensor], symbolic.int_ceil)
 
     # Symbols
 
-    def _local_shape(self, shape: tuple[Any, ...], placement: Placement) -> list[Any]:
+    def _local_shape(self, shape: tuple[Any, ...], placement: Home) -> list[Any]:
+        if isinstance(placement, Given):
+            return [self._symbol(GivenExtent(placement, axis)) for axis in range(len(placement.whole.local_shape(0)))]
         everywhere = len(placement.ranks) == self.ranks
         return [
             extent if everywhere and placement.parts[axis] == 1 else self.local_extent(placement, axis, extent)
@@ -183,7 +198,7 @@ class LocalArrays:
         starts = [self._symbol(LocalNumber(alone, shape, axis)) for axis in range(len(axes))]
         return self._symbol(LocalNumber(alone, shape)), starts
 
-    def _symbol(self, number: LocalNumber, stem: str = "n") -> dace.symbol:
+    def _symbol(self, number: LocalNumber | GivenExtent, stem: str = "n") -> dace.symbol:
         known = self.symbols.known
         name = next((symbol for symbol, other in known.items() if other == number), None)
         if name is None:
@@ -194,11 +209,11 @@ class LocalArrays:
 
     # Current placements of tensors
 
-    def home(self, tensor: str) -> Placement:
+    def home(self, tensor: str) -> Home:
         """Return the placement of a tensor after each write."""
         return self.known(tensor, self.homes[tensor])
 
-    def current(self, tensor: str) -> tuple[Placement, str]:
+    def current(self, tensor: str) -> tuple[Home, str]:
         """Return an array that holds a tensor, and its placement."""
         return next(iter(self.copies[tensor].items()))
 

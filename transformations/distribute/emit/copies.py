@@ -12,7 +12,7 @@ from dace import SDFG, Memlet, SDFGState, dtypes, symbolic
 from dace.sdfg.state import ControlFlowRegion
 
 from dace_redist.distribution import Distribution
-from dace_redist.einsum.placement import Placement
+from dace_redist.einsum.placement import Home, Placement
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.environment import NumpyEnvironment
 from dace_redist.library_nodes.node import INPUT, OUTPUT
@@ -73,7 +73,7 @@ class Emitter:
         tasklet, *_ = state.add_mapped_tasklet(state.label, ranges, inputs, code, output, external_edges=True)
         tasklet.environments = {NumpyEnvironment.full_class_path()}
 
-    def at(self, region: ControlFlowRegion, tensor: str, placement: Placement) -> str:
+    def at(self, region: ControlFlowRegion, tensor: str, placement: Home) -> str:
         """Return the array of a tensor under a placement; redistribute the tensor if it has none."""
         arrays = self._arrays
         placement, copies = arrays.known(tensor, placement), arrays.copies[tensor]
@@ -99,7 +99,7 @@ class Emitter:
             whole = arrays.copies[move.source][arrays.home(move.source)]
             place, other = arrays.home(move.result), arrays.written_at_home(move.result)
             tensor, inner = move.source, move.result
-        lifted = _with_axes(place, box.kept, len(box.extents))
+        lifted = place.with_axes(box.kept, len(box.extents))
         name = f"{inner}_box"
         arrays.shapes[name], arrays.types[name] = box.extents, arrays.types[inner]
         array = arrays.new(name, name, lifted)
@@ -164,15 +164,6 @@ class Emitter:
         node = state.add_access(view)
         state.add_edge(state.add_read(source), None, node, "views", self._arrays.whole(source))
         state.add_nedge(node, state.add_write(target), self._arrays.whole(target))
-
-
-def _with_axes(place: Placement, kept: Sequence[int], count: int) -> Placement:
-    """Return the placement of a tensor with further axes, which are not split; ``kept`` are its own axes."""
-    dims: list[int | None] = [None] * count
-    multiples = [1] * count
-    for number, axis in enumerate(kept):
-        dims[axis], multiples[axis] = place.dims[number], place.multiples[number]
-    return Placement(place.grid, tuple(dims), tuple(multiples), place.ranks)
 
 
 def splittable(source: Sequence[Any], target: Sequence[Any], sizes: Mapping[str, int]) -> _Split:

@@ -10,7 +10,6 @@ from dace.libraries.standard.nodes.reduce import Reduce
 from dace.properties import CodeBlock
 from dace.sdfg.state import ConditionalBlock, ControlFlowRegion, LoopRegion
 
-from dace_redist import _core
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.program import Group
 from dace_redist.einsum.statement import Code, Statement
@@ -262,8 +261,7 @@ def _node_of(group: Group, statement: Statement) -> LinearSolve | Contraction:
     if group.solves:
         return LinearSolve(f"solve_{group.result}", str(group.einsum), statement.label)
     alpha = statement.alpha if group.result == statement.result else 1
-    einsum = str(group.einsum).translate(str.maketrans(dict(group.equal)))
-    path = () if _core.is_khatri_rao_product(einsum) else group.path
+    einsum, path = group.local_einsum
     return Contraction(f"contract_{group.result}", einsum, alpha=alpha, path=path)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from dace import SDFG, data
 
+from dace_redist.einsum.placement import Given
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.redistribution.arrays import ArrayView
 from dace_redist.transformations.distribute.emit import Recipe
@@ -95,7 +96,7 @@ class ProgramFacts:
     @cached_property
     def scalars(self) -> dict[str, np.dtype[Any]]:
         """Types of the scalar inputs that every rank has."""
-        everywhere = ((n, t) for n, t in self.inputs.items() if not t.shape and t.placement.replicas == self.ranks)
+        everywhere = ((n, t) for n, t in self.inputs.items() if not t.shape and t.distribution.replicas == self.ranks)
         return {name: tensor.dtype for name, tensor in everywhere}
 
     @cached_property
@@ -185,7 +186,13 @@ class ProgramFacts:
             raise ValueError(f"the program has no size {', '.join(unknown)}; it has {', '.join(self.sizes) or 'none'}")
         sizes = {**self.sizes, **sizes}
         check_sizes(self.recipe.source, sizes)
-        shapes_of(self.recipe.source, sizes, self.recipe.body)
+        shapes = shapes_of(self.recipe.source, sizes, self.recipe.body)
+        for name, home in self.plan.homes.items():
+            if isinstance(home, Given) and tuple(home.whole.shape) != shapes.get(name):
+                raise ValueError(
+                    f"{name} has the shape {shapes.get(name)} for these sizes, but its distribution is of "
+                    f"{home.whole.shape}: distribute the program again, with another one"
+                )
         if self.symbols.allow(sizes):
             return replace(self, sizes=sizes)
         return self.built_in(SDFG(self.built.name), sizes)

@@ -1,0 +1,90 @@
+"""Functions :func:`einsum` and :func:`einsum_plan`. What they need is imported at the first call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from mpi4py import MPI
+
+    from dace_redist.distribution import AnyDistribution
+    from dace_redist.einsum.executor import ExecutablePlan
+    from dace_redist.integers import AnyInt
+    from dace_redist.redistribution.distributed_array import DistributedArray
+
+
+def einsum(
+    expression: str,
+    *arrays: Any,
+    target: AnyDistribution | None = None,
+    out: DistributedArray | None = None,
+    optimize: Any = "auto",
+    memory_bytes: int | None = None,
+    overrides: Mapping[str, AnyInt] | None = None,
+    **options: Any,
+) -> DistributedArray:
+    """
+    Evaluate Einstein's summation convention on distributed arrays, as ``numpy.einsum`` does. Collective.
+
+    Contraction order, process grids and redistributions are planned for little communication, as in Ziogas et al.,
+    Deinsum (SC'22). The first call of an expression plans; calls with equal distributions and types reuse the plan.
+
+    >>> C = dace_redist.einsum("ij,jk->ik", A, B)
+
+    :param expression: Indices of operands and result, as in NumPy: ``"ijk,ja,ka->ia"``. ``...``, repeated indices and a
+        result that is left out have NumPy's meaning. Axes of one element are broadcast.
+    :param arrays: The operands: a :class:`DistributedArray` of any distribution, an array of another library (see
+        :mod:`dace_redist.interop`), a number, or a NumPy array that all ranks have whole,
+        ``replicated(array)``. Replicas that are partial results (``op``) are reduced first; halos are ignored.
+    :param target: Distribution of the result. Default: where the plan leaves it.
+    :param out: Array for the result, of its element type, in place of ``target``. It may be an operand.
+    :param optimize: Contraction order: ``"auto"``, a name, path or optimizer of opt_einsum or cotengra, or False for
+        one step. An optimizer runs on rank 0.
+    :param memory_bytes: Maximum bytes of a rank, without workspace of contractions. Default: no limit, and buffers are
+        kept from call to call.
+    :param overrides: Process grid: number of parts by index, 1 where left out.
+    :param options: Strategy and options of the redistributions, as of :func:`dace_redist.plan`.
+    :return: The result, of NumPy's type: ``numpy.result_type`` of the operands. A scalar has shape ``()`` and is
+        replicated on all ranks.
+    :raises ValueError: On every rank, if an argument is invalid on one of them, or if ranks pass different ones. Names
+        the expression, the operand and the index.
+    :raises TypeError: On every rank, if an argument has the wrong type.
+    :raises MemoryError: On every rank, before anything is allocated, if ``memory_bytes`` does not suffice.
+    :raises RedistributionError: If MPI fails.
+    """
+    from dace_redist.einsum.cache import evaluate
+
+    return evaluate(arrays, expression, target, out, optimize, memory_bytes, overrides, options)
+
+
+def einsum_plan(
+    expression: str,
+    *distributions: AnyDistribution | DistributedArray | None,
+    dtype: npt.DTypeLike | Sequence[npt.DTypeLike],
+    comm: MPI.Intracomm | None = None,
+    target: AnyDistribution | None = None,
+    optimize: Any = "auto",
+    memory_bytes: int | None = None,
+    overrides: Mapping[str, AnyInt] | None = None,
+    **options: Any,
+) -> ExecutablePlan:
+    """
+    Plan an einsum that runs repeatedly. Collective over ``comm``.
+
+    The plan prints groups, grids and moves with their bytes; ``plot``, ``to_json`` and ``to_goal`` show it, too.
+
+    >>> with dace_redist.einsum_plan("ij,jk->ik", rows, columns, dtype="float64") as plan:
+    ...     C = plan(A, B)
+
+    :param distributions: Distribution of each operand; None for a number.
+    :param dtype: Element type of all operands, or a list of one for each.
+    :param comm: mpi4py communicator; default: the world.
+    :return: The plan, which is called with the operands.
+
+    Other parameters, and errors, are those of :func:`einsum`.
+    """
+    from dace_redist.einsum.cache import planned_einsum
+
+    return planned_einsum(expression, distributions, dtype, comm, target, optimize, memory_bytes, overrides, options)

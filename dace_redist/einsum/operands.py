@@ -1,0 +1,277 @@
+"""Operands of an einsum of distributed arrays, checked and as the planner takes them. Start reading at: EinsumCall."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from numbers import Number
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from dace_redist.distribution import AnyDistribution, Distribution, check_distribution
+from dace_redist.einsum.expression import Einsum
+from dace_redist.einsum.placement import Given, Home, home_of
+from dace_redist.native.contraction import ELEMENT_TYPES
+from dace_redist.redistribution.distributed_array import DistributedArray
+from dace_redist.redistribution.problem import check_ranks
+from dace_redist.report.units import count
+
+Array = npt.NDArray[Any]
+
+#: Name of the result in plans; operands are called A, B, ...
+RESULT = "result"
+#: Types that are computed in another one.
+_COMPUTED_IN = {"bool": "int64", "float16": "float32"}
+
+
+def is_number(operand: Any) -> bool:
+    """Return True for a number of Python or NumPy, or an array of one without dimensions."""
+    return isinstance(operand, Number | np.generic) or (isinstance(operand, np.ndarray) and operand.ndim == 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Operand:
+    """
+    Properties of a distributed operand, equal on all ranks.
+
+    :param op: Reduction of replicas that are partial results.
+    """
+
+    distribution: AnyDistribution
+    dtype: np.dtype[Any]
+    op: str | None = None
+
+    @classmethod
+    def of(cls, array: DistributedArray) -> Operand:
+        """Return those of an array."""
+        return cls(array.distribution, array.dtype, array.op)
+
+
+@dataclasses.dataclass(frozen=True)
+class EinsumCall:
+    """
+    Checked arguments of an einsum, as the planner takes them.
+
+    Numbers are factors of the result. Axes of one element that are broadcast are dropped.
+
+    :param where: The einsum as the user wrote it, for error messages.
+    :param operands: Distributed operands.
+    :param numbers: Positions of the numbers among all arguments.
+    :param names: Name of each distributed operand; equal names for one array.
+    :param terms: Indices of each, in the user's einsum.
+    :param einsum: Einsum of the distributed operands, without dropped axes.
+    :param axes: Axes of each that are kept.
+    :param dtype: Element type of the computation.
+    :param result_dtype: Element type of the result.
+    :param optimize: ``"auto"``, or a path of opt_einsum of the distributed operands.
+    :param overrides: Number of parts by index.
+    """
+
+    where: str
+    operands: tuple[Operand, ...]
+    numbers: tuple[int, ...]
+    names: tuple[str, ...]
+    einsum: Einsum
+    axes: tuple[tuple[int, ...], ...]
+    dtype: np.dtype[Any]
+    result_dtype: np.dtype[Any]
+    target: AnyDistribution | None
+    optimize: Any
+    memory_bytes: int | None
+    overrides: tuple[tuple[str, int], ...]
+
+    @property
+    def dtypes(self) -> tuple[np.dtype[Any], ...]:
+        """Element types of the distributed operands."""
+        return tuple(operand.dtype for operand in self.operands)
+
+    def homes(self) -> dict[str, Home]:
+        """Return the home of each operand, and of the result if it is given."""
+        homes = dict[str, Home]()
+        for name, operand, axes in zip(self.names, self.operands, self.axes, strict=True):
+            whole = operand.distribution
+            keeps = 0 < len(axes) == len(whole.shape)
+            homes[name] = home_of(whole, operand.op) if keeps else Given(whole, axes, operand.op)
+        if self.target is not None:
+            homes[RESULT] = home_of(self.target) if self.target.shape else Given(self.target, ())
+        return homes
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each operand, without dropped axes."""
+        wholes = zip(self.names, self.operands, self.axes, strict=True)
+        return {name: tuple(one.distribution.shape[axis] for axis in axes) for name, one, axes in wholes}
+
+    def split(self, arguments: Sequence[Any]) -> tuple[list[Array], Array]:
+        """Return the local arrays of the operands, and the product of the numbers, an array of one element."""
+        local = [getattr(one, "local", one) for n, one in enumerate(arguments) if n not in self.numbers]
+        alpha = np.ones(1, self.dtype)
+        for number in self.numbers:
+            alpha *= np.asarray(arguments[number]).astype(self.dtype)
+        return local, alpha
+
+    def check_operands(self, arguments: Sequence[Any], comm: MPI.Intracomm) -> None:
+        """Check that arguments are as planned: arrays of the distributions and types, and numbers."""
+        if len(arguments) != len(self.operands) + len(self.numbers):
+            wanted = count(len(self.operands) + len(self.numbers), "operand")
+            raise ValueError(f"{self.where}: the plan takes {wanted}, got {len(arguments)}")
+        operands = iter(self.operands)
+        for number, given in enumerate(arguments):
+            if number in self.numbers:
+                if not is_number(given):
+                    raise TypeError(f"{self.where}: operand {number} must be a number, got {type(given).__name__}")
+                continue
+            wanted_operand = next(operands)
+            if isinstance(given, DistributedArray):
+                if Operand.of(given) != wanted_operand:
+                    raise ValueError(
+                        f"{self.where}: operand {number} must be as planned, {wanted_operand}, got {Operand.of(given)}"
+                    )
+                given = given.local
+            shape = wanted_operand.distribution.local_shape(comm.rank)
+            if not isinstance(given, np.ndarray) or (given.shape, given.dtype) != (shape, wanted_operand.dtype):
+                got = f"{given.dtype} {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
+                raise ValueError(
+                    f"{self.where}: operand {number} on rank {comm.rank} must be a DistributedArray or a NumPy array, "
+                    f"{wanted_operand.dtype} {shape}, got {got}"
+                )
+
+
+def described(
+    expression: Any,
+    operands: Sequence[Operand | np.dtype[Any]],
+    same: Sequence[int],
+    ranks: int,
+    *,
+    target: AnyDistribution | None,
+    optimize: Any,
+    memory_bytes: int | None,
+    overrides: Any,
+) -> EinsumCall:
+    """
+    Return the checked arguments of an einsum.
+
+    :param operands: Distributed operands, and the types of numbers.
+    :param same: For each operand the first one that is the same array.
+    :raises ValueError: If an argument is invalid; names the einsum, the operand and the index.
+    :raises TypeError: If it has the wrong type.
+    """
+    if not isinstance(expression, str):
+        raise TypeError(f"einsum: the subscripts must be a string such as 'ij,jk->ik', got {expression!r}")
+    where = f"einsum '{expression}'"
+    arrays = [(n, one) for n, one in enumerate(operands) if isinstance(one, Operand)]
+    if not arrays:
+        raise TypeError(f"{where}: needs a distributed operand, got {count(len(operands), 'number')}")
+    wholes = [one.distribution for _, one in arrays]
+    for (number, _), whole in zip(arrays, wholes, strict=True):
+        check_ranks(f"of operand {number}", whole, ranks)
+        if getattr(whole, "is_symbolic", False):
+            raise ValueError(f"{where}: operand {number} needs a distribution of sizes in numbers, got {whole}")
+    shapes = [tuple(one.distribution.shape) if isinstance(one, Operand) else () for one in operands]
+    parsed = Einsum.parse(expression, [len(shape) for shape in shapes])
+    extents = _broadcast(parsed, shapes)
+    terms, kept = [], []
+    for number, _ in arrays:
+        term, shape = parsed.operands[number], shapes[number]
+        axes = [axis for axis, index in enumerate(term) if shape[axis] == extents[index]]
+        terms.append("".join(term[axis] for axis in axes))
+        kept.append(tuple(axes))
+    result_dtype = np.result_type(*(one.dtype if isinstance(one, Operand) else one for one in operands))
+    dtype = np.dtype(_COMPUTED_IN.get(result_dtype.name, result_dtype))
+    if dtype.name not in ELEMENT_TYPES:
+        raise TypeError(f"{where}: cannot compute with {result_dtype}; possible: {', '.join(sorted(ELEMENT_TYPES))}")
+    shape = tuple(extents[index] for index in parsed.result)
+    if target is None and not shape:
+        target = Distribution((), (ranks,))
+    if target is not None:
+        check_distribution("target", target)
+        check_ranks("target", target, ranks)
+        if tuple(target.shape) != shape:
+            raise ValueError(f"{where}: the result has shape {shape}, its target {tuple(target.shape)}")
+    numbers = tuple(n for n, one in enumerate(operands) if not isinstance(one, Operand))
+    letters = {first: name for first, name in zip(dict.fromkeys(same[n] for n, _ in arrays), _names(), strict=False)}
+    return EinsumCall(
+        where,
+        tuple(one for _, one in arrays),
+        numbers,
+        tuple(letters[same[n]] for n, _ in arrays),
+        Einsum(tuple(terms), parsed.result),
+        tuple(kept),
+        dtype,
+        result_dtype,
+        target,
+        without(optimize, len(operands), numbers) if isinstance(optimize, tuple) else optimize,
+        memory_bytes,
+        tuple(dict(overrides or {}).items()),
+    )
+
+
+def path_of(expression: str, operands: Sequence[Any], optimize: Any) -> tuple[tuple[int, ...], ...]:
+    """Return the path that an optimizer of opt_einsum, or one of a name, finds for operands as of :func:`described`."""
+    import opt_einsum
+
+    if optimize is False:
+        return (tuple(range(len(operands))),)
+    shapes = [tuple(one.distribution.shape) if isinstance(one, Operand) else () for one in operands]
+    parsed = Einsum.parse(expression, [len(shape) for shape in shapes])
+    extents = _broadcast(parsed, shapes)
+    full = [tuple(extents[index] for index in term) for term in parsed.operands]
+    try:
+        path, _ = opt_einsum.contract_path(str(parsed), *full, shapes=True, optimize=optimize)
+    except KeyError as error:
+        raise ValueError(f"optimize: {error.args[0]}") from error
+    return tuple(map(tuple, path))
+
+
+def _names() -> Iterable[str]:
+    yield from "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    yield from (f"A{number}" for number in range(1, 1 << 20))
+
+
+def _broadcast(einsum: Einsum, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+    """Return the size of every index, where axes of one element are broadcast; a ValueError if sizes differ."""
+    largest: dict[str, int] = {}
+    for number, (term, shape) in enumerate(zip(einsum.operands, shapes, strict=True)):
+        own: dict[str, int] = {}
+        for index, size in zip(term, shape, strict=True):
+            if own.setdefault(index, size) != size:
+                raise ValueError(
+                    f"einsum '{einsum}': index {index!r} has sizes {own[index]} and {size} in operand {number} "
+                    f"({term!r})"
+                )
+            largest[index] = size if largest.get(index, 1) == 1 else largest[index]
+    einsum.extents(
+        [
+            tuple(largest[index] if size == 1 else size for index, size in zip(term, shape, strict=True))
+            for term, shape in zip(einsum.operands, shapes, strict=True)
+        ]
+    )
+    return largest
+
+
+def without(path: Sequence[Sequence[int]], operands: int, dropped: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """
+    Return a path of opt_einsum for fewer operands.
+
+    :raises ValueError: If it is not a path of that many operands.
+    """
+    there: list[int | None] = [None if number in dropped else number for number in range(operands)]
+    left, made = [number for number in there if number is not None], []
+    for step, positions in enumerate(path):
+        if not positions or len(set(positions)) < len(positions) or not all(0 <= p < len(there) for p in positions):
+            raise ValueError(
+                f"optimize: step {step} of the path takes operands {tuple(positions)} of {len(there)}: {path}"
+            )
+        taken = [there[position] for position in positions]
+        there = [one for position, one in enumerate(there) if position not in positions]
+        real = [one for one in taken if one is not None]
+        new = real[0] if len(real) == 1 else None if not real else operands + step
+        if len(real) > 1:
+            made.append(tuple(sorted(left.index(one) for one in real)))
+            left = [*(one for one in left if one not in real), operands + step]
+        there.append(new)
+    if len(there) != 1:
+        raise ValueError(f"optimize: the path leaves {len(there)} operands, expected one: {path}")
+    return tuple(made)

@@ -1,0 +1,110 @@
+"""Contractions of local arrays by the compiled library, without DaCe."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dace_redist.errors import RedistributionError
+from dace_redist.native.blas import blas_wanted, pypi_openblas
+from dace_redist.native.cmake_build import ensure_library
+from dace_redist.native.interface import library
+from dace_redist.native.toolchain import EINSUM, packaged, processor_flags
+from dace_redist.native.variants import EINSUM_FILE, load
+
+Array = npt.NDArray[Any]
+
+#: Element types that the library contracts.
+ELEMENT_TYPES = frozenset(
+    f"{kind}{bits}" for kind, widths in (("int", (8, 16, 32, 64)), ("float", (32, 64))) for bits in widths
+) | {"uint8", "uint16", "uint32", "uint64", "complex64", "complex128"}
+
+
+def ensure_contractions() -> None:
+    """Build the library unless it is there. Not collective."""
+    if _packaged() is None:
+        ensure_library(EINSUM)
+
+
+def _packaged() -> Path | None:
+    """Return the library that came with the package; None if there is none, or another BLAS is wanted."""
+    beside = packaged()
+    path = beside.parent / EINSUM_FILE if isinstance(beside, Path) else None
+    return path if path is not None and path.exists() and pypi_openblas() and blas_wanted() in ("", "pypi") else None
+
+
+@functools.cache
+def _library() -> Any:
+    library()  # it calls this one
+    path = _packaged()
+    if path is None:
+        found = ctypes.CDLL(str(ensure_library(EINSUM)))
+    else:
+        ctypes.CDLL(pypi_openblas())  # which it is linked with by name
+        found = load(path, processor_flags())
+    number, pointer, text = ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
+    found.dr_python_contraction_error.restype = text
+    found.dr_python_contraction_create.argtypes = [text, text, pointer, number]
+    found.dr_python_contraction_create.restype = pointer
+    found.dr_python_contraction_run.argtypes = [pointer, pointer, number, pointer, pointer, pointer]
+    found.dr_python_contraction_free.argtypes = [pointer]
+    return found
+
+
+class LocalContraction:
+    """
+    Einsum of arrays of this process; keeps its plan and its workspace from call to call.
+
+    :param expression: Indices of operands and result, such as ``"ijk,ja,ka->ia"``.
+    :param dtype: Element type of all arrays, one of :data:`ELEMENT_TYPES`.
+    :param path: Positions of the operands that each step takes, as opt_einsum's; empty: all in one step.
+    :raises RedistributionError: If an argument is wrong.
+    """
+
+    def __init__(self, expression: str, dtype: np.dtype[Any], path: Sequence[Sequence[int]]) -> None:
+        words = np.array([word for step in path for word in (len(step), *step)], np.int64)
+        made = _library().dr_python_contraction_create(
+            expression.encode(), dtype.name.encode(), words.ctypes.data, len(words)
+        )
+        _check(made)
+        self._run = _library().dr_python_contraction_run
+        self._made = ctypes.c_void_p(made)
+        weakref.finalize(self, _library().dr_python_contraction_free, self._made)
+        self._itemsize, self._indices = dtype.itemsize, [*expression.replace("->", ",").split(",")]
+        self._addresses = ctypes.c_void_p * (len(self._indices) - 1)
+        self._layouts: Any = None
+        self._words = np.empty(0, np.int64)
+
+    def __call__(self, operands: Sequence[Array], result: Array, alpha: Array) -> None:
+        """Compute ``result = alpha * einsum(operands)``, where ``alpha`` is an array of one element."""
+        arrays = (*operands, result)
+        layouts = [(array.shape, array.strides) for array in arrays]
+        if layouts != self._layouts:
+            self._words, self._layouts = self._encoded(layouts), layouts
+        words = self._words
+        addresses = self._addresses(*(array.__array_interface__["data"][0] for array in operands))
+        _check(
+            not self._run(
+                *(self._made, words.ctypes.data, len(words), addresses),
+                *(array.__array_interface__["data"][0] for array in (result, alpha)),
+            )
+        )
+
+    def _encoded(self, layouts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> npt.NDArray[np.int64]:
+        words: list[int] = []
+        for indices, (shape, strides) in zip(self._indices, layouts, strict=True):
+            if indices:  # a scalar may be a vector of one element
+                words += [*shape, *(stride // self._itemsize for stride in strides)]
+        return np.array(words, np.int64)
+
+
+def _check(well: object) -> None:
+    if not well:
+        raise RedistributionError(_library().dr_python_contraction_error().decode(errors="replace"))

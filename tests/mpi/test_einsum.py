@@ -1,0 +1,207 @@
+"""Einsums of distributed arrays: random ones against NumPy, errors on every rank, what a user prints."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import opt_einsum
+import pytest
+from cases import DTYPES, LAYOUTS, local_array, values
+from distributions import distributions, same_on_all_ranks, with_margins
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dace_redist import DistributedArray, Distribution, einsum, einsum_plan, replicated
+
+LETTERS = "ijklmn"
+#: Products of float16 overflow soon.
+TYPES = [dtype for dtype in DTYPES if dtype != "float16"]
+
+
+@st.composite
+def operands_of(draw: st.DrawFn, ranks: int) -> dict[str, Any]:
+    """Draw an expression, and shape, type, distribution and reduction of each operand; a number has none of these."""
+    extents = {letter: draw(st.sampled_from([0, 1, 2, 3, 4, 5, 5, 6])) for letter in LETTERS}
+    terms = draw(st.lists(st.text(LETTERS, max_size=4), min_size=1, max_size=6).filter(any))
+    known = sorted(set("".join(terms)))
+    result = "".join(draw(st.permutations(known))[: draw(st.integers(0, len(known)))])
+    dots = draw(st.sampled_from(["", "", "..."]))
+    expression = ",".join(dots + term if term else term for term in terms)
+    arrow = draw(st.booleans())
+    given = []
+    for term in terms:
+        if not term:
+            given.append(values((), draw(st.sampled_from(TYPES)), draw(st.integers(0, 99)))[()])
+            continue
+        lead = draw(st.sampled_from([(), (3,), (1,), (2, 3)])) if dots else ()
+        single = [term.count(letter) == 1 and draw(st.sampled_from([False] * 7 + [True])) for letter in term]
+        shape = (*lead, *(1 if one else extents[letter] for letter, one in zip(term, single, strict=True)))
+        whole = draw(with_margins(distributions(shape, ranks)))
+        copies = isinstance(whole, Distribution) and not any(whole.halo)
+        dtype = draw(st.sampled_from(TYPES))
+        ops = [None, "sum", "sum" if "complex" in dtype else "max"] if copies else [None]
+        given.append((shape, dtype, whole, draw(st.sampled_from(ops)), draw(st.integers(0, 99))))
+    return {"expression": f"{expression}->{dots}{result}" if arrow else expression, "operands": given}
+
+
+def whole_of(operand: Any) -> Any:
+    """Return an operand as NumPy takes it."""
+    if not isinstance(operand, tuple):
+        return operand
+    shape, dtype, whole, op, seed = operand
+    made = values(shape, dtype, seed)
+    times = whole.replicas if op == "sum" and dtype != "bool" else 1
+    return (made * np.asarray(times).astype(dtype)).astype(dtype)
+
+
+def distributed(operand: Any, comm: Any, layout: str) -> Any:
+    if not isinstance(operand, tuple):
+        return operand
+    shape, dtype, whole, op, seed = operand
+    part = whole.local(values(shape, dtype, seed), comm.rank)
+    return DistributedArray(local_array(part, layout), whole, comm, op=op)
+
+
+def wrong(comm: Any, found: DistributedArray, wanted: Any) -> str:
+    """Describe a result that is not NumPy's; empty if it is, on all ranks."""
+    whole, wanted = found.gather(), np.asarray(wanted)
+    said = ""
+    if comm.rank == 0:
+        if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
+            said = f"{found.dtype} {found.shape}, not {wanted.dtype} {wanted.shape}"
+        elif not np.array_equal(whole, wanted):
+            said = f"{whole}, not {wanted}"
+    return str(comm.bcast(said))
+
+
+@pytest.mark.fuzz
+@pytest.mark.mpi_matrix
+@pytest.mark.mpi(ranks=[2, 4], full=[1, 3, 8], timeout=400)
+def test_random_einsums(comm):
+    communicators = [comm, comm.Dup(), comm.Split(0, -comm.rank)]
+    turn = itertools.count()
+
+    @same_on_all_ranks(150, comm.size)
+    @given(operands_of(comm.size), st.data())
+    def check(drawn: dict[str, Any], data: st.DataObject) -> None:
+        expression, operands = drawn["expression"], drawn["operands"]
+        wholes = [whole_of(operand) for operand in operands]
+        try:
+            wanted = np.einsum(expression, *wholes)
+        except ValueError:  # extents of "..." that do not fit
+            wanted = None
+        used = communicators[next(turn) % 3]
+        layout = data.draw(st.sampled_from(LAYOUTS))
+        arrays = [distributed(operand, used, layout) for operand in operands]
+        if all(not isinstance(operand, tuple) for operand in operands):
+            wanted = None
+        if wanted is None:
+            with pytest.raises((ValueError, TypeError)):
+                einsum(expression, *arrays)
+            return
+        target = data.draw(st.one_of(st.none(), distributions(np.shape(wanted), comm.size)))
+        how = {"optimize": data.draw(st.sampled_from(["auto", "greedy", False]))}
+        for _ in range(2):  # planned, then by the plan
+            found = einsum(expression, *arrays, target=target, **how)
+            said = wrong(used, found, wanted)
+            assert not said, said
+        out = DistributedArray(np.full_like(found.local, 1), found.distribution, used)
+        assert einsum(expression, *arrays, out=out, **how) is out
+        assert not wrong(used, out, wanted)
+
+    check()
+    for made in communicators[1:]:
+        made.Free()
+
+
+ROWS = Distribution.split((6, 8), 0, 2)
+
+
+def indices(*index: Any) -> Any:
+    return sum(10**axis * values for axis, values in enumerate(reversed(index)))
+
+
+@pytest.mark.mpi(ranks=2)
+def test_errors_on_every_rank(comm):
+    x, rank = DistributedArray.from_function(indices, ROWS), comm.rank
+    other = DistributedArray.zeros(ROWS, "f4")
+    wrong_calls = {
+        r"index 'j' has size 8 in operand 0 \('ij'\) but size 6 in operand 1 \('jk'\)": lambda: einsum(
+            "ij,jk->ik", x, x
+        ),
+        r"index 'i' has sizes 6 and 8 in operand 0 \('ii'\)": lambda: einsum("ii", x),
+        "'1' in 'i1' is not an index; expected letters": lambda: einsum("i1->i", x),
+        "the result has the index 'k', which no operand has": lambda: einsum("ij->ik", x),
+        "einsum 'ij,jk->ik' has 2 operands, got 1 arrays": lambda: einsum("ij,jk->ik", x),
+        "operand 0 has the indices 'ijk', but its array has 2 dimensions": lambda: einsum("ijk->ik", x),
+        "the subscripts must be a string such as 'ij,jk->ik', got 3": lambda: einsum(3, x),
+        "einsum ',->': needs a distributed operand, got 2 numbers": lambda: einsum(",->", 1, 2),
+        r"operand 1 is a NumPy array: pass DistributedArray\(array, distribution\) if it is this rank's part, or "
+        r"replicated\(array\) if every rank has all of it": lambda: einsum("ij,j->i", x, np.arange(8.0)),
+        "the ranks differ in the expression: 'ij->j' on rank 0": lambda: einsum("ij->i" if rank else "ij->j", x),
+        "the ranks differ in the numbers": lambda: einsum(",ij->j", 1.0 + rank, x),
+        "the ranks differ in the kinds of the operands": lambda: einsum("ij->i", 3 if rank else x),
+        "the ranks differ in operands": lambda: einsum("ij->i", other if rank else x),
+        r"the result has shape \(6,\), its target \(6, 8\)": lambda: einsum("ij->i", x, target=ROWS),
+        "target must be a Distribution": lambda: einsum("ij->i", x, target=3),
+        "the target distribution names ranks up to 98": lambda: einsum("ij->i", x, target=Distribution((6,), (99,))),
+        "out must be a DistributedArray, got ndarray": lambda: einsum("ij->i", x, out=np.zeros(6)),
+        "out must have the type of the result, float64, got float32": lambda: einsum("ij->ij", x, out=other),
+        "target is the distribution of out": lambda: einsum("ij->ij", x, out=x, target=Distribution((6, 8), (1, 2))),
+        "Path optimizer 'nope' not found": lambda: einsum("ij,kj,lj->ikl", x, x, x, optimize="nope"),
+        r"step 0 of the path takes operands \(0, 5\) of 3": lambda: einsum("ij,kj,lj", x, x, x, optimize=[(0, 5)]),
+        "needs .* MiB per rank on 2 ranks, but memory_bytes is 99": lambda: einsum("ij,kj->ik", x, x, memory_bytes=99),
+        "there is no index 'z'; its indices are i, j, k": lambda: einsum("ij,kj->ik", x, x, overrides={"z": 2}),
+        "unknown strategy 'Pck' .did you mean Pack": lambda: einsum("ij,kj->ik", x, x, strategy="Pck"),
+        "cannot compute with float128": lambda: einsum("ij->i", DistributedArray.zeros(ROWS, "g")),
+        r"the ranks differ in elements \(a checksum\)": lambda: replicated(np.arange(8.0) + rank),
+        r"numpy.sum takes no DistributedArray: call dace_redist.einsum": lambda: np.sum(x),
+    }
+    for message, call in wrong_calls.items():
+        with pytest.raises((ValueError, TypeError, MemoryError), match=message):
+            call()
+    assert einsum("ij->", x).allgather() == indices(*np.indices((6, 8))).sum()  # the next call works
+
+
+@pytest.mark.mpi(ranks=2)
+def test_arguments_of_calls(comm):
+    x = DistributedArray.from_function(indices, ROWS)
+    whole = x.allgather()
+    np.testing.assert_array_equal(whole, indices(*np.indices((6, 8))))
+    assert einsum("ij->ij", x, out=x) is x and np.array_equal(x.allgather(), whole)
+    vector = np.arange(8.0)
+    assert np.array_equal(einsum("ij,j->i", x, replicated(vector)).allgather(), whole @ vector)
+    path = np.einsum_path("ij,kj,lj->ikl", whole, whole, whole)[0]
+    wanted = np.einsum("ij,kj,lj->ikl", whole, whole, whole)
+    random = opt_einsum.RandomGreedy(max_repeats=4)
+    for optimize in (path, "dp", False, True, random, random):
+        np.testing.assert_allclose(einsum("ij,kj,lj->ikl", x, x, x, optimize=optimize).allgather(), wanted)
+    for options in ({"memory_bytes": 10_000}, {"overrides": {"i": 2}}, {"strategy": "Pack", "max_message_bytes": 40}):
+        for _ in range(2):
+            np.testing.assert_array_equal(einsum("ij,kj->ik", x, x, **options).allgather(), whole @ whole.T)
+    half = DistributedArray.full(ROWS, 0.5, "f2")
+    assert einsum("ij->i", half).dtype == np.float16 and np.all(einsum("ij->i", half).local == 4)
+    for number in (2, -1.5, np.float64(3)):  # by one plan for each type
+        assert np.array_equal(einsum(",ij->ij", number, x).allgather(), number * whole)
+    with einsum_plan("ij,,kj->ik", ROWS, None, x, dtype="f8", comm=comm) as plan:
+        for operands in ((x, 2, x), (x.local, 2, x.local)):
+            np.testing.assert_array_equal(plan(*operands).allgather(), 2 * whole @ whole.T)
+        assert plan.distribution.shape == (6, 6) and "move" in str(plan) and plan.to_json()["moves"]
+        with pytest.raises(ValueError, match="the plan takes 3 operands, got 2"):
+            plan(x, 2)
+        with pytest.raises(ValueError, match="operand 2 must be as planned"):
+            plan(x, 2, DistributedArray.zeros(ROWS, "f4"))
+
+
+@pytest.mark.mpi(ranks=2)
+def test_plans_end_with_their_communicator(comm):
+    """Those that were not used for longest are freed before; a call makes them again."""
+    x = DistributedArray.from_function(indices, ROWS, comm=comm.Dup())
+    for times in range(70):
+        assert einsum("ij->i", x, overrides={"i": 1 + times % 2}, max_message_bytes=1000 + times).shape == (6,)
+    assert np.array_equal(einsum("ij->i", x, max_message_bytes=1000).allgather(), x.allgather().sum(axis=1))
+    x.comm.Free()
+    with pytest.raises(TypeError, match="comm must be an mpi4py intra-communicator"):
+        einsum("ij->i", x)
