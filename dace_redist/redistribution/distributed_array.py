@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -161,9 +162,11 @@ class DistributedArray:
         :raises ImportError: On every rank, if the library cannot be imported on one of them.
         """
         facts = {"library": library, "distribution": self.distribution, "element type": self.dtype}
+        facts["arguments"] = sorted(how)
         check_same(checked_communicator(self.comm), facts)  # before the import, collective in Heat
         with together(self.comm):
             module = interop.module_named(library)
+            inspect.signature(module.make).bind(None, **how)
             if any(self.distribution.halo):
                 raise ValueError("the array has a halo: redistribute() to a distribution without one first")
             if self.op is not None and library != "torch":

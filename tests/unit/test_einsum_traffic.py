@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dace_redist import Distribution
+from dace_redist.einsum import placement
 from dace_redist.einsum.grids import Layouts
 from dace_redist.einsum.model import move_bounds, worst_overlap
-from dace_redist.einsum import placement
 from dace_redist.einsum.placement import Overlap, Placement, busiest, messages, overlap_matrix, traffic
 from dace_redist.relabelling import assign
 from dace_redist.schedule import schedule
