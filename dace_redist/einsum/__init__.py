@@ -1,4 +1,4 @@
-"""Plans for einsum programs on many ranks: order, groups, grids and redistributions. Needs neither DaCe nor MPI."""
+"""Plans for einsum programs on many ranks, and einsums of distributed arrays. Plans need neither DaCe nor MPI."""
 
 from __future__ import annotations
 
