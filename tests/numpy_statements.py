@@ -20,7 +20,7 @@ TYPES = (
 REFUSED = (
     r"np\.(modf|frexp|divmod|ldexp|spacing|logaddexp2?|angle|any|all|prod|round|cumsum|var|bitwise_count|linalg\.norm)\(|"
     r"\.(any|all|prod)\(|complex\d+\.max\(|np\.(rint|exp2|expm1|log2|log1p|reciprocal|fmax|fmin|max|min|argmax|argmin)\(.*complex|"
-    r"reciprocal\(._u?int|(\*\*=?|power\(.*,) (._int|n|np.int)|f(min|max)\(.*j|0j|(==|!=|<=?|>=?) (-1|300)$|^(-1|300) <"
+    r"reciprocal\(._[bui]|(\*\*=?|power\(.*,) (._int|n|np.int)|f(min|max)\(.*j|0j|(==|!=|<=?|>=?) (-1|300)$|^(-1|300) <"
 )
 #: Reasons for which any statement may be refused.
 REASONS = r"float16|a number of Python, and of|to which it would be converted|cannot compute with elements of bool"
@@ -58,7 +58,8 @@ ALWAYS = [
     *("np.fmin(a_int64, np.int64(2))", "np.gcd(a_int64, np.int64(2))"),  # of a number instead of a scalar
     "np.clip(a_bool, b_complex128, a_bool)",  # bounds that are not numbers
     *("np.clip(a_bool, 1, b_int8)", "np.clip(a_int8, b_uint16, b_float32)"),  # types of all three operands together
-    "a_bool.T @ a_bool",  # refused
+    *("a_bool.T @ a_bool", "np.reciprocal(a_bool)"),  # refused
+    *("a_bool.conj()", "np.conj(a_bool)"),  # bool, and int8
 ]
 IN_PLACE = [f"{sign}= {other}" for sign in _SIGNS[:12] for other in ("b", "s", "3", "0.5", "2j", "f")]
 

@@ -157,6 +157,12 @@ def _part(name: str) -> Replacement:
     return add
 
 
+def _conjugated(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
+    """Add the method ``conj``, which keeps elements that are not complex; ``np.conj`` makes ``int8`` of bool."""
+    dtype = sdfg.arrays[a].dtype.as_numpy_dtype()
+    return mapped(visitor, sdfg, state, "conjugate", [a], "conj(__in1)" if dtype.kind == "c" else "__in1", dtype)
+
+
 _ARRAYS, _NUMBERS = ("Array", "Scalar", "View", "ArrayView"), ("NumConstant", "BoolConstant", "symbol")
 _PAIRS = [(a, b) for a in (*_ARRAYS, *_NUMBERS) for b in (*_ARRAYS, *_NUMBERS) if {a, b} & {*_ARRAYS}]
 
@@ -181,5 +187,5 @@ FUNCTIONS: dict[str, Replacement] = {
     "numpy.clip": _clip,
     "numpy.where": where,
 }
-METHODS: dict[str, Replacement] = {"clip": _clip, "conj": _named("conjugate"), "conjugate": _named("conjugate")}
+METHODS: dict[str, Replacement] = {"clip": _clip, "conj": _conjugated, "conjugate": _conjugated}
 ATTRIBUTES = {name: _part(name) for name in ("real", "imag")}
