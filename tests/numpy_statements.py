@@ -20,10 +20,10 @@ TYPES = (
 REFUSED = (
     r"np\.(modf|frexp|divmod|ldexp|spacing|logaddexp2?|angle|any|all|prod|round|cumsum|var|bitwise_count|linalg\.norm)\(|"
     r"\.(any|all|prod)\(|complex\d+\.max\(|np\.(rint|exp2|expm1|log2|log1p|reciprocal|fmax|fmin|max|min|argmax|argmin)\(.*complex|"
-    r"reciprocal\(._u?int|(\*\*=?|power\(.*,) (._int|n|np.int)|f(min|max)\(.*j|0j|(==|!=|<=?|>=?) (-1|300)$|^(-1|300) <"
+    r"reciprocal\(._[bui]|(\*\*=?|power\(.*,) (._int|n|np.int)|f(min|max)\(.*j|0j|(==|!=|<=?|>=?) (-1|300)$|^(-1|300) <"
 )
 #: Reasons for which any statement may be refused.
-REASONS = r"float16|a number of Python, and of|to which it would be converted"
+REASONS = r"float16|a number of Python, and of|to which it would be converted|cannot compute with elements of bool"
 #: Statements whose results are rounded in another way, and the largest difference in units in the last place.
 ROUNDED = r"\*\*|exp|log|sin|cos|tan|sqrt|cbrt|pow|hypot|deg|rad|sum|mean|trace|abs|sign|/.*(complex|j)|\*.*complex|@"
 UNITS = 16
@@ -56,6 +56,10 @@ ALWAYS = [
     *("a_float32 ** f", "np.power(a_float64, np.float32(0.5))", "c **= 0.5  # a_complex64"),  # by square roots
     "a_complex64 ** -1",  # by reciprocals
     *("np.fmin(a_int64, np.int64(2))", "np.gcd(a_int64, np.int64(2))"),  # of a number instead of a scalar
+    "np.clip(a_bool, b_complex128, a_bool)",  # bounds that are not numbers
+    *("np.clip(a_bool, 1, b_int8)", "np.clip(a_int8, b_uint16, b_float32)"),  # types of all three operands together
+    *("a_bool.T @ a_bool", "np.reciprocal(a_bool)"),  # refused
+    *("a_bool.conj()", "np.conj(a_bool)"),  # bool, and int8
 ]
 IN_PLACE = [f"{sign}= {other}" for sign in _SIGNS[:12] for other in ("b", "s", "3", "0.5", "2j", "f")]
 

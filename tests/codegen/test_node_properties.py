@@ -11,6 +11,7 @@ from sdfgs import COLUMNS, ROWS, add_move, connected, redistributions, reread, r
 from dace_redist import BoxDistribution, Distribution, TiledDistribution
 from dace_redist.library_nodes import JointRedistribute, Redistribute
 from dace_redist.library_nodes.node import INPUT, OUTPUT
+from dace_redist.library_nodes.tasklets import string_literal
 from dace_redist.strategies import OPTIONS, STRATEGIES
 
 VERSION = {"version": dace.__version__}
@@ -40,6 +41,13 @@ def test_expansion_by_name_whatever_the_node_says(strategy: str):
         node.expand(state, strategy)
         (tasklet,) = [n for n, _ in sdfg.all_nodes_recursive() if isinstance(n, dace.nodes.Tasklet)]
         assert f'Plan("{type(node).__name__}", "move", "{strategy}")' in tasklet.code_init.as_string
+
+
+@pytest.mark.parametrize("label", ['a "b" \\ c', "gr\u00f6\u00dfe", "\N{GRINNING FACE}"])
+def test_labels_are_literals_of_cpp(label: str):
+    """C++ refuses the pairs of escapes that JSON has for characters of more than 16 bits."""
+    escaped = label.replace("\\", "\\\\").replace('"', '\\"')
+    assert string_literal(label) == f'"{escaped}"'
 
 
 @pytest.mark.parametrize("strategy", ["Auto", *STRATEGIES])

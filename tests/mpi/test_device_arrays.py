@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dace_redist import Distribution, RedistributionError, plan, redistribute
 from dace_redist.redistribution.arrays.new import DeviceArray
-from dace_redist.strategies import gpu_strategies
+from dace_redist.strategies import STRATEGIES, gpu_strategies
 from dace_redist.transform import Transform
 
 SIDES = [("gpu", "gpu"), ("gpu", "gpu"), ("gpu", "cpu"), ("cpu", "gpu")]
@@ -81,6 +81,17 @@ def test_large_tensors(comm, kind, monkeypatch):
             assert np.array_equal(second.to_numpy(), wanted)
         with plan(target, source, "float64", comm=comm, device=("gpu", "cpu"), strategy=strategy, **options) as back:
             assert np.array_equal(back(first), source.local(whole, comm.rank))
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_strategies_for_gpus_are_those_of_the_runtime(comm, monkeypatch):
+    use_device("host", monkeypatch)
+    monkeypatch.setattr("dace_redist.redistribution.problem.check_places", lambda *_: None)
+    source, target, _, _ = rows_to_columns(comm, (8, 6))
+    refused = pytest.raises(RedistributionError, match="moves arrays in main memory only")
+    for strategy in STRATEGIES:
+        with contextlib.nullcontext() if strategy in gpu_strategies() else refused:
+            plan(source, target, "float64", comm=comm, device="gpu", strategy=strategy).free()
 
 
 @pytest.mark.mpi(ranks=[2])

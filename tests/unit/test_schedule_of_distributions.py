@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from distributions import CALM, distributions, mapped_pairs, moved, pairs, parts, whole
+from distributions import CALM, distributions, mapped_pairs, moved, pairs, parts, whole, with_margins
 from hypothesis import given
 from hypothesis import strategies as st
 from schedules import carried_out
@@ -73,6 +73,16 @@ def test_what_a_rank_has_it_never_receives(pair):
 @given(mapped)
 def test_regions_permuted_axes_and_reshapes(case):
     check_mapped(*case)
+
+
+@CALM
+@given(st.integers(2, 6), st.integers(1, 3), st.integers(13, 30), st.integers(1, 5), st.data())
+def test_blocks_dealt_out_in_turn_to_margins_and_other_shapes(parts, block, extent, others, data):
+    source, flat = Distribution((extent, 4), (parts, 1), block=(block, None)), Distribution((4 * extent,), (others,))
+    wide = data.draw(with_margins(st.just(Distribution(source.shape, (others, 1)))))
+    check_mapped(source, wide, {})
+    check_mapped(source, flat, {"reshape": flat.shape})
+    check_mapped(flat, source, {"reshape": source.shape})
 
 
 @pytest.mark.slow

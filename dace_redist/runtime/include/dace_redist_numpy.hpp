@@ -62,6 +62,15 @@ NUMPY_FUNCTION T numpy_minimum(T a, T b) {
   else
     return a != a || a < b ? a : b;
 }
+NUMPY_FUNCTION T numpy_clip(T a, T low, T high) {
+  if constexpr (numpy_is_complex<T>) {  // bounds whose imaginary part is not a number have an order here
+    const auto less = [](T x, T y) { return x.real() == y.real() ? x.imag() < y.imag() : x.real() < y.real(); };
+    const T raised = a != a || less(low, a) ? a : low;
+    return raised != raised || less(raised, high) ? raised : high;
+  } else {
+    return numpy_minimum(numpy_maximum(a, low), high);
+  }
+}
 NUMPY_FUNCTION T numpy_fmax(T a, T b) { return b != b ? a : a != a ? b : numpy_maximum(a, b); }
 NUMPY_FUNCTION T numpy_fmin(T a, T b) { return b != b ? a : a != a ? b : numpy_minimum(a, b); }
 

@@ -56,6 +56,7 @@ _CODE = (
     ("bitwise_and bitwise_or bitwise_xor", "?iu", "{0} {sign} {1}"),
     (f"multiply divide maximum minimum power {_ORDERS}", "c", "numpy_{name}({0}, {1})"),
     ("maximum minimum fmax fmin", "?iuf", "numpy_{name}({0}, {1})"),
+    ("clip", "?iufc", "numpy_clip({0}, {1}, {2})"),
     ("floor_divide remainder fmod power", "iuf", "numpy_{name}({0}, {1})"),
     ("float_power", "fc", "numpy_power({0}, {1})"),
     ("left_shift right_shift", "iu", "numpy_{name}({0}, {1})"),
@@ -131,7 +132,7 @@ def _is_scalar(sdfg: SDFG, operand: Any) -> bool:
 def _is_scalar_power(sdfg: SDFG, kind: str, operands: Sequence[Any], by_sign: bool) -> bool:
     """Return True for a power of an array that NumPy computes in another way if its scalar exponent is 0.5 or -1."""
     base, exponent = operands
-    weak = isinstance(_type_of(sdfg, exponent, python=True), type)
+    weak = isinstance(type_of(sdfg, exponent, python=True), type)
     known = kind == "f" or (kind == "c" and by_sign and weak)
     return known and _is_scalar(sdfg, exponent) and not _is_scalar(sdfg, base)
 
@@ -144,13 +145,13 @@ def _may_be_negative(sdfg: SDFG, exponent: Any) -> bool:
 
 def resolved(sdfg: SDFG, name: str, operands: Sequence[Any]) -> tuple[np.dtype[Any], ...]:
     """Return the types in which NumPy computes a function, and that of its result."""
-    function, found = getattr(np, name), []
-    declared, python = ([_type_of(sdfg, operand, weak) for operand in operands] for weak in (False, True))
+    found = []
+    declared, python = ([type_of(sdfg, operand, weak) for operand in operands] for weak in (False, True))
     arrays = any(isinstance(one, np.dtype) for one in python)
     for types in (declared, python) if arrays else (declared,):
         types = types if any(isinstance(one, np.dtype) for one in types) else list(map(np.dtype, types))
         try:
-            found.append(function.resolve_dtypes((*types, *[None] * function.nout)))
+            found.append(_loop(name, types))
         except TypeError as error:
             raise ValueError(f"as in NumPy, np.{name} is not defined for {_names(types)}: {error}") from error
     if found[0] != found[-1]:
@@ -162,12 +163,24 @@ def resolved(sdfg: SDFG, name: str, operands: Sequence[Any]) -> tuple[np.dtype[A
     return found[0]
 
 
+def _loop(name: str, types: Sequence[Any]) -> tuple[np.dtype[Any], ...]:
+    if name == "clip":  # no function whose types can be asked for
+        common = np.result_type(*(one if isinstance(one, np.dtype) else one() for one in types))
+        return (common,) * 4
+    function = getattr(np, name)
+    return tuple(function.resolve_dtypes((*types, *[None] * function.nout)))
+
+
 def _names(types: Sequence[Any]) -> str:
     return " and ".join(getattr(one, "name", "") or f"Python's {one.__name__}" for one in types)
 
 
-def _type_of(sdfg: SDFG, operand: Any, python: bool) -> Any:
-    """Return the type of an operand in NumPy; of a number of Python, which has a weak type, its class."""
+def type_of(sdfg: SDFG, operand: Any, python: bool) -> Any:
+    """
+    Return the type of an operand in NumPy; of a number of Python, which has a weak type, its class.
+
+    :param python: True if scalar arguments of unknown kind count as numbers of Python.
+    """
     array = sdfg.arrays.get(operand) if isinstance(operand, str) else None
     if array is not None:
         number = getattr(array, "of_literals", False)

@@ -11,7 +11,7 @@ from dace.frontend.common import op_repository
 from dace.frontend.python.nested_call import NestedCall
 
 from dace_redist.transformations.distribute.ir import equal
-from dace_redist.transformations.distribute.read.numpy_code import cast, code_of, resolved, text_of
+from dace_redist.transformations.distribute.read.numpy_code import cast, code_of, resolved, text_of, type_of
 from dace_redist.transformations.distribute.read.numpy_functions import Replacement, add_map, operand_shape
 
 _DACE = op_repository.Replacements
@@ -113,10 +113,11 @@ def _named(name: str) -> Replacement:
 
 
 def _clip(visitor: Any, sdfg: SDFG, state: SDFGState, a: Any, low: Any = None, high: Any = None) -> Any:
-    nest = NestedCall(visitor, sdfg, state)
-    for name, bound in (("maximum", low), ("minimum", high)):
-        a = a if bound is None else nest(elementwise)(name, a, bound)
-    return nest, a
+    if isinstance(type_of(sdfg, a, python=True), type):
+        raise ValueError("np.clip makes an array of a number first; convert it, as in np.float64(1)")
+    bounds = [bound for bound in (low, high) if bound is not None]
+    name = ("positive", "maximum" if high is None else "minimum", "clip")[len(bounds)]
+    return elementwise(visitor, sdfg, state, name, a, *bounds)
 
 
 def _chosen(visitor: Any, sdfg: SDFG, state: SDFGState, sign: str, a: Any, b: Any) -> str:
@@ -156,6 +157,12 @@ def _part(name: str) -> Replacement:
     return add
 
 
+def _conjugated(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
+    """Add the method ``conj``, which keeps elements that are not complex; ``np.conj`` makes ``int8`` of bool."""
+    dtype = sdfg.arrays[a].dtype.as_numpy_dtype()
+    return mapped(visitor, sdfg, state, "conjugate", [a], "conj(__in1)" if dtype.kind == "c" else "__in1", dtype)
+
+
 _ARRAYS, _NUMBERS = ("Array", "Scalar", "View", "ArrayView"), ("NumConstant", "BoolConstant", "symbol")
 _PAIRS = [(a, b) for a in (*_ARRAYS, *_NUMBERS) for b in (*_ARRAYS, *_NUMBERS) if {a, b} & {*_ARRAYS}]
 
@@ -180,5 +187,5 @@ FUNCTIONS: dict[str, Replacement] = {
     "numpy.clip": _clip,
     "numpy.where": where,
 }
-METHODS: dict[str, Replacement] = {"clip": _clip, "conj": _named("conjugate"), "conjugate": _named("conjugate")}
+METHODS: dict[str, Replacement] = {"clip": _clip, "conj": _conjugated, "conjugate": _conjugated}
 ATTRIBUTES = {name: _part(name) for name in ("real", "imag")}
