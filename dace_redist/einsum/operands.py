@@ -60,8 +60,7 @@ class EinsumCall:
     :param where: The einsum as the user wrote it, for error messages.
     :param operands: Distributed operands.
     :param numbers: Positions of the numbers among all arguments.
-    :param names: Name of each distributed operand; equal names for one array.
-    :param terms: Indices of each, in the user's einsum.
+    :param names: Name of each distributed operand; equal names for one array with the same axes.
     :param einsum: Einsum of the distributed operands, without dropped axes.
     :param axes: Axes of each that are kept.
     :param dtype: Element type of the computation.
@@ -191,12 +190,13 @@ def described(
         if tuple(target.shape) != shape:
             raise ValueError(f"{where}: the result has shape {shape}, its target {tuple(target.shape)}")
     numbers = tuple(n for n, one in enumerate(operands) if not isinstance(one, Operand))
-    letters = {first: name for first, name in zip(dict.fromkeys(same[n] for n, _ in arrays), _names(), strict=False)}
+    tensors = [(same[n], axes) for (n, _), axes in zip(arrays, kept, strict=True)]
+    letters = dict(zip(dict.fromkeys(tensors), _names(), strict=False))
     return EinsumCall(
         where,
         tuple(one for _, one in arrays),
         numbers,
-        tuple(letters[same[n]] for n, _ in arrays),
+        tuple(letters[tensor] for tensor in tensors),
         Einsum(tuple(terms), parsed.result),
         tuple(kept),
         dtype,

@@ -183,6 +183,10 @@ def test_arguments_of_calls(comm):
             np.testing.assert_array_equal(einsum("ij,kj->ik", x, x, **options).allgather(), whole @ whole.T)
     half = DistributedArray.full(ROWS, 0.5, "f2")
     assert einsum("ij->i", half).dtype == np.float16 and np.all(einsum("ij->i", half).local == 4)
+    column = DistributedArray.from_function(indices, Distribution.split((6, 1), 0, 2))
+    for expression in ("ij,ij->ij", "ij,jk->ik", "ij,ji->ij"):  # one array twice, with equal and with other axes
+        wanted = np.einsum(expression, column.allgather(), column.allgather())
+        np.testing.assert_array_equal(einsum(expression, column, column).allgather(), wanted)
     for number in (2, -1.5, np.float64(3)):  # by one plan for each type
         assert np.array_equal(einsum(",ij->ij", number, x).allgather(), number * whole)
     with einsum_plan("ij,,kj->ik", ROWS, None, x, dtype="f8", comm=comm) as plan:
