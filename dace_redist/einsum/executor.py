@@ -63,18 +63,21 @@ class ExecutablePlan(EinsumPlan):
 
     @classmethod
     def of(cls, call: EinsumCall, comm: MPI.Intracomm, options: Mapping[str, Any]) -> ExecutablePlan:
-        """Plan a call. Collective, apart from errors of the planner, which all ranks have."""
+        """Plan a call, on rank 0. Collective."""
+        planned = None
         with together(comm):
-            planned = plan_einsums(
-                [Statement(call.einsum, call.names, RESULT, where=call.where)],
-                call.shapes(),
-                comm.size,
-                itemsize=call.dtype.itemsize,
-                memory_bytes=call.memory_bytes,
-                placements=call.homes(),
-                overrides={0: dict(call.overrides)} if call.overrides else None,
-                optimize=call.optimize,
-            )
+            if comm.rank == 0:
+                planned = plan_einsums(
+                    [Statement(call.einsum, call.names, RESULT, where=call.where)],
+                    call.shapes(),
+                    comm.size,
+                    itemsize=call.dtype.itemsize,
+                    memory_bytes=call.memory_bytes,
+                    placements=call.homes(),
+                    overrides={0: dict(call.overrides)} if call.overrides else None,
+                    optimize=call.optimize,
+                )
+        planned = comm.bcast(planned)
         made = cls(**{field.name: getattr(planned, field.name) for field in dataclasses.fields(planned)})
         object.__setattr__(made, "comm", comm)
         object.__setattr__(made, "call", call)

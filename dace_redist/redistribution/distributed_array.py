@@ -161,7 +161,7 @@ class DistributedArray:
             ranks differ in the library, the distribution or the element type.
         :raises ImportError: On every rank, if the library cannot be imported on one of them.
         """
-        facts = {"library": library, "distribution": self.distribution, "element type": self.dtype}
+        facts: dict[str, object] = {"library": library, "distribution": self.distribution, "element type": self.dtype}
         facts["arguments"] = sorted(how)
         check_same(checked_communicator(self.comm), facts)  # before the import, collective in Heat
         with together(self.comm):
