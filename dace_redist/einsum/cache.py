@@ -55,7 +55,7 @@ def evaluate(arrays: Sequence[Any], *settings: Any) -> DistributedArray:
     try:
         call = _key(arrays, comm, how)
         known = None if call is None else cache.einsum_calls.get(call)
-    except TypeError:  # not hashable
+    except Exception:  # not hashable, or of a wrong type, which all ranks find below
         call = None
     if known is None:
         compare_arguments(comm)
@@ -91,7 +91,8 @@ def _key(arrays: Sequence[Any], comm: MPI.Intracomm, how: _Settings) -> Any:
     parts: list[Any] = []
     for one in arrays:
         if isinstance(one, DistributedArray) and isinstance(one.local, np.ndarray):
-            parts.append((id(one.distribution), one.dtype, one.op, None if one.comm is comm else id(one.comm)))
+            of_comm = None if one.comm is comm else id(one.comm)
+            parts.append((id(one.distribution), one.local.dtype, one.local.shape, one.op, of_comm))
         elif is_number(one):
             parts.append(np.asarray(one).dtype)
         else:
@@ -99,16 +100,17 @@ def _key(arrays: Sequence[Any], comm: MPI.Intracomm, how: _Settings) -> Any:
     if how.out is not None:
         if not isinstance(how.out, DistributedArray) or not isinstance(how.out.local, np.ndarray):
             return None
-        parts.append((id(how.out.distribution), how.out.dtype, id(how.out.comm)))
+        local = how.out.local
+        parts.append((id(how.out.distribution), local.dtype, local.shape, local.flags.writeable, id(how.out.comm)))
     path = how.optimize if isinstance(how.optimize, str | bool | tuple) else id(how.optimize)
     others = tuple((how.overrides or {}).items()), tuple(how.options.items())
     return (how.expression, *parts, _same(arrays), id(how.target), path, how.memory_bytes, *others)
 
 
 def _same(arrays: Sequence[Any]) -> tuple[int, ...]:
-    """Return for each operand the number of the first one that is the same array."""
+    """Return for each operand the number of the first one that is the same array; a number is another one each time."""
     first: dict[int, int] = {}
-    return tuple(first.setdefault(id(one), number) for number, one in enumerate(arrays))
+    return tuple(n if is_number(one) else first.setdefault(id(one), n) for n, one in enumerate(arrays))
 
 
 def _digest(values: Any) -> int:
@@ -141,10 +143,11 @@ def _evaluate_checked(
 
 def _read(arrays: Sequence[Any], comm: MPI.Intracomm, how: _Settings) -> list[Any]:
     """Return distributed arrays of NumPy, and numbers as arrays; an error on one rank is raised on all."""
-    kinds = ["a number" if is_number(one) else "an array" for one in arrays]
+    kinds = ["a number" if is_number(one) else type(one).__name__ for one in arrays]
     numbers = [np.asarray(one) for one in arrays if is_number(one)]
     given = {"the expression": how.expression, "the kinds of the operands": kinds, "the numbers": numbers}
-    with together(comm, given | {"same arrays": _same(arrays), "out": how.out is not None}):
+    same = {"which operands are one array": _same(arrays), "whether they pass out": how.out is not None}
+    with together(comm, given | same):
         parts = [np.asarray(one) if is_number(one) else _part(number, one, comm) for number, one in enumerate(arrays)]
     of_others = [part for part in parts if not isinstance(part, np.ndarray) and callable(part.distribution)]
     told = iter(zip(*comm.allgather([part.local.shape for part in of_others]), strict=True)) if of_others else iter(())
@@ -183,8 +186,6 @@ def _target_of(out: Any, target: AnyDistribution | None, comm: MPI.Intracomm) ->
         raise ValueError(f"target is the distribution of out, {out.distribution}: leave it out; got {target}")
     if not isinstance(out.local, np.ndarray) or not out.local.flags.writeable:
         raise ValueError("out must be a writeable NumPy array on every rank")
-    if any(out.distribution.halo):
-        raise ValueError("out must have no halo")
     return out.distribution
 
 
@@ -211,8 +212,7 @@ def _planned(
             memory_bytes=how.memory_bytes,
             overrides=how.overrides,
         )
-        key = call, tuple(how.options.items())
-        hash(key)
+        key = call, repr(how.options)
     if key not in cache.einsums:
         prepare(comm, ensure_contractions)
         made = ExecutablePlan.of(call, comm, how.options)

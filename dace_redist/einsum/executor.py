@@ -79,13 +79,14 @@ class ExecutablePlan(EinsumPlan):
                 )
         planned = comm.bcast(planned)
         made = cls(**{field.name: getattr(planned, field.name) for field in dataclasses.fields(planned)})
-        object.__setattr__(made, "comm", comm)
-        object.__setattr__(made, "call", call)
-        object.__setattr__(made, "dtype", call.result_dtype)
-        object.__setattr__(made, "_steps", _Steps(made, comm, call, options))
-        home = made.homes[RESULT]
-        result = call.target or home.distribution(made.sizes[RESULT])
-        object.__setattr__(made, "distribution", result)
+        result = call.target or made.homes[RESULT].distribution(made.sizes[RESULT])
+        vars(made).update(comm=comm, call=call, dtype=call.result_dtype, distribution=result)
+        vars(made)["_steps"] = _Steps(made, comm, call, options)
+        try:
+            made._steps.make()
+        except Exception:
+            made.free()
+            raise
         return made
 
     def __call__(self, *arrays: Any, out: DistributedArray | None = None) -> DistributedArray:
@@ -103,9 +104,12 @@ class ExecutablePlan(EinsumPlan):
 
     def allocate(self, out: DistributedArray | None, operands: Sequence[Any]) -> list[Array]:
         """Return the arrays of a run, of which the last is the result."""
-        if out is None or any(np.may_share_memory(out.local, _local(one)) for one in operands):
-            return self._steps.allocate(None)
-        return self._steps.allocate(out.local)
+        if out is not None and not any(np.may_share_memory(out.local, _local(one)) for one in operands):
+            return self._steps.allocate(out.local)
+        made = self._steps.allocate(None)
+        if any(self.distribution.halo):  # margins at the ends of the tensor are not written
+            made[-1][...] = 0
+        return made
 
     def run(
         self, local: Sequence[Array], alpha: Array, memory: list[Array], out: DistributedArray | None
@@ -131,7 +135,7 @@ class ExecutablePlan(EinsumPlan):
 
 
 class _Steps:
-    """Steps of a plan on this rank. Making them is collective."""
+    """Steps of a plan on this rank."""
 
     def __init__(self, planned: EinsumPlan, comm: MPI.Intracomm, call: EinsumCall, options: Mapping[str, Any]) -> None:
         self.planned, self.comm, self.call, self.options = planned, comm, call, options
@@ -139,6 +143,11 @@ class _Steps:
         self.steps: list[_Step] = []
         self.count = len(call.names)  # slots of the operands
         self.copies: dict[str, dict[Home, int]] = {}
+        self.kept: list[Array] | None = None
+
+    def make(self) -> None:
+        """Make the steps and their memory. Collective."""
+        planned, call = self.planned, self.call
         for number, name in enumerate(call.names):
             self.copies[name] = {planned.homes[name]: self._converted(number, name)}
         moves = list(planned.moves)
@@ -151,16 +160,15 @@ class _Steps:
                 self._group(group, onward[0] if group.reduction is not None and onward else None)
                 if group.reduction is not None and onward:
                     moves.remove(onward[0])
-        self.result = self._slot(RESULT, planned.homes[RESULT])
         if call.dtype != call.result_dtype:
             convert = _not_zero if call.result_dtype.kind == "b" else _cast
-            self.result = self._step(convert, [self.result], self._shape(self.result), call.result_dtype)
+            result = self._slot(RESULT, planned.homes[RESULT])
+            self._step(convert, [result], self.steps[result - self.count].shape, call.result_dtype)
         for number, step in enumerate(self.steps):
             for source in step.sources:
                 if source >= self.count:
                     self.steps[source - self.count].last = number
-        self.kept: list[Array] | None = None
-        with together(comm):
+        with together(self.comm):
             if call.memory_bytes is None:
                 self.kept = self._new_buffers()
 
@@ -175,9 +183,6 @@ class _Steps:
     ) -> int:
         self.steps.append(_Step(compute, sources, shape, dtype, len(self.steps)))
         return self.count + len(self.steps) - 1
-
-    def _shape(self, slot: int) -> tuple[int, ...]:
-        return self.steps[slot - self.count].shape
 
     def _local_shape(self, home: Home, tensor: str) -> tuple[int, ...]:
         return home.distribution(self.planned.sizes[tensor]).local_shape(self.comm.rank)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Number
 from typing import Any
 
@@ -181,6 +181,8 @@ def described(
     dtype = np.dtype(_COMPUTED_IN.get(result_dtype.name, result_dtype))
     if dtype.name not in ELEMENT_TYPES:
         raise TypeError(f"{where}: cannot compute with {result_dtype}; possible: {', '.join(sorted(ELEMENT_TYPES))}")
+    if overrides is not None and not isinstance(overrides, Mapping):
+        raise TypeError(f"overrides must be a dict of numbers of parts by index, got {overrides!r}")
     shape = tuple(extents[index] for index in parsed.result)
     if target is None and not shape:
         target = Distribution((), (ranks,))

@@ -101,7 +101,7 @@ def test_random_einsums(comm):
             with pytest.raises((ValueError, TypeError)):
                 einsum(expression, *arrays)
             return
-        target = data.draw(st.one_of(st.none(), distributions(np.shape(wanted), comm.size)))
+        target = data.draw(st.one_of(st.none(), with_margins(distributions(np.shape(wanted), comm.size))))
         how = {"optimize": data.draw(st.sampled_from(["auto", "greedy", False]))}
         for _ in range(2):  # planned, then by the plan
             found = einsum(expression, *arrays, target=target, **how)
@@ -119,6 +119,14 @@ def test_random_einsums(comm):
 ROWS = Distribution.split((6, 8), 0, 2)
 
 
+def other_part(array: DistributedArray) -> DistributedArray:
+    """Return an array whose part was replaced by one of another shape, after a call by its plan."""
+    changed = DistributedArray(array.local.copy(), array.distribution)
+    assert einsum("ij->i", changed).shape == (6,)
+    changed.local = changed.local[:2]
+    return changed
+
+
 def indices(*index: Any) -> Any:
     return sum(10**axis * values for axis, values in enumerate(reversed(index)))
 
@@ -126,7 +134,9 @@ def indices(*index: Any) -> Any:
 @pytest.mark.mpi(ranks=2)
 def test_errors_on_every_rank(comm):
     x, rank = DistributedArray.from_function(indices, ROWS), comm.rank
-    other = DistributedArray.zeros(ROWS, "f4")
+    other, frozen = DistributedArray.zeros(ROWS, "f4"), DistributedArray.zeros(ROWS)
+    assert einsum("ij->ij", x, out=frozen) is frozen
+    frozen.local.flags.writeable = False
     wrong_calls = {
         r"index 'j' has size 8 in operand 0 \('ij'\) but size 6 in operand 1 \('jk'\)": lambda: einsum(
             "ij,jk->ik", x, x
@@ -153,9 +163,12 @@ def test_errors_on_every_rank(comm):
         "Path optimizer 'nope' not found": lambda: einsum("ij,kj,lj->ikl", x, x, x, optimize="nope"),
         r"step 0 of the path takes operands \(0, 5\) of 3": lambda: einsum("ij,kj,lj", x, x, x, optimize=[(0, 5)]),
         "needs .* MiB per rank on 2 ranks, but memory_bytes is 99": lambda: einsum("ij,kj->ik", x, x, memory_bytes=99),
+        "overrides must be a dict of numbers of parts by index, got 3": lambda: einsum("ij->i", x, overrides=3),
         "there is no index 'z'; its indices are i, j, k": lambda: einsum("ij,kj->ik", x, x, overrides={"z": 2}),
         "unknown strategy 'Pck' .did you mean Pack": lambda: einsum("ij,kj->ik", x, x, strategy="Pck"),
         "cannot compute with float128": lambda: einsum("ij->i", DistributedArray.zeros(ROWS, "g")),
+        "local on rank . must have|shape": lambda: einsum("ij->i", other_part(x)),
+        "out must be a writeable NumPy array": lambda: einsum("ij->ij", x, out=frozen),
         r"the ranks differ in elements \(a checksum\)": lambda: replicated(np.arange(8.0) + rank),
         r"numpy.sum takes no DistributedArray: call dace_redist.einsum": lambda: np.sum(x),
     }
