@@ -1,4 +1,7 @@
-"""Other programs of a kernel: distributed by hand; and of rank 0, while the others sleep: opt_einsum and CuPy."""
+"""
+Other programs of a kernel: distributed by hand, or by ``dace_redist.einsum``; and of rank 0, while the others sleep:
+opt_einsum and CuPy.
+"""
 
 import unittest.mock
 from collections.abc import Callable
@@ -9,7 +12,7 @@ import numpy as np
 from by_hand import KERNELS, WORLD, ByHand
 from einsum_cases import EinsumCase, everything
 
-from dace_redist import DistributedProgram
+from dace_redist import DistributedArray, DistributedProgram, einsum, shared_empty
 from dace_redist.mpi.collective import sleeping_barrier
 
 #: Modes of the tensors of programs by hand, by the symbols of their lengths.
@@ -79,10 +82,27 @@ def _cupy(case: EinsumCase, program: DistributedProgram) -> Callable[[], Any]:
     return run
 
 
-#: What makes a run of each: opt_einsum on one thread, and CuPy in the order that NumPy finds.
-PEERS = {"opt_einsum": _opt_einsum, "cupy": _cupy}
+def _einsum(case: EinsumCase, program: DistributedProgram) -> Callable[[], Any]:
+    """Return a call on the distributions of the program's inputs and output."""
+    (statement,) = program.plan.statements
+
+    def filled(name: str) -> DistributedArray:
+        whole = program.tensor(name).distribution
+        part = shared_empty(whole.local_shape(WORLD.rank))
+        indices = whole.global_index(WORLD.rank)
+        part[...] = case.operand(name, indices, whole.shape) if name in program.inputs else 0
+        return DistributedArray(part, whole)
+
+    operands, out = [filled(name) for name in statement.operands], filled(statement.result)
+    return partial(einsum, str(statement.einsum), *operands, out=out)
+
+
+#: What makes a run of each: ``einsum``; on rank 0 opt_einsum on one thread, and CuPy in the order that NumPy finds.
+PEERS = {"einsum": _einsum, "opt_einsum": _opt_einsum, "cupy": _cupy}
 
 
 def peer_of(name: str, case: EinsumCase, program: DistributedProgram) -> Callable[[], None]:
     """Return a run of one of :data:`PEERS`. Collective."""
+    if name == "einsum":
+        return _einsum(case, program)
     return partial(on_rank_0, PEERS[name](case, program) if WORLD.rank == 0 else None)
