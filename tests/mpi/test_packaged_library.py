@@ -186,6 +186,6 @@ def test_installed_package(for_all: bool, tmp_path: Path):
     assert library.exists() and not (package / left.name).exists()
     assert (package / variants.FOLDER.name / variants.OPENMP).exists() == for_all
     assert str(Path(mpi.path).parent).encode() not in library.read_bytes()  # where this MPI lies
-    assert library.with_name(variants.SCALAPACK_FILE).exists()
+    assert library.with_name(variants.SCALAPACK_FILE).exists() and library.with_name(variants.EINSUM_FILE).exists()
     done = in_installation(site, tmp_path / "home")(2, "-c", PROGRAM)
     assert f"right with {library}\n" in done.stdout, done.stdout + done.stderr
