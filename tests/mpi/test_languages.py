@@ -172,5 +172,5 @@ for call in calls:
         call()
     except dr.RedistributionError as error:
         errors += "finalized" in str(error)
-print(f"errors: {errors}\n", end="")
+print(f"errors: {errors}", flush=True)
 """
