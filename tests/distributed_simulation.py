@@ -24,6 +24,7 @@ FUNCTIONS |= {"max": np.maximum, "min": np.minimum, "pow": np.power, "math": np,
 FUNCTIONS |= {name: getattr(np, name) for name in ("logical_and", "logical_or", "logical_not", "conj", "real", "imag")}
 FUNCTIONS |= {name: one for name, one in vars(np).items() if isinstance(one, np.ufunc)}
 FUNCTIONS |= {f"numpy_{name}": one for name, one in vars(np).items() if isinstance(one, np.ufunc)}
+FUNCTIONS["numpy_clip"] = np.clip
 
 
 def _number(value, symbols):

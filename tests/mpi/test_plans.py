@@ -37,7 +37,7 @@ def test_misuse_of_lists(comm):
         (
             ([rows] * (1 + comm.rank), [columns] * (1 + comm.rank)),
             {},
-            "the number of tensors is 1 on rank 0 and 2 on rank 1",
+            "number of tensors is 1 on rank 0 and 2 on rank 1",
         ),
         (([rows] * 2, [columns] * 2), {"alpha": [1, 2, 3]}, "alpha must be a list of 2 values, one per tensor, got 3"),
     ):
@@ -88,10 +88,7 @@ def test_plans_of_lists_are_kept(comm):
     if comm.rank == 1:
         rows, columns, here = [rows], [columns], [here]
     for call, text in (
-        (
-            lambda: redistribute(here, rows, columns, comm=comm),
-            "the kind of arguments is single on rank 0 and lists on rank 1",
-        ),
+        (lambda: redistribute(here, rows, columns, comm=comm), "the kind of arguments is single on rank 0 and lists"),
         (lambda: plan(rows, columns, "f8", comm=comm), r"type of elements is float64 on rank 0 and \[float64\]"),
     ):
         with pytest.raises(ValueError, match=f"the ranks ask for different redistributions: {text} on rank 1"):
