@@ -117,7 +117,7 @@ class ExecutablePlan(EinsumPlan):
         """Compute with checked local arrays, times the product of the numbers, in memory of :meth:`allocate`."""
         made = self._steps.run(local, alpha, memory)
         if out is None:
-            return DistributedArray(made, self.distribution, self.comm)
+            return DistributedArray.of_checked(made, self.distribution, self.comm)
         if made is not out.local:
             out.local[...] = made
         return out

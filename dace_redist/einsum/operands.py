@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from numbers import Number
 from typing import Any
 
@@ -29,6 +30,8 @@ _COMPUTED_IN = {"bool": "int64", "float16": "float32"}
 
 def is_number(operand: Any) -> bool:
     """Return True for a number of Python or NumPy, or an array of one without dimensions."""
+    if isinstance(operand, DistributedArray):  # soon told: calls of small arrays ask
+        return False
     return isinstance(operand, Number | np.generic) or (isinstance(operand, np.ndarray) and operand.ndim == 0)
 
 
@@ -87,6 +90,10 @@ class EinsumCall:
         """Element types of the distributed operands."""
         return tuple(operand.dtype for operand in self.operands)
 
+    @cached_property
+    def _one(self) -> Array:
+        return np.ones(1, self.dtype)
+
     def homes(self) -> dict[str, Home]:
         """Return the home of each operand, and of the result if it is given."""
         homes = dict[str, Home]()
@@ -106,7 +113,9 @@ class EinsumCall:
     def split(self, arguments: Sequence[Any]) -> tuple[list[Array], Array]:
         """Return the local arrays of the operands, and the product of the numbers, an array of one element."""
         local = [getattr(one, "local", one) for n, one in enumerate(arguments) if n not in self.numbers]
-        alpha = np.ones(1, self.dtype)
+        if not self.numbers:
+            return local, self._one
+        alpha = self._one.copy()
         for number in self.numbers:
             alpha *= np.asarray(arguments[number]).astype(self.dtype)
         return local, alpha

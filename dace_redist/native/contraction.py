@@ -80,24 +80,18 @@ class LocalContraction:
         self._itemsize, self._indices = dtype.itemsize, [*expression.replace("->", ",").split(",")]
         self._addresses = ctypes.c_void_p * (len(self._indices) - 1)
         self._layouts: Any = None
-        self._words = np.empty(0, np.int64)
 
     def __call__(self, operands: Sequence[Array], result: Array, alpha: Array) -> None:
         """Compute ``result = alpha * einsum(operands)``, where ``alpha`` is an array of one element."""
         arrays = (*operands, result)
         layouts = [(array.shape, array.strides) for array in arrays]
         if layouts != self._layouts:
-            self._words, self._layouts = self._encoded(layouts), layouts
-        words = self._words
-        addresses = self._addresses(*(array.__array_interface__["data"][0] for array in operands))
-        _check(
-            not self._run(
-                *(self._made, words.ctypes.data, len(words), addresses),
-                *(array.__array_interface__["data"][0] for array in (result, alpha)),
-            )
-        )
+            self._encoded = self._encode(layouts)
+            self._words, self._layouts = (self._encoded.ctypes.data, self._encoded.size), layouts
+        *sources, target, factor = [array.__array_interface__["data"][0] for array in (*arrays, alpha)]
+        _check(not self._run(self._made, *self._words, self._addresses(*sources), target, factor))
 
-    def _encoded(self, layouts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> npt.NDArray[np.int64]:
+    def _encode(self, layouts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> npt.NDArray[np.int64]:
         words: list[int] = []
         for indices, (shape, strides) in zip(self._indices, layouts, strict=True):
             if indices:  # a scalar may be a vector of one element
