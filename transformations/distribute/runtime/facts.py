@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 import weakref
 from collections.abc import Collection, Mapping
@@ -17,7 +16,7 @@ from dace import SDFG, data
 
 from dace_redist.einsum.placement import Given
 from dace_redist.einsum.plan import EinsumPlan
-from dace_redist.redistribution.arrays import ArrayView
+from dace_redist.redistribution.arrays import ArrayView, sample_of
 from dace_redist.transformations.distribute.emit import Recipe
 from dace_redist.transformations.distribute.emit.arrays import DistributedTensor, LocalSymbols
 from dace_redist.transformations.distribute.ir import check_sizes, in_numbers, logical_shape, shapes_of
@@ -230,12 +229,6 @@ def shared_values(program: ProgramFacts, local: Mapping[str, Any]) -> dict[str, 
         except Exception:  # another error follows
             values[name] = local.get(name)
     return values
-
-
-def sample_of(array: npt.NDArray[Any]) -> bytes:
-    """Return a checksum of some elements, the same for equal arrays on all ranks."""
-    step = max(1, array.size // 32) | 1  # odd, not to keep to one column
-    return hashlib.blake2b(array.flat[::step].tobytes(), digest_size=8).digest()
 
 
 def check_apart(arrays: Mapping[str, ArrayView], written: Collection[str]) -> None:

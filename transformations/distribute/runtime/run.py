@@ -14,7 +14,7 @@ from dace_redist.distribution import Distribution
 from dace_redist.errors import RedistributionError
 from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.mpi.launch import check_launcher
-from dace_redist.redistribution.arrays import ArrayView, array_view, is_foreign
+from dace_redist.redistribution.arrays import ArrayView, array_view, is_foreign, sample_of
 from dace_redist.redistribution.arrays.new import DeviceArray, new_array
 from dace_redist.redistribution.plan import plan
 from dace_redist.redistribution.whole_tensors import gather as gather_tensor
@@ -25,7 +25,6 @@ from dace_redist.transformations.distribute.runtime.facts import (
     ProgramFacts,
     check_apart,
     check_in_place,
-    sample_of,
     shared_values,
 )
 from dace_redist.transformations.distribute.runtime.loaded import Loaded, load
