@@ -109,12 +109,21 @@ def minimise(unary: Sequence[Floats], pairs: dict[Pair, Floats]) -> tuple[list[i
     tables += list(pairs.items())
     sizes = [len(costs) for costs in unary]
     decided: list[tuple[int, tuple[int, ...], Floats]] = []
+    near: list[set[int]] = [set() for _ in unary]  # variables that share a table with each
+    for i, j in pairs:
+        near[i].add(j)
+        near[j].add(i)
+    entries = [sizes[v] * math.prod(sizes[other] for other in near[v]) for v in range(len(unary))]
     left = set(range(len(unary)))
     while left:
-        variable = min(left, key=lambda v: _table_size(v, tables, sizes))
-        if _table_size(variable, tables, sizes) > MAX_TABLE:
+        variable = min(left, key=entries.__getitem__)
+        if entries[variable] > MAX_TABLE:
             return None
-        scope = _scope(variable, tables)
+        scope = tuple(sorted(near[variable]))
+        for other in scope:
+            near[other] = (near[other] | near[variable]) - {variable, other}
+        for other in scope:
+            entries[other] = sizes[other] * math.prod(sizes[v] for v in near[other])
         total = _joined([t for t in tables if variable in t[0]], (variable, *scope), sizes)
         decided.append((variable, scope, total))
         tables = [t for t in tables if variable not in t[0]] + [(scope, total.min(axis=0))]
@@ -124,15 +133,6 @@ def minimise(unary: Sequence[Floats], pairs: dict[Pair, Floats]) -> tuple[list[i
     for variable, scope, total in reversed(decided):
         choice[variable] = int(np.argmin(np.moveaxis(total, 0, -1)[tuple(choice[v] for v in scope)]))
     return choice, cost
-
-
-def _scope(variable: int, tables: Sequence[tuple[tuple[int, ...], Floats]]) -> tuple[int, ...]:
-    """Return the variables that share a table with this one."""
-    return tuple(sorted({v for scope, _ in tables if variable in scope for v in scope} - {variable}))
-
-
-def _table_size(variable: int, tables: Sequence[tuple[tuple[int, ...], Floats]], sizes: Sequence[int]) -> int:
-    return math.prod(sizes[v] for v in (*_scope(variable, tables), variable))
 
 
 def _joined(tables: Sequence[tuple[tuple[int, ...], Floats]], scope: tuple[int, ...], sizes: Sequence[int]) -> Floats:
