@@ -2,6 +2,8 @@
 Programs of the manual's gallery on ranks, against the same functions by NumPy in one process with a thread per core.
 
     mpiexec -n 2 python benchmarks/einsum/gallery_speedups.py --json benchmarks/results/gallery.jsonl
+
+The small kernels of tests/kernels.py are measured by name, all of them by `kernels`. On one rank NumPy has one core.
 """
 
 import dataclasses
@@ -22,6 +24,7 @@ import click
 import numpy as np
 from gallery import GALLERY
 from gallery.example import Example
+from kernels import KERNELS
 from records import append, environment, json_option
 
 from dace_redist import distribute
@@ -48,16 +51,19 @@ GIVEN = {
 
 
 def shown(name: str) -> Example:
-    """Return a program with the sizes of the manual."""
+    """Return a program with the sizes of the manual, or a kernel."""
+    if name in KERNELS:
+        return KERNELS[name]
     sizes = {symbol: int(size) for symbol, size in re.findall(r"(\w+)=(\d+)", SHOWN[name])}
     return dataclasses.replace(GALLERY[name], sizes=sizes, given=GIVEN.get(name, GALLERY[name].given))
 
 
 @contextmanager
-def one_process(name: str):
-    """Yield a run of a program in a process that calls :func:`serve`, with as many BLAS threads as cores."""
+def one_process(name: str, ranks: int):
+    """Yield a run of a program in a process that calls :func:`serve`, with a BLAS thread per core."""
     bound = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, range(os.cpu_count()))  # mpiexec may have bound this rank to one core; Popen inherits these
+    cores = range(os.cpu_count()) if ranks > 1 else [min(bound)]
+    os.sched_setaffinity(0, cores)  # mpiexec may have bound this rank to one core; Popen inherits these
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(len(os.sched_getaffinity(0))))
     command = [sys.executable, __file__, "--serve", name]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -96,7 +102,7 @@ def measured(name: str, repetitions: int) -> dict[str, Any]:
     program, arguments = distribute(example.program, WORLD.size, example.sizes), example.arguments()
     parts = program.scatter(**{name: arguments[name] for name in program.inputs})
     seconds: dict[str, list[float]] = {"ranks": [], "numpy": []}
-    with one_process(name) if WORLD.rank == 0 else nullcontext() as peer, pinned_to_core(WORLD):
+    with one_process(name, WORLD.size) if WORLD.rank == 0 else nullcontext() as peer, pinned_to_core(WORLD):
         for _ in range(repetitions + 1):
             seconds["ranks"].append(repeat("ranks", lambda: program.run(**parts)))
             seconds["numpy"].append(repeat("numpy", partial(on_rank_0, peer)))
@@ -106,9 +112,9 @@ def measured(name: str, repetitions: int) -> dict[str, Any]:
 
 
 @click.command(help=__doc__)
-@click.argument("names", nargs=-1, type=click.Choice(list(SHOWN)))
+@click.argument("names", nargs=-1, type=click.Choice(["kernels", *SHOWN, *KERNELS]))
 @click.option("--repetitions", default=11, show_default=True, type=click.IntRange(1), help="timed rounds")
-@click.option("--serve", "served", type=click.Choice(list(SHOWN)), hidden=True)
+@click.option("--serve", "served", type=click.Choice([*SHOWN, *KERNELS]), hidden=True)
 @json_option()
 def main(names: tuple[str, ...], repetitions: int, served: str | None, path: Path | None) -> None:
     if served:
@@ -116,7 +122,8 @@ def main(names: tuple[str, ...], repetitions: int, served: str | None, path: Pat
         return
     from mpi4py import MPI
 
-    for record in (measured(name, repetitions) for name in names or SHOWN):
+    chosen = [one for name in names or SHOWN for one in (KERNELS if name == "kernels" else [name])]
+    for record in (measured(name, repetitions) for name in chosen):
         if MPI.COMM_WORLD.rank == 0:
             ours, numpy = record["seconds"].values()
             click.echo(f"{record['program']:20} {ours * 1e3:9.1f} ms, NumPy {numpy * 1e3:9.1f} ms: {numpy / ours:.2f}")
