@@ -246,21 +246,27 @@ def _solve(node, state, arrays):
 
 
 def _compute(tasklet, state, arrays, symbols):
-    """Run a tasklet in a map over whole local arrays."""
+    """Run a tasklet, alone or in a map over whole local arrays or over a box of one of them."""
     entry = state.entry_node(tasklet)
-    extents = {p: range(int(_number(n, symbols))) for p, n in zip(entry.params, entry.range.size(), strict=True)}
+    params = zip(entry.params, entry.range.size(), strict=True) if entry else ()
+    extents = {p: range(int(_number(n, symbols))) for p, n in params}
 
     grid = dict(zip(extents, np.ix_(*extents.values()), strict=True))
+    starts = symbols | dict.fromkeys(grid, 0)
 
     def at(memlet: Any) -> Any:
         """Return element numbers along each axis, aligned by axes of the map."""
-        return tuple(grid.get(str(begin), 0) for begin, _, _ in memlet.subset.ndrange())
+        begins = [begin for begin, _, _ in memlet.subset.ndrange()]
+        used = [grid.keys() & set(map(str, symbolic.symlist(begin))) for begin in begins]
+        return tuple(sum((grid[p] for p in one), int(_number(b, starts))) for one, b in zip(used, begins, strict=True))
 
     if not all(map(len, extents.values())):
         return
     (out,) = state.out_edges(tasklet)
     inputs = [edge.data.data for edge in state.in_edges(tasklet)]
-    result = _result(arrays, out.data.data, inputs)
+    written = state.memlet_path(out)[-1].data.subset
+    is_part = written.num_elements() != state.sdfg.arrays[out.data.data].total_size
+    result = _result(arrays, out.data.data, [*inputs, *[out.data.data] * is_part])
     values: dict[str, Any] = {**symbols, **grid}
     for edge in state.in_edges(tasklet):
         if edge.data.data is not None:

@@ -194,7 +194,8 @@ def candidates(step: EinsumStep, ranks: int, *, footprint: float = math.inf, loa
     :return: The candidates; empty if no grid fits.
     """
     extents, tensors = step.extents, (*step.einsum.operands, step.einsum.result)
-    allowed = [useful_parts(n, ranks) if i not in step.whole else frozenset((1,)) for i, n in extents.items()]
+    whole = extents if step.replicated else step.whole
+    allowed = [useful_parts(n, ranks) if i not in whole else frozenset((1,)) for i, n in extents.items()]
     total = sum(contraction.flops(extents) for contraction in step.steps)
     elements = sum(math.prod(extents[i] for i in tensor) for tensor in tensors)
     most = min(ranks, math.prod(max(parts) for parts in allowed))
@@ -234,7 +235,8 @@ def given_grid(step: EinsumStep, parts: Mapping[str, int], ranks: int) -> Candid
 
 
 def _on_grids(step: EinsumStep, grids: Array, ranks: int) -> Candidates:
-    replicas = ranks if step.whole and set(step.einsum.indices) <= set(step.whole) else 1
+    everywhere = step.replicated or (step.whole and set(step.einsum.indices) <= set(step.whole))
+    replicas = ranks if everywhere else 1
     return Candidates(step, grids, np.zeros(len(grids), np.int64), replicas=replicas)
 
 

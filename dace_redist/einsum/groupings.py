@@ -34,6 +34,7 @@ class EinsumStep:
     :param steps: The pairwise steps of the local evaluation, the last one last.
     :param path: These steps as opt_einsum writes them.
     :param whole: Indices that are never split. If these are all indices, every rank computes the whole.
+    :param replicated: True if every rank computes the whole.
     :param equal: Pairs of equal indices of the only operand: only its diagonal is used. Each rank uses the diagonal
         elements in its own block.
     """
@@ -50,6 +51,7 @@ class EinsumStep:
     equal: tuple[tuple[str, str], ...] = ()
     elementwise: bool = False
     solves: bool = False
+    replicated: bool = False
 
     @property
     def extents(self) -> dict[str, int]:
@@ -150,6 +152,7 @@ class ContractionTree:
             sizes=tuple(self.extents[index] for index in einsum.indices),
             elementwise=self.statement.elementwise,
             solves=self.statement.solves,
+            replicated=self.statement.replicated,
             **more,
         )
 

@@ -179,6 +179,11 @@ class Placement:
         return dataclasses.replace(self, ranks=tuple(ranks))
 
 
+def everywhere(axes: int, ranks: int) -> Placement:
+    """Return the placement of a tensor that every rank has whole."""
+    return Placement((ranks,), (None,) * axes, (1,) * axes, tuple(range(ranks)))
+
+
 @dataclasses.dataclass(frozen=True)
 class Given:
     """
@@ -214,6 +219,11 @@ class Given:
 
 #: Ownership of a tensor.
 Home = Placement | Given
+
+
+def is_everywhere(home: Home, ranks: int) -> bool:
+    """Return True if every rank holds the whole tensor."""
+    return isinstance(home, Placement) and home.replicas == ranks and set(home.parts) <= {1}
 
 
 def home_of(given: Home | AnyDistribution, op: str | None = None) -> Home:

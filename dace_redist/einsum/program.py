@@ -187,6 +187,7 @@ class PlannedProgram:
     :param internode_bytes: Total bytes between nodes: of this plan, and of the plan that ignores nodes; None without
         ``node_size``.
     :param intranode_bytes: Total bytes between ranks of one node; None without ``node_size``.
+    :param remark: Which part of the program each rank computes as a whole, and why; empty for none.
     """
 
     statements: tuple[Statement, ...]
@@ -202,6 +203,7 @@ class PlannedProgram:
     node_size: int | None = None
     internode_bytes: tuple[float, float] | None = None
     intranode_bytes: float | None = None
+    remark: str = ""
 
     def repeats(self, group: int) -> int:
         """Return the number of runs of a group."""

@@ -117,6 +117,8 @@ def _totals(plan: PlannedProgram) -> Iterator[str]:
         aware, unaware = plan.internode_bytes
         yield f"between nodes    {format_bytes(aware)} in all; {format_bytes(unaware)} without knowledge of nodes"
         yield f"within nodes     {format_bytes(plan.intranode_bytes or 0.0)} in all, between ranks"
+    if plan.remark:
+        yield f"replicated       {plan.remark}"
     if plan.unused_ranks:
         yield f"unused           {count(len(plan.unused_ranks), 'rank')}: {_ranges(plan.unused_ranks)}"
 
@@ -149,6 +151,7 @@ def to_json(plan: PlannedProgram) -> dict[str, Any]:
         "bytes_between_nodes_without_knowledge_of_nodes": unaware,
         "bytes_within_nodes": plan.intranode_bytes,
         "unused_ranks": plan.unused_ranks,
+        "remark": plan.remark,
     }
 
 

@@ -53,6 +53,7 @@ class Statement:
     :param added: Name of a tensor that is added to a product; empty for none, which the planner requires.
     :param reduction: ``"max"`` or ``"min"`` instead of a sum.
     :param code: Expression of an elementwise statement; not used by the planner.
+    :param replicated: True if each rank computes the whole.
     :raises ValueError: If the number of operands differs from the einsum, an elementwise statement sums, or the indices
         are not those of a linear system.
     """
@@ -70,6 +71,7 @@ class Statement:
     added: str = ""
     reduction: str = ""
     code: Code | None = None
+    replicated: bool = False
 
     def __post_init__(self) -> None:
         if len(self.operands) != len(self.einsum.operands):

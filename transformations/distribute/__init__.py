@@ -7,6 +7,7 @@ import copy
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import astuple, replace
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -17,15 +18,18 @@ from dace.frontend.python.parser import DaceProgram
 from dace.transformation import pass_pipeline
 
 from dace_redist.distribution import AnyDistribution, decode_distribution
-from dace_redist.einsum.placement import Given, Home, Placement, home_of
+from dace_redist.einsum.placement import Given, Home, Placement, everywhere, home_of
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.planner import plan_einsums
 from dace_redist.einsum.statement import Statement
+from dace_redist.transformations.distribute.choice import choose
 from dace_redist.transformations.distribute.emit import Recipe
 from dace_redist.transformations.distribute.emit.storage import check_for_gpu
+from dace_redist.transformations.distribute.fuse_code import fuse_elementwise
 from dace_redist.transformations.distribute.ir import Body, Item, Move, check_sizes, operations, scalars_of, shapes_of
+from dace_redist.transformations.distribute.kept import kept
 from dace_redist.transformations.distribute.read import read_statements
-from dace_redist.transformations.distribute.read.captured import Captured
+from dace_redist.transformations.distribute.read.captured import Captured, programs_of
 from dace_redist.transformations.distribute.read.simplify import CPP_KEYWORDS, simplify
 from dace_redist.transformations.distribute.rewrite import (
     check_copies,
@@ -78,24 +82,42 @@ def distribute(
     """
     _check_arguments(ranks, sizes, placements, overrides)
     _check_devices(device, arguments)
-    sdfg, sizes = _simplified(program), _by_name(sizes or {})
+    limits = {"memory_bytes": memory_bytes, "node_size": node_size, "overrides": overrides}
+    values, devices = _by_name(sizes or {}), (device, arguments)
+    options = {"ranks": int(ranks), "sizes": values, "devices": devices, "placements": placements, **limits}
+    return kept(program, options, partial(_distributed, program, int(ranks), values, placements or {}, limits, devices))
+
+
+def _distributed(
+    program: Any,
+    ranks: int,
+    sizes: dict[str, int],
+    placements: Mapping[str, Placement | AnyDistribution],
+    limits: Mapping[str, Any],
+    devices: tuple[str, str],
+) -> DistributedProgram:
+    """Read, plan and emit a program."""
+    sdfg = _simplified(program)
     check_sizes(sdfg, sizes)
     _check_names(sdfg)
     returned = _returned_names(program.f) if isinstance(program, DaceProgram) else {}
-    placed, overrides = (_by_tensor(given or {}, sdfg, returned) for given in (placements, overrides))
+    placed, overrides = (_by_tensor(given or {}, sdfg, returned) for given in (placements, limits["overrides"]))
     body = rewritten(read_statements(sdfg, sizes), sdfg, {*placed, *overrides})
     if not any(operations(body)):
         raise ValueError(
             f'"{sdfg.name}" computes nothing that could be distributed: return a result, or write it to an argument'
         )
-    if device == "gpu":
+    if devices[0] == "gpu":
         check_for_gpu(sdfg, body)
-    limits = {"memory_bytes": memory_bytes, "node_size": node_size, "overrides": overrides}
-    plan = _planned(sdfg, body, shapes_of(sdfg, sizes, body), int(ranks), placed, limits)
+    limits = {**limits, "overrides": overrides}
+    shapes = shapes_of(sdfg, sizes, body)
+    free = devices[0] == "cpu" and not overrides
+    plan = choose(body, shapes, sizes, partial(_planned, sdfg, body, shapes, ranks, placed, limits), free)
     known = program.__sdfg_closure__() if isinstance(program, DaceProgram) else {}
     closure = {name: np.asarray(value) for name, value in known.items() if name in sdfg.arrays}
-    recipe = Recipe(sdfg, body, plan, memory_bytes is None, closure, device, arguments, Captured(program))
-    target = SDFG(f"{sdfg.name}_on_{ranks}_ranks" if device == "cpu" else f"{sdfg.name}_on_{ranks}_gpus")
+    captured = Captured(programs_of(program))
+    recipe = Recipe(sdfg, body, plan, limits["memory_bytes"] is None, closure, *devices, captured)
+    target = SDFG(f"{sdfg.name}_on_{ranks}_ranks" if devices[0] == "cpu" else f"{sdfg.name}_on_{ranks}_gpus")
     return DistributedProgram(recipe, dict(sizes), *recipe.build(target, sizes))
 
 
@@ -107,7 +129,7 @@ def rewritten(body: Body, sdfg: SDFG, named: Collection[str] = ()) -> tuple[Item
     """
     check_copies(body, sdfg)
     kept = {*named, *scalars_of(body), *_arguments(sdfg)}
-    rules = (equal_types(sdfg), fold_transposes, fuse_reductions, share_subexpressions(sdfg))
+    rules = (equal_types(sdfg), fold_transposes, fuse_reductions, share_subexpressions(sdfg), fuse_elementwise(sdfg))
     return rewrite(body, rules, kept)
 
 
@@ -122,17 +144,30 @@ def _planned(
     ranks: int,
     placed: Mapping[str, Home | AnyDistribution],
     limits: Mapping[str, Any],
+    whole: Collection[int] = (),
 ) -> EinsumPlan:
-    """Return the plan of a program, with homes for all its tensors."""
+    """
+    Return the plan of a program, with homes for all its tensors.
+
+    :param whole: Numbers of the operations that each rank computes as a whole: it holds all that they write, and all
+        of which they use parts.
+    """
+    ops = list(operations(body))
     statements = [
-        operation if isinstance(operation, Statement) else operation.planned(len(shapes[operation.result]))
-        for operation in operations(body)
+        replace(
+            operation if isinstance(operation, Statement) else operation.planned(len(shapes[operation.result])),
+            replicated=number in whole,
+        )
+        for number, operation in enumerate(ops)
     ]
+    held = {name for number in whole for name in (ops[number].names if isinstance(ops[number], Move) else ())}
+    held |= {ops[number].result for number in whole}
     known = {name for statement in statements for name in statement.names}
     written, scalars = {statement.result for statement in statements}, scalars_of(body)
     fixed = {name: _home(name, given, shapes) for name, given in placed.items()}
     # Scalars of conditions are replicated. Tensors of which only parts are used are unknown to the planner.
-    fixed |= {name: Placement((ranks,), (), (), tuple(range(ranks))) for name in sorted(scalars)}
+    fixed |= {name: everywhere(0, ranks) for name in sorted(scalars)}
+    fixed |= {name: everywhere(len(shapes[name]), ranks) for name in sorted(held - {*fixed})}
     used = {name for operation in operations(body) for name in operation.read} | scalars
     for name in {name for one in operations(body) if isinstance(one, Move) for name in one.names} | scalars:
         if isinstance(fixed.get(name), Given):

@@ -216,7 +216,7 @@ def fuse_reductions(before: list[Item], reduction: Statement, after: list[Item],
     return fused and [*(item for item in before if item is not product), fused, *after]
 
 
-def _earlier(items: list[Item]) -> Iterator[tuple[Statement, set[str]]]:
+def earlier(items: list[Item]) -> Iterator[tuple[Statement, set[str]]]:
     """Yield statements, the last one first, with the tensors written since; none before an assignment to a symbol."""
     changed: set[str] = set()
     for item in reversed(items):
@@ -229,7 +229,7 @@ def _earlier(items: list[Item]) -> Iterator[tuple[Statement, set[str]]]:
 
 def _unchanged_product(items: list[Item], name: str) -> Statement | None:
     """Return the last product that is ``name``, if its operands have not changed since."""
-    item, changed = next((found for found in _earlier(items) if found[0].result == name), (None, set()))
+    item, changed = next((found for found in earlier(items) if found[0].result == name), (None, set()))
     return item if item and item.is_product and not {name, *changed} & set(item.operands) else None
 
 
@@ -272,7 +272,7 @@ def share_subexpressions(sdfg: SDFG) -> Rule:
 def _computed_before(before: list[Item], statement: Statement, sdfg: SDFG) -> Statement | None:
     """Return an earlier statement of equal value whose operands and result have not changed since."""
     value = _value(statement, sdfg)
-    for item, changed in _earlier(before):
+    for item, changed in earlier(before):
         if (
             Counter(item.operands) == Counter(statement.operands)
             and item.result not in {*item.operands, *changed}

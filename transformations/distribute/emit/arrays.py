@@ -217,6 +217,10 @@ class LocalArrays:
         """Return an array that holds a tensor, and its placement."""
         return next(iter(self.copies[tensor].items()))
 
+    def home_array(self, tensor: str) -> str:
+        """Return the array that holds a tensor at home."""
+        return self.of(tensor, self.home(tensor))
+
     def written_at_home(self, tensor: str) -> str:
         """Return the array of a tensor at home, before it is written in part or as a whole."""
         home = self.home(tensor)

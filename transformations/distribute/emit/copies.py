@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise, product
+from string import ascii_letters
 from typing import Any
 
 import dace
@@ -12,11 +13,12 @@ from dace import SDFG, Memlet, SDFGState, dtypes, symbolic
 from dace.sdfg.state import ControlFlowRegion
 
 from dace_redist.distribution import Distribution
-from dace_redist.einsum.placement import Home, Placement
+from dace_redist.einsum.placement import Home, Placement, is_everywhere
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.environment import NumpyEnvironment
 from dace_redist.library_nodes.node import INPUT, OUTPUT
 from dace_redist.transformations.distribute.emit.arrays import LocalArrays
+from dace_redist.transformations.distribute.emit.direct import box_memlet, whole_box
 from dace_redist.transformations.distribute.ir import Move, Slice, equal, in_numbers
 
 #: Number of units that are split, the axis in either shape, and the elements per unit along it.
@@ -65,12 +67,38 @@ class Emitter:
         self.node(region, node, {INPUT: self._arrays.whole(source)}, self._arrays.whole(target), OUTPUT)
 
     def map(
-        self, region: ControlFlowRegion, label: str, extents: Mapping[str, Any], inputs: Any, code: str, output: Any
+        self,
+        region: ControlFlowRegion,
+        label: str,
+        extents: Mapping[str, Any],
+        inputs: Mapping[str, Memlet],
+        code: str,
+        output: Mapping[str, Memlet],
+        written: Memlet | None = None,
     ) -> None:
-        """Add a map of a tasklet: extents of its indices, memlets by connectors."""
+        """
+        Add a map of a tasklet, or the tasklet alone for no indices.
+
+        :param extents: Extents of its indices.
+        :param inputs: Memlets by connectors; likewise ``output``.
+        :param written: What all its iterations write; default: the whole array.
+        """
         state = self.state(region, label)
-        ranges = {index: f"0:{symbolic.symstr(extent)}" for index, extent in extents.items()}
-        tasklet, *_ = state.add_mapped_tasklet(state.label, ranges, inputs, code, output, external_edges=True)
+        if not extents:
+            tasklet = state.add_tasklet(state.label, dict.fromkeys(inputs), dict.fromkeys(output), code)
+            for connector, memlet in inputs.items():
+                state.add_edge(state.add_read(memlet.data), None, tasklet, connector, memlet)
+            ((connector, memlet),) = output.items()
+            state.add_edge(tasklet, connector, state.add_write(memlet.data), None, memlet)
+        else:
+            ranges = {index: f"0:{symbolic.symstr(extent)}" for index, extent in extents.items()}
+            tasklet, entry, end = state.add_mapped_tasklet(
+                state.label, ranges, inputs, code, output, external_edges=True, propagate=False
+            )
+            for edge in state.in_edges(entry):  # DaCe's propagation takes longer than all else here
+                edge.data = self._arrays.whole(edge.data.data)
+            for edge in state.out_edges(end):
+                edge.data = written or self._arrays.whole(edge.data.data)
         tasklet.environments = {NumpyEnvironment.full_class_path()}
 
     def at(self, region: ControlFlowRegion, tensor: str, placement: Home) -> str:
@@ -89,7 +117,7 @@ class Emitter:
         Copy a box of a tensor to another tensor, or from it; both are at home.
 
         The box is redistributed as an array with all axes of its own tensor, under the placement of the other tensor;
-        axes of one element are then dropped or added on each rank.
+        axes of one element are then dropped or added on each rank. If every rank has both as a whole, each copies.
         """
         arrays, box, zeros = self._arrays, move.box, (0,) * len(move.box.extents)
         if move.written:
@@ -99,6 +127,9 @@ class Emitter:
             whole = arrays.copies[move.source][arrays.home(move.source)]
             place, other = arrays.home(move.result), arrays.written_at_home(move.result)
             tensor, inner = move.source, move.result
+        if is_everywhere(place, arrays.ranks) and is_everywhere(arrays.home(tensor), arrays.ranks):
+            self._copy_box(region, move, whole, other)
+            return
         lifted = place.with_axes(box.kept, len(box.extents))
         name = f"{inner}_box"
         arrays.shapes[name], arrays.types[name] = box.extents, arrays.types[inner]
@@ -134,9 +165,23 @@ class Emitter:
         extents = dict(zip(indices, shape, strict=True))
         self.map(region, f"copy_{ends[0]}", extents, {"_in": read}, "_out = _in", {"_out": written})
 
+    def _copy_box(self, region: ControlFlowRegion, move: Slice, whole: str, other: str) -> None:
+        """Copy a box of an array to another array or, if ``move.written``, from it."""
+        letters = ascii_letters[: len(move.box.kept)]
+        indices = [f"__{letter}" for letter in letters]
+        ends = [box_memlet(whole, move.box, letters), Memlet(f"{other}[{', '.join(indices) or 0}]")]
+        read, written = reversed(ends) if move.written else ends
+        extents = dict(zip(indices, move.box.shape, strict=True))
+        part = whole_box(whole, move.box) if move.written else None
+        self.map(region, f"copy_{read.data}", extents, {"_in": read}, "_out = _in", {"_out": written}, part)
+
     def reshape(self, region: ControlFlowRegion, move: Move) -> None:
         """Reshape a tensor whose split gives each rank the same elements under both shapes."""
         arrays, ends = self._arrays, (move.source, move.result)
+        if all(is_everywhere(arrays.home(name), arrays.ranks) for name in ends):
+            source = arrays.copies[move.source][arrays.home(move.source)]
+            self._view(region, move.source, source, arrays.written_at_home(move.result))
+            return
         extent, axes, inners = splittable(*(arrays.shapes[name] for name in ends), arrays.sizes)
         block = symbolic.int_ceil(extent, arrays.ranks)
         everyone = Placement((arrays.ranks,), (0,), (1,), tuple(range(arrays.ranks)))

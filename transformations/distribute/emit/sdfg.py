@@ -10,6 +10,7 @@ from dace.libraries.standard.nodes.reduce import Reduce
 from dace.properties import CodeBlock
 from dace.sdfg.state import ConditionalBlock, ControlFlowRegion, LoopRegion
 
+from dace_redist.einsum.placement import Home, is_everywhere
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.program import Group
 from dace_redist.einsum.statement import Code, Statement
@@ -17,6 +18,7 @@ from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, Su
 from dace_redist.library_nodes.indexed import RESULT
 from dace_redist.transformations.distribute.emit.arrays import LocalArrays, LocalSymbols
 from dace_redist.transformations.distribute.emit.copies import Emitter
+from dace_redist.transformations.distribute.emit.direct import box_memlet, direct_boxes, whole_box
 from dace_redist.transformations.distribute.ir import (
     Assignment,
     Block,
@@ -61,6 +63,14 @@ class _Builder(Emitter):
         self.read_first: set[str] = set()
         self.written: set[str] = set()  # for certain, even if loops run zero times
         self.results: set[str] = set()
+        self._direct = direct_boxes(body, arrays.arguments, self._is_local, self._is_whole)
+
+    def _is_local(self, item: Slice) -> bool:
+        arrays = self._arrays
+        return all(is_everywhere(arrays.homes[name], arrays.ranks) for name in item.names)
+
+    def _is_whole(self, statement: Statement) -> bool:
+        return [group.replicated for group in self._groups[id(statement)]] == [True]
 
     # Loops and branches
 
@@ -143,7 +153,12 @@ class _Builder(Emitter):
     def _move(self, region: ControlFlowRegion, move: Move) -> None:
         self._read(move.read)
         if isinstance(move, Slice):
-            self.slice(region, move)
+            if move.result in self._direct.read and not move.written:
+                return
+            if move.source in self._direct.written and move.written:
+                self._arrays.written_at_home(move.result)
+            else:
+                self.slice(region, move)
             if move.written:  # the other elements are unchanged
                 self._read([move.result])
                 self.results.add(move.result)
@@ -159,13 +174,17 @@ class _Builder(Emitter):
         """Redistribute operands, compute, and sum partial results."""
         arrays, name, placement = self._arrays, group.result, group.result_placement
         read = group.operands if statement.code is None else group.operands[: len(statement.code.inputs)]
-        operands = [self.at(region, tensor, group.operand_placements[k]) for k, tensor in enumerate(read)]
+        operands = [self._operand(region, tensor, group.operand_placements[k]) for k, tensor in enumerate(read)]
         self._read(read)
         self._write(name)
         if name not in arrays.shapes:
             extents = group.einsum.extents([arrays.shapes[tensor] for tensor in group.operands])
             arrays.shapes[name] = tuple(extents[index] for index in group.einsum.result)
             arrays.types[name] = arrays.types[statement.result]
+        if name in self._direct.written:
+            whole = arrays.home_array(self._direct.written[name].result)
+            self._compute(region, group, statement, operands, whole)
+            return
         written = arrays.of(name, placement)
         if group.reduction is not None:
             partial = group.partial_placement
@@ -184,6 +203,12 @@ class _Builder(Emitter):
             self._compute(region, group, statement, operands, written)
         arrays.copies[name] = {arrays.known(name, placement): written}
         self.at(region, name, arrays.homes.get(name, placement))
+
+    def _operand(self, region: ControlFlowRegion, tensor: str, placement: Home) -> str:
+        """Return the array of an operand, or that of the box it is."""
+        if tensor in self._direct.read:
+            return self._arrays.home_array(self._direct.read[tensor].source)
+        return self.at(region, tensor, placement)
 
     def _compute(
         self, region: ControlFlowRegion, group: Group, statement: Statement, operands: Sequence[str], result: str
@@ -241,20 +266,24 @@ class _Builder(Emitter):
     ) -> None:
         arrays, placement = self._arrays, group.result_placement
         terms = [*group.einsum.operands[: len(operands)], group.einsum.result]
-        extents = self._sdfg.arrays[result].shape
+        written = self._direct.written.get(group.result)
+        extents = written.box.shape if written else self._sdfg.arrays[result].shape
         if not group.einsum.result:  # scalars are vectors of one element, which some ranks lack
-            terms, extents = ["e"] * len(terms), [arrays.scalar_extent(placement)]
+            held = is_everywhere(placement, arrays.ranks)
+            terms, extents = [""] * len(terms) if held else ["e"] * len(terms), [arrays.scalar_extent(placement)]
         indices = {}
         for name, letter, begin in code.indices:
             start = arrays.start(placement, group.einsum.result.index(letter), group.result)
             indices[name] = f"{symbolic.symstr(start + begin)} + __{letter}"
+        boxes = [*map(self._direct.read.get, group.operands[: len(operands)]), written]
         memlets = [
-            Memlet(f"{name}[{', '.join(f'__{i}' for i in term) or 0}]")
-            for name, term in zip([*operands, result], terms, strict=True)
+            box_memlet(name, box.box, term) if box else Memlet(f"{name}[{', '.join(f'__{i}' for i in term) or 0}]")
+            for name, term, box in zip([*operands, result], terms, boxes, strict=True)
         ]
         inputs, outputs = dict(zip(code.inputs, memlets[:-1], strict=True)), {code.output: memlets[-1]}
-        ranges = {f"__{index}": extent for index, extent in zip(terms[-1], extents, strict=True)}
-        self.map(region, f"compute_{group.result}", ranges, inputs, renamed(code.text, indices), outputs)
+        ranges = {f"__{index}": extent for index, extent in zip(terms[-1], extents, strict=False)}
+        part = whole_box(result, written.box) if written else None
+        self.map(region, f"compute_{group.result}", ranges, inputs, renamed(code.text, indices), outputs, part)
 
 
 def _node_of(group: Group, statement: Statement) -> LinearSolve | Contraction:

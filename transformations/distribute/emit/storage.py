@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 from dace import SDFG, Memlet, data, dtypes
 from dace.sdfg import nodes
@@ -98,6 +99,7 @@ def _uses(
                     writers = [one for one in block.predecessors(node) if isinstance(one, Redistribute)]
                     # one with a region writes only a part of the array
                     reads = block.out_degree(node) > 0 or any(one.region for one in writers)
+                    reads |= any(_writes_a_part(edge, block.sdfg) for edge in block.in_edges(node))
                     yield node.data, _Use(time, reads, loops)
             continue
         inner = [block] if isinstance(block, LoopRegion) else [body for _, body in getattr(block, "branches", ())]
@@ -107,6 +109,12 @@ def _uses(
         for body in inner:  # which may not run, like the body of a loop
             yield from _uses(body, (*loops, body), clock, spans)
             spans[body] = (time, next(clock))
+
+
+def _writes_a_part(edge: Any, sdfg: SDFG) -> bool:
+    if not isinstance(edge.src, nodes.MapExit | nodes.Tasklet):
+        return False
+    return bool(edge.data.subset != Memlet.from_array(edge.data.data, sdfg.arrays[edge.data.data]).subset)
 
 
 def _lifetime(uses: list[_Use], spans: Mapping[ControlFlowRegion, tuple[int, int]]) -> tuple[int, int]:

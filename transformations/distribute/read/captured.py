@@ -21,10 +21,10 @@ _UNCHANGED = (ModuleType, BuiltinFunctionType, type, np.ufunc, type(np.dot), dty
 class Captured:
     """Values that a program and the functions it calls were read with. A pickled copy, for other ranks, has none."""
 
-    def __init__(self, program: Any = None) -> None:
+    def __init__(self, programs: Iterable[DaceProgram] = ()) -> None:
         self._used: list[tuple[DaceProgram, Any, dict[str, Any]]] = []
-        for one in _programs(program):
-            found = dict(_values(one, function_to_ast(one.f)[0].body[0].body))
+        for one in programs:
+            found = dict(outside_values(one, function_to_ast(one.f)[0].body[0].body))
             self._used.append((one, compile(f"[{', '.join(found)}]", one.name, "eval"), found))
 
     def __reduce__(self) -> Any:
@@ -45,12 +45,12 @@ class Captured:
                         )
 
 
-def _programs(program: Any) -> Iterator[DaceProgram]:
+def programs_of(program: Any) -> Iterator[DaceProgram]:
     """Yield a program that was read, and those that it calls."""
     if isinstance(program, DaceProgram) and program.resolver is not None:
         yield program
         for _, called in program.resolver.closure_sdfgs.values():
-            yield from _programs(called)
+            yield from programs_of(called)
 
 
 def _evaluated(code: Any, program: DaceProgram, **own: Any) -> Any:
@@ -60,7 +60,7 @@ def _evaluated(code: Any, program: DaceProgram, **own: Any) -> Any:
     return eval(code, program.f.__globals__, {**own, program.objname: program.methodobj, **names})
 
 
-def _values(program: DaceProgram, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, Any]]:
+def outside_values(program: DaceProgram, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, Any]]:
     """Yield the longest chains of names, attributes and elements that have a value outside a function, with it."""
     variables = dict.fromkeys(program.f.__code__.co_varnames, ast)  # a module, which is passed over
     for node in nodes:
@@ -71,7 +71,7 @@ def _values(program: DaceProgram, nodes: Iterable[ast.AST]) -> Iterator[tuple[st
                 if not isinstance(base, np.ndarray):  # whose parts are other objects each time
                     value = _evaluated(text, program, **variables)
         if value is ...:
-            yield from _values(program, ast.iter_child_nodes(node))
+            yield from outside_values(program, ast.iter_child_nodes(node))
         elif isinstance(value, list | tuple | dict | set):  # whose elements may change
             yield f"repr({text})", repr(value)
         elif not isinstance(value, _UNCHANGED):

@@ -161,6 +161,11 @@ class ProgramFacts:
                 known = _names[sdfg] = (pickle.dumps(sdfg), name)  # hashing fills caches of the SDFG
         return known[1], self.sizes
 
+    def named(self, name: str) -> Self:
+        """Return the program, whose unchanged :attr:`sdfg` is known to have a name: that of :attr:`identity`."""
+        _names[self.built] = (pickle.dumps(self.built), name)
+        return self
+
     def plot(self, path: str | Path) -> None:
         """
         Draw the plan.

@@ -1,0 +1,67 @@
+"""What each rank computes as a whole: the choice, and results whatever was chosen."""
+
+import numpy as np
+import pytest
+from distributed_simulation import SimulatedRanks
+from einsum_programs import PROGRAMS, SIZES, arguments, sizes_of
+from kernels import KERNELS
+from results import by_numpy, check
+from seeds import seed, some
+
+from dace_redist import distribute
+from dace_redist.library_nodes import Redistribute
+from dace_redist.transformations.distribute import choice
+
+pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
+
+
+@pytest.fixture
+def exchanges_take_time(monkeypatch):
+    monkeypatch.delenv(choice.VARIABLE)
+
+
+def exchanges(program):
+    return sum(isinstance(node, Redistribute) for node, _ in program.sdfg.all_nodes_recursive())
+
+
+#: Kernels that each rank runs alone, and those that are distributed, on 2 ranks.
+ALONE = ("seidel_2d", "adi", "gramschmidt", "jacobi_1d", "vadv", "cavity_flow")
+DISTRIBUTED = ("gemm", "k2mm", "mvt", "softmax", "mlp", "doitgen", "compute", "arc_distance")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", (*ALONE, *DISTRIBUTED))
+def test_small_loops_are_replicated_and_large_products_distributed(name, exchanges_take_time):
+    program = distribute(KERNELS[name].program, 2, KERNELS[name].sizes)
+    if name in ALONE:
+        assert not exchanges(program) and "exchanges in a run would take longer" in str(program)
+    else:
+        assert program.plan.flops < 0.6 * distribute(KERNELS[name].program, 1, KERNELS[name].sizes).plan.flops
+
+
+@pytest.mark.parametrize("number", range(some(6)))
+def test_any_choice_gives_what_numpy_gives(number, monkeypatch):
+    """Each rank computes random statements as a whole, whatever that costs."""
+    rng = np.random.default_rng([seed(), number])
+
+    def random_choice(body, shapes, sizes, made, free):
+        numbers = range(len(list(choice.operations(body))))
+        return made(frozenset(n for n in numbers if rng.random() < 0.5))
+
+    monkeypatch.setattr("dace_redist.transformations.distribute.choose", random_choice)
+    for name in rng.choice([*PROGRAMS], 4, replace=False):
+        program, given = PROGRAMS[name], arguments(PROGRAMS[name])
+        found = SimulatedRanks(distribute(program, 3, sizes_of(program))).run(**given)
+        check(found, by_numpy(program.f, given, SIZES), given, f"{name}, choice {number}")
+
+
+def test_too_large_tensors_are_not_replicated(exchanges_take_time, monkeypatch):
+    monkeypatch.setattr(choice, "MAX_BYTES", 1 << 10)
+    kernel = KERNELS["jacobi_1d"]
+    assert exchanges(distribute(kernel.program, 2, kernel.sizes))
+
+
+def test_the_variable_must_be_a_number(monkeypatch):
+    monkeypatch.setenv(choice.VARIABLE, "fast")
+    with pytest.raises(ValueError, match="DACE_REDIST_EXCHANGE_SECONDS must be a number of seconds, got 'fast'"):
+        distribute(KERNELS["gemm"].program, 2, KERNELS["gemm"].sizes)

@@ -1,0 +1,95 @@
+"""Distributed programs on disk, beside their compiled code: a later process neither reads, plans nor emits them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import os
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from dace import symbolic
+from dace.frontend.python.astutils import function_to_ast
+from dace.frontend.python.parser import DaceProgram
+
+from dace_redist.einsum import planner
+from dace_redist.native.program import named_path
+from dace_redist.native.toolchain import source_digest
+from dace_redist.transformations.distribute.choice import exchange_seconds
+from dace_redist.transformations.distribute.read.captured import Captured, outside_values
+from dace_redist.transformations.distribute.runtime import DistributedProgram
+
+#: Environment variable: 0: programs are not kept.
+VARIABLE = "DACE_REDIST_KEEP_PLANS"
+
+
+def kept(program: Any, options: Mapping[str, Any], make: Callable[[], DistributedProgram]) -> DistributedProgram:
+    """
+    Return a distributed program from disk; else make it, and keep it.
+
+    A program is found by its text, that of the programs it calls, the numbers from outside that they use, its options,
+    and the sources of this package. Programs that use other objects, as arrays, are not kept.
+
+    :param options: Arguments of :func:`dace_redist.distribute`. With placements a program is not kept.
+    """
+    functions = list[Any]()
+    if options["placements"] or os.environ.get(VARIABLE) == "0":
+        return make()
+    try:
+        facts = [*_facts(program, functions), repr(sorted(options.items())), str(exchange_seconds()), *_sources()]
+    except (_NotKept, OSError, TypeError):
+        return make()
+    digest = hashlib.blake2b("\0".join(facts).encode(), digest_size=12).hexdigest()
+    path = named_path(f"{program.name}-{digest}").with_suffix(".plan")
+    with contextlib.suppress(Exception):  # none, or one that a killed process or other versions wrote
+        found, name = pickle.loads(path.read_bytes())
+        return replace(found.named(name), recipe=replace(found.recipe, captured=Captured(functions)))
+    made = make()
+    with contextlib.suppress(OSError, pickle.PicklingError, TypeError, AttributeError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_bytes(pickle.dumps((made, made.identity[0])))
+        part.replace(path)
+    return made
+
+
+class _NotKept(Exception):  # noqa: N818
+    """The program uses an object whose value is not known from a text."""
+
+
+def _facts(program: Any, seen: list[Any]) -> Iterator[str]:
+    """Yield texts that determine what a program computes; collects the programs that it calls, itself first."""
+    if not isinstance(program, DaceProgram) or program.methodobj is not None:
+        raise _NotKept
+    seen.append(program)
+    function = program.f
+    yield from (inspect.getsourcefile(function) or "", str(function.__code__.co_firstlineno))
+    yield from (inspect.getsource(function), repr(function.__defaults__), repr(function.__kwdefaults__))
+    yield from (f"{name}: {_text(kind)}" for name, kind in function.__annotations__.items())
+    for text, value in outside_values(program, function_to_ast(function)[0].body[0].body):
+        if isinstance(value, DaceProgram):
+            if value not in seen:
+                yield from _facts(value, seen)
+        else:
+            yield f"{text} = {_text(value)}"
+
+
+def _text(value: Any) -> str:
+    """Return a text that determines a value."""
+    if isinstance(value, symbolic.symbol):
+        return f"{value} {value.dtype} {sorted(value.assumptions0.items())}"
+    if isinstance(value, np.ndarray) or callable(value) and not isinstance(value, type) and not hasattr(value, "dtype"):
+        raise _NotKept
+    text = repr(value)
+    if " at 0x" in text:
+        raise _NotKept
+    return f"{type(value).__name__} {text}"
+
+
+def _sources() -> list[str]:
+    return [source_digest(Path(file).parent, (".py",)) for file in (planner.__file__, __file__)]
