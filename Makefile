@@ -19,7 +19,7 @@ help:  ## this list
 venv: .venv/.ready  ## set up: a virtual environment in .venv with the package, the test tools and an MPI
 
 demo: venv  ## set up if need be, then run the demo
-	@$(IN_ENV) .venv/bin/python benchmarks/einsum/demo.py
+	@$(IN_ENV) .venv/bin/python benchmarks/demo.py
 
 test: venv  ## the suite, then the MPI tests under the other MPIs
 	@.venv/bin/python .ci/test_all.py
