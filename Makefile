@@ -62,7 +62,7 @@ wheel:  ## dist/dace_redist-*.whl, with compiled libraries for Open MPI, MPICH a
 figures: venv  ## the manual's figures, and the tables of its performance page, from benchmarks/results
 	@$(IN_ENV) .venv/bin/python benchmarks/manual.py
 
-docs: .venv/.docs  ## the manual, as a site: build/docs/index.html
+docs: .venv/.docs  ## the manual, as a site: build/docs/index.html (compiles nothing)
 	@.venv/bin/python -m sphinx -q -W --keep-going -d build/doctrees docs build/docs
 	@echo "the manual is in build/docs/index.html"
 
@@ -127,6 +127,6 @@ clean:  ## remove everything that was made here
 	$(STEP) "libraries whose arrays the tests redistribute"
 	@$(PIP) -r tests/interop.txt && $(PIP) --no-deps heat==1.8.0 && touch $@
 
-.venv/.docs: pyproject.toml | .venv/.ready
+.venv/.docs: docs/requirements.txt | .venv/.made
 	$(STEP) "tools for the manual"
-	@$(PIP) --no-build-isolation -e ".[docs]" && touch $@
+	@$(PIP) -r $< && touch $@
