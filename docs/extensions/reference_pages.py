@@ -42,12 +42,13 @@ FIELD = re.compile(r"^:(?P<kind>\w+)(?: (?P<name>[\w, ]+))?: (?P<text>.*(?:\n(?!
 #: Members that the entry of a class lists; ``+`` before one: in full.
 MEMBERS = {
     "Distribution": (
-        "split replicated block_cyclic on_rank from_scalapack scalapack_descriptor local_shape interior owner "
+        "split replicated block_cyclic on_rank from_cart from_scalapack scalapack_descriptor on_ranks with_shape "
+        "local_shape interior owner "
         "local slices global_index is_equivalent_to ranks_needed"
     ),
     "DistributedArray": "from_function full zeros redistribute gather allgather to",
     "Plan": "from_datatypes from_messages empty_target inverse adjoint free schedule +__call__ +start",
-    "Request": "test wait",
+    "Request": "test wait waitall Test Wait",
     "Schedule": (
         "bytes_moved bytes_between_nodes bound volume_matrix sends receives self_copy messages arrays inverse "
         "adjoint busiest_rank run_lengths exchanges ranks to_json plot to_smpi to_goal"
