@@ -38,12 +38,15 @@ using Numbers = std::vector<dr::Index>;
 py::tuple message_arrays(std::vector<dr::Message> messages) {
   dr::Index block_count = 0;
   int ndim = 0;
-  for (dr::Message& message : messages)
-    for (dr::StridedBlock& block : message.blocks) {
-      dr::detail::merge_dimensions(block);
-      ndim = std::max(ndim, block.ndim);
+  for (dr::Message& message : messages) {
+    dr::BlockList blocks;
+    for (const dr::Block& block : message.blocks) {
+      blocks.push_back({0, dr::merged(block.box)});
+      ndim = std::max(ndim, dr::merged(block.box).ndim);
       ++block_count;
     }
+    message.blocks = std::move(blocks);
+  }
   const auto message_count = static_cast<dr::Index>(messages.size());
   using Array = py::array_t<dr::Index>;
   Array peers(message_count), elements(message_count), exchanges(message_count), first_block(message_count + 1);
@@ -56,7 +59,7 @@ py::tuple message_arrays(std::vector<dr::Message> messages) {
     peers.mutable_at(m) = message.peer;
     elements.mutable_at(m) = message.count;
     exchanges.mutable_at(m) = message.summand;
-    for (const dr::StridedBlock& block : message.blocks) {
+    for (const auto& [tensor, block] : message.blocks) {
       offsets[0].mutable_at(b) = block.source_offset;
       offsets[1].mutable_at(b) = block.target_offset;
       const auto fill = [&](Array& array, const auto& values, dr::Index padding) {

@@ -108,7 +108,7 @@ void append_loop(StridedBlock& block, Index count, Index source_stride, Index ta
 }
 
 void append_blocks(const SharedBox& box, const IndexMap& map, const CellLayout& source, const CellLayout& target,
-                   std::vector<StridedBlock>& blocks) {
+                   BlockList& blocks) {
   const TiledAxes tiled = tiled_axes(box, map);
   std::array<const std::vector<Piece>*, max_dims> lists{};
   std::vector<Piece> rows, columns;
@@ -121,10 +121,13 @@ void append_blocks(const SharedBox& box, const IndexMap& map, const CellLayout& 
     lists[at(group)] = tiled.has(group) ? &cut : &whole;
     piece_counts[at(group)] = static_cast<Index>(lists[at(group)]->size());
   }
+  Block block;
   for_each_coordinates(piece_counts, groups, [&](const AxisArray& choice) {
     std::array<const Piece*, max_dims> pieces;
     for (int group = 0; group < groups; ++group) pieces[at(group)] = lists[at(group)]->data() + choice[at(group)];
-    set_block(blocks.emplace_back(), pieces, box, map, source, target, tiled);
+    block.box.ndim = 0;
+    set_block(block.box, pieces, box, map, source, target, tiled);
+    blocks.push_back(block);
   });
 }
 

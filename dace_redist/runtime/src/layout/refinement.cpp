@@ -74,7 +74,7 @@ void turn_forward(StridedBlock& block) {
 }
 
 /// Pairs two blocks with as many elements.
-void pair_blocks(SideBlock source, SideBlock target, std::vector<StridedBlock>& paired) {
+void pair_blocks(SideBlock source, SideBlock target, BlockList& paired) {
   merge_loops(source.loops);
   merge_loops(target.loops);
   const SharedElements shared = shared_elements(axes_of(source), axes_of(target));
@@ -97,7 +97,7 @@ void pair_blocks(SideBlock source, SideBlock target, std::vector<StridedBlock>& 
     }
     append_loop(block, piece.count, source_step, target_step);
     turn_forward(block);
-    paired.push_back(merged(block));
+    paired.push_back({0, merged(block)});
   }
 }
 
@@ -109,8 +109,8 @@ Index SideBlock::count() const {
   return product;
 }
 
-std::vector<StridedBlock> refine(const std::vector<SideBlock>& sources, const std::vector<SideBlock>& targets) {
-  std::vector<StridedBlock> paired;
+BlockList refine(const std::vector<SideBlock>& sources, const std::vector<SideBlock>& targets) {
+  BlockList paired;
   Blocks source(sources.begin(), sources.end()), target(targets.begin(), targets.end());
   while (!source.empty()) {
     const Index x = source.front().count(), y = target.front().count();

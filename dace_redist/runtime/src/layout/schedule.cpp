@@ -281,7 +281,7 @@ class Collector {
       }
       Message& message = messages.back();
       message.count += pair.message.count;
-      message.blocks.insert(message.blocks.end(), pair.message.blocks.begin(), pair.message.blocks.end());
+      message.blocks.append(pair.message.blocks, 0);
     }
     return messages;
   }

@@ -117,7 +117,7 @@ Messages Exchange::plan_messages(std::vector<Layouts> sources, std::vector<Layou
   std::map<Index, PeerMessage> sent, received;
   const auto add = [](PeerMessage& to, std::size_t tensor, const Message& from) {
     to.summand = from.summand;
-    for (const StridedBlock& block : from.blocks) to.blocks.push_back({static_cast<int>(tensor), block});
+    to.blocks.append(from.blocks, static_cast<int>(tensor));
   };
   for (std::size_t t = 0; t < problems_.size(); ++t) {
     const TensorProblem& tensor = problems_[t];
@@ -152,7 +152,8 @@ void Exchange::make(bool node_memory, bool joins_short) {
   routes_.clear();
   const Messages messages = plan_messages();
   const auto mark = [](std::vector<char>& moves, const PeerMessage& message) {
-    for (const Block& block : message.blocks) moves[static_cast<std::size_t>(block.tensor)] = 1;
+    for (auto block = message.blocks.begin(); block != message.blocks.end(); ++block)
+      moves[static_cast<std::size_t>(block.tensor())] = 1;
   };
   mark(reads_, messages.self);
   mark(writes_, messages.self);
