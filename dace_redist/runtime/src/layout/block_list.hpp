@@ -44,8 +44,8 @@ class BlockList {
       return std::accumulate(words_ + fixed_words, words_ + fixed_words + ndim_of(words_[0]), Word{1},
                              std::multiplies<Word>());
     }
-    /// Sets a box; of its counts and strides, those of its dimensions only.
-    void read(StridedBlock& box) const {
+    /// Sets a box, which it returns; of its counts and strides, those of its dimensions only.
+    const StridedBlock& read(StridedBlock& box) const {
       const std::size_t ndim = ndim_of(words_[0]);
       const Word* const counts = words_ + fixed_words;
       box.ndim = static_cast<int>(ndim);
@@ -54,6 +54,7 @@ class BlockList {
       std::copy_n(counts, ndim, box.counts.begin());
       std::copy_n(counts + ndim, ndim, box.source_strides.begin());
       std::copy_n(counts + 2 * ndim, ndim, box.target_strides.begin());
+      return box;
     }
     Block operator*() const {
       Block block{tensor(), {}};

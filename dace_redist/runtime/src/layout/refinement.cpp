@@ -83,12 +83,12 @@ void pair_blocks(SideBlock source, SideBlock target, BlockList& paired) {
   };
   const Index source_step = stride(source, source.loops.size() - 1),
               target_step = stride(target, target.loops.size() - 1);
-  for (const Piece& piece : shared.pieces) {
+  for (const Piece& piece : shared) {
     StridedBlock block;
     block.source_offset = source.offset + piece.offsets[0] * source_step;
     block.target_offset = target.offset + piece.offsets[1] * target_step;
     for (std::size_t i = piece.first_loop; i < piece.first_loop + piece.loop_count; ++i) {
-      const auto& [axes, count, offsets, steps] = shared.loops[i];
+      const auto& [axes, count, offsets, steps] = shared.several->loops[i];
       const Index along_source = stride(source, static_cast<std::size_t>(axes[0])),
                   along_target = stride(target, static_cast<std::size_t>(axes[1]));
       block.source_offset += offsets[0] * along_source;

@@ -60,8 +60,7 @@ CopyList group_copy(const BlockGroup& group, const ElementStep& step, const Side
   StridedBlock box;
   auto block = group.first;
   for (std::size_t b = 0; b < group.count; ++b, ++block) {
-    block.read(box);
-    copies.append(side(box, displacement), step);
+    copies.append(side(block.read(box), displacement), step);
     displacement += box.count();
   }
   return copies;

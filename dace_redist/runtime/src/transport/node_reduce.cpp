@@ -51,9 +51,8 @@ void PartialResults::reduce_piece(const NodeTransfer& transfer) {
       blocks_.clear();
       for (std::size_t summand = 0; summand < channels_.size(); ++summand) {
         Channel& channel = *channels_[summand];
-        if (several > 1) next_[summand].read(box);
+        const StridedBlock& block = several > 1 ? next_[summand].read(box) : channel.cutter.part();
         ++next_[summand];
-        const StridedBlock& block = several > 1 ? box : channel.cutter.part();
         blocks_.push_back(partial(transfer, channel, static_cast<Index>(summand), block, displacement));
       }
       displacement += blocks_.front().block.count() * reduced.message_bytes();
