@@ -123,10 +123,10 @@ Messages Exchange::plan_messages(std::vector<Layouts> sources, std::vector<Layou
     const TensorProblem& tensor = problems_[t];
     sources[t][rank] = tensors_[t]->source;
     targets[t][rank] = tensors_[t]->target;
-    const RankSchedule schedule =
-        tensor.messages
-            ? tensor.messages->schedule
-            : make_schedule({tensor.source, tensor.target, maps_[t], rank, policy_, true, &sources[t], &targets[t]});
+    RankSchedule made;
+    if (!tensor.messages)
+      made = make_schedule({tensor.source, tensor.target, maps_[t], rank, policy_, true, &sources[t], &targets[t]});
+    const RankSchedule& schedule = tensor.messages ? tensor.messages->schedule : made;
     for (const Message& message : schedule.sends) add(sent[message.peer], t, message);
     for (const Message& message : schedule.receives) add(received[message.peer], t, message);
     if (schedule.self.count > 0) add(messages.self, t, schedule.self);
