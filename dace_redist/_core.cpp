@@ -38,12 +38,18 @@ using Numbers = std::vector<dr::Index>;
 py::tuple message_arrays(std::vector<dr::Message> messages) {
   dr::Index block_count = 0;
   int ndim = 0;
-  for (dr::Message& message : messages)
-    for (dr::StridedBlock& block : message.blocks) {
-      dr::detail::merge_dimensions(block);
-      ndim = std::max(ndim, block.ndim);
+  dr::Block block;
+  for (dr::Message& message : messages) {
+    dr::BlockList blocks;
+    for (auto one = message.blocks.begin(); one != message.blocks.end(); ++one) {
+      one.read(block.box);
+      dr::detail::merge_dimensions(block.box);
+      blocks.push_back(block);
+      ndim = std::max(ndim, block.box.ndim);
       ++block_count;
     }
+    message.blocks = std::move(blocks);
+  }
   const auto message_count = static_cast<dr::Index>(messages.size());
   using Array = py::array_t<dr::Index>;
   Array peers(message_count), elements(message_count), exchanges(message_count), first_block(message_count + 1);
@@ -56,16 +62,17 @@ py::tuple message_arrays(std::vector<dr::Message> messages) {
     peers.mutable_at(m) = message.peer;
     elements.mutable_at(m) = message.count;
     exchanges.mutable_at(m) = message.summand;
-    for (const dr::StridedBlock& block : message.blocks) {
-      offsets[0].mutable_at(b) = block.source_offset;
-      offsets[1].mutable_at(b) = block.target_offset;
+    for (auto one = message.blocks.begin(); one != message.blocks.end(); ++one) {
+      const dr::StridedBlock& box = one.read(block.box);
+      offsets[0].mutable_at(b) = box.source_offset;
+      offsets[1].mutable_at(b) = box.target_offset;
       const auto fill = [&](Array& array, const auto& values, dr::Index padding) {
         dr::Index* const row = array.mutable_data() + b * ndim;
-        std::copy_n(values.begin(), block.ndim, std::fill_n(row, ndim - block.ndim, padding));
+        std::copy_n(values.begin(), box.ndim, std::fill_n(row, ndim - box.ndim, padding));
       };
-      fill(counts, block.counts, 1);
-      fill(strides[0], block.source_strides, 0);
-      fill(strides[1], block.target_strides, 0);
+      fill(counts, box.counts, 1);
+      fill(strides[0], box.source_strides, 0);
+      fill(strides[1], box.target_strides, 0);
       ++b;
     }
     first_block.mutable_at(++m) = b;
@@ -84,8 +91,9 @@ py::tuple rank_schedule(const dr::Distribution& source, const dr::Distribution& 
   std::vector<dr::Message> kept;
   if (schedule.self.count > 0) kept.push_back(std::move(schedule.self));
   for (std::vector<dr::Message>* messages : {&schedule.sends, &schedule.receives})
-    std::stable_sort(messages->begin(), messages->end(),
-                     [](const dr::Message& a, const dr::Message& b) { return a.summand < b.summand; });
+    if (reduces)
+      std::stable_sort(messages->begin(), messages->end(),
+                       [](const dr::Message& a, const dr::Message& b) { return a.summand < b.summand; });
   if (shares) {  // the last exchange: replicas of the target send each other their shares
     const dr::IndexMap within(index_map.within_target(), target, target);
     dr::RankSchedule last =

@@ -18,10 +18,10 @@ struct CellPair {
   Index source_cell = 0, target_cell = 0;
 };
 
-/// What a cell shares, along a group of axes, with a coordinate of the other distribution on each of them.
-struct Overlap {
-  std::vector<Index> coordinates{};  // of the other distribution along its axes of the group
-  SharedElements shared{};
+/// What a cell shares, along a group of axes, with each cell of the other distribution.
+struct Overlaps {
+  std::vector<Index> coordinates{};      // [cells][axes of the group in the other distribution]
+  std::vector<SharedElements> shared{};  // [cells]
 };
 
 /// Of a pair of things, that of the source and that of the target.
@@ -101,24 +101,29 @@ class Collector {
 
   void add_cell(const OwnCell& own) {
     if (distributions_[other_]->boxed()) return add_boxes(own);
-    std::vector<std::vector<Overlap>> overlaps;  // [groups] with each coordinate of the other
+    std::vector<Overlaps> overlaps;  // [groups]
     overlaps.reserve(groups().size());
     AxisArray counts{};
+    std::size_t most = 1;  // pairs
     for (const AxisGroup& group : groups()) {
       overlaps.push_back(group.plain() ? find_overlaps(indices(own_, own.cell, group), group, own.slice)
                                        : find_group_overlaps(own.cell, group, own.slice));
-      counts[overlaps.size() - 1] = static_cast<Index>(overlaps.back().size());
+      counts[overlaps.size() - 1] = static_cast<Index>(overlaps.back().shared.size());
+      most *= overlaps.back().shared.size();
     }
+    if (pairs_.empty()) pairs_.reserve(most);
     for_each_coordinates(counts, static_cast<int>(groups().size()), [&](const AxisArray& choice) {
       SharedBox box{};
       Cell other;
       for (std::size_t number = 0; number < overlaps.size(); ++number) {
-        const Overlap& overlap = overlaps[number][static_cast<std::size_t>(choice[number])];
+        const auto& [coordinates, shared] = overlaps[number];
+        const auto cell = static_cast<std::size_t>(choice[number]);
         const AxisGroup& group = groups()[number];
         const std::vector<int>& axes = group.axes[other_];
-        box[number] = &overlap.shared;
-        if (group.plain()) other.coordinates[at(group.axis(other_))] = overlap.coordinates[0];
-        for (std::size_t i = 0; i < axes.size(); ++i) other.coordinates[at(axes[i])] = overlap.coordinates[i];
+        box[number] = &shared[cell];
+        if (group.plain()) other.coordinates[at(group.axis(other_))] = coordinates[cell];
+        for (std::size_t i = 0; i < axes.size(); ++i)
+          other.coordinates[at(axes[i])] = coordinates[cell * axes.size() + i];
       }
       other.number = distributions_[other_]->cell_number(other.coordinates);
       if (arguments_.source.boxed()) return void(add_parts(own, other));
@@ -195,7 +200,7 @@ class Collector {
   }
 
   /// The overlaps of `own` indices along a group of one axis each with each coordinate of the other distribution.
-  std::vector<Overlap> find_overlaps(const Intervals& own, const AxisGroup& group, Index slice) const {
+  Overlaps find_overlaps(const Intervals& own, const AxisGroup& group, Index slice) const {
     const Index halo = margin(group);
     const IndexMap::Window whole = moved(group);  // of source indices, as `window`
     IndexMap::Window window = sends() ? whole : routes_.window(whole, own, group.target_axis, slice);
@@ -205,15 +210,18 @@ class Collector {
                 hi = std::min(split.extent, window.hi + to_other + halo);
     const Intervals near = own.shifted(sends() ? whole.shift : -whole.shift).widened(halo);
     const std::vector<Index> coordinates = overlapping_coordinates(near, split, lo, hi);
-    std::vector<Overlap> overlaps;
-    overlaps.reserve(coordinates.size());
+    Overlaps overlaps;
+    overlaps.coordinates.reserve(coordinates.size());
+    overlaps.shared.reserve(coordinates.size());
     for (const Index coordinate : coordinates) {
       const Intervals other = split.intervals(coordinate).widened(halo);
       const auto [source, target] = by_side(own, other);
       if (sends()) window = routes_.window(whole, target, group.target_axis, slice);
       SharedElements shared = shared_indices({group.source_axis, group.target_axis}, source,
                                              target.shifted(-whole.shift), window.lo, window.hi);
-      if (shared.count > 0) overlaps.push_back({{coordinate}, std::move(shared)});  // else of another slice
+      if (shared.count == 0) continue;  // of another slice
+      overlaps.coordinates.push_back(coordinate);
+      overlaps.shared.push_back(std::move(shared));
     }
     return overlaps;
   }
@@ -236,16 +244,18 @@ class Collector {
   }
 
   /// The overlaps of a cell along a group of several axes with each cell of the other distribution.
-  std::vector<Overlap> find_group_overlaps(const Cell& cell, const AxisGroup& group, Index slice) const {
+  Overlaps find_group_overlaps(const Cell& cell, const AxisGroup& group, Index slice) const {
     std::vector<Index> own_coordinates;
     for (const int axis : group.axes[own_]) own_coordinates.push_back(cell.coordinates[at(axis)]);
     const GroupSide own = side_of(group, own_, own_coordinates.data(), slice);
-    std::vector<Overlap> overlaps;
-    for (std::vector<Index>& coordinates : overlapping_cells(own, side_of(group, other_, nullptr, slice))) {
+    Overlaps overlaps;
+    for (const std::vector<Index>& coordinates : overlapping_cells(own, side_of(group, other_, nullptr, slice))) {
       const GroupSide other = side_of(group, other_, coordinates.data(), slice);
       const auto [source, target] = by_side(own, other);
       SharedElements shared = shared_elements(source, target);
-      if (shared.count > 0) overlaps.push_back({std::move(coordinates), std::move(shared)});
+      if (shared.count == 0) continue;
+      overlaps.coordinates.insert(overlaps.coordinates.end(), coordinates.begin(), coordinates.end());
+      overlaps.shared.push_back(std::move(shared));
     }
     return overlaps;
   }
@@ -273,7 +283,11 @@ class Collector {
     };
     if (!std::is_sorted(pairs_.begin(), pairs_.end(), before))
       std::stable_sort(pairs_.begin(), pairs_.end(), before);  // parts of a pair stay in order
+    std::size_t peers = 0;
+    for (std::size_t pair = 0; pair < pairs_.size(); ++pair)
+      peers += pair == 0 || pairs_[pair - 1].message.peer != pairs_[pair].message.peer;
     std::vector<Message> messages;
+    messages.reserve(peers);
     for (CellPair& pair : pairs_) {
       if (messages.empty() || messages.back().peer != pair.message.peer) {
         messages.push_back(std::move(pair.message));
@@ -281,7 +295,7 @@ class Collector {
       }
       Message& message = messages.back();
       message.count += pair.message.count;
-      message.blocks.insert(message.blocks.end(), pair.message.blocks.begin(), pair.message.blocks.end());
+      message.blocks.append(pair.message.blocks, 0);
     }
     return messages;
   }

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "dace_redist_types.h"
+#include "layout/block_list.hpp"
 #include "layout/distribution.hpp"
 #include "layout/index_map.hpp"
 #include "layout/message_blocks.hpp"
-#include "layout/strided_block.hpp"
 
 namespace dace_redist {
 
@@ -43,9 +43,9 @@ using Layouts = std::map<Index, LocalLayout>;
 /// block, in one order: a packed message is the blocks one after another, each in row-major order of its counts.
 struct Message {
   Index peer = 0;
-  Index count = 0;                   // elements
-  std::vector<StridedBlock> blocks;  // not merged: their counts are equal on both sides
-  Index summand = 0;                 // order in which the receiver reduces, see ReplicaPolicy
+  Index count = 0;    // elements
+  BlockList blocks;   // not merged: their counts are equal on both sides; of tensor 0
+  Index summand = 0;  // order in which the receiver reduces, see ReplicaPolicy
 };
 
 /// The messages of one rank, by ascending peer, and its self copy.

@@ -117,16 +117,16 @@ Messages Exchange::plan_messages(std::vector<Layouts> sources, std::vector<Layou
   std::map<Index, PeerMessage> sent, received;
   const auto add = [](PeerMessage& to, std::size_t tensor, const Message& from) {
     to.summand = from.summand;
-    for (const StridedBlock& block : from.blocks) to.blocks.push_back({static_cast<int>(tensor), block});
+    to.blocks.append(from.blocks, static_cast<int>(tensor));
   };
   for (std::size_t t = 0; t < problems_.size(); ++t) {
     const TensorProblem& tensor = problems_[t];
     sources[t][rank] = tensors_[t]->source;
     targets[t][rank] = tensors_[t]->target;
-    const RankSchedule schedule =
-        tensor.messages
-            ? tensor.messages->schedule
-            : make_schedule({tensor.source, tensor.target, maps_[t], rank, policy_, true, &sources[t], &targets[t]});
+    RankSchedule made;
+    if (!tensor.messages)
+      made = make_schedule({tensor.source, tensor.target, maps_[t], rank, policy_, true, &sources[t], &targets[t]});
+    const RankSchedule& schedule = tensor.messages ? tensor.messages->schedule : made;
     for (const Message& message : schedule.sends) add(sent[message.peer], t, message);
     for (const Message& message : schedule.receives) add(received[message.peer], t, message);
     if (schedule.self.count > 0) add(messages.self, t, schedule.self);
@@ -152,7 +152,8 @@ void Exchange::make(bool node_memory, bool joins_short) {
   routes_.clear();
   const Messages messages = plan_messages();
   const auto mark = [](std::vector<char>& moves, const PeerMessage& message) {
-    for (const Block& block : message.blocks) moves[static_cast<std::size_t>(block.tensor)] = 1;
+    for (auto block = message.blocks.begin(); block != message.blocks.end(); ++block)
+      moves[static_cast<std::size_t>(block.tensor())] = 1;
   };
   mark(reads_, messages.self);
   mark(writes_, messages.self);

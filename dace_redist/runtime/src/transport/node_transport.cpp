@@ -216,7 +216,7 @@ class NodeTransport final : public Transport {
                       transfer_.sources_shared || (Arena::own().head().exported >= 0 && !refused),
                       channel.min_run >= min_remote_run && !refused};
     if (reduces_) return reach.pull ? Protocol::pull : Protocol::staged;
-    if (reach.pull && reach.push) return channel.pulls_better() ? Protocol::pull : Protocol::push;
+    if (reach.pull && reach.push) return channel.pulls_better ? Protocol::pull : Protocol::push;
     if (reach.push) {
       const bool receiver_copies_less = channel.handshake->receiver_copy_bytes < bytes_not_delegated_;
       return reach.read && receiver_copies_less ? Protocol::read : Protocol::push;
