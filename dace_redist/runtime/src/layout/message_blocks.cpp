@@ -128,4 +128,28 @@ void append_blocks(const SharedBox& box, const IndexMap& map, const CellLayout& 
   });
 }
 
+Index keep_piece(std::vector<StridedBlock>& blocks, Index piece, Index pieces) {
+  const auto share = [&](Index count) { return AxisSplit{count, pieces, 1, true}; };
+  const auto count = static_cast<Index>(blocks.size());
+  if (count >= pieces) {
+    blocks.erase(blocks.begin() + share(count).block_begin(piece + 1), blocks.end());
+    blocks.erase(blocks.begin(), blocks.begin() + share(count).block_begin(piece));
+  }
+  Index elements = 0;
+  for (StridedBlock& block : blocks) {
+    const auto counts = block.counts.begin();
+    const auto cut = std::find_if(counts, counts + block.ndim, [&](Index extent) { return extent >= pieces; });
+    const auto d =
+        static_cast<std::size_t>((cut == counts + block.ndim ? std::max_element(counts, cut) : cut) - counts);
+    if (count < pieces && block.ndim > 0) {
+      const Index begin = share(block.counts[d]).block_begin(piece);
+      block.counts[d] = share(block.counts[d]).block_begin(piece + 1) - begin;
+      block.source_offset += begin * block.source_strides[d];
+      block.target_offset += begin * block.target_strides[d];
+    }
+    elements += block.count();
+  }
+  return elements;
+}
+
 }  // namespace dace_redist
