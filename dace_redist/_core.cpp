@@ -167,6 +167,27 @@ py::array_t<dr::Index> messages(const dr::Distribution& source, const dr::Distri
   return py::array_t<dr::Index>({static_cast<dr::Index>(rows.size() / 3), dr::Index{3}}, rows.data());
 }
 
+/// The messages between ranks where replicas, or sums of partial results, move by nodes.
+/// \param nodes  [ranks] node of each, a rank on it.
+py::array_t<dr::Index> node_messages(const dr::Distribution& source, const dr::Distribution& target, const Numbers& map,
+                                     bool sums, const std::vector<int>& nodes) {
+  using Policy = dr::ReplicaPolicy;
+  const dr::IndexMap index_map(map, source, target);
+  std::vector<Policy::Kind> steps{Policy::to_nodes};
+  if (sums) steps = {Policy::sums_of_nodes, Policy::sum_nodes};
+  if (target.replicas() > 1) steps.insert(steps.end(), {Policy::between_nodes, Policy::within_nodes});
+  Numbers rows;  // [messages, 4]
+  for (std::size_t step = 0; step < steps.size(); ++step)
+    for (dr::Index rank = 0; rank < static_cast<dr::Index>(nodes.size()); ++rank) {
+      const dr::ScheduleArguments arguments{source, target,  index_map, rank,  {steps[step], false, sums},
+                                            false,  nullptr, nullptr,   &nodes};
+      for (const dr::Message& message : dr::received_messages(arguments))
+        if (message.peer != rank)
+          rows.insert(rows.end(), {message.peer, rank, message.count, static_cast<dr::Index>(step)});
+    }
+  return py::array_t<dr::Index>({static_cast<dr::Index>(rows.size() / 4), dr::Index{4}}, rows.data());
+}
+
 /// The begin of each block of an axis, ascending; without empty blocks.
 Numbers block_begins(const dr::Distribution& distribution, int axis) {
   const dr::AxisSplit& split = axis_of(distribution, axis);
@@ -407,6 +428,9 @@ PYBIND11_MODULE(_core, module) {
       "Number of exchanges of a reduction: its summands, and the exchange of slices if the target is scattered.");
   module.def("messages", &messages, py::arg("source"), py::arg("target"), py::arg("index_map") = Numbers{},
              py::arg("all_replicas") = false, "Rows of sender, receiver and elements, self copies among them.");
+  module.def("node_messages", &node_messages, py::arg("source"), py::arg("target"), py::arg("index_map"),
+             py::arg("sums"), py::arg("nodes"),
+             "Rows of sender, receiver, elements and number of the exchange where replicas or sums move by nodes.");
   module.def("tile_grid", &dr::tile_grid, py::arg("shape"), py::arg("tile"), py::arg("name"), "Tiles per dimension.");
   module.def(
       "check_index_map",

@@ -131,4 +131,34 @@ void append_blocks(const SharedBox& box, const IndexMap& map, const CellLayout& 
   });
 }
 
+Index keep_piece(BlockList& blocks, Index piece, Index pieces) {
+  const auto share = [&](Index count) { return AxisSplit{count, pieces, 1, true}; };
+  Index count = 0, number = 0, elements = 0;
+  for (auto one = blocks.begin(); one != blocks.end(); ++one) ++count;
+  const bool cuts = count < pieces;
+  const Index first = cuts ? 0 : share(count).block_begin(piece),
+              last = cuts ? count : share(count).block_begin(piece + 1);
+  BlockList kept;
+  Block block;
+  StridedBlock& box = block.box;
+  for (auto one = blocks.begin(); one != blocks.end(); ++one, ++number) {
+    if (number < first || number >= last) continue;
+    one.read(box);
+    if (cuts && box.ndim > 0) {
+      const auto counts = box.counts.begin(), end = counts + box.ndim;
+      const auto long_enough = std::find_if(counts, end, [&](Index extent) { return extent >= pieces; });
+      const auto d =
+          static_cast<std::size_t>((long_enough == end ? std::max_element(counts, end) : long_enough) - counts);
+      const Index begin = share(box.counts[d]).block_begin(piece);
+      box.counts[d] = share(box.counts[d]).block_begin(piece + 1) - begin;
+      box.source_offset += begin * box.source_strides[d];
+      box.target_offset += begin * box.target_strides[d];
+    }
+    elements += box.count();
+    kept.push_back(block);
+  }
+  blocks = std::move(kept);
+  return elements;
+}
+
 }  // namespace dace_redist

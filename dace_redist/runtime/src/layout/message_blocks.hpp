@@ -43,4 +43,8 @@ void append_loop(StridedBlock& block, Index count, Index source_stride, Index ta
 void append_blocks(const SharedBox& box, const IndexMap& map, const CellLayout& source, const CellLayout& target,
                    BlockList& blocks);
 
+/// Keeps one of equal pieces of blocks: some of them or, of fewer blocks than pieces, a part of each. \return its
+/// elements.
+Index keep_piece(BlockList& blocks, Index piece, Index pieces);
+
 }  // namespace dace_redist
