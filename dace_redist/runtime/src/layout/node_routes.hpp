@@ -143,7 +143,8 @@ class NodeRoutes {
   }
 
   Index owner() const { return owners_.at(turn_); }
-  Index forwarder(const NodeHolders& on_node) const { return on_node.has(owner()) ? owner() : on_node.at(turn_); }
+  /// The forwarder of a node with replicas, the leader of one with partial results.
+  Index chosen(const NodeHolders& on_node) const { return on_node.has(owner()) ? owner() : on_node.at(turn_); }
 
   /// Replicas to the nodes: to all ranks of those that hold the source cell, and to one rank of each other node, or to
   /// the owner only.
@@ -152,7 +153,7 @@ class NodeRoutes {
     for (const NodeHolders& on_node : targets_.nodes) {
       if (const NodeHolders* const near = sources_.on(on_node.node))
         for (const Index rank : on_node.ranks) move(near->has(rank) ? rank : near->at(rank), rank);
-      else if (const Index rank = forwarder(on_node); !shares_ || rank == owner())
+      else if (const Index rank = chosen(on_node); !shares_ || rank == owner())
         move(sources_.all.at(rank), rank);
     }
   }
@@ -164,7 +165,7 @@ class NodeRoutes {
   void cross_nodes(const Move& move) const {
     if (!policy_.sums && !shares_) return;
     for (const NodeHolders& on_node : targets_.nodes)
-      if (on_node.node != node_of(owner()) && forwards_on(on_node.node)) move(owner(), forwarder(on_node));
+      if (on_node.node != node_of(owner()) && forwards_on(on_node.node)) move(owner(), chosen(on_node));
   }
 
   /// From the forwarder to the other ranks of its node.
@@ -172,12 +173,10 @@ class NodeRoutes {
   void spread_on_nodes(const Move& move) const {
     const NodeHolders* const on_node = targets_.on(node_of(rank_));
     if (!on_node || !forwards_on(on_node->node)) return;
-    const Index from = forwarder(*on_node);
+    const Index from = chosen(*on_node);
     for (const Index rank : on_node->ranks)
       if (rank != from) move(from, rank);
   }
-
-  Index leader(const NodeHolders& on_node) const { return on_node.has(owner()) ? owner() : on_node.at(turn_); }
 
   /// Partial results of each node to their leader, which comes first; then the ranks that follow it.
   template <class Move>
@@ -185,7 +184,7 @@ class NodeRoutes {
     const NodeHolders* const on_node = sources_.on(node_of(rank_));
     if (!on_node) return;
     const std::vector<Index>& ranks = on_node->ranks;
-    const Index to = leader(*on_node), count = static_cast<Index>(ranks.size());
+    const Index to = chosen(*on_node), count = static_cast<Index>(ranks.size());
     const Index first = std::find(ranks.begin(), ranks.end(), to) - ranks.begin();
     for (Index summand = 0; summand < count; ++summand) move(on_node->at(first + summand), to, summand);
   }
@@ -197,7 +196,7 @@ class NodeRoutes {
                                        [](const NodeHolders& one, int node) { return one.node < node; });
     const Index first = next - sources_.nodes.begin(), count = static_cast<Index>(sources_.nodes.size());
     for (Index summand = 0; summand < count; ++summand)
-      move(leader(sources_.nodes[static_cast<std::size_t>((first + summand) % count)]), owner(), summand);
+      move(chosen(sources_.nodes[static_cast<std::size_t>((first + summand) % count)]), owner(), summand);
   }
 
   const Distribution &source_, &target_;
