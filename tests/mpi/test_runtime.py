@@ -229,9 +229,9 @@ def test_joined_messages_of_many_nodes(ranks: int) -> None:
 
 def test_memory_of_joining() -> None:
     """A rank keeps a few numbers for each other one, not the parts of all ranks of its node."""
-    ranks = 20000
-    printed = run(build("mpi_joined", *SANITIZED), 4, ranks, 0)
-    assert max(int(nbytes) for nbytes in re.findall(r"(\d+) bytes", printed)) < 100 * ranks, printed
+    ranks = 12000
+    printed = run(build("mpi_joined", *SANITIZED), 12, ranks, 0)
+    assert max(int(nbytes) for nbytes in re.findall(r"(\d+) bytes", printed)) < 200 * ranks, printed
 
 
 @pytest.mark.mpi_matrix
@@ -242,3 +242,14 @@ def test_one_rank_fails_for_all(strategy: str) -> None:
     printed = run(build_with_library("failure"), ranks, strategy)
     found = re.search(r"(\d+) notices", printed)
     assert found and ranks - 1 <= int(found[1]) <= 2 * (ranks - 1), printed
+
+
+def test_address_space_of_many_ranks() -> None:
+    """Ranks map the memory of all ranks of their node: of a machine with 16 TiB, and where 2 GiB are left for each."""
+    source, ranks = SOURCES / "stand_in_sysconf.cpp", 8
+    large = str(compiled("libstand_in_sysconf.so", ["-fPIC", "-shared"], [source], [source]))
+    program = build_with_library("failure")
+    for limit, preloaded in (("unlimited", large), (str(2 * ranks << 20), "")):
+        words = ("-c", f"ulimit -v {limit} && exec {program} Shared")
+        printed = run(Path("/bin/sh"), ranks, *words, LD_PRELOAD=preloaded)
+        assert "notices" in printed and "no node-shared memory" not in printed
