@@ -286,7 +286,7 @@ def _check(name: Any, distribution: Any, memory_bytes: Any, size: int) -> None:
 
 def _check_same(comm: MPI.Intracomm, sides: Mapping[str | None, AnyDistribution], **others: Any) -> None:
     """Check that ranks have equal arguments, names and distributions. Collective."""
-    others["name"] = ", ".join(map(repr, sides))
+    others["name"] = [*sides] if len(sides) > 1 else next(iter(sides))
     others["distribution"] = [(side, hash(side.encoded)) for side in sides.values()]  # whose text may leave out boxes
     check_same(comm, others)
 
