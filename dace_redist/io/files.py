@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, check_distribution
 from dace_redist.integers import AnyInt, AnyInts, check_memory_bytes
-from dace_redist.io.access import Access
+from dace_redist.io.access import Access, Part, run_all
 from dace_redist.io.information import StoredInfo, inspect_file
 from dace_redist.io.pieces import Selection, checked_ranks
 from dace_redist.io.stored import Layout, NewFile, StoredArray, discard, format_of, naming
@@ -117,10 +117,11 @@ def load(
     with together(comm):
         read = [_Read(path, *one, layouts[one[0]], index, target_dtype, comm.rank) for one in targets.items()]
     how = memory_bytes, strategy, path, f"load {path}" if progress else ""
+    parts = []
     for part in read:
-        own = part.out.dtype == part.layout.dtype
-        access = Access(comm, part.selection, part.target, *how, named, own)
-        access.run(functools.partial(part.opened, form), part.out, part.layout.dtype, reading=True)
+        access = Access(comm, part.selection, part.target, *how, named, own=part.out.dtype == part.layout.dtype)
+        parts.append(Part(access, functools.partial(part.opened, form), part.out, part.layout.dtype))
+    run_all(comm, path, parts, reading=True)
     arrays = {part.name: DistributedArray(part.out, part.target, comm) for part in read}
     return arrays if several else arrays[name]
 
@@ -245,11 +246,13 @@ def save(
     made = comm.bcast(made, leader)
     try:
         how = memory_bytes, strategy, path, f"save {path}" if progress else ""
+        parts = []
         for new, (key, one) in zip(made, arrays.items(), strict=True):
             direct = kinds[key] == one.dtype and isinstance(one.local, np.ndarray) and one.local.flags.c_contiguous
             ranks = (leader,) if new.one_writer else named
             access = Access(comm, Selection.of(new.layout), one.distribution, *how, ranks, direct, one.op)
-            access.run(functools.partial(form.open_new, new), one.local, kinds[key], reading=False)
+            parts.append(Part(access, functools.partial(form.open_new, new), one.local, kinds[key]))
+        run_all(comm, path, parts, reading=False)
         with together(comm), naming(path):
             if comm.rank == leader:
                 form.commit(made)
@@ -283,7 +286,7 @@ def _check(name: Any, distribution: Any, memory_bytes: Any, size: int) -> None:
 
 def _check_same(comm: MPI.Intracomm, sides: Mapping[str | None, AnyDistribution], **others: Any) -> None:
     """Check that ranks have equal arguments, names and distributions. Collective."""
-    others["name"] = ", ".join(map(repr, sides))
+    others["name"] = [*sides] if len(sides) > 1 else next(iter(sides))
     others["distribution"] = [(side, hash(side.encoded)) for side in sides.values()]  # whose text may leave out boxes
     check_same(comm, others)
 

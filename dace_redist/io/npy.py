@@ -78,5 +78,5 @@ def create(path: str, layouts: Mapping[str | None, Layout], storage: Mapping[str
 def _check_no_name(name: str | None) -> None:
     if name is not None:
         raise ValueError(
-            f"a .npy file holds one array, which has no name, got {name!r}: name a folder for several files"
+            f"a .npy file holds one array, which has no name, got name={name!r}: name a folder for several"
         )

@@ -107,3 +107,34 @@ def test_bad_calls_are_errors_on_every_rank_of_both_groups(comm, monkeypatch):
     for message in ("did not call within 1 seconds", "did not call within 1|did not meet in an earlier call"):
         with pytest.raises(RedistributionError, match=message):
             redistribute(array, SPLIT, COLUMNS, comm=inter)
+
+
+@pytest.mark.mpi(ranks=[4])
+def test_distributions_of_cartesian_communicators(comm):
+    cart = comm.Create_cart((2, 2), periods=(True, False))
+    made = Distribution.from_cart(cart, SHAPE, halo=1)
+    assert made == Distribution(SHAPE, (2, 2), halo=1, periodic=(True, False))
+    assert made.owner((5, 0)) == cart.Get_cart_rank((1, 0))
+    assert Distribution.from_cart(cart.Sub((True, False)), (4, 3)) == Distribution((4, 3), (2,))
+    for wrong, kind in ((comm, TypeError), (cart, ValueError)):
+        with pytest.raises(kind, match="must be a Cartesian communicator|has more axes than shape"):
+            Distribution.from_cart(wrong, (8,))
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_requests_have_the_names_of_mpi4py(comm):
+    rows, columns = Distribution(SHAPE, (2, 1)), Distribution(SHAPE, (1, 2))
+    whole = np.arange(48.0).reshape(SHAPE)
+    with dace_redist.plan(rows, columns, "f8", comm=comm) as plan, plan.inverse() as back:
+        requests = [
+            plan.start(rows.local(whole, comm.rank)),
+            comm.Ibarrier(),
+            back.start(columns.local(whole, comm.rank)),
+        ]
+        first, _, second = dace_redist.Request.waitall(requests)
+        request = plan.start(second)
+        while not request.Test():
+            pass
+        assert request.Wait() is True
+    assert np.array_equal(first, columns.local(whole, comm.rank))
+    assert np.array_equal(second, rows.local(whole, comm.rank))

@@ -139,7 +139,7 @@ def _source_types(given: Arguments, views: Views, told: _Known | None) -> _Known
         typed = source if source is not None or wanted[number] is not None else target
         types.append(typed.dtype if typed is not None else None if told is None else told[number])
         if types[-1] is None and told is not None:
-            raise TypeError(f"{name} is None on every rank: pass an empty array of the source's element type")
+            raise ValueError(f"{name} is None on every rank: pass an empty array of the source's element type")
     return types
 
 
