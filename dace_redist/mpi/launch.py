@@ -113,7 +113,15 @@ def ranks_of_node() -> int | None:
 def job_name() -> str:
     """Return what this launch's processes on a node, and no others, have in common."""
     step = [os.environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")]
-    return os.environ.get("PMIX_NAMESPACE") or ".".join(step).strip(".") or f"session-{os.getsid(0)}"
+    return os.environ.get("PMIX_NAMESPACE") or ".".join(step).strip(".") or f"process-{_launching_process()}"
+
+
+def _launching_process() -> int:
+    """Return the nearest ancestor in another session: MPICH gives each rank, and its wrapper, a session of its own."""
+    process = os.getpid()
+    while process > 1 and os.getsid(process) == os.getsid(0):
+        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    return process
 
 
 def _from_launcher(*names: str) -> int | None:

@@ -77,15 +77,18 @@ class _Watch(threading.Thread):
         pause = min(_LOOK_SECONDS, self._seconds / 4)
         with self._present(self._rank, "here"):
             while True:
+                found = None  # a frame that is kept keeps the arrays of a call that has ended
                 time.sleep(pause)
                 if found := _operation():
-                    self._follow(found[0], id(found[1]), pause)
+                    name, frame, found = found[0], id(found[1]), None
+                    self._follow(name, frame, pause)
 
     def _follow(self, name: str, frame: int, pause: float) -> None:
         """Be present in an operation until the main thread leaves it."""
         since, told = time.monotonic(), False
         with self._present(self._rank, name):
             while True:
+                found = None
                 time.sleep(pause)
                 found = _operation()
                 if not found or (found[0], id(found[1])) != (name, frame):

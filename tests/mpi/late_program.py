@@ -38,9 +38,3 @@ rows, columns, part = pair(last_two)
 late()
 if world.rank > 0:
     redistribute(part, rows, columns, comm=last_two)
-source, target = (Distribution((8, 8), grid, ranks=(0, 1)) for grid in ((2, 1), (1, 2)))
-with plan(source, target, "float64") as move:
-    senders = world.Split(world.rank < 2)
-    end = time.monotonic() + 3
-    while world.rank < 2 and senders.allreduce(time.monotonic() < end, MPI.LAND):  # rank 2 need not call
-        move(np.ones(source.local_shape(world.rank)))
