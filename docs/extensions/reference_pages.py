@@ -65,7 +65,8 @@ def gallery(name: str, ranks: str, *sizes: str) -> str:
     numbers = {symbol: int(size) for symbol, _, size in (text.partition("=") for text in sizes)}
     picture = f"[![Plan for {ranks} ranks](figures/gallery/{name}.png)](figures/gallery/{name}.png)"
     times = f"With {', '.join(sizes)}: {speed_up(name, numbers)}"
-    return f"```py\n{inspect.getsource(program.f).strip()}\n```\n\n{times}\n\n{picture}"
+    plan = f"<details><summary>Plan for {ranks} ranks</summary>\n\n{picture}\n\n</details>"
+    return f"```py\n{inspect.getsource(program.f).strip()}\n```\n\n{times}\n\n{plan}"
 
 
 def speed_up(name: str, sizes: Mapping[str, int]) -> str:
