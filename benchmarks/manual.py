@@ -26,6 +26,7 @@ import click
 from gallery import GALLERY
 from PIL import Image
 from redistribution import figures, tables
+from redistribution import methods as kinds
 
 from dace_redist import distribute
 from dace_redist.cli import run_command
@@ -50,6 +51,15 @@ REFERENCES = {
     "ScaLAPACK": "ScaLAPACK",
     "DTensor": "DTensor",
 }
+#: Words of the rows of five cases, and their names.
+CASES = {
+    "5-D tensor of Lundwall et al.": "seed-k16",
+    "slab to pencil": "slab-to-pencil-240",
+    "TTMc's first tensor": "ttmc-ijkle-4",
+    "runs of 64 bytes": "runs-64B",
+    "random owners of tiles": "tiles-random",
+}
+OURS, ALLTOALLW = ("Auto", "Auto, shared-target"), tables.REFERENCES["Alltoallw or mpi4py-fft"]
 #: Comparison, and how methods begin of which the fastest one is the reference.
 COMPARISONS = {
     "redistribute, then transpose": ("axes", "without, then transpose"),
@@ -92,12 +102,47 @@ def mean_and_worst(values: Sequence[float]) -> str:
 
 def redistribution(records: Sequence[Record]) -> Iterator[Row]:
     for words, reference in REFERENCES.items():
-        ratios = [
-            list(tables.speedups(records, label, tables.REFERENCES[reference]).values())
-            for label in ("Auto", "Auto, shared-target")
-        ]
+        ratios = [list(tables.speedups(records, label, tables.REFERENCES[reference]).values()) for label in OURS]
         if all(ratios):
             yield words, [str(len(ratios[0])), *map(mean_and_worst, ratios)]
+
+
+def to_alltoallw(records: Sequence[Record], label: str) -> dict[str, tuple[int, float]]:
+    """Return the ranks of each case, and how many times as fast as ``MPI_Alltoallw`` a method is there."""
+    ranks = {record["case"]: int(record["ranks"]) for record in records}
+    found = tables.speedups(records, label, ALLTOALLW)
+    return {case: (ranks[case], ratio) for (case, _), ratio in found.items()}
+
+
+def machines(of_machines: Sequence[Sequence[Record]]) -> Iterator[Row]:
+    """Yield speed-ups by ranks and the slower cases, for each machine with ordinary and with node-shared targets."""
+    found = [to_alltoallw(records, label) for records in of_machines for label in OURS]
+    ranks = sorted({ranks for ratios in found for ranks, _ in ratios.values()})
+    for count in ranks:
+        of_count = [[ratio for ranks, ratio in ratios.values() if ranks == count] for ratios in found]
+        if all(of_count):
+            yield f"by ranks: {count}", [str(len(of_count[0])), *map(mean_and_worst, of_count)]
+    slower = [sorted((ratio, case) for case, (_, ratio) in ratios.items() if ratio < 0.995) for ratios in found]
+    yield "slower cases", [", ".join(f"`{case}` {ratio:.2f}" for ratio, case in cases) or "none" for cases in slower]
+
+
+def examples(records: Sequence[Record]) -> Iterator[Row]:
+    """Yield milliseconds of ``MPI_Alltoallw`` and of ours, and the bytes per second of ours and of a plain copy."""
+    medians = {(record["case"], record["method"]): record["median"] for record in tables.measured(records)}
+    for words, case in CASES.items():
+        known = {method: seconds for (other, method), seconds in medians.items() if other == case}
+        if {*OURS, kinds.COPY} <= set(known):
+            nbytes = next(record["bytes"] for record in records if record["case"] == case)
+            times = [min(known[method] for method in ALLTOALLW if method in known), *(known[ours] for ours in OURS)]
+            rates = [nbytes / known[method] / 1e9 for method in (*OURS, kinds.COPY)]
+            yield words, [*(f"{1e3 * seconds:.1f}" for seconds in times), *(f"{rate:.1f}" for rate in rates)]
+
+
+def bound(records: Sequence[Record]) -> Iterator[Row]:
+    """Yield the speed-ups that two plain copies of what moves would have."""
+    rows = [*tables.measured(records), *tables.two_copies(records)]
+    compared = (tables.speedups(rows, "two plain copies", tables.REFERENCES[name]) for name in REFERENCES.values())
+    yield "two plain copies", [f"{statistics.geometric_mean(ratios.values()):.2f}" for ratios in [*compared][:3]]
 
 
 def ratios(records: Sequence[Record], name: str, kind: str, reference: str) -> list[float]:
@@ -176,7 +221,17 @@ def draw_gallery() -> None:
 
 @click.command(help=__doc__)
 def main() -> None:
-    page, rows = ROOT / "docs" / "performance.md", []
+    page = ROOT / "docs" / "performance.md"
+    page.write_text(updated(page.read_text(), rows_of_results()))
+    if runs := [r for r in tables.measured(tables.read([RESULTS / "redistribution.jsonl"])) if r["series"] == "runs"]:
+        canvas.save(functools.partial(figures.draw_series, runs), FIGURES / "bench-runs.png")
+    draw_gallery()
+    draw_others()
+
+
+def rows_of_results() -> list[Row]:
+    """Return the rows of the performance page from ``benchmarks/results``."""
+    rows: list[Row] = []
     for read in (redistribution, comparisons, einsums, overheads):
         path = RESULTS / f"{read.__name__}.jsonl"
         if not path.exists():
@@ -184,11 +239,10 @@ def main() -> None:
             continue
         records = tables.read([path]) if read is redistribution else list(map(json.loads, path.open()))
         rows += list(read(records))
-        if read is redistribution and (runs := [r for r in tables.measured(records) if r["series"] == "runs"]):
-            canvas.save(functools.partial(figures.draw_series, runs), FIGURES / "bench-runs.png")
-    page.write_text(updated(page.read_text(), rows))
-    draw_gallery()
-    draw_others()
+        if read is redistribution:
+            of_machines = [records, tables.read([RESULTS / "redistribution-zen4.jsonl"])]
+            rows += [*machines(of_machines), *bound(records), *examples(records)]
+    return rows
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ results() {
 }
 
 auto() {
-    local single="--variants ordinary --no-peers --strategies Auto,Datatype,Pack,Pipelined,RMA --least 9 --limit 1.5
+    local single="--variants ordinary --peers none --strategies Auto,Datatype,Pack,Pipelined,RMA --least 9 --limit 1.5
         --json $file"
     rm -f "$file"
     mpiexec -n 2 python benchmarks/bench.py --ranks 2 "nas-*" "wrf-*" "milc-*" "specfem3d-*" $single
@@ -67,7 +67,7 @@ gpu() {
     local kernel
     rm -f "$file"
     python benchmarks/copies.py --gpu --nbytes 134217728 --runs 8 --runs 32 --runs 64 --runs 512 --runs 4096 --json $file
-    mpiexec -n 4 python benchmarks/bench.py runs-4KiB tiles-random slab-to-pencil-4-96 --variants ordinary,gpu --no-peers \
+    mpiexec -n 4 python benchmarks/bench.py runs-4KiB tiles-random slab-to-pencil-4-96 --variants ordinary,gpu --peers none \
         --strategies Auto,Pack,Pipelined --limit 3 --json $file
     for kernel in mm3 mttkrp3_0 mttkrp5_2 ttmc; do
         mpiexec -n 1 python benchmarks/einsum/run_einsum.py $kernel --preset M --device gpu --against cupy --check \
@@ -99,7 +99,7 @@ copying() {
 }
 
 dispatch() {
-    local site how="--no-peers --variants ordinary --strategies Auto --least 9 --limit 0.3"
+    local site how="--peers none --variants ordinary --strategies Auto --least 9 --limit 0.3"
     site=$(mktemp -d)
     DACE_REDIST_WHEEL_MPIS=$(command -v mpicxx) pip install -q --no-deps --no-build-isolation --target "$site" .
     rm -f $results/dispatch-*.jsonl
@@ -118,7 +118,7 @@ mapped() {
     folder=$(mktemp -d)
     g++ -O2 -fPIC -shared -o "$folder/xpmem.so" tests/cpp/stand_in_xpmem.cpp
     rm -f "$file"
-    DACE_REDIST_XPMEM=$folder/xpmem.so mpiexec -n 12 python benchmarks/bench.py seed-k16 seed-k24 --no-peers \
+    DACE_REDIST_XPMEM=$folder/xpmem.so mpiexec -n 12 python benchmarks/bench.py seed-k16 seed-k24 --peers none \
         --variants mapped --strategies Auto --least 9 --limit 8 --json $file
     rm -r "$folder"
 }

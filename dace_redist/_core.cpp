@@ -38,12 +38,18 @@ using Numbers = std::vector<dr::Index>;
 py::tuple message_arrays(std::vector<dr::Message> messages) {
   dr::Index block_count = 0;
   int ndim = 0;
-  for (dr::Message& message : messages)
-    for (dr::StridedBlock& block : message.blocks) {
-      dr::detail::merge_dimensions(block);
-      ndim = std::max(ndim, block.ndim);
+  dr::Block block;
+  for (dr::Message& message : messages) {
+    dr::BlockList blocks;
+    for (auto one = message.blocks.begin(); one != message.blocks.end(); ++one) {
+      one.read(block.box);
+      dr::detail::merge_dimensions(block.box);
+      blocks.push_back(block);
+      ndim = std::max(ndim, block.box.ndim);
       ++block_count;
     }
+    message.blocks = std::move(blocks);
+  }
   const auto message_count = static_cast<dr::Index>(messages.size());
   using Array = py::array_t<dr::Index>;
   Array peers(message_count), elements(message_count), exchanges(message_count), first_block(message_count + 1);
@@ -56,16 +62,17 @@ py::tuple message_arrays(std::vector<dr::Message> messages) {
     peers.mutable_at(m) = message.peer;
     elements.mutable_at(m) = message.count;
     exchanges.mutable_at(m) = message.summand;
-    for (const dr::StridedBlock& block : message.blocks) {
-      offsets[0].mutable_at(b) = block.source_offset;
-      offsets[1].mutable_at(b) = block.target_offset;
+    for (auto one = message.blocks.begin(); one != message.blocks.end(); ++one) {
+      const dr::StridedBlock& box = one.read(block.box);
+      offsets[0].mutable_at(b) = box.source_offset;
+      offsets[1].mutable_at(b) = box.target_offset;
       const auto fill = [&](Array& array, const auto& values, dr::Index padding) {
         dr::Index* const row = array.mutable_data() + b * ndim;
-        std::copy_n(values.begin(), block.ndim, std::fill_n(row, ndim - block.ndim, padding));
+        std::copy_n(values.begin(), box.ndim, std::fill_n(row, ndim - box.ndim, padding));
       };
-      fill(counts, block.counts, 1);
-      fill(strides[0], block.source_strides, 0);
-      fill(strides[1], block.target_strides, 0);
+      fill(counts, box.counts, 1);
+      fill(strides[0], box.source_strides, 0);
+      fill(strides[1], box.target_strides, 0);
       ++b;
     }
     first_block.mutable_at(++m) = b;
@@ -84,8 +91,9 @@ py::tuple rank_schedule(const dr::Distribution& source, const dr::Distribution& 
   std::vector<dr::Message> kept;
   if (schedule.self.count > 0) kept.push_back(std::move(schedule.self));
   for (std::vector<dr::Message>* messages : {&schedule.sends, &schedule.receives})
-    std::stable_sort(messages->begin(), messages->end(),
-                     [](const dr::Message& a, const dr::Message& b) { return a.summand < b.summand; });
+    if (reduces)
+      std::stable_sort(messages->begin(), messages->end(),
+                       [](const dr::Message& a, const dr::Message& b) { return a.summand < b.summand; });
   if (shares) {  // the last exchange: replicas of the target send each other their shares
     const dr::IndexMap within(index_map.within_target(), target, target);
     dr::RankSchedule last =
@@ -157,6 +165,27 @@ py::array_t<dr::Index> messages(const dr::Distribution& source, const dr::Distri
     for (const dr::Message& message : dr::received_messages({source, target, index_map, rank, policy, false}))
       rows.insert(rows.end(), {message.peer, rank, message.count});
   return py::array_t<dr::Index>({static_cast<dr::Index>(rows.size() / 3), dr::Index{3}}, rows.data());
+}
+
+/// The messages between ranks where replicas, or sums of partial results, move by nodes.
+/// \param nodes  [ranks] node of each, a rank on it.
+py::array_t<dr::Index> node_messages(const dr::Distribution& source, const dr::Distribution& target, const Numbers& map,
+                                     bool sums, const std::vector<int>& nodes) {
+  using Policy = dr::ReplicaPolicy;
+  const dr::IndexMap index_map(map, source, target);
+  std::vector<Policy::Kind> steps{Policy::to_nodes};
+  if (sums) steps = {Policy::sums_of_nodes, Policy::sum_nodes};
+  if (target.replicas() > 1) steps.insert(steps.end(), {Policy::between_nodes, Policy::within_nodes});
+  Numbers rows;  // [messages, 4]
+  for (std::size_t step = 0; step < steps.size(); ++step)
+    for (dr::Index rank = 0; rank < static_cast<dr::Index>(nodes.size()); ++rank) {
+      const dr::ScheduleArguments arguments{source, target,  index_map, rank,  {steps[step], false, sums},
+                                            false,  nullptr, nullptr,   &nodes};
+      for (const dr::Message& message : dr::received_messages(arguments))
+        if (message.peer != rank)
+          rows.insert(rows.end(), {message.peer, rank, message.count, static_cast<dr::Index>(step)});
+    }
+  return py::array_t<dr::Index>({static_cast<dr::Index>(rows.size() / 4), dr::Index{4}}, rows.data());
 }
 
 /// The begin of each block of an axis, ascending; without empty blocks.
@@ -399,6 +428,9 @@ PYBIND11_MODULE(_core, module) {
       "Number of exchanges of a reduction: its summands, and the exchange of slices if the target is scattered.");
   module.def("messages", &messages, py::arg("source"), py::arg("target"), py::arg("index_map") = Numbers{},
              py::arg("all_replicas") = false, "Rows of sender, receiver and elements, self copies among them.");
+  module.def("node_messages", &node_messages, py::arg("source"), py::arg("target"), py::arg("index_map"),
+             py::arg("sums"), py::arg("nodes"),
+             "Rows of sender, receiver, elements and number of the exchange where replicas or sums move by nodes.");
   module.def("tile_grid", &dr::tile_grid, py::arg("shape"), py::arg("tile"), py::arg("name"), "Tiles per dimension.");
   module.def(
       "check_index_map",

@@ -64,6 +64,10 @@ class TiledDistribution(PlannedDistribution):
     def _encoded_owned(self) -> tuple[int, ...]:
         return (TILED, len(self.shape), *self.shape, *self.tile, *self.owner_of_tile.ravel().tolist())
 
+    def _on_ranks(self, ranks: npt.NDArray[np.int64]) -> TiledDistribution:
+        owners = ranks[self.owner_of_tile]
+        return TiledDistribution(self.shape, self.tile, owners, halo=self.halo, periodic=self.periodic)
+
     def __repr__(self) -> str:
         margins = f", halo={self.halo}, periodic={self.periodic}" if any(self.halo) else ""
         return f"TiledDistribution(shape={self.shape}, tile={self.tile}, owner={self.owner_of_tile!r}{margins})"
@@ -148,6 +152,9 @@ class BoxDistribution(PlannedDistribution):
             raise ValueError(f"not an encoded distribution: {tuple(encoded[:8])}...")
         made._set(numbers, halo, periodic)
         return made
+
+    def _on_ranks(self, ranks: npt.NDArray[np.int64]) -> BoxDistribution:
+        return BoxDistribution(self.shape, self.boxes, ranks[self.owners], halo=self.halo, periodic=self.periodic)
 
     @cached_property
     def encoded(self) -> tuple[int, ...]:

@@ -15,8 +15,9 @@ import numpy.typing as npt
 from dace_redist import _core
 from dace_redist.box_distribution import BoxDistribution as BoxDistribution
 from dace_redist.box_distribution import TiledDistribution as TiledDistribution
+from dace_redist.grid_distribution import GridDistribution
 from dace_redist.integers import AnyInt, AnyInts, Size, Sizes, checked_rank, integers, size
-from dace_redist.planned_distribution import BLOCKED, BOXED, MARGINS, TILED, GridDistribution
+from dace_redist.planned_distribution import BLOCKED, BOXED, MARGINS, TILED
 
 _BLOCK_CODES = {"ceil": 0, "balanced": -1}
 _LENGTHS = -2
@@ -36,6 +37,7 @@ class Distribution(GridDistribution):
     :param shape: Global shape. DaCe symbols are allowed here, in ``grid`` and ``block``.
     :param grid: Shape of the process grid; its ranks are row-major. ``()``: one rank holds the whole tensor.
     :param dims: Grid axis that splits each tensor axis, None: not split. Default: grid axis i splits axis i.
+        Required if the grid has more axes than the tensor.
     :param block: Blocks of each tensor axis, or one word for all. ``"balanced"`` (also None): lengths differ by at most
         1, longer blocks first. ``"ceil"``: ceil(extent / parts) elements, as in DaCe and PyTorch; the last blocks may
         be short or empty. An integer: elements per block, block-cyclic. A sequence: the length of each part.
@@ -70,6 +72,11 @@ class Distribution(GridDistribution):
     ) -> None:
         shape, grid = integers("shape", shape), integers("grid", grid)
         if dims is None:
+            if len(grid) > len(shape) > 0:
+                raise ValueError(
+                    f"Distribution: grid {grid} has more axes than shape {shape}: pass dims, the grid axis of each "
+                    "tensor axis; those that it does not name hold replicas"
+                )
             dims = [i if i < len(grid) else None for i in range(len(shape))]
         if block is None or isinstance(block, str):
             block = [block] * len(shape)

@@ -1,4 +1,4 @@
-"""Bases of distributions: facts from the planner in C++, process grids, ScaLAPACK's descriptors."""
+"""Base of distributions: facts from the planner in C++."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
-from dace_redist.integers import AnyInt, AnyInts, Size, Sizes, checked_rank, integers
+from dace_redist.integers import AnyInt, AnyInts, Size, checked_rank, integers
 
 #: Kinds of distribution, with which encodings begin (``distribution.hpp``).
 BLOCKED, TILED, BOXED, MARGINS = range(4)
@@ -20,6 +20,9 @@ def balanced_lengths(extent: int, parts: int) -> tuple[int, ...]:
     """Return the lengths of parts of which the first ``extent mod parts`` have one element more."""
     quotient, longer = divmod(extent, parts)
     return (quotient + 1,) * longer + (quotient,) * (parts - longer)
+
+
+Planned = TypeVar("Planned", bound="PlannedDistribution")
 
 
 class PlannedDistribution:
@@ -84,6 +87,22 @@ class PlannedDistribution:
     def replicas(self) -> Size:
         """Number of ranks that hold each element; a ValueError if it differs between elements."""
         return 1
+
+    def on_ranks(self: Planned, ranks: AnyInts) -> Planned:
+        """
+        Return the distribution of the same parts on other ranks, as those of a sub-group of a communicator.
+
+        :param ranks: New rank of rank 0, 1, ..., each once; those beyond the ranks that hold parts are left out.
+        :raises ValueError: If there are fewer than :attr:`ranks_needed`.
+        """
+        new = integers("ranks", ranks)
+        if len(new) < self.ranks_needed or len(set(new)) < len(new):
+            name = type(self).__name__
+            raise ValueError(f"{name}.on_ranks: {self.ranks_needed} different ranks are needed, got {list(new)}")
+        return self._on_ranks(np.array(new, np.int64))
+
+    def _on_ranks(self: Planned, ranks: npt.NDArray[np.int64]) -> Planned:
+        raise NotImplementedError
 
     def local_shape(self, rank: AnyInt) -> tuple[int, ...]:
         """
@@ -187,90 +206,3 @@ def _is_held_alike(one: _core.Distribution, other: _core.Distribution, rank: int
         return False
     *_, sources, targets, _, before, after = kept
     return not len(received) and np.array_equal(sources, targets) and np.array_equal(before, after)
-
-
-Kind = TypeVar("Kind", bound="GridDistribution")
-
-#: ScaLAPACK's type of the descriptor of a dense matrix, and the context of a process outside of the grid.
-_DENSE, _NO_CONTEXT = 1, -1
-#: Names of the integers of a descriptor.
-DESCRIPTOR = ("dtype", "ctxt", "m", "n", "mb", "nb", "rsrc", "csrc", "lld")
-
-
-class GridDistribution(PlannedDistribution):
-    """Part that distributions over a process grid have."""
-
-    grid: tuple[Size, ...]
-    dims: tuple[int | None, ...]
-    block: tuple[Any, ...]
-    ranks: tuple[int, ...] | None
-    pins: tuple[Size | None, ...]
-
-    def __init__(self, shape: Sizes, grid: Sizes, **how: Any) -> None:
-        raise NotImplementedError
-
-    def rank_grid(self) -> npt.NDArray[np.int64]:
-        """Return the ranks that hold the parts: an axis for the parts of each tensor axis, and one for replicas."""
-        ranks = np.arange(np.prod(self.grid, dtype=np.int64)) if self.ranks is None else np.array(self.ranks)
-        ranks = ranks.reshape(self.grid)[
-            tuple(slice(None) if pin is None else slice(pin, pin + 1) for pin in self.pins)
-        ]
-        split = [dim for dim in self.dims if dim is not None]
-        ranks = ranks.transpose(*split, *(dim for dim in range(len(self.grid)) if dim not in split))
-        parts = [1 if dim is None else self.grid[dim] for dim in self.dims]
-        return np.asarray(ranks.reshape(*parts, -1), np.int64)
-
-    @classmethod
-    def from_scalapack(cls: type[Kind], descriptor: AnyInts, grid: npt.ArrayLike) -> Kind:
-        """
-        Return the distribution of a matrix that ScaLAPACK describes. Its local arrays are Fortran-ordered.
-
-        :param descriptor: Nine integers: dtype, ctxt, m, n, mb, nb, rsrc, csrc, lld.
-        :param grid: Process grid: its rows and columns, with row-major ranks; or a matrix of its ranks, which
-            :func:`dace_redist.interop.scalapack.grid_ranks` reads from a BLACS context.
-        :raises ValueError: If the numbers describe no dense matrix on the grid; says which one is wrong.
-        """
-        numbers = integers("descriptor", descriptor)
-        if len(numbers) != len(DESCRIPTOR):
-            raise ValueError(f"descriptor must be the nine integers {', '.join(DESCRIPTOR)}, got {len(numbers)}")
-        ranks = np.array(grid)
-        if ranks.shape == (2,) and ranks.dtype.kind in "iu" and ranks.min() > 0:
-            ranks = np.arange(np.prod(ranks)).reshape(ranks)
-        if ranks.ndim != 2 or ranks.dtype.kind not in "iu":
-            raise ValueError(f"grid must be (rows, columns), or a matrix of ranks, got {grid!r}")
-        kind, _, m, n, mb, nb, *first, lld = numbers
-        if kind != _DENSE:
-            raise ValueError(f"descriptor: dtype must be {_DENSE}, of a dense matrix, got {kind}")
-        if lld < 1:
-            raise ValueError(f"descriptor: lld must be at least 1, got {lld}")
-        for name, value, extent in zip(("rsrc", "csrc"), first, ranks.shape, strict=True):
-            if not 0 <= value < extent:
-                raise ValueError(
-                    f"descriptor: {name} must be from 0 to {extent - 1} on a grid {ranks.shape}, got {value}"
-                )
-        ranks = np.roll(ranks, [-row_or_column for row_or_column in first], (0, 1))
-        return cls((m, n), ranks.shape, block=(mb, nb), ranks=ranks.ravel().tolist())
-
-    def scalapack_descriptor(self, rank: AnyInt, context: AnyInt = 0) -> npt.NDArray[np.intc]:
-        """
-        Return ScaLAPACK's nine integers for a rank. Its local array is Fortran-ordered, its leading dimension minimal.
-
-        :param context: BLACS context of a process grid of the ranks ``rank_grid()[..., 0]``.
-        :raises ValueError: If ScaLAPACK cannot describe the distribution.
-        """
-        ranks = self.rank_grid()
-        if len(self.shape) != 2 or ranks.shape[-1] > 1:
-            raise ValueError(f"ScaLAPACK has matrices without replicas, got {self}")
-        sizes = []
-        for extent, block, parts in zip(self.shape, self.block, ranks.shape, strict=False):
-            longest = max(1, -(-extent // parts))
-            uneven = isinstance(block, tuple) and len(set(block)) > 1
-            if uneven or (block == "balanced" and extent % parts):
-                raise ValueError(f'ScaLAPACK has blocks of one size: take block={longest} or "ceil", got {self}')
-            sizes.append(block if isinstance(block, int) else longest)
-        if rank not in ranks:
-            context = _NO_CONTEXT
-        numbers = [_DENSE, context, *self.shape, *sizes, 0, 0, max(1, self.local_shape(rank)[0])]
-        if max(numbers) > np.iinfo(np.intc).max:
-            raise ValueError(f"ScaLAPACK has integers of 32 bits: take smaller sizes and blocks, got {self}")
-        return np.array(numbers, np.intc)

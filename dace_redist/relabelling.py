@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
-from dace_redist.distribution import AnyDistribution, BoxDistribution, TiledDistribution
+from dace_redist.distribution import AnyDistribution, BoxDistribution
 from dace_redist.integers import AnyInts
 from dace_redist.schedule import Schedule, schedule
 
@@ -71,7 +71,7 @@ def relabel(
     ranks = max(move.ranks for move in moves)
     costs = None if weights is None else _checked_costs("weights", weights, (ranks, ranks))
     labels = _best_labels(moves, factors, ranks, costs)
-    renumbered = [with_labels(side, labels) for side in targets]
+    renumbered = [side.on_ranks(labels) for side in targets]
     return renumbered if several else renumbered[0]
 
 
@@ -84,7 +84,7 @@ def saved_by_relabelling(move: Schedule, node_of: Sequence[int] | None = None) -
     if move.ranks > MAX_REPORTED_RANKS:
         return None
     labels = _best_labels([move], [1.0], move.ranks, None if node_of is None else node_weights(node_of))
-    renumbered = dataclasses.replace(move, target=with_labels(move.target, labels))
+    renumbered = dataclasses.replace(move, target=move.target.on_ranks(labels))
     if node_of is None:
         return move.bytes_moved() - renumbered.bytes_moved()
     return move.bytes_between_nodes(node_of) - renumbered.bytes_between_nodes(node_of)
@@ -106,19 +106,6 @@ def node_weights(node_of: npt.ArrayLike, off_node: float = 10.0, on_node: float 
     costs = np.where(nodes[:, None] == nodes, float(on_node), float(off_node))
     np.fill_diagonal(costs, 0.0)
     return costs
-
-
-def with_labels(distribution: AnyDistribution, labels: Sequence[int]) -> AnyDistribution:
-    """Return the distribution with its ranks permuted: ``labels`` has the new rank of each."""
-    margins: dict[str, Any] = {"halo": distribution.halo, "periodic": distribution.periodic}
-    if isinstance(distribution, TiledDistribution):
-        owners = np.asarray(labels, np.int64)[distribution.owner_of_tile]
-        return TiledDistribution(distribution.shape, distribution.tile, owners, **margins)
-    if isinstance(distribution, BoxDistribution):
-        owners = np.asarray(labels, np.int64)[distribution.owners]
-        return BoxDistribution(distribution.shape, distribution.boxes, owners, **margins)
-    ranks = distribution.ranks if distribution.ranks is not None else range(int(np.prod(distribution.grid)))
-    return dataclasses.replace(distribution, ranks=tuple(int(labels[rank]) for rank in ranks))
 
 
 def cost_of(move: Schedule, weights: Floats | None = None) -> float:
@@ -161,7 +148,7 @@ def _best_labels(moves: Sequence[Schedule], factors: Sequence[float], ranks: int
         if all(side.core.replicas == 1 and not isinstance(side, BoxDistribution) for side in sides):
             return labels if gain[same, labels].sum() > gain[same, same].sum() else same
     # with replicas, such as overlapping boxes, the overlaps do not determine the cost
-    renumbered = [dataclasses.replace(move, target=with_labels(move.target, labels)) for move in moves]
+    renumbered = [dataclasses.replace(move, target=move.target.on_ranks(labels)) for move in moves]
     costs = [
         sum(factor * cost_of(move, weights) for factor, move in zip(factors, some, strict=True))
         for some in (moves, renumbered)

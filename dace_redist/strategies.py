@@ -133,8 +133,8 @@ STRATEGIES: dict[str, Strategy] = {
             "Shared",
             "copies between the memories of the ranks of one node",
             options=("slot_bytes", "depth", "max_message_bytes", "threads"),
-            memory="for each receiver the smaller of depth x slot_bytes and twice the message; none for messages above "
-            f"{max_eager_bytes >> 10} KiB to or from node-shared arrays, unless runs of a large source are short",
+            memory="a ring for each receiver: depth x slot_bytes, or twice the message if that is less. Messages above "
+            f"{max_eager_bytes >> 10} KiB to or from node-shared arrays need none, except short runs of a large source",
             buffers=("rings",),
             node_aware=True,
             on_gpus=True,

@@ -209,13 +209,39 @@ class Traffic:
 
     def bytes_between_nodes(self, node_of: npt.ArrayLike) -> int:
         """
-        Return the bytes between nodes, by the node of each rank.
+        Return the bytes between nodes, by the node of each rank, with a strategy that uses node-shared memory.
+
+        An element moves once into each node where ranks want it; partial results of a node are added on the node.
 
         :raises ValueError: If there is not a number for every rank.
         """
         nodes = self._nodes(node_of)
-        rows = ((nodes[rank], *self.sent_to(rank)) for rank in range(self.ranks))
-        return sum(sum(nbytes[nodes[targets] != node].tolist()) for node, targets, nbytes in rows)
+        return sum(sum(nbytes.tolist()) for *_, nbytes in self._between_nodes(nodes))
+
+    def _between_nodes(self, nodes: npt.NDArray[np.int64]) -> Iterable[tuple[Any, Any, npt.NDArray[np.int64]]]:
+        """
+        Yield sending and receiving nodes, and the bytes, of messages between nodes.
+
+        :param nodes: Node of each rank, counted from 0 on.
+        """
+        for tensor in self.tensors:
+            for senders, receivers, nbytes in tensor._node_messages(nodes):
+                here, there = np.broadcast_arrays(nodes[senders], nodes[receivers])
+                away = here != there
+                yield here[away], there[away], nbytes[away]
+
+    def _node_messages(self, nodes: npt.NDArray[np.int64]) -> Iterable[tuple[Any, Any, npt.NDArray[np.int64]]]:
+        """Yield senders, receivers and bytes of messages where replicas, and sums, move by nodes."""
+        replicas = max(self.source.core.replicas, self.target.core.replicas)
+        if replicas == 1 or nodes.max() in (0, len(nodes) - 1):
+            for rank in range(self.ranks):
+                yield rank, *self.sent_to(rank)
+            return
+        on_node = np.unique(nodes, return_index=True)[1][nodes]
+        sums = self.reduces and self.source.core.replicas > 1
+        where = self.source.core, self.target.core, self.transform.encoded, sums
+        senders, receivers, elements, step = _core.node_messages(*where, on_node.tolist()).T
+        yield senders, receivers, elements * np.where(step == 0, self.itemsize, self.target_dtype.itemsize)
 
     def bound(self, bytes_per_second: float, copies: float = 1, node_of: npt.ArrayLike | None = None) -> float:
         """
@@ -231,22 +257,32 @@ class Traffic:
         """
         if not bytes_per_second > 0:
             raise ValueError(f"Schedule: bytes_per_second must be positive, got {bytes_per_second!r}")
-        places = np.arange(self.ranks) if node_of is None else np.unique(self._nodes(node_of), return_inverse=True)[1]
+        if node_of is not None:
+            return copies * self._busiest_link(self._nodes(node_of)) / bytes_per_second
         sent, received, kept = np.zeros((3, self.ranks))
         for rank in range(self.ranks):
             targets, nbytes = self.sent_to(rank)
-            away = places[targets] != places[rank]
-            sent[places[rank]] += nbytes[away].sum()
-            kept[places[rank]] += nbytes[~away].sum()
-            np.add.at(received, places[targets[away]], nbytes[away])
-        busiest = copies * np.maximum(sent, received) + (kept if node_of is None else 0)
+            away = targets != rank
+            sent[rank] += nbytes[away].sum()
+            kept[rank] += nbytes[~away].sum()
+            np.add.at(received, targets[away], nbytes[away])
+        busiest = copies * np.maximum(sent, received) + kept
         return float(busiest.max(initial=0)) / bytes_per_second
 
-    def _nodes(self, node_of: npt.ArrayLike) -> npt.NDArray[Any]:
+    def _busiest_link(self, nodes: npt.NDArray[np.int64]) -> float:
+        """Return the bytes that leave, or reach, a node, whichever is most."""
+        through = np.zeros((2, len(nodes)))
+        for sides in self._between_nodes(nodes):
+            for side in (0, 1):
+                np.add.at(through[side], sides[side], sides[2])
+        return float(through.max(initial=0))
+
+    def _nodes(self, node_of: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Return the node of each rank, counted from 0 on."""
         nodes = np.asarray(node_of)
         if nodes.ndim != 1 or len(nodes) < self.ranks:
             raise ValueError(f"Schedule: node_of must have the node of each of {self.ranks} ranks, got {node_of!r}")
-        return nodes
+        return np.unique(nodes[: self.ranks], return_inverse=True)[1]
 
     def _check_single(self) -> None:
         if self.others:

@@ -81,6 +81,20 @@ def check(strategy: str, shape: tuple[int, int]) -> None:
             say([strategy, shape, name, bool(np.array_equal(got, end.local(whole, comm.rank)))])
 
 
+def replicate(strategy: str) -> None:
+    """Replicate rows, add partial results to rows, and to replicas; report if that is right, and its bytes."""
+    shape = (1024, 1024)
+    rows, everywhere = (dace_redist.Distribution(shape, (comm.size,), dims=dims) for dims in ([0, None], [None, None]))
+    whole = np.arange(np.prod(shape), dtype=float).reshape(shape)
+    nodes = comm.allgather(platform.node())
+    for source, target, op in ((rows, everywhere, None), (everywhere, rows, "sum"), (everywhere, everywhere, "sum")):
+        here = np.ascontiguousarray(source.local(whole, comm.rank))
+        got = dace_redist.redistribute(here, source, target, op=op, strategy=strategy)
+        expected = target.local(whole, comm.rank) * (comm.size if op else 1)
+        nbytes = dace_redist.schedule(source, target, float, op=op).bytes_between_nodes(nodes)
+        say([bool(np.array_equal(got, expected)), nbytes])
+
+
 def cores() -> None:
     """Report the node, the cores that the launcher assigned to this rank, and its core during measurements."""
     mine = sorted(os.sched_getaffinity(0))

@@ -31,7 +31,10 @@ class FuseConversion(OfRedistribute):
     digit. It cannot be applied after a redistribution that reduces or accumulates. A factor may contain symbols of the
     redistribution, which have one value on all ranks, but no others. Its literals must be equal on all ranks, which
     :func:`dace_redist.optimize` checks. ``permissive`` permits any factor of floating-point numbers: the last digit may
-    change.
+    change. Before and after::
+
+        A --> Redistribute --> B --> map: C = float32(2 * B) --> C
+        A --> Redistribute(alpha=2) ---------------------------> C
     """
 
     between = transformation.PatternNode(nodes.AccessNode)

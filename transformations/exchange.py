@@ -30,7 +30,11 @@ class JoinRedistributes(OfRedistribute):
     Join independent redistributions of a state into one exchange with one message per pair of ranks.
 
     It pays for small messages. All redistributions of the state are joined that have the same communicator, no ``op``,
-    and arrays in main memory, and that are blocking, whatever their strategies were.
+    and arrays in main memory, and that are blocking, whatever their strategies were. Before and after::
+
+        A --> Redistribute --> B       A --> +-------------------+ --> B
+        C --> Redistribute --> D       C --> | JointRedistribute | --> D
+                                             +-------------------+
     """
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
@@ -108,7 +112,10 @@ class OverlapRedistribute(OfRedistribute):
 
     DaCe's ``dace.libraries.comm.schedule.overlap_communication`` then moves independent computations between the two.
     It can be applied to a blocking redistribution outside of maps, between arrays that are no views, if only what
-    follows it in its state writes its input or uses its output.
+    follows it in its state writes its input or uses its output. Before and after::
+
+        A --> Redistribute --> B
+        A --> Redistribute(nonblocking) --> B, request --> RedistributeWait --> B
     """
 
     progress = properties.Property(
@@ -161,7 +168,10 @@ class PlaceInSharedMemory(OfRedistribute):
     It can be applied if such a transient lies on the heap, is not cleared on allocation, and has a size known when the
     program starts; if the library nodes that use it allow this (DaCe's ``TensorTranspose`` requires arrays of equal
     storage); if neither array lies on the GPU; and if the program has no other external memory
-    (``AllocationLifetime.External``).
+    (``AllocationLifetime.External``). Before and after::
+
+        A --> Redistribute --> B (heap, allocated where it is used)
+        A --> Redistribute --> B (node-shared memory, allocated when the program starts)
     """
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:

@@ -34,7 +34,10 @@ class FuseRedistributes(OfRedistribute):
     Axes, factors and conjugations are composed; the strategy is that of the second one. It can be applied if nothing
     else uses the array in between, both move whole tensors over the world, the first neither reduces nor accumulates,
     and the element type in between loses no information. ``permissive`` permits a floating-point type that does, and
-    another strategy of the first: results may be more exact.
+    another strategy of the first: results may be more exact. Before and after::
+
+        A --> Redistribute(rows, columns) --> B --> Redistribute(columns, tiles) --> C
+        A --> Redistribute(rows, tiles) -------------------------------------------> C
     """
 
     first = transformation.PatternNode(Redistribute)
@@ -85,7 +88,10 @@ class RemoveRedistribute(OfRedistribute):
     It can be applied if source and target are equivalent, without halo, axes, region or operation, both arrays have
     equal extents, and the output is new: elements that the rank does not own are copied, too. Between main memory and
     the GPU both must be whole arrays in C order, since DaCe copies no blocks of more than two dimensions there.
-    ``permissive`` permits an output that is not new.
+    ``permissive`` permits an output that is not new. Before and after::
+
+        A --> Redistribute(rows, rows) --> B
+        A -------------------------------> B
     """
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
@@ -130,7 +136,10 @@ class FuseTranspose(OfRedistribute):
     Fuse the transposition of a local matrix before or after a redistribution into its axes.
 
     It can be applied if nothing else uses the array in between, and the redistribution moves a whole matrix in blocks.
-    If the transposition comes after it, the redistribution must not accumulate.
+    If the transposition comes after it, the redistribution must not accumulate. Before and after::
+
+        A --> Redistribute --> B --> Transpose --> C
+        A --> Redistribute(axes=[1, 0]) ---------> C
     """
 
     between = transformation.PatternNode(nodes.AccessNode)

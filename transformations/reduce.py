@@ -63,7 +63,11 @@ class FuseReduceBcast(OfRedistribute):
     The fused redistribution reduces partial results and fills all replicas of the target. The reduction is a
     :class:`SumReplicas`, or DaCe's ``Reduce`` to the first rank of a sub-grid; the broadcast is DaCe's ``Bcast`` from
     the first rank of a sub-grid. It can be applied if at least one of them exists, nothing else uses the arrays in
-    between, and a redistribution after a reduction converts no elements. The order of the additions changes.
+    between, and a redistribution after a reduction converts no elements. The order of the additions changes. Before
+    and after::
+
+        A --> Reduce(sum) --> B --> Redistribute --> C --> Bcast --> D
+        A --> Redistribute(op="sum") ------------------------------> D
     """
 
     def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:

@@ -34,7 +34,10 @@ class LowerRedistribute(OfRedistribute):
     Replace stock DaCe's ``Redistribute`` node by this package's.
 
     Stock descriptors that nothing else uses are removed, with their code on the SDFG. ``permissive`` permits to replace
-    a node for which the program names DaCe's own code.
+    a node for which the program names DaCe's own code. Before and after::
+
+        A --> DaCe's Redistribute(subarrays) --> B
+        A --> Redistribute(distributions) -----> B
     """
 
     node = transformation.PatternNode(StockRedistribute)

@@ -130,7 +130,9 @@ def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> 
     :param sdfg: Changed in place, including nested SDFGs.
     :param name: Name of a strategy, or ``"Auto"``.
     :param where: Nodes to set: None: all; a string: those with this label (``*`` and ``?`` as in file names); a
-        function of node and state: those for which it returns True.
+        function of node and state: those for which it returns True. In a ``@dace.program``, a call
+        ``redistribute(A, rows, columns)`` has the label ``redistribute_A_new``, with ``out=B`` ``redistribute_A_B``; a
+        node of DaCe that of its descriptor, such as ``__tmp0``. Where no node matches, the error lists the labels.
     :param options: See :func:`dace_redist.plan`.
     :return: ``sdfg``.
     :raises ValueError: If an argument is invalid, or no node matches.

@@ -70,7 +70,8 @@ class EinsumCase:
         if preset == "weak":
             return self._grown(self.small, ranks)
         if self.published is None:
-            assert self.paper is not None
+            if self.paper is None:
+                raise ValueError(f"{self.name} has no sizes in a paper: take another preset")
             return self._grown(self.paper[1], ranks / self.paper[0])
         lengths = kernels()[self.published].lengths
         return lengths.get(ranks) or self._grown(lengths[1], ranks)
@@ -97,6 +98,7 @@ CASES = {
         EinsumCase(programs.mttkrp5_2, **_ORDER_5, published="MTTKRP-O5-M2"),
         EinsumCase(programs.mttkrp5_4, **_ORDER_5, published="MTTKRP-O5-M4"),
         EinsumCase(programs.ttmc, **_ORDER_5, published="TTMc-O5-M0"),
+        EinsumCase(programs.snapshots, small=(96, 16), medium=(200, 32), indices=5),
         EinsumCase(programs.rings, **_ORBITALS),
         EinsumCase(programs.ladder, **_ORBITALS),
         EinsumCase(programs.tucker, **_ORDER_3, published="MTTKRP-O3-M0", shift=0.5),

@@ -79,6 +79,12 @@ def ttmc(X: Order5, B: dace.float64[J, P], C: dace.float64[K, Q], D: OfL, E: dac
 
 
 @dace.program
+def snapshots(U: dace.float64[T, I, J, K]):
+    """Correlations of T snapshots of a field: proper orthogonal decomposition by the method of snapshots."""
+    return np.einsum("tijk,sijk->ts", U, U)
+
+
+@dace.program
 def rings(v: dace.float64[O, V, V, O], t: dace.float64[O, O, V, V]):
     """Coupled cluster: the ring diagrams, v_icak t_kjcb, of O occupied and V virtual orbitals."""
     return np.einsum("icak,kjcb->ijab", v, t)

@@ -25,6 +25,9 @@ from redistribution.stock import Stock
 STOCK, COPY, SCALAPACK, ALLTOALLW, PENCIL = "stock DaCe", "plain copy", "ScaLAPACK", "Alltoallw", "mpi4py-fft"
 NESTED, DTENSOR = "Alltoallw, nested types", "DTensor"
 
+#: Peers to measure: other libraries and MPI, MPI (by mpi4py-fft where it is installed), none.
+PEERS = ("all", "mpi", "none")
+
 #: Strategies, and those that can make use of shared arrays, or take arrays of another kind.
 STRATEGIES = ("Auto", *strategies.STRATEGIES)
 _SHARING = ("Auto", "Shared", "Hierarchical", "Aggregated")
@@ -76,11 +79,11 @@ def prepare(arrays: Arrays, stock: Stock | str, options: Mapping[str, Any]) -> I
 
     :param arrays: Its local arrays.
     :param stock: Compiled stock program, or why there is none.
-    :param options: ``strategies`` to measure (None: all), ``variants`` of memory, and whether to measure ``peers``.
+    :param options: ``strategies`` to measure (None: all), ``variants`` of memory, ``peers``: one of :data:`PEERS`.
     """
     makers: list[_Maker] = [(STOCK, partial(_stock, arrays, stock))]
     makers += _strategies(arrays, options["strategies"], options["variants"])
-    makers += _peers(arrays) if options["peers"] else []
+    makers += _peers(arrays, options["peers"])
     makers.append((COPY, lambda: Method(COPY, "bound", plain_copy(arrays.source(), arrays.target()))))
     for label, make in makers:
         yield _checked(label, make, arrays)
@@ -94,8 +97,10 @@ def _strategies(arrays: Arrays, strategies: Sequence[str] | None, variants: Sequ
                 yield label, partial(_strategy, label, arrays, choice, variant)
 
 
-def _peers(arrays: Arrays) -> Iterator[_Maker]:
+def _peers(arrays: Arrays, which: str) -> Iterator[_Maker]:
     case = arrays.case
+    if which == "none":
+        return
     found: dict[str, Callable[[Case, Any], Any]] = {}
     if case.pencil is not None and importlib.util.find_spec("mpi4py_fft") is not None:
         found[PENCIL] = peers.PencilTransfer
@@ -103,9 +108,9 @@ def _peers(arrays: Arrays) -> Iterator[_Maker]:
         found[ALLTOALLW] = peers.Alltoallw
     if peers.NestedTypes.fits(case):
         found[NESTED] = peers.NestedTypes
-    if case.dtensor is not None and importlib.util.find_spec("torch") is not None:
+    if which == "all" and case.dtensor is not None and importlib.util.find_spec("torch") is not None:
         found[DTENSOR] = peers.DTensorTransfer
-    if len(case.shape) == 2:
+    if which == "all" and len(case.shape) == 2:
         found[SCALAPACK] = _scalapack
     for label, make in found.items():
         yield label, partial(_peer, label, make, arrays)

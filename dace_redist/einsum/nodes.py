@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from dace_redist.einsum.grids import Candidates, factorisations
-from dace_redist.einsum.placement import Array, Floats, Placement, messages
+from dace_redist.einsum.placement import Array, Floats, Placement, schedule_of
 from dace_redist.einsum.program import Group, PlannedProgram
 from dace_redist.relabelling import assign
 
@@ -121,8 +121,8 @@ def bytes_between_nodes(plan: PlannedProgram, size: int) -> float:
         if group.reduction is not None:
             total += plan.repeats(number) * _spread(group.partial_placement, plan.sizes[group.result], size)
     for move in plan.moves:
-        senders, receivers, elements = messages(move.source, move.target, plan.sizes[move.tensor])
-        total += plan.repeats(move.group) * float(elements[receivers // size != senders // size].sum())
+        moved = schedule_of(move.source, move.target, plan.sizes[move.tensor])
+        total += plan.repeats(move.group) * moved.bytes_between_nodes(np.arange(moved.ranks) // size)
     return total * plan.itemsize
 
 

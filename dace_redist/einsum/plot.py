@@ -79,17 +79,20 @@ class _Column(NamedTuple):
 
 
 def _columns(plan: PlannedProgram, numbers: Iterable[int]) -> dict[int, _Column]:
+    """Place the groups; a row also ends where a group reads the result of another one than that to its left."""
     columns: dict[int, _Column] = {}
-    right, row, there = 0.0, -1, set[str]()
+    right, row, there, results = 0.0, -1, set[str](), list[str]()
     for number in numbers:
         operands = list(dict.fromkeys(plan.groups[number].operands))
         inputs = [name for name in operands if name not in there]
-        starts_row = row < 0 or right + _width(inputs) > _LONGEST_ROW
+        is_full = right + _width(inputs) > _LONGEST_ROW
+        starts_row = row < 0 or is_full or not {*operands}.isdisjoint({*results[:-1]} - {*results[-1:]})
         if starts_row:
-            inputs, right, row, there = operands, _GAP / 2, row + 1, set()
+            inputs, right, row, there, results = operands, _GAP / 2, row + 1, set(), []
         right += _width(inputs)
         columns[number] = _Column(right - _width(inputs) / 2, row, inputs, _width(inputs), starts_row)
         there |= {*operands, plan.groups[number].result}
+        results.append(plan.groups[number].result)
     return columns
 
 
@@ -150,18 +153,10 @@ class _Picture:
         (x, y), column = self.where[name], self.columns[number]
         left, middle = column.x - _GROUP[0] / 2, self.bottoms[column.row] + _GROUPS
         kind, words = self._read_label(number, name)
-        drawn = list(self.columns)
-        before = drawn[drawn.index(number) - 1]
         if y > middle:
             self._arrow([(x, y - _TENSOR[1] / 2), (end, middle + _GROUP[1] / 2)], kind, words, at=0.62)
-        elif x == self.columns[before].x:
+        else:  # the result of the group to the left
             self._arrow([(x + _TENSOR[0] / 2, y), (left, middle - 0.25 * _GROUP[1])], kind, words, at=0.5)
-        else:  # a result goes to a later group in a lane of its own, below the groups
-            lane = [column.x for column in self.columns.values()].index(x) % 2
-            start, top, low = x + 0.35 * _TENSOR[0], y + _TENSOR[1] / 2, y + _TENSOR[1] / 2 + 0.16 + 0.22 * lane
-            end = column.x - (0.42 - 0.06 * lane) * _GROUP[0]
-            self._arrow([(start, top), (start, low), (end, low), (end, middle - _GROUP[1] / 2)], kind, "")
-            self._label(words, kind, self.columns[before].x - 0.75, low)
 
     def _read_label(self, number: int, name: str) -> tuple[str, str]:
         plan, group = self.plan, self.plan.groups[number]

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import Distribution
+from dace_redist.grid_distribution import DESCRIPTOR
 from dace_redist.interop import Part
-from dace_redist.planned_distribution import DESCRIPTOR
 
 #: What ``blacs_get`` returns: the Fortran handle of a context's communicator, of processes in row-major order.
 _COMMUNICATOR = ctypes.c_int(10)

@@ -1,12 +1,12 @@
-"""Access of ranks to an array in a file. Start reading at: Access."""
+"""Access of ranks to an array in a file. Start reading at: run_all."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ from dace_redist.mpi.collective import together
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.arrays.new import new_array
 from dace_redist.redistribution.plan import plan
+
+#: Maximum number of arrays that a rank has open.
+_MAX_OPEN = 64
 
 #: Distribution, local array, and first index of a region.
 _Side = tuple[AnyDistribution, Any, tuple[int, ...]]
@@ -57,18 +60,28 @@ class Access:
     box: Slices | None = None
 
     def __post_init__(self, named: int | tuple[int, ...] | None, own: bool) -> None:
-        """Choose the ranks and their way of access."""
-        count, rank = math.prod(self.selection.selected.shape), self.comm.rank
-        box = self.selection.own_box(self.distribution, rank) if named is None and own else None
-        sizes = self.comm.allgather(None if box is None else math.prod(self.distribution.local_shape(rank)))
-        if None not in sizes and sum(sizes) == count:  # no element has replicas
-            self.box, self.ranks = box, tuple(rank for rank, size in enumerate(sizes) if size)
+        """Choose the ranks for exchanges, and this rank's own part."""
+        nbytes = math.prod(self.selection.selected.shape) * self.selection.layout.dtype.itemsize
+        self.ranks = chosen_ranks(self.comm.size, named, nbytes)
+        if named is None and own:
+            self.box = self.selection.own_box(self.distribution, self.comm.rank)
+
+    @property
+    def own_size(self) -> int | None:
+        """Number of elements that this rank accesses itself; None: it does not."""
+        return None if self.box is None else math.prod(self.distribution.local_shape(self.comm.rank))
+
+    def choose(self, sizes: Sequence[int | None]) -> None:
+        """Choose the way of access, from :attr:`own_size` of all ranks."""
+        held = [size for size in sizes if size is not None]
+        if len(held) == len(sizes) and sum(held) == math.prod(self.selection.selected.shape):  # none has replicas
+            self.ranks = tuple(rank for rank, size in enumerate(held) if size)
         else:
-            self.ranks = chosen_ranks(self.comm.size, named, count * self.selection.layout.dtype.itemsize)
+            self.box = None
 
     def run(self, open_array: Callable[[], StoredArray], local: Any, dtype: np.dtype[Any], reading: bool) -> None:
         """
-        Move the array between the file and the local arrays, and close the file. Collective.
+        Move the array between the file and the local arrays by exchanges, and close the file. Collective.
 
         :param open_array: Opens the file; called on the ranks that access it.
         :param local: This rank's local array.
@@ -79,10 +92,8 @@ class Access:
         with contextlib.ExitStack() as files:
             with together(self.comm), naming(self.path):
                 if self.comm.rank in self.ranks:
-                    stored = files.enter_context(contextlib.closing(self._opened(open_array)))
-            if self.box is not None:
-                self._transfer(stored, self.box, local)
-            for lower, pieces, piece in self._rounds(dtype) if self.box is None else ():
+                    stored = files.enter_context(contextlib.closing(self.opened(open_array)))
+            for lower, pieces, piece in self._rounds(dtype):
                 box, extents = box_of(lower, pieces, self.comm.rank), pieces.shape
                 sides = (pieces, piece, (0,) * len(lower)), (self.distribution, local, lower[order])
                 if reading:
@@ -95,7 +106,8 @@ class Access:
                 if stored is not None:
                     stored.close()
 
-    def _opened(self, open_array: Callable[[], StoredArray]) -> StoredArray:
+    def opened(self, open_array: Callable[[], StoredArray]) -> StoredArray:
+        """Return the open file, on a rank that accesses it."""
         try:
             return open_array()
         except OSError as error:
@@ -142,6 +154,35 @@ class Access:
                 yield lower, pieces, buffer[: math.prod(shape)].reshape(shape)
                 done += math.prod(pieces.shape) * dtype.itemsize
                 show(f"{done / 2**20:.0f} MiB", done)
+
+
+class Part(NamedTuple):
+    """Array to be read or written: its access, how its file is opened, the local array, and its type in the file."""
+
+    access: Access
+    open_array: Callable[[], StoredArray]
+    local: Any
+    dtype: np.dtype[Any]
+
+
+def run_all(comm: MPI.Intracomm, path: str, parts: Sequence[Part], reading: bool) -> None:
+    """Read or write several arrays of a file. Collective: once for all that ranks access themselves."""
+    sizes = comm.allgather([part.access.own_size for part in parts])
+    for part, of_ranks in zip(parts, zip(*sizes, strict=True), strict=True):
+        part.access.choose(of_ranks)
+    with contextlib.ExitStack() as files, together(comm), naming(path):
+        opened: list[StoredArray] = []
+        for access, open_array, local, _ in parts:
+            if access.box is not None and comm.rank in access.ranks:
+                opened.append(files.enter_context(contextlib.closing(access.opened(open_array))))
+                access.selection.transfer(opened[-1], access.box, local)
+                while len(opened) == _MAX_OPEN:
+                    opened.pop(0).close()
+        for stored in opened:  # late: the first one flushes what was written to a file
+            stored.close()
+    for access, open_array, local, dtype in parts:
+        if access.box is None:
+            access.run(open_array, local, dtype, reading)
 
 
 def _bar(label: str, nbytes: int) -> Any:

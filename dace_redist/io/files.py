@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -12,49 +14,82 @@ from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, check_distribution
 from dace_redist.integers import AnyInt, AnyInts, check_memory_bytes
-from dace_redist.io.access import Access
+from dace_redist.io.access import Access, Part, run_all
+from dace_redist.io.information import StoredInfo, inspect_file
 from dace_redist.io.pieces import Selection, checked_ranks
-from dace_redist.io.stored import Layout, StoredArray, discard, format_of, naming
-from dace_redist.mpi.collective import check_same, checked_communicator, together
+from dace_redist.io.stored import Layout, NewFile, StoredArray, discard, format_of, naming
+from dace_redist.mpi.collective import check_congruent, check_same, checked_communicator, together
 from dace_redist.mpi.launch import check_ranks
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.arrays.new import new_array
 from dace_redist.redistribution.distributed_array import DistributedArray
 from dace_redist.transform import Transform
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
+_Path = str | bytes | os.PathLike[str]
+
+
+class _Reading(TypedDict, total=False):
+    """Keyword arguments of :func:`load`, for type checkers."""
+
+    comm: MPI.Intracomm | None
+    name: str | None
+    names: Sequence[str] | None
+    index: Any
+    target_dtype: npt.DTypeLike | None
+    readers: AnyInt | AnyInts | None
+    memory_bytes: AnyInt | None
+    strategy: str
+    progress: bool
+
+
+_Targets = Mapping[str, AnyDistribution] | Callable[[str, tuple[int, ...]], AnyDistribution]
+
+
+@overload
+def load(path: _Path, target: AnyDistribution, **how: Unpack[_Reading]) -> DistributedArray: ...
+@overload
+def load(path: _Path, target: _Targets, **how: Unpack[_Reading]) -> dict[str, DistributedArray]: ...
 def load(
-    path: str | bytes | os.PathLike[str],
-    target: AnyDistribution,
+    path: _Path,
+    target: Any,
     *,
     comm: MPI.Intracomm | None = None,
     name: str | None = None,
+    names: Sequence[str] | None = None,
     index: Any = None,
     target_dtype: npt.DTypeLike | None = None,
     readers: AnyInt | AnyInts | None = None,
     memory_bytes: AnyInt | None = None,
     strategy: str = "Auto",
     progress: bool = False,
-) -> DistributedArray:
+) -> Any:
     """
     Read a distributed array from a file. Collective over ``comm``.
 
     Some ranks read long contiguous pieces or whole chunks, and exchanges bring the elements where they belong. If every
     rank's part consists of contiguous runs of at least 1 MiB, or of whole chunks, each rank reads its own.
 
-    :param path: File ``.npy``, ``.h5``, ``.hdf5`` or ``.hdf``, or folder ``.zarr``.
-    :param target: Distribution of the result.
+    :param path: File ``.npy``, ``.h5``, ``.hdf5`` or ``.hdf``, or folder ``.zarr``; a name without an ending is a
+        folder of ``.npy`` files.
+    :param target: Distribution of the result. For several arrays a dict of distributions by name, or a function of name
+        and shape that returns one.
+    :param names: Names for the function ``target``. Default: all arrays, see :func:`dace_redist.inspect_file`.
     :param comm: mpi4py communicator; default: the world.
-    :param name: Dataset of an HDF5 file, default: its only one; path in a Zarr store, default: its root.
-    :param index: Part of the file's array, as of ``numpy.s_``: slices of positive step, integers, and an Ellipsis.
-        Default: all of it.
+    :param name: Dataset of an HDF5 file, default: its only one; path in a Zarr store, default: its root; name of a file
+        in a folder, without ``.npy``.
+    :param index: Part of the file's array, or of each of them, as of ``numpy.s_``: slices of positive step, integers
+        and an Ellipsis. Default: all of it.
     :param target_dtype: Element type of the result; default: that of the file, in this machine's byte order.
     :param readers: Number of ranks that read, or a list of them. The others need not see the file. Default: one rank
         for each 4 MiB, at equal distances.
     :param memory_bytes: Maximum bytes of buffers per rank. Default: pieces of 64 MiB, and the buffers of the strategy.
     :param strategy: Strategy of the exchanges.
     :param progress: True for a progress bar on rank 0.
-    :return: The array, in node-shared memory if there is enough; zeros in margins beyond its ends.
+    :return: The array, in node-shared memory if there is enough; zeros in margins beyond its ends. Of several arrays a
+        dict by name.
     :raises OSError: On every rank, if a rank that reads cannot open or read the file.
     :raises ValueError: On every rank, if an argument is invalid on one of them, or the file is damaged, or ranks see
         different arrays.
@@ -65,41 +100,90 @@ def load(
     with together(comm):
         path = os.fsdecode(path)
         form = format_of(path)
-        named = _checked("readers", readers, target, name, memory_bytes, comm.size)
-    given = {"index": index, "target_dtype": target_dtype, "readers": named}
-    _check_same(comm, target, path=path, name=name, **given, memory_bytes=memory_bytes, strategy=strategy)
-    leader, layout = named[0] if isinstance(named, tuple) else 0, None
-    with together(comm), naming(path):
-        if comm.rank == leader:
-            with contextlib.closing(form.open_array(path, name)) as first:
-                layout = first.layout
-    layout = comm.bcast(layout, leader)
+        named = checked_ranks("readers", readers, comm.size)
+    leader, several = named[0] if isinstance(named, tuple) else 0, isinstance(target, Mapping) or callable(target)
+    targets = _targets(comm, path, target, name, names, leader) if several else {name: target}
     with together(comm):
-        selection = Selection.of(layout, index)
-        shape = selection.selected.shape[layout.order]
-        if shape != tuple(target.shape):
-            raise ValueError(f"load: target must have the shape {shape} of the array in {path!r}, got {target.shape}")
-        element = _converted(layout.dtype, target_dtype, len(shape))
-        out = new_array(None, target.local_shape(comm.rank), element, "cpu", shared=True)
-        if any(target.halo):  # margins at the ends of the array
-            out[...] = 0
-
-    def opened() -> StoredArray:
-        stored: StoredArray = form.open_array(path, name)
-        if stored.layout != layout:
-            stored.close()
-            raise ValueError(f"load: ranks see different arrays in {path!r}: {layout} and, on another, {stored.layout}")
-        return stored
-
+        for key, side in targets.items():
+            _check(key, side, memory_bytes, comm.size)
+    given = {"index": index, "target_dtype": target_dtype, "readers": named}
+    _check_same(comm, targets, path=path, **given, memory_bytes=memory_bytes, strategy=strategy)
+    layouts: dict[str | None, Layout] = {}
+    with together(comm), naming(path):
+        for key in targets if comm.rank == leader else ():
+            with contextlib.closing(form.open_array(path, key)) as first:
+                layouts[key] = first.layout
+    layouts = comm.bcast(layouts, leader)
+    with together(comm):
+        read = [_Read(path, *one, layouts[one[0]], index, target_dtype, comm.rank) for one in targets.items()]
     how = memory_bytes, strategy, path, f"load {path}" if progress else ""
-    access = Access(comm, selection, target, *how, named, own=element == layout.dtype)
-    access.run(opened, out, layout.dtype, reading=True)
-    return DistributedArray(out, target, comm)
+    parts = []
+    for part in read:
+        access = Access(comm, part.selection, part.target, *how, named, own=part.out.dtype == part.layout.dtype)
+        parts.append(Part(access, functools.partial(part.opened, form), part.out, part.layout.dtype))
+    run_all(comm, path, parts, reading=True)
+    arrays = {part.name: DistributedArray(part.out, part.target, comm) for part in read}
+    return arrays if several else arrays[name]
+
+
+def _targets(
+    comm: MPI.Intracomm, path: str, target: Any, name: str | None, names: Any, leader: int
+) -> dict[str | None, Any]:
+    """Return the distributions of several arrays by name. Collective."""
+    found: dict[str | None, StoredInfo] = {}
+    with together(comm, {"names": names}):
+        if name is not None:
+            raise ValueError(f"name is for one array, got {name!r} and several: pass their names with the targets")
+        if isinstance(target, Mapping):
+            if names is not None:
+                raise ValueError("names are for a function as target; a dict has its own")
+            if not target:
+                raise ValueError("target must have names, at least one")
+        elif comm.rank == leader:
+            found = inspect_file(path)
+    if isinstance(target, Mapping):
+        return {one: target[one] for one in sorted(target, key=str)}
+    found = comm.bcast(found, leader)
+    with together(comm):
+        wanted = sorted(found, key=str) if names is None else list(names)
+        if not wanted or not set(wanted) <= set(found):
+            raise ValueError(f"names must be some of the arrays of {path!r}: {', '.join(map(str, found))}; got {names}")
+        return {one: target(one, found[one].shape) for one in wanted}
+    raise AssertionError  # for type checkers
+
+
+class _Read:
+    """Array to be read, and its part of the file."""
+
+    def __init__(
+        self, path: str, name: str | None, target: AnyDistribution, layout: Layout, index: Any, kind: Any, rank: int
+    ) -> None:
+        self.path, self.name, self.target, self.layout = path, name, target, layout
+        self.selection = Selection.of(layout, index)
+        shape, of = self.selection.selected.shape[layout.order], "" if name is None else f" of {name!r}"
+        if shape != tuple(target.shape):
+            raise ValueError(
+                f"load: target{of} must have the shape {shape} of the array in {path!r}, got {target.shape}"
+            )
+        element = _converted(layout.dtype, kind, len(shape))
+        self.out = new_array(None, target.local_shape(rank), element, "cpu", shared=True)
+        if any(target.halo):  # margins at the ends of the array
+            self.out[...] = 0
+
+    def opened(self, form: Any) -> StoredArray:
+        """Open the file on a rank that reads."""
+        stored: StoredArray = form.open_array(self.path, self.name)
+        if stored.layout != self.layout:
+            stored.close()
+            raise ValueError(
+                f"load: ranks see different arrays in {self.path!r}: {self.layout} and, on another, {stored.layout}"
+            )
+        return stored
 
 
 def save(
-    path: str | bytes | os.PathLike[str],
-    array: DistributedArray,
+    path: _Path,
+    array: DistributedArray | Mapping[str, DistributedArray],
     *,
     name: str | None = None,
     target_dtype: npt.DTypeLike | None = None,
@@ -119,8 +203,9 @@ def save(
     returns.
 
     :param path: File or folder, as for :func:`load`.
-    :param array: Array to write.
-    :param name: Dataset of an HDF5 file, default: ``data``; path in a Zarr store, default: its root.
+    :param array: Array to write; several as a dict by name. Those of an HDF5 file replace the old ones together, others
+        one after another when all are complete.
+    :param name: Dataset of an HDF5 file, default: ``data``; else as for :func:`load`.
     :param target_dtype: Element type in the file; default: that of the array.
     :param writers: As ``readers`` of :func:`load`. An HDF5 dataset with any of ``storage`` is written by one rank.
     :param memory_bytes, strategy, progress: See :func:`load`.
@@ -133,56 +218,76 @@ def save(
         type; or ``array`` is not a DistributedArray on one of them, which then takes the world for the communicator.
     :raises RuntimeError: On every rank, if h5py or zarr is missing, or fails.
     """
-    comm, new = checked_communicator(array.comm if isinstance(array, DistributedArray) else None), None
+    several, arrays = isinstance(array, Mapping), dict[str | None, Any]({name: array})
+    if isinstance(array, Mapping):
+        arrays = {key: array[key] for key in sorted(array, key=str)}
+    known = (one.comm for one in arrays.values() if isinstance(one, DistributedArray))
+    comm, made = checked_communicator(next(known, None)), list[NewFile]()
     with together(comm):
-        if not isinstance(array, DistributedArray):
-            raise TypeError(f"array must be a DistributedArray, got {type(array).__name__}")
-        source, path = array.distribution, os.fsdecode(path)
-        form = format_of(path)
-        named = _checked("writers", writers, source, name, memory_bytes, comm.size)
-        view = array_view("array", array.local)
-        if view.device == "gpu":
-            raise ValueError("save: array must lie in main memory, but lies on the GPU: copy it first")
-        element = _converted(view.dtype, target_dtype, len(source.shape))
-    given = {"element_type": element, "writers": named, "op": array.op, "storage": storage}
-    _check_same(comm, source, path=path, name=name, **given, memory_bytes=memory_bytes, strategy=strategy)
+        if not arrays or (several and name is not None):
+            raise ValueError("array must have names, at least one, in place of the argument name")
+        path = os.fsdecode(path)
+        form, named = format_of(path), checked_ranks("writers", writers, comm.size)
+        kinds = {key: _saved_type(key, one, target_dtype, memory_bytes, comm) for key, one in arrays.items()}
+    sides = {key: one.distribution for key, one in arrays.items()}
+    given = {
+        "element_type": ", ".join(map(str, kinds.values())),
+        "writers": named,
+        "op": ", ".join(str(one.op) for one in arrays.values()),
+        "storage": storage,
+    }
+    _check_same(comm, sides, path=path, **given, memory_bytes=memory_bytes, strategy=strategy)
     leader = named[0] if isinstance(named, tuple) else 0
     with together(comm), naming(path):
         if comm.rank == leader:
-            layout = Layout(tuple(source.shape), element, (1,) * len(source.shape))
-            new = form.create(os.path.realpath(path), name, layout, storage)
-    new = comm.bcast(new, leader)
+            shapes = {key: tuple(side.shape) for key, side in sides.items()}
+            layouts = {key: Layout(shape, kinds[key], (1,) * len(shape)) for key, shape in shapes.items()}
+            made = form.create(os.path.realpath(path), layouts, storage)
+    made = comm.bcast(made, leader)
     try:
         how = memory_bytes, strategy, path, f"save {path}" if progress else ""
-        direct = element == view.dtype and view.in_c_order and isinstance(array.local, np.ndarray)
-        ranks = (leader,) if new.one_writer else named
-        access = Access(comm, Selection.of(new.layout), source, *how, ranks, direct, array.op)
-        access.run(lambda: form.open_new(new), array.local, element, reading=False)
+        parts = []
+        for new, (key, one) in zip(made, arrays.items(), strict=True):
+            direct = kinds[key] == one.dtype and isinstance(one.local, np.ndarray) and one.local.flags.c_contiguous
+            ranks = (leader,) if new.one_writer else named
+            access = Access(comm, Selection.of(new.layout), one.distribution, *how, ranks, direct, one.op)
+            parts.append(Part(access, functools.partial(form.open_new, new), one.local, kinds[key]))
+        run_all(comm, path, parts, reading=False)
         with together(comm), naming(path):
             if comm.rank == leader:
-                form.commit(new)
+                form.commit(made)
     except BaseException:
-        if comm.rank == leader:
+        for new in made if comm.rank == leader else ():
             discard(new.path)
         raise
 
 
-def _checked(
-    what: str, ranks: Any, distribution: Any, name: Any, memory_bytes: Any, size: int
-) -> int | tuple[int, ...] | None:
-    """Check arguments that loading and saving share; return the ranks that access the file, if they are named."""
+def _saved_type(name: str | None, array: Any, kind: Any, memory_bytes: Any, comm: MPI.Intracomm) -> np.dtype[Any]:
+    """Check an array to be saved; return its element type in the file."""
+    if not isinstance(array, DistributedArray):
+        raise TypeError(f"array must be a DistributedArray, got {type(array).__name__}")
+    check_congruent(array.comm, comm)
+    _check(name, array.distribution, memory_bytes, comm.size)
+    view = array_view("array", array.local)
+    if view.device == "gpu":
+        raise ValueError("save: array must lie in main memory, but lies on the GPU: copy it first")
+    return _converted(view.dtype, kind, len(array.distribution.shape))
+
+
+def _check(name: Any, distribution: Any, memory_bytes: Any, size: int) -> None:
+    """Check arguments that loading and saving share."""
     check_distribution("target", distribution)
     check_ranks("target", distribution, size)
     if not isinstance(name, str | None):
         raise TypeError(f"name must be the name of an array in the file, or None, got {name!r}")
     if memory_bytes is not None:
         check_memory_bytes(memory_bytes)
-    return checked_ranks(what, ranks, size)
 
 
-def _check_same(comm: MPI.Intracomm, distribution: AnyDistribution, **others: Any) -> None:
-    """Check that ranks have equal arguments, and distributions. Collective."""
-    others["distribution"] = distribution, hash(distribution.encoded)  # whose text may leave out boxes
+def _check_same(comm: MPI.Intracomm, sides: Mapping[str | None, AnyDistribution], **others: Any) -> None:
+    """Check that ranks have equal arguments, names and distributions. Collective."""
+    others["name"] = [*sides] if len(sides) > 1 else next(iter(sides))
+    others["distribution"] = [(side, hash(side.encoded)) for side in sides.values()]  # whose text may leave out boxes
     check_same(comm, others)
 
 

@@ -6,7 +6,7 @@ import contextlib
 import io
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import h5py
@@ -19,7 +19,10 @@ from dace_redist.transform import element_type
 #: Name of a dataset that is written without one.
 _DEFAULT_NAME = "data"
 
-commit = NewFile.replace
+
+def commit(made: Sequence[NewFile]) -> None:
+    """Put the complete file of all datasets in the place of the old one."""
+    made[0].replace()
 
 
 def open_array(path: str, name: str | None) -> StoredArray:
@@ -40,40 +43,66 @@ def open_array(path: str, name: str | None) -> StoredArray:
 def _found(file: Any, path: str, name: str | None) -> Any:
     if name is not None and isinstance(file.get(name), h5py.Dataset):
         return file[name]
-    names: list[str] = []
-    file.visititems(lambda one, item: names.append(one) if isinstance(item, h5py.Dataset) else None)
-    if name is None and len(names) == 1:
-        return file[names[0]]
-    raise ValueError(
-        f"name must be one of the datasets of {path!r}: {', '.join(sorted(names)) or 'none'}; got {name!r}"
-    )
+    found = _datasets(file)
+    if name is None and len(found) == 1:
+        return file[found[0]]
+    raise ValueError(f"name must be one of the datasets of {path!r}: {', '.join(found) or 'none'}; got {name!r}")
 
 
-def create(path: str, name: str | None, layout: Layout, storage: Mapping[str, Any]) -> NewFile:
+def _datasets(file: Any) -> list[str]:
+    found: list[str] = []
+    file.visititems(lambda one, item: found.append(one) if isinstance(item, h5py.Dataset) else None)
+    return sorted(found)
+
+
+def names(path: str) -> list[str | None]:
+    """Return the names of all datasets."""
+    with h5py.File(path, "r") as file:
+        return [*_datasets(file)]
+
+
+def create(path: str, layouts: Mapping[str | None, Layout], storage: Mapping[str, Any]) -> list[NewFile]:
     """
-    Make a file with a dataset whose elements are to be written, and with all else that the old file holds.
+    Make a file with datasets whose elements are to be written, and with all else that the old file holds.
 
     An old dataset of the same shape and type stays, unless there is ``storage``; else its attributes do.
     """
-    name, stays = name or _DEFAULT_NAME, False
+    wanted, stay = {name or _DEFAULT_NAME: layout for name, layout in layouts.items()}, set()
     with temporary(path) as made:
         if os.path.lexists(path):
             with h5py.File(path, "r") as file:
-                old = _dataset(file, path, name)
-                if old is not None and (old.shape, old.dtype) == (layout.shape, layout.dtype):
-                    stays = not (storage or old.is_virtual or old.external)
-                fill = stays and old.id.get_create_plist().fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
-                if _holds_others(file, name) or fill or (stays and old.chunks):
+                old = {name: _dataset(file, path, name) for name in wanted}
+                stay = {name for name, layout in wanted.items() if not storage and _stays(old[name], layout)}
+                if _holds_others(file, wanted) or any(_is_special(old[name]) for name in stay):
                     shutil.copy(path, made)
                 else:
-                    stays = False
+                    stay = set()
         with _changed(made) as file:
-            dataset = file[name] if stays else _new_dataset(file, path, name, layout, storage)
-            layout = Layout(layout.shape, layout.dtype, dataset.chunks or layout.unit)
-            like_numpy = dataset.id.get_type().equal(h5py.h5t.py_create(layout.dtype, logical=True))
-            plain = dataset.id.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS and not dataset.external
-            raw = like_numpy and plain and dataset.id.get_storage_size() > 0
-            return NewFile(made, path, name, layout, dataset.id.get_offset() if raw else 0, one_writer=not raw)
+            datasets = [
+                file[name] if name in stay else _new_dataset(file, path, name, layout, storage)
+                for name, layout in wanted.items()
+            ]
+            return [_new_file(made, path, *one) for one in zip(wanted, datasets, wanted.values(), strict=True)]
+
+
+def _stays(old: Any, layout: Layout) -> bool:
+    """Return True if a dataset of an old file can hold the new array."""
+    same = old is not None and (old.shape, old.dtype) == (layout.shape, layout.dtype)
+    return same and not (old.is_virtual or old.external)
+
+
+def _is_special(old: Any) -> bool:
+    """Return True if a dataset has properties that a new one has not."""
+    fill = old.id.get_create_plist().fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
+    return bool(fill or old.chunks)
+
+
+def _new_file(made: str, path: str, name: str, dataset: Any, layout: Layout) -> NewFile:
+    layout = Layout(layout.shape, layout.dtype, dataset.chunks or layout.unit)
+    like_numpy = dataset.id.get_type().equal(h5py.h5t.py_create(layout.dtype, logical=True))
+    plain = dataset.id.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS and not dataset.external
+    raw = like_numpy and plain and dataset.id.get_storage_size() > 0
+    return NewFile(made, path, name, layout, dataset.id.get_offset() if raw else 0, one_writer=not raw)
 
 
 def _dataset(file: Any, path: str, name: str) -> Any:
@@ -123,12 +152,15 @@ def _new_dataset(file: Any, path: str, name: str, layout: Layout, storage: Mappi
     return dataset
 
 
-def _holds_others(file: Any, name: str) -> bool:
-    """Check for anything in a file besides a dataset without attributes and the groups on the way to it."""
-    names, wanted = [""], name.strip("/")
-    file.visit_links(names.append)
-    above = [one for one in names if f"{wanted}/".startswith(f"{one}/") or not one]
-    return len(above) < len(names) or file.userblock_size > 0 or any(file[one or "/"].attrs for one in above)
+def _holds_others(file: Any, wanted: Iterable[str]) -> bool:
+    """Check for anything in a file besides datasets without attributes and the groups on the way to them."""
+    links, known = [""], {""}
+    for name in wanted:
+        parts = name.strip("/").split("/")
+        known |= {"/".join(parts[:count]) for count in range(1, len(parts) + 1)}
+    file.visit_links(links.append)
+    above = [one for one in links if one in known]
+    return len(above) < len(links) or file.userblock_size > 0 or any(file[one or "/"].attrs for one in above)
 
 
 class _File(io.FileIO):

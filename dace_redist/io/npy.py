@@ -10,12 +10,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.io.stored import Layout, NewFile, Slices, StoredArray, raw_file, run_axis, temporary, transfer_runs
+from dace_redist.io.stored import (
+    Layout,
+    NewFile,
+    Slices,
+    StoredArray,
+    raw_file,
+    replace_each,
+    run_axis,
+    temporary,
+    transfer_runs,
+)
 
 #: Minimum bytes of a contiguous run that is read by a system call of its own.
 _MIN_CALL_BYTES = 16 << 10
 
-open_new, commit = raw_file, NewFile.replace
+open_new, commit = raw_file, replace_each
 
 
 def open_array(path: str, name: str | None) -> StoredArray:
@@ -41,9 +51,16 @@ def open_array(path: str, name: str | None) -> StoredArray:
     return StoredArray(layout, read, file.close)
 
 
-def create(path: str, name: str | None, layout: Layout, storage: Mapping[str, Any]) -> NewFile:
+def names(path: str) -> list[str | None]:  # noqa: ARG001
+    """Return the only name of the array of a file, which is none."""
+    return [None]
+
+
+def create(path: str, layouts: Mapping[str | None, Layout], storage: Mapping[str, Any]) -> list[NewFile]:
     """Make a file with an array whose elements are to be written."""
+    ((name, layout),) = layouts.items() if len(layouts) == 1 else [(", ".join(map(str, layouts)), None)]
     _check_no_name(name)
+    assert layout is not None
     if set(storage) - {"fortran_order"}:
         raise TypeError(f"a .npy file takes fortran_order and no other arguments, got {', '.join(storage)}")
     if os.path.isdir(path):
@@ -55,9 +72,11 @@ def create(path: str, name: str | None, layout: Layout, storage: Mapping[str, An
         offset = file.tell()
         file.truncate(offset + math.prod(shape) * layout.dtype.itemsize)
     stored = Layout(shape[::-1] if backwards else shape, layout.dtype, layout.unit, backwards)
-    return NewFile(made, path, None, stored, offset)
+    return [NewFile(made, path, None, stored, offset)]
 
 
 def _check_no_name(name: str | None) -> None:
     if name is not None:
-        raise ValueError(f"a .npy file holds one array, which has no name, got name={name!r}")
+        raise ValueError(
+            f"a .npy file holds one array, which has no name, got name={name!r}: name a folder for several"
+        )

@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from dace_redist.mpi.collective import failure_kind
 
 #: Modules of the formats, by the ending of a file's name.
-FORMATS = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".hdf": "hdf5", ".zarr": "zarr"}
+FORMATS = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".hdf": "hdf5", ".zarr": "zarr", "": "folder"}
 
 Slices = tuple[slice, ...]
 
@@ -102,7 +102,8 @@ def format_of(path: str) -> Any:
     """Return the module of a file's format; errors as of :func:`dace_redist.load`."""
     ending = Path(path).suffix.lower()
     if ending not in FORMATS:
-        raise ValueError(f"the name of the file must end in one of {', '.join(FORMATS)}, got {path!r}")
+        endings = ", ".join(filter(None, FORMATS))
+        raise ValueError(f"the name of a file must end in one of {endings}, that of a folder in none, got {path!r}")
     try:
         return importlib.import_module(f"dace_redist.io.{FORMATS[ending]}")
     except ModuleNotFoundError as error:
@@ -149,6 +150,25 @@ def discard(path: str) -> None:
         if gone == 6:
             return
         time.sleep(0.05)
+
+
+def create_each(names: Iterable[str | None], create: Callable[[str | None], NewFile]) -> list[NewFile]:
+    """Make a file of its own for each array; none is left if one of them fails."""
+    made: list[NewFile] = []
+    try:
+        for name in names:
+            made.append(create(name))
+    except BaseException:
+        for new in made:
+            discard(new.path)
+        raise
+    return made
+
+
+def replace_each(made: Iterable[NewFile]) -> None:
+    """Put complete files in the place of the old ones."""
+    for new in made:
+        new.replace()
 
 
 def run_axis(shape: tuple[int, ...], box: Slices) -> int:

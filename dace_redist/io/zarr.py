@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 import zarr
 
-from dace_redist.io.stored import Layout, NewFile, Slices, StoredArray, temporary
+from dace_redist.io.stored import Layout, NewFile, Slices, StoredArray, create_each, temporary
 from dace_redist.transform import element_type
 
 #: Files that describe an array.
@@ -25,10 +25,8 @@ def open_array(path: str, name: str | None) -> StoredArray:
     if not os.path.isdir(path):
         raise FileNotFoundError(f"path must be the folder of a Zarr store, but there is no folder {path!r}")
     if not isinstance(_opened(folder), zarr.Array):
-        root = _opened(path)
-        members = root.members(None) if isinstance(root, zarr.Group) else []
-        names = ", ".join(sorted(key for key, item in members if isinstance(item, zarr.Array))) or "none"
-        raise ValueError(f"name must be one of the arrays of {path!r}: {names}; got {name!r}")
+        found = ", ".join(map(str, names(path))) or "none"
+        raise ValueError(f"name must be one of the arrays of {path!r}: {found}; got {name!r}")
     array = zarr.open_array(folder, mode="r")
 
     def read(box: Slices, out: npt.NDArray[Any]) -> None:
@@ -37,7 +35,19 @@ def open_array(path: str, name: str | None) -> StoredArray:
     return StoredArray(_layout(array), read)
 
 
-def create(path: str, name: str | None, layout: Layout, storage: Mapping[str, Any]) -> NewFile:
+def names(path: str) -> list[str | None]:
+    """Return the names of all arrays."""
+    root = _opened(path)
+    members = root.members(None) if isinstance(root, zarr.Group) else []
+    return [None] if isinstance(root, zarr.Array) else sorted(n for n, item in members if isinstance(item, zarr.Array))
+
+
+def create(path: str, layouts: Mapping[str | None, Layout], storage: Mapping[str, Any]) -> list[NewFile]:
+    """Make an array in a store for each name, whose elements are to be written."""
+    return create_each(layouts, lambda name: _create(path, name, layouts[name], storage))
+
+
+def _create(path: str, name: str | None, layout: Layout, storage: Mapping[str, Any]) -> NewFile:
     """
     Make a store with an array whose elements are to be written.
 
@@ -82,8 +92,13 @@ def open_new(new: NewFile) -> StoredArray:
     return StoredArray(new.layout, write)
 
 
-def commit(new: NewFile) -> None:
-    """Put a complete array in its place, in groups that are made where they are missing."""
+def commit(made: Iterable[NewFile]) -> None:
+    """Put complete arrays in their places, in groups that are made where they are missing."""
+    for new in made:
+        _commit(new)
+
+
+def _commit(new: NewFile) -> None:
     version = zarr.open_array(new.path, mode="r").metadata.zarr_format
     for group in reversed(_groups(new.final, new.name)):
         if _opened(group) is None:

@@ -19,6 +19,7 @@ from dace_redist.mpi.launch import check_both_ranks
 from dace_redist.report.text import header
 from dace_redist.report.units import milliseconds, table
 from dace_redist.schedule import Schedule
+from dace_redist.strategies import DEFAULT_STRATEGY
 from dace_redist.tuning.problem import TuningProblem
 
 _BASELINE = "MPI_Alltoallw"
@@ -40,13 +41,24 @@ class Comparison:
             figure = self.figures[name]
             interval = f"[{milliseconds(figure.low)}, {milliseconds(figure.high)}]"
             speedup = f"{baseline / medians[name]:.2f}" if baseline else "-"
-            rows.append((name, f"{milliseconds(medians[name])} ms", interval, speedup, str(len(figure.seconds))))
-        best = min((name for name in medians if name != _BASELINE), key=medians.__getitem__, default=_BASELINE)
-        verdict = f"{best} is the fastest strategy"
-        if baseline:
-            verdict += f": {baseline / medians[best]:.2f} times as fast as {_BASELINE}"
+            shown = f"{name} (default)" if name == DEFAULT_STRATEGY else name
+            rows.append((shown, f"{milliseconds(medians[name])} ms", interval, speedup, str(len(figure.seconds))))
         memory = f"memory    {self.problem.memory}"
-        return "\n".join([*header(self.problem.schedule), memory, *table(rows, left=1), verdict])
+        return "\n".join([*header(self.problem.schedule), memory, *table(rows, left=1), self._verdict()])
+
+    def _verdict(self) -> str:
+        """The fastest strategy, and its speed-up, as far as intervals do not overlap."""
+        strategies = {name: figure for name, figure in self.figures.items() if name != _BASELINE}
+        best = min(strategies, key=lambda name: strategies[name].median)
+        alike = [name for name, one in self.figures.items() if name != best and one.low <= strategies[best].high]
+        if alike:
+            verdict = f"not decided (machine busy?): the intervals of {best} and {', '.join(alike)} overlap"
+        else:
+            verdict = f"{best} is the fastest strategy"
+        if _BASELINE in alike or _BASELINE not in self.figures:
+            return verdict
+        ahead = f"{self.figures[_BASELINE].median / strategies[best].median:.2f} times as fast as {_BASELINE}"
+        return f"{verdict}; {best} is {ahead}" if alike else f"{verdict}: {ahead}"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain numbers, lists and dictionaries."""

@@ -18,7 +18,15 @@ from dace_redist.measuring.timed_plan import TimedPlan, new_arrays
 from dace_redist.mpi.collective import together
 from dace_redist.mpi.topology import Topology
 from dace_redist.schedule import Schedule
-from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, default_options, find_strategy, gpu_strategies
+from dace_redist.strategies import (
+    DEFAULT_STRATEGY,
+    OPTIONS,
+    STRATEGIES,
+    check_options,
+    default_options,
+    find_strategy,
+    gpu_strategies,
+)
 from dace_redist.tuning.problem import MAIN_MEMORIES, TuningProblem, sides_on_gpu
 from dace_redist.tuning.record import Measured, Winner
 
@@ -43,14 +51,19 @@ class Space:
         On one node ``Hierarchical`` and ``Aggregated`` do what ``Shared`` does, and one is enough. On GPUs that holds
         for ``Hierarchical`` only, which has more options there.
         """
-        kept, alike = ("Hierarchical", {"Shared"}) if self.on_gpu else ("Shared", {"Hierarchical", "Aggregated"})
-        redundant = alike if topology.node_count == 1 and kept in self.strategies else set()
+        kept = self.default(topology)
+        alike = {"Hierarchical", "Shared"} if self.on_gpu else {"Hierarchical", "Shared", "Aggregated"}
+        redundant = alike - {kept} if topology.node_count == 1 and kept in self.strategies else set()
         defaults, first = default_options(self.on_gpu), []
         for name in self.strategies:
             tried = {o: self.values[o] for o in find_strategy(name).options if self.values.get(o)}
             options = {option: values[0] for option, values in tried.items() if defaults[option] not in values}
             first += [] if name in redundant else [Winner(strategy=name, options=options)]
         return first
+
+    def default(self, topology: Topology) -> str:
+        """Return the strategy that does what the default one does; on one node one that has fewer options."""
+        return "Shared" if topology.node_count == 1 and not self.on_gpu else DEFAULT_STRATEGY
 
     def varied(self, best: Winner, option: str, schedule: Schedule, topology: Topology) -> list[Winner]:
         """Return the best candidate so far with every other sensible value of one option of its strategy."""
@@ -163,6 +176,8 @@ class Search:
         """
         Return the fastest candidate of the last round, and those of all rounds, in each the fastest first.
 
+        The default is in the last round, if it is among the candidates.
+
         Candidates that could not run are last. A RuntimeError if none can. Equal on every rank.
         """
         self._spent, self._measured = 0.0, list[Measured]()
@@ -176,6 +191,9 @@ class Search:
         self._ratio = {str(candidate): figure.median / least for candidate, figure in first}
         promising = [candidate for candidate, figure in first if figure.low <= TOO_SLOW * least]
         finalists = self._finalists([*promising, *self._vary(promising)])
+        default = Winner(strategy=self.tried.default(self.topology), options={})
+        if default not in finalists and str(default) in self._ratio:
+            finalists.append(default)
         last = self._race("the best of each", finalists, _LAST * self.limit_seconds) or first
         return last[0][0], tuple(self._measured)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from dace_redist.errors import BuildError, RedistributionError
+from dace_redist.mpi.waiting import watch
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -90,6 +91,7 @@ def _agree(comm: Any, text: str, well: bool) -> bool:
     """Return True, on every rank, if all ranks have one text and are well. Collective, by a few bytes."""
     from mpi4py import MPI
 
+    watch()
     digest = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")
     facts = np.array([digest, -digest, not well], np.int64)
     comm.Allreduce(MPI.IN_PLACE, facts, MPI.MAX)

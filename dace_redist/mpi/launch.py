@@ -66,6 +66,18 @@ def mpi_environment(ranks: int | None = None) -> dict[str, str]:
     return added
 
 
+def exports_for(mpi: str) -> list[str]:
+    """Return the ``export`` lines without which this MPI's mpiexec refuses to start ranks here: root, slots, no ssh."""
+    if not mpi.startswith("Open MPI"):
+        return []
+    needed = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"]
+    if mpi.startswith("Open MPI v4"):
+        needed += ["OMPI_MCA_rmaps_base_oversubscribe", "OMPI_MCA_plm_rsh_agent"]
+    else:
+        needed.append("PRTE_MCA_rmaps_default_mapping_policy")
+    return [f"export {name}={value}" for name, value in mpi_environment().items() if name in needed]
+
+
 def path_from_here() -> str:
     """Return ``PATH`` with the running Python's folder first, where a virtual environment has mpiexec and cmake."""
     folder = str(Path(sys.executable).parent)  # not resolved: the python of a virtual environment is a link
@@ -91,6 +103,25 @@ def mpiexec_command(ranks: int, argv: Sequence[str]) -> list[str]:
 def launched_rank() -> int | None:
     """Return the rank that the launcher gave this process; None if no MPI launcher started it."""
     return _from_launcher("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
+
+
+def ranks_of_node() -> int | None:
+    """Return the number of ranks that the launcher started on this node, or None if it does not say."""
+    return _from_launcher("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+
+
+def job_name() -> str:
+    """Return what this launch's processes on a node, and no others, have in common."""
+    step = [os.environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")]
+    return os.environ.get("PMIX_NAMESPACE") or ".".join(step).strip(".") or f"process-{_launching_process()}"
+
+
+def _launching_process() -> int:
+    """Return the nearest ancestor in another session: MPICH gives each rank, and its wrapper, a session of its own."""
+    process = os.getpid()
+    while process > 1 and os.getsid(process) == os.getsid(0):
+        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    return process
 
 
 def _from_launcher(*names: str) -> int | None:

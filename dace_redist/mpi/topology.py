@@ -19,6 +19,9 @@ from dace_redist.mpi.launch import mpi_name
 #: Environment variable: so many consecutive ranks count as a node, where they share one; see ``mpi.hpp``.
 NODE_RANKS_VARIABLE = "DACE_REDIST_NODE_RANKS"
 
+#: Numbers of a processor's revision, with their names in ``/proc/cpuinfo``.
+_REVISION = {"family": "cpu family", "model": "model", "stepping": "stepping"}
+
 #: A layout that takes more characters than this is named by a digest.
 _MAX_LAYOUT_LENGTH = 80
 
@@ -129,10 +132,16 @@ def processor_facts() -> dict[str, str]:
 
 
 def processor() -> str:
-    """Return the name of this node's processor, as far as the system tells."""
+    """
+    Return name, family, model and stepping of this node's processor, as far as the system tells.
+
+    Virtual machines call processors of several generations by one name.
+    """
     facts = processor_facts()
     part = " ".join(f"{name} {facts[name]}" for name in ("CPU implementer", "CPU part") if name in facts)
-    return facts.get("model name") or part or platform.processor() or platform.machine()
+    name = facts.get("model name") or part or platform.processor() or platform.machine()
+    revision = [f"{word} {facts[fact]}" for word, fact in _REVISION.items() if fact in facts]
+    return f"{name} ({', '.join(revision)})" if revision else name
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,7 +132,7 @@ def locked(path: Path) -> Iterator[None]:
 def _build(name: str, path: Path) -> None:
     import tempfile
 
-    settings = _settings(name)
+    begin, settings = time.monotonic(), _settings(name)
     why = f": {packaged()}" if name == REDISTRIBUTION else ""
     print(
         f"dace-redist: building the library of {LIBRARIES[name]} for {mpi_name(mpi_in_use().version)}, once for this "
@@ -141,9 +142,18 @@ def _build(name: str, path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as folder:
         _run(["cmake", "-S", str(PACKAGE_DIRECTORY), "-B", folder, *settings])
         _run(["cmake", "--build", folder, "--target", name, "--parallel", str(len(os.sched_getaffinity(0)))])
+        path.with_suffix(".seconds").write_text(f"{time.monotonic() - begin:.0f}")
         os.replace(Path(folder, path.name), path)  # at once: whoever sees the library sees all of it
     if name == CUDA:
         path.with_suffix(".key").write_text(cuda_key())
+
+
+def build_time() -> str:
+    """Return `` in 30 s``, the time that building the library of redistribution took, or ``""`` if it is not known."""
+    try:
+        return f" in {library_path().with_suffix('.seconds').read_text()} s"
+    except OSError:
+        return ""
 
 
 def _settings(name: str) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from dace_redist._version import __version__
-from dace_redist.mpi.launch import describe_mpi
-from dace_redist.native.cmake_build import cmake_package, ensure_library
+from dace_redist.mpi.launch import describe_mpi, exports_for
+from dace_redist.native.cmake_build import build_time, cmake_package, ensure_library
 from dace_redist.native.loaded_mpi import mpi_in_use
 from dace_redist.native.toolchain import (
     CUDA,
@@ -17,7 +17,9 @@ from dace_redist.native.toolchain import (
     cuda_compiler,
     library_path,
     packaged,
+    processor_flags,
 )
+from dace_redist.native.variants import best_build
 
 
 @click.command()
@@ -37,12 +39,16 @@ def build(gpu: bool | None) -> None:
 
 
 def installation() -> list[str]:
-    """Return lines of the version, compiler, MPI and library in use; starts two ranks, whose failure is an error."""
-    said = " (came with the package)" if library_path() == packaged() else ""
-    built = said if library_path().exists() else " (not built yet)"
+    """Return lines of version, compiler, MPI, shell and library in use; starts two ranks, whose failure is an error."""
+    library = best_build(library_path(), processor_flags())
+    origin = "came with the package" if library_path() == packaged() else f"compiled here{build_time()}"
+    if not library.exists():
+        origin = "not built yet: the first call does so, or dace-redist build"
     compiler = mpi_in_use().compiler or "none: only DaCe programs need one"
-    lines = [f"version   {__version__}", f"compiler  {compiler}", f"MPI       {describe_mpi()}"]
-    return [*lines, f"library   {library_path()}{built}"]
+    mpi = describe_mpi()
+    exports = [f"shell     {line}" for line in exports_for(mpi)]
+    lines = [f"version   {__version__}", f"compiler  {compiler}", f"MPI       {mpi}", *exports]
+    return [*lines, f"library   {library} ({origin})"]
 
 
 @click.command()

@@ -56,14 +56,19 @@ def packaged_library(interface: str, flags: str, folder: Path = FOLDER) -> Path 
     return fitting[0] if needed in levels(flags) else f"this processor is below {needed}, which the one here needs"
 
 
+def best_build(library: Path, flags: str) -> Path:
+    """Return a library's build for the highest level of this processor, which the dynamic linker takes for C."""
+    higher = [library.parent / HIGHER_LEVELS / level / library.name for level in reversed(levels(flags))]
+    return next((path for path in higher if path.exists()), library)
+
+
 def load(library: Path, flags: str) -> Any:
     """
-    Load a library, or the build of it for the highest level of this processor, as the dynamic linker does for C.
+    Load the :func:`best_build` of a library.
 
     Its OpenMP is the system's, or else that of the package: systems without a compiler may have none.
     """
-    higher = [library.parent / HIGHER_LEVELS / level / library.name for level in reversed(levels(flags))]
-    path = next((path for path in higher if path.exists()), library)
+    path = best_build(library, flags)
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:

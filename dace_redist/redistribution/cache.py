@@ -151,6 +151,8 @@ class Keywords(TypedDict, total=False):
 
 #: Arguments of a call: those of :data:`CHANGE`, strategy, memory_bytes, then names and values of the options.
 Settings = tuple[Any, ...]
+#: Name of the option that holds the names of the tensors.
+NAMES = "the names"
 _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(CHANGE),
     **{"alpha": 1, "beta": 0, "conj": False},
@@ -204,7 +206,9 @@ def _move_checked(cache: PlanCache, arguments: tuple[Any, ...], comm: MPI.Intrac
     array, source, target, out, how = arguments
     strategy, memory_bytes, *options = how[len(CHANGE) :]
     change = dict(zip(CHANGE, how, strict=False))
-    given = Arguments(source, target, change, strategy, dict(options), memory_bytes)
+    settings = dict(options)
+    names = settings.pop(NAMES, None)
+    given = Arguments(source, target, change, strategy, settings, memory_bytes, names)
     problem, _ = agreed_problem(checked_communicator(comm), given, array, out)
     plan, failure = cache.get(comm, problem), None
     if call is not None and not problem.on_gpu:

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.errors import RedistributionError
 from dace_redist.integers import AnyInt, AnyInts, AnyNumber
 from dace_redist.mpi.collective import checked_communicator, encoded_failure
+from dace_redist.mpi.groups import Groups
 from dace_redist.native.device import ensure_device_library
 from dace_redist.native.interface import NativePlan, prepare
 from dace_redist.redistribution.arrays import DEVICES
-from dace_redist.redistribution.problem import CHANGE, Arguments, Distributions, Types, is_measured
+from dace_redist.redistribution.forms import FormedPlan, on_both_groups
+from dace_redist.redistribution.problem import CHANGE, Arguments, Distributions, Named, Types, is_measured
 from dace_redist.redistribution.problem.agreement import agreed, measured_as
+from dace_redist.redistribution.problem.names import by_name, is_named
 from dace_redist.redistribution.tensor_plan import Plan
 
 
 def plan(
-    source: Distributions,
-    target: Distributions,
-    dtype: Types,
+    source: Distributions | Named,
+    target: Distributions | Named,
+    dtype: Types | Mapping[str, npt.DTypeLike],
     *,
-    comm: MPI.Intracomm | None = None,
+    comm: MPI.Intracomm | MPI.Intercomm | None = None,
+    sends: bool | None = None,
     strategy: str = "Auto",
     axes: AnyInts | Sequence[AnyInts | None] | None = None,
     region: Sequence[Any] | None = None,
@@ -44,12 +49,17 @@ def plan(
     Lists or tuples of distributions plan several tensors in one exchange, by any strategy: all blocks from one rank to
     another form one message. ``dtype``, ``axes``, ``region``, ``target_dtype``, ``alpha``, ``beta``, ``conj``, ``op``
     and ``reshape`` are then lists of one value per tensor, or a single value for all of them, such as ``axes=(1, 0)``.
+    Dicts plan tensors by name, and arrays, results and lists of values are then dicts.
 
     :param source: Source distribution; for several tensors a list.
     :param target: Target distribution, or a list; of the same shape unless ``axes``, ``region`` or ``reshape`` is
         given.
     :param dtype: Element type of the source, of NumPy or DaCe.
-    :param comm: mpi4py communicator; default: the world. Every rank must call, even one that owns nothing.
+    :param comm: mpi4py communicator; default: the world. Every rank must call, even one that owns nothing. Between the
+        groups of an intercommunicator, ranks of ``source`` and ``target`` are those of a group. Ranks in attributes of
+        the plan and in errors are those of the merged groups.
+    :param sends: With an intercommunicator, True in the group that has the source. It calls the plan with arrays, and
+        the other group with None or nothing; calls wait for the other group without a limit.
     :param strategy: Name of a strategy, or ``"Auto"``. That selects the fastest measured one
         (:func:`dace_redist.tune`), else the default; see :func:`dace_redist.chosen_strategy`.
     :param axes: Source axis of each target axis, as in ``numpy.transpose``. Default: no permutation.
@@ -75,12 +85,24 @@ def plan(
     :raises TypeError: On every rank, if an argument has the wrong type on one of them.
     :raises BuildError: On every rank, if the library cannot be built on any of them.
     """
+    groups, given = None, sends
+    if isinstance(comm, MPI.Intercomm):
+        groups = Groups.of(comm)
+        sends, comm = groups.sends(bool(sends)), groups.merged
     comm = checked_communicator(comm)
     prepare(comm)
-    change = dict(zip(CHANGE, (axes, region, target_dtype, alpha, beta, conj, op, reshape), strict=True))
-    problem = failure = None
+    problem = failure = names = None
     try:
-        problem = Arguments(source, target, change, strategy, options, memory_bytes).checked(dtype, comm.size)
+        if (given is None) != (groups is None):
+            raise TypeError(f"sends must be True or False with an intercommunicator, and only then, got {given!r}")
+        values: dict[str, Any] = {"source": source, "target": target, "dtype": dtype}
+        values |= dict(zip(CHANGE, (axes, region, target_dtype, alpha, beta, conj, op, reshape), strict=True))
+        if is_named(source, target):
+            names, values = by_name(values)
+        source, target, dtype = (values.pop(name) for name in ("source", "target", "dtype"))
+        if groups is not None:
+            source, target = on_both_groups(groups, bool(sends), source, target)
+        problem = Arguments(source, target, values, strategy, options, memory_bytes, names).checked(dtype, comm.size)
         problem = problem.placed(_checked_device(device))
         problem = measured_as(problem, ("shared-target", "ordinary", "shared-both", "shared-source"))
         if problem.on_gpu:
@@ -93,7 +115,7 @@ def plan(
         with contextlib.suppress(RedistributionError):
             NativePlan.of_tensors((MPI._handleof(comm), "", {}), [], failure=encoded_failure(failure))
         raise failure or AssertionError
-    return Plan(comm, problem)
+    return Plan(comm, problem) if groups is None and names is None else FormedPlan(comm, problem, sends)
 
 
 def _checked_device(device: Any) -> tuple[str, str]:

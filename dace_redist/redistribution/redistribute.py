@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy.typing as npt
@@ -12,7 +12,8 @@ from dace_redist.distribution import AnyDistribution
 from dace_redist.integers import AnyInt, AnyInts, AnyNumber
 from dace_redist.redistribution.cache import Keywords, move
 from dace_redist.redistribution.distributed_array import DistributedArray, redistribute_known
-from dace_redist.redistribution.problem import Distributions, Types
+from dace_redist.redistribution.forms import redistribute_in_form
+from dace_redist.redistribution.problem import Distributions, Named, Types
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -32,14 +33,18 @@ def redistribute(
 ) -> list[Any]: ...
 @overload
 def redistribute(
+    array: Mapping[str, Any] | None, source: Named, target: Named | None = None, **how: Any
+) -> dict[str, Any]: ...
+@overload
+def redistribute(
     array: Any, source: Distributions | None = None, target: Distributions | None = None, **how: Unpack[Keywords]
 ) -> Any: ...
 def redistribute(
     array: Any,
-    source: Distributions | None = None,
-    target: Distributions | None = None,
+    source: Distributions | Named | None = None,
+    target: Distributions | Named | None = None,
     *,
-    comm: MPI.Intracomm | None = None,
+    comm: MPI.Intracomm | MPI.Intercomm | None = None,
     out: Any = None,
     strategy: str = "Auto",
     axes: AnyInts | Sequence[AnyInts | None] | None = None,
@@ -57,17 +62,22 @@ def redistribute(
     Move a distributed tensor. Collective over ``comm``.
 
     Lists or tuples in the places of ``array``, ``source`` and ``target`` (and ``out``) move several tensors in one
-    exchange, as :func:`dace_redist.plan` does. The first call with a pair of distributions makes a plan, which later
-    calls reuse. The first call on a machine builds the package's library, which is kept on disk for later processes.
+    exchange, as :func:`dace_redist.plan` does; dicts do so by name, and the result is a dict. The first call with a
+    pair of distributions makes a plan, which later calls reuse. The first call on a machine builds the package's
+    library, which is kept on disk for later processes.
 
     ``redistribute(array, target)`` takes an array that knows its distribution: a :class:`DistributedArray`, or one of
     another library, see :mod:`dace_redist.interop`. It returns a :class:`DistributedArray`; of lists, a list. Default
     of ``comm`` is the array's; a rank without such an array, which is an error on every rank, takes the world.
 
+    ``comm`` may be an intercommunicator, to move between its groups: the group that passes arrays has the source, and
+    gets None; the other passes None for ``array``. Both pass both distributions, with ranks of their groups. A group
+    that waits for the other for an hour (``DACE_REDIST_GROUP_SECONDS``) gets an error.
+
     Parameters that are not listed here, and errors, are those of :func:`dace_redist.plan`.
 
     :param array: This rank's part of the source. Its shape is ``source.local_shape(rank)``, with any strides. A rank
-        that owns nothing of the source may pass None if it passes ``out``, also in a list. An array of NumPy, or of
+        that owns nothing of the source may pass None, also in a list. An array of NumPy, or of
         CuPy, PyTorch or another library with ``__cuda_array_interface__`` or ``__dlpack__``, in main memory or on a
         GPU. Not a ``numpy.ma.MaskedArray``: redistribute its data and its mask.
     :param out: This rank's part of the target, not overlapping ``array``; in a halo exchange it may be ``array``. Its
@@ -76,10 +86,12 @@ def redistribute(
         node-shared if the strategy copies directly into it.
     :param target_dtype: Element type of the target; default: that of ``array``.
     :return: This rank's part of the target: ``out`` if given. Without ``source`` a :class:`DistributedArray`.
-    :raises RedistributionError: If MPI or a GPU fails.
+    :raises RedistributionError: If MPI or a GPU fails, or the other group does not call.
     :raises MemoryError: On every rank, if a new array does not fit into the memory of one.
     """
     how = (axes, region, target_dtype, alpha, beta, conj, op, reshape, strategy, memory_bytes, *options.items())
+    if isinstance(source, dict) or isinstance(target, dict) or isinstance(comm, MPI.Intercomm):
+        return redistribute_in_form(array, source, target, comm, out, how)
     if target is None or source is None:
         return redistribute_known(array, target if source is None else source, comm, out, how)
     return move(array, source, target, comm, out, how)

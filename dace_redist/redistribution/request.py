@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,6 +18,7 @@ from dace_redist.redistribution.arrays.locks import lock, unlock
 from dace_redist.strategies import PROGRESS
 
 if TYPE_CHECKING:
+    from mpi4py import MPI
     from typing_extensions import Self
 
 Array = npt.NDArray[Any]
@@ -91,6 +92,8 @@ class Request:
         views = (*used.sources, *used.targets, *given.targets)
         self._locked = lock(view.owner for view in views if view is not None and isinstance(view.owner, np.ndarray))
         self._failure: Exception | None = None
+        #: Turns the targets into what :meth:`wait` returns.
+        self.show: Callable[[Any], Any] | None = None
         self.done = self._waited = False
 
     def test(self) -> bool:
@@ -129,7 +132,34 @@ class Request:
         if self._handle is not None:
             self._complete(self._handle)
         self._waited = True
-        return self._result
+        return self._result if self.show is None else self.show(self._result)
+
+    def Test(self) -> bool:  # noqa: N802 (as mpi4py)
+        """Do as :meth:`test`: the name that requests of mpi4py have."""
+        return self.test()
+
+    def Wait(self) -> bool:  # noqa: N802
+        """Wait as :meth:`wait`, and return True, as requests of mpi4py do: the result is in ``out``."""
+        self.wait()
+        return True
+
+    @staticmethod
+    def waitall(requests: Iterable[Request | MPI.Request]) -> list[Any]:
+        """
+        Wait until transfers are complete, also requests of mpi4py among them.
+
+        :return: What each of them returns of its ``wait``, in order.
+        :raises RedistributionError: If MPI fails, after all others were waited for.
+        """
+        results, failure = [], None
+        for request in requests:
+            try:
+                results.append(request.wait())
+            except Exception as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return results
 
     def _complete(self, handle: ctypes.c_void_p) -> None:
         """Wait for the library, and release the arrays and the plan."""

@@ -98,7 +98,7 @@ class Plan(FreeablePlan, CallableInProgram):
         :raises RedistributionError: If MPI or the GPU fails.
         """
         self._check_not_started()
-        out = self.empty_target(array) if out is None else out
+        out = self._new_targets(array) if out is None else out
         code = self._bound.run(array, out)
         if code > 0:
             check(code)
@@ -125,7 +125,7 @@ class Plan(FreeablePlan, CallableInProgram):
         :raises RedistributionError: If MPI has no threads, or fails.
         """
         number = progress_number(progress)
-        out = self.empty_target(array) if out is None else out
+        out = self._new_targets(array) if out is None else out
         given = self._checked(array, out)
         native, used = self._prepared(given)
         return self._request(native, given, used, out, number)
@@ -137,19 +137,7 @@ class Plan(FreeablePlan, CallableInProgram):
         :param array: This rank's part of the source, whose library and device the new array has.
         :raises ValueError: If the redistribution does not define all elements.
         """
-        if self._small_target is not None and (array is None or isinstance(array, np.ndarray)):
-            return np.empty(*self._small_target)
-        if not self._covers and not self._zeros:
-            for tensor in self._problem.tensors:
-                check_covered(tensor)
-        samples = array if isinstance(array, list | tuple) else [array] * len(self._parts)
-        how = self.device[1], self._results_are_shared, self._zeros
-        parts = zip(samples, self._parts, strict=False)  # another number of arrays is an error of the call
-        made = [new_array(sample, shape, dtype, *how) for sample, (_, dtype, _, shape) in parts]
-        for array, tensor in zip(made, self._problem.tensors, strict=False):
-            if any(tensor.target.halo):  # margins at the ends of the tensor stay as they are
-                array[...] = 0
-        return self._each(made)
+        return self._new_targets(array)
 
     def inverse(self) -> Plan:
         """
@@ -158,7 +146,7 @@ class Plan(FreeablePlan, CallableInProgram):
         :raises ValueError: If elements are scaled, added or reduced.
         :raises TypeError: If the conversion of elements has no inverse by NumPy's rule "same_kind".
         """
-        return Plan(self._comm, self._way_back([tensor.inverse() for tensor in self._problem.tensors]))
+        return self._like(self._way_back([tensor.inverse() for tensor in self._problem.tensors]))
 
     def adjoint(self, *, source_partial: bool = True, target_partial: bool = True) -> Plan:
         """
@@ -183,12 +171,32 @@ class Plan(FreeablePlan, CallableInProgram):
             with_halos = HaloAdjoint(self._comm, self._way_back([owned]))
             with_halos.set_halos(self._problem.tensors[0])
             return with_halos
-        adjoint = Plan(self._comm, self._way_back([tensor.adjoint(**partial) for tensor in self._problem.tensors]))
+        adjoint = self._like(self._way_back([tensor.adjoint(**partial) for tensor in self._problem.tensors]))
         adjoint._zeros = not adjoint._covers
         return adjoint
 
+    def _new_targets(self, array: Any) -> Any:
+        if self._small_target is not None and (array is None or isinstance(array, np.ndarray)):
+            return np.empty(*self._small_target)
+        if not self._covers and not self._zeros:
+            for tensor in self._problem.tensors:
+                check_covered(tensor)
+        samples = array if isinstance(array, list | tuple) else [array] * len(self._parts)
+        how = self.device[1], self._results_are_shared, self._zeros
+        parts = zip(samples, self._parts, strict=False)  # another number of arrays is an error of the call
+        made = [new_array(sample, shape, dtype, *how) for sample, (_, dtype, _, shape) in parts]
+        for array, tensor in zip(made, self._problem.tensors, strict=False):
+            if any(tensor.target.halo):  # margins at the ends of the tensor stay as they are
+                array[...] = 0
+        return made if self._problem.lists else made[0]
+
+    def _like(self, problem: Problem) -> Plan:
+        """Return a plan of another problem on the same ranks. Collective."""
+        return Plan(self._comm, problem)
+
     def _way_back(self, tensors: list[Schedule]) -> Problem:
-        problem = Problem(tuple(tensors), self._problem.lists, self.strategy, tuple(sorted(self.options.items())))
+        options, names = tuple(sorted(self.options.items())), self._problem.names
+        problem = Problem(tuple(tensors), self._problem.lists, self.strategy, options, names=names)
         return problem.placed((self.device[1], self.device[0]))
 
     def free(self) -> None:

@@ -17,6 +17,8 @@ import pydantic
 from dace_redist._version import __version__
 from dace_redist.errors import naming_file
 from dace_redist.mpi.topology import Topology
+from dace_redist.native.toolchain import processor_flags
+from dace_redist.native.variants import levels
 from dace_redist.report.text import describe
 from dace_redist.strategies import check_options, find_strategy, with_options
 from dace_redist.tuning import record_path
@@ -115,7 +117,8 @@ def make_entry(problem: TuningProblem, topology: Topology, winner: Winner, measu
 
 
 def _identity(problem: TuningProblem, topology: Topology) -> dict[str, str]:
-    where = {"layout": topology.layout, "mpi": topology.mpi, "machine": topology.machine, "package": __version__}
+    machine = ", ".join([topology.machine, *levels(processor_flags())[-1:]])
+    where = {"layout": topology.layout, "mpi": topology.mpi, "machine": machine, "package": __version__}
     return problem.identity | where | {"gpu": topology.gpu if problem.on_gpu else ""}
 
 

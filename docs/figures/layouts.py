@@ -7,6 +7,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import ListedColormap
 
 from dace_redist import Distribution, TiledDistribution
@@ -38,12 +39,11 @@ def main() -> None:
     """Draw the picture."""
     figure, grid = plt.subplots(2, 3, figsize=(10, 7), layout="constrained")
     for axes, (title, distribution) in zip(grid.flat, LAYOUTS.items(), strict=True):
-        image = owners(distribution, 0)
-        replicated = "replicated" in title
-        if replicated:  # a chequered pattern: both ranks hold these elements
-            i, j = np.indices(SHAPE)
-            image = np.where((i + j) % 2, image, owners(distribution, 1))
-        axes.imshow(image, cmap=COLOURS, vmin=0, vmax=3)
+        axes.imshow(owners(distribution, 0), cmap=COLOURS, vmin=0, vmax=3)
+        if "replicated" in title:  # a triangle of each element for the second rank that holds it
+            corners = np.array([(0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)])
+            halves = [corners + (j, i) for i, j in np.ndindex(SHAPE)]
+            axes.add_collection(PolyCollection(halves, facecolors=COLOURS(owners(distribution, 1).ravel())))
         axes.set_xticks(np.arange(-0.5, SHAPE[1]), [])
         axes.set_yticks(np.arange(-0.5, SHAPE[0]), [])
         axes.grid(color="white", lw=0.6)

@@ -75,7 +75,7 @@ def test_a_method_that_does_wrong_is_found_on_every_rank(comm, monkeypatch):
         run = staticmethod(forgets)
 
     with pytest.raises(methods.WrongResultError, match=r"block-k2: stock DaCe left wrong elements on rank 0"):
-        list(methods.prepare(Arrays(case, comm), Wrong(), {"strategies": (), "variants": (), "peers": False}))
+        list(methods.prepare(Arrays(case, comm), Wrong(), {"strategies": (), "variants": (), "peers": "none"}))
 
 
 MATRICES = ["axes", "reshape", "convert", "several", "reduce", "stacks", "files"]

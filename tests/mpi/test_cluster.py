@@ -113,6 +113,18 @@ def test_every_rank_is_told_that_a_strategy_stays_in_its_node(strategy: str) -> 
         assert "on different nodes" in lines[0]
 
 
+@on_nodes
+@pytest.mark.mpi_matrix
+@pytest.mark.parametrize(("ranks", "mapping"), [(4, "block"), pytest.param(7, "cyclic", marks=pytest.mark.full)])
+@pytest.mark.parametrize("strategy", ["Hierarchical", "Aggregated"])
+def test_replicas_and_sums_cross_once(ranks: int, mapping: str, strategy: str) -> None:
+    """What leaves both nodes: the replicated tensor once, the sum of each node once, or both."""
+    said, links = job(ranks, "replicate", strategy, mapping=mapping)
+    assert all(right for lines in said.values() for right, _ in lines)
+    assert sum(nbytes for _, nbytes in said[0]) == (1 + 1 + 2) * NBYTES
+    assert 0 <= sum(link.sent for link in links) - 4 * NBYTES < 2 * OVERHEAD, links
+
+
 # The end of a job ---------------------------------------------------------------------------------------------------
 
 

@@ -136,4 +136,5 @@ def test_the_best_options_of_a_strategy_win(searched):
     first = {one.strategy: one for one in measured if one.round == "all strategies"}
     assert first["Pack"].median_seconds == pytest.approx(1.0) and first["RMA"].note == "not here"
     assert not [one for one in measured if one.strategy == "Shared" and one.options]  # too slow to vary
-    assert {one.strategy for one in measured if one.round == "the best of each"} == {"Pack", "Pipelined"}
+    last = {str(one) for one in measured if one.round == "the best of each"}
+    assert last == {"Pack", str(winner), "Shared"}  # the default, though slow

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from case_files import write_cases
 from launching import launch
-from mpi_programs import SANITIZED, SOURCES, build, build_shared, compiled, run
+from mpi_programs import SANITIZED, SOURCES, build, build_shared, build_with_library, compiled, run
 from seeds import seed, some
 
 from dace_redist import Distribution
@@ -216,3 +216,40 @@ def test_leaks_are_found() -> None:
     """Those of MPI are suppressed; a lost object of the library ends the program."""
     code, printed = launch(2, [str(build("mpi_finalize", *SANITIZED)), "leak"], 60, environment=LEAKS)
     assert code != 0 and "MPI ended" in printed and re.search("in main .*mpi_finalize.cpp", printed), printed
+
+
+@pytest.mark.parametrize("ranks", [3, pytest.param(4, marks=pytest.mark.full)])
+def test_joined_messages_of_many_nodes(ranks: int) -> None:
+    """Nodes that the program has not, with some parts: as sorting all parts of each pair of nodes places them."""
+    program = build("mpi_joined", *SANITIZED)
+    for number in range(some(6)):
+        printed = run(program, ranks, 17, seed(number) + 1)
+        assert sum(int(count) for count in re.findall(r"(\d+) joined messages, 0 wrong", printed)) > 100, printed
+
+
+def test_memory_of_joining() -> None:
+    """A rank keeps a few numbers for each other one, not the parts of all ranks of its node."""
+    ranks = 12000
+    printed = run(build("mpi_joined", *SANITIZED), 12, ranks, 0)
+    assert max(int(nbytes) for nbytes in re.findall(r"(\d+) bytes", printed)) < 200 * ranks, printed
+
+
+@pytest.mark.mpi_matrix
+@pytest.mark.parametrize("strategy", ["Hierarchical", "Pack"])
+def test_one_rank_fails_for_all(strategy: str) -> None:
+    """All ranks learn of a failure by few messages that name its rank, also if the first to be told does not look."""
+    ranks = 9
+    printed = run(build_with_library("failure"), ranks, strategy)
+    found = re.search(r"(\d+) notices", printed)
+    assert found and ranks - 1 <= int(found[1]) <= 2 * (ranks - 1), printed
+
+
+def test_address_space_of_many_ranks() -> None:
+    """Ranks map the memory of all ranks of their node: of a machine with 16 TiB, and where 2 GiB are left for each."""
+    source, ranks = SOURCES / "stand_in_sysconf.cpp", 8
+    large = str(compiled("libstand_in_sysconf.so", ["-fPIC", "-shared"], [source], [source]))
+    program = build_with_library("failure")
+    for limit, preloaded in (("unlimited", large), (str(2 * ranks << 20), "")):
+        words = ("-c", f"ulimit -v {limit} && exec {program} Shared")
+        printed = run(Path("/bin/sh"), ranks, *words, LD_PRELOAD=preloaded)
+        assert "notices" in printed and "no node-shared memory" not in printed

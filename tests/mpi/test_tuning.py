@@ -16,10 +16,13 @@ from results import refused
 
 import dace_redist
 from dace_redist import Distribution, schedule
+from dace_redist.measuring.comparison import Comparison
+from dace_redist.measuring.measure import Figure
+from dace_redist.measuring.tune import TunedProblem, Tuning
 from dace_redist.redistribution.arrays.new import DeviceArray
 from dace_redist.strategies import DEFAULT_STRATEGY
 from dace_redist.tuning.problem import GPU_MEMORIES, TuningProblem, sides_on_gpu
-from dace_redist.tuning.record import Record, Winner, make_entry
+from dace_redist.tuning.record import Measured, Record, Winner, make_entry
 
 SHAPE = (24, 20)
 QUICK: dict[str, Any] = {"limit_seconds": np.float32(0.5), "progress": False}
@@ -34,6 +37,7 @@ def record(comm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the record of this test, the same file on every rank."""
     path = comm.bcast(tmp_path / "tuning.json")
     monkeypatch.setenv("DACE_REDIST_RECORD", str(path))
+    monkeypatch.setattr(TunedProblem, "decided", True)  # however busy the machine is
     return path
 
 
@@ -310,7 +314,7 @@ def test_command_line(tmp_path: Path):
     assert code == 0, printed
     assert re.search(r"^tensor +int32\[24, 20\]", printed, re.MULTILINE)
     assert re.search(r"^winner +Pack$", printed, re.MULTILINE)
-    assert re.search(r"^  Pack +[\d.]+ ms \[[\d.]+, [\d.]+\] +1\.00 x +\d+ runs$", printed, re.MULTILINE)
+    assert re.search(r"^  Pack +[\d.]+ ms +\[[\d.]+, [\d.]+\] +1\.00 x +\d+$", printed, re.MULTILINE)
     assert printed.count("recorded in") == 1 and f"recorded in {record}" in printed
     assert "100%" in printed  # how far it is
     options = ["--option", "depth=2", "--option", "growth=1,2.5", "--option", "chunk_bytes=64"]
@@ -329,4 +333,53 @@ def test_bench_compares_with_alltoallw():
     code, printed = launch(2, argv, 120)
     assert code == 0, printed
     assert re.search(r"^MPI_Alltoallw +[\d.]+ ms +\[[\d.]+, [\d.]+\] +1\.00 +\d+$", printed, re.MULTILINE)
-    assert re.search(r"^Pack is the fastest strategy: [\d.]+ times as fast as MPI_Alltoallw$", printed, re.MULTILINE)
+    assert re.search(
+        r"^(Pack is the fastest strategy: [\d.]+ times as|not decided.* Pack and MPI_Alltoallw)", printed, re.M
+    )
+
+
+ONE = TuningProblem(schedule(*pair(2)))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict"),
+    [
+        (
+            {"Pack": 1, "Shared": 3, "MPI_Alltoallw": 4},
+            "Pack is the fastest strategy: 4.00 times as fast as MPI_Alltoallw",
+        ),
+        (
+            {"Pack": 1, "Shared": 1.4, "MPI_Alltoallw": 4},
+            "of Pack and Shared overlap; Pack is 4.00 times as fast as MPI_",
+        ),
+        ({"Pack": 1, "Shared": 3, "MPI_Alltoallw": 1.1}, "not decided (machine busy?): the intervals of Pack and MPI_"),
+        ({"Pack": 1, "Shared": 3}, "Pack is the fastest strategy"),
+    ],
+)
+def test_verdict_of_a_comparison(seconds: dict[str, float], verdict: str):
+    figures = {name: Figure((each,), each, 0.8 * each, 1.3 * each) for name, each in seconds.items()}
+    assert verdict in str(Comparison(ONE, figures)).splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("candidates", "decided", "verdict"),
+    [
+        ([("Pack", 0, 1), ("RMA", 0, 1.1), ("Shared", 0, 2)], True, "Pack, 2.00 times as fast as Shared (default)"),
+        ([("Pack", 0, 1), ("Shared", 0, 1.2)], False, "the intervals of Pack and Shared (default) overlap"),
+        ([("Shared", 4, 1), ("Shared", 0, 1.2), ("RMA", 0, 9)], False, "Shared(depth=4) and Shared (default) overlap"),
+        ([("Shared", 0, 1), ("Pack", 0, 2)], True, "Shared, 2.00 times as fast as Pack"),
+        ([("Pack", 0, 1)], True, "winner    Pack"),
+    ],
+)
+def test_verdict_of_the_tuner(candidates: list[tuple[str, int, float]], decided: bool, verdict: str):
+    measured = tuple(
+        Measured(
+            **{"strategy": name, "options": {"depth": depth} if depth else {}, "round": "the best of each"},
+            **{"median_seconds": each, "low_seconds": 0.8 * each, "high_seconds": 1.3 * each},
+        )
+        for name, depth, each in candidates
+    )
+    winner = Winner(strategy=measured[0].strategy, options=measured[0].options)
+    tuned = TunedProblem((), ONE, winner, measured, "Shared")
+    assert tuned.decided == decided and verdict in str(tuned).splitlines()[-1]
+    assert ("nothing recorded" in str(Tuning((tuned,), Path("tuning.json")))) == (not decided)

@@ -53,6 +53,41 @@ def test_local_shape_and_global_index_are_those_of_the_local_array(distribution)
 
 @CALM
 @given(one)
+def test_on_other_ranks_the_parts_are_equal(distribution):
+    needed = distribution.ranks_needed
+    new = np.random.default_rng(needed).permutation(needed + 3)
+    moved, array = distribution.on_ranks(new), whole(distribution.shape)
+    for rank in range(needed):
+        np.testing.assert_array_equal(moved.local(array, new[rank]), distribution.local(array, rank))
+    assert moved.core.replicas == distribution.core.replicas
+
+
+def test_ranks_that_are_too_few_or_named_twice_are_refused():
+    for ranks in ([0], [1, 1]):
+        with pytest.raises(ValueError, match=r"Distribution.on_ranks: 2 different ranks are needed, got \["):
+            Distribution.split((4,), 0, 2).on_ranks(ranks)
+
+
+def test_another_shape_is_split_alike():
+    cyclic = Distribution((8, 6), (2, 3), dims=(1, None), block=(2, "ceil"), ranks=[5, 4, 3, 2, 1, 0], halo=1)
+    assert cyclic.with_shape((20, 6)) == Distribution(
+        (20, 6), (2, 3), dims=(1, None), block=(2, "ceil"), ranks=[5, 4, 3, 2, 1, 0], halo=1
+    )
+    for wrong in ((8,), (8, 6, 2)):
+        with pytest.raises(ValueError, match="needs one entry per entry of shape"):
+            cyclic.with_shape(wrong)
+    with pytest.raises(ValueError, match="5"):
+        Distribution((5,), (2,), block=[(2, 3)]).with_shape((6,))
+
+
+def test_a_grid_with_more_axes_than_the_tensor_needs_to_say_what_it_splits():
+    with pytest.raises(ValueError, match=r"grid \(2, 2\) has more axes than shape \(8,\): pass dims"):
+        Distribution((8,), (2, 2))
+    assert Distribution((8,), (2, 2), dims=[1]).replicas == 2
+
+
+@CALM
+@given(one)
 def test_encoded_it_makes_the_same_distribution(distribution):
     again = decode_distribution(distribution.encoded)
     assert again == distribution

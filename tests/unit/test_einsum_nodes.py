@@ -103,7 +103,7 @@ def test_nodes_are_laid_along_what_moves_most():
 
 
 def test_results_made_before_are_moved_and_not_fetched():
-    """Each rank makes two rows of C, which all need: those of the other node cross for each rank, but B once a node."""
+    """Each rank makes two rows of C, which all need: those of the other node cross once a node, as B does."""
     statements, shapes = statements_of("chain")[:2], {"A": (8, 8), "B": (8, 8), "D": (8, 8)}
     plan = plan_einsums(statements, shapes, 4, overrides={"C": {"i": 4}, "E": {"l": 4}}, itemsize=1)
-    assert bytes_between_nodes(plan, 2) == 4 * 4 * 8 + 8 * 8
+    assert bytes_between_nodes(plan, 2) == 2 * 4 * 8 + 8 * 8

@@ -13,6 +13,7 @@ import pytest
 
 from dace_redist import Distribution, schedule
 from dace_redist.mpi.topology import Topology
+from dace_redist.native import variants
 from dace_redist.tuning import auto as choosing
 from dace_redist.tuning import record
 from dace_redist.tuning.problem import TuningProblem
@@ -33,7 +34,8 @@ def entry(case=CASE, topology=HERE, winner=WINNER) -> record.Entry:
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> Record:
+def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Record:
+    monkeypatch.setattr(record, "processor_flags", str)  # of a processor without a level
     return Record(tmp_path / "new" / "tuning.json")
 
 
@@ -90,6 +92,15 @@ def test_entry_of_another_machine_or_mpi_is_ignored_with_one_line(book: Record, 
     assert (book.find(CASE, HERE), book.find(CASE, topology)) == ((WINNER, ""), (elsewhere, ""))
     assert line.startswith(f"the choice for int32[12 x 10] in {book.path} is ignored: it is of another ")
     assert why in line and "\n" not in line
+
+
+def test_processors_of_one_name_differ_by_level(book: Record, monkeypatch: pytest.MonkeyPatch):
+    book.add(entry())
+    monkeypatch.setattr(record, "processor_flags", lambda: variants.LEVELS["x86-64-v2"])
+    assert book.find(CASE, HERE)[0] is None
+    assert (
+        "another machine (Fast Processor, 2 cores, here Fast Processor, 2 cores, x86-64-v2)" in book.find(CASE, HERE)[1]
+    )
 
 
 def half(text: str) -> str:

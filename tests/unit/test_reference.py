@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
+import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
+from dace.sdfg.nodes import LibraryNode
 
 import dace_redist
-from dace_redist import cli
+from dace_redist import cli, library_nodes, transformations
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs" / "extensions"))
 
 import reference_pages  # noqa: E402
 
-PYTHON = (ROOT / "docs" / "reference" / "python.md").read_text()
+REFERENCE = "".join((ROOT / "docs" / "reference" / page).read_text() for page in ("python.md", "dace.md"))
+ENTRIES = set(re.findall(r"^\.\. auto\w+:: dace_redist\.(\S+)$", REFERENCE, re.MULTILINE))
 
 
 @pytest.mark.dace
@@ -37,10 +42,34 @@ def test_type_checkers_find_a_public_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", dace_redist.__all__)
 def test_a_public_name_has_an_entry_and_an_example(name: str) -> None:
-    assert f"<!-- generated: python {name}" in PYTHON
-    examples = re.findall(r"^```python\n(.*?)^```$", PYTHON, re.DOTALL | re.MULTILINE)
+    assert name in ENTRIES
+    examples = re.findall(r"^```python\n(.*?)^```$", REFERENCE, re.DOTALL | re.MULTILINE)
     called = {"DistributedProgram": "program.", "Plan": "plan(", "Request": "request.", "Schedule": "moves."}
     assert any(called.get(name, name) in example for example in examples)
+
+
+@pytest.mark.dace
+def test_nodes_and_transformations_have_entries_with_the_data_flow_before_and_after() -> None:
+    kinds = [kind for kind in vars(library_nodes).values() if inspect.isclass(kind) and issubclass(kind, LibraryNode)]
+    assert {f"library_nodes.{kind.__name__}" for kind in kinds} <= ENTRIES and len(kinds) == 6
+    assert {f"transformations.{name}" for name in transformations.__all__ if not hasattr(dace_redist, name)} <= ENTRIES
+    for name in transformations.__all__:
+        thing = getattr(transformations, name)
+        if inspect.isclass(thing) and issubclass(thing, transformations.patterns.OfRedistribute):
+            assert re.search(r"after::\n\n +A --> ", inspect.cleandoc(thing.__doc__)), name
+
+
+@pytest.mark.slow
+def test_the_inventory_of_the_manual_has_every_entry(tmp_path: Path) -> None:
+    """Built from the pages of the reference, where Sphinx and its extensions are installed."""
+    for module in ("sphinx", "myst_parser", "furo", "sphinx_copybutton", "sphinx_design"):
+        pytest.importorskip(module, reason="needs docs/requirements.txt")
+    only = ["-Dinclude_patterns=reference/*", "-Droot_doc=reference/python"]
+    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", *only, ROOT / "docs", tmp_path]
+    subprocess.run(command, check=True, capture_output=True, timeout=250)
+    _, _, packed = (tmp_path / "objects.inv").read_bytes().rpartition(b"zlib.\n")
+    found = {line.split()[0] for line in zlib.decompress(packed).decode().splitlines() if " py:" in line}
+    assert found >= {f"dace_redist.{name}" for name in ENTRIES}
 
 
 @pytest.mark.dace

@@ -7,6 +7,8 @@ import itertools
 import json
 import math
 import re
+import subprocess
+import sys
 from collections import Counter
 
 import numpy as np
@@ -263,3 +265,22 @@ def test_bytes_beyond_64_bits():
             call()
     four = Distribution((2**61,), (4,)), Distribution((2**61,), (4,), ranks=(1, 0, 3, 2))
     assert schedule(*four).bytes_between_nodes(range(4)) == 2**64
+
+
+#: Prints the bytes of memory that the schedule of a rank takes that exchanges one element with each other rank.
+ALL_TO_ALL = """
+import resource
+from dace_redist import Distribution, _core
+ranks = 100_000
+rows, columns = (Distribution((ranks, ranks), (ranks,), dims=dims).core for dims in ((0, None), (None, 0)))
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
+assert len(_core.rank_schedule(rows, columns, 5, True)[0][0]) == ranks - 1
+print((peak() - before) * 1024)
+"""
+
+
+def test_memory_of_many_messages():
+    """Blocks take the words of their dimensions, not those of the most dimensions that one may have."""
+    printed = subprocess.run([sys.executable, "-c", ALL_TO_ALL], capture_output=True, text=True, check=True).stdout
+    assert int(printed) < 40e6

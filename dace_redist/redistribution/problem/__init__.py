@@ -26,6 +26,7 @@ from dace_redist.tuning.problem import TuningProblem
 
 #: A distribution, or one of each of several tensors; likewise an element type.
 Distributions = AnyDistribution | Sequence[AnyDistribution]
+Named = Mapping[str, AnyDistribution]
 Types = npt.DTypeLike | Sequence[npt.DTypeLike]
 
 #: Arguments of ``redistribute`` and ``plan`` that describe the change of each tensor on its way.
@@ -49,6 +50,7 @@ class Problem:
     :param device: Devices of all sources and of all targets, each one of ``DEVICES``.
     :param memories: Kinds of memory for strategy ``"Auto"``, in order of preference; empty: nothing was measured for
         such arrays.
+    :param names: Names of the tensors; None: they have none.
     """
 
     tensors: tuple[Schedule, ...]
@@ -57,6 +59,7 @@ class Problem:
     options: tuple[tuple[str, int | float], ...]
     device: tuple[str, str] = ("cpu", "cpu")
     memories: tuple[str, ...] = ()
+    names: tuple[str, ...] | None = None
 
     def __hash__(self) -> int:
         """Return the hash, computed once: each call of ``redistribute`` looks its problem up."""
@@ -91,9 +94,11 @@ class Problem:
 
     @property
     def elements(self) -> str:
-        """Element types in words; in brackets for lists."""
-        names = ", ".join([_name_of(tensor.dtype) for tensor in self.tensors])
-        return f"[{names}]" if self.lists else names
+        """Element types in words; in brackets for lists, with the names of the tensors."""
+        types = [_name_of(tensor.dtype) for tensor in self.tensors]
+        if self.names is not None:
+            types = [f"{name!r}: {text}" for name, text in zip(self.names, types, strict=True)]
+        return f"[{', '.join(types)}]" if self.lists else types[0]
 
     @functools.cached_property
     def digest(self) -> int:
@@ -111,6 +116,7 @@ class Problem:
         options = ", ".join(f"{name}={value}" for name, value in self.options) or "none"
         facts = [("strategy", self.strategy), ("options", options), ("the number of tensors", str(len(self.tensors)))]
         facts += [("the kind of arguments", "lists" if self.lists else "single"), ("device", " to ".join(self.device))]
+        facts += [("the list of names", ", ".join(self.names or ("none",)))]
         for number, tensor in enumerate(self.tensors):
             of_tensor = f" of tensor {number}" if self.lists else ""
             values = {
@@ -156,6 +162,7 @@ class Arguments(NamedTuple):
     strategy: Any
     options: Mapping[str, Any]
     memory_bytes: Any
+    names: tuple[str, ...] | None = None
 
     @property
     def lists(self) -> bool:
@@ -199,7 +206,7 @@ class Arguments(NamedTuple):
                 raise ValueError("memory_bytes is for one tensor, not for lists")
             chosen = find_strategy(chosen.name)
             options = options_within(tensors[0], chosen.name, self.memory_bytes, options)
-        return Problem(tensors, self.lists, chosen.name, tuple(sorted(options.items())))
+        return Problem(tensors, self.lists, chosen.name, tuple(sorted(options.items())), names=self.names)
 
 
 def is_list(value: Any) -> bool:

@@ -127,8 +127,8 @@ def agreed_problem(comm: MPI.Intracomm, given: Arguments, array: Any, out: Any) 
 
 def _source_types(given: Arguments, views: Views, told: _Known | None) -> _Known:
     """
-    Return the element types of the sources. A None source has the type of its target or, if elements are converted, the
-    type that other ranks report.
+    Return the element types of the sources. A None source has the type of its target or, without one or if elements are
+    converted, the type that other ranks report.
 
     :param told: Types that any rank knows; None: the ranks were not asked yet.
     """
@@ -136,18 +136,10 @@ def _source_types(given: Arguments, views: Views, told: _Known | None) -> _Known
     wanted = listed("target_dtype", given.change["target_dtype"], len(views.sources))
     for number, (source, target) in enumerate(zip(*views, strict=True)):
         name = views.name("array", number, given.lists)
-        if source is None and target is None:
-            raise TypeError(
-                f"{name} is None: pass an empty array of the element type, or out, if this rank owns no elements; "
-                "otherwise its part"
-            )
         typed = source if source is not None or wanted[number] is not None else target
         types.append(typed.dtype if typed is not None else None if told is None else told[number])
         if types[-1] is None and told is not None:
-            raise TypeError(
-                f"{name} is None on every rank, and out has the type that elements are converted to: pass an empty "
-                "array of the source's element type"
-            )
+            raise ValueError(f"{name} is None on every rank: pass an empty array of the source's element type")
     return types
 
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -19,7 +20,6 @@ namespace {
 
 /// Sets of processes with a communicator of their own, at most: MPIs have some thousand communicators.
 constexpr int max_sets = 256;
-constexpr std::chrono::seconds patience{10};
 
 /// The MPI that this library is compiled for, by its name in MPI_Get_library_version(); empty if it is another one.
 #if defined(OPEN_MPI)
@@ -104,17 +104,25 @@ std::vector<int> world_ranks_of(MPI_Comm comm, int size) {
   return world_ranks;
 }
 
+/// Time after which a process that waits says so, as in Python.
+std::chrono::duration<double> patience() {
+  const char* const given = std::getenv("DACE_REDIST_WAIT_MESSAGE");
+  const double seconds = given ? std::atof(given) : 10;
+  return std::chrono::duration<double>(seconds > 0 ? seconds : 1e9);
+}
+
 /// The largest number of all processes. A process that waits long says why that may be.
 int agreed_maximum(int mine, MPI_Comm comm, const char* routine) {
   int maximum = 0, done = 0;
   MPI_Request request;
   MPI_Iallreduce(&mine, &maximum, 1, MPI_INT, MPI_MAX, comm, &request);
   const auto start = std::chrono::steady_clock::now();
+  const auto limit = patience();
   for (bool warned = false; !done;) {
     MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     const auto waited = std::chrono::steady_clock::now() - start;
     if (waited > std::chrono::milliseconds(1)) std::this_thread::sleep_for(std::chrono::microseconds(50));
-    if (done || warned || waited < patience) continue;
+    if (done || warned || waited < limit) continue;
     std::fprintf(stderr,
                  "dace-redist: %s waits for other processes of its context; if they run ScaLAPACK without "
                  "libdace_redist_scalapack, it waits forever: set LD_PRELOAD on every rank (mpiexec -x LD_PRELOAD)\n",

@@ -79,7 +79,7 @@ class ProgramFacts:
 
     @cached_property
     def inputs(self) -> dict[str, DistributedTensor]:
-        """Tensors read, by name, in the order of the parameters."""
+        """Tensors read, by name, in the order of the parameters; each has ``distribution``, ``shape`` and ``dtype``."""
         return {name: self._tensor(name) for name in self.input_names}
 
     @cached_property

@@ -65,7 +65,7 @@ class Walk {
     const Index lo = std::max(first.axis().lo * first.axis().stride, second.axis().lo * second.axis().stride);
     const Index hi = std::min(first.axis().hi * first.axis().stride, second.axis().hi * second.axis().stride);
     if (lo < hi) enter(0, lo, hi);
-    return std::move(shared_);
+    return {count_, {}, std::make_unique<SharedElements::Several>(std::move(shared_))};
   }
 
   /// The cells of the second side, whose owned indices are unknown, with elements that the first one owns.
@@ -211,7 +211,7 @@ class Walk {
     shared_.loops.insert(loops.end(), around_.begin(), around_.end());
     Index count = hi - lo;
     for (const GroupLoop& loop : around_) count *= loop.count;
-    shared_.count += count;
+    count_ += count;
   }
 
   std::array<Position, 2> sides_;  // source, target
@@ -220,7 +220,8 @@ class Walk {
   std::vector<Index> cell_{};      // coordinates along the axes that the second side has entered
   std::vector<std::vector<Index>> cells_{};
   std::vector<GroupLoop> around_{};  // loops around the current range
-  SharedElements shared_{};
+  SharedElements::Several shared_{};
+  Index count_ = 0;  // elements shared
 };
 
 }  // namespace
@@ -245,7 +246,7 @@ SharedElements shared_indices(const std::array<int, 2>& axes, const Intervals& s
   const Index lo = std::max({source.start, target.start, first}), hi = std::min({source.end, target.end, last});
   if (source.empty() || target.empty() || lo >= hi) return {};
   if (source.count < 2 && target.count < 2)  // nearly always
-    return {hi - lo, {{{lo - source.start, lo - target.start}, hi - lo}}, {}};
+    return {hi - lo, {{lo - source.start, lo - target.start}, hi - lo}, nullptr};
   const auto side = [lo, hi](int axis, const Intervals& owned) {
     return GroupSide{{axis, {hi, 1, 1, false}, 1, owned, lo, hi}};
   };

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "layout/intervals.hpp"
@@ -42,11 +43,19 @@ struct Piece {
   std::size_t first_loop = 0, loop_count = 0;
 };
 
-/// The elements that two cells share.
+/// The elements that two cells share: nearly always one piece, which allocates nothing.
 struct SharedElements {
+  struct Several {
+    std::vector<Piece> pieces{};
+    std::vector<GroupLoop> loops{};  // of all pieces
+  };
+
   Index count = 0;
-  std::vector<Piece> pieces{};
-  std::vector<GroupLoop> loops{};  // of all pieces
+  Piece piece{};  // unless there are several
+  std::unique_ptr<Several> several{};
+
+  const Piece* begin() const { return several ? several->pieces.data() : &piece; }
+  const Piece* end() const { return begin() + (several ? several->pieces.size() : count > 0 ? 1 : 0); }
 };
 
 /// The coordinates of all cells that may hold an element of the group that `own` holds: [cells][axes of `other`],

@@ -34,7 +34,7 @@ TiledAxes tiled_axes(const SharedBox& box, const IndexMap& map) {
 }
 
 /// Cuts runs of two tiles or more in two: whole tiles of `extent` elements, and the rest.
-std::vector<Piece> cut_runs(const std::vector<Piece>& pieces, Index extent) {
+std::vector<Piece> cut_runs(const SharedElements& pieces, Index extent) {
   std::vector<Piece> cut;
   for (Piece piece : pieces) {
     const Index run = piece.count, whole = run < 2 * extent ? run : run - run % extent;
@@ -61,7 +61,7 @@ void set_block(StridedBlock& block, const std::array<const Piece*, max_dims>& pi
   for (int group = 0; group < groups; ++group) {
     const Piece& piece = *pieces[at(group)];
     for (std::size_t i = piece.first_loop; i < piece.first_loop + piece.loop_count; ++i) {
-      const auto& [axes, count, offsets, steps] = box[at(group)]->loops[i];
+      const auto& [axes, count, offsets, steps] = box[at(group)]->several->loops[i];
       const Index source_stride = source.strides[at(axes[0])], target_stride = target.strides[at(axes[1])];
       block.source_offset += offsets[0] * source_stride;
       block.target_offset += offsets[1] * target_stride;
@@ -108,24 +108,57 @@ void append_loop(StridedBlock& block, Index count, Index source_stride, Index ta
 }
 
 void append_blocks(const SharedBox& box, const IndexMap& map, const CellLayout& source, const CellLayout& target,
-                   std::vector<StridedBlock>& blocks) {
+                   BlockList& blocks) {
   const TiledAxes tiled = tiled_axes(box, map);
-  std::array<const std::vector<Piece>*, max_dims> lists{};
+  std::array<const Piece*, max_dims> lists;
   std::vector<Piece> rows, columns;
   AxisArray piece_counts{};
   const int groups = static_cast<int>(map.groups().size());
   for (int group = 0; group < groups; ++group) {
-    const std::vector<Piece>& whole = box[at(group)]->pieces;
+    const SharedElements& whole = *box[at(group)];
     std::vector<Piece>& cut = group == tiled.rows ? rows : columns;
     if (tiled.has(group)) cut = cut_runs(whole, tiled.extent(group));
-    lists[at(group)] = tiled.has(group) ? &cut : &whole;
-    piece_counts[at(group)] = static_cast<Index>(lists[at(group)]->size());
+    lists[at(group)] = tiled.has(group) ? cut.data() : whole.begin();
+    piece_counts[at(group)] = tiled.has(group) ? static_cast<Index>(cut.size()) : whole.end() - whole.begin();
   }
+  Block block;
   for_each_coordinates(piece_counts, groups, [&](const AxisArray& choice) {
     std::array<const Piece*, max_dims> pieces;
-    for (int group = 0; group < groups; ++group) pieces[at(group)] = lists[at(group)]->data() + choice[at(group)];
-    set_block(blocks.emplace_back(), pieces, box, map, source, target, tiled);
+    for (int group = 0; group < groups; ++group) pieces[at(group)] = lists[at(group)] + choice[at(group)];
+    block.box.ndim = 0;
+    set_block(block.box, pieces, box, map, source, target, tiled);
+    blocks.push_back(block);
   });
+}
+
+Index keep_piece(BlockList& blocks, Index piece, Index pieces) {
+  const auto share = [&](Index count) { return AxisSplit{count, pieces, 1, true}; };
+  Index count = 0, number = 0, elements = 0;
+  for (auto one = blocks.begin(); one != blocks.end(); ++one) ++count;
+  const bool cuts = count < pieces;
+  const Index first = cuts ? 0 : share(count).block_begin(piece),
+              last = cuts ? count : share(count).block_begin(piece + 1);
+  BlockList kept;
+  Block block;
+  StridedBlock& box = block.box;
+  for (auto one = blocks.begin(); one != blocks.end(); ++one, ++number) {
+    if (number < first || number >= last) continue;
+    one.read(box);
+    if (cuts && box.ndim > 0) {
+      const auto counts = box.counts.begin(), end = counts + box.ndim;
+      const auto long_enough = std::find_if(counts, end, [&](Index extent) { return extent >= pieces; });
+      const auto d =
+          static_cast<std::size_t>((long_enough == end ? std::max_element(counts, end) : long_enough) - counts);
+      const Index begin = share(box.counts[d]).block_begin(piece);
+      box.counts[d] = share(box.counts[d]).block_begin(piece + 1) - begin;
+      box.source_offset += begin * box.source_strides[d];
+      box.target_offset += begin * box.target_strides[d];
+    }
+    elements += box.count();
+    kept.push_back(block);
+  }
+  blocks = std::move(kept);
+  return elements;
 }
 
 }  // namespace dace_redist

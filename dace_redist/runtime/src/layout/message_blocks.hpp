@@ -6,10 +6,10 @@
 
 #include <vector>
 
+#include "layout/block_list.hpp"
 #include "layout/distribution.hpp"
 #include "layout/group_overlap.hpp"
 #include "layout/index_map.hpp"
-#include "layout/strided_block.hpp"
 
 namespace dace_redist {
 
@@ -41,6 +41,10 @@ void append_loop(StridedBlock& block, Index count, Index source_stride, Index ta
 /// of tiles, dimensions are in the order of the target: so the sender permutes, into slots that are aligned to lines.
 /// Rows that a receiver permuted into an array that is not would all end in partial lines.
 void append_blocks(const SharedBox& box, const IndexMap& map, const CellLayout& source, const CellLayout& target,
-                   std::vector<StridedBlock>& blocks);
+                   BlockList& blocks);
+
+/// Keeps one of equal pieces of blocks: some of them or, of fewer blocks than pieces, a part of each. \return its
+/// elements.
+Index keep_piece(BlockList& blocks, Index piece, Index pieces);
 
 }  // namespace dace_redist

@@ -74,7 +74,7 @@ void turn_forward(StridedBlock& block) {
 }
 
 /// Pairs two blocks with as many elements.
-void pair_blocks(SideBlock source, SideBlock target, std::vector<StridedBlock>& paired) {
+void pair_blocks(SideBlock source, SideBlock target, BlockList& paired) {
   merge_loops(source.loops);
   merge_loops(target.loops);
   const SharedElements shared = shared_elements(axes_of(source), axes_of(target));
@@ -83,12 +83,12 @@ void pair_blocks(SideBlock source, SideBlock target, std::vector<StridedBlock>& 
   };
   const Index source_step = stride(source, source.loops.size() - 1),
               target_step = stride(target, target.loops.size() - 1);
-  for (const Piece& piece : shared.pieces) {
+  for (const Piece& piece : shared) {
     StridedBlock block;
     block.source_offset = source.offset + piece.offsets[0] * source_step;
     block.target_offset = target.offset + piece.offsets[1] * target_step;
     for (std::size_t i = piece.first_loop; i < piece.first_loop + piece.loop_count; ++i) {
-      const auto& [axes, count, offsets, steps] = shared.loops[i];
+      const auto& [axes, count, offsets, steps] = shared.several->loops[i];
       const Index along_source = stride(source, static_cast<std::size_t>(axes[0])),
                   along_target = stride(target, static_cast<std::size_t>(axes[1]));
       block.source_offset += offsets[0] * along_source;
@@ -97,7 +97,7 @@ void pair_blocks(SideBlock source, SideBlock target, std::vector<StridedBlock>& 
     }
     append_loop(block, piece.count, source_step, target_step);
     turn_forward(block);
-    paired.push_back(merged(block));
+    paired.push_back({0, merged(block)});
   }
 }
 
@@ -109,8 +109,8 @@ Index SideBlock::count() const {
   return product;
 }
 
-std::vector<StridedBlock> refine(const std::vector<SideBlock>& sources, const std::vector<SideBlock>& targets) {
-  std::vector<StridedBlock> paired;
+BlockList refine(const std::vector<SideBlock>& sources, const std::vector<SideBlock>& targets) {
+  BlockList paired;
   Blocks source(sources.begin(), sources.end()), target(targets.begin(), targets.end());
   while (!source.empty()) {
     const Index x = source.front().count(), y = target.front().count();

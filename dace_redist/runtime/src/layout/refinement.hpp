@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "dace_redist_types.h"
+#include "layout/block_list.hpp"
 #include "layout/intervals.hpp"
-#include "layout/strided_block.hpp"
 
 namespace dace_redist {
 
@@ -31,6 +31,6 @@ struct SideBlock {
 /// Of two blocks with as many elements one is the other one reshaped, see shared_elements(). Cost: that of the result.
 ///
 /// \throws Error if a block needs more than max_block_dims loops.
-DR_API std::vector<StridedBlock> refine(const std::vector<SideBlock>& source, const std::vector<SideBlock>& target);
+DR_API BlockList refine(const std::vector<SideBlock>& source, const std::vector<SideBlock>& target);
 
 }  // namespace dace_redist

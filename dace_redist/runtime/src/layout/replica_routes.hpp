@@ -19,7 +19,8 @@ inline constexpr Index whole_cell = -1;
 /// A rank that this rank exchanges a pair of cells with.
 struct ReplicaPeer {
   Index rank = 0;
-  Index summand = 0;  // order in which the receiver reduces; equal on both sides
+  Index summand = 0;            // order in which the receiver reduces; equal on both sides
+  Index piece = 0, pieces = 1;  // of the pair, if it is cut
 };
 
 /// A replica policy applied to a source and a target, as seen by a rank that sends or that receives. Target cells may

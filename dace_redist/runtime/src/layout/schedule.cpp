@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "layout/schedule.hpp"
 
-#include <functional>
-#include <numeric>
+#include <optional>
 #include <tuple>
 #include <utility>
 
+#include "layout/node_routes.hpp"
 #include "layout/replica_routes.hpp"
 
 namespace dace_redist {
@@ -18,10 +18,10 @@ struct CellPair {
   Index source_cell = 0, target_cell = 0;
 };
 
-/// What a cell shares, along a group of axes, with a coordinate of the other distribution on each of them.
-struct Overlap {
-  std::vector<Index> coordinates{};  // of the other distribution along its axes of the group
-  SharedElements shared{};
+/// What a cell shares, along a group of axes, with each cell of the other distribution.
+struct Overlaps {
+  std::vector<Index> coordinates{};      // [cells][axes of the group in the other distribution]
+  std::vector<SharedElements> shared{};  // [cells]
 };
 
 /// Of a pair of things, that of the source and that of the target.
@@ -34,12 +34,15 @@ class Collector {
   /// \param with_self  the self copy is among the messages.
   Collector(const ScheduleArguments& arguments, bool sends, bool with_self)
       : arguments_(arguments),
-        own_(sends ? source_side : target_side),
+        own_(own_side(arguments.policy, sends)),
         other_(1 - own_),
+        sends_(sends),
         with_self_(with_self),
         distributions_{&arguments.source, &arguments.target},
         layouts_{arguments.sources, arguments.targets},
-        routes_(arguments, sends) {}
+        routes_(arguments, sends) {
+    if (arguments.policy.knows_nodes()) node_routes_.emplace(arguments, sends);
+  }
 
   std::vector<Message> messages() {
     const std::vector<Cell> cells = distributions_[own_]->cells(arguments_.rank);
@@ -67,21 +70,31 @@ class Collector {
 
   static std::size_t at(int axis) { return static_cast<std::size_t>(axis); }
 
-  bool sends() const { return own_ == source_side; }
+  /// The distribution of which both ranks, or this one, hold cells.
+  static std::size_t own_side(const ReplicaPolicy& policy, bool sends) {
+    if (policy.forwards()) return target_side;
+    return sends || policy.kind == ReplicaPolicy::sums_of_nodes ? source_side : target_side;
+  }
+
+  bool own_source() const { return own_ == source_side; }
   const std::vector<AxisGroup>& groups() const { return arguments_.map.groups(); }
 
   template <class Thing>
   std::pair<const Thing&, const Thing&> by_side(const Thing& own, const Thing& other) const {
-    if (sends()) return {own, other};
+    if (own_source()) return {own, other};
     return {other, own};
   }
 
   /// The position of a side's cell in a rank's array. Elements are read where they are owned, and written to margins.
   CellLayout layout_of(std::size_t side, const Cell& cell, Index rank) const {
-    const LocalLayout* local = nullptr;
-    if (const Layouts* const known = layouts_[side])
-      if (const auto entry = known->find(rank); entry != known->end()) local = &entry->second;
-    return cell_layout(*distributions_[side], cell, local, side == source_side);
+    return cell_layout(*distributions_[side], cell, local(side, rank), side == source_side);
+  }
+
+  const LocalLayout* local(std::size_t side, Index rank) const {
+    const Layouts* const known = layouts_[side];
+    if (!known) return nullptr;
+    const auto entry = known->find(rank);
+    return entry == known->end() ? nullptr : &entry->second;
   }
 
   /// The indices of a source axis that move, and their shift to the present image of the target.
@@ -97,38 +110,53 @@ class Collector {
   }
 
   /// Width of the margins on the other side, to which elements of this rank may go.
-  Index margin(const AxisGroup& group) const { return sends() ? arguments_.target.halo(group.target_axis) : 0; }
+  Index margin(const AxisGroup& group) const { return own_source() ? arguments_.target.halo(group.target_axis) : 0; }
 
   void add_cell(const OwnCell& own) {
     if (distributions_[other_]->boxed()) return add_boxes(own);
-    std::vector<std::vector<Overlap>> overlaps;  // [groups] with each coordinate of the other
+    std::vector<Overlaps> overlaps;  // [groups]
     overlaps.reserve(groups().size());
     AxisArray counts{};
+    std::size_t most = 1;  // pairs
     for (const AxisGroup& group : groups()) {
       overlaps.push_back(group.plain() ? find_overlaps(indices(own_, own.cell, group), group, own.slice)
                                        : find_group_overlaps(own.cell, group, own.slice));
-      counts[overlaps.size() - 1] = static_cast<Index>(overlaps.back().size());
+      counts[overlaps.size() - 1] = static_cast<Index>(overlaps.back().shared.size());
+      most *= overlaps.back().shared.size();
     }
+    if (pairs_.empty()) pairs_.reserve(most);
     for_each_coordinates(counts, static_cast<int>(groups().size()), [&](const AxisArray& choice) {
       SharedBox box{};
       Cell other;
       for (std::size_t number = 0; number < overlaps.size(); ++number) {
-        const Overlap& overlap = overlaps[number][static_cast<std::size_t>(choice[number])];
+        const auto& [coordinates, shared] = overlaps[number];
+        const auto cell = static_cast<std::size_t>(choice[number]);
         const AxisGroup& group = groups()[number];
         const std::vector<int>& axes = group.axes[other_];
-        box[number] = &overlap.shared;
-        if (group.plain()) other.coordinates[at(group.axis(other_))] = overlap.coordinates[0];
-        for (std::size_t i = 0; i < axes.size(); ++i) other.coordinates[at(axes[i])] = overlap.coordinates[i];
+        box[number] = &shared[cell];
+        if (group.plain()) other.coordinates[at(group.axis(other_))] = coordinates[cell];
+        for (std::size_t i = 0; i < axes.size(); ++i)
+          other.coordinates[at(axes[i])] = coordinates[cell * axes.size() + i];
       }
       other.number = distributions_[other_]->cell_number(other.coordinates);
       if (arguments_.source.boxed()) return void(add_parts(own, other));
-      for (const ReplicaPeer& peer : find_peers(own, other)) add_pair(own, other, peer, box);
+      Index count = 1;
+      for (std::size_t group = 0; group < groups().size(); ++group) count *= box[group]->count;
+      for (const ReplicaPeer& peer : find_peers(own, other, count)) add_pair(own, other, peer, box);
     });
   }
 
-  const std::vector<ReplicaPeer>& find_peers(const OwnCell& own, const Cell& other) {
+  /// \param count  elements that the cells share, about.
+  const std::vector<ReplicaPeer>& find_peers(const OwnCell& own, const Cell& other, Index count) {
     const auto [source, target] = by_side(own.cell, other);
-    routes_.find_peers(source, target, own.slice, peers_);
+    if (!node_routes_) {
+      routes_.find_peers(source, target, own.slice, peers_);
+      return peers_;
+    }
+    peers_.clear();
+    const Index pieces = node_routes_->pieces(count);
+    for (Index piece = 0; piece < pieces; ++piece)
+      node_routes_->find_peers(source, target, {0, 0, piece, pieces}, peers_);
     return peers_;
   }
 
@@ -142,7 +170,7 @@ class Collector {
     for (const AxisGroup& group : groups()) {  // one axis each
       const auto [lo, hi, shift] = moved(group);
       const std::size_t axis = at(group.source_axis), there = at(group.axis(other_));
-      const Index to_other = sends() ? shift : 0;
+      const Index to_other = own_source() ? shift : 0;
       const Intervals held = needed[axis] = indices(own_, own.cell, group).shifted(to_other - shift);
       moving.lo[axis] = std::max(lo, held.start);
       moving.hi[axis] = std::min(hi, held.end);
@@ -152,14 +180,14 @@ class Collector {
     }
     for (const Index box : other.boxes().overlapping(others)) missing -= add_parts(own, {{box}, box});
     AxisArray hole{};
-    if (sends() || missing <= 0 || !other.boxes().find_hole(moving, needed, hole)) return;
+    if (own_source() || missing <= 0 || !other.boxes().find_hole(moving, needed, hole)) return;
     throw Error(text(other.name(), ": no box holds element ",
                      tuple_text(std::vector<Index>(hole.begin(), hole.begin() + other.ndim())), ", which rank ",
                      arguments_.rank, " of the target needs: add a box, or move a region that boxes cover"));
   }
 
   /// Adds the pairs with another cell where source or target are in boxes. Each peer has its own parts.
-  /// \return the number of their elements.
+  /// \return the number of their elements, or fewer.
   Index add_parts(const OwnCell& own, const Cell& other) {
     const auto [source, target] = by_side(own.cell, other);
     std::array<Intervals, max_dims> sources, targets;  // by source axis, of source indices
@@ -173,12 +201,17 @@ class Collector {
       wanted.lo[axis] = std::max(window.lo, targets[axis].start);
       wanted.hi[axis] = std::min(window.hi, targets[axis].end);
     }
-    Index sum = 0;
+    Index sum = 0, bound = 1;
+    for (std::size_t axis = 0; axis < groups().size(); ++axis)
+      bound *= std::max<Index>(0, wanted.hi[axis] - wanted.lo[axis]);
     SharedBox box{};
-    for (const ReplicaPeer& peer : find_peers(own, other)) {
+    for (const ReplicaPeer& peer : find_peers(own, other, bound)) {
       std::vector<IndexBox> parts{wanted};
-      if (arguments_.source.boxed())
-        parts = arguments_.source.boxes().parts_sent(source.number, wanted, sends() ? peer.rank : arguments_.rank);
+      if (arguments_.source.boxed()) {
+        Index receiver = sends_ ? peer.rank : arguments_.rank;
+        if (node_routes_) receiver = arguments_.target.rank_of(target.coordinates, 0);  // equal on all steps
+        parts = arguments_.source.boxes().parts_sent(source.number, wanted, receiver);
+      }
       for (const IndexBox& part : parts) {
         Index count = 1;
         for (std::size_t axis = 0; axis < groups().size(); ++axis) {
@@ -188,32 +221,35 @@ class Collector {
           count *= shared_[axis].count;
         }
         if (count > 0) add_pair(own, other, peer, box);
-        sum += count;
+        if (!node_routes_) sum += count;  // else this rank may take part in a few pieces only
       }
     }
     return sum;
   }
 
   /// The overlaps of `own` indices along a group of one axis each with each coordinate of the other distribution.
-  std::vector<Overlap> find_overlaps(const Intervals& own, const AxisGroup& group, Index slice) const {
+  Overlaps find_overlaps(const Intervals& own, const AxisGroup& group, Index slice) const {
     const Index halo = margin(group);
     const IndexMap::Window whole = moved(group);  // of source indices, as `window`
-    IndexMap::Window window = sends() ? whole : routes_.window(whole, own, group.target_axis, slice);
-    const Index to_other = sends() ? whole.shift : 0;
+    IndexMap::Window window = own_source() ? whole : routes_.window(whole, own, group.target_axis, slice);
+    const Index to_other = own_source() ? whole.shift : 0;
     const AxisSplit& split = distributions_[other_]->axes()[at(group.axis(other_))];
     const Index lo = std::max<Index>(0, window.lo + to_other - halo),
                 hi = std::min(split.extent, window.hi + to_other + halo);
-    const Intervals near = own.shifted(sends() ? whole.shift : -whole.shift).widened(halo);
+    const Intervals near = own.shifted(own_source() ? whole.shift : -whole.shift).widened(halo);
     const std::vector<Index> coordinates = overlapping_coordinates(near, split, lo, hi);
-    std::vector<Overlap> overlaps;
-    overlaps.reserve(coordinates.size());
+    Overlaps overlaps;
+    overlaps.coordinates.reserve(coordinates.size());
+    overlaps.shared.reserve(coordinates.size());
     for (const Index coordinate : coordinates) {
       const Intervals other = split.intervals(coordinate).widened(halo);
       const auto [source, target] = by_side(own, other);
-      if (sends()) window = routes_.window(whole, target, group.target_axis, slice);
+      if (own_source()) window = routes_.window(whole, target, group.target_axis, slice);
       SharedElements shared = shared_indices({group.source_axis, group.target_axis}, source,
                                              target.shifted(-whole.shift), window.lo, window.hi);
-      if (shared.count > 0) overlaps.push_back({{coordinate}, std::move(shared)});  // else of another slice
+      if (shared.count == 0) continue;  // of another slice
+      overlaps.coordinates.push_back(coordinate);
+      overlaps.shared.push_back(std::move(shared));
     }
     return overlaps;
   }
@@ -236,16 +272,18 @@ class Collector {
   }
 
   /// The overlaps of a cell along a group of several axes with each cell of the other distribution.
-  std::vector<Overlap> find_group_overlaps(const Cell& cell, const AxisGroup& group, Index slice) const {
+  Overlaps find_group_overlaps(const Cell& cell, const AxisGroup& group, Index slice) const {
     std::vector<Index> own_coordinates;
     for (const int axis : group.axes[own_]) own_coordinates.push_back(cell.coordinates[at(axis)]);
     const GroupSide own = side_of(group, own_, own_coordinates.data(), slice);
-    std::vector<Overlap> overlaps;
-    for (std::vector<Index>& coordinates : overlapping_cells(own, side_of(group, other_, nullptr, slice))) {
+    Overlaps overlaps;
+    for (const std::vector<Index>& coordinates : overlapping_cells(own, side_of(group, other_, nullptr, slice))) {
       const GroupSide other = side_of(group, other_, coordinates.data(), slice);
       const auto [source, target] = by_side(own, other);
       SharedElements shared = shared_elements(source, target);
-      if (shared.count > 0) overlaps.push_back({std::move(coordinates), std::move(shared)});
+      if (shared.count == 0) continue;
+      overlaps.coordinates.insert(overlaps.coordinates.end(), coordinates.begin(), coordinates.end());
+      overlaps.shared.push_back(std::move(shared));
     }
     return overlaps;
   }
@@ -259,10 +297,43 @@ class Collector {
     pair.message.summand = peer.summand;
     pair.message.count = 1;
     for (std::size_t group = 0; group < groups().size(); ++group) pair.message.count *= box[group]->count;
-    if (!arguments_.with_blocks) return;
-    const CellLayout layout = layout_of(other_, other, peer.rank);
-    const auto [from, to] = by_side(own.layout, layout);
-    append_blocks(box, arguments_.map, from, to, pair.message.blocks);
+    if (!arguments_.with_blocks && peer.pieces == 1) return;
+    if (arguments_.policy.forwards() || arguments_.policy.kind == ReplicaPolicy::sums_of_nodes) {
+      pair.message.blocks = blocks_within(own, other, peer.rank, box);
+    } else {
+      const CellLayout layout = layout_of(other_, other, peer.rank);
+      const auto [from, to] = by_side(own.layout, layout);
+      append_blocks(box, arguments_.map, from, to, pair.message.blocks);
+    }
+    if (peer.pieces == 1) return;
+    pair.message.count = keep_piece(pair.message.blocks, peer.piece, peer.pieces);
+    if (pair.message.count == 0) return pairs_.pop_back();
+    if (!arguments_.with_blocks) pair.message.blocks = {};
+  }
+
+  /// The blocks of a message between parts of one distribution: of ranks that hold the cell, or an array like these.
+  BlockList blocks_within(const OwnCell& own, const Cell& other, Index peer, const SharedBox& box) const {
+    const auto blocks_at = [&](std::size_t end, Index rank) {
+      const CellLayout here = cell_layout(*distributions_[own_], own.cell, local(end, rank), own_source()),
+                       there = cell_layout(*distributions_[other_], other, nullptr, !own_source());
+      BlockList blocks;
+      const auto [from, to] = by_side(here, there);
+      append_blocks(box, arguments_.map, from, to, blocks);
+      return blocks;
+    };
+    const BlockList sent = blocks_at(source_side, sends_ ? arguments_.rank : peer),
+                    received = blocks_at(target_side, sends_ ? peer : arguments_.rank);
+    BlockList blocks;
+    for (auto from = sent.begin(), to = received.begin(); from != sent.end(); ++from, ++to) {
+      Block block = *from;
+      const StridedBlock there = (*to).box;
+      if (!own_source())
+        block.box.source_offset = block.box.target_offset, block.box.source_strides = block.box.target_strides;
+      block.box.target_offset = own_source() ? there.source_offset : there.target_offset;
+      block.box.target_strides = own_source() ? there.source_strides : there.target_strides;
+      blocks.push_back(block);
+    }
+    return blocks;
   }
 
   /// Joins the pairs of each peer to one message, in an order that is equal on both sides.
@@ -273,7 +344,11 @@ class Collector {
     };
     if (!std::is_sorted(pairs_.begin(), pairs_.end(), before))
       std::stable_sort(pairs_.begin(), pairs_.end(), before);  // parts of a pair stay in order
+    std::size_t peers = 0;
+    for (std::size_t pair = 0; pair < pairs_.size(); ++pair)
+      peers += pair == 0 || pairs_[pair - 1].message.peer != pairs_[pair].message.peer;
     std::vector<Message> messages;
+    messages.reserve(peers);
     for (CellPair& pair : pairs_) {
       if (messages.empty() || messages.back().peer != pair.message.peer) {
         messages.push_back(std::move(pair.message));
@@ -281,18 +356,20 @@ class Collector {
       }
       Message& message = messages.back();
       message.count += pair.message.count;
-      message.blocks.insert(message.blocks.end(), pair.message.blocks.begin(), pair.message.blocks.end());
+      message.blocks.append(pair.message.blocks, 0);
     }
     return messages;
   }
 
   const ScheduleArguments& arguments_;
   const std::size_t own_, other_;  // sides
+  const bool sends_;
   const bool with_self_;
   const std::array<const Distribution*, 2> distributions_;  // by side
   const std::array<const Layouts*, 2> layouts_;
   AxisArray to_image_{};  // [ndim] by target axis: shift of the image of the target whose pairs are added
   const ReplicaRoutes routes_;
+  std::optional<NodeRoutes> node_routes_;
   std::vector<CellPair> pairs_;
   // Of the pair that is added:
   std::vector<ReplicaPeer> peers_;
@@ -300,14 +377,6 @@ class Collector {
 };
 
 }  // namespace
-
-bool scatters_target(const Distribution& source, const Distribution& target, Index element_bytes) {
-  constexpr Index min_saved_bytes = 32 << 10;  // fewer bytes received by a rank, against one exchange more
-  if (target.has_margins()) return false;      // replicas would not send each other their margins
-  const std::vector<Index> shape = target.local_shape(target.first_rank());
-  const Index bytes = std::accumulate(shape.begin(), shape.end(), element_bytes, std::multiplies<Index>());
-  return bytes / target.replicas() * (target.replicas() - 1) * (source.replicas() - 1) >= min_saved_bytes;
-}
 
 RankSchedule make_schedule(const ScheduleArguments& arguments) {
   RankSchedule schedule{Collector(arguments, true, true).messages(), Collector(arguments, false, false).messages(), {}};

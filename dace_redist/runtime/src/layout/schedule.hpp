@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "dace_redist_types.h"
+#include "layout/block_list.hpp"
 #include "layout/distribution.hpp"
 #include "layout/index_map.hpp"
 #include "layout/message_blocks.hpp"
-#include "layout/strided_block.hpp"
 
 namespace dace_redist {
 
@@ -24,10 +24,26 @@ struct ReplicaPolicy {
     any,        ///< one of them: the receiver itself if it holds the cell
     all,        ///< each of them; the receiver reduces their messages in the order of Message::summand
     allgather,  ///< source and target are one distribution: each replica sends its slice to the other replicas
+    // Steps of exchanges between nodes, see NodeRoutes:
+    sums_of_nodes,  ///< partial results to the leader of their node, into an array in C order like the source
+    sum_nodes,      ///< these sums to the owner
+    to_nodes,       ///< one of the replicas to each node that wants it
+    between_nodes,  ///< from the owner's part of the target to those of one rank of each other node
+    within_nodes,   ///< from that rank's part to those of the others on its node
   };
   Kind kind = any;
   bool scatter_target = false;  ///< of `all`: each replica of the target receives only its 1/n slice
+  bool sums = false;            ///< of steps between nodes: what moves are sums of partial results
+
+  bool knows_nodes() const { return kind >= sums_of_nodes; }
+  bool reduces() const { return kind == all || kind == sums_of_nodes || kind == sum_nodes; }
+  /// Whether elements move from the target's part to the target's part.
+  bool forwards() const { return kind == between_nodes || kind == within_nodes; }
 };
+
+/// True if the nodes that hold the source are so few that, of its replicas in the target, each node is to receive a
+/// share only, and then to send it to the other nodes. \param nodes  [ranks] node of each.
+bool shares_between_nodes(const Distribution& source, const Distribution& target, const std::vector<int>& nodes);
 
 /// True if each replica of the target is to receive its slice of the partial results only, and then to send the reduced
 /// slice to the others in a second exchange: with s replicas of the source, which hold the partial results, and t of
@@ -43,9 +59,9 @@ using Layouts = std::map<Index, LocalLayout>;
 /// block, in one order: a packed message is the blocks one after another, each in row-major order of its counts.
 struct Message {
   Index peer = 0;
-  Index count = 0;                   // elements
-  std::vector<StridedBlock> blocks;  // not merged: their counts are equal on both sides
-  Index summand = 0;                 // order in which the receiver reduces, see ReplicaPolicy
+  Index count = 0;    // elements
+  BlockList blocks;   // not merged: their counts are equal on both sides; of tensor 0
+  Index summand = 0;  // order in which the receiver reduces, see ReplicaPolicy
 };
 
 /// The messages of one rank, by ascending peer, and its self copy.
@@ -70,6 +86,7 @@ struct ScheduleArguments {
   bool with_blocks = true;           ///< false: only peers and counts
   const Layouts* sources = nullptr;  ///< layouts of local arrays of this rank and of its peers; null: C order
   const Layouts* targets = nullptr;
+  const std::vector<int>* nodes = nullptr;  ///< [ranks] node of each, a rank on it; of policies that know nodes
 };
 
 /// The messages of one rank. Cost: the sum over dimensions of the blocks met there, plus the messages of this rank;

@@ -26,17 +26,21 @@ Byte* moved_bytes(Byte* array, const MessageSide& side) {
   return side.packed->buffer();
 }
 
-bool is_small_sum(const TensorProblem& tensor) {
-  Index nbytes = tensor.element_bytes;
-  for (const Index extent : tensor.source.local_shape(tensor.source.first_rank())) nbytes *= extent;
-  const bool everyone = tensor.target.replicas() == tensor.source.replicas();
-  return nbytes < min_node_sum_bytes || (everyone && tensor.source.replicas() > max_node_sum_replicas);
+bool all_get_sums(const TensorProblem& tensor) {
+  return tensor.target.replicas() == tensor.source.replicas() && tensor.source.replicas() > max_node_sum_replicas;
 }
 
 }  // namespace
 
-const Strategy& strategy_of(const Problem& problem, const TensorProblem& tensor) {
+bool is_small_sum(const TensorProblem& tensor) {
+  Index nbytes = tensor.element_bytes;
+  for (const Index extent : tensor.source.local_shape(tensor.source.first_rank())) nbytes *= extent;
+  return nbytes < min_node_sum_bytes;
+}
+
+const Strategy& strategy_of(const Problem& problem, const TensorProblem& tensor, ReplicaPolicy policy) {
   const Strategy& strategy = find_strategy(problem.strategy);
+  if (strategy.sums && policy.knows_nodes()) return find_strategy("Hierarchical");
   Index elements = 1;
   for (const AxisSplit& axis : tensor.source.axes()) elements *= axis.extent;
   const ElementOperation& operation = tensor.operation;
@@ -49,7 +53,7 @@ const Strategy& strategy_of(const Problem& problem, const TensorProblem& tensor)
 Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem, std::vector<TensorProblem> tensors,
                    std::vector<std::size_t> numbers, ReplicaPolicy policy, const Stream& stream)
     : problem_(problem),
-      strategy_(strategy_of(problem, tensors.front())),
+      strategy_(strategy_of(problem, tensors.front(), policy)),
       problems_(std::move(tensors)),
       numbers_(std::move(numbers)),
       policy_(policy),
@@ -72,7 +76,7 @@ Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem,
     maps_.emplace_back(tensor.index_map, tensor.source, tensor.target);
     Tensor& made = *tensors_.emplace_back(std::make_unique<Tensor>());
     made.operation = tensor.operation;
-    made.reduces = policy_.kind == ReplicaPolicy::all;
+    made.reduces = policy_.reduces();
     made.steps.set(tensor.operation, tensor.element_bytes);
     if (!made.reduces) continue;
     made.reduction.set(tensor.operation, tensor.element_bytes);
@@ -81,16 +85,27 @@ Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem,
     for (const Index number : tensor.source.encoding())
       made.group_key = made.group_key * 1099511628211ull + static_cast<std::uint64_t>(number);
   }
+  if (policy_.kind == ReplicaPolicy::sums_of_nodes) {
+    const TensorProblem& tensor = problems_.front();
+    node_sums_ = std::make_shared<Buffer>(checked_product(tensor.source.local_shape(link_.rank()), "block") *
+                                          element_bytes_of(tensor.operation.target));
+  }
   set_layouts();
 }
 
 void Exchange::set_layouts() {
   for (std::size_t t = 0; t < problems_.size(); ++t) {
     const TensorProblem& whole = problem_.tensors[numbers_[t]];
-    tensors_[t]->target = local_layout(whole.target, whole.target_array, whole.element_bytes, link_.rank(), "target");
-    tensors_[t]->source =
-        gathers() ? tensors_[t]->target
-                  : local_layout(whole.source, whole.source_array, whole.element_bytes, link_.rank(), "source");
+    const bool to_sums = policy_.kind == ReplicaPolicy::sums_of_nodes,
+               of_sums = policy_.kind == ReplicaPolicy::sum_nodes;
+    Tensor& tensor = *tensors_[t];
+    tensor.target = to_sums
+                        ? LocalLayout{}
+                        : local_layout(whole.target, whole.target_array, whole.element_bytes, link_.rank(), "target");
+    tensor.source = of_sums ? LocalLayout{}
+                    : gathers()
+                        ? tensor.target
+                        : local_layout(whole.source, whole.source_array, whole.element_bytes, link_.rank(), "source");
   }
 }
 
@@ -117,16 +132,19 @@ Messages Exchange::plan_messages(std::vector<Layouts> sources, std::vector<Layou
   std::map<Index, PeerMessage> sent, received;
   const auto add = [](PeerMessage& to, std::size_t tensor, const Message& from) {
     to.summand = from.summand;
-    for (const StridedBlock& block : from.blocks) to.blocks.push_back({static_cast<int>(tensor), block});
+    to.blocks.append(from.blocks, static_cast<int>(tensor));
   };
   for (std::size_t t = 0; t < problems_.size(); ++t) {
     const TensorProblem& tensor = problems_[t];
     sources[t][rank] = tensors_[t]->source;
     targets[t][rank] = tensors_[t]->target;
-    const RankSchedule schedule =
-        tensor.messages
-            ? tensor.messages->schedule
-            : make_schedule({tensor.source, tensor.target, maps_[t], rank, policy_, true, &sources[t], &targets[t]});
+    const bool no_replicas = tensor.source.replicas() == 1 && tensor.target.replicas() == 1;
+    const ReplicaPolicy policy = no_replicas ? ReplicaPolicy{} : policy_;
+    RankSchedule made;
+    if (!tensor.messages)
+      made = make_schedule({tensor.source, tensor.target, maps_[t], rank, policy, true, &sources[t], &targets[t],
+                            &link_.topology.node_of});
+    const RankSchedule& schedule = tensor.messages ? tensor.messages->schedule : made;
     for (const Message& message : schedule.sends) add(sent[message.peer], t, message);
     for (const Message& message : schedule.receives) add(received[message.peer], t, message);
     if (schedule.self.count > 0) add(messages.self, t, schedule.self);
@@ -152,7 +170,8 @@ void Exchange::make(bool node_memory, bool joins_short) {
   routes_.clear();
   const Messages messages = plan_messages();
   const auto mark = [](std::vector<char>& moves, const PeerMessage& message) {
-    for (const Block& block : message.blocks) moves[static_cast<std::size_t>(block.tensor)] = 1;
+    for (auto block = message.blocks.begin(); block != message.blocks.end(); ++block)
+      moves[static_cast<std::size_t>(block.tensor())] = 1;
   };
   mark(reads_, messages.self);
   mark(writes_, messages.self);
@@ -164,9 +183,10 @@ void Exchange::make(bool node_memory, bool joins_short) {
     return;
   }
   const TensorProblem& first = problems_.front();
-  if (policy_.kind == ReplicaPolicy::all)  // one transport reduces partial results, in order
+  if (policy_.kind == ReplicaPolicy::sum_nodes) node_memory = false;  // one transport reduces partial results, in order
+  if (policy_.kind == ReplicaPolicy::all)
     node_memory = node_memory && link_.topology.one_node() && first.source.blocked() && first.target.blocked() &&
-                  !(strategy_.sums && is_small_sum(first));
+                  !(strategy_.sums && (is_small_sum(first) || all_get_sums(first)));
   joins_short = joins_short || strategy_.min_short == 0;
   has_many_short_ = node_memory && !joins_short && dace_redist::has_many_short(strategy_, link_, messages);
   routes_ = make_routes(strategy_, link_, messages, node_memory, joins_short);
@@ -177,6 +197,8 @@ std::string Exchange::set_arrays(const void* const* sources, void* const* target
     const std::size_t number = numbers_[t];
     targets_[t] = static_cast<char*>(targets[number]);
     sources_[t] = gathers() ? targets_[t] : static_cast<const char*>(sources[number]);
+    if (policy_.kind == ReplicaPolicy::sums_of_nodes) targets_[t] = node_sums_->at(0);
+    if (policy_.kind == ReplicaPolicy::sum_nodes) sources_[t] = node_sums_->at(0);
     if (const GivenMessages* const given = problems_[t].messages.get()) {
       sources_[t] = moved_bytes(sources_[t], given->source);
       targets_[t] = moved_bytes(targets_[t], given->target);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "copy/buffer.hpp"
 #include "layout/schedule.hpp"
 #include "plan/problem.hpp"
 #include "plan/strategies.hpp"
@@ -21,7 +22,10 @@ std::unique_ptr<Transport> make_device_transport(const Strategy& strategy, const
 
 /// The strategy of a tensor: of one that sums, another unless MPI can add the partial results: sums of numbers of one
 /// type, and not more of them than MPI counts.
-const Strategy& strategy_of(const Problem& problem, const TensorProblem& tensor);
+const Strategy& strategy_of(const Problem& problem, const TensorProblem& tensor, ReplicaPolicy policy);
+
+/// Whether MPI adds partial sums sooner than ranks that wait for each other.
+bool is_small_sum(const TensorProblem& tensor);
 
 /// Moves tensors of a plan. Transfers of an exchange do not overlap.
 class Exchange {
@@ -29,7 +33,8 @@ class Exchange {
   /// \param owner    number of the plan.
   /// \param problem  of the plan, whose local arrays are those of the exchange.
   /// \param numbers  of the tensors, in the plan.
-  /// \param policy   with ReplicaPolicy::allgather the targets of the plan are the sources, too.
+  /// \param policy   with ReplicaPolicy::allgather, and those that forward, the targets of the plan are the sources,
+  /// too.
   Exchange(Context& context, std::int64_t owner, const Problem& problem, std::vector<TensorProblem> tensors,
            std::vector<std::size_t> numbers, ReplicaPolicy policy, const Stream& stream);
   Exchange(const Exchange&) = delete;
@@ -44,10 +49,14 @@ class Exchange {
   const std::vector<Route>& routes() const { return routes_; }
   /// Takes over local arrays of the problem that have changed. Local.
   void replan();
-  /// The exchange that begins when this one is done.
-  void set_next(Exchange* next) { next_ = next; }
-  /// Whether it gathers slices of the plan's targets; begins when the exchange that reduces them is done.
-  bool gathers() const { return policy_.kind == ReplicaPolicy::allgather; }
+  /// The exchange that begins when this one is done, of sums of the node if this one makes them.
+  void set_next(Exchange& next) {
+    next_ = &next;
+    next.follows_ = true;
+    next.node_sums_ = node_sums_;
+  }
+  /// Whether it begins when another exchange is done.
+  bool follows() const { return follows_; }
 
   /// Sets the arrays of the next transfer, [tensors of the plan]. \return the first of them that is null although
   /// elements of it move, such as `source[2]`; else empty.
@@ -65,6 +74,8 @@ class Exchange {
 
  private:
   Messages plan_messages(std::vector<Layouts> sources = {}, std::vector<Layouts> targets = {}) const;
+  /// Whether its sources are the plan's targets.
+  bool gathers() const { return policy_.kind == ReplicaPolicy::allgather || policy_.forwards(); }
   void set_layouts();
   Index step(Index source, Index target) const;
   bool runs_without_mpi() const;
@@ -84,6 +95,8 @@ class Exchange {
   bool has_many_short_ = false;
   std::vector<Route> routes_;
   Exchange* next_ = nullptr;
+  bool follows_ = false;
+  std::shared_ptr<Buffer> node_sums_;  // like the source, in C order; null: it has none
 
   // Of the transfer at hand:
   bool under_way_ = false;

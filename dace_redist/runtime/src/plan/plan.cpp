@@ -118,51 +118,6 @@ bool Plan::is_on(MPI_Comm comm) const {
   return comm == comm_ && (comm == MPI_COMM_WORLD || Context::of(comm) == context_);
 }
 
-void Plan::add_exchange(std::vector<TensorProblem> tensors, std::vector<std::size_t> numbers, ReplicaPolicy policy) {
-  exchanges_.push_back(std::make_unique<Exchange>(*context_, number_, problem_, std::move(tensors), std::move(numbers),
-                                                  policy, stream_));
-}
-
-/// Tensors that are copied in main memory share an exchange. Partial results of each tensor have exchanges of their
-/// own, and so has each tensor with an array on a device.
-void Plan::make_exchanges() {
-  std::vector<TensorProblem> copied;
-  std::vector<std::size_t> numbers;
-  for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {
-    if (problem_.tensors[t].reduces()) {
-      add_reduction(t);
-      continue;
-    }
-    TensorProblem tensor = problem_.tensors[t];
-    tensor.operation.reduction = Reduction::none;  // of a single partial result
-    if (tensor.on_device()) {
-      add_exchange({std::move(tensor)}, {t}, {});
-      continue;
-    }
-    copied.push_back(std::move(tensor));
-    numbers.push_back(t);
-  }
-  if (!copied.empty()) add_exchange(std::move(copied), std::move(numbers), {});
-}
-
-/// A reduction, in which each target replica may get a slice only, and then the exchange of the slices among the
-/// replicas.
-void Plan::add_reduction(std::size_t number) {
-  const TensorProblem& tensor = problem_.tensors[number];
-  const Index target_bytes = element_bytes_of(tensor.operation.target);
-  const Index sliced_bytes = target_bytes <= tensor.element_bytes ? target_bytes : 0;
-  const bool mpi_scatters = strategy_of(problem_, tensor).sums && !context_->topology().one_node();
-  const bool scatter = !mpi_scatters && scatters_target(tensor.source, tensor.target, sliced_bytes);
-  add_exchange({tensor}, {number}, {ReplicaPolicy::all, scatter});
-  if (!scatter) return;
-  TensorProblem slices{tensor.target, tensor.target, target_bytes};
-  slices.index_map = IndexMap(tensor.index_map, tensor.source, tensor.target).within_target();
-  slices.source_memory = slices.target_memory = tensor.target_memory;
-  Exchange& reduction = *exchanges_.back();
-  add_exchange({slices}, {number}, {ReplicaPolicy::allgather});
-  reduction.set_next(exchanges_.back().get());
-}
-
 /// Has this thread use the plan alone. \throws Error if it failed; ArgumentError unless it is in the expected state.
 void Plan::enter(State expected) {
   if (failed_ && expected == State::idle)
@@ -326,7 +281,7 @@ void Plan::begin(Pace pace) {
   if (look_is_due()) context_->check_failures(number_);
   failure_ = nullptr;
   for (const auto& exchange : exchanges_)
-    if (!exchange->gathers()) exchange->begin(pace);
+    if (!exchange->follows()) exchange->begin(pace);
 }
 
 /// What a rank does now and then while it waits.

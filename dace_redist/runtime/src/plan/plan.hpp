@@ -115,7 +115,10 @@ class Plan {
     return std::any_of(exchanges_.begin(), exchanges_.end(), [](const auto& one) { return one->has_many_short(); });
   }
   void make_exchanges();
+  bool knows_nodes() const;
   void add_reduction(std::size_t number);
+  void add_sums_of_nodes(std::size_t number);
+  void add_forwarding(const std::vector<TensorProblem>& tensors, const std::vector<std::size_t>& numbers, bool sums);
   void add_exchange(std::vector<TensorProblem> tensors, std::vector<std::size_t> numbers, ReplicaPolicy policy);
 
   void enter(State expected);

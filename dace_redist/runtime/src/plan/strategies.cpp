@@ -2,6 +2,7 @@
 #include "plan/strategies.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "transport/transports.hpp"
 
@@ -59,11 +60,12 @@ void check_nodes(const Strategy& strategy, const Link& link, const Messages& mes
                          " and ", message.peer, " are on different nodes; use Hierarchical"));
 }
 
-Messages part_of(Messages messages, const MessageFilter& takes) {
-  if (!takes(messages.self)) messages.self = {};
-  for (auto* list : {&messages.sends, &messages.receives})
-    list->erase(std::remove_if(list->begin(), list->end(), std::not_fn(takes)), list->end());
-  return messages;
+Messages part_of(const Messages& messages, const MessageFilter& takes) {
+  Messages part;
+  if (takes(messages.self)) part.self = messages.self;
+  std::copy_if(messages.sends.begin(), messages.sends.end(), std::back_inserter(part.sends), takes);
+  std::copy_if(messages.receives.begin(), messages.receives.end(), std::back_inserter(part.receives), takes);
+  return part;
 }
 
 bool has_many_short(const Strategy& strategy, const Link& link, const Messages& messages) {

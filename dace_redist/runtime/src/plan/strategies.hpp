@@ -39,7 +39,7 @@ using MessageFilter = std::function<bool(const PeerMessage&)>;
 
 inline bool everything(const PeerMessage&) { return true; }
 
-Messages part_of(Messages messages, const MessageFilter& takes);
+Messages part_of(const Messages& messages, const MessageFilter& takes);
 
 /// A transport of an exchange, and the messages that it moves.
 struct Route {

@@ -85,12 +85,6 @@ cpu_set_t own_cores() {
   return cores;
 }
 
-/// What a failing rank sends to the others.
-struct FailureNotice {
-  std::int64_t plan = 0;
-  std::array<char, 480> message{};
-};
-
 }  // namespace
 
 bool Topology::is_partner(int rank) const { return std::binary_search(partners.begin(), partners.end(), rank); }
@@ -319,36 +313,47 @@ void Context::report_failure(std::int64_t plan, const std::string& message) noex
   try {
     const std::lock_guard<std::mutex> locked(failures_guard_);
     failed_ = true;
-    FailureNotice notice;
-    notice.plan = plan;
-    message.copy(notice.message.data(), notice.message.size() - 1);
-    const auto* const bytes = reinterpret_cast<const char*>(&notice);
-    for (int rank = 0; rank < size(); ++rank) {
-      if (rank == rank_) continue;
-      auto& [buffer, request] =
-          failures_sent_.emplace_back(std::vector<char>(bytes, bytes + sizeof notice), MPI_REQUEST_NULL);
-      if (MPI_Isend(buffer.data(), sizeof notice, MPI_BYTE, rank, failure_tag, comm(), &request) != MPI_SUCCESS)
-        failures_sent_.pop_back();
-    }
+    Failure failure{plan, rank_};
+    message.copy(failure.message.data(), failure.message.size() - 1);
+    tell(failure, 1, size());
   } catch (...) {  // out of memory: the ranks not told yet are not told
+  }
+}
+
+/// \param first, last  distances from the rank that failed: of the first rank to be told, and of the one after the
+/// last.
+void Context::tell(const Failure& failure, std::int64_t first, std::int64_t last) {
+  last = std::min<std::int64_t>(last, size());
+  if (first >= last) return;
+  auto& [notice, requests] = failures_sent_.emplace_back(failure, std::vector<MPI_Request>());
+  requests.reserve(static_cast<std::size_t>(last - first));
+  for (std::int64_t distance = first; distance < last; ++distance) {
+    const int rank = static_cast<int>((failure.rank + distance) % size());
+    MPI_Request& request = requests.emplace_back(MPI_REQUEST_NULL);
+    if (MPI_Isend(&notice, sizeof notice, MPI_BYTE, rank, failure_tag, comm(), &request) != MPI_SUCCESS)
+      requests.pop_back();
   }
 }
 
 const Failure* Context::failure_of(std::int64_t plan) {
   const std::lock_guard<std::mutex> locked(failures_guard_);
   failures_sent_.remove_if([](auto& sent) {
+    std::vector<MPI_Request>& requests = sent.second;
     int done = 0;
-    return MPI_Test(&sent.second, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done;
+    return MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE) == MPI_SUCCESS &&
+           done;
   });
   for (int arrived = 1; arrived;) {
     MPI_Status status;
     check(MPI_Iprobe(MPI_ANY_SOURCE, failure_tag, comm(), &arrived, &status), "MPI_Iprobe");
     if (!arrived) break;
-    FailureNotice notice;
-    check(MPI_Recv(&notice, sizeof notice, MPI_BYTE, status.MPI_SOURCE, failure_tag, comm(), MPI_STATUS_IGNORE),
+    Failure failure;
+    check(MPI_Recv(&failure, sizeof failure, MPI_BYTE, status.MPI_SOURCE, failure_tag, comm(), MPI_STATUS_IGNORE),
           "MPI_Recv");
     failed_ = true;
-    failures_.insert({notice.plan, {status.MPI_SOURCE, notice.message.data()}});
+    if (!failures_.insert({failure.plan, failure}).second) continue;
+    const std::int64_t distance = (rank_ - failure.rank + size()) % size();
+    tell(failure, 2 * distance + 1, 2 * distance + 3);  // its children in a binary tree
   }
   const auto found = failures_.find(plan);
   return found == failures_.end() ? nullptr : &found->second;
@@ -356,7 +361,7 @@ const Failure* Context::failure_of(std::int64_t plan) {
 
 void Context::check_failures(std::int64_t plan) {
   if (const Failure* const failure = failure_of(plan))
-    throw Error(text("on rank ", failure->rank, ": ", failure->message));
+    throw Error(text("on rank ", failure->rank, ": ", failure->message.data()));
 }
 
 }  // namespace dace_redist

@@ -5,6 +5,7 @@
 /// What the library keeps of a communicator of the program: one duplicate, where its ranks run, their shared memory.
 /// Start reading at: Context.
 
+#include <array>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -30,10 +31,10 @@ struct Topology {
   bool is_partner(int rank) const;
 };
 
-/// A failure of one rank in a transfer, as the others learn of it.
+/// A failure of one rank in a transfer, as it tells the others.
 struct Failure {
-  int rank = -1;
-  std::string message;
+  std::int64_t plan = 0, rank = -1;
+  std::array<char, 472> message{};
 };
 
 /// A window of a context, for one plan at a time.
@@ -99,7 +100,9 @@ class Context : public std::enable_shared_from_this<Context> {
   /// when the caller drops it, which is local.
   std::shared_ptr<PooledWindow> take_window(std::int64_t nbytes);
 
-  /// Tells all ranks that a transfer of a plan has failed here, unless another rank has told them so. Local.
+  /// Tells all ranks that a transfer of a plan has failed here, unless another rank has told them so. Local. Each rank
+  /// tells two others as soon as it learns of it: so all that look know after few steps, and those whose messages would
+  /// come by way of one that does not look hear from this rank.
   void report_failure(std::int64_t plan, const std::string& message) noexcept;
   /// \throws Error if a plan has failed on another rank, as far as is known.
   void check_failures(std::int64_t plan);
@@ -110,6 +113,7 @@ class Context : public std::enable_shared_from_this<Context> {
   explicit Context(MPI_Comm comm);
   Communicator find_nodes();
   void map_partners(MPI_Comm node);
+  void tell(const Failure& failure, std::int64_t first, std::int64_t last);
 
   static constexpr int failure_tag = 0, first_plan_tag = 1;
 
@@ -125,11 +129,11 @@ class Context : public std::enable_shared_from_this<Context> {
   std::int64_t plans_ = 0, first_ = 0, max_plans_ = 1;  // first_: the last one before those of the duplicate at hand
   std::vector<Communicator> duplicates_;                // further ones, for messages
   std::map<std::uint64_t, std::vector<std::shared_ptr<Communicator>>> parts_;
-  std::vector<std::shared_ptr<PooledWindow>> windows_;                  // in an order that is equal on all ranks
-  bool failed_ = false;                                                 // a transfer on some rank
-  std::mutex failures_guard_;                                           // transfers may run in threads
-  std::map<std::int64_t, Failure> failures_;                            // by plan
-  std::list<std::pair<std::vector<char>, MPI_Request>> failures_sent_;  // under way
+  std::vector<std::shared_ptr<PooledWindow>> windows_;                     // in an order that is equal on all ranks
+  bool failed_ = false;                                                    // a transfer on some rank
+  std::mutex failures_guard_;                                              // transfers may run in threads
+  std::map<std::int64_t, Failure> failures_;                               // by plan
+  std::list<std::pair<Failure, std::vector<MPI_Request>>> failures_sent_;  // under way
 };
 
 /// Environment variable: so many consecutive ranks of MPI_COMM_WORLD count as a node, where they share one. Tries on

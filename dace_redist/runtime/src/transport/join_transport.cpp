@@ -3,11 +3,9 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <new>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -15,95 +13,11 @@
 #include "core/machine.hpp"
 #include "trace/trace.hpp"
 #include "transport/chunk.hpp"
+#include "transport/joined_messages.hpp"
 #include "transport/transports.hpp"
 
 namespace dace_redist {
 namespace {
-
-/// A message between two ranks, as a part of a joined message.
-struct JoinedPart {
-  int sender = 0, receiver = 0;
-  Index nbytes = 0;
-  Index offset = 0;  ///< bytes, in the joined message
-};
-
-/// A joined message to or from another node. Its parts are sorted by sender, then receiver; those of each sender begin
-/// at a cache line.
-struct JoinedMessage {
-  bool sent = false;              ///< by this node
-  std::vector<JoinedPart> parts;  ///< of all ranks of this node
-  std::vector<int> ranks;         ///< of this node, that have parts
-  int carrier = 0;                ///< the one of them that sends or receives it
-  int peer = 0;                   ///< the carrier on the other node
-  Index nbytes = 0;
-};
-
-/// The parts of every rank of this node. Collective over `node`.
-std::vector<JoinedPart> gather_parts(const Link& link, MPI_Comm node, const Messages& messages) {
-  std::vector<JoinedPart> mine, all;
-  std::vector<int> counts, displacements;
-  all_or_none(node, [&] {
-    for (const PeerMessage& message : messages.sends) mine.push_back({link.rank(), message.peer, message.nbytes});
-    for (const PeerMessage& message : messages.receives) mine.push_back({message.peer, link.rank(), message.nbytes});
-    counts.resize(link.topology.partners.size());
-    displacements.resize(counts.size());
-  });
-  const auto nbytes = static_cast<int>(mine.size() * sizeof(JoinedPart));
-  check(MPI_Allgather(&nbytes, 1, MPI_INT, counts.data(), 1, MPI_INT, node), "MPI_Allgather");
-  for (std::size_t p = 1; p < counts.size(); ++p) displacements[p] = displacements[p - 1] + counts[p - 1];
-  all_or_none(node,
-              [&] { all.resize(static_cast<std::size_t>(displacements.back() + counts.back()) / sizeof(JoinedPart)); });
-  check(MPI_Allgatherv(mine.data(), nbytes, MPI_BYTE, all.data(), counts.data(), displacements.data(), MPI_BYTE, node),
-        "MPI_Allgatherv");
-  return all;
-}
-
-/// Places the parts, and chooses the carriers: among senders from the first rank on, among receivers from the last one.
-/// With few nodes they are not the same ranks.
-void lay_out(JoinedMessage& message, std::size_t sending_node, std::size_t receiving_node) {
-  std::vector<JoinedPart>& parts = message.parts;
-  std::sort(parts.begin(), parts.end(), [](const JoinedPart& a, const JoinedPart& b) {
-    return std::pair(a.sender, a.receiver) < std::pair(b.sender, b.receiver);
-  });
-  std::set<int> senders, receivers;
-  for (JoinedPart& part : parts) {
-    const bool next_sender = senders.insert(part.sender).second;
-    part.offset = round_up(message.nbytes, next_sender ? cache_line_bytes : element_alignment);
-    message.nbytes = part.offset + part.nbytes;
-    receivers.insert(part.receiver);
-  }
-  const std::set<int>& ranks = message.sent ? senders : receivers;
-  message.ranks.assign(ranks.begin(), ranks.end());
-  message.carrier = *std::next(senders.begin(), static_cast<long>(receiving_node % senders.size()));
-  message.peer = *std::next(receivers.rbegin(), static_cast<long>(sending_node % receivers.size()));
-  if (!message.sent) std::swap(message.carrier, message.peer);
-}
-
-/// The joined messages in which ranks of this node have parts, equal on all of them. Those to the next node come first,
-/// so that not all nodes begin with the same one. Both nodes know all parts of a message, and so choose its carriers
-/// alike: in turn among the ranks that have parts, so that all ranks of a node send and receive. Collective over
-/// `node`. \param messages  of this rank, to be joined.
-std::vector<JoinedMessage> join_messages(const Link& link, MPI_Comm node, const Messages& messages) {
-  const std::vector<int>& node_of = link.topology.node_of;
-  std::map<int, std::size_t> number_of;  // by node
-  for (const int lowest : node_of) number_of.insert({lowest, number_of.size()});
-  const auto number = [&](int rank) { return number_of.at(node_of[static_cast<std::size_t>(rank)]); };
-  const std::size_t here = number(link.rank()), nodes = number_of.size();
-  std::map<std::pair<bool, std::size_t>, JoinedMessage> joined;  // received or not, and distance of the other node
-  for (const JoinedPart& part : gather_parts(link, node, messages)) {
-    const bool received = number(part.receiver) == here;
-    const std::size_t other = number(received ? part.sender : part.receiver);
-    joined[{received, (other + nodes - here) % nodes}].parts.push_back(part);
-  }
-  std::vector<JoinedMessage> made;
-  for (auto& [key, message] : joined) {
-    const std::size_t other = (here + key.second) % nodes;
-    message.sent = !key.first;
-    lay_out(message, message.sent ? here : other, message.sent ? other : here);
-    made.push_back(std::move(message));
-  }
-  return made;
-}
 
 /// A joined message in node-shared memory. The ranks that have parts in it copy these, from their sources or to their
 /// targets, and its carrier moves it by MPI, once each in a transfer.
@@ -116,7 +30,7 @@ class JoinedBuffer {
   };
 
   JoinedBuffer(char* start, const JoinedMessage& message)
-      : state_(std::launder(reinterpret_cast<State*>(start))), ranks_(message.ranks.size()), sent_(message.sent) {}
+      : state_(std::launder(reinterpret_cast<State*>(start))), ranks_(message.ranks), sent_(message.sent) {}
 
   char* at(Index offset) const { return reinterpret_cast<char*>(state_ + 1) + offset; }
   bool sent() const { return sent_; }
@@ -170,7 +84,7 @@ class JoinTransport final : public Transport {
     Index memory = -1;
     std::vector<Index> memories;  // [partners] offsets in their arenas
     const std::exception_ptr thrown = caught([&] {
-      joined = join_messages(link_, node, messages_);
+      joined = join_messages(link_.topology, link_.rank(), node, messages_);
       memories.resize(link_.topology.partners.size());
       memory = allocate(joined);
     });
@@ -180,7 +94,7 @@ class JoinTransport final : public Transport {
     check(MPI_Allgather(&memory, 1, MPI_INT64_T, memories.data(), 1, MPI_INT64_T, node), "MPI_Allgather");
     std::map<int, Index> next;  // by carrier: offset of its next buffer
     for (std::size_t p = 0; p < memories.size(); ++p) next[link_.topology.partners[p]] = memories[p];
-    for (const JoinedMessage& message : joined) {
+    for (JoinedMessage& message : joined) {
       Index& offset = next.at(message.carrier);
       add_end(message, offset);
       offset += JoinedBuffer::nbytes(message.nbytes);
@@ -234,9 +148,9 @@ class JoinTransport final : public Transport {
   /// This rank's part in a joined message.
   struct End {
     JoinedBuffer buffer;
-    std::vector<JoinedPart> parts;  // of this rank
-    std::vector<Chunk> chunks;      // [parts]
-    Index carried_bytes;            // of the whole message; 0: another rank carries it
+    std::vector<JoinedPart> parts;
+    std::vector<Chunk> chunks;  // [parts]
+    Index carried_bytes;        // of the whole message; 0: another rank carries it
     int peer;
     std::size_t first_request;
     // In the transfer at hand, whether this rank has yet to copy its parts, and to start moving the message:
@@ -274,18 +188,19 @@ class JoinTransport final : public Transport {
   }
 
   /// \param offset  of the buffer in the arena of the carrier.
-  void add_end(const JoinedMessage& message, Index offset) {
-    if (!std::binary_search(message.ranks.begin(), message.ranks.end(), link_.rank())) return;
+  void add_end(JoinedMessage& message, Index offset) {
+    if (message.parts.empty()) return;
     const bool carries = message.carrier == link_.rank();
     char* const start = carries ? Arena::own().at(offset) : link_.context.arena_of(message.carrier)->at(offset);
-    std::vector<JoinedPart> mine;
-    for (const JoinedPart& part : message.parts)
-      if ((message.sent ? part.sender : part.receiver) == link_.rank()) mine.push_back(part);
     const Index pieces = carries ? ceil_div(message.nbytes, link_.options.max_message_bytes) : 0;
     const std::size_t first_request = end_of_.size();
     end_of_.insert(end_of_.end(), static_cast<std::size_t>(pieces), ends_.size());
-    ends_.push_back(
-        {JoinedBuffer(start, message), std::move(mine), {}, carries ? message.nbytes : 0, message.peer, first_request});
+    ends_.push_back({JoinedBuffer(start, message),
+                     std::move(message.parts),
+                     {},
+                     carries ? message.nbytes : 0,
+                     message.peer,
+                     first_request});
   }
 
   void set_chunks() {
@@ -296,7 +211,7 @@ class JoinTransport final : public Transport {
       end.chunks.clear();
       for (const JoinedPart& part : end.parts) {
         const bool sends = end.buffer.sent();
-        const PeerMessage& message = *(sends ? sent.at(part.receiver) : received.at(part.sender));
+        const PeerMessage& message = *(sends ? sent : received).at(part.peer);
         const auto side = sends ? Chunk::Side::sent : Chunk::Side::received;
         end.chunks.push_back(std::move(cut(message, link_.tensors, side, message.nbytes).front()));  // the only one
       }

@@ -7,13 +7,13 @@
 namespace dace_redist {
 namespace {
 
-std::vector<BlockGroup> group_blocks(const std::vector<Block>& blocks, const Tensors& tensors, Index max_group_bytes,
+std::vector<BlockGroup> group_blocks(const BlockList& blocks, const Tensors& tensors, Index max_group_bytes,
                                      Index max_tiny_bytes) {
   std::vector<BlockGroup> groups;
   bool open = false;
-  for (std::size_t b = 0; b < blocks.size(); ++b) {
-    const int tensor = blocks[b].tensor;
-    const Index elements = blocks[b].box.count();
+  for (auto block = blocks.begin(); block != blocks.end(); ++block) {
+    const int tensor = block.tensor();
+    const Index elements = block.count();
     const Index element_bytes = tensors[static_cast<std::size_t>(tensor)]->message_bytes();
     const bool tiny = elements * element_bytes <= max_tiny_bytes;
     if (open && tiny && groups.back().tensor == tensor &&
@@ -21,7 +21,7 @@ std::vector<BlockGroup> group_blocks(const std::vector<Block>& blocks, const Ten
       ++groups.back().count;
       groups.back().elements += elements;
     } else {
-      groups.push_back({b, 1, tensor, elements, element_bytes});
+      groups.push_back({block, 1, tensor, elements, element_bytes});
     }
     open = tiny;
   }
@@ -47,7 +47,7 @@ bool are_partial(const Tensors& tensors) {
 }
 
 MessageCutter::MessageCutter(const PeerMessage& message, const Tensors& tensors, Index part_bytes, Index max_tiny_bytes)
-    : blocks_(message.blocks.data()), groups_(group_blocks(message.blocks, tensors, part_bytes, max_tiny_bytes)) {
+    : groups_(group_blocks(message.blocks, tensors, part_bytes, max_tiny_bytes)) {
   restart(part_bytes);
 }
 
@@ -70,34 +70,33 @@ void MessageCutter::open_group() {
   const BlockGroup& group = groups_[group_];
   const Index max_count = std::max<Index>(1, max_part_bytes_ / group.element_bytes);
   count_ = inner_ = group.elements;
+  group.first.read(block_);
   if (count_ <= max_count) return;
-  const StridedBlock& block = blocks_[group.first].box;
-  for (cut_ = 0; cut_ < static_cast<std::size_t>(block.ndim); ++cut_) {
-    inner_ /= block.counts[cut_];
+  for (cut_ = 0; cut_ < static_cast<std::size_t>(block_.ndim); ++cut_) {
+    inner_ /= block_.counts[cut_];
     if (inner_ <= max_count) break;
-    parts_ *= block.counts[cut_];
+    parts_ *= block_.counts[cut_];
   }
   rows_ = std::max<Index>(1, max_count / inner_);
-  steps_ = ceil_div(block.counts[cut_], rows_);
+  steps_ = ceil_div(block_.counts[cut_], rows_);
   parts_ *= steps_;
-  part_ = block;
+  part_ = block_;
   set_part();
 }
 
 void MessageCutter::set_part() {
-  const StridedBlock& block = blocks_[groups_[group_].first].box;
-  part_.source_offset = block.source_offset;
-  part_.target_offset = block.target_offset;
+  part_.source_offset = block_.source_offset;
+  part_.target_offset = block_.target_offset;
   const auto move = [&](std::size_t d, Index steps) {
-    part_.source_offset += steps * block.source_strides[d];
-    part_.target_offset += steps * block.target_strides[d];
+    part_.source_offset += steps * block_.source_strides[d];
+    part_.target_offset += steps * block_.target_strides[d];
   };
   const Index row = index_ % steps_ * rows_;
   move(cut_, row);
   Index outer = index_ / steps_;
-  for (std::size_t d = cut_; d-- > 0; outer /= block.counts[d]) move(d, outer % block.counts[d]);
+  for (std::size_t d = cut_; d-- > 0; outer /= block_.counts[d]) move(d, outer % block_.counts[d]);
   std::fill_n(part_.counts.begin(), cut_, 1);
-  part_.counts[cut_] = std::min(rows_, block.counts[cut_] - row);
+  part_.counts[cut_] = std::min(rows_, block_.counts[cut_] - row);
   count_ = part_.counts[cut_] * inner_;
 }
 
@@ -119,13 +118,13 @@ StridedBlock from_packed(StridedBlock block, Index displacement) {
   return reversed(to_packed(reversed(block), displacement));
 }
 
-Index packed_bytes(const std::vector<Block>& blocks, const Tensors& tensors) {
+Index packed_bytes(const BlockList& blocks, const Tensors& tensors) {
   Index nbytes = 0;
-  for (std::size_t b = 0; b < blocks.size(); ++b) {
-    const auto tensor = static_cast<std::size_t>(blocks[b].tensor);
-    if (b > 0 && blocks[b].tensor != blocks[b - 1].tensor)
-      nbytes = ceil_div(nbytes, element_alignment) * element_alignment;
-    nbytes += blocks[b].box.count() * tensors[tensor]->message_bytes();
+  int last = 0;
+  for (auto block = blocks.begin(); block != blocks.end(); ++block) {
+    const int tensor = block.tensor();
+    if (std::exchange(last, tensor) != tensor) nbytes = ceil_div(nbytes, element_alignment) * element_alignment;
+    nbytes += block.count() * tensors[static_cast<std::size_t>(tensor)]->message_bytes();
   }
   return nbytes;
 }

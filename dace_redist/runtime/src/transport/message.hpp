@@ -15,18 +15,12 @@
 
 namespace dace_redist {
 
-/// A box of elements of one tensor, and where it lies in the arrays of sender and receiver.
-struct Block {
-  int tensor = 0;
-  StridedBlock box;
-};
-
 /// All that one rank sends to another. Both ranks hold the blocks, and the elements of each block, in the same order.
 /// Packed, blocks follow each other; the first block of a tensor begins at a multiple of element_alignment.
 struct PeerMessage {
   int peer = 0;
   Index nbytes = 0;
-  std::vector<Block> blocks;
+  BlockList blocks;
   Index step = 0;     ///< place in the order of messages, equal on both sides
   Index summand = 0;  ///< of partial results: place in the order of the reduction, see ReplicaPolicy
 };
@@ -73,7 +67,8 @@ struct Arrays {
 
 /// Blocks of a message, all of one tensor, that are taken together: one, or several tiny ones.
 struct BlockGroup {
-  std::size_t first, count;
+  BlockList::Iterator first;
+  std::size_t count;
   int tensor;
   Index elements, element_bytes;  ///< in a message
 };
@@ -82,7 +77,7 @@ struct BlockGroup {
 /// large block, as many rows as fit.
 class MessageCutter {
  public:
-  /// \param message     must outlive the cutter.
+  /// \param message     must outlive the cutter, but may be moved.
   /// \param part_bytes  the largest part; rows that are longer are cut.
   /// \param max_tiny_bytes  blocks of up to so many bytes form groups; 0: each block is a group.
   MessageCutter(const PeerMessage& message, const Tensors& tensors, Index part_bytes, Index max_tiny_bytes = 0);
@@ -92,7 +87,7 @@ class MessageCutter {
   bool done() const { return group_ == groups_.size(); }
 
   /// The next part; of a group of several blocks, the first one.
-  const StridedBlock& part() const { return parts_ == 1 ? blocks_[groups_[group_].first].box : part_; }
+  const StridedBlock& part() const { return parts_ == 1 ? block_ : part_; }
   int tensor() const { return groups_[group_].tensor; }
   /// Bytes of an element of the next part, in a message.
   Index element_bytes() const { return groups_[group_].element_bytes; }
@@ -126,7 +121,6 @@ class MessageCutter {
   void open_group();
   void set_part();
 
-  const Block* blocks_;
   Index max_part_bytes_ = 1;
   std::vector<BlockGroup> groups_;
   std::size_t group_ = 0;        // group at hand
@@ -135,7 +129,7 @@ class MessageCutter {
   Index rows_ = 1, steps_ = 1;   // rows per part, parts per index of the dimensions before
   Index index_ = 0, parts_ = 1;  // part at hand, and their number
   Index count_ = 0;              // elements of that part
-  StridedBlock part_;
+  StridedBlock block_, part_;    // the first one of the group at hand, and its part at hand
 };
 
 /// The block with its target side replaced by a packed message, from `displacement` elements on.
@@ -148,6 +142,6 @@ StridedBlock reversed(StridedBlock block);
 StridedBlock from_packed(StridedBlock block, Index displacement);
 
 /// Bytes of a message with these blocks.
-Index packed_bytes(const std::vector<Block>& blocks, const Tensors& tensors);
+Index packed_bytes(const BlockList& blocks, const Tensors& tensors);
 
 }  // namespace dace_redist

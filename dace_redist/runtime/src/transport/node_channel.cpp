@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <new>
 #include <utility>
 
@@ -53,12 +54,14 @@ void extend(ByteRange& range, const StridedBlock& block, Index offset,
 
 /// \param side  places a block in the arrays, given the elements of the group that come before it.
 template <class Side>
-CopyList group_copy(const PeerMessage& message, const BlockGroup& group, const ElementStep& step, const Side& side) {
+CopyList group_copy(const BlockGroup& group, const ElementStep& step, const Side& side) {
   CopyList copies;
   Index displacement = 0;
-  for (std::size_t b = group.first; b < group.first + group.count; ++b) {
-    copies.append(side(message.blocks[b].box, displacement), step);
-    displacement += message.blocks[b].box.count();
+  StridedBlock box;
+  auto block = group.first;
+  for (std::size_t b = 0; b < group.count; ++b, ++block) {
+    copies.append(side(block.read(box), displacement), step);
+    displacement += box.count();
   }
   return copies;
 }
@@ -156,14 +159,16 @@ void Channel::set(PeerMessage new_message, const Tensors& tensors, bool sends) {
   }
   direct.clear();
   packed.clear();
-  if (sends) max_source_run = find_max_source_run(message, tensors);
+  if (sends && !message.blocks.empty()) {
+    max_source_run = find_max_source_run(message, tensors);
+    const StridedBlock first = message.blocks.front().box;
+    pulls_better = stretch(first, first.source_strides) > stretch(first, first.target_strides);
+  }
   min_run = std::numeric_limits<Index>::max();
   for (const BlockGroup& group : cutter.groups()) {
     const ElementSteps& steps = tensors[static_cast<std::size_t>(group.tensor)]->steps;
-    direct.push_back(
-        group_copy(message, group, steps.direct(), [](const StridedBlock& block, Index) { return block; }));
-    packed.push_back(
-        group_copy(message, group, sends ? steps.pack() : steps.unpack(), sends ? to_packed : from_packed));
+    direct.push_back(group_copy(group, steps.direct(), [](const StridedBlock& block, Index) { return block; }));
+    packed.push_back(group_copy(group, sends ? steps.pack() : steps.unpack(), sends ? to_packed : from_packed));
     const std::vector<CopyBlock>& blocks = direct.back().blocks();
     min_run = std::min(min_run, group.count == 1 && blocks.size() == 1 ? blocks[0].run_bytes : 0);
   }
@@ -191,15 +196,6 @@ void Channel::decide(Protocol new_protocol, std::uint64_t transfer) {
                             std::memory_order_release);
 }
 
-bool Channel::equally_shaped(const Channel& other) const {
-  const auto equal = [](const Block& x, const Block& y) {
-    return x.tensor == y.tensor && x.box.ndim == y.box.ndim && x.box.counts == y.box.counts &&
-           x.box.source_strides == y.box.source_strides && x.box.target_strides == y.box.target_strides;
-  };
-  const std::vector<Block>&a = message.blocks, &b = other.message.blocks;
-  return part_bytes == other.part_bytes && std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
-}
-
 bool Channel::address_partner(const SharedArray* arrays) {
   for (std::size_t t = 0; t < partner.size(); ++t) {
     const auto [begin, end] = reach[t];
@@ -215,19 +211,14 @@ bool Channel::address_partner(const SharedArray* arrays) {
 }
 
 bool Channel::can_read(const SharedArray* arrays) const {
-  const auto tensor = static_cast<std::size_t>(message.blocks[0].tensor);
+  const auto tensor = static_cast<std::size_t>(message.blocks.begin().tensor());
   return arena->can_read(arrays[tensor].address + static_cast<std::uintptr_t>(reach[tensor].begin));
 }
 
-bool Channel::pulls_better() const {
-  const StridedBlock& block = message.blocks[0].box;
-  return stretch(block, block.source_strides) > stretch(block, block.target_strides);
-}
-
 void compare_shapes(std::vector<Channel>& channels) {
+  std::map<std::pair<Index, std::vector<std::int64_t>>, std::size_t> first;  // channel of each shape
   for (std::size_t c = 0; c < channels.size(); ++c)
-    for (channels[c].shape = 0; channels[c].shape < c; ++channels[c].shape)
-      if (channels[channels[c].shape].equally_shaped(channels[c])) break;
+    channels[c].shape = first.insert({{channels[c].part_bytes, channels[c].message.blocks.shape()}, c}).first->second;
 }
 
 Index self_part_bytes(Index nbytes, const NodeTraffic& traffic, const Options& options) {

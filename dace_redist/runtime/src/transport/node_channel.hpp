@@ -95,8 +95,11 @@ struct PlannedMessage {
   std::size_t shape = 0;                     ///< number of the first channel of this side with equally shaped blocks
   Index min_run = 0;                         ///< bytes: the shortest run that is contiguous on both sides, and copied
   Index max_source_run = 0;                  ///< bytes: the longest run that is contiguous in the source, of a sender
-  bool timed = false;                        ///< whether transfers are timed, to choose how the message is copied
-  CopyChoice choice{};                       ///< of a sender
+  /// Of a sender, whether the receiver should copy where either rank could. The side that copies goes through its own
+  /// array in order; the runs that are then scattered, on the other side, should be the longer ones.
+  bool pulls_better = false;
+  bool timed = false;   ///< whether transfers are timed, to choose how the message is copied
+  CopyChoice choice{};  ///< of a sender
 };
 
 /// Where a message passes through shared memory, as long as the plan lives.
@@ -135,11 +138,6 @@ class Channel : public PlannedMessage, public ChannelPlace, public ChannelProgre
   bool eager() const { return handshake == nullptr; }
   bool is_self() const { return state == nullptr; }
   bool is_contiguous() const { return min_run == message.nbytes; }  ///< on both sides
-  bool equally_shaped(const Channel& other) const;
-
-  /// Whether the receiver should copy where either rank could. The side that copies goes through its own array in
-  /// order; the runs that are then scattered, on the other side, should be the longer ones.
-  bool pulls_better() const;
 
   /// Finds the partner's arrays in this process, where they lie in its arena or can be mapped.
   /// \return whether all that the message needs can be addressed.

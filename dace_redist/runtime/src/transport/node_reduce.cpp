@@ -9,10 +9,11 @@ namespace dace_redist {
 
 PartialResults::PartialResults(std::vector<Channel*> channels) : channels_(std::move(channels)) {
   blocks_.reserve(channels_.size());
+  next_.reserve(channels_.size());
 }
 
 Index PartialResults::target_bytes(const NodeTransfer& transfer) const {
-  const Tensor& tensor = transfer.tensor(first().message.blocks[0].tensor);
+  const Tensor& tensor = transfer.tensor(first().message.blocks.begin().tensor());
   return first().message.nbytes / tensor.message_bytes() * tensor.reduction.target_bytes();
 }
 
@@ -43,11 +44,15 @@ void PartialResults::reduce_piece(const NodeTransfer& transfer) {
   cutter.take(first().part_bytes, [&](Index displacement) {
     const BlockGroup& group = cutter.groups()[cutter.group()];
     const std::size_t several = cutter.several_blocks() ? group.count : 1;
+    StridedBlock box;
+    next_.clear();
+    for (const Channel* channel : channels_) next_.push_back(channel->cutter.groups()[cutter.group()].first);
     for (std::size_t b = 0; b < several; ++b) {
       blocks_.clear();
       for (std::size_t summand = 0; summand < channels_.size(); ++summand) {
         Channel& channel = *channels_[summand];
-        const StridedBlock& block = several > 1 ? channel.message.blocks[group.first + b].box : channel.cutter.part();
+        const StridedBlock& block = several > 1 ? next_[summand].read(box) : channel.cutter.part();
+        ++next_[summand];
         blocks_.push_back(partial(transfer, channel, static_cast<Index>(summand), block, displacement));
       }
       displacement += blocks_.front().block.count() * reduced.message_bytes();
@@ -74,7 +79,7 @@ std::vector<PartialResults> find_partial_results(Channel& self, std::vector<Chan
   std::map<std::pair<int, Index>, std::vector<Channel*>> parts;  // by tensor and first element in the target
   const auto add = [&parts](Channel& channel) {
     if (channel.message.blocks.empty()) return;
-    const Block& block = channel.message.blocks[0];
+    const Block block = channel.message.blocks.front();
     parts[{block.tensor, block.box.target_offset}].push_back(&channel);
   };
   add(self);

@@ -33,7 +33,9 @@ class PartialResults {
                        Index displacement) const;
 
   std::vector<Channel*> channels_;
-  std::vector<PartialBlock> blocks_;  // scratch
+  // Scratch:
+  std::vector<PartialBlock> blocks_;
+  std::vector<BlockList::Iterator> next_;  // [channels]
 };
 
 /// Finds the messages that belong to the same elements.

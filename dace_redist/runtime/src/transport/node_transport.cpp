@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -55,6 +56,7 @@ class NodeTransport final : public Transport {
       add_channel(std::move(message), false, ChannelMemory::find(link_, arena, link_.rank()));
     }
     to_receive_ = {};
+    ready_.reserve(std::max(sends_.size(), receives_.size()));
     choose_stores();
   }
 
@@ -183,17 +185,15 @@ class NodeTransport final : public Transport {
   /// Decides on a protocol for every receiver that has entered since.
   bool decide_all() {
     if (undecided_ == 0) return false;
-    bool any = false;
-    for (Channel& channel : sends_) {
-      if (channel.protocol != Protocol::undecided ||
-          channel.handshake->entered.load(std::memory_order_acquire) != transfer_.number)
-        continue;
-      update_layouts(channel, channel.handshake->targets(), target_layouts_, true);
-      decide(channel);
-      --undecided_;
-      any = true;
-    }
-    return any;
+    ready_.clear();
+    for (Channel& channel : sends_)
+      if (channel.protocol == Protocol::undecided &&
+          channel.handshake->entered.load(std::memory_order_acquire) == transfer_.number)
+        ready_.push_back(&channel);
+    update_layouts(target_layouts_, true);
+    for (Channel* const channel : ready_) decide(*channel);
+    undecided_ -= ready_.size();
+    return !ready_.empty();
   }
 
   void decide(Channel& channel) {
@@ -216,7 +216,7 @@ class NodeTransport final : public Transport {
                       transfer_.sources_shared || (Arena::own().head().exported >= 0 && !refused),
                       channel.min_run >= min_remote_run && !refused};
     if (reduces_) return reach.pull ? Protocol::pull : Protocol::staged;
-    if (reach.pull && reach.push) return channel.pulls_better() ? Protocol::pull : Protocol::push;
+    if (reach.pull && reach.push) return channel.pulls_better ? Protocol::pull : Protocol::push;
     if (reach.push) {
       const bool receiver_copies_less = channel.handshake->receiver_copy_bytes < bytes_not_delegated_;
       return reach.read && receiver_copies_less ? Protocol::read : Protocol::push;
@@ -273,30 +273,40 @@ class NodeTransport final : public Transport {
   /// Takes note of decisions of the senders.
   bool accept() {
     bool any = false;
-    for (Channel& channel : receives_)
-      if (!channel.done && channel.protocol == Protocol::undecided) any |= accept(channel);
-    return any;
+    ready_.clear();
+    for (Channel& channel : receives_) {
+      if (channel.done || channel.protocol != Protocol::undecided) continue;
+      const Handshake& handshake = *channel.handshake;
+      const Protocol protocol = handshake.decided(transfer_.number);
+      const bool copies = protocol == Protocol::pull || protocol == Protocol::read;
+      if (protocol == Protocol::undecided) continue;
+      if (!copies)
+        take(channel, protocol);
+      else if (handshake.refused.load(std::memory_order_relaxed) != transfer_.number)  // else another one will follow
+        ready_.push_back(&channel);
+      any = any || !copies;
+    }
+    update_layouts(source_layouts_, false);
+    for (Channel* const channel : ready_) accept(*channel);
+    return any || !ready_.empty();
   }
 
-  bool accept(Channel& channel) {
+  static void take(Channel& channel, Protocol protocol) {
+    channel.protocol = protocol;
+    channel.slots = channel.handshake->slots;
+  }
+
+  /// Copies the message, as its sender has decided, or refuses to.
+  void accept(Channel& channel) {
     Handshake& handshake = *channel.handshake;
     const Protocol protocol = handshake.decided(transfer_.number);
-    if (protocol == Protocol::undecided) return false;
-    if (protocol == Protocol::pull || protocol == Protocol::read) {
-      if (handshake.refused.load(std::memory_order_relaxed) == transfer_.number)
-        return false;  // another one will follow
-      const SharedArray* const sources = handshake.sources(link_.tensors.size());
-      update_layouts(channel, sources, source_layouts_, false);
-      if (protocol == Protocol::pull ? !channel.address_partner(sources) : !channel.can_read(sources)) {
-        handshake.refused.store(transfer_.number, std::memory_order_release);
-        transfer_.tell(channel);
-        return true;
-      }
-      if (protocol == Protocol::read) channel.cutter.restart(std::max(channel.part_bytes, read_bytes));
+    const SharedArray* const sources = handshake.sources(link_.tensors.size());
+    if (protocol == Protocol::pull ? !channel.address_partner(sources) : !channel.can_read(sources)) {
+      handshake.refused.store(transfer_.number, std::memory_order_release);
+      return transfer_.tell(channel);
     }
-    channel.protocol = protocol;
-    channel.slots = handshake.slots;
-    return true;
+    if (protocol == Protocol::read) channel.cutter.restart(std::max(channel.part_bytes, read_bytes));
+    take(channel, protocol);
   }
 
   /// Unpacks pieces that have arrived, and pulls the piece that lies first in the target. \return whether there were
@@ -335,20 +345,29 @@ class NodeTransport final : public Transport {
     return true;
   }
 
-  /// Plans a message anew if the partner's arrays have other strides than known.
-  void update_layouts(Channel& channel, const SharedArray* arrays, std::vector<Layouts>& known, bool sends) {
-    bool changed = false;
-    for (std::size_t t = 0; t < known.size(); ++t) {
-      const auto found = known[t].find(channel.message.peer);
-      if (found != known[t].end() ? arrays[t].has_layout(found->second) : arrays[t].ndim == 0) continue;
-      known[t][channel.message.peer] = arrays[t].layout();
-      changed = true;
+  /// Plans the messages of ready channels anew whose partners' arrays have other strides than known: all of them at
+  /// once, as each planning takes all partners.
+  void update_layouts(std::vector<Layouts>& known, bool sends) {
+    std::map<int, Channel*> outdated;  // by peer
+    for (Channel* const channel : ready_) {
+      const int peer = channel->message.peer;
+      const SharedArray* const arrays =
+          sends ? channel->handshake->targets() : channel->handshake->sources(known.size());
+      for (std::size_t t = 0; t < known.size(); ++t) {
+        const auto found = known[t].find(peer);
+        if (found != known[t].end() ? arrays[t].has_layout(found->second) : arrays[t].ndim == 0) continue;
+        known[t][peer] = arrays[t].layout();
+        outdated[peer] = channel;
+      }
     }
-    if (!changed) return;
+    if (outdated.empty()) return;
     Messages planned = link_.plan_messages(source_layouts_, target_layouts_);
-    for (PeerMessage& message : sends ? planned.sends : planned.receives)
-      if (message.peer == channel.message.peer) channel.set(std::move(message), link_.tensors, sends);
-    channel.begin();
+    for (PeerMessage& message : sends ? planned.sends : planned.receives) {
+      const auto found = outdated.find(message.peer);
+      if (found == outdated.end()) continue;
+      found->second->set(std::move(message), link_.tensors, sends);
+      found->second->begin();
+    }
     compare_shapes(sends ? sends_ : receives_);
   }
 
@@ -356,6 +375,7 @@ class NodeTransport final : public Transport {
   bool reduces_ = false;
   std::vector<PeerMessage> to_receive_;    // until connect()
   std::vector<Channel> sends_, receives_;  // the first one sent is the self copy
+  std::vector<Channel*> ready_;            // scratch: those that go on
   std::optional<ChannelMemory> memory_;
   std::vector<Layouts> source_layouts_, target_layouts_;  // [tensors] of partners, if they are not in C order
   Index sent_bytes_ = 0, received_bytes_ = 0;             // with the self copy, without

@@ -97,7 +97,7 @@ class ReduceTransport final : public Transport {
     everyone_ = pieces_.size() == members_ranks_.size() && pieces_.size() > 1 &&
                 std::all_of(pieces_.begin(), pieces_.end(), [&](const PeerMessage& piece) {
                   return piece.nbytes == pieces_[0].nbytes &&
-                         piece.blocks[0].box.source_offset == pieces_[0].blocks[0].box.source_offset;
+                         piece.blocks.front().box.source_offset == pieces_[0].blocks.front().box.source_offset;
                 });
     Index nbytes = 0;
     for (const PeerMessage& piece : pieces_) {

@@ -1,0 +1,144 @@
+"""The two groups of an intercommunicator as one communicator. Start reading at: Groups.of."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from dace_redist.errors import RedistributionError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from dace_redist.distribution import AnyDistribution
+
+    Side = TypeVar("Side", bound=AnyDistribution)
+
+#: Seconds that a group waits for the other one, unless DACE_REDIST_GROUP_SECONDS says otherwise.
+_WAIT_SECONDS = 3600.0
+#: Maximum seconds until all ranks have left a barrier that one has left.
+_LEAVE_SECONDS = 60.0
+#: Maximum number of distributions that are kept with the ranks of both groups.
+_MAX_MOVED = 256
+
+
+class Groups:
+    """
+    Both groups of an intercommunicator.
+
+    :ivar merged: Communicator of the ranks of one group, then those of the other.
+    :ivar ranks: Ranks of this group in ``merged``, and those of the other group.
+    """
+
+    merged: MPI.Intracomm
+    ranks: tuple[range, range]
+
+    def __init__(self) -> None:
+        self._ready = self._failed = False
+        self._moved: dict[Any, Any] = {}
+
+    @classmethod
+    def of(cls, inter: MPI.Intercomm) -> Groups:
+        """
+        Return the groups of an intercommunicator, which keeps them until it is freed. Collective over both.
+
+        :raises TypeError: If it is MPI_COMM_NULL.
+        :raises RedistributionError: If the other group does not call, now or before.
+        """
+        if not inter:
+            raise TypeError("comm must be an mpi4py communicator of this rank, got MPI_COMM_NULL")
+        groups: Any = inter.Get_attr(_keyval())
+        if groups is None:
+            groups = cls()
+            inter.Set_attr(_keyval(), groups)
+        if groups._failed:
+            raise RedistributionError("the groups of this intercommunicator did not meet in an earlier call")
+        try:
+            meet(groups.merged if groups._ready else inter)
+        except RedistributionError:
+            groups._failed = True
+            raise
+        if not groups._ready:
+            groups._merge(inter)
+        made: Groups = groups
+        return made
+
+    def _merge(self, inter: MPI.Intercomm) -> None:
+        self.merged = inter.Merge(False)  # MPI decides which group comes first
+        local, remote = inter.size, inter.remote_size
+        first = self.merged.rank == inter.rank
+        self.ranks = (
+            (range(local), range(local, local + remote)) if first else (range(remote, local + remote), range(remote))
+        )
+        self._ready = True
+
+    def freed(self) -> None:
+        """Free the communicator. Collective over both groups."""
+        if self._ready and not self._failed:
+            self.merged.Free()
+
+    def sends(self, passed: bool) -> bool:
+        """
+        Return True if this group has the source. Collective over both groups.
+
+        :param passed: True if this rank says so.
+        :raises ValueError: On every rank, unless ranks of exactly one group do.
+        """
+        from mpi4py import MPI
+
+        mine = 0 if self.ranks[0].start == 0 else 1
+        flags = np.zeros(2, np.intc)
+        flags[mine] = passed
+        self.merged.Allreduce(MPI.IN_PLACE, flags, MPI.MAX)
+        if flags.sum() != 1:
+            who = "both do" if flags[0] else "none does"
+            raise ValueError(f"one group of the intercommunicator must send (pass arrays, or sends=True), but {who}")
+        return bool(flags[mine])
+
+    def moved(self, side: Side, owned: bool) -> Side:
+        """Return a distribution over this group, or over the other, with the ranks of ``merged``."""
+        key = side, owned
+        if key not in self._moved:
+            if len(self._moved) == _MAX_MOVED:
+                self._moved.clear()
+            self._moved[key] = side.on_ranks(self.ranks[0 if owned else 1])
+        found: Side = self._moved[key]
+        return found
+
+
+def meet(comm: MPI.Comm) -> None:
+    """
+    Wait for all ranks of a communicator, for a limited time. Collective.
+
+    A rank that gave up at the first barrier does not come to the second one, where all others then give up, too: no
+    rank goes on alone.
+
+    :raises RedistributionError: If a rank does not come.
+    """
+    limit = float(os.environ.get("DACE_REDIST_GROUP_SECONDS", _WAIT_SECONDS))
+    for seconds in (limit, min(limit, _LEAVE_SECONDS)):
+        request, begin = comm.Ibarrier(), time.monotonic()
+        while not request.Test():
+            waited = time.monotonic() - begin
+            if waited > seconds:
+                raise RedistributionError(
+                    f"ranks of the other group, or of this one, did not call within {seconds:g} seconds (the limit is "
+                    "DACE_REDIST_GROUP_SECONDS): every rank of both must; this intercommunicator has no further use"
+                )
+            if waited > 0.001:
+                time.sleep(min(0.01, waited / 50))
+
+
+def _free(_: MPI.Comm, __: int, groups: Groups) -> None:
+    groups.freed()
+
+
+@functools.cache
+def _keyval() -> int:
+    from mpi4py import MPI
+
+    return int(MPI.Comm.Create_keyval(delete_fn=_free))

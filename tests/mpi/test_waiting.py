@@ -1,0 +1,53 @@
+"""A rank that waits for others says for which ranks, and where."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from launching import launch
+
+from dace_redist.mpi import waiting
+
+PROGRAM = Path(__file__).with_name("late_program.py")
+
+
+@pytest.mark.mpi_matrix
+@pytest.mark.slow
+def test_missing_ranks_are_named(tmp_path: Path) -> None:
+    argv = [sys.executable, str(PROGRAM), str(tmp_path)]
+    code, printed = launch(3, argv, 200, environment={"DACE_REDIST_WAIT_MESSAGE": "0.5"})
+    assert code == 0, printed
+    form = r"^dace-redist: rank (\d) has waited 0\.5 s in ([\w ]+) \(late_program\.py:\d+\): ranks? ([\d, ]+) ha"
+    said = [(name, int(rank)) for rank, name, missing in re.findall(form, printed, re.MULTILINE) if "2" in missing]
+    expected = [(name, rank) for name in ("a transfer", "redistribute", "save") for rank in (0, 1)]
+    assert not Counter([*expected, ("redistribute", 1)]) - Counter(said), printed  # more if the machine is busy
+
+
+def test_many_short_calls_are_not_one_long_call() -> None:
+    """Seen by a thread, as the main thread is in an operation of the package."""
+    seen: dict[str, bool] = {}
+    end = threading.Event()
+    scope = {"__name__": "dace_redist.stand_in"}
+    exec("def redistribute(wait, seconds): wait(seconds)", scope)  # noqa: S102
+
+    def look(name: str) -> None:
+        while (found := waiting._operation()) is None:
+            time.sleep(0.001)
+        assert found[0] == "redistribute"
+        seen[name] = waiting._stays(found[1])
+        end.set()
+
+    for name, seconds in (("long", 60.0), ("short", 0.001)):
+        end.clear()
+        thread = threading.Thread(target=look, args=(name,))
+        thread.start()
+        while not end.is_set():
+            scope["redistribute"](end.wait, seconds)
+        thread.join()
+    assert seen == {"long": True, "short": False}
