@@ -118,9 +118,13 @@ class RuntimeEnvironment(_Plain):
 
 @dace.library.environment
 class NumpyEnvironment(_Plain):
-    """Environment of elementwise code with NumPy's values, also of -0.0, which DaCe's flags give up."""
+    """
+    Environment of elementwise code with NumPy's values, also of -0.0, which DaCe's flags give up.
 
-    cmake_compile_flags = ("-fsigned-zeros -fno-reciprocal-math",)
+    NumPy rounds the product in ``a * b + c``: multiply and add are no single operation.
+    """
+
+    cmake_compile_flags = ("-fsigned-zeros -fno-reciprocal-math -ffp-contract=off",)
     headers = {"frame": ["dace_redist_numpy.hpp"], "cuda": ["dace_redist_numpy.hpp"]}
     dependencies = [RuntimeEnvironment]
 

@@ -56,10 +56,6 @@ _builds = Path(__file__).resolve().parent.parent / ".dacecache" / Path(sys.prefi
 os.environ["DACE_default_build_folder"] = str(_builds / os.environ.get("PYTEST_XDIST_WORKER", ""))
 os.environ.setdefault("DACE_BUILD_CACHE_DIR", str(_builds / "shared"))
 os.environ.setdefault("DACE_REDIST_CACHE", str(_builds / "programs"))
-# Tensors are small in tests; tests of what is replicated set another time.
-os.environ.setdefault("DACE_REDIST_EXCHANGE_SECONDS", "0")
-# Tests replace parts of the planner.
-os.environ.setdefault("DACE_REDIST_KEEP_PLANS", "0")
 # Hundreds of processes import the same sources.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # CMake's build type of DaCe's programs: without optimisation, nor what a debugger needs. Half the time of "Release".

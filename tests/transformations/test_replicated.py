@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
 
 @pytest.fixture
 def exchanges_take_time(monkeypatch):
-    monkeypatch.delenv(choice.VARIABLE)
+    monkeypatch.setenv(choice.VARIABLE, "4e-6")
 
 
 def exchanges(program):
@@ -61,7 +61,9 @@ def test_too_large_tensors_are_not_replicated(exchanges_take_time, monkeypatch):
     assert exchanges(distribute(kernel.program, 2, kernel.sizes))
 
 
-def test_the_variable_must_be_a_number(monkeypatch):
-    monkeypatch.setenv(choice.VARIABLE, "fast")
-    with pytest.raises(ValueError, match="DACE_REDIST_EXCHANGE_SECONDS must be a number of seconds, got 'fast'"):
+@pytest.mark.parametrize("given", ["fast", "-1", "nan", "inf"])
+def test_the_variable_must_be_a_number(given, monkeypatch):
+    monkeypatch.setenv(choice.VARIABLE, given)
+    message = f"DACE_REDIST_EXCHANGE_SECONDS must be a number of seconds, at least 0, got '{given}'"
+    with pytest.raises(ValueError, match=message):
         distribute(KERNELS["gemm"].program, 2, KERNELS["gemm"].sizes)

@@ -102,7 +102,7 @@ def _distributed(
     _check_names(sdfg)
     returned = _returned_names(program.f) if isinstance(program, DaceProgram) else {}
     placed, overrides = (_by_tensor(given or {}, sdfg, returned) for given in (placements, limits["overrides"]))
-    body = rewritten(read_statements(sdfg, sizes), sdfg, {*placed, *overrides})
+    body = rewritten(read_statements(sdfg, sizes), sdfg, {*placed, *overrides}, fuse=devices[0] == "cpu")
     if not any(operations(body)):
         raise ValueError(
             f'"{sdfg.name}" computes nothing that could be distributed: return a result, or write it to an argument'
@@ -121,16 +121,17 @@ def _distributed(
     return DistributedProgram(recipe, dict(sizes), *recipe.build(target, sizes))
 
 
-def rewritten(body: Body, sdfg: SDFG, named: Collection[str] = ()) -> tuple[Item, ...]:
+def rewritten(body: Body, sdfg: SDFG, named: Collection[str] = (), *, fuse: bool = True) -> tuple[Item, ...]:
     """
     Return statements with types supported by BLAS, without transposed copies, unused products and repetitions.
 
+    :param fuse: True to fuse elementwise statements. On the GPU the compiler would contract their operations.
     :raises ValueError: If a statement cannot be computed with its types; names it.
     """
     check_copies(body, sdfg)
     kept = {*named, *scalars_of(body), *_arguments(sdfg)}
-    rules = (equal_types(sdfg), fold_transposes, fuse_reductions, share_subexpressions(sdfg), fuse_elementwise(sdfg))
-    return rewrite(body, rules, kept)
+    rules = [equal_types(sdfg), fold_transposes, fuse_reductions, share_subexpressions(sdfg)]
+    return rewrite(body, [*rules, *[fuse_elementwise(sdfg)] * fuse], kept)
 
 
 def _arguments(sdfg: SDFG) -> list[str]:

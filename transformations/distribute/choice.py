@@ -21,9 +21,8 @@ from dace_redist.einsum.program import Group
 from dace_redist.report.units import count
 from dace_redist.transformations.distribute.ir import Block, Body, Move, Operation, Slice, in_numbers, operations
 
+#: Environment variable: seconds of a collective step of small messages.
 VARIABLE = "DACE_REDIST_EXCHANGE_SECONDS"
-#: Time of a collective step of small messages, within a node and between nodes.
-EXCHANGE_SECONDS, INTERNODE_EXCHANGE_SECONDS = 4e-6, 2e-5
 #: Bytes of memory that a rank passes through in a second, and those of the second-level cache, up to its size.
 MEMORY_BYTES_PER_SECOND, CACHE_BYTES_PER_SECOND, CACHE_BYTES = 8e9, 2e10, 1 << 20
 #: Maximum bytes of the tensors that each rank holds as a whole.
@@ -53,16 +52,16 @@ class Prediction:
     exchanged: float
 
 
-def exchange_seconds(plan: EinsumPlan | None = None) -> float:
-    """Return the assumed time of an exchange; 0 if the user wants each statement distributed."""
-    given = os.environ.get(VARIABLE)
-    if given is not None:
-        try:
-            return max(float(given), 0.0)
-        except ValueError:
-            raise ValueError(f"{VARIABLE} must be a number of seconds, got {given!r}") from None
-    across = plan is not None and plan.node_size is not None and plan.ranks > plan.node_size
-    return INTERNODE_EXCHANGE_SECONDS if across else EXCHANGE_SECONDS
+def exchange_seconds() -> float:
+    """Return the assumed time of an exchange; 0, the default, if each statement is distributed."""
+    given = os.environ.get(VARIABLE, "0")
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"{VARIABLE} must be a number of seconds, at least 0, got {given!r}")
+    return seconds
 
 
 def predicted(
@@ -71,7 +70,7 @@ def predicted(
     """Return the predicted time of a run, of inputs in their homes."""
     steps = list(_steps(plan, body, shapes, sizes))
     exchanges = sum(repeats for repeats, exchanges, _ in steps if exchanges)
-    exchanged = exchanges * exchange_seconds(plan) * max(math.log2(plan.ranks), 1)
+    exchanged = exchanges * exchange_seconds() * max(math.log2(plan.ranks), 1)
     return Prediction(exchanged + sum(repeats * seconds for repeats, _, seconds in steps), exchanges, exchanged)
 
 
@@ -129,7 +128,7 @@ def choose(
     :raises MemoryError: If not even the distributed program fits the memory.
     """
     plan = made(frozenset())
-    if not free or plan.ranks == 1 or not exchange_seconds(plan):
+    if not free or plan.ranks == 1 or not exchange_seconds():
         return plan
     search = _Search(body, shapes, sizes, made, plan, predicted(plan, body, shapes, sizes))
     if search.cost.exchanged > NEGLIGIBLE * search.cost.seconds:

@@ -45,10 +45,13 @@ def fuse_elementwise(sdfg: SDFG) -> Rule:
 
 
 def _is_plain(statement: Statement, sdfg: SDFG) -> bool:
-    """Return True for an elementwise statement of float64 whose code uses no indices."""
+    """Return True for an elementwise statement of float64 whose code is one assignment, without indices."""
     if statement.code is None or statement.code.indices:
         return False
-    return all(sdfg.arrays[name].dtype == dace.float64 for name in (*statement.read, statement.result))
+    if not all(sdfg.arrays[name].dtype == dace.float64 for name in (*statement.read, statement.result)):
+        return False
+    lines = ast.parse(statement.code.text).body
+    return len(lines) == 1 and isinstance(lines[0], ast.Assign)
 
 
 def _inputs(statement: Statement) -> tuple[str, ...]:
@@ -89,12 +92,12 @@ def _fused(first: Statement, second: Statement, number: int, sdfg: SDFG) -> Stat
 
 
 def _value(statement: Statement, names: dict[str, str]) -> ast.expr:
-    """Return the right-hand side of a statement's code, with other names of its inputs."""
+    """Return the right-hand side of a statement's code, with other names of its inputs: a float64."""
     assert statement.code is not None
     (assignment,) = ast.parse(statement.code.text).body
     assert isinstance(assignment, ast.Assign)
     renamed: ast.expr = _Replacing({old: ast.Name(new) for old, new in names.items()}).visit(assignment.value)
-    return renamed
+    return ast.Call(ast.parse("dace.float64", mode="eval").body, [renamed], [])
 
 
 class _Replacing(ast.NodeTransformer):

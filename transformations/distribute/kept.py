@@ -24,7 +24,7 @@ from dace_redist.transformations.distribute.choice import exchange_seconds
 from dace_redist.transformations.distribute.read.captured import Captured, outside_values
 from dace_redist.transformations.distribute.runtime import DistributedProgram
 
-#: Environment variable: 0: programs are not kept.
+#: Environment variable: 1: programs are kept.
 VARIABLE = "DACE_REDIST_KEEP_PLANS"
 
 
@@ -38,7 +38,7 @@ def kept(program: Any, options: Mapping[str, Any], make: Callable[[], Distribute
     :param options: Arguments of :func:`dace_redist.distribute`. With placements a program is not kept.
     """
     functions = list[Any]()
-    if options["placements"] or os.environ.get(VARIABLE) == "0":
+    if options["placements"] or os.environ.get(VARIABLE, "0") == "0":
         return make()
     try:
         facts = [*_facts(program, functions), repr(sorted(options.items())), str(exchange_seconds()), *_sources()]

@@ -61,7 +61,7 @@ class Recipe:
         :return: The target, the meaning of its symbols, and the names of the tensors that it reads and writes.
         :raises ValueError: If it writes to an array of the closure, or a statement is not for the GPU.
         """
-        symbols, read, written = emit_program(target, self.source, self.body, self.plan, sizes)
+        symbols, read, written = emit_program(target, self.source, self.body, self.plan, sizes, self.device)
         changed = [name.removeprefix("__g_") for name in written if name in self.closure]
         if changed:
             raise ValueError(

@@ -28,8 +28,8 @@ _Split = tuple[Any, tuple[int, int], tuple[Any, Any]]
 class Emitter:
     """Emitter of blocks in the regions of an SDFG, and of moves between the arrays of a rank."""
 
-    def __init__(self, sdfg: SDFG, arrays: LocalArrays) -> None:
-        self._sdfg, self._arrays = sdfg, arrays
+    def __init__(self, sdfg: SDFG, arrays: LocalArrays, device: str) -> None:
+        self._sdfg, self._arrays, self._device = sdfg, arrays, device
         self._last: dict[ControlFlowRegion, Any] = {}
 
     def append(self, region: ControlFlowRegion, block: Any, assignments: Mapping[str, str] | None = None) -> None:
@@ -77,13 +77,15 @@ class Emitter:
         written: Memlet | None = None,
     ) -> None:
         """
-        Add a map of a tasklet, or the tasklet alone for no indices.
+        Add a map of a tasklet, or for no indices the tasklet alone, which on the GPU needs a map of one iteration.
 
         :param extents: Extents of its indices.
         :param inputs: Memlets by connectors; likewise ``output``.
         :param written: What all its iterations write; default: the whole array.
         """
         state = self.state(region, label)
+        if not extents and self._device == "gpu":
+            extents = {"__e": 1}
         if not extents:
             tasklet = state.add_tasklet(state.label, dict.fromkeys(inputs), dict.fromkeys(output), code)
             for connector, memlet in inputs.items():

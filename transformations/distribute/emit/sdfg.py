@@ -32,19 +32,20 @@ from dace_redist.transformations.distribute.ir import (
 
 
 def emit_program(
-    target: SDFG, source: SDFG, body: Body, plan: EinsumPlan, sizes: Mapping[str, int]
+    target: SDFG, source: SDFG, body: Body, plan: EinsumPlan, sizes: Mapping[str, int], device: str
 ) -> tuple[LocalSymbols, tuple[str, ...], tuple[str, ...]]:
     """
     Fill an empty SDFG with the program of a rank.
 
     :param source: The SDFG that ``body`` was read from.
     :param sizes: Values of the program's symbols: they determine which redistributions are redundant.
+    :param device: ``"cpu"`` or ``"gpu"``.
     :return: The symbols, and the names of the tensors that the program reads and writes.
     """
     for name, dtype in source.symbols.items():
         target.add_symbol(name, dace.float64 if dtype in dace.FLOAT_TYPES else dace.int64)
     arrays = LocalArrays(target, source, plan, sizes)
-    builder = _Builder(target, body, plan, arrays)
+    builder = _Builder(target, body, plan, arrays, device)
     builder.emit(target, body)
     inputs = builder.read_first | (builder.results - builder.written)
     read = tuple(name for name in arrays.arguments if name in inputs and not name.startswith("__return"))
@@ -54,8 +55,8 @@ def emit_program(
 class _Builder(Emitter):
     """Emitter of operations, loops and branches."""
 
-    def __init__(self, sdfg: SDFG, body: Body, plan: EinsumPlan, arrays: LocalArrays) -> None:
-        super().__init__(sdfg, arrays)
+    def __init__(self, sdfg: SDFG, body: Body, plan: EinsumPlan, arrays: LocalArrays, device: str) -> None:
+        super().__init__(sdfg, arrays, device)
         self._groups: dict[int, list[Group]] = {id(operation): [] for operation in operations(body)}
         keys = list(self._groups)
         for group in plan.groups:
