@@ -72,7 +72,8 @@ class Distribution(GridDistribution):
     ) -> None:
         shape, grid = integers("shape", shape), integers("grid", grid)
         if dims is None:
-            if len(grid) > len(shape) > 0:
+            free = [pin is None for pin in pins or [None] * len(grid)]
+            if shape and any(free[len(shape) :]):
                 raise ValueError(
                     f"Distribution: grid {grid} has more axes than shape {shape}: pass dims, the grid axis of each "
                     "tensor axis; those that it does not name hold replicas"

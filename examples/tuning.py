@@ -17,7 +17,7 @@ after = dace_redist.chosen_strategy(source, target, "float32", comm)  # as recor
 A = np.full(source.local_shape(comm.rank), comm.rank, "float32")
 with dace_redist.plan(source, target, "float32", comm=comm) as plan:  # strategy="Auto" by default
     B = plan(A)
-assert plan.recorded and plan.strategy == after.strategy
+    assert plan.strategy == after.strategy  # the default, if a busy machine did not let tune decide
 
 if comm.rank == 0:
     print(found)  # every candidate with its time, and the file that holds the winner

@@ -10,6 +10,7 @@
 #include <set>
 #include <tuple>
 
+#include "mpi_leaks.hpp"
 #include "random.hpp"
 #include "transport/joined_messages.hpp"
 

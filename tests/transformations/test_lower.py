@@ -37,7 +37,7 @@ DISTRIBUTIONS = {
         Distribution((8,), (2, 4), block=(4,), pins=(None, 3)),  # the column of rank 3
         Distribution((8,), (2, 4), dims=(1,), block=(2,), pins=(1, None)),  # the row of rank 6
     ),
-    "replicas": (Distribution((8,), (2, 4), block=(4,)), Distribution((8,), (2, 4), dims=(1,), block=(2,))),
+    "replicas": (Distribution((8,), (2, 4), dims=(0,), block=(4,)), Distribution((8,), (2, 4), dims=(1,), block=(2,))),
 }
 
 
