@@ -37,7 +37,7 @@ class Distribution(GridDistribution):
     :param shape: Global shape. DaCe symbols are allowed here, in ``grid`` and ``block``.
     :param grid: Shape of the process grid; its ranks are row-major. ``()``: one rank holds the whole tensor.
     :param dims: Grid axis that splits each tensor axis, None: not split. Default: grid axis i splits axis i.
-        Required if the grid has more axes than the tensor.
+        Required if a further grid axis has replicas: more than one part, and no pin.
     :param block: Blocks of each tensor axis, or one word for all. ``"balanced"`` (also None): lengths differ by at most
         1, longer blocks first. ``"ceil"``: ceil(extent / parts) elements, as in DaCe and PyTorch; the last blocks may
         be short or empty. An integer: elements per block, block-cyclic. A sequence: the length of each part.
@@ -72,8 +72,8 @@ class Distribution(GridDistribution):
     ) -> None:
         shape, grid = integers("shape", shape), integers("grid", grid)
         if dims is None:
-            free = [pin is None for pin in pins or [None] * len(grid)]
-            if shape and any(free[len(shape) :]):
+            copies = [pin is None and parts != 1 for pin, parts in zip(pins or [None] * len(grid), grid, strict=False)]
+            if shape and any(copies[len(shape) :]):
                 raise ValueError(
                     f"Distribution: grid {grid} has more axes than shape {shape}: pass dims, the grid axis of each "
                     "tensor axis; those that it does not name hold replicas"

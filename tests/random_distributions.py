@@ -27,6 +27,8 @@ def random_distribution(rng: random.Random, shape: tuple[int, ...]) -> Any:
         return BoxDistribution(shape, boxes, rng.sample(range(RANKS), 2))
     grid = rng.choice(GRIDS)
     dims = rng.sample([*range(len(grid)), *[None] * ndim], ndim) if kind < 0.6 else None
+    if dims is None and len(grid) > ndim:
+        dims = [*range(ndim)]
     block = [rng.choice(("balanced", "ceil", 1, 2)) for _ in shape] if kind < 0.5 else "balanced"
     ranks = rng.sample(range(RANKS), math.prod(grid)) if rng.random() < 0.5 else None
     plain = Distribution(shape, grid, dims=dims, block=block, ranks=ranks)

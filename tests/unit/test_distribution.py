@@ -69,14 +69,14 @@ def test_ranks_that_are_too_few_or_named_twice_are_refused():
 
 
 def test_another_shape_is_split_alike():
-    cyclic = Distribution((8, 6), (2, 3), dims=(1, None), block=(2, "ceil"), ranks=[5, 4, 3, 2, 1, 0], halo=1)
+    cyclic = Distribution((8, 6), (2, 3), dims=(1, None), block=(2, "ceil"), ranks=[5, 4, 3, 2, 1, 0])
     assert cyclic.with_shape((20, 6)) == Distribution(
-        (20, 6), (2, 3), dims=(1, None), block=(2, "ceil"), ranks=[5, 4, 3, 2, 1, 0], halo=1
+        (20, 6), (2, 3), dims=(1, None), block=(2, "ceil"), ranks=[5, 4, 3, 2, 1, 0]
     )
     for wrong in ((8,), (8, 6, 2)):
         with pytest.raises(ValueError, match="needs one entry per entry of shape"):
             cyclic.with_shape(wrong)
-    with pytest.raises(ValueError, match="5"):
+    with pytest.raises(ValueError, match="must add up to shape"):
         Distribution((5,), (2,), block=[(2, 3)]).with_shape((6,))
 
 
@@ -84,6 +84,7 @@ def test_a_grid_with_more_axes_than_the_tensor_needs_to_say_what_it_splits():
     with pytest.raises(ValueError, match=r"grid \(2, 2\) has more axes than shape \(8,\): pass dims"):
         Distribution((8,), (2, 2))
     assert Distribution((8,), (2, 2), dims=[1]).replicas == 2
+    assert Distribution((8,), (2, 1)).replicas == Distribution((8,), (2, 2), pins=(None, 1)).replicas == 1
 
 
 @CALM
