@@ -187,7 +187,7 @@ def draw(methods: Mapping[str, Record], path: Path) -> None:
     axes.set_xlim(0, 1.25 * max(ratio for _, ratio, _ in shown))
     axes.set_xlabel("times as fast as DaCe's own Redistribute node")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_title(
+    figure.suptitle(
         f"{' x '.join(map(str, stock['shape']))} tensor ({format_bytes(stock['bytes'])}), redistributed on "
         f"{stock['ranks']} ranks, {cores()} cores",
         fontsize=10,
