@@ -129,7 +129,7 @@ def main() -> None:
     for _ in range(args.rounds):
         for label, checkout in [("", here), *([(" before", args.before)] if args.before else [])]:
             for line in run_job(args, checkout, list(CASES), args.mib, args.repeats).output.splitlines():
-                if line.startswith("["):
+                if line.startswith('["'):  # not a line of mpiexec's
                     case, mib, medians = json.loads(line)
                     for name, seconds in medians.items():
                         found[case, mib][name + label].append(seconds)
