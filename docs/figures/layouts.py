@@ -35,26 +35,36 @@ def owners(distribution: Distribution | TiledDistribution, replica: int) -> np.n
     return first + replica
 
 
+def draw_owners(axes: plt.Axes, image: np.ndarray) -> None:
+    """Draw the elements of a matrix in the colours of their owners."""
+    axes.imshow(image, cmap=COLOURS, vmin=0, vmax=3)
+    axes.set_xticks(np.arange(-0.5, image.shape[1]), [])
+    axes.set_yticks(np.arange(-0.5, image.shape[0]), [])
+    axes.grid(color="white", lw=0.6)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+def name_ranks(figure: plt.Figure, loc: str) -> None:
+    """Add a legend of the owners."""
+    handles = [plt.Rectangle((0, 0), 1, 1, color=COLOURS(rank)) for rank in range(4)]
+    labels = [f"rank {rank}" for rank in range(4)]
+    figure.legend(handles, labels, loc=loc, ncols=4, frameon=False, labelcolor=GREY)
+
+
 def main() -> None:
     """Draw the picture."""
     figure, grid = plt.subplots(2, 3, figsize=(10, 7), layout="constrained")
     for axes, (title, distribution) in zip(grid.flat, LAYOUTS.items(), strict=True):
-        axes.imshow(owners(distribution, 0), cmap=COLOURS, vmin=0, vmax=3)
+        draw_owners(axes, owners(distribution, 0))
         if "replicated" in title:  # a triangle of each element for the second rank that holds it
             corners = np.array([(0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)])
             halves = [corners + (j, i) for i, j in np.ndindex(SHAPE)]
             axes.add_collection(PolyCollection(halves, facecolors=COLOURS(owners(distribution, 1).ravel())))
-        axes.set_xticks(np.arange(-0.5, SHAPE[1]), [])
-        axes.set_yticks(np.arange(-0.5, SHAPE[0]), [])
-        axes.grid(color="white", lw=0.6)
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
         *code, name = title.split("\n")
         axes.set_title(name, color=GREY, fontsize=12)
         axes.set_xlabel("\n".join(code), color=GREY, family="monospace", fontsize=9.5)
-    handles = [plt.Rectangle((0, 0), 1, 1, color=COLOURS(rank)) for rank in range(4)]
-    labels = [f"rank {rank}" for rank in range(4)]
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, labelcolor=GREY)
+    name_ranks(figure, "outside lower center")
     figure.savefig(Path(__file__).with_suffix(".png"), dpi=110, transparent=True)
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-from layouts import COLOURS, GREY, plt
+from layouts import GREY, draw_owners, name_ranks, plt
 
 from dace_redist import Distribution
 
@@ -15,21 +15,14 @@ def main() -> None:
     figure, sides = plt.subplots(1, 2, figsize=(8, 3), gridspec_kw={"wspace": 0.45, "bottom": 0.16, "top": 0.88})
     for axes, name, axis in zip(sides, ("rows", "columns"), (0, 1), strict=True):
         distribution = Distribution.split(SHAPE, axis, 4)
-        axes.imshow(np.reshape([distribution.owner(i) for i in np.ndindex(SHAPE)], SHAPE), cmap=COLOURS, vmin=0, vmax=3)
+        draw_owners(axes, np.reshape([distribution.owner(index) for index in np.ndindex(SHAPE)], SHAPE))
         for number, (i, j) in enumerate(np.ndindex(SHAPE)):
             axes.text(j, i, str(number), ha="center", va="center", color="white", fontsize=11)
-        axes.set_xticks(np.arange(-0.5, SHAPE[1]), [])
-        axes.set_yticks(np.arange(-0.5, SHAPE[0]), [])
-        axes.grid(color="white", lw=1)
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
         axes.set_title(name, color=GREY, fontsize=12, family="monospace")
     arrow = {"arrowstyle": "-|>", "color": GREY, "lw": 2}
     figure.add_artist(plt.Annotation("", (0.56, 0.52), (0.465, 0.52), "figure fraction", arrowprops=arrow))
     figure.text(0.5125, 0.58, "redistribute", color=GREY, family="monospace", ha="center")
-    handles = [plt.Rectangle((0, 0), 1, 1, color=COLOURS(rank)) for rank in range(4)]
-    labels = [f"rank {rank}" for rank in range(4)]
-    figure.legend(handles, labels, loc="lower center", ncols=4, frameon=False, labelcolor=GREY)
+    name_ranks(figure, "lower center")
     figure.savefig(Path(__file__).with_name("rows-to-columns.png"), dpi=110, transparent=True)
 
 

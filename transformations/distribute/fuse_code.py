@@ -73,22 +73,19 @@ def _fused(first: Statement, second: Statement, number: int, sdfg: SDFG) -> Stat
     letters = dict(zip(first.einsum.result, term, strict=True))
     terms = first.einsum.operands[: len(first.read)]
     pairs = [(name, "".join(map(letters.__getitem__, one))) for name, one in zip(first.read, terms, strict=True)]
-    value = _value(first, {name: f"__a{n}" for n, name in enumerate(_inputs(first))})
     others = [n for n in range(len(second.read)) if n != number]
-    names = {_inputs(second)[n]: f"__b{place}" for place, n in enumerate(others)}
-    assert second.code is not None
-    tree = _Replacing({**{old: ast.Name(new) for old, new in names.items()}, _inputs(second)[number]: value})
     pairs += [(second.read[n], second.einsum.operands[n]) for n in others]
-    inputs = [*(f"__a{n}" for n in range(len(first.read))), *names.values()]
-    final = [f"__in{n}" for n in range(1, len(inputs) + 1)]
-    code = _Replacing({old: ast.Name(new) for old, new in zip(inputs, final, strict=True)}).visit(
-        tree.visit(ast.parse(second.code.text))
-    )
+    inputs = [f"__in{n}" for n in range(1, count + 1)]
+    value = _value(first, dict(zip(_inputs(first), inputs, strict=False)))
+    names = zip((_inputs(second)[n] for n in others), inputs[len(first.read) :], strict=True)
+    assert second.code is not None
+    tree = _Replacing({**{old: ast.Name(new) for old, new in names}, _inputs(second)[number]: value})
+    code = tree.visit(ast.parse(second.code.text))
     if set("".join(one for _, one in pairs)) != set(result):
         pairs.append((second.result, result))
     einsum, text = Einsum(tuple(term for _, term in pairs), result), ast.unparse(ast.fix_missing_locations(code))
     operands = tuple(name for name, _ in pairs)
-    return replace(second, einsum=einsum, operands=operands, code=Code(text, tuple(final), second.code.output))
+    return replace(second, einsum=einsum, operands=operands, code=Code(text, tuple(inputs), second.code.output))
 
 
 def _value(statement: Statement, names: dict[str, str]) -> ast.expr:
