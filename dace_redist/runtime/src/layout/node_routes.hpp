@@ -23,6 +23,13 @@ struct NodeHolders {
   Index at(Index turn) const { return ranks[static_cast<std::size_t>(turn) % ranks.size()]; }
 };
 
+/// The first of ascending nodes whose number is at least `node`.
+template <class Nodes>
+auto first_node(Nodes& nodes, int node) {
+  return std::lower_bound(nodes.begin(), nodes.end(), node,
+                          [](const NodeHolders& one, int wanted) { return one.node < wanted; });
+}
+
 /// The ranks that hold a cell, by replica and by node.
 struct Holders {
   AxisArray cell{};
@@ -30,8 +37,7 @@ struct Holders {
   std::vector<NodeHolders> nodes;  // ascending
 
   const NodeHolders* on(int node) const {
-    const auto found = std::lower_bound(nodes.begin(), nodes.end(), node,
-                                        [](const NodeHolders& one, int wanted) { return one.node < wanted; });
+    const auto found = first_node(nodes, node);
     return found != nodes.end() && found->node == node ? &*found : nullptr;
   }
 };
@@ -117,8 +123,7 @@ class NodeRoutes {
     for (Index replica = 0; replica < distribution.replicas(); ++replica) {
       const Index rank = distribution.rank_of(cell.coordinates, replica);
       holders.all.ranks.push_back(rank);
-      auto found = std::lower_bound(holders.nodes.begin(), holders.nodes.end(), node_of(rank),
-                                    [](const NodeHolders& one, int node) { return one.node < node; });
+      auto found = first_node(holders.nodes, node_of(rank));
       if (found == holders.nodes.end() || found->node != node_of(rank))
         found = holders.nodes.insert(found, {node_of(rank), {}});
       found->ranks.push_back(rank);
@@ -192,8 +197,7 @@ class NodeRoutes {
   /// Partial results of all nodes to the owner; its own node comes first, then the nodes that follow it.
   template <class Move>
   void sum_nodes(const Move& move) const {
-    const auto next = std::lower_bound(sources_.nodes.begin(), sources_.nodes.end(), node_of(owner()),
-                                       [](const NodeHolders& one, int node) { return one.node < node; });
+    const auto next = first_node(sources_.nodes, node_of(owner()));
     const Index first = next - sources_.nodes.begin(), count = static_cast<Index>(sources_.nodes.size());
     for (Index summand = 0; summand < count; ++summand)
       move(chosen(sources_.nodes[static_cast<std::size_t>((first + summand) % count)]), owner(), summand);
