@@ -73,7 +73,7 @@ def _node_sums(schedule: Traffic, _: Mapping[str, int]) -> npt.NDArray[np.int64]
     if not schedule.reduces or schedule.source.core.replicas == 1:
         return np.zeros(schedule.ranks, np.int64)
     shapes = [schedule.source.local_shape(rank) for rank in range(schedule.ranks)]
-    return np.prod(np.array(shapes, np.int64), axis=1) * schedule.target_dtype.itemsize
+    return np.asarray(np.prod(np.array(shapes, np.int64), axis=1) * schedule.target_dtype.itemsize, np.int64)
 
 
 #: Formulas of bytes per rank, from a schedule and a value for every option.
