@@ -67,8 +67,8 @@ def test_knowing_nodes_never_sends_more_between_them(ranks, size):
 def test_an_operand_that_is_moved_is_not_fetched_too():
     """Rows of B on each rank: only the move to all ranks passes between nodes."""
     rows = Distribution((32, 8), (4,), dims=[0, None])
-    how = {"placements": {"B": rows}, "overrides": {"C": {"i": 4}}, "node_size": 2}
-    plan = plan_einsums(statements_of("1MM"), SHAPES, 4, 1, **how)
+    how = {"itemsize": 1, "placements": {"B": rows}, "overrides": {"C": {"i": 4}}, "node_size": 2}
+    plan = plan_einsums(statements_of("1MM"), SHAPES, 4, **how)
     assert plan.internode_bytes[0] == 2 * 16 * 8  # each node gets the other one's half of B
 
 
