@@ -62,6 +62,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("DACE_compiler_build_type", "None")
 # "inspect" walks up the stack, deep under pytest, per node; "none" forgets also what the frontend knows.
 os.environ.setdefault("DACE_compiler_lineinfo", "frontend")
+# Programs of small sizes are distributed, too, but for those of the manual.
+os.environ.setdefault("DACE_REDIST_EXCHANGE_SECONDS", "0")
 
 
 def pytest_configure(config: pytest.Config) -> None:
