@@ -3,7 +3,6 @@
 
 #include <sched.h>
 #include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,49 +10,9 @@
 #include <new>
 #include <thread>
 
-#include "core/machine.hpp"
 #include "plan/plan.hpp"
-#include "trace/trace.hpp"
 
 namespace dace_redist {
-
-Backoff::Backoff(std::int64_t ranks) {
-  constexpr std::int64_t many_ranks = 8;  // on a core
-  crowded_ = ranks > many_ranks * usable_cores();
-  busy_rounds_ = ranks > usable_cores() ? 0 : yielding_from;
-}
-
-bool Backoff::wait() {
-  const MpiPause others;
-  constexpr int look_interval = 64;
-  constexpr timespec nap{0, 50000};
-  const bool looks = rounds_ % look_interval == look_interval - 1 || rounds_ >= sleeping_from;
-  if (rounds_ < sleeping_from) ++rounds_;
-  if (rounds_ <= busy_rounds_) return looks;
-  const trace::Span span("wait");
-  if (rounds_ < sleeping_from)
-    sched_yield();
-  else
-    nanosleep(&nap, nullptr);
-  return looks;
-}
-
-bool Backoff::slept() {
-  const MpiPause others;
-  rounds_ = std::min(rounds_ + yielding_from, sleeping_from);
-  return true;
-}
-
-void complete(MPI_Request& request, std::int64_t ranks) {
-  Backoff backoff(ranks);
-  for (int done = 0; !done;) {
-    int code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-    if (code != MPI_SUCCESS && request != MPI_REQUEST_NULL)  // MPI uses the buffers, and other ranks wait for this one
-      code = MPI_Wait(&request, MPI_STATUS_IGNORE);
-    check(code, "MPI_Test");
-    if (!done) backoff.wait();
-  }
-}
 
 Progress& Progress::instance() {
   alignas(Progress) static char place[sizeof(Progress)];  // a run, which may be the first to look, allocates nothing
