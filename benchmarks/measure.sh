@@ -39,6 +39,13 @@ results() {
     python benchmarks/planner.py boxes --json $results/comparisons.jsonl
 }
 
+# COSTA where DACE_REDIST_COSTA_LIBRARY names it, PETSc where petsc4py is installed, and ScaLAPACK; see README.md.
+peers() {
+    rm -f "$file"
+    mpiexec -n 12 python benchmarks/bench.py "rows-to-*" "grid-*" "owners-*" "quarters-*" "cyclic-*" "blocks-*" "tiles-*" \
+        "prime-*" "slab-to-pencil-*" $both --limit 2 --json $file
+}
+
 auto() {
     local single="--variants ordinary --peers none --strategies Auto,Datatype,Pack,Pipelined,RMA --least 9 --limit 1.5
         --json $file"
@@ -124,6 +131,6 @@ mapped() {
 }
 
 case $1 in
-    results | auto | cores | gpu | nodes | copying | dispatch | mapped) "$1" ;;
-    *) echo "usage: benchmarks/measure.sh results | auto | cores | gpu | nodes | copying | dispatch | mapped" >&2 && exit 2 ;;
+    results | peers | auto | cores | gpu | nodes | copying | dispatch | mapped) "$1" ;;
+    *) echo "usage: benchmarks/measure.sh results | peers | auto | cores | gpu | nodes | copying | dispatch | mapped" >&2 && exit 2 ;;
 esac

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import importlib.util
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ from redistribution.stock import Stock
 
 #: Labels of methods other than strategies.
 STOCK, COPY, SCALAPACK, ALLTOALLW, PENCIL = "stock DaCe", "plain copy", "ScaLAPACK", "Alltoallw", "mpi4py-fft"
-NESTED, DTENSOR = "Alltoallw, nested types", "DTensor"
+NESTED, DTENSOR, COSTA, PETSC = "Alltoallw, nested types", "DTensor", "COSTA", "PETSc VecScatter"
 
 #: Peers to measure: other libraries and MPI, MPI (by mpi4py-fft where it is installed), none.
 PEERS = ("all", "mpi", "none")
@@ -111,7 +112,11 @@ def _peers(arrays: Arrays, which: str) -> Iterator[_Maker]:
     if which == "all" and case.dtensor is not None and importlib.util.find_spec("torch") is not None:
         found[DTENSOR] = peers.DTensorTransfer
     if which == "all" and len(case.shape) == 2:
-        found[SCALAPACK] = _scalapack
+        found[SCALAPACK] = partial(_matrix, scalapack.Gemr2d)
+        if os.environ.get(scalapack.COSTA_VARIABLE):
+            found[COSTA] = partial(_matrix, scalapack.Costa)
+    if which == "all" and importlib.util.find_spec("petsc4py") and peers.VecScatter.fits(case):
+        found[PETSC] = peers.VecScatter
     for label, make in found.items():
         yield label, partial(_peer, label, make, arrays)
 
@@ -164,10 +169,10 @@ def _peer(label: str, make: Callable[[Case, Any], Any], arrays: Arrays) -> Metho
     return Method(label, "peer", partial(peer.run, source, target), target, peer.free)
 
 
-def _scalapack(case: Case, comm: Any) -> scalapack.Gemr2d:
+def _matrix(routine: type[scalapack.Gemr2d], case: Case, comm: Any) -> scalapack.Gemr2d:
     if reason := scalapack.why_not(case):
         raise UnsuitableError(reason)
-    return scalapack.Gemr2d(comm, case.dtype, case.source, case.target, case.region)
+    return routine(comm, case.dtype, case.source, case.target, case.region)
 
 
 def _checked(label: str, make: Callable[[], Method], arrays: Arrays) -> Method | Skipped:

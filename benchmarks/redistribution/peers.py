@@ -1,4 +1,4 @@
-"""Redistributions of others: MPI_Alltoallw with derived datatypes, mpi4py-fft between pencils, DTensor on gloo."""
+"""Redistributions of others: MPI_Alltoallw with datatypes, mpi4py-fft between pencils, PETSc, DTensor on gloo."""
 
 from __future__ import annotations
 
@@ -37,6 +37,16 @@ class Alltoallw(comparison.Alltoallw):
         return self._keep(element.Create_subarray(self._case.within.shape, shape, [0] * len(shape)))
 
 
+def has_single_owners(case: Case) -> bool:
+    """Return True for a whole tensor between distributions in which every element has one owner."""
+    sides = (case.source, case.target)
+    if not (case.is_whole and all(isinstance(side, Distribution) for side in sides)):
+        return False
+    return 2 * math.prod(case.shape) == sum(
+        math.prod(side.local_shape(rank)) for side in sides for rank in range(case.ranks)
+    )
+
+
 class NestedTypes(Alltoallw):
     """
     Collective with datatypes nested by dimension, as written by hand for block-cyclic matrices: a vector, or an indexed
@@ -46,12 +56,8 @@ class NestedTypes(Alltoallw):
     @staticmethod
     def fits(case: Case) -> bool:
         """Return True if messages have several blocks, and every element has one owner on each side."""
-        sides = (case.source, case.target)
-        if not (case.is_whole and all(isinstance(side, Distribution) for side in sides)):
-            return False
-        held = sum(math.prod(side.local_shape(rank)) for side in sides for rank in range(case.ranks))
         messages = [message for rank in range(case.ranks) for message in case.schedule.sends(rank)]
-        return held == 2 * math.prod(case.shape) and any(len(message.blocks) > 1 for message in messages)
+        return has_single_owners(case) and any(len(message.blocks) > 1 for message in messages)
 
     def _datatype(self, message: Message, sent: bool) -> Any:
         case, side = self._case, 0 if sent else 1
@@ -108,6 +114,50 @@ class PencilTransfer:
         """Free the datatypes and the communicator."""
         self._transfer.destroy()
         self._comm.Free()
+
+
+class VecScatter:
+    """
+    PETSc's scatter between two vectors with the local arrays, one after another, by index sets.
+
+    :param case: One that :meth:`fits`.
+    """
+
+    @staticmethod
+    def fits(case: Case) -> bool:
+        """Return True for numbers of PETSc's type, each with one owner on each side."""
+        return case.dtype == np.float64 and has_single_owners(case)
+
+    def __init__(self, case: Case, comm: Any) -> None:
+        from petsc4py import PETSc
+
+        source, target = case.source, case.target
+        assert isinstance(source, Distribution) and isinstance(target, Distribution)
+        places, first = np.empty(case.shape, PETSc.IntType), 0  # of the elements in the source's vector
+        for rank in range(comm.size):
+            shape = source.local_shape(rank)
+            places[np.ix_(*source.global_index(rank))] = first + np.arange(math.prod(shape)).reshape(shape)
+            first += math.prod(shape)
+        read = places[np.ix_(*target.global_index(comm.rank))].ravel()
+        sizes = (math.prod(side.local_shape(comm.rank)) for side in (source, target))
+        self._source, self._target = (PETSc.Vec().createMPI((size, None), comm=comm) for size in sizes)
+        begin, end = self._target.getOwnershipRange()
+        written = PETSc.IS().createStride(end - begin, begin, 1, comm=comm)
+        wanted = PETSc.IS().createGeneral(read, comm=comm)
+        self._scatter = PETSc.Scatter().create(self._source, wanted, self._target, written)
+
+    def run(self, source: Array, target: Array) -> None:
+        """Redistribute. Collective."""
+        self._source.placeArray(source.reshape(-1))
+        self._target.placeArray(target.reshape(-1))
+        self._scatter.scatter(self._source, self._target)
+        self._source.resetArray()
+        self._target.resetArray()
+
+    def free(self) -> None:
+        """Free the scatter and its vectors."""
+        for made in (self._scatter, self._source, self._target):
+            made.destroy()
 
 
 def init_gloo(comm: Any) -> None:
