@@ -112,9 +112,9 @@ def _peers(arrays: Arrays, which: str) -> Iterator[_Maker]:
     if which == "all" and case.dtensor is not None and importlib.util.find_spec("torch") is not None:
         found[DTENSOR] = peers.DTensorTransfer
     if which == "all" and len(case.shape) == 2:
-        found[SCALAPACK] = partial(_matrix, scalapack.Gemr2d)
-        if os.environ.get(scalapack.COSTA_VARIABLE):
-            found[COSTA] = partial(_matrix, scalapack.Costa)
+        found[SCALAPACK] = _scalapack
+    if which == "all" and os.environ.get(peers.COSTA_VARIABLE) and peers.Costa.fits(case):
+        found[COSTA] = peers.Costa
     if which == "all" and importlib.util.find_spec("petsc4py") and peers.VecScatter.fits(case):
         found[PETSC] = peers.VecScatter
     for label, make in found.items():
@@ -169,10 +169,10 @@ def _peer(label: str, make: Callable[[Case, Any], Any], arrays: Arrays) -> Metho
     return Method(label, "peer", partial(peer.run, source, target), target, peer.free)
 
 
-def _matrix(routine: type[scalapack.Gemr2d], case: Case, comm: Any) -> scalapack.Gemr2d:
+def _scalapack(case: Case, comm: Any) -> scalapack.Gemr2d:
     if reason := scalapack.why_not(case):
         raise UnsuitableError(reason)
-    return routine(comm, case.dtype, case.source, case.target, case.region)
+    return scalapack.Gemr2d(comm, case.dtype, case.source, case.target, case.region)
 
 
 def _checked(label: str, make: Callable[[], Method], arrays: Arrays) -> Method | Skipped:

@@ -1,5 +1,5 @@
 """
-``p?gemr2d`` of ScaLAPACK, from Debian's library, and of COSTA, for matrices.
+ScaLAPACK's ``p?gemr2d``, from Debian's library, for matrices.
 
 ScaLAPACK's matrices lie column by column. A local array in C order is the transpose of one, so the transposed matrix is
 described, and nothing is copied.
@@ -24,8 +24,6 @@ from redistribution.catalogue import Case
 _LIBRARY = "scalapack-openmpi"  # Debian's name for the one that is linked with its Open MPI
 #: Environment variable: a library that is linked with the MPI in use, in its place.
 VARIABLE = "DACE_REDIST_SCALAPACK_LIBRARY"
-#: Environment variable: COSTA's ``libcosta_prefixed_scalapack.so``, compiled with that ScaLAPACK.
-COSTA_VARIABLE = "DACE_REDIST_COSTA_LIBRARY"
 #: The routine that redistributes, by type.
 ROUTINES = {"int32": "pigemr2d", "float32": "psgemr2d", "float64": "pdgemr2d"}
 ROUTINES |= {"complex64": "pcgemr2d", "complex128": "pzgemr2d"}
@@ -142,36 +140,15 @@ class Gemr2d:
     ) -> None:
         self._grids = Grids(comm)
         self.free = self._grids.free
-        self._routine = self._find(ROUTINES[str(dtype)])
+        self._routine = library()["C" + ROUTINES[str(dtype)]]
         self._routine.restype = None
         self._descriptors = [self._grids.descriptor(side) for side in (source, target)]
         parts = [tuple(part)[::-1] for part in region or ((0, 0), (0, 0), source.shape)]  # rows are columns
         self._first = [(row + 1, column + 1) for row, column in parts[:2]]  # indices begin at 1
         self._shape = parts[2]
 
-    @staticmethod
-    def _find(routine: str) -> Any:
-        return library()["C" + routine]
-
     def run(self, source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
         """Redistribute. Collective."""
         sides = zip((source, target), self._first, self._descriptors, strict=True)
         before, after = ((ctypes.c_void_p(array.ctypes.data), *first, descriptor) for array, first, descriptor in sides)
         self._routine(*self._shape, *before, *after, self._grids.everyone)
-
-
-class Costa(Gemr2d):
-    """COSTA's function of that name, with the interface of Fortran."""
-
-    @staticmethod
-    def _find(routine: str) -> Any:
-        return ctypes.CDLL(os.environ[COSTA_VARIABLE])[f"costa_{routine}_"]
-
-    def run(self, source: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
-        """Redistribute. Collective."""
-        numbers = [*self._shape, *self._first[0], *self._first[1], self._grids.everyone]
-        rows, columns, *first, everyone = (ctypes.byref(ctypes.c_int(number)) for number in numbers)
-        before, after = (ctypes.c_void_p(array.ctypes.data) for array in (source, target))
-        self._routine(
-            rows, columns, before, *first[:2], self._descriptors[0], after, *first[2:], self._descriptors[1], everyone
-        )
