@@ -263,8 +263,9 @@ def results(name: str) -> list[Record]:
 
 def missing_phrases() -> list[str]:
     """Return phrases from the results that pages do not have."""
-    expected = {PERFORMANCE: manual_texts.phrases(*map(results, ("cores", "mapped", "nodes")))}
-    expected[GPU] = manual_texts.gpu_phrases(results("gpu"))
+    expected = {PERFORMANCE: [*manual_texts.phrases(*map(results, ("cores", "mapped", "nodes")))]}
+    expected[PERFORMANCE].append(manual_texts.machine(results("redistribution")[0]["environment"]))
+    expected[GPU] = [*manual_texts.gpu_phrases(results("gpu"))]
     texts = {page: " ".join(page.read_text().split()) for page in expected}
     return [f"{page.name}: {phrase}" for page in expected for phrase in expected[page] if phrase not in texts[page]]
 

@@ -73,6 +73,16 @@ def gpu_phrases(records: Sequence[Record]) -> Iterator[str]:
     yield f"a plain copy {statistics.median(rate['copy'] for rate in rates.values()) / 1e3:.1f} TB/s"
 
 
+def machine(environment: Mapping[str, Any]) -> str:
+    """Return the machine of a result, as far as its file says."""
+    words = [environment["processor"]]
+    if "mhz" in environment:
+        caches = ", ".join(f"{name} {size}" for name, size in environment["caches"].items())
+        words += [f"{float(environment['mhz']) / 1e3:.1f} GHz", caches]
+        words += ["virtual machine"] * environment["virtual"]
+    return ", ".join(words)
+
+
 def phrases(cores: Sequence[Record], mapped: Sequence[Record], nodes: Sequence[Record]) -> Iterator[str]:
     """Yield what the performance page says of one rank on each core, of mapped arrays, and of nodes."""
     found = tables.speedups(cores, "Auto", ALLTOALLW).values()
