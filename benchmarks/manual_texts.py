@@ -67,6 +67,8 @@ def gpu(records: Sequence[Record]) -> Iterator[Row]:
 
 def gpu_phrases(records: Sequence[Record]) -> Iterator[str]:
     """Yield the rates of copies on the GPU."""
+    least = min(record["median"] for record in records if record.get("variant") == "gpu")
+    yield f"takes at least {1e3 * least:.1f} ms"
     rates = {record["copy"]: record["rates"] for record in records if "copy" in record}
     of = {kind: [r["plan"] / 1e3 for name, r in rates.items() if kind in name] for kind in ("pack", "permute")}
     yield f"reads and writes {span(of['pack'], 1)} TB/s, permuting axes {span(of['permute'], 1)} TB/s"
