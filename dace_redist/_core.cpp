@@ -333,18 +333,25 @@ class BoundPlan {
     return execute_(plan_, arrays.sources.data(), const_cast<void**>(arrays.targets.data()));
   }
 
+  /// Bytes from the first address of an array to the one after its last.
+  struct Span {
+    const char *begin, *end;
+    bool written;
+  };
+
   /// Whether the call has an array of the right kind for each side of each tensor, targets can be written, and overlap
   /// nothing. \param arrays  their addresses, if so.
   bool fit(const py::handle& source, const py::handle& target, Arrays& arrays) const {
     if (!plan_) return false;
-    if (!lists_) return add(0, source, target, arrays);
+    spans_.clear();
+    if (!lists_) return add(0, source, target, arrays) && are_apart();
     const auto count = static_cast<Py_ssize_t>(sources_.size());
     for (PyObject* list : {source.ptr(), target.ptr()})
       if (!(PyList_Check(list) || PyTuple_Check(list)) || PySequence_Fast_GET_SIZE(list) != count) return false;
     for (Py_ssize_t t = 0; t < count; ++t)
       if (!add(t, PySequence_Fast_GET_ITEM(source.ptr(), t), PySequence_Fast_GET_ITEM(target.ptr(), t), arrays))
         return false;
-    return true;
+    return are_apart();
   }
 
   bool add(std::size_t tensor, const py::handle& source, const py::handle& target, Arrays& arrays) const {
@@ -353,20 +360,26 @@ class BoundPlan {
     if (!written.writeable()) return false;
     arrays.sources.push_back(py::reinterpret_borrow<py::array>(source).data());
     arrays.targets.push_back(written.mutable_data());
-    for (std::size_t t = 0; t <= tensor; ++t) {
-      const bool same = t == tensor && in_place_[t] && source.is(target);
-      if (!same && !are_apart(arrays.sources[t], sources_[t], arrays.targets[tensor], targets_[tensor])) return false;
-      if (t == tensor) break;
-      if (!are_apart(arrays.sources[tensor], sources_[tensor], arrays.targets[t], targets_[t])) return false;
-      if (!are_apart(arrays.targets[t], targets_[t], arrays.targets[tensor], targets_[tensor])) return false;
-    }
+    if (!in_place_[tensor] || !source.is(target)) add_span(arrays.sources.back(), sources_[tensor].nbytes(), false);
+    add_span(arrays.targets.back(), targets_[tensor].nbytes(), true);
     return true;
   }
 
-  static bool are_apart(const void* a, const Side& side_a, const void* b, const Side& side_b) {
-    const char *const first = static_cast<const char*>(a), *const second = static_cast<const char*>(b);
-    return first + side_a.nbytes() <= second || second + side_b.nbytes() <= first || side_a.nbytes() == 0 ||
-           side_b.nbytes() == 0;
+  void add_span(const void* array, dr::Index nbytes, bool written) const {
+    const char* const begin = static_cast<const char*>(array);
+    if (nbytes > 0) spans_.push_back({begin, begin + nbytes, written});
+  }
+
+  /// Whether no array that is written overlaps another one.
+  bool are_apart() const {
+    std::sort(spans_.begin(), spans_.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
+    const char *read = nullptr, *written = nullptr;  // ends of what lies before
+    for (const Span& span : spans_) {
+      if (span.begin < written || (span.written && span.begin < read)) return false;
+      const char*& end = span.written ? written : read;
+      end = std::max(end, span.end);
+    }
+    return true;
   }
 
   Execute execute_;
@@ -375,6 +388,7 @@ class BoundPlan {
   std::vector<bool> in_place_;  // [tensors]
   bool lists_;
   std::vector<Side> sources_, targets_;  // [tensors]
+  mutable std::vector<Span> spans_;      // of the call at hand, which has the GIL
 };
 
 }  // namespace

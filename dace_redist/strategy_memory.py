@@ -68,12 +68,21 @@ def _joined(schedule: Traffic, options: Mapping[str, int]) -> npt.NDArray[np.int
     return joined + _transports(schedule) * _PAGE_BYTES
 
 
+def _node_sums(schedule: Traffic, _: Mapping[str, int]) -> npt.NDArray[np.int64]:
+    """Return the bytes of the sums of a node's partial results, which each rank has in an array like its source."""
+    if not schedule.reduces or schedule.source.core.replicas == 1:
+        return np.zeros(schedule.ranks, np.int64)
+    shapes = [schedule.source.local_shape(rank) for rank in range(schedule.ranks)]
+    return np.asarray(np.prod(np.array(shapes, np.int64), axis=1) * schedule.target_dtype.itemsize, np.int64)
+
+
 #: Formulas of bytes per rank, from a schedule and a value for every option.
 _FORMULAS: Mapping[str, Callable[[Traffic, Mapping[str, Any]], npt.NDArray[np.int64]]] = {
     "packed": _packed,
     "chunks": _chunks,
     "rings": _rings,
     "joined": _joined,
+    "node_sums": _node_sums,
 }
 
 

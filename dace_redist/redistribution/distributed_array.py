@@ -234,7 +234,8 @@ def redistribute_known(array: Any, target: Any, comm: Any, out: Any, how: Settin
 
 def known_communicator(arrays: Sequence[Any]) -> MPI.Intracomm | None:
     """Return the communicator of the first array that knows its own."""
-    known = (one.comm if isinstance(one, DistributedArray) else interop.communicator(one) for one in arrays)
+    others = (one for one in arrays if type(one) is not np.ndarray)  # which has none, and may be one of thousands
+    known = (one.comm if isinstance(one, DistributedArray) else interop.communicator(one) for one in others)
     return next((one for one in known if one is not None), None)
 
 

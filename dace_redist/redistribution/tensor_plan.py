@@ -75,10 +75,10 @@ class Plan(FreeablePlan, CallableInProgram):
         self._covers = all(one.transform.covers(one.target.shape) and one.transform.beta == 0 for one in tensors)
         self._zeros = False  # in new targets
         self._results_are_shared = find_strategy(self.strategy).node_aware
-        _, dtype, _, shape = self._parts[0]
-        plain = self._covers and not problem.lists and not problem.on_gpu and not any(tensors[0].target.halo)
-        small = plain and math.prod(shape) * dtype.itemsize < MIN_SHARED_BYTES
-        self._small_target = (shape, dtype) if small else None  # of NumPy arrays made without a further look
+        plain = self._covers and not problem.on_gpu and not any(any(one.target.halo) for one in tensors)
+        made = [(shape, dtype) for _, dtype, _, shape in self._parts]
+        small = plain and all(math.prod(shape) * dtype.itemsize < MIN_SHARED_BYTES for shape, dtype in made)
+        self._small_targets = made if small else []  # of NumPy arrays made without a further look
 
     def _each(self, values: list[Any]) -> Any:
         """Return a list of one value per tensor as users see it: of a single tensor its value."""
@@ -176,8 +176,12 @@ class Plan(FreeablePlan, CallableInProgram):
         return adjoint
 
     def _new_targets(self, array: Any) -> Any:
-        if self._small_target is not None and (array is None or isinstance(array, np.ndarray)):
-            return np.empty(*self._small_target)
+        if self._small_targets:
+            lists = self._problem.lists and (array is None or isinstance(array, list | tuple))
+            if lists and all(isinstance(one, np.ndarray) for one in array or ()):
+                return [np.empty(shape, dtype) for shape, dtype in self._small_targets]
+            if not self._problem.lists and (array is None or isinstance(array, np.ndarray)):
+                return np.empty(*self._small_targets[0])
         if not self._covers and not self._zeros:
             for tensor in self._problem.tensors:
                 check_covered(tensor)

@@ -39,6 +39,9 @@ def test_partial_results_share_a_ring_of_chunks_and_all_lie_in_whole_messages():
     block = 16 * 64 * 8
     assert extra_memory(summed, "Pack") == 2 * 3 * block + block  # its own, too
     assert extra_memory(summed, "Pipelined", chunk_bytes=1000, depth=2) == 2 * 2 * 1000 + block
+    alone = schedule(parts, whole, dtype="float64")
+    with_sums, without = (extra_memory(one, "Hierarchical", chunk_bytes=1000) for one in (summed, alone))
+    assert with_sums >= without + 64 * 64 * 8  # those of a node, like the source
 
 
 def test_wrong():

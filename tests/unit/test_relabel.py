@@ -117,7 +117,11 @@ def test_wrong_weights():
 def test_bytes_between_nodes_are_those_of_the_volume_matrix(pair, data):
     found = schedule(*pair, dtype="float32")
     nodes = [data.draw(st.integers(0, 2)) for _ in range(found.ranks)]
-    assert found.bytes_between_nodes(nodes) == found.volume_matrix()[np.not_equal.outer(nodes, nodes)].sum()
+    nbytes, of_ranks = found.bytes_between_nodes(nodes), found.volume_matrix()[np.not_equal.outer(nodes, nodes)].sum()
+    if max(side.core.replicas for side in pair) == 1:
+        assert nbytes == of_ranks
+    elif not isinstance(pair[0], BoxDistribution):  # an element of boxes that overlap may come from another node
+        assert nbytes <= of_ranks  # it enters a node once
     assert found.bytes_between_nodes(range(found.ranks)) == found.bytes_moved()
     with pytest.raises(ValueError, match=f"node of each of {found.ranks} ranks"):
         found.bytes_between_nodes(nodes[:-1])

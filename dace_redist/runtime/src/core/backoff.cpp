@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 
 #include "core/machine.hpp"
@@ -12,6 +13,24 @@
 
 namespace dace_redist {
 namespace {
+
+/// Rounds in which this process sleeps, until it yields again to see whether its core is still shared.
+std::atomic<int> shared_core_rounds{0};
+
+std::int64_t nanoseconds() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+}
+
+/// Yields the core, and takes note of whether another process used it.
+void yield_core() {
+  constexpr std::int64_t min_slice = 200'000;  // nanoseconds
+  constexpr int rounds = 256;
+  const std::int64_t before = nanoseconds();
+  sched_yield();
+  if (nanoseconds() - before > min_slice) shared_core_rounds.store(rounds, std::memory_order_relaxed);
+}
 
 /// Whether the launcher says that all ranks of the world are on this node.
 bool is_one_node() {
@@ -28,6 +47,13 @@ Backoff::Backoff(std::int64_t ranks, const JointOperation& operation) : long_wai
   busy_rounds_ = ranks > usable_cores() ? 0 : yielding_from;
 }
 
+bool Backoff::sleeps() const {
+  if (crowded_) return rounds_ > 0;
+  if (rounds_ <= busy_rounds_ || shared_core_rounds.load(std::memory_order_relaxed) == 0) return false;
+  shared_core_rounds.fetch_sub(1, std::memory_order_relaxed);
+  return true;
+}
+
 bool Backoff::wait() {
   const MpiPause others;
   constexpr int look_interval = 64;
@@ -38,7 +64,7 @@ bool Backoff::wait() {
   if (rounds_ <= busy_rounds_) return looks;
   const trace::Span span("wait");
   if (rounds_ < sleeping_from) {
-    sched_yield();
+    yield_core();
   } else {
     nanosleep(&nap, nullptr);
     long_wait_.look(!slept);

@@ -12,7 +12,9 @@
 namespace dace_redist {
 
 /// Spins, then yields the core, then sleeps, so that oversubscribed ranks can run. Where many ranks share a core, they
-/// sleep after one turn if a bell can wake them: ranks that look and yield take most turns from those that work.
+/// sleep after one turn if a bell can wake them: ranks that look and yield take most turns from those that work. So do,
+/// after they have spun, ranks whose core another process uses: one that yields to it waits for the end of its time
+/// slice, whatever its partners do, but one that is woken runs at once.
 class Backoff {
  public:
   static constexpr long nap_nanoseconds = 500000;  ///< of a sleep that a bell ends
@@ -28,7 +30,7 @@ class Backoff {
   bool slept();
   void reset() { rounds_ = 0; }
   /// Whether the rank should sleep if a bell can wake it.
-  bool sleeps() const { return crowded_ && rounds_ > 0; }
+  bool sleeps() const;
   /// Whether nothing has happened for so long that a partner may be blocked elsewhere.
   bool long_wait() const { return rounds_ >= yielding_from + 64; }
 
