@@ -92,11 +92,12 @@ void complete(MPI_Request& request, std::int64_t ranks, const JointOperation& op
 }
 
 void complete(MPI_Request& request, MPI_Comm comm, const char* kind, const char* advice) {
-  const std::vector<int> ranks = ranks_in(comm, MPI_COMM_WORLD);
+  std::vector<int> ranks;
+  const bool known = !caught([&] { ranks = ranks_in(comm, MPI_COMM_WORLD); }) && is_one_node();
   std::uint64_t mixed = 0;
   for (const int rank : ranks) mixed = (mixed ^ static_cast<std::uint32_t>(rank)) * 1099511628211ull;
-  const JointOperation operation{kind, "", advice, mixed, comm_rank(MPI_COMM_WORLD), is_one_node() ? &ranks : nullptr};
-  complete(request, static_cast<std::int64_t>(ranks.size()), operation);
+  const JointOperation operation{kind, "", advice, mixed, comm_rank(MPI_COMM_WORLD), known ? &ranks : nullptr};
+  complete(request, comm_size(comm), operation);
 }
 
 }  // namespace dace_redist

@@ -46,7 +46,7 @@ class Backoff {
 /// \param ranks  that may share this node
 void complete(MPI_Request& request, std::int64_t ranks, const JointOperation& operation);
 
-/// Completes a request of all ranks of a communicator. \param kind, advice  as of JointOperation.
+/// Completes a request of all ranks of a communicator; needs no memory. \param kind, advice  as of JointOperation.
 void complete(MPI_Request& request, MPI_Comm comm, const char* kind, const char* advice = "");
 
 }  // namespace dace_redist

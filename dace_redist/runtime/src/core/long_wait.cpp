@@ -97,16 +97,17 @@ std::string wait_message(int rank, double seconds, const std::string& operation,
               "=0 silences this\n");
 }
 
-void LongWait::look(bool begins) {
+void LongWait::look(bool begins) noexcept {
   const auto now = std::chrono::steady_clock::now();
   if (begins) since_ = now;
   static const double limit = wait_message_seconds();
   if (limit <= 0 || told_) return;
-  if (socket_ < 0) enter();
   const std::chrono::duration<double> waited = now - since_;
-  if (waited.count() < limit) return;
-  told_ = true;
-  tell(limit);
+  told_ = waited.count() >= limit;
+  caught([&] {
+    if (socket_ < 0) enter();
+    if (told_) tell(limit);
+  });
 }
 
 void LongWait::enter() {

@@ -54,8 +54,9 @@ class LongWait {
     if (socket_ >= 0) leave();
   }
 
-  /// Called now and then while nothing can be done. \param begins  for the first time since something was done.
-  void look(bool begins);
+  /// Called now and then while nothing can be done. What fails is not said. \param begins  for the first time since
+  ///     something was done.
+  void look(bool begins) noexcept;
 
  private:
   void enter();
