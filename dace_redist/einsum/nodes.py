@@ -106,15 +106,16 @@ def bytes_between_nodes(plan: PlannedProgram, size: int) -> float:
     Return the bytes that a plan sends between nodes.
 
     A block with replicas on q nodes crosses between nodes q - 1 times, as do partial sums that are reduced. A tensor
-    that is read before it is written is fetched once.
+    that is read before it is written is fetched once, unless it is moved to where it is read.
 
     :param size: Ranks per node; 1: count the bytes sent between ranks.
     """
     total = 0.0
     seen: set[str] = set()
+    moved_to = {(move.group, move.tensor) for move in plan.moves}
     for number, group in enumerate(plan.groups):
         for name, placement in zip(group.operands, group.operand_placements, strict=True):
-            if name not in seen:
+            if name not in seen and (number, name) not in moved_to:
                 total += _spread(placement, plan.sizes[name], size)
             seen.add(name)
         seen.add(group.result)

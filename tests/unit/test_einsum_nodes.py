@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from planner_statements import PROGRAMS, check_results, shapes_of, statements_of
 
+from dace_redist import Distribution
 from dace_redist.einsum import Einsum, Statement, plan_einsums
 from dace_redist.einsum.nodes import bytes_between_nodes, least_internode
 
@@ -61,6 +62,14 @@ def test_knowing_nodes_never_sends_more_between_them(ranks, size):
     assert aware + plan.intranode_bytes == bytes_between_nodes(plan, 1)
     assert f"nodes of {size}" in str(plan) and "within nodes " in str(plan)
     assert plan_einsums(statements, shapes, ranks).internode_bytes is None
+
+
+def test_an_operand_that_is_moved_is_not_fetched_too():
+    """Rows of B on each rank: only the move to all ranks passes between nodes."""
+    rows = Distribution((32, 8), (4,), dims=[0, None])
+    how = {"itemsize": 1, "placements": {"B": rows}, "overrides": {"C": {"i": 4}}, "node_size": 2}
+    plan = plan_einsums(statements_of("1MM"), SHAPES, 4, **how)
+    assert plan.internode_bytes[0] == 2 * 16 * 8  # each node gets the other one's half of B
 
 
 @pytest.mark.parametrize("ranks, size", [(16, 4), (12, 6), (13, 4), (5, 8)])
