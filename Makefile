@@ -131,6 +131,6 @@ clean:  ## remove everything that was made here
 	$(STEP) "libraries whose arrays the tests redistribute"
 	@$(PIP) -r tests/interop.txt && $(PIP) --no-deps heat==1.8.0 && touch $@
 
-.venv/.docs: docs/requirements.txt | .venv/.made
+.venv/.docs: docs/requirements.txt pyproject.toml | .venv/.made
 	$(STEP) "tools for the manual"
-	@$(PIP) -r $< && touch $@
+	@$(PIP) -r $< $$(sed -n '/^dependencies = /,/^]/s/^ *"\([^;"]*\).*/\1/p' pyproject.toml) && touch $@

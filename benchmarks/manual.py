@@ -4,7 +4,7 @@ Figures of the manual, and numbers in the tables of its performance page, from t
     python benchmarks/manual.py                # or: make figures
 
 Results that are missing leave their rows and figures as they are; ``benchmarks/measure.sh results`` makes them.
-A row of the page is found by words of its first cells; its last cells are replaced.
+A row of a page is found by words of its first cells; its last cells are replaced. Numbers in sentences are checked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 import click
+import manual_texts
 from gallery import GALLERY
+from manual_texts import mean_and_worst
 from PIL import Image
 from redistribution import figures, tables
 from redistribution import methods as kinds
@@ -34,6 +36,7 @@ from dace_redist.report import canvas
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, FIGURES = ROOT / "benchmarks" / "results", ROOT / "docs" / "figures"
+PERFORMANCE, GPU = ROOT / "docs" / "performance.md", ROOT / "docs" / "howto" / "gpu.md"
 Record = Mapping[str, Any]
 #: Words that a row has, and cells that end it.
 Row = tuple[str, list[str]]
@@ -51,6 +54,8 @@ REFERENCES = {
     "ScaLAPACK": "ScaLAPACK",
     "DTensor": "DTensor",
 }
+#: The same, of libraries that are measured apart.
+PEERS = {"COSTA": "COSTA", "PETSc": "PETSc"}
 #: Words of the rows of five cases, and their names.
 CASES = {
     "5-D tensor of Lundwall et al.": "seed-k16",
@@ -80,31 +85,26 @@ OTHERS = {
     "block-cyclic, blocks of 64 x 64": ("files", "block-cyclic 64", "own hyperslab"),
     "PyTorch's checkpoint planner": ("boxes", "", "PyTorch"),
 }
-EINSUMS = {
-    "2MM, 3MM, TTMc | the same distributed by hand": (("mm2", "mm3", "ttmc"), "by hand, stock"),
-    "2MM, n = 1024 | opt_einsum": (("mm2",), "opt_einsum"),
-    "MTTKRP": (("mttkrp3_0",), "opt_einsum"),
-    "TTMc of order 5": (("ttmc",), "opt_einsum"),
-}
+#: Kernels that are distributed by hand, too.
+BY_HAND = ("mm2", "mm3", "ttmc")
+#: Row of the results, and whether it is the inverse of a speed-up.
 OVERHEADS = {
-    "compile the libraries": ("first-use", "s"),
-    "start to first result": ("start", "times"),
-    "`redistribute` of a 16 x 16 matrix": ("redistribute", "times"),
-    "that call of a `Plan`": ("plan", "times"),
-    "compile a DaCe program": ("compile", "times"),
+    "start to first result": ("start", True),
+    "call of a `Plan`, 16 x 16 matrix": ("redistribute", False),
+    "with ready datatypes": ("plan", True),
+    "compile a DaCe program": ("compile", True),
 }
 
 
-def mean_and_worst(values: Sequence[float]) -> str:
-    """Return a cell: the geometric mean, and in brackets the least of several values."""
-    return f"{statistics.geometric_mean(values):.2f}" + (f" ({min(values):.2f})" if len(values) > 1 else "")
-
-
-def redistribution(records: Sequence[Record]) -> Iterator[Row]:
-    for words, reference in REFERENCES.items():
+def redistribution(records: Sequence[Record], references: Mapping[str, str] = REFERENCES) -> Iterator[Row]:
+    for words, reference in references.items():
         ratios = [list(tables.speedups(records, label, tables.REFERENCES[reference]).values()) for label in OURS]
         if all(ratios):
             yield words, [str(len(ratios[0])), *map(mean_and_worst, ratios)]
+
+
+def peers(records: Sequence[Record]) -> Iterator[Row]:
+    return redistribution(records, PEERS)
 
 
 def to_alltoallw(records: Sequence[Record], label: str) -> dict[str, tuple[int, float]]:
@@ -172,17 +172,23 @@ def comparisons(records: Sequence[Record]) -> Iterator[Row]:
 
 
 def einsums(records: Sequence[Record]) -> Iterator[Row]:
-    found = {r["kernel"]: r for r in records if r["ranks"] == 4 and r["preset"] == "S" and r["against"]}
-    for words, (kernels, peer) in EINSUMS.items():
-        if all(peer in found.get(kernel, {}).get("against", ()) for kernel in kernels):
-            yield words, [mean_and_worst([found[k]["against"][peer] / found[k]["seconds"]["total"] for k in kernels])]
+    found = {r["kernel"]: r for r in records if r["ranks"] == 4 and r["preset"] == "S"}
+    if set(BY_HAND) <= set(found):
+        ratios = [found[kernel]["against"]["by hand, stock"] / found[kernel]["seconds"]["total"] for kernel in BY_HAND]
+        yield "2MM, 3MM, TTMc", [mean_and_worst(ratios)]
+
+
+def gallery(records: Sequence[Record]) -> Iterator[Row]:
+    yield "the [gallery]", [mean_and_worst([r["seconds"]["numpy"] / r["seconds"]["ranks"] for r in records])]
 
 
 def overheads(records: Sequence[Record]) -> Iterator[Row]:
     medians = {record["row"]: statistics.median(record["values"]) for record in records}
-    for words, (row, unit) in OVERHEADS.items():
+    if "first-use" in medians:
+        yield "compile the libraries", [f"{medians['first-use']:.0f} s"]
+    for words, (row, is_inverse) in OVERHEADS.items():
         if row in medians:
-            yield words, [f"{medians[row]:.2g} {unit}"]
+            yield words, [f"{1 / medians[row] if is_inverse else medians[row]:.2g}"]
 
 
 def updated(page: str, rows: Sequence[Row]) -> str:
@@ -221,8 +227,10 @@ def draw_gallery() -> None:
 
 @click.command(help=__doc__)
 def main() -> None:
-    page = ROOT / "docs" / "performance.md"
-    page.write_text(updated(page.read_text(), rows_of_results()))
+    for page, rows in ((PERFORMANCE, rows_of_results()), (GPU, manual_texts.gpu(results("gpu")))):
+        page.write_text(updated(page.read_text(), rows))
+    for phrase in missing_phrases():
+        click.echo(f"change by hand: {phrase}")
     if runs := [r for r in tables.measured(tables.read([RESULTS / "redistribution.jsonl"])) if r["series"] == "runs"]:
         canvas.save(functools.partial(figures.draw_series, runs), FIGURES / "bench-runs.png")
     draw_gallery()
@@ -232,17 +240,34 @@ def main() -> None:
 def rows_of_results() -> list[Row]:
     """Return the rows of the performance page from ``benchmarks/results``."""
     rows: list[Row] = []
-    for read in (redistribution, comparisons, einsums, overheads):
+    for read in (redistribution, peers, comparisons, einsums, gallery, overheads):
         path = RESULTS / f"{read.__name__}.jsonl"
         if not path.exists():
             click.echo(f"{path} is missing: its rows stay as they are")
             continue
-        records = tables.read([path]) if read is redistribution else list(map(json.loads, path.open()))
+        of_cases = read in (redistribution, peers)
+        records = tables.read([path]) if of_cases else results(read.__name__)
         rows += list(read(records))
         if read is redistribution:
             of_machines = [records, tables.read([RESULTS / "redistribution-zen4.jsonl"])]
             rows += [*machines(of_machines), *bound(records), *examples(records)]
+    rows += manual_texts.default_strategy([results("auto"), results("cores")])
+    rows += manual_texts.scalapack_routines(results("copying"))
     return rows
+
+
+def results(name: str) -> list[Record]:
+    """Return the lines of a file of results."""
+    return [json.loads(line) for line in (RESULTS / f"{name}.jsonl").open()]
+
+
+def missing_phrases() -> list[str]:
+    """Return phrases from the results that pages do not have."""
+    expected = {PERFORMANCE: [*manual_texts.phrases(*map(results, ("cores", "mapped", "nodes")))]}
+    expected[PERFORMANCE].append(manual_texts.machine(results("redistribution")[0]["environment"]))
+    expected[GPU] = [*manual_texts.gpu_phrases(results("gpu"))]
+    texts = {page: " ".join(page.read_text().split()) for page in expected}
+    return [f"{page.name}: {phrase}" for page in expected for phrase in expected[page] if phrase not in texts[page]]
 
 
 if __name__ == "__main__":

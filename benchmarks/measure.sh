@@ -17,8 +17,7 @@ only_strategies() {
 }
 
 einsum() {
-    OMP_NUM_THREADS=1 mpiexec -n 4 python benchmarks/einsum/run_einsum.py "$@" --against opt_einsum --repetitions 15 \
-        --json $results/einsums.jsonl
+    OMP_NUM_THREADS=1 mpiexec -n 4 python benchmarks/einsum/run_einsum.py "$@" --repetitions 15 --json $results/einsums.jsonl
 }
 
 results() {
@@ -29,7 +28,6 @@ results() {
     mpiexec -n 12 python benchmarks/bench.py $both --limit 1.2 --json $results/redistribution.jsonl
     mpiexec -n 4 python benchmarks/bench.py "runs-*" $both --limit 2.5 --json $results/redistribution.jsonl
     for kernel in mm2 mm3 ttmc; do einsum $kernel --by-hand stock; done
-    einsum mttkrp3_0
     OMP_NUM_THREADS=1 mpiexec -n 2 python benchmarks/einsum/gallery_speedups.py --json $results/gallery.jsonl
     python benchmarks/overheads.py --json $results/overheads.jsonl
     make interop
@@ -37,6 +35,13 @@ results() {
         slab-to-pencil-4-240 $both --limit 8 --json $results/redistribution.jsonl
     mpiexec -n 4 python benchmarks/compare.py --json $results/comparisons.jsonl
     python benchmarks/planner.py boxes --json $results/comparisons.jsonl
+}
+
+# COSTA where DACE_REDIST_COSTA_LIBRARY names it, PETSc where petsc4py is installed, and ScaLAPACK; see README.md.
+peers() {
+    rm -f "$file"
+    mpiexec -n 12 python benchmarks/bench.py "rows-to-*" "grid-*" "owners-*" "quarters-*" "cyclic-*" "blocks-*" "tiles-*" \
+        "prime-*" "slab-to-pencil-*" $both --limit 2 --json $file
 }
 
 auto() {
@@ -124,6 +129,6 @@ mapped() {
 }
 
 case $1 in
-    results | auto | cores | gpu | nodes | copying | dispatch | mapped) "$1" ;;
-    *) echo "usage: benchmarks/measure.sh results | auto | cores | gpu | nodes | copying | dispatch | mapped" >&2 && exit 2 ;;
+    results | peers | auto | cores | gpu | nodes | copying | dispatch | mapped) "$1" ;;
+    *) echo "usage: benchmarks/measure.sh results | peers | auto | cores | gpu | nodes | copying | dispatch | mapped" >&2 && exit 2 ;;
 esac

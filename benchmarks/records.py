@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from dace_redist.mpi.launch import mpi_name
-from dace_redist.mpi.topology import processor
+from dace_redist.mpi.topology import processor, processor_facts
 
 
 def json_option(name: str = "path") -> Callable[[Any], Any]:
@@ -50,8 +50,28 @@ def _git(*arguments: str) -> str | None:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
 
 
+def _caches() -> dict[str, str]:
+    """Return the sizes of the first core's caches by level and kind, as Linux gives them."""
+    folders = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")
+    words = [[(folder / name).read_text().strip() for name in ("level", "type", "size")] for folder in sorted(folders)]
+    return {f"L{level} {kind}": size for level, kind, size in words}
+
+
+def machine() -> dict[str, Any]:
+    """Return the processor, its clock and caches, and whether it is a virtual machine's."""
+    facts = processor_facts()
+    return {
+        "machine": platform.machine(),
+        "processor": processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "mhz": facts.get("cpu MHz"),
+        "caches": _caches(),
+        "virtual": "hypervisor" in facts.get("flags", "").split(),
+    }
+
+
 def environment(ranks: int, node_of: Sequence[int]) -> dict[str, Any]:
-    """Return the machine, processor, MPI, commit, versions and date of a result."""
+    """Return the machine, MPI, commit, versions and date of a result."""
     from mpi4py import MPI
 
     versions = {}
@@ -61,9 +81,7 @@ def environment(ranks: int, node_of: Sequence[int]) -> dict[str, Any]:
     commit = _git("rev-parse", "--short=12", "HEAD")
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/benchmarks/results")
     return {
-        "machine": platform.machine(),
-        "processor": processor(),
-        "cores": len(os.sched_getaffinity(0)),
+        **machine(),
         "mpi": mpi_name(MPI.Get_library_version()),
         "commit": f"{commit}-dirty" if changed else commit,
         "ranks": ranks,

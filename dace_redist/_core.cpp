@@ -17,6 +17,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/long_wait.hpp"
 #include "core/options.hpp"
 #include "einsum.hpp"
 #include "layout/distribution.hpp"
@@ -461,6 +462,10 @@ PYBIND11_MODULE(_core, module) {
   module.attr("node_shared_allocator") = py::capsule(&handler, "mem_handler");
   module.def("set_allocator", &set_allocator, py::arg("allocator"),
              "From now on NumPy allocates by an allocator in this context; None: by its own. Returns the one before.");
+  module.def("wait_message_seconds", &dr::wait_message_seconds);
+  module.def("presence_name", &dr::presence_name, py::arg("rank"), py::arg("operation"));
+  module.def("wait_message", &dr::wait_message, py::arg("rank"), py::arg("seconds"), py::arg("operation"),
+             py::arg("missing"), py::arg("elsewhere"), "As in long_wait.hpp.");
   py::class_<BoundPlan>(module, "BoundPlan")
       .def(py::init<std::uintptr_t, std::uintptr_t, std::uintptr_t, const std::vector<BoundPlan::Part>&,
                     std::vector<bool>, bool>())

@@ -33,6 +33,7 @@ autodoc_default_options = {"member-order": "bysource"}
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 autodoc_preserve_defaults = True
+suppress_warnings = ["ref.python"]  # NumPy's type ``dtype`` has the name of two attributes
 add_module_names = False
 toc_object_entries_show_parents = "hide"
 copybutton_prompt_text = "$ "

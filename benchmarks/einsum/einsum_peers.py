@@ -93,8 +93,11 @@ def _einsum(case: EinsumCase, program: DistributedProgram) -> Callable[[], Any]:
         part[...] = case.operand(name, indices, whole.shape) if name in program.inputs else 0
         return DistributedArray(part, whole)
 
-    operands, out = [filled(name) for name in statement.operands], filled(statement.result)
-    return partial(einsum, str(statement.einsum), *operands, out=out)
+    arrays = {
+        name: filled(name) for name in {*statement.operands, statement.result}
+    }  # an operand used twice moves once
+    operands = [arrays[name] for name in statement.operands]
+    return partial(einsum, str(statement.einsum), *operands, out=arrays[statement.result])
 
 
 #: What makes a run of each: ``einsum``; on rank 0 opt_einsum on one thread, and CuPy in the order that NumPy finds.

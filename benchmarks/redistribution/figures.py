@@ -13,11 +13,13 @@ from redistribution import methods as kinds
 _COLOURS = {
     kinds.STOCK: "#444444",
     kinds.COPY: "#bbbbbb",
-    kinds.ALLTOALLW: "#8c6d31",
-    kinds.PENCIL: "#8c6d31",
-    kinds.SCALAPACK: "#c7a76c",
+    kinds.ALLTOALLW: "#1f77b4",
+    kinds.PENCIL: "#1f77b4",
+    kinds.SCALAPACK: "#2ca02c",
     "Auto": "#d62728",
 }
+_NAMES = {kinds.STOCK: "DaCe", kinds.ALLTOALLW: "MPI_Alltoallw"}
+_NAMES |= {"Auto": "dace-redist", "Auto, shared-target": "dace-redist, node-shared target"}
 #: Line style and marker of each kind of memory.
 _STYLES = {"ordinary": ("-", "o"), "shared-target": ("--", "s")}
 
@@ -33,7 +35,9 @@ def draw_series(rows: Sequence[Mapping[str, Any]]) -> Any:
         x, colour = [row["x"] for row in own], _COLOURS[own[0]["strategy"] or label]
         line, marker = _STYLES[own[0]["variant"]]
         median, low, high = ([row[name] * 1e3 for row in own] for name in ("median", "low", "high"))
-        panel.plot(x, median, line, label=label, color=colour, marker=marker, markersize=3.5, linewidth=1.3)
+        panel.plot(
+            x, median, line, label=_NAMES.get(label, label), color=colour, marker=marker, markersize=3.5, linewidth=1.3
+        )
         panel.fill_between(x, low, high, alpha=0.12, linewidth=0, color=colour)
     values = sorted({float(row["x"]) for row in rows})
     panel.set_xscale("log")
@@ -48,6 +52,6 @@ def draw_series(rows: Sequence[Mapping[str, Any]]) -> Any:
     panel.grid(True, alpha=0.3)
     panel.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     where = rows[0]["environment"]
-    machine = f"{where['cores']} cores, {where['processor']}, {where['mpi']}, commit {where['commit']}"
-    figure.suptitle(f"{rows[0]['ranks']} ranks, {machine}; bands: 95 % interval of the median", fontsize=7)
+    machine = f"{where['cores']} cores, {where['processor']}, {where['mpi']}"
+    figure.suptitle(f"{rows[0]['ranks']} ranks on {machine}; bands: 95 % interval of the median", fontsize=7)
     return figure

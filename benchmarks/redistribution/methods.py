@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import importlib.util
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ from redistribution.stock import Stock
 
 #: Labels of methods other than strategies.
 STOCK, COPY, SCALAPACK, ALLTOALLW, PENCIL = "stock DaCe", "plain copy", "ScaLAPACK", "Alltoallw", "mpi4py-fft"
-NESTED, DTENSOR = "Alltoallw, nested types", "DTensor"
+NESTED, DTENSOR, COSTA, PETSC = "Alltoallw, nested types", "DTensor", "COSTA", "PETSc VecScatter"
 
 #: Peers to measure: other libraries and MPI, MPI (by mpi4py-fft where it is installed), none.
 PEERS = ("all", "mpi", "none")
@@ -112,6 +113,10 @@ def _peers(arrays: Arrays, which: str) -> Iterator[_Maker]:
         found[DTENSOR] = peers.DTensorTransfer
     if which == "all" and len(case.shape) == 2:
         found[SCALAPACK] = _scalapack
+    if which == "all" and os.environ.get(peers.COSTA_VARIABLE) and peers.Costa.fits(case):
+        found[COSTA] = peers.Costa
+    if which == "all" and importlib.util.find_spec("petsc4py") and peers.VecScatter.fits(case):
+        found[PETSC] = peers.VecScatter
     for label, make in found.items():
         yield label, partial(_peer, label, make, arrays)
 

@@ -1,7 +1,8 @@
-"""Redistributions of others: MPI_Alltoallw with derived datatypes, mpi4py-fft between pencils, DTensor on gloo."""
+"""Redistributions of others: MPI_Alltoallw by datatypes, mpi4py-fft between pencils, COSTA, PETSc, DTensor on gloo."""
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import tempfile
@@ -11,12 +12,15 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py.util.dtlib import from_numpy_dtype
 
-from dace_redist.distribution import Distribution
+from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.measuring import comparison
 from dace_redist.messages import Message
 from redistribution.catalogue import Case
 
 Array = npt.NDArray[Any]
+
+#: Environment variable: ``costa.cpp`` compiled with COSTA; see benchmarks/README.md.
+COSTA_VARIABLE = "DACE_REDIST_COSTA_LIBRARY"
 
 
 class Alltoallw(comparison.Alltoallw):
@@ -37,6 +41,16 @@ class Alltoallw(comparison.Alltoallw):
         return self._keep(element.Create_subarray(self._case.within.shape, shape, [0] * len(shape)))
 
 
+def has_single_owners(case: Case) -> bool:
+    """Return True for a whole tensor between distributions in which every element has one owner."""
+    sides = (case.source, case.target)
+    if not (case.is_whole and all(isinstance(side, Distribution) for side in sides)):
+        return False
+    return 2 * math.prod(case.shape) == sum(
+        math.prod(side.local_shape(rank)) for side in sides for rank in range(case.ranks)
+    )
+
+
 class NestedTypes(Alltoallw):
     """
     Collective with datatypes nested by dimension, as written by hand for block-cyclic matrices: a vector, or an indexed
@@ -46,12 +60,8 @@ class NestedTypes(Alltoallw):
     @staticmethod
     def fits(case: Case) -> bool:
         """Return True if messages have several blocks, and every element has one owner on each side."""
-        sides = (case.source, case.target)
-        if not (case.is_whole and all(isinstance(side, Distribution) for side in sides)):
-            return False
-        held = sum(math.prod(side.local_shape(rank)) for side in sides for rank in range(case.ranks))
         messages = [message for rank in range(case.ranks) for message in case.schedule.sends(rank)]
-        return held == 2 * math.prod(case.shape) and any(len(message.blocks) > 1 for message in messages)
+        return has_single_owners(case) and any(len(message.blocks) > 1 for message in messages)
 
     def _datatype(self, message: Message, sent: bool) -> Any:
         case, side = self._case, 0 if sent else 1
@@ -108,6 +118,99 @@ class PencilTransfer:
         """Free the datatypes and the communicator."""
         self._transfer.destroy()
         self._comm.Free()
+
+
+class Costa:
+    """
+    COSTA's redistribution of a matrix between blocks with an owner each.
+
+    :param case: One that :meth:`fits`.
+    """
+
+    #: ``costa::block_t``.
+    _BLOCK = np.dtype([("data", "u8"), ("stride", "i4"), ("row", "i4"), ("column", "i4")], align=True)
+
+    @staticmethod
+    def fits(case: Case) -> bool:
+        """Return True for matrices of doubles, each with one owner on each side."""
+        return len(case.shape) == 2 and case.dtype == np.float64 and has_single_owners(case)
+
+    def __init__(self, case: Case, comm: Any) -> None:
+        self._case, self._comm, self._library = case, comm, ctypes.CDLL(os.environ[COSTA_VARIABLE])
+        self._library.costa_layout.restype = ctypes.c_void_p
+        self._layouts: list[ctypes.c_void_p] = []
+
+    def run(self, source: Array, target: Array) -> None:
+        """Redistribute. Collective. The first run makes the layouts, of these arrays."""
+        if not self._layouts:
+            self._layouts = [self._layout(self._case.source, source), self._layout(self._case.target, target)]
+        self._library.costa_run(*self._layouts, self._comm.py2f())
+
+    def free(self) -> None:
+        """Free the layouts."""
+        for layout in self._layouts:
+            self._library.costa_free(layout)
+
+    def _layout(self, distribution: AnyDistribution, array: Array) -> ctypes.c_void_p:
+        assert isinstance(distribution, Distribution)
+        rows, columns = (distribution.core.block_begins(axis) for axis in (0, 1))
+        owners = np.array([[distribution.owner((i, j)) for j in columns] for i in rows], "i4")
+        begins = [np.array([*begin, n], "i4") for begin, n in zip((rows, columns), distribution.shape, strict=True)]
+        held = distribution.global_index(self._comm.rank)
+        places = [np.searchsorted(*one) for one in zip(held, (rows, columns), strict=True)]  # in the local array
+        mine = np.argwhere(owners == self._comm.rank)
+        blocks = np.empty(len(mine), self._BLOCK)
+        blocks["row"], blocks["column"] = mine.T
+        blocks["stride"] = array.shape[1]
+        first = places[0][mine[:, 0]] * array.shape[1] + places[1][mine[:, 1]]
+        blocks["data"] = array.ctypes.data + first * array.itemsize
+        pointers = [ctypes.c_void_p(one.ctypes.data) for one in (*begins, owners, blocks)]
+        made = self._library.costa_layout(len(rows), len(columns), *pointers[:3], len(blocks), pointers[3])
+        return ctypes.c_void_p(made)
+
+
+class VecScatter:
+    """
+    PETSc's scatter between two vectors with the local arrays, one after another, by index sets.
+
+    :param case: One that :meth:`fits`.
+    """
+
+    @staticmethod
+    def fits(case: Case) -> bool:
+        """Return True for numbers of PETSc's type, each with one owner on each side."""
+        return case.dtype == np.float64 and has_single_owners(case)
+
+    def __init__(self, case: Case, comm: Any) -> None:
+        from petsc4py import PETSc
+
+        source, target = case.source, case.target
+        assert isinstance(source, Distribution) and isinstance(target, Distribution)
+        places, first = np.empty(case.shape, PETSc.IntType), 0  # of the elements in the source's vector
+        for rank in range(comm.size):
+            shape = source.local_shape(rank)
+            places[np.ix_(*source.global_index(rank))] = first + np.arange(math.prod(shape)).reshape(shape)
+            first += math.prod(shape)
+        read = places[np.ix_(*target.global_index(comm.rank))].ravel()
+        sizes = (math.prod(side.local_shape(comm.rank)) for side in (source, target))
+        self._source, self._target = (PETSc.Vec().createMPI((size, None), comm=comm) for size in sizes)
+        begin, end = self._target.getOwnershipRange()
+        written = PETSc.IS().createStride(end - begin, begin, 1, comm=comm)
+        wanted = PETSc.IS().createGeneral(read, comm=comm)
+        self._scatter = PETSc.Scatter().create(self._source, wanted, self._target, written)
+
+    def run(self, source: Array, target: Array) -> None:
+        """Redistribute. Collective."""
+        self._source.placeArray(source.reshape(-1))
+        self._target.placeArray(target.reshape(-1))
+        self._scatter.scatter(self._source, self._target)
+        self._source.resetArray()
+        self._target.resetArray()
+
+    def free(self) -> None:
+        """Free the scatter and its vectors."""
+        for made in (self._scatter, self._source, self._target):
+            made.destroy()
 
 
 def init_gloo(comm: Any) -> None:

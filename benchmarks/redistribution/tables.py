@@ -18,6 +18,8 @@ REFERENCES = {
     "stock DaCe": (kinds.STOCK,),
     "Alltoallw or mpi4py-fft": (kinds.ALLTOALLW, kinds.NESTED, kinds.PENCIL),
     "ScaLAPACK": (kinds.SCALAPACK,),
+    "COSTA": (kinds.COSTA,),
+    "PETSc": (kinds.PETSC,),
     "DTensor": (kinds.DTENSOR,),
     "plain copy": (kinds.COPY,),
 }

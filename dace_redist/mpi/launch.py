@@ -110,20 +110,6 @@ def ranks_of_node() -> int | None:
     return _from_launcher("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 
 
-def job_name() -> str:
-    """Return what this launch's processes on a node, and no others, have in common."""
-    step = [os.environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")]
-    return os.environ.get("PMIX_NAMESPACE") or ".".join(step).strip(".") or f"process-{_launching_process()}"
-
-
-def _launching_process() -> int:
-    """Return the nearest ancestor in another session: MPICH gives each rank, and its wrapper, a session of its own."""
-    process = os.getpid()
-    while process > 1 and os.getsid(process) == os.getsid(0):
-        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-    return process
-
-
 def _from_launcher(*names: str) -> int | None:
     return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), None)
 

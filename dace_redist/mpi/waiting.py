@@ -1,9 +1,9 @@
 """
 Says which ranks are missing where one waits for long in a collective operation. Start reading at: watch.
 
-A thread of each process looks once a second where the main thread is, so that operations themselves do nothing for it.
-While a rank is in an operation, it has an abstract Unix socket of that name: ranks of a node see by these who is in it,
-also of a communicator that has never been used, and whatever thread level MPI has. Sockets end with their process.
+A thread of each process looks once a second where the main thread is, so that operations themselves do nothing for it,
+and also see ranks that wait in mpi4py or for a file. Ranks see each other by sockets, see ``long_wait.hpp``: it has the
+messages, too, and those of programs in other languages.
 """
 
 from __future__ import annotations
@@ -19,16 +19,12 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-from dace_redist.mpi.launch import job_name, ranks_of_node
-
-#: Environment variable: seconds after which a rank that waits says so; 0: never.
-VARIABLE = "DACE_REDIST_WAIT_MESSAGE"
-_DEFAULT_SECONDS = 10.0
+from dace_redist import _core
+from dace_redist.mpi.launch import ranks_of_node
 
 _LOOK_SECONDS = 1.0
 #: Time for which the frame of an operation is kept, to tell one long call from many short ones at one address.
 _CONFIRM_SECONDS = 0.05
-_MAX_LISTED = 16
 
 #: Functions that all ranks of a communicator call, by name; those with the same value may meet each other.
 _OPERATIONS = {
@@ -42,22 +38,13 @@ _OPERATIONS = {
 
 @functools.cache
 def watch() -> None:
-    """Start the thread, at the first call; not where :data:`VARIABLE` is 0."""
+    """Start the thread, at the first call; not where ``DACE_REDIST_WAIT_MESSAGE`` is 0."""
     from mpi4py import MPI
 
-    seconds = _seconds()
+    seconds = _core.wait_message_seconds()
     world = MPI.COMM_WORLD
     if seconds > 0 and world.size > 1:
         _Watch(world.rank, world.size, seconds, MPI.Query_thread() == MPI.THREAD_MULTIPLE).start()
-
-
-def _seconds() -> float:
-    given = os.environ.get(VARIABLE, "")
-    try:
-        return float(given or _DEFAULT_SECONDS)
-    except ValueError:
-        print(f"dace-redist: {VARIABLE} must be a number of seconds, got {given!r}", file=sys.stderr)
-        return _DEFAULT_SECONDS
 
 
 class _Watch(threading.Thread):
@@ -71,7 +58,6 @@ class _Watch(threading.Thread):
         super().__init__(name="dace-redist-waiting", daemon=True)
         self._rank, self._size, self._seconds, self._knows_groups = rank, size, seconds, knows_groups
         self._one_node = ranks_of_node() == size
-        self._prefix = f"\0dace-redist-{os.getuid()}-{job_name()}"
 
     def run(self) -> None:
         pause = min(_LOOK_SECONDS, self._seconds / 4)
@@ -86,7 +72,7 @@ class _Watch(threading.Thread):
     def _follow(self, name: str, frame: int, pause: float) -> None:
         """Be present in an operation until the main thread leaves it."""
         since, told = time.monotonic(), False
-        with self._present(self._rank, name):
+        with self._present(self._rank, name), self._present(self._rank, "python"):  # the library says nothing then
             while True:
                 found = None
                 time.sleep(pause)
@@ -101,13 +87,9 @@ class _Watch(threading.Thread):
         missing = [rank for rank in self._ranks(frame) if not self._is_present(rank, name) and self._is_near(rank)]
         if not missing:
             return
-        listed = ", ".join(map(str, missing[:_MAX_LISTED])) + (", ..." if len(missing) > _MAX_LISTED else "")
         caller = frame.f_back
         where = f" ({os.path.basename(caller.f_code.co_filename)}:{caller.f_lineno})" if caller else ""
-        ranks = f"rank {listed} has" if len(missing) == 1 else f"ranks {listed} have"
-        others = "" if self._one_node else " (of this node)"
-        waited = f"rank {self._rank} has waited {self._seconds:g} s in {name}{where}"
-        sys.stderr.write(f"dace-redist: {waited}: {ranks} not called it{others}; {VARIABLE}=0 silences this\n")
+        sys.stderr.write(_core.wait_message(self._rank, self._seconds, name + where, missing, not self._one_node))
 
     def _ranks(self, frame: FrameType) -> Sequence[int]:
         """Return the ranks of an operation's communicator, as numbered in the world."""
@@ -125,8 +107,9 @@ class _Watch(threading.Thread):
     def _is_near(self, rank: int) -> bool:
         return self._one_node or self._is_present(rank, "here")
 
-    def _address(self, rank: int, name: str) -> str:
-        return f"{self._prefix}-{rank}-{name}"
+    @staticmethod
+    def _address(rank: int, name: str) -> str:
+        return "\0" + _core.presence_name(rank, name)
 
     @contextlib.contextmanager
     def _present(self, rank: int, name: str) -> Iterator[None]:

@@ -2,7 +2,7 @@
 Draws speedups.png from the first table of docs/performance.md. Run: python docs/figures/speedups.py
 
 A row of that table is ``| baseline | cases | mean (worst) | mean (worst) |``: speed-ups with NumPy arrays, and with a
-target in node-shared memory.
+target in node-shared memory. Rows of few cases are pale.
 """
 
 import re
@@ -15,6 +15,7 @@ import matplotlib.pyplot as plt
 
 HERE = Path(__file__).parent
 ROW = re.compile(r"^\| (?P<name>[^|]+?) \| (?P<cases>\d+) \| (.+?) \| (.+?) \|$", re.MULTILINE)
+FEW = 2
 GREY, ORANGE, BLUE = "#767676", "#d9822b", "#2b6fb3"
 
 
@@ -28,12 +29,14 @@ def main() -> None:
     """Draw the chart."""
     text = (HERE.parent / "performance.md").read_text()
     table = text[: text.index("\n\n", text.index("| compared with"))]
-    rows = [(re.sub(r"[`]", "", found["name"]), found[3], found[4]) for found in ROW.finditer(table)]
-    figure, axes = plt.subplots(figsize=(8, 0.52 * len(rows) + 0.9), layout="constrained")
-    for position, (_, *cells) in enumerate(reversed(rows)):
-        for shift, colour, cell in ((0.19, BLUE, cells[1]), (-0.19, ORANGE, cells[0])):
+    found = sorted(ROW.finditer(table), key=lambda row: "gloo" in row["name"])  # the others in their order
+    names = [f"{row['name'].replace('`', '')} ({row['cases']})" for row in found]
+    figure, axes = plt.subplots(figsize=(8, 0.52 * len(found) + 0.9), layout="constrained")
+    for position, row in enumerate(reversed(found)):
+        for shift, colour, cell in ((0.19, BLUE, row[4]), (-0.19, ORANGE, row[3])):
             mean, worst = speedups(cell)
-            axes.barh(position + shift, mean - 1, 0.34, left=1, color=colour)
+            alpha = 0.45 if int(row["cases"]) <= FEW else 1
+            axes.barh(position + shift, mean - 1, 0.34, left=1, color=colour, alpha=alpha)
             if worst < mean:
                 ends = [position + shift - 0.17, position + shift + 0.17]
                 axes.plot([worst] * 2, ends, color="white" if worst > 1 else colour, lw=2)
@@ -44,10 +47,10 @@ def main() -> None:
     ticks = (1, 2, 4, 8, 16, 32)
     axes.set_xticks(ticks, [f"{tick}x" for tick in ticks])
     axes.minorticks_off()
-    axes.set_yticks(range(len(rows)), [name for name, *_ in reversed(rows)])
-    axes.set_xlabel("speed-up, geometric mean; the line across a bar is the worst case", color=GREY)
+    axes.set_yticks(range(len(found)), names[::-1])
+    axes.set_xlabel("speed-up, mean of (n) cases; line across a bar: worst case", color=GREY)
     handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in (BLUE, ORANGE)]
-    axes.legend(handles, ["node-shared target", "NumPy arrays"], loc="lower right", frameon=False, labelcolor=GREY)
+    axes.legend(handles, ["node-shared target", "NumPy arrays"], loc="center right", frameon=False, labelcolor=GREY)
     axes.tick_params(colors=GREY)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(GREY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 from pathlib import Path
@@ -14,6 +15,7 @@ FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(path.name for path in FOLDER.glob("*.py"))
 #: Pattern of the last line that each prints.
 PRINTED = {
+    "by_mpi_calls.py": "equal",
     "cholesky.py": "solved 1000 equations",
     "dace_strategy.py": "rank 0 has the first 16 rows",
     "einsum_from_files.py": r"energy \d.*, residual of the first rank \d.*",
@@ -32,6 +34,15 @@ def test_every_example_is_short_and_says_how_to_run_it() -> None:
         lines = (FOLDER / name).read_text().splitlines()
         assert len(lines) <= 40, name
         assert lines[0].endswith(f'. Run: mpiexec -n 4 python examples/{name}"""')
+
+
+def test_front_page_counts_the_lines_of_calls_of_mpi() -> None:
+    page, statements = (
+        (FOLDER.parent / "README.md").read_text(),
+        ast.parse((FOLDER / "by_mpi_calls.py").read_text()).body,
+    )
+    lengths = [one.end_lineno - one.lineno for one in statements if isinstance(one, ast.FunctionDef)]
+    assert [int(count) for count in re.findall(r"\[(\d+)\]\(examples/by_mpi_calls.py\)", page)] == lengths
 
 
 @pytest.mark.compile

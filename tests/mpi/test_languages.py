@@ -93,6 +93,15 @@ def test_results_and_errors(build: Build, source: str, ranks: tuple[int, ...], t
         assert code == 0 and output.splitlines()[-1].strip() == "0 failures", output
 
 
+def test_missing_ranks_of_a_c_program_are_named(tmp_path: Path):
+    code, output = launch(3, [c("tests/cpp/late.c", tmp_path)], 60, environment={"DACE_REDIST_WAIT_MESSAGE": "0.5"})
+    assert code == 0, output
+    for operation in ("the first plan of a communicator", 'a plan of "rows"', 'a transfer of "rows"', "a plan"):
+        for rank in (0, 1):
+            line = f"dace-redist: rank {rank} has waited 0.5 s in {operation}: rank 2 is not in it"
+            assert output.count(line) == 1, output
+
+
 @pytest.mark.parametrize("version", ["", "0.1", "0.1.0 EXACT"])
 def test_cmake_package(version: str, tmp_path: Path):
     done = configured(version, tmp_path)

@@ -194,14 +194,15 @@ def launched(
     preload = f"LD_PRELOAD={behind}:{ensure_library(SCALAPACK)}"
     rank = "[ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} != " + f"{only} ] ||"
     command = f"{'' if only is None else rank} export {preload}; exec {sys.executable} {PROGRAM} {' '.join(how)}"
-    return launch(ranks, ["sh", "-c", command], timeout, environment={"DACE_REDIST_SCALAPACK_REPORT": "1"})
+    variables = {"DACE_REDIST_SCALAPACK_REPORT": "1", "DACE_REDIST_WAIT_MESSAGE": "2"}
+    return launch(ranks, ["sh", "-c", command], timeout, environment=variables)
 
 
 @pytest.fixture(scope="module")
 def of_one_rank() -> Iterator[Future[tuple[int, str]]]:
-    """Return what a job prints in 40 s; after 10 s it says that it waits. Other tests run meanwhile."""
+    """Return what a job prints in 20 s; after 2 s it says that it waits. Other tests run meanwhile."""
     with ThreadPoolExecutor(1) as pool:
-        yield pool.submit(launched, "as it is", ranks=2, timeout=40, only=0)
+        yield pool.submit(launched, "as it is", ranks=2, timeout=20, only=0)
 
 
 @pytest.mark.usefixtures("of_one_rank")
@@ -268,6 +269,7 @@ def test_sets_of_processes_take_no_memory() -> None:
 def test_ranks_without_the_library_are_reported(of_one_rank: Future[tuple[int, str]]) -> None:
     code, output = of_one_rank.result()
     assert code != 0 and "set LD_PRELOAD on every rank" in output, output
+    assert re.search(r"rank 0 has waited 2 s in p\w+: rank 1 is not in it", output), output
 
 
 @pytest.mark.full

@@ -37,6 +37,10 @@ void reporting(const std::string& title, const Work& work) {
 /// rank. Collective.
 DR_API void throw_everywhere(MPI_Comm comm, const std::exception_ptr& thrown);
 
+/// Completes a request of all ranks of a communicator. A rank that waits for long says for whom.
+/// \param kind  what they do. \param advice  a line that follows the message; may be empty.
+DR_API void complete(MPI_Request& request, MPI_Comm comm, const char* kind, const char* advice);
+
 /// Records the period from its construction to its destruction in the trace of this rank.
 class DR_API Span {
  public:

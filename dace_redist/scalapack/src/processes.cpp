@@ -2,17 +2,15 @@
 #include "processes.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <utility>
 
+#include "dace_redist_library.hpp"
 #include "functions.hpp"
 
 namespace dace_redist::scalapack {
@@ -104,31 +102,14 @@ std::vector<int> world_ranks_of(MPI_Comm comm, int size) {
   return world_ranks;
 }
 
-/// Time after which a process that waits says so, as in Python.
-std::chrono::duration<double> patience() {
-  const char* const given = std::getenv("DACE_REDIST_WAIT_MESSAGE");
-  const double seconds = given ? std::atof(given) : 10;
-  return std::chrono::duration<double>(seconds > 0 ? seconds : 1e9);
-}
-
 /// The largest number of all processes. A process that waits long says why that may be.
 int agreed_maximum(int mine, MPI_Comm comm, const char* routine) {
-  int maximum = 0, done = 0;
+  int maximum = 0;
   MPI_Request request;
   MPI_Iallreduce(&mine, &maximum, 1, MPI_INT, MPI_MAX, comm, &request);
-  const auto start = std::chrono::steady_clock::now();
-  const auto limit = patience();
-  for (bool warned = false; !done;) {
-    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-    const auto waited = std::chrono::steady_clock::now() - start;
-    if (waited > std::chrono::milliseconds(1)) std::this_thread::sleep_for(std::chrono::microseconds(50));
-    if (done || warned || waited < limit) continue;
-    std::fprintf(stderr,
-                 "dace-redist: %s waits for other processes of its context; if they run ScaLAPACK without "
-                 "libdace_redist_scalapack, it waits forever: set LD_PRELOAD on every rank (mpiexec -x LD_PRELOAD)\n",
-                 routine);
-    warned = true;
-  }
+  library::complete(request, comm, routine,
+                    "dace-redist: if they run ScaLAPACK without libdace_redist_scalapack, this rank waits forever: set "
+                    "LD_PRELOAD on every rank (mpiexec -x LD_PRELOAD)\n");
   return maximum;
 }
 

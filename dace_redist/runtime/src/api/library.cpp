@@ -4,6 +4,7 @@
 
 #include "copy/copy.hpp"
 #include "core/agreement.hpp"
+#include "core/backoff.hpp"
 #include "core/report.hpp"
 #include "dace_redist_library.hpp"
 #include "device/device_objects.hpp"
@@ -21,6 +22,10 @@ StridedBlock block_of(const Box& box) { return {box.ndim, 0, 0, box.counts, box.
 void report(const std::string& message) { dace_redist::report(message); }
 
 void throw_everywhere(MPI_Comm comm, const std::exception_ptr& thrown) { dace_redist::throw_everywhere(comm, thrown); }
+
+void complete(MPI_Request& request, MPI_Comm comm, const char* kind, const char* advice) {
+  dace_redist::complete(request, comm, kind, advice);
+}
 
 Span::Span(const char* kind, const char* label)
     : kind_(kind), label_(label), start_(trace::folder ? trace::Clock::now().time_since_epoch().count() : 0) {}

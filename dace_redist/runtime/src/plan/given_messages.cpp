@@ -129,6 +129,9 @@ void PackedSide::unpack() const {
 ExchangedSides::ExchangedSides(Context& context, const std::function<MessageSides()>& describe)
     : rank_(context.rank()) {
   const MPI_Comm comm = context.comm();
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
+  complete(request, context.size(), context.operation("a plan", "", context.plans()));
   WordsOfRanks mine;
   all_or_none(comm, [&] {
     mine_ = describe();

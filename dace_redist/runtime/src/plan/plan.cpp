@@ -53,7 +53,8 @@ PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) 
   std::uint64_t lowest[6];
   MPI_Request request = MPI_REQUEST_NULL;
   check(MPI_Iallreduce(mine, lowest, 6, MPI_UINT64_T, MPI_MIN, context.comm(), &request), "MPI_Iallreduce");
-  complete(request, context.size());
+  complete(request, context.size(),
+           context.operation("a plan", plan ? plan->problem_.label.c_str() : "", context.plans()));
   context.set_plans(static_cast<std::int64_t>(~lowest[4]));
   if (lowest[0] < size) throw_everywhere(context.comm(), thrown, static_cast<int>(lowest[0]));
   if (lowest[2] != ~lowest[3]) throw_difference(context.comm(), facts);
@@ -81,6 +82,7 @@ void Plan::prepare(const std::function<Problem()>& describe, std::string& facts,
   shortage = context_->no_shared_memory();
   const bool node_memory = shortage.empty();
   problem_ = describe();
+  operation_ = context_->operation("a transfer", problem_.label.c_str(), number_);
   const trace::Span span("plan", problem_.label.c_str(), problem_.strategy.c_str());
   facts = agreed_facts(problem_);
   check_problem(problem_, context_->size());

@@ -128,7 +128,9 @@ class Plan {
   void take_arrays(const void* const* sources, void* const* targets);
   void begin(Pace pace);
   void run_to_end();
-  Backoff backoff() const { return Backoff(static_cast<std::int64_t>(exchanges_.front()->topology().partners.size())); }
+  Backoff backoff() const {
+    return {static_cast<std::int64_t>(exchanges_.front()->topology().partners.size()), operation_};
+  }
   void look_around(const Backoff& backoff);
   void wait_alone();
   void advance_until(bool Progress::Round::*so_far);
@@ -144,6 +146,7 @@ class Plan {
   std::shared_ptr<Context> context_;
   Problem problem_;
   std::int64_t number_ = 0;
+  JointOperation operation_{};
   const int process_ = getpid();
   Stream stream_ = nullptr;
   std::vector<std::unique_ptr<Exchange>> exchanges_;

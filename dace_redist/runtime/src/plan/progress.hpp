@@ -2,50 +2,17 @@
 #pragma once
 
 /// \file
-/// All transfers that this process has started, and how it waits for them. Start reading at: Progress.
+/// All transfers that this process has started. Start reading at: Progress.
 
 #include <cstdint>
 #include <mutex>
 #include <vector>
 
-#include "core/mpi.hpp"
+#include "core/backoff.hpp"
 
 namespace dace_redist {
 
 class Plan;
-
-/// Spins, then yields the core, then sleeps, so that oversubscribed ranks can run. Where many ranks share a core, they
-/// sleep after one turn if a bell can wake them: ranks that look and yield take most turns from those that work. So do,
-/// after they have spun, ranks whose core another process uses: one that yields to it waits for the end of its time
-/// slice, whatever its partners do, but one that is woken runs at once.
-class Backoff {
- public:
-  static constexpr long nap_nanoseconds = 500000;  ///< of a sleep that a bell ends
-
-  /// \param ranks  that share this node: with more of them than cores, another rank needs this core.
-  explicit Backoff(std::int64_t ranks);
-
-  /// Threads whose turn in MPI it is not may take it meanwhile.
-  /// \return whether this is one of the rounds, about every 64th, in which a waiting rank should look around.
-  bool wait();
-  /// Takes note of a sleep that no bell has ended. \return as wait().
-  bool slept();
-  void reset() { rounds_ = 0; }
-  /// Whether the rank should sleep if a bell can wake it.
-  bool sleeps() const;
-  /// Whether nothing has happened for so long that a partner may be blocked elsewhere.
-  bool long_wait() const { return rounds_ >= yielding_from + 64; }
-
- private:
-  static constexpr int yielding_from = 32, sleeping_from = 20000;
-
-  bool crowded_;
-  int busy_rounds_, rounds_ = 0;
-};
-
-/// Completes a request and leaves the core to ranks that are late, which MPICH does not do in MPI_Wait.
-/// \param ranks  that may share this node
-void complete(MPI_Request& request, std::int64_t ranks);
 
 /// Advances every transfer that was started and is not waited for, whichever of them a rank waits for: ranks may wait
 /// in any order.

@@ -104,6 +104,9 @@ std::shared_ptr<Context> Context::of(MPI_Comm comm) {
   int inter = 0;
   check(MPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
   if (inter) throw ArgumentError("comm is an intercommunicator: merge its groups by MPI_Intercomm_merge first");
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
+  complete(request, comm, "the first plan of a communicator");  // MPI_Comm_dup would not say who is missing
   Communicator copy;
   check(MPI_Comm_dup(comm, copy.put()), "MPI_Comm_dup");
   std::shared_ptr<Context> made;
@@ -179,7 +182,10 @@ Communicator Context::find_nodes() {
   check(MPI_Bcast(&lowest, 1, MPI_INT, 0, node.get()), "MPI_Bcast");
   check(MPI_Allgather(&lowest, 1, MPI_INT, node_of_.data(), 1, MPI_INT, comm()), "MPI_Allgather");
   for (int rank = 0; rank < size(); ++rank)
-    if (node_of_[static_cast<std::size_t>(rank)] == lowest) partners_.push_back(rank);
+    if (node_of_[static_cast<std::size_t>(rank)] == lowest) {
+      partners_.push_back(rank);
+      near_ranks_.push_back(world_ranks_[static_cast<std::size_t>(rank)]);
+    }
   cpu_set_t cores = own_cores();
   check(MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof cores, MPI_BYTE, MPI_BOR, node.get()), "MPI_Allreduce");
   cores_of_ranks = std::max<std::int64_t>(cores_of_ranks, CPU_COUNT(&cores));

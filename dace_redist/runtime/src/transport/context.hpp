@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/backoff.hpp"
 #include "core/mpi.hpp"
 #include "layout/intervals.hpp"
 #include "shm/peer_arena.hpp"
@@ -71,6 +72,18 @@ class Context : public std::enable_shared_from_this<Context> {
   /// Nodes; where DACE_REDIST_NODE_RANKS is set, so many consecutive ranks of the world count as one. Local.
   const Topology& topology();
 
+  /// An operation of all ranks that belongs to a plan.
+  JointOperation operation(const char* kind, const char* label, std::int64_t plan) const {
+    const std::uint64_t number = (number_ << 32) + static_cast<std::uint64_t>(plan);
+    return {kind,
+            label,
+            "",
+            number,
+            world_ranks_[static_cast<std::size_t>(rank_)],
+            &near_ranks_,
+            near_ranks_.size() < world_ranks_.size()};
+  }
+
   /// The arena of a rank of this node; null if the ranks of this node cannot map each other's memory.
   PeerArena* arena_of(int rank) const;
   /// Why no rank of the communicator uses node-shared memory; empty if they do.
@@ -123,7 +136,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::vector<int> world_ranks_, node_of_;          // [ranks]
   std::map<int, Topology> topologies_;              // by DACE_REDIST_NODE_RANKS
   std::vector<std::shared_ptr<PeerArena>> arenas_;  // [partners] of the machine's node
-  std::vector<int> partners_;
+  std::vector<int> partners_, near_ranks_;          // [partners] ranks here, and in the world
   std::string no_shared_memory_;
   std::uint64_t number_ = 0;
   std::int64_t plans_ = 0, first_ = 0, max_plans_ = 1;  // first_: the last one before those of the duplicate at hand
