@@ -19,7 +19,7 @@ from dace_redist.io.stored import (
     replace_each,
     run_axis,
     temporary,
-    transfer_runs,
+    transfer_box,
 )
 
 #: Minimum bytes of a contiguous run that is read by a system call of its own.
@@ -46,7 +46,7 @@ def open_array(path: str, name: str | None) -> StoredArray:
         if steps or not mapped.dtype.isnative or run < min(_MIN_CALL_BYTES, out.nbytes):
             out[...] = mapped[box]
         else:  # not through the mapping, where a failure of the disk ends the process
-            transfer_runs(layout, box, out, offset, lambda run, at: os.preadv(file.fileno(), [run], at))
+            transfer_box(file, layout, box, out, offset, reading=True)
 
     return StoredArray(layout, read, file.close)
 
