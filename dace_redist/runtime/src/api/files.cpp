@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,56 +24,16 @@ std::vector<Index> shape_of(const Distribution& distribution) {
   return shape;
 }
 
-/// The arguments of a call, checked.
-struct Arguments {
-  Arguments(const dr_file* given, const dr_distribution* handle, const void* array, const Context& context);
-  std::string facts() const {
-    return text("path\n", file.path, "\ntype\n", file.type, "\nraw\n", file.raw, "\nelement_bytes\n",
-                file.element_bytes, "\noffset\n", file.offset, "\nfortran_order\n", file.fortran_order, "\nranks\n",
-                file.ranks, "\n", facts_of(*distribution, ""));
-  }
-
-  dr_file file{};  ///< with the bytes of an element also of a type
-  const Distribution* distribution;
-  char* array;   ///< not written by dr_save()
-  Index nbytes;  ///< of the whole array
-};
-
-Arguments::Arguments(const dr_file* given, const dr_distribution* handle, const void* local, const Context& context)
-    : array(static_cast<char*>(const_cast<void*>(local))) {
-  check_pointer(given, "file");
-  check_pointer(given->path, "file->path");
-  handles<dr_distribution>().check(handle, "distribution");
-  file = *given;
-  distribution = &handle->checked;
-  const auto fail = [](const auto&... reason) { throw ArgumentError(text(reason...)); };
-  const int first = file.raw ? DR_OPAQUE : DR_BOOL, size = context.size();
-  if (distribution->ranks_needed() > size)
-    fail("the distribution needs ", distribution->ranks_needed(), " ranks, but the communicator has ", size);
-  if (file.type < first || file.type >= element_type_count)
-    fail("file->type must be a dr_type from ", first, " to ", element_type_count - 1, " of a ",
-         file.raw ? "raw" : ".npy", " file, got ", file.type);
-  if (file.type != DR_OPAQUE) file.element_bytes = element_bytes_of(static_cast<ElementType>(file.type));
-  if (file.element_bytes < 1) fail("file->element_bytes must be at least 1, got ", file.element_bytes);
-  if (file.offset < 0 || (file.offset > 0 && !file.raw))
-    fail("file->offset must be 0, or more in a raw file, got ", file.offset);
-  if (file.ranks < 0 || file.ranks > size) fail("file->ranks must be from 0 to ", size, ", got ", file.ranks);
-  const bool is_empty = distribution->cells(context.rank()).empty();
-  if (!array && !is_empty && checked_product(distribution->local_shape(context.rank()), "local shape") > 0)
-    fail("array is null, but this rank has elements");
-  std::vector<Index> extents = shape_of(*distribution);
-  extents.push_back(file.element_bytes);
-  nbytes = checked_product(extents, "array in bytes");
-}
-
 /// A call of dr_load() or dr_save(). Collective.
 class FileCall {
  public:
-  FileCall(MPI_Comm comm, bool reading, const std::function<Arguments(const Context&)>& arguments)
+  FileCall(MPI_Comm comm, bool reading, const dr_file* file, const dr_distribution* distribution, const void* array)
       : comm_(comm), context_(Context::of(comm)), reading_(reading) {
-    all_or_none(context_->comm(), [&] { given_.emplace(arguments(*context_)); });
-    check_same(context_->comm(), given_->facts());
-    file_ = given_->file;
+    all_or_none(context_->comm(), [&] { take(file, distribution, array); });
+    check_same(context_->comm(),
+               text("path\n", file_.path, "\ntype\n", file_.type, "\nraw\n", file_.raw, "\nelement_bytes\n",
+                    file_.element_bytes, "\noffset\n", file_.offset, "\nfortran_order\n", file_.fortran_order,
+                    "\nranks\n", file_.ranks, "\n", facts_of(*distribution_, "")));
   }
 
   void run() {
@@ -89,7 +47,7 @@ class FileCall {
       if (!opened_ && std::count(ranks_.begin(), ranks_.end(), context_->rank()) > 0) open();
     });
     if (is_direct)
-      transfer(distribution(), zeros(), given_->array);
+      transfer(distribution(), zeros(), array_);
     else
       exchange();
     together([&] {
@@ -101,7 +59,35 @@ class FileCall {
   }
 
  private:
-  const Distribution& distribution() const { return *given_->distribution; }
+  /// Takes over arguments. \throws Error if one is wrong.
+  void take(const dr_file* file, const dr_distribution* handle, const void* array) {
+    check_pointer(file, "file");
+    check_pointer(file->path, "file->path");
+    handles<dr_distribution>().check(handle, "distribution");
+    file_ = *file;
+    distribution_ = &handle->checked;
+    array_ = static_cast<char*>(const_cast<void*>(array));
+    const auto fail = [](const auto&... reason) { throw ArgumentError(text(reason...)); };
+    const int first = file_.raw ? DR_OPAQUE : DR_BOOL, size = context_->size(), rank = context_->rank();
+    if (distribution().ranks_needed() > size)
+      fail("the distribution needs ", distribution().ranks_needed(), " ranks, but the communicator has ", size);
+    if (file_.type < first || file_.type >= element_type_count)
+      fail("file->type must be a dr_type from ", first, " to ", element_type_count - 1, " of a ",
+           file_.raw ? "raw" : ".npy", " file, got ", file_.type);
+    if (file_.type != DR_OPAQUE) file_.element_bytes = element_bytes_of(static_cast<ElementType>(file_.type));
+    if (file_.element_bytes < 1) fail("file->element_bytes must be at least 1, got ", file_.element_bytes);
+    if (file_.offset < 0 || (file_.offset > 0 && !file_.raw))
+      fail("file->offset must be 0, or more in a raw file, got ", file_.offset);
+    if (file_.ranks < 0 || file_.ranks > size) fail("file->ranks must be from 0 to ", size, ", got ", file_.ranks);
+    if (!array_ && !distribution().cells(rank).empty() &&
+        checked_product(distribution().local_shape(rank), "array") > 0)
+      fail("array is null, but this rank has elements");
+    std::vector<Index> extents = shape_of(distribution());
+    extents.push_back(file_.element_bytes);
+    nbytes_ = checked_product(extents, "array in bytes");
+  }
+
+  const Distribution& distribution() const { return *distribution_; }
   std::vector<Index> zeros() const { return std::vector<Index>(distribution().axes().size(), 0); }
   /// Whether the order of storage is the reverse of that of the distribution's axes.
   bool is_reversed() const { return distribution().ndim() > 1 && (file_.fortran_order != 0) != in_fortran(); }
@@ -130,14 +116,14 @@ class FileCall {
     if (reading_) {
       opened_ = open_file(file_.path, "re");
       if (!file_.raw) check_header(header, read_npy_header(opened_));
-      const Index end = file_.offset + given_->nbytes, there = nbytes_of(opened_);
+      const Index end = file_.offset + nbytes_, there = nbytes_of(opened_);
       if (there < end) throw FileError(text("has ", there, " bytes, but its array ends at byte ", end));
       return;
     }
     if (context_->rank() == 0) {
       const std::string head = file_.raw ? "" : npy_header(header);
       file_.offset += static_cast<Index>(head.size());
-      new_file_ = std::make_unique<NewFile>(file_.path, head, file_.offset, file_.offset + given_->nbytes);
+      new_file_ = std::make_unique<NewFile>(file_.path, head, file_.offset, file_.offset + nbytes_);
       new_path_ = new_file_->path();
     }
     opened_ = open_file(new_path_, "r+e");
@@ -179,7 +165,7 @@ class FileCall {
   }
 
   void choose_ranks(bool is_direct) {
-    const Index size = context_->size(), fitting = std::clamp<Index>(given_->nbytes / min_share_bytes, 1, size);
+    const Index size = context_->size(), fitting = std::clamp<Index>(nbytes_ / min_share_bytes, 1, size);
     const Index count = is_direct ? size : file_.ranks > 0 ? file_.ranks : fitting;
     for (Index number = 0; number < count; ++number) ranks_.push_back(number * size / count);
   }
@@ -221,9 +207,9 @@ class FileCall {
       const auto piece = static_cast<char*>(buffer.get());
       if (reading_) transfer(pieces, round.lower, piece);
       const PlanPointer plan = Plan::make(comm_, [&] { return problem(round, pieces); });
-      const void* const source = reading_ ? piece : given_->array;
-      void* const target = reading_ ? given_->array : piece;
-      plan->run(&source, &target);
+      const void* const source = reading_ ? piece : array_;
+      void* const target = reading_ ? array_ : piece;
+      together([&] { plan->run(&source, &target); });  // a rank may have its part before another fails
       if (!reading_) transfer(pieces, round.lower, piece);
     }
   }
@@ -246,8 +232,10 @@ class FileCall {
   MPI_Comm comm_;
   std::shared_ptr<Context> context_;
   bool reading_;
-  std::optional<Arguments> given_;
   dr_file file_{};  // with what the file itself says
+  const Distribution* distribution_ = nullptr;
+  char* array_ = nullptr;  // not written by dr_save()
+  Index nbytes_ = 0;       // of the whole array
   std::unique_ptr<NewFile> new_file_;
   std::string new_path_;
   File opened_{nullptr, std::fclose};
@@ -259,9 +247,7 @@ int call(const char* function, MPI_Comm comm, bool reading, const dr_file* file,
   return guarded(DR_ERROR_FILE, function, [&] {
     check_mpi(comm);
     const MpiTurn turn;
-    FileCall(comm, reading, [&](const Context& context) {
-      return Arguments(file, distribution, array, context);
-    }).run();
+    FileCall(comm, reading, file, distribution, array).run();
   });
 }
 
