@@ -21,7 +21,7 @@ PIECE_BYTES = 64 << 20
 #: Minimum bytes of the share of a rank that is chosen to read or write.
 _MIN_SHARE_BYTES = 4 << 20
 
-#: Minimum bytes of the contiguous runs of a part that its rank reads or writes without an exchange.
+#: Largest minimum of the bytes of contiguous runs of a part that its rank reads or writes without an exchange.
 _MIN_RUN_BYTES = 1 << 20
 
 
@@ -98,7 +98,7 @@ class Selection:
             if size and (one.step > 1 or one.start % unit or (one.stop % unit and one.stop < extent)):
                 return None
         run = layout.dtype.itemsize * math.prod(one.stop - one.start for one in box[run_axis(layout.shape, box) :])
-        return part if run >= min(_MIN_RUN_BYTES, size) or max(layout.unit) > 1 else None
+        return part if run >= min(_MIN_RUN_BYTES, layout.min_run, size) or max(layout.unit) > 1 else None
 
 
 def _indices(entry: Any, extent: int) -> range:

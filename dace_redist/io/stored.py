@@ -23,6 +23,9 @@ from dace_redist.mpi.collective import failure_kind
 #: Modules of the formats, by the ending of a file's name.
 FORMATS = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".hdf": "hdf5", ".zarr": "zarr", "": "folder"}
 
+#: Minimum bytes of a contiguous run that is read or written by a system call of its own.
+MIN_CALL_BYTES = 16 << 10
+
 Slices = tuple[slice, ...]
 
 
@@ -35,12 +38,14 @@ class Layout:
     :param dtype: Element type.
     :param unit: Extents of its chunks, which are read and written as a whole; ones if there are none.
     :param reversed: True if the order of storage is the reverse of that of the array's axes (Fortran order).
+    :param min_run: Minimum bytes of the contiguous runs of a part that its rank reads or writes without an exchange.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     unit: tuple[int, ...]
     reversed: bool = False
+    min_run: int = dataclasses.field(default=1 << 20, compare=False, repr=False)
 
     @property
     def order(self) -> slice:
@@ -169,6 +174,11 @@ def replace_each(made: Iterable[NewFile]) -> None:
     """Put complete files in the place of the old ones."""
     for new in made:
         new.replace()
+
+
+def min_run_of(file: io.IOBase) -> int:
+    """Return :attr:`Layout.min_run` of an open file: parallel file systems have large blocks."""
+    return max(MIN_CALL_BYTES, os.fstat(file.fileno()).st_blksize)
 
 
 def run_axis(shape: tuple[int, ...], box: Slices) -> int:

@@ -214,8 +214,8 @@ static void use_files(const char* folder, int rank, int size) {
   }
 }
 
-/* More than a piece of one rank. */
-static void use_rounds(const char* folder, int rank, int size) {
+/* More than a piece of one rank; or each rank's part, in long runs. */
+static void use_large_file(const char* folder, int rank, int size) {
   const int64_t shape[] = {70, 131072}, grid[] = {1, size};
   char path[1000];
   dr_distribution* columns = NULL;
@@ -223,11 +223,14 @@ static void use_rounds(const char* folder, int rank, int size) {
   GOOD(dr_distribution_create_blocks(2, shape, 2, grid, NULL, NULL, NULL, &columns));
   GOOD(dr_file_init(&file));
   sprintf(path, "%s/large.npy", folder);
-  file.path = path, file.type = DR_FLOAT64, file.ranks = 1;
+  file.path = path, file.type = DR_FLOAT64;
   double *first = part(2, shape, columns, MPI_COMM_WORLD), *second = new_array(columns, rank);
-  GOOD(dr_save(&file, columns, MPI_COMM_WORLD, first));
-  GOOD(dr_load(&file, columns, MPI_COMM_WORLD, second));
-  check_part(columns, MPI_COMM_WORLD, 2, shape, second);
+  for (file.ranks = 0; file.ranks < 2; ++file.ranks) {
+    second[0] = -1;
+    GOOD(dr_save(&file, columns, MPI_COMM_WORLD, first));
+    GOOD(dr_load(&file, columns, MPI_COMM_WORLD, second));
+    check_part(columns, MPI_COMM_WORLD, 2, shape, second);
+  }
   free(first), free(second);
   GOOD(dr_distribution_free(&columns));
 }
@@ -301,7 +304,7 @@ int main(int argc, char** argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (argc < 2) MPI_Abort(MPI_COMM_WORLD, 2);
   use_files(argv[1], rank, size);
-  use_rounds(argv[1], rank, size);
+  use_large_file(argv[1], rank, size);
   misuse_files(argv[1], rank, size);
   if (size > 2) {
     const int first = rank < 2;

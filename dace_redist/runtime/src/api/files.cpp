@@ -14,9 +14,11 @@
 namespace dace_redist {
 namespace {
 
-/// Bytes that a rank reads or writes at a time; of the share of a rank that is chosen to; and of the contiguous runs of
-/// a part that its rank reads or writes itself. As in dace_redist/io/pieces.py.
-constexpr Index piece_bytes = Index{64} << 20, min_share_bytes = Index{4} << 20, min_run_bytes = Index{1} << 20;
+/// Bytes that a rank reads or writes at a time, and of the share of a rank that is chosen to. As in
+/// dace_redist/io/pieces.py.
+constexpr Index piece_bytes = Index{64} << 20, min_share_bytes = Index{4} << 20;
+/// A rank reads or writes its own part if it has runs of a block of the file system, within these limits.
+constexpr Index min_run_bytes = Index{16} << 10, max_run_bytes = Index{1} << 20;
 
 std::vector<Index> shape_of(const Distribution& distribution) {
   std::vector<Index> shape;
@@ -143,10 +145,11 @@ class FileCall {
 
   /// What rank 0 knows of the file.
   void share_head() {
-    std::int64_t head[] = {file_.fortran_order, file_.offset};
-    check(MPI_Bcast(head, 2, MPI_INT64_T, 0, context_->comm()), "MPI_Bcast");
+    std::int64_t head[] = {file_.fortran_order, file_.offset, opened_ ? block_bytes_of(opened_) : 0};
+    check(MPI_Bcast(head, 3, MPI_INT64_T, 0, context_->comm()), "MPI_Bcast");
     file_.fortran_order = static_cast<int>(head[0]);
     file_.offset = head[1];
+    min_run_ = std::clamp<Index>(head[2], min_run_bytes, max_run_bytes);
     new_path_ = broadcast_text(context_->comm(), new_path_, 0);
   }
 
@@ -157,7 +160,7 @@ class FileCall {
     for (int rank = 0; rank < context_->size(); ++rank)
       for (const Cell& cell : own.cells(rank)) {
         const FileBox box = box_of(own, cell, zeros());
-        if (box.run_bytes() < std::min(min_run_bytes, box.nbytes())) return false;
+        if (box.run_bytes() < std::min(min_run_, box.nbytes())) return false;
         for (int axis = 0; axis < own.ndim(); ++axis)
           if (own.intervals(cell, axis).count > 1) return false;
       }
@@ -236,6 +239,7 @@ class FileCall {
   const Distribution* distribution_ = nullptr;
   char* array_ = nullptr;  // not written by dr_save()
   Index nbytes_ = 0;       // of the whole array
+  Index min_run_ = 0;      // bytes of a long run
   std::unique_ptr<NewFile> new_file_;
   std::string new_path_;
   File opened_{nullptr, std::fclose};

@@ -125,7 +125,7 @@ PlanRanks::PlanRanks(MPI_Comm comm, int sends) : comm_(comm), sends_(sends > 0) 
   comm_ = merged_groups(comm);
   count_[0] = comm_size(comm);
   check(MPI_Comm_remote_size(comm, &count_[1]), "MPI_Comm_remote_size");
-  const bool is_first = comm_rank(comm_) == comm_rank(comm);  // MPI decided
+  const bool is_first = comm_rank(comm_) == comm_rank(comm);  // by MPI's choice
   first_[is_first ? 1 : 0] = count_[is_first ? 0 : 1];
   int found[2][2] = {};  // [group][sends]: whether a rank says so
   if (sends >= 0) found[is_first ? 0 : 1][sends_ ? 1 : 0] = 1;
@@ -148,7 +148,7 @@ Distribution PlanRanks::placed(const Distribution& side, const char* name, bool 
 
 void PlanRanks::check_sends(const dr_problem& problem) const {
   if ((problem.sends != 0) != sends_) throw ArgumentError("all problems of a plan must have `sends` alike");
-  if (sends_ && !is_inter_) throw ArgumentError("problem->sends must be 0 but with an intercommunicator");
+  if (sends_ && !is_inter_) throw ArgumentError("problem->sends must be 0 unless comm is an intercommunicator");
 }
 
 }  // namespace dace_redist

@@ -40,6 +40,12 @@ void transfer_bytes(int file, bool reading, char* memory, Index count, Index pos
   }
 }
 
+struct stat facts_of(const File& file) {
+  struct stat facts {};
+  checked(fstat(fileno(file.get()), &facts));
+  return facts;
+}
+
 /// The text of an entry of a header, from its first character on; empty if there is none.
 std::string entry_of(const std::string& header, const std::string& name) {
   const std::size_t at = header.find("'" + name + "':");
@@ -57,11 +63,8 @@ File open_file(const std::string& path, const char* mode) {
   return file;
 }
 
-Index nbytes_of(const File& file) {
-  struct stat facts {};
-  checked(fstat(fileno(file.get()), &facts));
-  return facts.st_size;
-}
+Index nbytes_of(const File& file) { return facts_of(file).st_size; }
+Index block_bytes_of(const File& file) { return facts_of(file).st_blksize; }
 
 void flush(const File& file) { checked(fsync(fileno(file.get()))); }
 

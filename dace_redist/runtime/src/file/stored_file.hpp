@@ -31,6 +31,8 @@ using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 /// \param mode  as of fopen(). \throws FileError, as the other functions.
 File open_file(const std::string& path, const char* mode);
 Index nbytes_of(const File& file);
+/// Bytes of a block of its file system, which parallel ones have large.
+Index block_bytes_of(const File& file);
 /// Brings what was written to the disk.
 void flush(const File& file);
 
