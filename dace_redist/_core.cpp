@@ -12,6 +12,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <memory>
 #include <tuple>
@@ -20,6 +21,8 @@
 #include "core/long_wait.hpp"
 #include "core/options.hpp"
 #include "einsum.hpp"
+#include "file/pieces.hpp"
+#include "file/stored_file.hpp"
 #include "layout/distribution.hpp"
 #include "layout/index_map.hpp"
 #include "layout/schedule.hpp"
@@ -402,11 +405,35 @@ py::dict option_ranges() {
   return ranges;
 }
 
+/// Reads or writes a box of an array in an open file. \param array  C-order array of the box.
+void transfer_box(int file, bool reading, const Numbers& shape, const Numbers& lower, py::array array,
+                  dr::Index offset) {
+  const dr::FileBox box{shape, lower, {array.shape(), array.shape() + array.ndim()}, array.itemsize(), offset};
+  void* const memory = reading ? array.mutable_data() : const_cast<void*>(array.data());
+  const py::gil_scoped_release others_run;
+  dr::transfer_box(file, reading, box, static_cast<char*>(memory));
+}
+
+/// First index, shape, axis that is cut, and elements per rank along it, of each part; see file/pieces.hpp.
+std::vector<std::tuple<Numbers, Numbers, std::size_t, dr::Index>> file_rounds(Numbers shape, Numbers unit, Numbers lead,
+                                                                              dr::Index element_bytes, dr::Index ranks,
+                                                                              dr::Index max_bytes, bool is_strict,
+                                                                              dr::Index min_share) {
+  const dr::FileLayout layout{std::move(shape), element_bytes, std::move(unit), std::move(lead)};
+  std::vector<std::tuple<Numbers, Numbers, std::size_t, dr::Index>> found;
+  for (dr::Round& one : dr::rounds(layout, {ranks, max_bytes, is_strict, min_share}))
+    found.emplace_back(std::move(one.lower), std::move(one.extents), one.axis, one.block);
+  return found;
+}
+
 PYBIND11_MODULE(_core, module) {
   module.doc() = "Planner and node-shared memory of dace_redist (C++), without MPI.";
   py::register_exception_translator([](std::exception_ptr thrown) {
     try {
       if (thrown) std::rethrow_exception(thrown);
+    } catch (const dr::FileError& error) {
+      errno = error.number;
+      error.number ? (void)PyErr_SetFromErrno(PyExc_OSError) : PyErr_SetString(PyExc_OSError, error.what());
     } catch (const dr::Error& error) {
       PyErr_SetString(PyExc_ValueError, error.what());
     }
@@ -456,6 +483,8 @@ PYBIND11_MODULE(_core, module) {
       "Raises unless the encoded map, see schedule.py, takes elements of one tensor to the other.");
   module.def("is_khatri_rao_product", &dr::contraction::is_khatri_rao_product, py::arg("expression"),
              "Whether an einsum is computed as a tensor times a Khatri-Rao product (MTTKRP), all operands at once.");
+  module.def("transfer_box", &transfer_box, "Reads or writes a box of an array in an open file.");
+  module.def("file_rounds", &file_rounds, "Parts of an array in a file, of which each rank takes a piece.");
   module.def("shared_bytes", &shared_bytes, py::arg("nbytes"), "An array of bytes in node-shared memory.");
   module.def("is_shared", &is_shared, py::arg("array"));
   if (PyArray_ImportNumPyAPI() < 0) throw py::error_already_set();

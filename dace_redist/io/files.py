@@ -70,7 +70,8 @@ def load(
     Read a distributed array from a file. Collective over ``comm``.
 
     Some ranks read long contiguous pieces or whole chunks, and exchanges bring the elements where they belong. If every
-    rank's part consists of contiguous runs of at least 1 MiB, or of whole chunks, each rank reads its own.
+    rank's part consists of long contiguous runs, or of whole chunks, each rank reads its own. Runs are long from 1 MiB
+    on, in a ``.npy`` file from a block of its file system on, but at least 16 KiB.
 
     :param path: File ``.npy``, ``.h5``, ``.hdf5`` or ``.hdf``, or folder ``.zarr``; a name without an ending is a
         folder of ``.npy`` files.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections.abc import Mapping
@@ -11,19 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.io.stored import (
+    MIN_CALL_BYTES,
     Layout,
     NewFile,
     Slices,
     StoredArray,
+    min_run_of,
     raw_file,
     replace_each,
     run_axis,
     temporary,
-    transfer_runs,
+    transfer_box,
 )
-
-#: Minimum bytes of a contiguous run that is read by a system call of its own.
-_MIN_CALL_BYTES = 16 << 10
 
 open_new, commit = raw_file, replace_each
 
@@ -37,16 +37,17 @@ def open_array(path: str, name: str | None) -> StoredArray:
         raise ValueError(f"must be a complete .npy file with elements of fixed size: {error}") from error
     backwards = not mapped.flags.c_contiguous
     offset, mapped = mapped.offset, mapped.T if backwards else mapped
-    layout = Layout(mapped.shape, mapped.dtype.newbyteorder("="), (1,) * mapped.ndim, backwards)
     file = open(path, "rb", buffering=0)
+    unit, dtype = (1,) * mapped.ndim, mapped.dtype.newbyteorder("=")
+    layout = Layout(mapped.shape, dtype, unit, backwards, min_run_of(file))
 
     def read(box: Slices, out: npt.NDArray[Any]) -> None:
         run = out.itemsize * math.prod(out.shape[run_axis(layout.shape, box) :])
         steps = any(part.step not in (1, None) for part in box)
-        if steps or not mapped.dtype.isnative or run < min(_MIN_CALL_BYTES, out.nbytes):
+        if steps or not mapped.dtype.isnative or run < min(MIN_CALL_BYTES, out.nbytes):
             out[...] = mapped[box]
         else:  # not through the mapping, where a failure of the disk ends the process
-            transfer_runs(layout, box, out, offset, lambda run, at: os.preadv(file.fileno(), [run], at))
+            transfer_box(file, layout, box, out, offset, reading=True)
 
     return StoredArray(layout, read, file.close)
 
@@ -71,7 +72,9 @@ def create(path: str, layouts: Mapping[str | None, Layout], storage: Mapping[str
         np.lib.format.write_array_header_2_0(file, header)
         offset = file.tell()
         file.truncate(offset + math.prod(shape) * layout.dtype.itemsize)
-    stored = Layout(shape[::-1] if backwards else shape, layout.dtype, layout.unit, backwards)
+        stored = dataclasses.replace(
+            layout, shape=shape[::-1] if backwards else shape, reversed=backwards, min_run=min_run_of(file)
+        )
     return [NewFile(made, path, None, stored, offset)]
 
 

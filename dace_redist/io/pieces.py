@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dace_redist import _core
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.integers import AnyInt
 from dace_redist.io.stored import Layout, Slices, StoredArray, run_axis
@@ -20,7 +21,7 @@ PIECE_BYTES = 64 << 20
 #: Minimum bytes of the share of a rank that is chosen to read or write.
 _MIN_SHARE_BYTES = 4 << 20
 
-#: Minimum bytes of the contiguous runs of a part that its rank reads or writes without an exchange.
+#: Largest minimum of the bytes of contiguous runs of a part that its rank reads or writes without an exchange.
 _MIN_RUN_BYTES = 1 << 20
 
 
@@ -97,7 +98,7 @@ class Selection:
             if size and (one.step > 1 or one.start % unit or (one.stop % unit and one.stop < extent)):
                 return None
         run = layout.dtype.itemsize * math.prod(one.stop - one.start for one in box[run_axis(layout.shape, box) :])
-        return part if run >= min(_MIN_RUN_BYTES, size) or max(layout.unit) > 1 else None
+        return part if run >= min(_MIN_RUN_BYTES, layout.min_run, size) or max(layout.unit) > 1 else None
 
 
 def _indices(entry: Any, extent: int) -> range:
@@ -133,41 +134,16 @@ def rounds(
     :param memory_bytes: Maximum bytes of buffers, of which a piece takes a quarter; None: not bounded.
     :raises ValueError: If a chunk takes more.
     """
-    shape, max_bytes = layout.shape, PIECE_BYTES if memory_bytes is None else int(memory_bytes) // 4
-    if not math.prod(shape):
-        return
-    if not shape:
-        yield (), Distribution.on_rank((), ranks[0])
-        return
-    axis, layer = _cut_axis(layout, len(ranks), max_bytes)
-    if memory_bytes is not None and layer > max_bytes:
-        raise ValueError(f"memory_bytes must be at least {4 * layer} for chunks of {layout.unit}, got {memory_bytes}")
-    unit = layout.unit[axis]
-    count = -(-shape[axis] // (unit * len(ranks) * max(1, max_bytes // layer)))
-    steps = [*layout.unit[:axis], unit * -(-shape[axis] // (unit * max(1, count)))]
-    cuts = [_cuts(*one) for one in zip(shape, lead, steps, strict=False)]
-    for index in np.ndindex(*map(len, cuts)):
-        parts = [one[i] for one, i in zip(cuts, index, strict=True)]
-        extents = (*(high - low for low, high in parts), *shape[axis + 1 :])
-        dims = [0 if i == axis else None for i in range(len(shape))]
-        block = [unit * -(-extents[axis] // (unit * len(ranks))) if i == axis else None for i in range(len(shape))]
-        lower = (*(low for low, _ in parts), *(0 for _ in shape[axis + 1 :]))
-        yield lower, Distribution(extents, (len(ranks),), dims=dims, block=block, ranks=ranks)
-
-
-def _cuts(extent: int, lead: int, step: int) -> list[tuple[int, int]]:
-    edges = [0, *range(lead + step, extent, step), extent]
-    return list(zip(edges, edges[1:], strict=False))
-
-
-def _cut_axis(layout: Layout, ranks: int, max_bytes: int) -> tuple[int, int]:
-    """Return the axis along which pieces follow one another, and the bytes of a layer of chunks along it."""
-    for axis, extent in enumerate(layout.shape):
-        layer = layout.dtype.itemsize * math.prod([*layout.unit[: axis + 1], *layout.shape[axis + 1 :]])
-        parallel = extent > layout.unit[axis] * (ranks - 1) or layer <= _MIN_SHARE_BYTES
-        if (layer <= max_bytes and parallel) or axis == len(layout.shape) - 1:
-            break
-    return axis, layer
+    max_bytes = PIECE_BYTES if memory_bytes is None else int(memory_bytes) // 4
+    limits = len(ranks), max_bytes, memory_bytes is not None, _MIN_SHARE_BYTES
+    for lower, extents, axis, block in _core.file_rounds(
+        layout.shape, layout.unit, lead, layout.dtype.itemsize, *limits
+    ):
+        if not extents:
+            yield (), Distribution.on_rank((), ranks[0])
+            continue
+        dims, blocks = ([one if i == axis else None for i in range(len(extents))] for one in (0, block))
+        yield tuple(lower), Distribution(extents, (len(ranks),), dims=dims, block=blocks, ranks=ranks)
 
 
 def chosen_ranks(size: int, ranks: int | tuple[int, ...] | None, nbytes: int) -> tuple[int, ...]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import importlib
-import math
+import io
 import os
 import shutil
 import time
@@ -18,10 +17,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dace_redist import _core
 from dace_redist.mpi.collective import failure_kind
 
 #: Modules of the formats, by the ending of a file's name.
 FORMATS = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".hdf": "hdf5", ".zarr": "zarr", "": "folder"}
+
+#: Minimum bytes of a contiguous run that is read or written by a system call of its own.
+MIN_CALL_BYTES = 16 << 10
 
 Slices = tuple[slice, ...]
 
@@ -35,12 +38,14 @@ class Layout:
     :param dtype: Element type.
     :param unit: Extents of its chunks, which are read and written as a whole; ones if there are none.
     :param reversed: True if the order of storage is the reverse of that of the array's axes (Fortran order).
+    :param min_run: Minimum bytes of the contiguous runs of a part that its rank reads or writes without an exchange.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     unit: tuple[int, ...]
     reversed: bool = False
+    min_run: int = dataclasses.field(default=1 << 20, compare=False, repr=False)
 
     @property
     def order(self) -> slice:
@@ -171,35 +176,26 @@ def replace_each(made: Iterable[NewFile]) -> None:
         new.replace()
 
 
+def min_run_of(file: io.IOBase) -> int:
+    """Return :attr:`Layout.min_run` of an open file: parallel file systems have large blocks."""
+    return max(MIN_CALL_BYTES, os.fstat(file.fileno()).st_blksize)
+
+
 def run_axis(shape: tuple[int, ...], box: Slices) -> int:
     """Return the axis from which on the elements of a box are contiguous in a C-order array."""
     return next((i for i in reversed(range(len(shape))) if box[i].stop - box[i].start < shape[i]), 0)
 
 
-def transfer_runs(
-    layout: Layout, box: Slices, array: npt.NDArray[Any], offset: int, call: Callable[[memoryview, int], int]
+def transfer_box(
+    file: io.FileIO, layout: Layout, box: Slices, array: npt.NDArray[Any], offset: int, reading: bool
 ) -> None:
     """
-    Read or write the contiguous runs of a box.
+    Read or write a box of an array in an open file whose elements follow one another.
 
     :param array: C-order array of the box.
     :param offset: Position of the first element of the file's array, in bytes.
-    :param call: Transfers bytes from or to a position in the file; returns their number.
     """
-    bytes_of: Any = np.asarray(array).reshape(-1).view(np.uint8)  # of a subclass, reshape() may be another
-    memory, axis = memoryview(bytes_of), run_axis(layout.shape, box)
-    strides = [layout.dtype.itemsize * math.prod(layout.shape[i + 1 :]) for i in range(len(box))]
-    offset += sum(stride * part.start for stride, part in zip(strides[axis:], box[axis:], strict=True))
-    outer = [stride * np.arange(part.start, part.stop) for stride, part in zip(strides, box[:axis], strict=False)]
-    starts = functools.reduce(np.add.outer, outer, np.array(offset)).ravel().tolist()
-    length = len(memory) // len(starts)
-    for number, position in enumerate(starts):
-        run = memory[number * length : (number + 1) * length]
-        while run:
-            count = call(run, position)
-            if not count:
-                raise OSError(f"the file ends at byte {position}, in the middle of its array")
-            run, position = run[count:], position + count
+    _core.transfer_box(file.fileno(), reading, layout.shape, [part.start for part in box], np.asarray(array), offset)
 
 
 def raw_file(new: NewFile) -> StoredArray:
@@ -207,7 +203,7 @@ def raw_file(new: NewFile) -> StoredArray:
     file = open(new.path, "r+b", buffering=0)
 
     def write(box: Slices, array: npt.NDArray[Any]) -> None:
-        transfer_runs(new.layout, box, array, new.offset, lambda run, at: os.pwrite(file.fileno(), run, at))
+        transfer_box(file, new.layout, box, array, new.offset, reading=False)
 
     def close() -> None:
         if not file.closed:

@@ -339,10 +339,11 @@ static void outlive_mpi(dr_request* request) {
 /* A group on each side, which have no ranks in common. */
 static void use_an_intercommunicator(int rank) {
   MPI_Comm group, both;
-  dr_problem problem = problem_of(NULL, NULL, 0);
+  dr_problem problem = problem_of(NULL, NULL, 8);
   MPI_Comm_split(MPI_COMM_WORLD, rank > 0, 0, &group);
   MPI_Intercomm_create(group, 0, MPI_COMM_WORLD, rank > 0 ? 0 : 1, 0, &both);
-  ARGUMENT(dr_plan_create(&problem, both, &plan), "comm is an intercommunicator");
+  ARGUMENT(dr_plan_create_messages(&problem, 0, NULL, 0, NULL, both, &plan), "comm is an intercommunicator");
+  EXPECT(dr_plan_create(&problem, both, &plan), DR_ERROR_PLAN, "but none does");
   MPI_Comm_free(&both);
   MPI_Comm_free(&group);
 }

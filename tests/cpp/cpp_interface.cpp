@@ -145,6 +145,24 @@ void lengths() {
   expect(status_of("block must have", make) == DR_ERROR_ARGUMENT, "too few lengths");
 }
 
+/// From rank 0 to the others: each group has an array for one side.
+void between_groups() {
+  MPI_Comm group, both;
+  MPI_Comm_split(MPI_COMM_WORLD, rank > 0, 0, &group);
+  MPI_Intercomm_create(group, 0, MPI_COMM_WORLD, rank > 0 ? 0 : 1, 0, &both);
+  {
+    const dr::Distribution one({6, 2}, {1, 1}), others({6, 2}, {size - 1, 1});
+    dr_problem problem = dr::Plan<int>::problem(one, others);
+    problem.sends = rank == 0;
+    const std::vector<int> a(rank == 0 ? 12 : 0, 7);
+    std::vector<int> b(rank == 0 ? 0 : static_cast<std::size_t>(others.local_count(rank - 1)));
+    dr::Plan<int>(problem, both).execute(a, b);
+    expect(b == std::vector<int>(b.size(), 7), "between groups");
+  }
+  MPI_Comm_free(&both);
+  MPI_Comm_free(&group);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -162,6 +180,7 @@ int main(int argc, char** argv) {
   misuse();
   sizes_and_types();
   lengths();
+  if (size > 1) between_groups();
   MPI_Allreduce(MPI_IN_PLACE, &failures, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   if (rank == 0) std::cout << failures << " failures\n";
   return MPI_Finalize();

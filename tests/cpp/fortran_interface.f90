@@ -17,6 +17,8 @@ program fortran_interface
   call uneven_parts()
   call lists_of_blocks()
   call lists_of_plans()
+  call files()
+  if (ranks > 1) call between_groups()
   call MPI_Allreduce(MPI_IN_PLACE, failures, 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD)
   if (rank == 0) print '(i0, a)', failures, ' failures'
   call MPI_Finalize()
@@ -286,6 +288,71 @@ contains
                                 'source shape(2) is 10 on rank 0 and 11')
     call dr_check(dr_distribution_free(rows))
     call dr_check(dr_distribution_free(wider))
+  end subroutine
+
+  !> Element (i, j) is 100 i + j, in files in the folder that is the first argument.
+  subroutine files()
+    integer(long), parameter :: shape(2) = [13, 11]
+    integer(long) :: mine(2), theirs(2), i, j
+    type(c_ptr) :: columns, rows
+    real(c_double), allocatable :: a(:, :), b(:, :), expected(:, :)
+    character(1000) :: folder
+    integer(c_int) :: code
+    call get_command_argument(1, folder)
+    folder = trim(folder)//'/fortran.'
+    call split(shape, 2, columns, mine)
+    call split(shape, 1, rows, theirs)
+    a = reshape([((100.0d0 * i + (before(shape(2), rank) + j), i=1, mine(1)), j=1, mine(2))], mine)
+    expected = reshape([((100.0d0 * (before(shape(1), rank) + i) + j, i=1, theirs(1)), j=1, theirs(2))], theirs)
+    allocate (b(theirs(1), theirs(2)))
+    do i = 1, 3
+      b = 0
+      if (i < 3) then
+        call dr_check(dr_save(trim(folder)//'npy', columns, MPI_COMM_WORLD, a, type=DR_FLOAT64, c_order=i == 1))
+        call dr_check(dr_load(trim(folder)//'npy', rows, MPI_COMM_WORLD, b, type=DR_FLOAT64))
+      else
+        call dr_check(dr_save(trim(folder)//'raw', columns, MPI_COMM_WORLD, a, element_bytes=8, offset=8_long))
+        call dr_check(dr_load(trim(folder)//'raw', rows, MPI_COMM_WORLD, b, element_bytes=8, offset=8_long))
+      end if
+      call expect(all(abs(b - expected) < 1d-12), 'a file')
+    end do
+    call dr_check(dr_distribution_free(rows))
+    call split([11_long, 13_long], 1, rows, theirs)
+    deallocate (b)
+    allocate (b(theirs(1), theirs(2)))
+    code = dr_load(trim(folder)//'npy', rows, MPI_COMM_WORLD, b, type=DR_FLOAT64)
+    call expect(code == 5 .and. index(dr_error(), 'shape (13, 11), but the distribution has (11, 13)') > 0, dr_error())
+    call dr_check(dr_distribution_free(rows))
+    call dr_check(dr_distribution_free(columns))
+  end subroutine
+
+  !> From rank 0 to the others.
+  subroutine between_groups()
+    integer(long), parameter :: shape(2) = [4, 3]
+    type(c_ptr) :: one, several, plan
+    type(MPI_Comm) :: group, both
+    integer :: in_group, i
+    integer(long) :: theirs(2)
+    real(c_double) :: whole(4, 3)
+    real(c_double), allocatable :: b(:, :)
+    call MPI_Comm_split(MPI_COMM_WORLD, min(rank, 1), 0, group)
+    call MPI_Intercomm_create(group, 0, MPI_COMM_WORLD, merge(1, 0, rank == 0), 0, both)
+    call MPI_Comm_rank(group, in_group)
+    call dr_check(dr_distribution_create_blocks(shape, [1_long], one))
+    call dr_check(dr_distribution_create_blocks(shape, [int(ranks - 1, long)], several))
+    call dr_check(dr_plan_create(one, several, both, plan, type=DR_FLOAT64, sends=rank == 0))
+    call dr_check(dr_distribution_local_shape(several, in_group, theirs))
+    if (rank == 0) theirs = 0
+    allocate (b(theirs(1), theirs(2)))
+    whole = reshape([(real(i, c_double), i=1, 12)], [4, 3])
+    call dr_check(dr_plan_execute(plan, whole, b))
+    if (rank > 0) then
+      i = in_group * (4 / (ranks - 1)) + min(in_group, mod(4, ranks - 1))
+      call expect(all(abs(b - whole(i + 1:i + int(theirs(1)), :)) < 1d-12), 'between groups')
+    end if
+    call free(one, several, plan)
+    call MPI_Comm_free(both)
+    call MPI_Comm_free(group)
   end subroutine
 
   subroutine made(code, text)

@@ -466,7 +466,7 @@ def growth_of_memory():
 @pytest.mark.mpi(ranks=[2], alone=True)
 def test_memory_is_bounded(comm, tmp_path):
     """Buffers that ranks share count on both of them."""
-    path, columns = folder(comm, tmp_path) / "large.npy", Distribution((2048, 8192), (1, 2))
+    path, columns = folder(comm, tmp_path) / "large.npy", Distribution((16384, 1024), (1, 2))
     array = DistributedArray(np.ones(columns.local_shape(comm.rank)), columns, comm)
     save(path, array, memory_bytes=1 << 20)  # modules are loaded
     for memory_bytes, least, most in ((4 << 20, 0, 8 << 20), (None, 24 << 20, 256 << 20)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from launching import launch
 
@@ -89,8 +91,37 @@ def test_example(build: Build, source: str, printed: str, tmp_path: Path):
 def test_results_and_errors(build: Build, source: str, ranks: tuple[int, ...], tmp_path: Path):
     program = build(f"tests/cpp/{source}", tmp_path)
     for count in ranks:
-        code, output = launch(count, [program], 60)
-        assert code == 0 and output.splitlines()[-1].strip() == "0 failures", output
+        check_no_failures(count, program, str(tmp_path))
+    if build is fortran:
+        assert np.array_equal(np.load(tmp_path / "fortran.npy"), np.add.outer(100 * np.arange(1, 14), np.arange(1, 12)))
+
+
+def check_no_failures(ranks: int, *command: str) -> None:
+    code, output = launch(ranks, command, 60)
+    assert code == 0 and output.splitlines()[-1].strip() == "0 failures", output
+
+
+@pytest.mark.parametrize("ranks", [1, 5])
+def test_groups_and_files(ranks: int, tmp_path: Path):
+    """Files of NumPy are read by C, and those of C by NumPy."""
+    wholes = [np.arange(float(math.prod(shape))).reshape(shape) for shape in ((), (11,), (7, 5), (4, 3, 6))]
+    for (number, whole), order in itertools.product(enumerate(wholes), "CF"):
+        np.save(tmp_path / f"given{number}{order}.npy", np.asarray(whole, order=order))
+    np.save(tmp_path / "float32.npy", wholes[2].astype("f4"))
+    complete = (tmp_path / "given2C.npy").read_bytes()
+    (tmp_path / "short.npy").write_bytes(complete[:-1])
+    (tmp_path / "damaged.npy").write_bytes(complete[1:])
+    check_no_failures(ranks, c("tests/cpp/groups_and_files.c", tmp_path), str(tmp_path))
+    made = sorted(tmp_path.glob("made*"))
+    assert len(made) == 40 and not list(tmp_path.glob(".*"))
+    for path in made:
+        whole, order = wholes[int(path.name[4])], path.name[5]
+        if path.suffix == ".npy":
+            found = np.load(path)
+            assert found.flags.f_contiguous if order == "F" else found.flags.c_contiguous
+        else:
+            found = np.fromfile(path, offset=24).reshape(whole.shape, order=order)
+        np.testing.assert_array_equal(found, whole)
 
 
 def test_missing_ranks_of_a_c_program_are_named(tmp_path: Path):

@@ -21,7 +21,7 @@ SOURCES = PACKAGE / "runtime/src"
 #: Libraries beside the runtime, which include its installed headers only.
 BESIDE = ("contraction", "scalapack")
 #: The rooms from the ground up. A room includes itself and the rooms before it; ``trace`` is for all rooms.
-ORDER = ("core", "layout", "copy", "shm", "transport", "plan", "device", "api")
+ORDER = ("core", "layout", "file", "copy", "shm", "transport", "plan", "device", "api")
 FOR_ALL = "trace"
 MAX_LINES = 400
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')

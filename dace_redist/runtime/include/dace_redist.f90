@@ -18,8 +18,15 @@ module dace_redist_c
     type(c_ptr) :: source_shape, source_strides, target_shape, target_strides, label, axes, region(3)
     integer(c_int) :: source_type, target_type
     real(c_double) :: alpha(2), beta(2)
-    integer(c_int) :: conjugate, op, source_memory, target_memory, reshape
+    integer(c_int) :: conjugate, op, source_memory, target_memory, reshape, sends
     integer(long) :: reserve(16)
+  end type
+  type, bind(C) :: c_file ! dr_file
+    type(c_ptr) :: path
+    integer(c_int) :: type, raw
+    integer(long) :: element_bytes, offset
+    integer(c_int) :: fortran_order, ranks
+    integer(long) :: reserve(8)
   end type
 
   interface
@@ -47,6 +54,14 @@ module dace_redist_c
       integer(long), intent(in) :: lengths(3); integer(c_int), intent(in), optional :: axes(*)
       integer(long), intent(in), optional :: region(*); type(c_ptr) :: plan
     end function
+    integer(c_int) function c_load(file, target, comm, array) bind(C, name="dr_fortran_load")
+      import c_int, c_ptr, c_file; type(c_file), intent(in) :: file; type(c_ptr), value :: target
+      integer(c_int), value :: comm; type(*), intent(in out) :: array(*)
+    end function
+    integer(c_int) function c_save(file, source, comm, array) bind(C, name="dr_fortran_save")
+      import c_int, c_ptr, c_file; type(c_file), intent(in) :: file; type(c_ptr), value :: source
+      integer(c_int), value :: comm; type(*), intent(in) :: array(*)
+    end function
   end interface
 end module
 
@@ -61,6 +76,7 @@ module dace_redist
   use mpi_f08, only: MPI_Comm, MPI_Abort, MPI_COMM_WORLD
   implicit none
   private :: c_error, strlen, c_problem, c_problem_init, c_blocks, c_local_shape, c_plan, long, type_bytes
+  private :: c_file, c_load, c_save, file_of
   private :: MPI_Comm, MPI_Abort, MPI_COMM_WORLD, error_unit
   integer, parameter :: DR_BOOL = 1, DR_INT8 = 2, DR_INT16 = 3, DR_INT32 = 4, DR_INT64 = 5, DR_FLOAT32 = 10, &
     DR_FLOAT64 = 11, DR_COMPLEX64 = 12, DR_COMPLEX128 = 13
@@ -142,9 +158,10 @@ contains
   end function
 
   !> Plans to move elements of a `type` (DR_FLOAT64, ...), or any of `element_bytes`. Other arguments are the members of
-  !> dr_problem in C; `region` has columns first index in source, first index in target, and extents. Collective.
+  !> dr_problem in C; `region` has columns first index in source, first index in target, and extents. With an
+  !> intercommunicator one group passes `sends=.true.`. Collective.
   integer(c_int) function dr_plan_create(source, target, comm, plan, type, element_bytes, strategy, options, axes, &
-                                         region, target_type, alpha, beta, conjugate, op) result(code)
+                                         region, target_type, alpha, beta, conjugate, op, sends) result(code)
     type(c_ptr), intent(in) :: source, target
     type(MPI_Comm), intent(in) :: comm
     type(c_ptr), intent(out) :: plan
@@ -153,7 +170,7 @@ contains
     type(dr_options), intent(in), optional :: options
     integer(long), intent(in), optional :: region(:, :)
     complex(c_double), intent(in), optional :: alpha, beta
-    logical, intent(in), optional :: conjugate
+    logical, intent(in), optional :: conjugate, sends
     type(c_problem) :: problem
     character(len=:, kind=c_char), allocatable, target :: name
     integer(long) :: lengths(3)
@@ -180,6 +197,48 @@ contains
     if (present(beta)) problem%beta = [real(beta), aimag(beta)]
     if (present(conjugate)) problem%conjugate = merge(1, 0, conjugate)
     if (present(op)) problem%op = op
+    if (present(sends)) problem%sends = merge(1, 0, sends)
     code = c_plan(problem, comm%MPI_VAL, lengths, axes, region, plan)
+  end function
+
+  !> Reads a distributed array from a `.npy` file, in either order; with `offset`, in bytes, from a raw file in the order
+  !> of Fortran, or of C with `c_order`. Elements are of a `type`; in a raw file, any of `element_bytes`. Collective.
+  integer(c_int) function dr_load(path, target, comm, array, type, element_bytes, offset, c_order) result(code)
+    character(*), intent(in) :: path
+    type(c_ptr), intent(in) :: target
+    type(MPI_Comm), intent(in) :: comm
+    type(*), intent(in out) :: array(*)
+    integer, intent(in), optional :: type, element_bytes
+    integer(long), intent(in), optional :: offset
+    logical, intent(in), optional :: c_order
+    character(len=:, kind=c_char), allocatable, target :: name
+    name = trim(path)//c_null_char
+    code = c_load(file_of(c_loc(name), type, element_bytes, offset, c_order), target, comm%MPI_VAL, array)
+  end function
+
+  !> Writes a distributed array to a file, as dr_load() reads it.
+  integer(c_int) function dr_save(path, source, comm, array, type, element_bytes, offset, c_order) result(code)
+    character(*), intent(in) :: path
+    type(c_ptr), intent(in) :: source
+    type(MPI_Comm), intent(in) :: comm
+    type(*), intent(in) :: array(*)
+    integer, intent(in), optional :: type, element_bytes
+    integer(long), intent(in), optional :: offset
+    logical, intent(in), optional :: c_order
+    character(len=:, kind=c_char), allocatable, target :: name
+    name = trim(path)//c_null_char
+    code = c_save(file_of(c_loc(name), type, element_bytes, offset, c_order), source, comm%MPI_VAL, array)
+  end function
+
+  type(c_file) function file_of(path, type, element_bytes, offset, c_order) result(file)
+    type(c_ptr), intent(in) :: path
+    integer, intent(in), optional :: type, element_bytes
+    integer(long), intent(in), optional :: offset
+    logical, intent(in), optional :: c_order
+    file = c_file(path, 0, merge(1, 0, present(offset)), 0, 0, 1, 0, 0)
+    if (present(type)) file%type = type
+    if (present(element_bytes)) file%element_bytes = element_bytes
+    if (present(offset)) file%offset = offset
+    if (present(c_order)) file%fortran_order = merge(0, 1, c_order)
   end function
 end module

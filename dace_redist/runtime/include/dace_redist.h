@@ -32,7 +32,8 @@ typedef enum dr_status {
   DR_ERROR_PLAN = 2,     /**< the ranks disagree, a distribution, array, strategy, option or operation does not fit, or
                               another rank got an error */
   DR_ERROR_EXECUTE = 3,  /**< an exchange failed; the plan can only be freed */
-  DR_ERROR_MEMORY = 4    /**< out of memory */
+  DR_ERROR_MEMORY = 4,   /**< out of memory */
+  DR_ERROR_FILE = 5      /**< a file cannot be read or written, or has another array */
 } dr_status;
 
 /** Who owns what: a tensor's elements over the ranks of a communicator. */
@@ -61,6 +62,7 @@ typedef struct dr_problem {
   int source_memory;                   /**< ::dr_memory of the source array; the same on every rank */
   int target_memory;                   /**< ::dr_memory of the target array */
   int reshape; /**< 1: the source, permuted by axes, is reshaped in C order to the target's shape; without a region */
+  int sends;   /**< with an intercommunicator: 1 in the group that has the source, 0 in that which has the target */
   int64_t reserve[16]; /**< 0; for members of later versions */
 } dr_problem;
 
@@ -156,6 +158,11 @@ DR_API int dr_problem_init(dr_problem *problem);
  * Makes a plan. Collective over `comm`: either every rank gets one, or every rank gets an error, of which dr_error()
  * says on which rank it arose. Where a rank fails in the last step, after all have agreed, others may get a plan whose
  * first transfer is that error. The distributions may be freed afterwards.
+ *
+ * Of an intercommunicator both groups call, with equal problems but for `sends`: ranks of the source are those of one
+ * group, ranks of the target those of the other. The first call merges the groups; ranks in errors are those of the
+ * merged communicator, which is freed with the intercommunicator. A group waits for the other for
+ * DACE_REDIST_GROUP_SECONDS (one hour), after which the intercommunicator has no further use.
  */
 DR_API int dr_plan_create(const dr_problem *problem, MPI_Comm comm, dr_plan **plan);
 
@@ -281,6 +288,36 @@ DR_API int dr_memory_create(int64_t nbytes, void **memory);
 
 /** Frees memory of dr_memory_create(). */
 DR_API int dr_memory_free(void **memory);
+
+/** An array in a file. Set by dr_file_init(), then path and type at least; the same on every rank. */
+typedef struct dr_file {
+  const char *path;
+  int type;              /**< ::dr_type of the elements, in memory as in the file; DR_OPAQUE in a raw file only */
+  int raw;               /**< 0: a `.npy` file; 1: elements without a header */
+  int64_t element_bytes; /**< bytes of an element of DR_OPAQUE */
+  int64_t offset;        /**< bytes of a raw file before its first element */
+  int fortran_order; /**< 1: the index of the first axis varies fastest; a `.npy` file that is read says it itself */
+  int ranks;         /**< how many ranks access the file, at equal distances, rank 0 first; 0: one for each 4 MiB */
+  int64_t reserve[8]; /**< 0; for members of later versions */
+} dr_file;
+
+/** A `.npy` file in C order, without a path and a type. */
+DR_API int dr_file_init(dr_file *file);
+
+/**
+ * Reads a distributed array from a file, whose array has the shape of the distribution. Collective over `comm`; an error
+ * of a rank is an error of every rank. Margins beyond the ends of the tensor are left as they are.
+ *
+ * \param array  local array of this rank, in C order and in main memory.
+ */
+DR_API int dr_load(const dr_file *file, const dr_distribution *target, MPI_Comm comm, void *array);
+
+/**
+ * Writes a distributed array to a file, as dr_load() reads it. The file is written beside the old one, flushed to the
+ * disk, and takes its place when it is complete: after an error the old file is as it was. In a raw file, all bytes but
+ * those of the array stay.
+ */
+DR_API int dr_save(const dr_file *file, const dr_distribution *source, MPI_Comm comm, const void *array);
 
 #ifdef __cplusplus
 }

@@ -157,12 +157,13 @@ class Plan {
                                          std::to_string(sizeof(Source)) + " bytes, got " +
                                          std::to_string(problem.element_bytes) + " bytes");
     check(code);
-    int rank = 0;
-    MPI_Comm_rank(comm, &rank);
-    if (!problem.source_shape && !problem.source_strides)
-      source_count_ = result_of<int64_t>(dr_distribution_local_count, problem.source, rank);
-    if (!problem.target_shape && !problem.target_strides)
-      target_count_ = result_of<int64_t>(dr_distribution_local_count, problem.target, rank);
+    int rank = 0, has_groups = 0;
+    MPI_Comm_rank(comm, &rank), MPI_Comm_test_inter(comm, &has_groups);
+    const auto count = [&](const dr_distribution* side, bool is_here) {
+      return has_groups && !is_here ? int64_t{0} : result_of<int64_t>(dr_distribution_local_count, side, rank);
+    };
+    if (!problem.source_shape && !problem.source_strides) source_count_ = count(problem.source, problem.sends != 0);
+    if (!problem.target_shape && !problem.target_strides) target_count_ = count(problem.target, problem.sends == 0);
   }
   dr_plan* get() const { return plan_.get(); }
   /// Moves the tensor. An array of a wrong size is an error on this rank only.

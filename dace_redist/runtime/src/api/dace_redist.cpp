@@ -61,26 +61,28 @@ LocalArray local_array_of(const Distribution& distribution, int rank, const std:
   return array;
 }
 
-TensorProblem tensor_of(const dr_problem& problem, int rank) {
+TensorProblem tensor_of(const dr_problem& problem, const PlanRanks& ranks) {
   const Distribution &source = distribution_of(problem.source, "problem->source"),
                      &target = distribution_of(problem.target, "problem->target");
-  TensorProblem tensor =
-      make_tensor({source, "source"}, {target, "target"}, problem.element_bytes, index_map_of(problem, source.ndim()),
-                  problem.operation, problem.source_memory, problem.target_memory);
-  tensor.source_array = local_array_of(source, rank, problem.source_shape, problem.source_strides);
-  tensor.target_array = local_array_of(target, rank, problem.target_shape, problem.target_strides);
+  ranks.check_sends(problem);
+  TensorProblem tensor = make_tensor(ranks.placed(source, "source", true), ranks.placed(target, "target", false),
+                                     problem.element_bytes, index_map_of(problem, source.ndim()), problem.operation,
+                                     problem.source_memory, problem.target_memory);
+  const int rank = comm_rank(ranks.comm());
+  tensor.source_array = local_array_of(tensor.source, rank, problem.source_shape, problem.source_strides);
+  tensor.target_array = local_array_of(tensor.target, rank, problem.target_shape, problem.target_strides);
   return tensor;
 }
 
 int create_plan(const char* function, int count, const dr_problem* problems, bool joint, MPI_Comm comm,
                 dr_plan** plan) {
   return guarded(DR_ERROR_PLAN, function, [&] {
-    check_mpi(comm);
-    dr_plan* const made = make_plan(comm, joint, [&] {
+    const int sends = problems && count > 0 ? problems->sends != 0 : -1;
+    dr_plan* const made = make_plan(comm, sends, joint, [&](const PlanRanks& ranks) {
       check_pointer(plan, "plan");
       if (count < 1) throw ArgumentError(text("count must be at least 1, got ", count));
       check_pointer(problems, joint ? "problems" : "problem");
-      return problem_of(count, problems, comm_rank(comm));
+      return problem_of(count, problems, ranks);
     });
     *plan = made;
   });
@@ -101,13 +103,13 @@ struct ArraysOfCall {
 
 }  // namespace
 
-Problem dace_redist::problem_of(int count, const dr_problem* problems, int rank) {
+Problem dace_redist::problem_of(int count, const dr_problem* problems, const PlanRanks& ranks) {
   Problem problem = settings_of(*problems);
   for (const dr_problem* one = problems; one != problems + count; ++one) {
     const std::string strategy = settings_of(*one).strategy;
     if (problem.strategy != strategy)
       throw Error(text("several tensors at once move by one strategy, got ", problem.strategy, " and ", strategy));
-    problem.tensors.push_back(tensor_of(*one, rank));
+    problem.tensors.push_back(tensor_of(*one, ranks));
   }
   return problem;
 }

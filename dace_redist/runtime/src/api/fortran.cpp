@@ -92,8 +92,7 @@ DR_API int dr_fortran_plan_create(const dr_problem* given, int comm, const Index
   return guarded(DR_ERROR_PLAN, "dr_plan_create", [&] {
     check_mpi();
     const MPI_Comm communicator = communicator_of_fortran(comm);
-    check_mpi(communicator);
-    dr_plan* const made = make_plan(communicator, false, [&] {
+    dr_plan* const made = make_plan(communicator, given->sends != 0, false, [&](const PlanRanks& ranks) {
       dr_problem problem = *given;
       handles<dr_distribution>().check(problem.source, "source");
       handles<dr_distribution>().check(problem.target, "target");
@@ -115,10 +114,20 @@ DR_API int dr_fortran_plan_create(const dr_problem* given, int comm, const Index
         problem.region_target_offset = columns[1].data();
         problem.region_shape = columns[2].data();
       }
-      return problem_of(1, &problem, comm_rank(communicator));
+      return problem_of(1, &problem, ranks);
     });
     *plan = made;
   });
+}
+
+DR_API int dr_fortran_load(const dr_file* file, const dr_distribution* target, int comm, void* array) {
+  const InFortran here;
+  return dr_load(file, target, mpi_runs() ? communicator_of_fortran(comm) : MPI_COMM_NULL, array);
+}
+
+DR_API int dr_fortran_save(const dr_file* file, const dr_distribution* source, int comm, const void* array) {
+  const InFortran here;
+  return dr_save(file, source, mpi_runs() ? communicator_of_fortran(comm) : MPI_COMM_NULL, array);
 }
 
 }  // extern "C"

@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "api/groups.hpp"
 #include "dace_redist.h"
 #include "dace_redist_program.hpp"
 #include "plan/plan.hpp"
@@ -121,6 +122,17 @@ dr_plan* make_plan(MPI_Comm comm, bool joint, const Describe& describe) {
   return made.release();
 }
 
+/// The same for problems, which a communicator or an intercommunicator may have.
+/// \param sends     of the problem of this rank; below 0: it has none.
+/// \param describe  called with the ranks.
+template <class Describe>
+dr_plan* make_plan(MPI_Comm comm, int sends, bool joint, const Describe& describe) {
+  check_mpi(comm);
+  const MpiTurn turn;
+  const PlanRanks ranks(comm, sends);
+  return make_plan(ranks.comm(), joint, [&] { return describe(ranks); });
+}
+
 /// Starts to move the tensors of a plan. \param progress  a dr_progress.
 void start_plan(Plan& plan, const void* const* sources, void* const* targets, int progress);
 
@@ -132,7 +144,7 @@ ElementOperation decoded(const dr_operation& operation);
 Problem settings_of(const dr_problem& problem);
 
 /// A problem of tensors whose strategy and options are equal.
-Problem problem_of(int count, const dr_problem* problems, int rank);
+Problem problem_of(int count, const dr_problem* problems, const PlanRanks& ranks);
 
 /// A tensor in arrays in C order. \throws Error if a number is none of its enumeration.
 TensorProblem make_tensor(Distribution source, Distribution target, Index element_bytes, Encoding index_map,

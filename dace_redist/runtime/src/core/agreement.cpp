@@ -2,6 +2,8 @@
 #include "core/agreement.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
 #include <sstream>
 
 namespace dace_redist {
@@ -67,6 +69,13 @@ void throw_difference(MPI_Comm comm, const std::string& facts) {
   const std::string first = broadcast_text(comm, facts, 0);
   const int other = lowest_rank(comm, facts != first);
   throw Error(broadcast_text(comm, first_difference(first, facts, other), std::max(0, other)));
+}
+
+void check_same(MPI_Comm comm, const std::string& facts) {
+  const std::uint64_t hash = std::hash<std::string>()(facts), mine[] = {hash, ~hash};
+  std::uint64_t lowest[2];
+  check(MPI_Allreduce(mine, lowest, 2, MPI_UINT64_T, MPI_MIN, comm), "MPI_Allreduce");
+  if (lowest[0] != ~lowest[1]) throw_difference(comm, facts);
 }
 
 }  // namespace dace_redist

@@ -31,6 +31,9 @@ DR_API void throw_everywhere(MPI_Comm comm, const std::exception_ptr& thrown);
 ///     number for each entry of a list.
 [[noreturn]] void throw_difference(MPI_Comm comm, const std::string& facts);
 
+/// Throws an Error on every rank, as above, if the facts of some ranks differ. Collective.
+void check_same(MPI_Comm comm, const std::string& facts);
+
 /// Runs `work` on every rank. Throws on every rank if it threw on any. Allocates nothing before. Collective; `work`
 /// must not be.
 template <class Work>

@@ -75,20 +75,28 @@ std::vector<NamedList> map_lists(const Encoding& map, Index ndim) {
           {"shape of the region[", ndim}};
 }
 
+void add_lists(std::string& facts, std::string_view prefix, const Encoding& encoding,
+               const std::vector<NamedList>& lists) {
+  auto number = encoding.begin();
+  for (const auto& [name, count] : lists) {
+    facts.append(prefix).append(name) += '\n';
+    for (Index n = 0; n < count; ++n) facts.append(n > 0 ? " " : "") += std::to_string(*number++);
+    facts += '\n';
+  }
+}
+
 }  // namespace
+
+std::string facts_of(const Distribution& distribution, const std::string& prefix) {
+  std::string facts;
+  add_lists(facts, prefix, distribution.encoding(), lists_of(distribution.encoding()));
+  return facts;
+}
 
 std::string agreed_facts(const Problem& problem) {
   std::string facts;
   const auto add = [&](std::string_view name, std::string_view value) {
     (facts.append(name) += '\n').append(value) += '\n';
-  };
-  const auto add_lists = [&](std::string_view prefix, const Encoding& encoding, const std::vector<NamedList>& lists) {
-    auto number = encoding.begin();
-    for (const auto& [name, count] : lists) {
-      facts.append(prefix).append(name) += '\n';
-      for (Index n = 0; n < count; ++n) facts.append(n > 0 ? " " : "") += std::to_string(*number++);
-      facts += '\n';
-    }
   };
   const auto place = [](Memory memory) { return memory == Memory::host ? "main memory" : "a device"; };
   add("strategy", problem.strategy);
@@ -110,10 +118,9 @@ std::string agreed_facts(const Problem& problem) {
     add("beta", exact_text(operation.beta));
     add("conj", operation.conjugate ? "1" : "0");
     add("op", reduction_names[static_cast<std::size_t>(operation.reduction)]);
-    add_lists("source ", tensor.source.encoding(), lists_of(tensor.source.encoding()));
-    add_lists("target ", tensor.target.encoding(), lists_of(tensor.target.encoding()));
+    facts += facts_of(tensor.source, "source ") + facts_of(tensor.target, "target ");
     add("the length of axes, region and reshape", std::to_string(tensor.index_map.size()));
-    add_lists("", tensor.index_map, map_lists(tensor.index_map, tensor.source.ndim()));
+    add_lists(facts, "", tensor.index_map, map_lists(tensor.index_map, tensor.source.ndim()));
   }
   return facts;
 }

@@ -52,6 +52,9 @@ void check_problem(const Problem& problem, int ranks);
 /// Everything that must be equal on all ranks, as throw_difference() takes it.
 std::string agreed_facts(const Problem& problem);
 
+/// The numbers of a distribution, likewise. \param prefix  of their names.
+std::string facts_of(const Distribution& distribution, const std::string& prefix);
+
 /// The layout of a rank's array; without strides if it lies in C order. Of a tensor of 0 dimensions the first element
 /// of an array of any number of dimensions is taken; the array of a rank that owns nothing is ignored. \throws Error if
 /// the array is too small for the part that `rank` owns, or has strides that are negative or lead out of memory.

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "api/groups.hpp"
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <numeric>
+
+#include "core/agreement.hpp"
+
+namespace dace_redist {
+namespace {
+
+constexpr const char* wait_variable = "DACE_REDIST_GROUP_SECONDS";
+constexpr double default_wait_seconds = 3600;
+/// Until all ranks have left a barrier that one has left.
+constexpr double leave_seconds = 60;
+
+/// The groups of an intercommunicator, which has this as an attribute.
+struct Groups {
+  Communicator merged;
+  bool met = true;  // in all calls
+};
+
+int free_groups(MPI_Comm, int, void* attribute, void*) {
+  const std::unique_ptr<Groups> groups(static_cast<Groups*>(attribute));
+  if (!groups->met) *groups->merged.put() = MPI_COMM_NULL;  // the other group may not free it
+  return MPI_SUCCESS;
+}
+
+int groups_keyval() {
+  static const int keyval = [] {
+    int made = MPI_KEYVAL_INVALID;
+    check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, free_groups, &made, nullptr), "MPI_Comm_create_keyval");
+    return made;
+  }();
+  return keyval;
+}
+
+void pass_barrier(MPI_Comm comm, double limit) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  MPI_Request request;
+  check(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
+  for (int done = 0;;) {
+    check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (done) return;
+    if (waited > limit)
+      throw Error(text("ranks of the other group, or of this one, did not call within ", limit,
+                       " seconds (the limit is ", wait_variable,
+                       "): every rank of both must; this intercommunicator has no further use"));
+    const timespec nap{0, waited > 1e-3 ? std::min(10000000L, static_cast<long>(waited * 2e7)) : 0};
+    nanosleep(&nap, nullptr);
+  }
+}
+
+/// Waits for all ranks for a limited time. A rank that gave up at the first barrier does not come to the second one,
+/// where all others then give up, too: no rank goes on alone.
+void meet(MPI_Comm comm) {
+  const char* const given = std::getenv(wait_variable);
+  const double limit = given ? std::strtod(given, nullptr) : default_wait_seconds;
+  pass_barrier(comm, limit);
+  pass_barrier(comm, std::min(limit, leave_seconds));
+}
+
+/// The numbers of a distribution whose ranks are counted from `first` on.
+Encoding shifted(Encoding numbers, Index first) {
+  const Index kind = numbers[0];
+  const auto ndim = static_cast<std::size_t>(numbers[1]), grid_ndim = static_cast<std::size_t>(numbers[2]);
+  std::size_t begin = 2 + 2 * ndim, end = numbers.size(), step = 1;
+  if (kind == margins_kind) {
+    const Encoding inner = shifted({numbers.begin() + static_cast<Index>(begin), numbers.end()}, first);
+    numbers.resize(begin);
+    numbers.insert(numbers.end(), inner.begin(), inner.end());
+    return numbers;
+  }
+  if (kind == boxed_kind) {
+    begin = 3 + ndim;
+    step = 1 + 2 * ndim;
+  } else if (kind == blocked_kind) {
+    begin = 4 + 3 * ndim + 2 * grid_ndim;
+    if (numbers[begin - 1] == 0) {  // ranks 0, 1, 2, ...
+      const auto grid = numbers.begin() + 3 + numbers[1];
+      Encoding ranks(static_cast<std::size_t>(std::accumulate(grid, grid + numbers[2], Index{1}, std::multiplies<>())));
+      std::iota(ranks.begin(), ranks.end(), Index{0});
+      numbers[begin - 1] = static_cast<Index>(ranks.size());
+      numbers.insert(numbers.begin() + static_cast<Index>(begin), ranks.begin(), ranks.end());
+    }
+    end = begin + static_cast<std::size_t>(numbers[begin - 1]);
+  }
+  for (; begin < end; begin += step) numbers[begin] += first;
+  return numbers;
+}
+
+/// The merged groups. Collective over both.
+MPI_Comm merged_groups(MPI_Comm inter) {
+  void* attribute = nullptr;
+  int found = 0;
+  check(MPI_Comm_get_attr(inter, groups_keyval(), &attribute, &found), "MPI_Comm_get_attr");
+  if (!found) {
+    auto made = std::make_unique<Groups>();
+    check(MPI_Comm_set_attr(inter, groups_keyval(), made.get()), "MPI_Comm_set_attr");
+    attribute = made.release();
+  }
+  auto& groups = *static_cast<Groups*>(attribute);
+  if (!groups.met) throw Error("the groups of this intercommunicator did not meet in an earlier call");
+  const bool is_merged = groups.merged.get() != MPI_COMM_NULL;
+  groups.met = false;
+  meet(is_merged ? groups.merged.get() : inter);
+  groups.met = true;
+  if (!is_merged) check(MPI_Intercomm_merge(inter, 0, groups.merged.put()), "MPI_Intercomm_merge");
+  return groups.merged.get();
+}
+
+}  // namespace
+
+PlanRanks::PlanRanks(MPI_Comm comm, int sends) : comm_(comm), sends_(sends > 0) {
+  check(MPI_Comm_test_inter(comm, &is_inter_), "MPI_Comm_test_inter");
+  if (!is_inter_) return;
+  comm_ = merged_groups(comm);
+  count_[0] = comm_size(comm);
+  check(MPI_Comm_remote_size(comm, &count_[1]), "MPI_Comm_remote_size");
+  const bool is_first = comm_rank(comm_) == comm_rank(comm);  // by MPI's choice
+  first_[is_first ? 1 : 0] = count_[is_first ? 0 : 1];
+  int found[2][2] = {};  // [group][sends]: whether a rank says so
+  if (sends >= 0) found[is_first ? 0 : 1][sends_ ? 1 : 0] = 1;
+  check(MPI_Allreduce(MPI_IN_PLACE, found, 4, MPI_INT, MPI_MAX, comm_), "MPI_Allreduce");
+  const int sending = found[0][1] + found[1][1];
+  if (sending != 1 || (found[0][0] && found[0][1]) || (found[1][0] && found[1][1]))
+    throw Error(text("one group of the intercommunicator must send (`sends` in all its problems), but ",
+                     sending == 0   ? "none does"
+                     : sending == 2 ? "both do"
+                                    : "ranks of a group differ"));
+}
+
+Distribution PlanRanks::placed(const Distribution& side, const char* name, bool is_source) const {
+  if (!is_inter_) return {side, name};
+  const int group = is_source == sends_ ? 0 : 1;
+  if (side.ranks_needed() > count_[group])
+    throw Error(text(name, " needs ", side.ranks_needed(), " ranks, but its group has ", count_[group]));
+  return Distribution(shifted(side.encoding(), first_[group]), name);
+}
+
+void PlanRanks::check_sends(const dr_problem& problem) const {
+  if ((problem.sends != 0) != sends_) throw ArgumentError("all problems of a plan must have `sends` alike");
+  if (sends_ && !is_inter_) throw ArgumentError("problem->sends must be 0 unless comm is an intercommunicator");
+}
+
+}  // namespace dace_redist

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// Cutting of an array in a file into pieces for the ranks that read or write it. Start reading at: rounds.
+
+#include <cstddef>
+#include <vector>
+
+#include "layout/distribution.hpp"
+
+namespace dace_redist {
+
+/// How an array lies in a file: in C order of its chunks, which are single elements in a file without chunks.
+struct FileLayout {
+  std::vector<Index> shape;  ///< in the order of storage
+  Index element_bytes;
+  std::vector<Index> unit;  ///< [ndim] extents of a chunk
+  std::vector<Index> lead;  ///< [ndim] indices before the first boundary of chunks
+};
+
+/// Who takes pieces of what size.
+struct PieceLimits {
+  Index ranks;
+  Index max_bytes;  ///< of a piece
+  bool is_strict;   ///< whether a layer of chunks that is larger is an error
+  Index min_share;  ///< bytes of a layer above which ranks without a piece are avoided
+};
+
+/// A part of an array of which each rank takes a block along one axis.
+struct Round {
+  std::vector<Index> lower, extents;  ///< [ndim] first index, and shape
+  std::size_t axis;
+  Index block;  ///< elements along the axis
+
+  Index elements_of_piece() const;
+  /// Its distribution over ranks.
+  Encoding pieces(const std::vector<Index>& ranks) const;
+};
+
+/// The parts of an array, in the order of storage. A piece is contiguous in a file without chunks; else it ends where
+/// chunks end. \throws Error if a layer of chunks is too large.
+std::vector<Round> rounds(const FileLayout& layout, const PieceLimits& limits);
+
+}  // namespace dace_redist

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// Files whose elements follow one another, and files of NumPy. They need no MPI.
+
+#include <cstddef>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/element_type.hpp"
+#include "core/error.hpp"
+#include "layout/intervals.hpp"
+
+namespace dace_redist {
+
+/// A failure of the system, or a file that is damaged.
+class FileError : public Error {
+ public:
+  explicit FileError(const std::string& what) : Error(what) {}
+  /// Of a system call that failed. \param error  errno.
+  explicit FileError(int error);
+  int number = 0;  ///< errno; 0: damaged
+};
+
+/// An open file.
+using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+/// \param mode  as of fopen(). \throws FileError, as the other functions.
+File open_file(const std::string& path, const char* mode);
+Index nbytes_of(const File& file);
+/// Bytes of a block of its file system, which parallel ones have large.
+Index block_bytes_of(const File& file);
+/// Brings what was written to the disk.
+void flush(const File& file);
+
+/// A box of an array in a file, in the order of storage.
+struct FileBox {
+  std::vector<Index> shape, lower, extents;  ///< [ndim] shape of the array; first index and shape of the box
+  Index element_bytes;
+  Index offset;  ///< position of the array's first element, in bytes
+
+  /// The axis from which on the box is contiguous in the file.
+  std::size_t run_axis() const;
+  Index run_bytes() const { return bytes_from(run_axis()); }
+  Index nbytes() const { return bytes_from(0); }
+
+ private:
+  Index bytes_from(std::size_t axis) const;
+};
+
+/// Reads a box of an open file, given by its descriptor, into memory in C order, or writes it.
+void transfer_box(int file, bool reading, const FileBox& box, char* memory);
+
+/// What a file of NumPy says of its array.
+struct NpyHeader {
+  std::string type;  ///< such as "<f8"
+  bool fortran_order;
+  std::vector<Index> shape;  ///< of the array, whatever the order
+  Index offset = 0;          ///< of its first element
+};
+
+NpyHeader read_npy_header(const File& file);
+std::string npy_header(const NpyHeader& header);
+/// How NumPy writes an element type.
+std::string npy_type(ElementType type);
+
+/// A hidden file beside another, which it replaces when it is complete; else it is removed.
+class NewFile {
+ public:
+  /// \param head        its first bytes; empty: all but the array is as in the old file, if there is one.
+  /// \param begin, end  of the array, in bytes.
+  NewFile(const std::string& path, const std::string& head, Index begin, Index end);
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+  ~NewFile();
+  const std::string& path() const { return path_; }
+  void replace();
+
+ private:
+  explicit NewFile(const std::string& path);
+
+  std::string path_, final_;
+};
+
+}  // namespace dace_redist
