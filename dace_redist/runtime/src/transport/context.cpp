@@ -103,8 +103,10 @@ std::shared_ptr<Context> Context::of(MPI_Comm comm) {
   if (found) return *static_cast<std::shared_ptr<Context>*>(attribute);
   int inter = 0;
   check(MPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
-  if (inter) throw ArgumentError("comm is an intercommunicator, which only plans of distributions take: merge its groups by "
-                        "MPI_Intercomm_merge first");
+  if (inter)
+    throw ArgumentError(
+        "comm is an intercommunicator, which only plans of distributions take: merge its groups by "
+        "MPI_Intercomm_merge first");
   MPI_Request request = MPI_REQUEST_NULL;
   check(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
   complete(request, comm, "the first plan of a communicator");  // MPI_Comm_dup would not say who is missing
