@@ -105,6 +105,14 @@ class SimulatedRanks:
                 known[at] = True
         return whole
 
+    def _move(self, node, source, target):
+        ends = [decode_distribution(self._numbers(side.encoded)) for side in node.distributions()]
+        if getattr(node, "region", ()):
+            self._move_region(node, source, target, ends)
+            return
+        add = "sum" if type(node).__name__ == "SumReplicas" else node.op
+        self._scatter(target, ends[1], self._gather(source, ends[0], add))
+
     def _move_region(self, node, source, target, ends):
         region = np.reshape(self._numbers(node.region), (3, -1))
         take, put = (tuple(slice(a, a + n) for a, n in zip(offset, region[2], strict=True)) for offset in region[:2])
@@ -168,14 +176,9 @@ class SimulatedRanks:
 
     def _node(self, node, state):
         kind = type(node).__name__
-        if kind in ("Redistribute", "SumReplicas"):
-            (source,), (target,) = state.in_edges(node), state.out_edges(node)
-            ends = [decode_distribution(self._numbers(side.encoded)) for side in node.distributions()]
-            if getattr(node, "region", ()):
-                self._move_region(node, source.data.data, target.data.data, ends)
-                return
-            add = "sum" if kind == "SumReplicas" else node.op
-            self._scatter(target.data.data, ends[1], self._gather(source.data.data, ends[0], add))
+        if kind in ("Redistribute", "SumReplicas", "JointRedistribute"):
+            for tensor in getattr(node, "tensors", [node]):
+                self._move(tensor, tensor.memlet("_inp_buffer", state).data, tensor.memlet("_out_buffer", state).data)
         for arrays, symbols in zip(self.arrays, self.symbols, strict=True):
             if kind == "Contraction":
                 _contract(node, state, arrays, symbols)

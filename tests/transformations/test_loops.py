@@ -1,0 +1,57 @@
+"""Loops of stencils and recurrences: what each iteration exchanges, and its results."""
+
+import dataclasses
+
+import pytest
+from distributed_simulation import SimulatedRanks
+from kernels import KERNELS
+from results import check
+
+from dace_redist import distribute
+from dace_redist.library_nodes import JointRedistribute, Redistribute, SumReplicas
+from dace_redist.transformations.distribute.ir import Slice, operations
+
+pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
+
+
+def exchanges(name):
+    """Return the tensors that each exchange of a kernel's program moves, on 4 ranks."""
+    program = distribute(KERNELS[name].program, 4, KERNELS[name].sizes)
+    nodes = [node for node, _ in program.sdfg.all_nodes_recursive()]
+    found = [node for node in nodes if isinstance(node, Redistribute | JointRedistribute | SumReplicas)]
+    return [len(getattr(node, "tensors", [node])) for node in found]
+
+
+@pytest.mark.parametrize(
+    "name, expected", {"jacobi_1d": [3, 1, 3, 1], "heat_3d": [10, 1, 10, 1], "doitgen": [1, 1]}.items()
+)
+def test_small_moves_of_an_iteration_are_one_exchange(name, expected):
+    assert exchanges(name) == expected
+
+
+@pytest.mark.parametrize("name", ["hdiff", "vadv", "conv2d_bias"])
+def test_boxes_are_split_as_their_tensors(name):
+    """No element of a box moves to another rank."""
+    program = distribute(KERNELS[name].program, 4, KERNELS[name].sizes)
+    homes = program.plan.homes
+    boxes = [one for one in operations(program.recipe.body) if isinstance(one, Slice)]
+    kept = [tuple(homes[one.whole].parts[axis] for axis in one.box.kept) for one in boxes]
+    assert boxes and kept == [homes[one.part].parts for one in boxes]
+
+
+SMALL = {
+    "fdtd_2d": dict(N=13, M=11, T=3),
+    "adi": dict(N=9, T=2),
+    "gramschmidt": dict(M=9, N=7),
+    "vadv": dict(N=7, M=9, K=5),
+    "cavity_flow": dict(N=9, T=2),
+    "scattering_self_energies": dict(K=2, N=4, T=2, M=6, L=2, P=3),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, sizes", SMALL.items())
+def test_kernels_give_what_numpy_gives(name, sizes):
+    kernel = dataclasses.replace(KERNELS[name], sizes=sizes)
+    given, program = kernel.arguments(), distribute(kernel.program, 4, sizes)
+    check(SimulatedRanks(program).run(**given), kernel.expected(), given, name)
