@@ -122,13 +122,12 @@ class Emitter:
         axes of one element are then dropped or added on each rank. If every rank has both as a whole, each copies.
         """
         arrays, box, zeros = self._arrays, move.box, (0,) * len(move.box.extents)
+        tensor, inner = move.whole, move.part
         if move.written:
-            (place, other), whole = arrays.current(move.source), arrays.written_at_home(move.result)
-            tensor, inner = move.result, move.source
+            (place, other), whole = arrays.current(inner), arrays.written_at_home(tensor)
         else:
-            whole = arrays.copies[move.source][arrays.home(move.source)]
-            place, other = arrays.home(move.result), arrays.written_at_home(move.result)
-            tensor, inner = move.source, move.result
+            whole = arrays.copies[tensor][arrays.home(tensor)]
+            place, other = arrays.home(inner), arrays.written_at_home(inner)
         if is_everywhere(place, arrays.ranks) and is_everywhere(arrays.home(tensor), arrays.ranks):
             self._copy_box(region, move, whole, other)
             return

@@ -44,7 +44,7 @@ def direct_boxes(
         for number, item in enumerate(items):
             if not isinstance(item, Slice) or not is_local(item):
                 continue
-            alone = item.source if item.written else item.result
+            alone = item.part
             if uses[alone] != 2 or alone in arguments:
                 continue
             if item.written:
