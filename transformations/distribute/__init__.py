@@ -155,11 +155,11 @@ def _planned(
     :param whole: Numbers of the operations that each rank computes as a whole: it holds all that they write, and all
         of which they use parts.
     """
-    ops = list(operations(body))
+    ops, shared = list(operations(body)), _from_scalars(body, shapes)
     statements = [
         replace(
             operation if isinstance(operation, Statement) else operation.planned(len(shapes[operation.result])),
-            replicated=number in whole,
+            replicated=number in whole or operation.result in shared,
         )
         for number, operation in enumerate(ops)
     ]
@@ -191,6 +191,18 @@ def _planned(
         **limits,
     )
     return replace(plan, homes={**plan.homes, **moved})
+
+
+def _from_scalars(body: Body, shapes: Mapping[str, tuple[int, ...]]) -> set[str]:
+    """Return the scalars that are computed from scalar arguments alone: each rank computes them."""
+    found = {name for name, shape in shapes.items() if not shape}
+    while others := {
+        one.result
+        for one in operations(body)
+        if one.result in found and not (getattr(one, "elementwise", False) and found.issuperset(one.read))
+    }:
+        found -= others
+    return found
 
 
 def _home(name: str, given: Home | AnyDistribution, shapes: Mapping[str, tuple[int, ...]]) -> Home:
