@@ -13,7 +13,7 @@ from networkx.utils import UnionFind
 from dace_redist.einsum.grids import LOAD_TOLERANCE
 from dace_redist.einsum.placement import Placement, ceil_division
 from dace_redist.einsum.statement import Statement
-from dace_redist.transformations.distribute.ir import Body, Operation, Slice, in_numbers, operations
+from dace_redist.transformations.distribute.ir import Body, Slice, in_numbers, operations
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 _Axis: TypeAlias = tuple[str, int]
@@ -32,9 +32,9 @@ def homes_of_boxes(body: Body, shapes: Shapes, sizes: Mapping[str, int], ranks: 
     to the planner.
     """
     slices = [one for one in operations(body) if isinstance(one, Slice) and shapes[one.whole]]
-    alike, planned = _alike(body), {name for one in operations(body) if not _is_local(one) for name in one.names}
-    own, moved, uneven = Counter[_Axis](), Counter[_Axis](), set[_Axis]()
-    used = Counter[str]()
+    statements = [one for one in operations(body) if isinstance(one, Statement)]
+    planned = {name for one in statements if not one.elementwise for name in one.names}
+    alike, used, own, moved, uneven = _alike(body), Counter[str](), Counter[_Axis](), Counter[_Axis](), set[_Axis]()
     for one in slices:
         extents = in_numbers(one.box.extents, sizes)
         elements = one.place["repeats"] * math.prod(extents)
@@ -65,11 +65,6 @@ def homes_of_boxes(body: Body, shapes: Shapes, sizes: Mapping[str, int], ranks: 
             if shapes[one.part][at] >= MIN_SHARE * shapes[one.whole][axis]:
                 axes.setdefault(one.part, at)
     return {name: in_blocks(shapes[name], ranks, axis) for name, axis in axes.items()}
-
-
-def _is_local(operation: Operation) -> bool:
-    """Return True for moves and elementwise statements."""
-    return not isinstance(operation, Statement) or operation.elementwise
 
 
 def _alike(body: Body) -> UnionFind:
