@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from string import ascii_letters
 from typing import Any
@@ -19,7 +20,7 @@ from dace_redist.library_nodes.environment import NumpyEnvironment
 from dace_redist.library_nodes.node import INPUT, OUTPUT
 from dace_redist.transformations.distribute.emit.arrays import LocalArrays
 from dace_redist.transformations.distribute.emit.direct import box_memlet, whole_box
-from dace_redist.transformations.distribute.ir import Box, Move, Slice, equal, in_numbers
+from dace_redist.transformations.distribute.ir import Move, Slice, equal, in_numbers
 
 #: Number of units that are split, the axis in either shape, and the elements per unit along it.
 _Split = tuple[Any, tuple[int, int], tuple[Any, Any]]
@@ -128,9 +129,9 @@ class Emitter:
         else:
             whole = arrays.copies[tensor][arrays.home(tensor)]
             place, other = arrays.home(inner), arrays.written_at_home(inner)
-        local = self._local_box(move, place, whole)
+        local = self.local(move, place, whole)
         if local is not None:
-            self._copy_box(region, local, whole, other, move.written)
+            self._copy_box(region, local, whole, other)
             return
         lifted = place.with_axes(box.kept, len(box.extents))
         name = f"{inner}_box"
@@ -167,11 +168,11 @@ class Emitter:
         extents = dict(zip(indices, shape, strict=True))
         self.map(region, f"copy_{ends[0]}", extents, {"_in": read}, "_out = _in", {"_out": written})
 
-    def _local_box(self, move: Slice, place: Home, whole: str) -> Box | None:
-        """Return the box of a rank's array of which it needs the elements; None if it needs those of other ranks."""
+    def local(self, move: Slice, place: Home, whole: str) -> Slice | None:
+        """Return a slice with the box of the rank's array that it needs at a place; None if others have parts of it."""
         home, box, shape = self._arrays.home(move.whole), move.box, self._arrays.shapes[move.whole]
         if all(is_everywhere(one, self._arrays.ranks) for one in (home, place)):
-            return box
+            return move
         assert isinstance(home, Placement) and isinstance(place, Placement)
         dims, multiples = (tuple(of[axis] for axis in box.kept) for of in (home.dims, home.multiples))
         if (home.grid, home.ranks, dims, multiples) != (place.grid, place.ranks, place.dims, place.multiples):
@@ -180,16 +181,18 @@ class Emitter:
         if not all(axis in box.kept and equal(box.extents[axis], shape[axis]) for axis in split):
             return None
         local = self._sdfg.arrays[whole].shape
-        return box._replace(extents=tuple(local[n] if n in split else extent for n, extent in enumerate(box.extents)))
+        extents = tuple(local[n] if n in split else extent for n, extent in enumerate(box.extents))
+        return replace(move, box=box._replace(extents=extents))
 
-    def _copy_box(self, region: ControlFlowRegion, box: Box, whole: str, other: str, into: bool) -> None:
-        """Copy a box of an array to another array or, with ``into``, from it."""
+    def _copy_box(self, region: ControlFlowRegion, move: Slice, whole: str, other: str) -> None:
+        """Copy a box of an array to another array or, if ``move.written``, from it."""
+        box = move.box
         letters = ascii_letters[: len(box.kept)]
         indices = [f"__{letter}" for letter in letters]
         ends = [box_memlet(whole, box, letters), Memlet(f"{other}[{', '.join(indices) or 0}]")]
-        read, written = reversed(ends) if into else ends
+        read, written = reversed(ends) if move.written else ends
         extents = dict(zip(indices, box.shape, strict=True))
-        part = whole_box(whole, box) if into else None
+        part = whole_box(whole, box) if move.written else None
         self.map(region, f"copy_{read.data}", extents, {"_in": read}, "_out = _in", {"_out": written}, part)
 
     def reshape(self, region: ControlFlowRegion, move: Move) -> None:
