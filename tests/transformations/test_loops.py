@@ -9,16 +9,16 @@ from results import check
 
 from dace_redist import distribute
 from dace_redist.library_nodes import JointRedistribute, Redistribute, SumReplicas
+from dace_redist.library_nodes.tasklets import changing_symbols
 
 pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
 
 
 def exchanges(name):
-    """Return the tensors that each exchange of a kernel's program moves, on 4 ranks."""
+    """Return the program of a kernel on 4 ranks, and its exchanges."""
     program = distribute(KERNELS[name].program, 4, KERNELS[name].sizes)
     nodes = [node for node, _ in program.sdfg.all_nodes_recursive()]
-    found = [node for node in nodes if isinstance(node, Redistribute | JointRedistribute | SumReplicas)]
-    return [len(getattr(node, "tensors", [node])) for node in found]
+    return program, [node for node in nodes if isinstance(node, Redistribute | JointRedistribute | SumReplicas)]
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,13 @@ def exchanges(name):
     {"jacobi_1d": [3, 1, 3, 1], "heat_3d": [10, 1, 10, 1], "doitgen": [], "vadv": [], "hdiff": []}.items(),
 )
 def test_small_moves_of_an_iteration_are_one_exchange(name, expected):
-    assert exchanges(name) == expected
+    assert [len(getattr(node, "tensors", [node])) for node in exchanges(name)[1]] == expected
+
+
+def test_columns_of_blocks_of_rows_have_one_plan():
+    program, found = exchanges("adi")
+    changing = [node.label for node in found if node.free_symbols & changing_symbols(program.sdfg)]
+    assert len(found) > 14 and len(changing) == 4, changing
 
 
 SMALL = {

@@ -64,12 +64,7 @@ class _Builder(Emitter):
         self.read_first: set[str] = set()
         self.written: set[str] = set()  # for certain, even if loops run zero times
         self.results: set[str] = set()
-        self._direct = direct_boxes(
-            body,
-            arrays.arguments,
-            lambda item: self.local(item, arrays.home(item.part), arrays.home_array(item.whole)),
-            self._computes_at_home,
-        )
+        self._direct = direct_boxes(body, arrays.arguments, self.local, self._computes_at_home)
 
     def _computes_at_home(self, statement: Statement, tensor: str) -> bool:
         """Return True if a statement is computed in one step that uses a tensor at home."""
