@@ -171,8 +171,7 @@ def _planned(
     # Scalars of conditions are replicated. Tensors of which only parts are used are unknown to the planner.
     fixed |= {name: everywhere(0, ranks) for name in sorted(scalars)}
     fixed |= {name: everywhere(len(shapes[name]), ranks) for name in sorted(held - {*fixed})}
-    boxes = homes_of_boxes(body, shapes, sizes, ranks).items()
-    fixed = {name: home for name, home in boxes if name not in limits["overrides"]} | fixed
+    fixed = homes_of_boxes(body, shapes, sizes, ranks, {*fixed, *limits["overrides"]}) | fixed
     used = {name for operation in operations(body) for name in operation.read} | scalars
     for name in {name for one in operations(body) if isinstance(one, Move) for name in one.names} | scalars:
         if isinstance(fixed.get(name), Given):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TypeAlias
 
@@ -24,12 +24,16 @@ MIN_SHARE = 0.5
 MAX_SHARE = 0.5
 
 
-def homes_of_boxes(body: Body, shapes: Shapes, sizes: Mapping[str, int], ranks: int) -> dict[str, Placement]:
+def homes_of_boxes(
+    body: Body, shapes: Shapes, sizes: Mapping[str, int], ranks: int, known: Collection[str] = ()
+) -> dict[str, Placement]:
     """
     Return placements of tensors of which boxes are used, such that little of the boxes moves, and of large boxes.
 
     Each is split along one axis: the halo of a stencil is then a margin. Operands and results of contractions are left
     to the planner.
+
+    :param known: Tensors whose homes or grids are given.
     """
     slices = [one for one in operations(body) if isinstance(one, Slice) and shapes[one.whole]]
     statements = [one for one in operations(body) if isinstance(one, Statement)]
@@ -55,12 +59,12 @@ def homes_of_boxes(body: Body, shapes: Shapes, sizes: Mapping[str, int], ranks: 
         group = alike[name, axis]
         return group in uneven, moved[group], own[name, axis]
 
-    wholes = sorted(used.keys() - planned)
+    wholes = sorted(used.keys() - planned - {*known})
     best = {name: min(range(len(shapes[name])), key=partial(cost, name)) for name in wholes}
     axes = {name: axis for name, axis in best.items() if own[name, axis] < MAX_SHARE * used[name]}
     for one in slices:
         axis = axes.get(one.whole)
-        if shapes[one.part] and axis in one.box.kept:
+        if shapes[one.part] and axis in one.box.kept and one.part not in known:
             at = one.box.kept.index(axis)
             if shapes[one.part][at] >= MIN_SHARE * shapes[one.whole][axis]:
                 axes.setdefault(one.part, at)

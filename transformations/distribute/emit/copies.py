@@ -188,6 +188,8 @@ class Emitter:
         dims, multiples = (tuple(of[axis] for axis in box.kept) for of in (home.dims, home.multiples))
         if (home.grid, home.ranks, dims, multiples) != (place.grid, place.ranks, place.dims, place.multiples):
             return None
+        if len(home.ranks) < self._arrays.ranks:
+            return None
         split = [axis for axis, dim in enumerate(home.dims) if dim is not None]
         if not all(axis in box.kept and equal(box.extents[axis], shape[axis]) for axis in split):
             return None
