@@ -89,7 +89,7 @@ class JointRedistribute(StrategicNode, CommNode):
     tensors = TensorsProperty(default=(), category="Semantics", desc="A redistribution for each tensor")
 
     def __init__(self, name: str, tensors: Sequence[Redistribute]) -> None:
-        connectors = [{f"{end}_{i}" for i in range(len(tensors))} for end in (INPUT, OUTPUT)]
+        connectors = [dict.fromkeys(f"{end}_{i}" for i in range(len(tensors))) for end in (INPUT, OUTPUT)]
         super().__init__(name, inputs=connectors[0], outputs=connectors[1])
         if not tensors:
             raise ValueError(f"{self.title}: needs at least one tensor")

@@ -60,13 +60,15 @@ class SimulatedRanks:
     def run(self, **wholes):
         """Scatter the inputs, run, and gather all outputs by name."""
         for name, tensor in self.program.inputs.items():
-            self._scatter(name, tensor.distribution, np.asarray(wholes[name], tensor.dtype).reshape(tensor.shape or 1))
+            whole = np.asarray(wholes[name], tensor.dtype).reshape(tensor.shape or 1)
+            _scatter([arrays[name] for arrays in self.arrays], tensor.distribution, whole)
         for rank, arrays in enumerate(self.arrays):
             for name, part in self.program.closure_parts(rank).items():
                 arrays[name][...] = part
         self._region(self.sdfg)
         tensors = self.program.outputs
-        return {n: self._gather(n, tensor.distribution).reshape(tensor.whole_shape) for n, tensor in tensors.items()}
+        parts = {name: [arrays[name] for arrays in self.arrays] for name in tensors}
+        return {n: _gather(parts[n], tensor.distribution).reshape(tensor.whole_shape) for n, tensor in tensors.items()}
 
     def _allocated(self, rank):
         """Allocate all arrays of a rank; those that share memory overwrite each other."""
@@ -86,37 +88,31 @@ class SimulatedRanks:
     def _numbers(self, values, rank=0):
         return [int(_number(value, self.symbols[rank])) for value in values]
 
-    def _scatter(self, name, distribution, whole):
-        for rank, arrays in enumerate(self.arrays):
-            part = distribution.local(whole, rank)
-            if part.size:
-                assert part.shape == arrays[name].shape
-                arrays[name][...] = part
+    def _parts(self, memlet):
+        """Return what a memlet uses of each rank's array."""
+        named = zip(self.arrays, self.symbols, strict=True)
+        return [arrays[memlet.data][slices_of(memlet.subset, symbols)] for arrays, symbols in named]
 
-    def _gather(self, name, distribution, op=""):
-        whole = _undefined(distribution.shape, self.arrays[0][name].dtype)
-        known = np.zeros(distribution.shape, bool)
-        for rank, arrays in enumerate(self.arrays):
-            index = distribution.global_index(rank)
-            if all(len(along) for along in index):
-                at = np.ix_(*index)
-                combined = {"sum": np.add, "max": np.maximum, "min": np.minimum}.get(op, lambda old, new: new)
-                whole[at] = np.where(known[at], combined(whole[at], arrays[name]), arrays[name])
-                known[at] = True
-        return whole
+    def _move(self, node, source, target):
+        ends = [decode_distribution(self._numbers(side.encoded)) for side in node.distributions()]
+        if getattr(node, "region", ()):
+            self._move_region(node, source, target, ends)
+            return
+        add = "sum" if type(node).__name__ == "SumReplicas" else node.op
+        _scatter(target, ends[1], _gather(source, ends[0], add))
 
     def _move_region(self, node, source, target, ends):
         region = np.reshape(self._numbers(node.region), (3, -1))
         take, put = (tuple(slice(a, a + n) for a, n in zip(offset, region[2], strict=True)) for offset in region[:2])
-        kept = [arrays[target].copy() for arrays in self.arrays]
-        whole = np.full(ends[1].shape, 0, self.arrays[0][target].dtype)
+        kept = [part.copy() for part in target]
+        whole = np.full(ends[1].shape, 0, target[0].dtype)
         mask = np.zeros(ends[1].shape, bool)
-        whole[put], mask[put] = self._gather(source, ends[0])[take], True
-        self._scatter(target, ends[1], whole)
-        for rank, (arrays, old) in enumerate(zip(self.arrays, kept, strict=True)):
+        whole[put], mask[put] = _gather(source, ends[0])[take], True
+        _scatter(target, ends[1], whole)
+        for rank, (part, old) in enumerate(zip(target, kept, strict=True)):
             moved = ends[1].local(mask, rank)
             if moved.size:
-                arrays[target][...] = np.where(moved, arrays[target], old)
+                part[...] = np.where(moved, part, old)
 
     def _region(self, region):
         block = region.start_block
@@ -168,14 +164,10 @@ class SimulatedRanks:
 
     def _node(self, node, state):
         kind = type(node).__name__
-        if kind in ("Redistribute", "SumReplicas"):
-            (source,), (target,) = state.in_edges(node), state.out_edges(node)
-            ends = [decode_distribution(self._numbers(side.encoded)) for side in node.distributions()]
-            if getattr(node, "region", ()):
-                self._move_region(node, source.data.data, target.data.data, ends)
-                return
-            add = "sum" if kind == "SumReplicas" else node.op
-            self._scatter(target.data.data, ends[1], self._gather(source.data.data, ends[0], add))
+        if kind in ("Redistribute", "SumReplicas", "JointRedistribute"):
+            for tensor in getattr(node, "tensors", [node]):
+                ends = (self._parts(tensor.memlet(connector, state)) for connector in ("_inp_buffer", "_out_buffer"))
+                self._move(tensor, *ends)
         for arrays, symbols in zip(self.arrays, self.symbols, strict=True):
             if kind == "Contraction":
                 _contract(node, state, arrays, symbols)
@@ -192,6 +184,27 @@ class SimulatedRanks:
                             arrays[edge.dst.data] = arrays[node.data].reshape(arrays[edge.dst.data].shape)
                         else:
                             _result(arrays, edge.dst.data, [node.data])[...] = arrays[node.data]
+
+
+def _scatter(parts, distribution, whole):
+    for rank, mine in enumerate(parts):
+        part = distribution.local(whole, rank)
+        if part.size:
+            assert part.shape == mine.shape
+            mine[...] = part
+
+
+def _gather(parts, distribution, op=""):
+    whole = _undefined(distribution.shape, parts[0].dtype)
+    known = np.zeros(distribution.shape, bool)
+    for rank, part in enumerate(parts):
+        index = distribution.global_index(rank)
+        if all(len(along) for along in index):
+            at = np.ix_(*index)
+            combined = {"sum": np.add, "max": np.maximum, "min": np.minimum}.get(op, lambda old, new: new)
+            whole[at] = np.where(known[at], combined(whole[at], part), part)
+            known[at] = True
+    return whole
 
 
 class _JumpError(Exception):

@@ -8,7 +8,7 @@ import numpy as np
 from gallery.example import Arguments, Example
 
 N, M, K, L, P, T = (dace.symbol(name, dace.int64) for name in "NMKLPT")
-F8 = dace.float64
+F8, C16 = dace.float64, dace.complex128
 
 
 @dace.program
@@ -274,7 +274,63 @@ def cavity_flow(u: F8[N, N], v: F8[N, N], p: F8[N, N], dt: F8, dx: F8):
 
 
 @dace.program
-def contour_integral(H: dace.complex128[3, N, N], z: dace.complex128[K], Y: dace.complex128[N, M]):
+def channel_flow(u: F8[N, N], v: F8[N, N], p: F8[N, N], dt: F8, dx: F8, force: F8, tolerance: F8):
+    # With the columns that periodicity adds before the first one and after the last one.
+    un = np.empty((N, N + 2))
+    vn = np.empty((N, N + 2))
+    pn = np.empty((N, N + 2))
+    change = 1.0
+    while change > tolerance:
+        un[:, 1:-1] = u
+        un[:, 0] = u[:, N - 1]
+        un[:, N + 1] = u[:, 0]
+        vn[:, 1:-1] = v
+        vn[:, 0] = v[:, N - 1]
+        vn[:, N + 1] = v[:, 0]
+        ux = (un[1:-1, 2:] - un[1:-1, :-2]) / (2 * dx)
+        vy = (v[2:] - v[:-2]) / (2 * dx)
+        uy = (u[2:] - u[:-2]) / (2 * dx)
+        vx = (vn[1:-1, 2:] - vn[1:-1, :-2]) / (2 * dx)
+        b = (ux + vy) / dt - ux * ux - 2 * uy * vx - vy * vy
+        for _ in range(5):
+            pn[:, 1:-1] = p
+            pn[:, 0] = p[:, N - 1]
+            pn[:, N + 1] = p[:, 0]
+            p[1:-1] = (pn[1:-1, 2:] + pn[1:-1, :-2] + pn[2:, 1:-1] + pn[:-2, 1:-1]) / 4 - dx * dx / 4 * b
+            p[N - 1] = p[N - 2]
+            p[0] = p[1]
+        u[1:-1] = (
+            un[1:-1, 1:-1]
+            - un[1:-1, 1:-1] * dt / dx * (un[1:-1, 1:-1] - un[1:-1, :-2])
+            - vn[1:-1, 1:-1] * dt / dx * (un[1:-1, 1:-1] - un[:-2, 1:-1])
+            - dt / (2 * dx) * (pn[1:-1, 2:] - pn[1:-1, :-2])
+            + force * dt
+        )
+        v[1:-1] = (
+            vn[1:-1, 1:-1]
+            - un[1:-1, 1:-1] * dt / dx * (vn[1:-1, 1:-1] - vn[1:-1, :-2])
+            - vn[1:-1, 1:-1] * dt / dx * (vn[1:-1, 1:-1] - vn[:-2, 1:-1])
+            - dt / (2 * dx) * (pn[2:, 1:-1] - pn[:-2, 1:-1])
+        )
+        change = (np.sum(u) - np.sum(un[:, 1:-1])) / np.sum(u)
+
+
+@dace.program
+def scattering_self_energies(
+    near: F8[M, L, M],
+    dH: C16[M, L, 3, P, P],
+    G: C16[K, N, M, P, P],
+    D: C16[K, T, M, L, 3, 3],
+    sigma: C16[K, N, M, P, P],
+):
+    shifted = np.zeros((K, N + T, M, L, P, P), np.complex128)
+    shifted[:, T:] = np.einsum("abc,kecmn->keabmn", near, G)
+    for w in range(T):
+        sigma += np.einsum("keabmn,abinp,abjpq,labij->keamq", shifted[:, T - w : T - w + N], dH, dH, D[:, w])
+
+
+@dace.program
+def contour_integral(H: C16[3, N, N], z: C16[K], Y: C16[N, M]):
     total = np.zeros_like(Y)
     first = np.zeros_like(Y)
     for k in range(K):
@@ -291,6 +347,11 @@ def _factors(sizes: dict[str, int], rng: np.random.Generator) -> Arguments:
 
 def _flow(sizes: dict[str, int], rng: np.random.Generator) -> Arguments:
     return {"dt": 0.001, "dx": 2 / (sizes["N"] - 1)}
+
+
+def _channel(sizes: dict[str, int], rng: np.random.Generator) -> Arguments:
+    still = {name: np.zeros((sizes["N"],) * 2) for name in "uvp"}
+    return {**still, "dt": 0.1 / (sizes["N"] - 1) ** 2, "dx": 2 / (sizes["N"] - 1), "force": 1.0, "tolerance": 0.001}
 
 
 def _ring(sizes: dict[str, int], rng: np.random.Generator) -> Arguments:
@@ -327,6 +388,8 @@ KERNELS = {
             {n: r.integers(0, 1000, (s["N"], s["M"])) for n in "xy"}, a=4, b=3, c=9)),
         Example(arc_distance, dict(N=100000)),
         Example(cavity_flow, dict(T=25, N=61), _flow),
+        Example(channel_flow, dict(N=61), _channel),
+        Example(scattering_self_energies, dict(K=2, N=4, T=2, M=6, L=2, P=3)),
         Example(contour_integral, dict(N=50, K=32, M=50), _ring),
     )
 }  # fmt: skip

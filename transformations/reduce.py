@@ -97,7 +97,7 @@ def _reduction_before(node: Redistribute, state: SDFGState, sdfg: SDFG) -> _Redu
     if not is_plain(node) or node.op or not isinstance(into.src, nodes.AccessNode):
         return None
     written = _last_write(into.src, state)
-    if written is None or is_used_after(sdfg, state, into.data.data):
+    if written is None:
         return None
     where, result = written
     (writer,) = (edge.src for edge in where.in_edges(result))
@@ -113,7 +113,8 @@ def _reduction_before(node: Redistribute, state: SDFGState, sdfg: SDFG) -> _Redu
     else:
         return None
     found = _Reduction(where, writer, partial, result, source, op)
-    return found if fits and _fits(found, node, state, sdfg) else None
+    used = not fits or not _fits(found, node, state, sdfg) or is_used_after(sdfg, state, into.data.data)
+    return None if used else found
 
 
 def _fits(found: _Reduction, node: Redistribute, state: SDFGState, sdfg: SDFG) -> bool:
@@ -262,9 +263,12 @@ def fuse_sums(sdfg: SDFG, values: Mapping[str, int]) -> int:
     :param sdfg: Changed in place; nested SDFGs are unchanged.
     :return: Number of nodes fused.
     """
-    fused = 0
-    for state in sdfg.states():
-        for node in [one for one in state.nodes() if isinstance(one, Redistribute)]:
+    fused, states = 0, list(sdfg.states())
+    adding = [(state, node) for state in states for node in state.nodes() if isinstance(node, SumReplicas)]
+    summed = {edge.data.data for state, node in adding for edge in state.out_edges(node)}
+    for state in states:
+        redistributions = [one for one in state.nodes() if isinstance(one, Redistribute)]
+        for node in [one for one in redistributions if input_of(one, state).data.data in summed]:
             found = _reduction_before(node, state, sdfg)
             if found is not None and isinstance(found.node, SumReplicas) and _pays(found.node, node, values):
                 _join_reduction(node, found, state, sdfg)

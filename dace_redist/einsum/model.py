@@ -140,6 +140,7 @@ class Model:
         """Return a lower bound on the cost of moves between groups i < j, for all their candidates: (K_i, K_j)."""
         if (i, j) not in self._tables:
             self._tables[i, j] = self._bounds(i, j, slice(None), slice(None))
+            self._tables[j, i] = self._tables[i, j].T
         return self._tables[i, j]
 
     def _bounds(self, i: int, j: int, rows: slice, columns: slice) -> Floats:
@@ -154,13 +155,15 @@ class Model:
 
     def _moved(self, variable: int, other: int, row: int) -> Floats:
         """Return bounds on the moves between a group's candidates and one of another group."""
-        first, second = sorted((variable, other))
-        if len(self.candidates[first]) * len(self.candidates[second]) <= MAX_TABLE:
-            table = self.pair_bounds(first, second)
-            return table[:, row] if variable == first else table[row]
-        some = slice(row, row + 1)
-        rows, columns = (slice(None), some) if variable == first else (some, slice(None))
-        return self._bounds(first, second, rows, columns).ravel()
+        if (other, variable) not in self._tables:
+            first, second = sorted((variable, other))
+            if len(self.candidates[first]) * len(self.candidates[second]) > MAX_TABLE:
+                some = slice(row, row + 1)
+                rows, columns = (slice(None), some) if variable == first else (some, slice(None))
+                return self._bounds(first, second, rows, columns).ravel()
+            self.pair_bounds(first, second)
+        moved: Floats = self._tables[other, variable][row]
+        return moved
 
     def given(self, variable: int, choice: Sequence[int | None]) -> Floats:
         """Return bounds on the cost of every candidate of a group, given the choices of other groups made so far."""

@@ -92,7 +92,7 @@ class Placement:
             multiples[axis] = BALANCED
         return dataclasses.replace(placement, multiples=tuple(multiples))
 
-    @property
+    @cached_property
     def parts(self) -> tuple[int, ...]:
         """Blocks along each tensor axis."""
         return tuple(1 if dim is None else self.grid[dim] for dim in self.dims)

@@ -157,11 +157,11 @@ class Planner:
     def _searched(self, step: EinsumStep, load: float = math.inf) -> Candidates:
         if len(step.steps) == 1:  # nothing is recomputed
             load = math.inf
-        key = (step, load)
+        key = (dataclasses.replace(step, operands=(), result="", statement=0, number=0), load)
         if key not in self._found:
             footprint = self.limit * self.share / self.problem.itemsize
             self._found[key] = candidates(step, self.problem.ranks, footprint=footprint, load=load)
-        return self._found[key]
+        return dataclasses.replace(self._found[key], step=step)
 
     # Division of statements into groups
 

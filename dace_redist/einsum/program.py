@@ -60,7 +60,7 @@ class Group(EinsumStep):
     reduction: Reduction | None
     replicas: int = 1
 
-    @property
+    @cached_property
     def parts(self) -> dict[str, int]:
         """Number of parts by index."""
         return dict(zip(self.einsum.indices, self.grid, strict=True))

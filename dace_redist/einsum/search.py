@@ -20,8 +20,8 @@ from dace_redist.relabelling import MAX_MATCHED_RANKS, assign
 MAX_TABLE = 8_000_000
 #: Maximum rounds of improvement.
 MAX_SWEEPS = 20
-#: Candidates per group from which descents start.
-STARTS = 4
+#: Candidates per group from which descents start, and maximum number of descents.
+STARTS, MAX_DESCENTS = 4, 32
 #: Maximum candidates per group in the dynamic programme.
 MAX_CANDIDATES = 1200
 #: Maximum rounds of replacing the bounds of the best solution by exact traffic.
@@ -48,7 +48,8 @@ def choose_grids(model: Model, cutoff: float = math.inf) -> list[int]:
     best = descend(model, 0, best[0])
     best = _reduced(model, best, min(model.total(best), cutoff))
     starts = [(v, row) for v in variables for row in np.argsort(model.unary[v], kind="stable")[:STARTS].tolist()]
-    found = dict.fromkeys([tuple(best), *(tuple(descend(model, *start)) for start in starts)])
+    some = starts[:: -(-len(starts) // MAX_DESCENTS)]
+    found = dict.fromkeys([tuple(best), *(tuple(descend(model, *start)) for start in some)])
     best = min((list(choice) for choice in sorted(found, key=model.bound)[:STARTS]), key=model.total)
     cost = model.total(best)
     return _lazily(model, _reduced(model, best, cost), cost)

@@ -15,7 +15,7 @@ from einsum_programs import PROGRAMS, I, J, K, R, sizes_of
 from simulated_programs import simulate
 
 import dace_redist
-from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes import JointRedistribute, Redistribute
 from dace_redist.transformations.distribute.read.frontend import parse
 from dace_redist.transformations.distribute.read.library_nodes import statement_of
 
@@ -44,7 +44,8 @@ def test_planning_needs_no_mpi_and_prints():
 def test_nothing_is_moved_that_is_not_in_the_plan(ranks):
     for name in PROGRAMS:
         program = distributed(name, ranks)
-        emitted = [n.label for n, _ in program.sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
+        nodes = [n for n, _ in program.sdfg.all_nodes_recursive() if isinstance(n, Redistribute | JointRedistribute)]
+        emitted = [one.label for node in nodes for one in getattr(node, "tensors", [node])]
         assert sorted(emitted) == sorted(f"redistribute_{move.tensor}" for move in program.plan.moves), name
 
 
@@ -56,7 +57,7 @@ def test_other_sizes_get_another_program_only_if_need_be():
 
 
 def strategies(program: Any) -> set[tuple[str, Any]]:
-    moves = [n for n, _ in program.sdfg.all_nodes_recursive() if isinstance(n, Redistribute)]
+    moves = [n for n, _ in program.sdfg.all_nodes_recursive() if isinstance(n, Redistribute | JointRedistribute)]
     return {(node.strategy, node.options.get("chunk_bytes")) for node in moves}
 
 

@@ -71,10 +71,11 @@ def test_programs_of_arrays_from_outside_are_not_kept(planned, tmp_path):
     assert len(planned) == 2 and not [*tmp_path.rglob("*.plan")]
 
 
-def test_a_damaged_file_is_replaced(planned, tmp_path):
+@pytest.mark.parametrize("damaged", [lambda data: data[:100], lambda data: data[:-50] + b"?" + data[-49:]])
+def test_a_damaged_file_is_replaced(planned, tmp_path, damaged):
     distribute(scaled, 2, {"N": 6})
     (path,) = tmp_path.rglob("*.plan")
-    path.write_bytes(path.read_bytes()[:100])
+    path.write_bytes(damaged(path.read_bytes()))
     for _ in range(2):
         distribute(scaled, 2, {"N": 6})
     assert len(planned) == 2

@@ -25,8 +25,8 @@ def exchanges(program):
 
 
 #: Kernels that each rank runs alone, and those that are distributed, on 2 ranks.
-ALONE = ("seidel_2d", "adi", "gramschmidt", "jacobi_1d", "vadv", "cavity_flow")
-DISTRIBUTED = ("gemm", "k2mm", "mvt", "softmax", "mlp", "doitgen", "compute", "arc_distance")
+ALONE = ("seidel_2d", "adi", "gramschmidt", "jacobi_1d", "cavity_flow")
+DISTRIBUTED = ("gemm", "k2mm", "mvt", "softmax", "mlp", "doitgen", "compute", "arc_distance", "vadv", "hdiff")
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ from dace_redist.transformations.distribute.choice import choose
 from dace_redist.transformations.distribute.emit import Recipe
 from dace_redist.transformations.distribute.emit.storage import check_for_gpu
 from dace_redist.transformations.distribute.fuse_code import fuse_elementwise
+from dace_redist.transformations.distribute.homes import homes_of_boxes, in_blocks
 from dace_redist.transformations.distribute.ir import Body, Item, Move, check_sizes, operations, scalars_of, shapes_of
 from dace_redist.transformations.distribute.kept import kept
 from dace_redist.transformations.distribute.read import read_statements
@@ -112,7 +113,7 @@ def _distributed(
     limits = {**limits, "overrides": overrides}
     shapes = shapes_of(sdfg, sizes, body)
     free = devices[0] == "cpu" and not overrides
-    plan = choose(body, shapes, sizes, partial(_planned, sdfg, body, shapes, ranks, placed, limits), free)
+    plan = choose(body, shapes, sizes, partial(_planned, sdfg, body, shapes, sizes, ranks, placed, limits), free)
     known = program.__sdfg_closure__() if isinstance(program, DaceProgram) else {}
     closure = {name: np.asarray(value) for name, value in known.items() if name in sdfg.arrays}
     captured = Captured(programs_of(program))
@@ -142,6 +143,7 @@ def _planned(
     sdfg: SDFG,
     body: Body,
     shapes: Mapping[str, tuple[int, ...]],
+    sizes: Mapping[str, int],
     ranks: int,
     placed: Mapping[str, Home | AnyDistribution],
     limits: Mapping[str, Any],
@@ -153,11 +155,11 @@ def _planned(
     :param whole: Numbers of the operations that each rank computes as a whole: it holds all that they write, and all
         of which they use parts.
     """
-    ops = list(operations(body))
+    ops, shared = list(operations(body)), _from_scalars(body, shapes)
     statements = [
         replace(
             operation if isinstance(operation, Statement) else operation.planned(len(shapes[operation.result])),
-            replicated=number in whole,
+            replicated=number in whole or operation.result in shared,
         )
         for number, operation in enumerate(ops)
     ]
@@ -169,6 +171,7 @@ def _planned(
     # Scalars of conditions are replicated. Tensors of which only parts are used are unknown to the planner.
     fixed |= {name: everywhere(0, ranks) for name in sorted(scalars)}
     fixed |= {name: everywhere(len(shapes[name]), ranks) for name in sorted(held - {*fixed})}
+    fixed = homes_of_boxes(body, shapes, sizes, ranks, {*fixed, *limits["overrides"]}) | fixed
     used = {name for operation in operations(body) for name in operation.read} | scalars
     for name in {name for one in operations(body) if isinstance(one, Move) for name in one.names} | scalars:
         if isinstance(fixed.get(name), Given):
@@ -176,7 +179,7 @@ def _planned(
                 f"placements: parts of {name} are read or written, or it is reshaped, or a condition, so each rank "
                 f"must have one block, got {fixed[name].distribution(())}"
             )
-    moved = {name: fixed.get(name) or _in_blocks(shapes[name], ranks) for name in sorted(used - known)}
+    moved = {name: fixed.get(name) or in_blocks(shapes[name], ranks) for name in sorted(used - known)}
     plan = plan_einsums(
         statements,
         shapes,
@@ -189,11 +192,16 @@ def _planned(
     return replace(plan, homes={**plan.homes, **moved})
 
 
-def _in_blocks(shape: tuple[int, ...], ranks: int) -> Placement:
-    """Return the placement of a partly used tensor: split along its longest axis."""
-    split = shape.index(max(shape)) if shape else None
-    dims = tuple(0 if axis == split else None for axis in range(len(shape)))
-    return Placement((ranks,), dims, (1,) * len(shape), tuple(range(ranks)))
+def _from_scalars(body: Body, shapes: Mapping[str, tuple[int, ...]]) -> set[str]:
+    """Return the scalars that are computed from scalar arguments alone: each rank computes them."""
+    found = {name for name, shape in shapes.items() if not shape}
+    while others := {
+        one.result
+        for one in operations(body)
+        if one.result in found and not (getattr(one, "elementwise", False) and found.issuperset(one.read))
+    }:
+        found -= others
+    return found
 
 
 def _home(name: str, given: Home | AnyDistribution, shapes: Mapping[str, tuple[int, ...]]) -> Home:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from dace.sdfg.state import LoopRegion
 
 from dace_redist.einsum.groupings import BYTES_PER_SECOND, FLOPS_PER_SECOND
-from dace_redist.einsum.placement import is_everywhere
+from dace_redist.einsum.placement import Placement, is_everywhere
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.program import Group
 from dace_redist.report.units import count
@@ -92,14 +92,33 @@ def _steps(
         changes = any(name == move.tensor and set(loops) & set(statement.loops) for name, loops in written)
         repeats = statement.repeats if changes else 1  # it leaves the loops
         yield repeats, move.bytes_total > 0, move.bytes_per_rank / BYTES_PER_SECOND
+    last, changed = None, set[str]()  # loops of the last exchange of boxes, and tensors written since: see joined.py
     for operation in operations(body):
         if isinstance(operation, Move):
-            ends = [is_everywhere(plan.homes[name], plan.ranks) for name in (operation.source, operation.result)]
-            box = operation.box.shape if isinstance(operation, Slice) else shapes[operation.source]
-            nbytes = math.prod(in_numbers(box, sizes)) * plan.itemsize
-            apart = not (all(ends) if isinstance(operation, Slice) and operation.written else ends[0])
-            # Without an exchange the next statement reads the box in place, as a rule.
-            yield operation.place["repeats"], apart, nbytes / BYTES_PER_SECOND if apart else 0.0
+            nbytes, loops = _moved(operation, plan, shapes, sizes) * plan.itemsize, _loops(operation)
+            joined = bool(loops) and loops == last and operation.source not in changed
+            yield operation.place["repeats"], nbytes > 0 and not joined, nbytes / BYTES_PER_SECOND
+            if nbytes > 0 and not joined:
+                last, changed = loops, set()
+        changed.add(operation.result)
+
+
+def _moved(move: Move, plan: EinsumPlan, shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]) -> float:
+    """Return the elements that a move of a box, or a reshape, exchanges."""
+    if is_everywhere(plan.homes[move.source], plan.ranks):
+        both = isinstance(move, Slice) and move.written and not is_everywhere(plan.homes[move.result], plan.ranks)
+        return math.prod(shapes[move.source]) if both else 0
+    if not isinstance(move, Slice):
+        return math.prod(shapes[move.source])
+    whole, part, extents = plan.homes[move.whole], plan.homes[move.part], in_numbers(move.box.extents, sizes)
+    assert isinstance(whole, Placement) and isinstance(part, Placement)
+    alike = part.parts == tuple(whole.parts[axis] for axis in move.box.kept) and whole.ranks == part.ranks
+    spans = (
+        n / max(extent, 1)
+        for n, extent, split in zip(extents, shapes[move.whole], whole.parts, strict=True)
+        if split > 1
+    )
+    return math.prod(extents) * (1 - math.prod(spans) if alike else 1)
 
 
 def _loops(operation: Operation) -> tuple[str, ...]:

@@ -166,6 +166,16 @@ class Slice(Move):
     box: Box
     written: bool
 
+    @property
+    def whole(self) -> str:
+        """Name of the tensor of which the box is a part."""
+        return self.result if self.written else self.source
+
+    @property
+    def part(self) -> str:
+        """Name of the tensor of the elements of the box."""
+        return self.source if self.written else self.result
+
 
 @dataclass(frozen=True)
 class Block:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import importlib.metadata
 import inspect
 import os
 import pickle
+import secrets
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,10 +21,8 @@ from dace import symbolic
 from dace.frontend.python.astutils import function_to_ast
 from dace.frontend.python.parser import DaceProgram
 
-from dace_redist.einsum import planner
 from dace_redist.native.program import named_path
-from dace_redist.native.toolchain import source_digest
-from dace_redist.transformations.distribute.choice import exchange_seconds
+from dace_redist.native.toolchain import PACKAGE_DIRECTORY, source_digest
 from dace_redist.transformations.distribute.read.captured import Captured, outside_values
 from dace_redist.transformations.distribute.runtime import DistributedProgram
 
@@ -33,7 +35,8 @@ def kept(program: Any, options: Mapping[str, Any], make: Callable[[], Distribute
     Return a distributed program from disk; else make it, and keep it.
 
     A program is found by its text, that of the programs it calls, the numbers from outside that they use, its options,
-    and the sources of this package. Programs that use other objects, as arrays, are not kept.
+    the versions of packages, the environment and the configuration of DaCe. Programs that use other objects, as arrays,
+    are not kept.
 
     :param options: Arguments of :func:`dace_redist.distribute`. With placements a program is not kept.
     """
@@ -41,19 +44,23 @@ def kept(program: Any, options: Mapping[str, Any], make: Callable[[], Distribute
     if options["placements"] or os.environ.get(VARIABLE, "0") == "0":
         return make()
     try:
-        facts = [*_facts(program, functions), repr(sorted(options.items())), str(exchange_seconds()), *_sources()]
+        facts = [*_facts(program, functions), repr(sorted(options.items())), *_sources()]
     except (_NotKept, OSError, TypeError):
         return make()
-    digest = hashlib.blake2b("\0".join(facts).encode(), digest_size=12).hexdigest()
-    path = named_path(f"{program.name}-{digest}").with_suffix(".plan")
+    key = hashlib.blake2b("\0".join(facts).encode(), digest_size=12).hexdigest()
+    path = named_path(f"{program.name}-{key}").with_suffix(".plan")
     with contextlib.suppress(Exception):  # none, or one that a killed process or other versions wrote
-        found, name = pickle.loads(path.read_bytes())
+        digest, data = path.read_bytes().split(b"\n", 1)
+        if digest.decode() != hashlib.blake2b(data).hexdigest():
+            raise ValueError(f"{path} is damaged")
+        found, name = pickle.loads(data)
         return replace(found.named(name), recipe=replace(found.recipe, captured=Captured(functions)))
     made = make()
     with contextlib.suppress(OSError, pickle.PicklingError, TypeError, AttributeError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}")
-        part.write_bytes(pickle.dumps((made, made.identity[0])))
+        data = pickle.dumps((made, made.identity[0]))
+        part = path.with_suffix(f".{secrets.token_hex(8)}")  # of this process on this node
+        part.write_bytes(f"{hashlib.blake2b(data).hexdigest()}\n".encode() + data)
         part.replace(path)
     return made
 
@@ -91,5 +98,9 @@ def _text(value: Any) -> str:
     return f"{type(value).__name__} {text}"
 
 
+@functools.cache
 def _sources() -> list[str]:
-    return [source_digest(Path(file).parent, (".py",)) for file in (planner.__file__, __file__)]
+    """Return what else plans depend on: this package, the compiled part of it, and what it plans by."""
+    versions = [f"{name} {importlib.metadata.version(name)}" for name in ("numpy", "opt_einsum", "sympy")]
+    folders = (PACKAGE_DIRECTORY, Path(__file__).parent.parent)
+    return [sys.version, *versions, *(source_digest(folder, (".py", ".so")) for folder in folders)]

@@ -10,15 +10,15 @@ import numpy.typing as npt
 from dace import SDFG
 
 from dace_redist.einsum.plan import EinsumPlan
-from dace_redist.library_nodes import Redistribute
 from dace_redist.strategies import OPTIONS
 from dace_redist.transformations.distribute.emit.arrays import LocalSymbols
+from dace_redist.transformations.distribute.emit.joined import join_exchanges
 from dace_redist.transformations.distribute.emit.sdfg import emit_program
 from dace_redist.transformations.distribute.emit.storage import place_on_gpu, place_transients
 from dace_redist.transformations.distribute.ir import Body, logical_shape
 from dace_redist.transformations.distribute.read.captured import Captured
-from dace_redist.transformations.patterns import redistributions
 from dace_redist.transformations.reduce import fuse_sums
+from dace_redist.transformations.strategy import chosen_nodes
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,9 @@ class Recipe:
         if self.device == "gpu":
             place_on_gpu(target, read, written, self.keep_transients, self.on_gpu((*given, *written)))
         elif self.keep_transients:  # the first touch of new memory costs as much as its use
-            place_transients(target, symbols.values(sizes, None))
+            values = symbols.values(sizes, None)
+            join_exchanges(target, values)
+            place_transients(target, values)
         if strategies_of is not None:
             _take_strategies(target, strategies_of)
         return target, symbols, given, written
@@ -85,17 +87,18 @@ def _take_strategies(target: SDFG, source: SDFG) -> None:
     A redistribution without a counterpart gets them if they are equal for all others.
     """
     known: dict[Any, list[dict[str, Any]]] = {}
-    for node, _ in redistributions(source):
+    for node, _ in chosen_nodes(source, joint=True):
         known.setdefault(_key(node), []).append({name: getattr(node, name) for name in ("implementation", *OPTIONS)})
     every = [chosen for choices in known.values() for chosen in choices]
     common = every[:1] if all(chosen == every[0] for chosen in every) else []
-    for node, _ in redistributions(target):
+    for node, _ in chosen_nodes(target, joint=True):
         choices = known.get(_key(node), common)
         chosen = choices.pop(0) if len(choices) > 1 else next(iter(choices), {})
         for name, value in chosen.items():
             setattr(node, name, value)
 
 
-def _key(node: Redistribute) -> tuple[str, str, str]:
+def _key(node: Any) -> tuple[str, ...]:
     """Return the label of a redistribution and its ends: alike in programs for several sizes."""
-    return node.label, str(node.source), str(node.target)
+    ends = [end for one in getattr(node, "tensors", (node,)) for end in (one.source, one.target)]
+    return (node.label, *map(str, ends))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from string import ascii_letters
 from typing import Any
@@ -19,7 +20,7 @@ from dace_redist.library_nodes.environment import NumpyEnvironment
 from dace_redist.library_nodes.node import INPUT, OUTPUT
 from dace_redist.transformations.distribute.emit.arrays import LocalArrays
 from dace_redist.transformations.distribute.emit.direct import box_memlet, whole_box
-from dace_redist.transformations.distribute.ir import Move, Slice, equal, in_numbers
+from dace_redist.transformations.distribute.ir import Box, Move, Slice, equal, in_numbers
 
 #: Number of units that are split, the axis in either shape, and the elements per unit along it.
 _Split = tuple[Any, tuple[int, int], tuple[Any, Any]]
@@ -119,34 +120,44 @@ class Emitter:
         Copy a box of a tensor to another tensor, or from it; both are at home.
 
         The box is redistributed as an array with all axes of its own tensor, under the placement of the other tensor;
-        axes of one element are then dropped or added on each rank. If every rank has both as a whole, each copies.
+        axes of one element are then dropped or added on each rank. A rank that has its part of the box copies it. Along
+        axes that are not split, the box is one of the local array: offsets that change in a loop need no other plan.
         """
         arrays, box, zeros = self._arrays, move.box, (0,) * len(move.box.extents)
+        tensor, inner = move.whole, move.part
         if move.written:
-            (place, other), whole = arrays.current(move.source), arrays.written_at_home(move.result)
-            tensor, inner = move.result, move.source
+            (place, other), whole = arrays.current(inner), arrays.written_at_home(tensor)
         else:
-            whole = arrays.copies[move.source][arrays.home(move.source)]
-            place, other = arrays.home(move.result), arrays.written_at_home(move.result)
-            tensor, inner = move.source, move.result
-        if is_everywhere(place, arrays.ranks) and is_everywhere(arrays.home(tensor), arrays.ranks):
-            self._copy_box(region, move, whole, other)
+            whole = arrays.copies[tensor][arrays.home(tensor)]
+            place, other = arrays.home(inner), arrays.written_at_home(inner)
+        local = self.local(move, place)
+        if local is not None:
+            self._copy_box(region, local, whole, other)
             return
-        lifted = place.with_axes(box.kept, len(box.extents))
-        name = f"{inner}_box"
+        lifted, name = place.with_axes(box.kept, len(box.extents)), f"{inner}_box"
         arrays.shapes[name], arrays.types[name] = box.extents, arrays.types[inner]
         array = arrays.new(name, name, lifted)
-        of_box, of_tensor = arrays.distribution(lifted, name), arrays.distribution(arrays.home(tensor), tensor)
+        of_box, (of_tensor, part, offsets) = arrays.distribution(lifted, name), self._around(tensor, box, whole)
         if move.written:
             self._copy_axes(region, (other, array), array, box.kept, place)
-            cut = (zeros, box.offsets, box.extents)
-            node = Redistribute(f"write_part_of_{tensor}", of_box, of_tensor, region=cut)
-            self.connect(region, node, array, whole)
+            node = Redistribute(f"write_part_of_{tensor}", of_box, of_tensor, region=(zeros, offsets, box.extents))
+            self.node(region, node, {INPUT: arrays.whole(array)}, part, OUTPUT)
         else:
-            cut = (box.offsets, zeros, box.extents)
-            node = Redistribute(f"read_part_of_{tensor}", of_tensor, of_box, region=cut)
-            self.connect(region, node, whole, array)
+            node = Redistribute(f"read_part_of_{tensor}", of_tensor, of_box, region=(offsets, zeros, box.extents))
+            self.node(region, node, {INPUT: part}, arrays.whole(array), OUTPUT)
             self._copy_axes(region, (array, other), array, box.kept, place)
+
+    def _around(self, tensor: str, box: Box, whole: str) -> tuple[Any, Memlet, tuple[Any, ...]]:
+        """Return distribution and memlet of the part of a tensor around a box, and the offsets of the box in it."""
+        home, shape = self._arrays.home(tensor), self._arrays.shapes[tensor]
+        extents, offsets = list(shape), list(box.offsets)
+        ranges = [(0, extent) for extent in self._sdfg.arrays[whole].shape]
+        for axis in range(len(shape)):
+            if home.parts[axis] == 1 and len(home.ranks) == self._arrays.ranks:  # on each rank
+                ranges[axis] = (box.offsets[axis], box.extents[axis])
+                extents[axis], offsets[axis] = box.extents[axis], 0
+        part = whole_box(whole, Box(*zip(*ranges, strict=True), ()))
+        return home.distribution(extents, symbolic.int_ceil), part, tuple(offsets)
 
     def _copy_axes(
         self, region: ControlFlowRegion, ends: tuple[str, str], box: str, kept: tuple[int, ...], place: Placement
@@ -167,14 +178,34 @@ class Emitter:
         extents = dict(zip(indices, shape, strict=True))
         self.map(region, f"copy_{ends[0]}", extents, {"_in": read}, "_out = _in", {"_out": written})
 
+    def local(self, move: Slice, place: Home | None = None) -> Slice | None:
+        """Return a slice with the box of the rank's array that it needs at a place; None if others have parts of it."""
+        home, box, shape = self._arrays.home(move.whole), move.box, self._arrays.shapes[move.whole]
+        place = place or self._arrays.home(move.part)
+        if all(is_everywhere(one, self._arrays.ranks) for one in (home, place)):
+            return move
+        assert isinstance(home, Placement) and isinstance(place, Placement)
+        dims, multiples = (tuple(of[axis] for axis in box.kept) for of in (home.dims, home.multiples))
+        if (home.grid, home.ranks, dims, multiples) != (place.grid, place.ranks, place.dims, place.multiples):
+            return None
+        if len(home.ranks) < self._arrays.ranks:
+            return None
+        split = [axis for axis, dim in enumerate(home.dims) if dim is not None]
+        if not all(axis in box.kept and equal(box.extents[axis], shape[axis]) for axis in split):
+            return None
+        local = self._sdfg.arrays[self._arrays.home_array(move.whole)].shape
+        extents = tuple(local[n] if n in split else extent for n, extent in enumerate(box.extents))
+        return replace(move, box=box._replace(extents=extents))
+
     def _copy_box(self, region: ControlFlowRegion, move: Slice, whole: str, other: str) -> None:
         """Copy a box of an array to another array or, if ``move.written``, from it."""
-        letters = ascii_letters[: len(move.box.kept)]
+        box = move.box
+        letters = ascii_letters[: len(box.kept)]
         indices = [f"__{letter}" for letter in letters]
-        ends = [box_memlet(whole, move.box, letters), Memlet(f"{other}[{', '.join(indices) or 0}]")]
+        ends = [box_memlet(whole, box, letters), Memlet(f"{other}[{', '.join(indices) or 0}]")]
         read, written = reversed(ends) if move.written else ends
-        extents = dict(zip(indices, move.box.shape, strict=True))
-        part = whole_box(whole, move.box) if move.written else None
+        extents = dict(zip(indices, box.shape, strict=True))
+        part = whole_box(whole, box) if move.written else None
         self.map(region, f"copy_{read.data}", extents, {"_in": read}, "_out = _in", {"_out": written}, part)
 
     def reshape(self, region: ControlFlowRegion, move: Move) -> None:

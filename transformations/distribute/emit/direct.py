@@ -28,36 +28,40 @@ class Direct:
 def direct_boxes(
     body: Body,
     arguments: Collection[str],
-    is_local: Callable[[Slice], bool],
-    is_whole: Callable[[Statement], bool],
+    local: Callable[[Slice], Slice | None],
+    computes_at_home: Callable[[Statement, str], bool],
 ) -> Direct:
     """
-    Return the slices of a program whose copies can be left out.
+    Return the slices of a program whose copies can be left out, with boxes of the arrays of a rank.
 
     :param arguments: Tensors that are used outside of the program.
-    :param is_local: Returns True if every rank has both tensors of a slice as a whole.
-    :param is_whole: Returns True if each rank computes the whole of a statement, in one step.
+    :param local: Returns a slice with the box of a rank's array; None if it lacks some of the elements.
+    :param computes_at_home: Returns True if a statement is computed in one step that uses a tensor at home.
     """
     uses = Counter(name for operation in operations(body) for name in (*operation.read, operation.result))
     found = Direct()
     for items in _blocks(body):
         for number, item in enumerate(items):
-            if not isinstance(item, Slice) or not is_local(item):
-                continue
-            alone = item.source if item.written else item.result
-            if uses[alone] != 2 or alone in arguments:
+            alone = item.part if isinstance(item, Slice) else ""
+            if uses[alone] != 2 or alone in arguments or (here := local(item)) is None:
                 continue
             if item.written:
                 maker = items[number - 1] if number else None
-                if isinstance(maker, Statement) and maker.code and maker.result == alone and is_whole(maker):
+                if (
+                    isinstance(maker, Statement)
+                    and maker.code
+                    and maker.result == alone
+                    and computes_at_home(maker, alone)
+                ):
                     views = [found.read.get(name) for name in maker.read]
-                    same = all(v is None or v.source != item.result or v.box == item.box for v in views)
+                    same = all(v is None or v.source != item.result or v.box == here.box for v in views)
                     if same and item.result not in maker.read:
-                        found.written[alone] = item
+                        found.written[alone] = here
             else:
                 reader = _reader(items[number + 1 :], item)
-                if reader is not None and reader.code and is_whole(reader) and reader.result != item.source:
-                    found.read[alone] = item
+                fits = reader is not None and reader.code and reader.result != item.source
+                if fits and computes_at_home(reader, alone):
+                    found.read[alone] = here
     return found
 
 

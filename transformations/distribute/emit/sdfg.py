@@ -64,14 +64,16 @@ class _Builder(Emitter):
         self.read_first: set[str] = set()
         self.written: set[str] = set()  # for certain, even if loops run zero times
         self.results: set[str] = set()
-        self._direct = direct_boxes(body, arrays.arguments, self._is_local, self._is_whole)
+        self._direct = direct_boxes(body, arrays.arguments, self.local, self._computes_at_home)
 
-    def _is_local(self, item: Slice) -> bool:
-        arrays = self._arrays
-        return all(is_everywhere(arrays.homes[name], arrays.ranks) for name in item.names)
-
-    def _is_whole(self, statement: Statement) -> bool:
-        return [group.replicated for group in self._groups[id(statement)]] == [True]
+    def _computes_at_home(self, statement: Statement, tensor: str) -> bool:
+        """Return True if a statement is computed in one step that uses a tensor at home."""
+        arrays, groups = self._arrays, self._groups[id(statement)]
+        if len(groups) != 1 or groups[0].reduction is not None:
+            return False
+        names = (*groups[0].operands, groups[0].result)
+        places = zip(names, (*groups[0].operand_placements, groups[0].result_placement), strict=True)
+        return all(arrays.known(tensor, place) == arrays.home(tensor) for name, place in places if name == tensor)
 
     # Loops and branches
 
@@ -87,7 +89,7 @@ class _Builder(Emitter):
                 self.append(region, item(item.__name__))
             elif isinstance(item, Assignment):
                 self._read(item.scalars)
-                values = {name: self._local(value, item.scalars) for name, value in item.values.items()}
+                values = {name: self._named_here(value, item.scalars) for name, value in item.values.items()}
                 self.state(region, "assign")
                 self.append(region, SDFGState("assigned", self._sdfg), values)
             else:
@@ -115,7 +117,7 @@ class _Builder(Emitter):
     def _loop(self, region: ControlFlowRegion, head: LoopRegion, loop: Block) -> None:
         inner = LoopRegion(
             head.label,
-            condition_expr=self._local(head.loop_condition.as_string, loop.scalars),
+            condition_expr=self._named_here(head.loop_condition.as_string, loop.scalars),
             loop_var=head.loop_variable,
             initialize_expr=head.init_statement and head.init_statement.as_string,
             update_expr=head.update_statement and head.update_statement.as_string,
@@ -131,13 +133,13 @@ class _Builder(Emitter):
         before = set(self.written)
         for (condition, old), body in zip(head.branches, branch.bodies, strict=True):
             inner = ControlFlowRegion(old.label)
-            block.add_branch(condition and CodeBlock(self._local(condition.as_string, branch.scalars)), inner)
+            block.add_branch(condition and CodeBlock(self._named_here(condition.as_string, branch.scalars)), inner)
             self.written = set(before)
             self.emit(inner, body)
             self.not_empty(inner)
             self._arrays.keep_homes(written)
 
-    def _local(self, code: str, scalars: Iterable[str]) -> str:
+    def _named_here(self, code: str, scalars: Iterable[str]) -> str:
         """Return a condition or value with the arrays that hold its scalars on this rank."""
         arrays = self._arrays
         return renamed(code, {name: f"{arrays.copies[name][arrays.home(name)]}[0]" for name in scalars})

@@ -18,6 +18,7 @@ from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, Su
 from dace_redist.library_nodes.environment import MEMORY_PIECE, NODE_SHARED, RuntimeEnvironment, allocate_at_start
 from dace_redist.library_nodes.indexed import CUBLAS
 from dace_redist.library_nodes.node import NUMBERS
+from dace_redist.library_nodes.redistribute import StrategicNode
 from dace_redist.transformations.distribute.ir import Body, codes_of, in_numbers, operations, scalars_of
 
 #: Smaller transients have no pages of their own.
@@ -69,7 +70,7 @@ def place_transients(sdfg: SDFG, sizes: Mapping[str, int]) -> None:
 def _exchanged(sdfg: SDFG) -> set[str]:
     """Return the arrays that other ranks of the node access."""
     nodes_of = [(node, state) for state in sdfg.states() for node in state.nodes()]
-    edges = [edge for node, state in nodes_of if isinstance(node, Redistribute) for edge in state.all_edges(node)]
+    edges = [edge for node, state in nodes_of if isinstance(node, StrategicNode) for edge in state.all_edges(node)]
     edges += [e for node, state in nodes_of if isinstance(node, SumReplicas) for e in state.in_edges(node)]
     return {edge.data.data for edge in edges}
 
@@ -96,9 +97,10 @@ def _uses(
         if isinstance(block, SDFGState):
             for node in block.nodes():
                 if isinstance(node, nodes.AccessNode):
-                    writers = [one for one in block.predecessors(node) if isinstance(one, Redistribute)]
+                    writers = [one for one in block.predecessors(node) if isinstance(one, StrategicNode)]
+                    tensors = [tensor for one in writers for tensor in getattr(one, "tensors", (one,))]
                     # one with a region writes only a part of the array
-                    reads = block.out_degree(node) > 0 or any(one.region for one in writers)
+                    reads = block.out_degree(node) > 0 or any(one.region for one in tensors)
                     reads |= any(_writes_a_part(edge, block.sdfg) for edge in block.in_edges(node))
                     yield node.data, _Use(time, reads, loops)
             continue

@@ -16,12 +16,13 @@ import re
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
 import dace
-from dace import SDFG, SDFGState, dtypes, symbolic
+from dace import SDFG, Memlet, SDFGState, dtypes, symbolic
+from dace.config import set_temporary
 from dace.dtypes import DebugInfo
 from dace.frontend.common import op_repository
 from dace.frontend.python import newast, parser
@@ -30,6 +31,7 @@ from dace.frontend.python.common import DaceSyntaxError
 from dace.frontend.python.nested_call import NestedCall
 from dace.frontend.python.newast import ProgramVisitor
 from dace.frontend.python.parser import DaceProgram
+from dace.sdfg import nodes, propagation
 from dace.subsets import Range
 
 from dace_redist.transformations.distribute.read import numpy_functions, numpy_operations, ufuncs
@@ -69,7 +71,8 @@ def parse(program: DaceProgram) -> SDFG:
     """
     with _parsing, _replaced(), naming_invalid_statements(), _naming_the_statement(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Performance warning: Automatically creating callback")  # an error follows
-        sdfg = program.to_sdfg(simplify=False, use_cache=False)
+        with set_temporary("compiler", "lineinfo", value="given"):  # not "inspect": it inspects the call stack
+            sdfg = program.to_sdfg(simplify=False, use_cache=False)
     file = inspect.getsourcefile(program.f) or ""
     for state in sdfg.states():
         _say_where_from(state, file)
@@ -186,6 +189,32 @@ def _add_state_after_the_last(_: Any, call: NestedCall, label: str | None = None
     call.count += 1
     call.last_state = call.last_state.parent_graph.add_state_after(call.last_state, label)
     return call.last_state
+
+
+@in_place_of(propagation, "propagate_memlet")
+def _propagate_elements(propagate: Any, state: Any, memlet: Memlet, scope: Any, *rest: Any, **options: Any) -> Memlet:
+    """Return the memlet of a box, if the iterations of a map use one element of it each."""
+    near = state.out_edges(scope) if isinstance(scope, nodes.EntryNode) else state.in_edges(scope)
+    same = all(edge.data.subset == memlet.subset for edge in near if edge.data.data == memlet.data)
+    if isinstance(scope, nodes.MapEntry | nodes.MapExit) and same and memlet.wcr is None and not memlet.dynamic:
+        ranges = dict(zip(scope.map.params, scope.map.range.ndrange(), strict=True))
+        box = [_image(part, ranges) for part in memlet.subset.ndrange()]
+        if None not in box:
+            return Memlet(data=memlet.data, subset=Range(box))
+    return propagate(state, memlet, scope, *rest, **options)
+
+
+def _image(part: tuple[Any, Any, Any], ranges: Mapping[str, tuple[Any, Any, Any]]) -> tuple[Any, Any, Any] | None:
+    """Return the range of an index, of which an iteration uses one value; None if it is no index plus a constant."""
+    names = {str(symbol) for symbol in part[0].free_symbols} & {*ranges}
+    if part[0] != part[1] or len(names) > 1:
+        return None
+    if not names:
+        return part
+    (name,) = names
+    offset = part[0] - next(symbol for symbol in part[0].free_symbols if str(symbol) == name)
+    begin, end, step = ranges[name]
+    return None if name in map(str, offset.free_symbols) else (begin + offset, end + offset, step)
 
 
 @in_place_of(newast, "_subset_is_local_symbol_dependent")

@@ -16,6 +16,7 @@ from dace.frontend.python.nested_call import NestedCall
 from dace.frontend.python.newast import ProgramVisitor
 from dace.frontend.python.parser import DaceProgram
 from dace.frontend.python.replacements import array_creation, operators, ufunc
+from dace.sdfg import propagation
 from dace.sdfg import utils as sdutil
 
 
@@ -57,6 +58,7 @@ REPLACED = (
     Replaced(ProgramVisitor, "_visit_op", "does not tell numbers of Python from scalars"),
     Replaced(ProgramVisitor, "_visit_test", "keeps the names of variables in conditions, not those of their arrays"),
     Replaced(newast, "_subset_is_local_symbol_dependent", "takes loops with indices that depend on others for maps"),
+    Replaced(propagation, "propagate_memlet", "takes longer than all else in the reading of a program"),
     *(Replaced(module, "astutils", _TEXT) for module in (operators, ufunc)),
     *(Replaced(module, "sym_type", _TYPE) for module in (newast, operators, ufunc, array_creation)),
 )

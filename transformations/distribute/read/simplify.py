@@ -42,8 +42,12 @@ def simplify(sdfg: SDFG) -> None:
     """
     for name in sorted(name for name, array in sdfg.arrays.items() if array.transient and _is_reserved(name, array)):
         sdfg.replace(name, find_new_name(f"{name}_", {*sdfg.arrays, *sdfg.symbols}))
+    changing = any(edge.data.assignments for edge in sdfg.all_interstate_edges(recursive=True))
+    changing |= any(array.transient and array.total_size == 1 for _, _, array in sdfg.arrays_recursive())
+    skip = set() if changing else {"SymbolPropagation"}  # which looks for symbols of all states, again and again
     with naming_invalid_statements():
-        SimplifyPass(pass_options={"ScalarToSymbolPromotion.ignore": _read_from_arrays(sdfg)}).apply_pass(sdfg, {})
+        options = {"ScalarToSymbolPromotion.ignore": _read_from_arrays(sdfg)}
+        SimplifyPass(skip=skip, pass_options=options).apply_pass(sdfg, {})
         for name in sorted(changing_symbols(sdfg) - {"", *sdfg.symbols}):  # of inlined functions
             sdfg.add_symbol(name, dtypes.int64)
         for state in sdfg.states():
