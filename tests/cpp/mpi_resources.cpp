@@ -84,6 +84,7 @@ DACE_REDIST_COUNT(MPI_Comm_split, (MPI_Comm a, int b, int c, MPI_Comm* d), (a, b
                   *d != MPI_COMM_NULL)
 DACE_REDIST_COUNT(MPI_Comm_split_type, (MPI_Comm a, int b, int c, MPI_Info d, MPI_Comm* e), (a, b, c, d, e),
                   communicators, *e != MPI_COMM_NULL)
+DACE_REDIST_COUNT(MPI_Intercomm_merge, (MPI_Comm a, int b, MPI_Comm* c), (a, b, c), communicators, 1)
 DACE_REDIST_COUNT(MPI_Comm_free, (MPI_Comm * a), (a), communicators, -1)
 DACE_REDIST_COUNT(MPI_Comm_group, (MPI_Comm a, MPI_Group* b), (a, b), groups, 1)
 DACE_REDIST_COUNT(MPI_Group_incl, (MPI_Group a, int b, const int* c, MPI_Group* d), (a, b, c, d), groups, 1)
