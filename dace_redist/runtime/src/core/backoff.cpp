@@ -49,7 +49,7 @@ Backoff::Backoff(std::int64_t ranks, const JointOperation& operation) : long_wai
 
 bool Backoff::sleeps() const {
   if (crowded_) return rounds_ > 0;
-  if (rounds_ <= busy_rounds_ || shared_core_rounds.load(std::memory_order_relaxed) == 0) return false;
+  if (rounds_ <= busy_rounds_ || shared_core_rounds.load(std::memory_order_relaxed) <= 0) return false;
   shared_core_rounds.fetch_sub(1, std::memory_order_relaxed);
   return true;
 }
