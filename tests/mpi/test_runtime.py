@@ -29,7 +29,7 @@ LEAKS = {"ASAN_OPTIONS": "detect_leaks=1:fast_unwind_on_malloc=0"}
 
 @pytest.fixture
 def program() -> Path:
-    interface = ("api/dace_redist.cpp", "api/handles.cpp")
+    interface = ("api/dace_redist.cpp", "api/groups.cpp", "api/handles.cpp")
     wrapped = "-Wl,--wrap=malloc,--wrap=aligned_alloc"
     linked = (wrapped, '-DDACE_REDIST_VERSION=""', *interface)
     return build("mpi_random", *SANITIZED, sources=("toy_transport",), linked=linked)
