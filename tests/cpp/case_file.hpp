@@ -65,8 +65,8 @@ struct MaybeShared {
   void deallocate(T* bytes, std::size_t count) const {
     if (shared)
       free_array(bytes);
-    else if (std::getenv(xpmem_variable))
-      munmap(bytes, count);
+    else if (std::getenv(xpmem_variable))  // the address stays taken: the stand-in, unlike XPMEM, would not follow it
+      mmap(bytes, count, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     else
       std::free(bytes);
   }
