@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 
 #include "core/machine.hpp"
@@ -17,19 +18,14 @@ namespace {
 /// Rounds in which this process sleeps, until it yields again to see whether its core is still shared.
 std::atomic<int> shared_core_rounds{0};
 
-std::int64_t nanoseconds() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return time.tv_sec * 1'000'000'000 + time.tv_nsec;
-}
-
 /// Yields the core, and takes note of whether another process used it.
 void yield_core() {
-  constexpr std::int64_t min_slice = 200'000;  // nanoseconds
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::microseconds min_slice(200);
   constexpr int rounds = 256;
-  const std::int64_t before = nanoseconds();
+  const Clock::time_point before = Clock::now();
   sched_yield();
-  if (nanoseconds() - before > min_slice) shared_core_rounds.store(rounds, std::memory_order_relaxed);
+  if (Clock::now() - before > min_slice) shared_core_rounds.store(rounds, std::memory_order_relaxed);
 }
 
 /// Whether the launcher says that all ranks of the world are on this node.
