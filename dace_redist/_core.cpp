@@ -503,6 +503,10 @@ PYBIND11_MODULE(_core, module) {
       .def("run_if_agreed", &BoundPlan::run_if_agreed)
       .def("release", &BoundPlan::release);
   module.attr("option_ranges") = option_ranges();
+  module.attr("piece_bytes") = dr::piece_bytes;
+  module.attr("min_share_bytes") = dr::min_share_bytes;
+  module.attr("min_run_bytes") = dr::min_run_bytes;
+  module.attr("max_run_bytes") = dr::max_run_bytes;
   module.attr("max_eager_bytes") = dr::max_eager_bytes;
   module.attr("max_joined_bytes") = dr::max_joined_bytes;
   module.attr("max_often_joined_bytes") = dr::max_often_joined_bytes;

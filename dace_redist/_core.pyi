@@ -11,6 +11,10 @@ _Arrays = tuple[npt.NDArray[np.int64], ...]
 
 #: Longest message within a node that needs no handshake.
 max_eager_bytes: int
+piece_bytes: int
+min_share_bytes: int
+min_run_bytes: int
+max_run_bytes: int
 #: Longest message that ``Aggregated`` joins with others.
 max_joined_bytes: int
 max_often_joined_bytes: int

@@ -16,13 +16,13 @@ from dace_redist.integers import AnyInt
 from dace_redist.io.stored import Layout, Slices, StoredArray, run_axis
 
 #: Bytes that a rank reads or writes at a time, if memory is not bounded.
-PIECE_BYTES = 64 << 20
+PIECE_BYTES = _core.piece_bytes
 
 #: Minimum bytes of the share of a rank that is chosen to read or write.
-_MIN_SHARE_BYTES = 4 << 20
+_MIN_SHARE_BYTES = _core.min_share_bytes
 
 #: Largest minimum of the bytes of contiguous runs of a part that its rank reads or writes without an exchange.
-_MIN_RUN_BYTES = 1 << 20
+_MIN_RUN_BYTES = _core.max_run_bytes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,7 @@ from dace_redist.mpi.collective import failure_kind
 FORMATS = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".hdf": "hdf5", ".zarr": "zarr", "": "folder"}
 
 #: Minimum bytes of a contiguous run that is read or written by a system call of its own.
-MIN_CALL_BYTES = 16 << 10
+MIN_CALL_BYTES = _core.min_run_bytes
 
 Slices = tuple[slice, ...]
 
@@ -45,7 +45,7 @@ class Layout:
     dtype: np.dtype[Any]
     unit: tuple[int, ...]
     reversed: bool = False
-    min_run: int = dataclasses.field(default=1 << 20, compare=False, repr=False)
+    min_run: int = dataclasses.field(default=_core.max_run_bytes, compare=False, repr=False)
 
     @property
     def order(self) -> slice:

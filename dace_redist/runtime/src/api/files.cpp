@@ -14,12 +14,6 @@
 namespace dace_redist {
 namespace {
 
-/// Bytes that a rank reads or writes at a time, and of the share of a rank that is chosen to. As in
-/// dace_redist/io/pieces.py.
-constexpr Index piece_bytes = Index{64} << 20, min_share_bytes = Index{4} << 20;
-/// A rank reads or writes its own part if it has runs of a block of the file system, within these limits.
-constexpr Index min_run_bytes = Index{16} << 10, max_run_bytes = Index{1} << 20;
-
 std::vector<Index> shape_of(const Distribution& distribution) {
   std::vector<Index> shape;
   for (const AxisSplit& axis : distribution.axes()) shape.push_back(axis.extent);
