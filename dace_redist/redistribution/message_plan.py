@@ -163,7 +163,7 @@ def _checked_view(name: str, array: Any, held: Reach, contiguous: bool) -> Array
     view = array_view(name, array)
     if view.device != "cpu":
         raise TypeError(f"{name} must lie in main memory, as messages do; got an array on the GPU")
-    lowest, highest = (address - view.address for address in view.bounds())
+    lowest, highest = (address - view.address for address in view.bounds)
     if contiguous and view.size and (lowest, highest) != (0, view.size * view.dtype.itemsize):
         raise ValueError(
             f"{name} must be contiguous, as datatypes count bytes, got strides {view.strides} of shape {view.shape}: "

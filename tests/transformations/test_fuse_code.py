@@ -49,9 +49,23 @@ def in_a_loop(x: dace.float64[N, N], y: dace.float64[N, N]):
         x[:] = t - 1.0
 
 
+def of_complex_numbers(x: dace.float64[N, N], y: dace.float64[N, N]):
+    return (x * 1j + y) * (y - 2j * x)
+
+
+def of_integers(x: dace.float64[N, N], y: dace.float64[N, N]):
+    t = np.where(x > y, 7, 4)
+    return (t * t - t) // 2 + x
+
+
+def of_narrow_types(x: dace.float64[N, N], y: dace.float64[N, N]):
+    t = (x * 200).astype(np.uint8) + np.where(y > 0.5, y, x).astype(np.float32)
+    return t * t
+
+
 #: Programs, and how many elementwise statements they become.
-PROGRAMS = {chain: 1, constant: 1, used_twice: 2, changed_between: 3, of_another_type: 3, in_a_loop: 1}
-PROGRAMS |= {one_that_is_an_argument: 2}
+PROGRAMS = {chain: 1, constant: 1, used_twice: 2, changed_between: 3, of_another_type: 1, in_a_loop: 1}
+PROGRAMS |= {one_that_is_an_argument: 2, of_complex_numbers: 5, of_integers: 2, of_narrow_types: 2}
 
 
 def elementwise(program):

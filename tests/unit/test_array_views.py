@@ -58,7 +58,7 @@ def test_arrays_that_share_memory():
             parts.append(part[:: numbers.choice([-2, -1, 1, 2, 3]), :: numbers.choice([-1, 1, 2])])
         a, b = (arrays.array_view("A", part) for part in parts)
         shared = bool({*parts[0].flat} & {*parts[1].flat})
-        seen.add((a.bounds()[0] < b.bounds()[1] and b.bounds()[0] < a.bounds()[1], shared))
+        seen.add((a.bounds[0] < b.bounds[1] and b.bounds[0] < a.bounds[1], shared))
         assert a.overlaps(b) == shared
     assert {(True, True), (True, False)} <= seen
 

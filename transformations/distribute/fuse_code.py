@@ -23,7 +23,8 @@ def fuse_elementwise(sdfg: SDFG) -> Rule:
     """
     Return a rule that makes one statement of an elementwise one and another one that is its only use.
 
-    Both are of float64: conversions between types happen where results are stored. No element is computed twice.
+    The intermediate result is converted to the type that it would be stored in. No element is computed twice. Complex
+    statements are left: the compiler rounds products otherwise where it has more than one in a loop.
     """
 
     def rule(before: list[Item], statement: Statement, after: list[Item], kept: Collection[str]) -> Items:
@@ -45,10 +46,10 @@ def fuse_elementwise(sdfg: SDFG) -> Rule:
 
 
 def _is_plain(statement: Statement, sdfg: SDFG) -> bool:
-    """Return True for an elementwise statement of float64 whose code is one assignment, without indices."""
+    """Return True for an elementwise statement of real numbers whose code is one assignment, without indices."""
     if statement.code is None or statement.code.indices:
         return False
-    if not all(sdfg.arrays[name].dtype == dace.float64 for name in (*statement.read, statement.result)):
+    if any(sdfg.arrays[name].dtype.as_numpy_dtype().kind == "c" for name in (*statement.read, statement.result)):
         return False
     lines = ast.parse(statement.code.text).body
     return len(lines) == 1 and isinstance(lines[0], ast.Assign)
@@ -76,7 +77,7 @@ def _fused(first: Statement, second: Statement, number: int, sdfg: SDFG) -> Stat
     others = [n for n in range(len(second.read)) if n != number]
     pairs += [(second.read[n], second.einsum.operands[n]) for n in others]
     inputs = [f"__in{n}" for n in range(1, count + 1)]
-    value = _value(first, dict(zip(_inputs(first), inputs, strict=False)))
+    value = _value(first, dict(zip(_inputs(first), inputs, strict=False)), sdfg.arrays[first.result].dtype)
     names = zip((_inputs(second)[n] for n in others), inputs[len(first.read) :], strict=True)
     assert second.code is not None
     tree = _Replacing({**{old: ast.Name(new) for old, new in names}, _inputs(second)[number]: value})
@@ -88,13 +89,13 @@ def _fused(first: Statement, second: Statement, number: int, sdfg: SDFG) -> Stat
     return replace(second, einsum=einsum, operands=operands, code=Code(text, tuple(inputs), second.code.output))
 
 
-def _value(statement: Statement, names: dict[str, str]) -> ast.expr:
-    """Return the right-hand side of a statement's code, with other names of its inputs: a float64."""
+def _value(statement: Statement, names: dict[str, str], dtype: dace.typeclass) -> ast.expr:
+    """Return the right-hand side of a statement's code, with other names of its inputs, converted to a type."""
     assert statement.code is not None
     (assignment,) = ast.parse(statement.code.text).body
     assert isinstance(assignment, ast.Assign)
     renamed: ast.expr = _Replacing({old: ast.Name(new) for old, new in names.items()}).visit(assignment.value)
-    return ast.Call(ast.parse("dace.float64", mode="eval").body, [renamed], [])
+    return ast.Call(ast.parse(f"dace.{dtype.to_string()}", mode="eval").body, [renamed], [])
 
 
 class _Replacing(ast.NodeTransformer):

@@ -77,7 +77,7 @@ class ArrayView:
             return self.owner
         if self.size == 0:
             return np.empty(self.shape, self.dtype)
-        first, end = self.bounds()
+        first, end = self.bounds
         memory = (ctypes.c_char * (end - first)).from_address(first)
         memory._owner = self.owner  # type: ignore[attr-defined]  # lives as long as the array
         buffer = memoryview(memory).cast("B")
@@ -124,7 +124,7 @@ class ArrayView:
 
     def overlaps(self, other: ArrayView) -> bool:
         """True if two arrays share elements, or might: on a GPU, or where that takes long to find out."""
-        (lo, hi), (other_lo, other_hi) = self.bounds(), other.bounds()
+        (lo, hi), (other_lo, other_hi) = self.bounds, other.bounds
         if not (lo < other_hi and other_lo < hi) or "gpu" in (self.device, other.device):
             return lo < other_hi and other_lo < hi
         try:
@@ -132,8 +132,9 @@ class ArrayView:
         except np.exceptions.TooHardError:
             return True
 
+    @functools.cached_property
     def bounds(self) -> tuple[int, int]:
-        """Return the first address of the array and the one after its last."""
+        """First address of the array and the one after its last."""
         if self.size == 0:
             return 0, 0
         first, last = reach(self.shape, self.strides)
