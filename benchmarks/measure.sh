@@ -44,6 +44,18 @@ peers() {
         "prime-*" "slab-to-pencil-*" $both --limit 2 --json $file
 }
 
+# CTF, where DACE_REDIST_CTF_LIBRARY names it; see README.md.
+ctf() {
+    local kernel ranks
+    rm -f "$file"
+    for ranks in 2 4; do
+        for kernel in mm2 mttkrp3_0 ttmc ladder; do
+            OMP_NUM_THREADS=1 mpiexec -n $ranks python benchmarks/einsum/run_einsum.py $kernel --against einsum,ctf \
+                --repetitions 11 --json $file
+        done
+    done
+}
+
 auto() {
     local single="--variants ordinary --peers none --strategies Auto,Datatype,Pack,Pipelined,RMA --least 9 --limit 1.5
         --json $file"
@@ -129,6 +141,6 @@ mapped() {
 }
 
 case $1 in
-    results | peers | auto | cores | gpu | nodes | copying | dispatch | mapped) "$1" ;;
-    *) echo "usage: benchmarks/measure.sh results | peers | auto | cores | gpu | nodes | copying | dispatch | mapped" >&2 && exit 2 ;;
+    results | peers | ctf | auto | cores | gpu | nodes | copying | dispatch | mapped) "$1" ;;
+    *) echo "usage: benchmarks/measure.sh results | peers | ctf | auto | cores | gpu | nodes | copying | dispatch | mapped" >&2 && exit 2 ;;
 esac

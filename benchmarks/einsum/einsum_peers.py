@@ -1,8 +1,10 @@
 """
-Other programs of a kernel: distributed by hand, or by ``dace_redist.einsum``; and of rank 0, while the others sleep:
-opt_einsum and CuPy.
+Other programs of a kernel: distributed by hand, by ``dace_redist.einsum``, or by CTF; and of rank 0, while the others
+sleep: opt_einsum and CuPy.
 """
 
+import ctypes
+import os
 import unittest.mock
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +17,8 @@ from einsum_cases import EinsumCase, everything
 from dace_redist import DistributedArray, DistributedProgram, einsum, shared_empty
 from dace_redist.mpi.collective import sleeping_barrier
 
+#: OpenBLAS's threads go on looking for work for some 130 ms after a call, which slows what runs next.
+SPINNING_SECONDS = 0.3
 #: Modes of the tensors of programs by hand, by the symbols of their lengths.
 MODES = dict(zip("IJKLMPQRT", "ijklmbcde", strict=True))
 
@@ -100,12 +104,44 @@ def _einsum(case: EinsumCase, program: DistributedProgram) -> Callable[[], Any]:
     return partial(einsum, str(statement.einsum), *operands, out=arrays[statement.result])
 
 
-#: What makes a run of each: ``einsum``; on rank 0 opt_einsum on one thread, and CuPy in the order that NumPy finds.
-PEERS = {"einsum": _einsum, "opt_einsum": _opt_einsum, "cupy": _cupy}
+def _ctf(case: EinsumCase, program: DistributedProgram) -> Callable[[], Any]:
+    """Return contractions of pairs, in the order that opt_einsum finds, of random tensors."""
+    import opt_einsum
+
+    library = ctypes.CDLL(os.environ[CTF_VARIABLE])
+    library.ctf_tensor.restype = ctypes.c_void_p
+    (statement,) = program.plan.statements
+    extents = {
+        index: extent
+        for name, indices in zip(statement.operands, str(statement.einsum).split("->")[0].split(","), strict=True)
+        for index, extent in zip(indices, program.inputs[name].shape, strict=True)
+    }
+
+    def tensor(indices: str) -> tuple[ctypes.c_void_p, bytes]:
+        shape = (ctypes.c_int * len(indices))(*(extents[index] for index in indices))
+        return ctypes.c_void_p(library.ctf_tensor(len(indices), shape, WORLD.py2f())), indices.encode()
+
+    steps = []
+    left = [tensor(indices) for indices in str(statement.einsum).split("->")[0].split(",")]
+    shapes = (program.inputs[name].shape for name in statement.operands)
+    for _, _, step, *_ in opt_einsum.contract_path(str(statement.einsum), *shapes, shapes=True)[1].contraction_list:
+        given, result = step.split("->")
+        operands = [next(one for one in left if one[1] == indices.encode()) for indices in given.split(",")]
+        left = [one for one in left if one not in operands] + [tensor(result)]
+        steps.append([item for one in (*operands, left[-1]) for item in one])
+    return lambda: [library.ctf_contract(*step) for step in steps]
+
+
+#: Environment variable: ``ctf.cpp`` compiled with CTF; see benchmarks/README.md.
+CTF_VARIABLE = "DACE_REDIST_CTF_LIBRARY"
+#: What makes a run on all ranks: of ``einsum``, and of CTF.
+PARALLEL_PEERS = {"einsum": _einsum, "ctf": _ctf}
+#: On rank 0: of opt_einsum on one thread, and CuPy in the order that NumPy finds.
+PEERS = {"opt_einsum": _opt_einsum, "cupy": _cupy}
 
 
 def peer_of(name: str, case: EinsumCase, program: DistributedProgram) -> Callable[[], None]:
-    """Return a run of one of :data:`PEERS`. Collective."""
-    if name == "einsum":
-        return _einsum(case, program)
+    """Return a run of one of :data:`PARALLEL_PEERS` or :data:`PEERS`. Collective."""
+    if name in PARALLEL_PEERS:
+        return PARALLEL_PEERS[name](case, program)
     return partial(on_rank_0, PEERS[name](case, program) if WORLD.rank == 0 else None)

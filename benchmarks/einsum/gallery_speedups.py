@@ -33,6 +33,8 @@ from dace_redist.mpi.launch import outside_environment
 from dace_redist.mpi.topology import pinned_to_core, topology_of
 
 ROOT = Path(__file__).resolve().parents[2]
+#: Shorter programs run several times in a row: the first run after a pause takes longer.
+BATCH_SECONDS = 0.02
 #: Names and sizes of the programs in the manual.
 SHOWN = dict(re.findall(r"<!-- generated: gallery (\w+) \d+ (.*) -->", (ROOT / "docs" / "gallery.md").read_text()))
 
@@ -60,7 +62,7 @@ def shown(name: str) -> Example:
 
 @contextmanager
 def one_process(name: str, ranks: int):
-    """Yield a run of a program in a process that calls :func:`serve`, with a BLAS thread per core."""
+    """Yield what runs a program so many times in a process that calls :func:`serve`, with a BLAS thread per core."""
     bound = os.sched_getaffinity(0)
     cores = range(os.cpu_count()) if ranks > 1 else [min(bound)]
     os.sched_setaffinity(0, cores)  # mpiexec may have bound this rank to one core; Popen inherits these
@@ -71,8 +73,8 @@ def one_process(name: str, ranks: int):
         os.sched_setaffinity(0, bound)
         assert process.stdout.readline() == "ready\n"
 
-        def run() -> None:
-            process.stdin.write("run\n")
+        def run(times: int) -> None:
+            process.stdin.write(f"{times}\n")
             process.stdin.flush()
             assert process.stdout.readline() == "done\n"
 
@@ -81,7 +83,7 @@ def one_process(name: str, ranks: int):
 
 
 def serve(name: str) -> None:
-    """Run a program by NumPy, with opt_einsum in the place of `np.einsum`, for each line of standard input."""
+    """Run a program by NumPy, opt_einsum in the place of `np.einsum`, as often as each line of standard input says."""
     import opt_einsum
 
     np.einsum = opt_einsum.contract
@@ -89,25 +91,39 @@ def serve(name: str) -> None:
     function, arguments = example.program.f, example.arguments()
     function.__globals__.update(example.sizes)  # symbols that it uses by name
     print("ready", flush=True)
-    for _ in sys.stdin:
-        function(**arguments)
+    for times in sys.stdin:
+        for _ in range(int(times)):
+            function(**arguments)
         print("done", flush=True)
 
 
 def measured(name: str, repetitions: int) -> dict[str, Any]:
     """Return the median seconds of the ranks, each with its parts of the arguments, and of NumPy. Collective."""
-    from einsum_peers import WORLD, on_rank_0
+    from einsum_peers import SPINNING_SECONDS, WORLD, on_rank_0
 
     example, repeat, where = shown(name), Repetitions(WORLD).repeat, environment(WORLD.size, topology_of(WORLD).node_of)
     program, arguments = distribute(example.program, WORLD.size, example.sizes), example.arguments()
     parts = program.scatter(**{name: arguments[name] for name in program.inputs})
     seconds: dict[str, list[float]] = {"ranks": [], "numpy": []}
+
+    def of_ranks(times: int) -> None:
+        for _ in range(times):
+            program.run(**parts)
+
     with one_process(name, WORLD.size) if WORLD.rank == 0 else nullcontext() as peer, pinned_to_core(WORLD):
-        for _ in range(repetitions + 1):
-            seconds["ranks"].append(repeat("ranks", lambda: program.run(**parts)))
-            seconds["numpy"].append(repeat("numpy", partial(on_rank_0, peer)))
-            time.sleep(0.1)  # BLAS threads go on looking for work for some 30 ms
-    medians = {who: statistics.median(values[1:]) for who, values in seconds.items()}  # the first round warms up
+
+        def one_round(times: int) -> None:
+            in_numpy = peer and partial(peer, times)
+            seconds["ranks"].append(repeat("ranks", partial(of_ranks, times)) / times)
+            seconds["numpy"].append(repeat("numpy", partial(on_rank_0, in_numpy)) / times)
+            time.sleep(SPINNING_SECONDS)
+
+        one_round(1)
+        one_round(1)
+        times = max(1, round(BATCH_SECONDS / min(values[-1] for values in seconds.values())))
+        for _ in range(repetitions):
+            one_round(times)
+    medians = {who: statistics.median(values[2:]) for who, values in seconds.items()}
     return {"program": name, "sizes": example.sizes, "ranks": WORLD.size, "seconds": medians, "environment": where}
 
 

@@ -20,7 +20,7 @@ import click
 import dace
 import numpy as np
 from einsum_cases import CASES, PRESETS, EinsumCase, numpy_result
-from einsum_peers import PEERS, by_hand_program, from_rank_0, peer_of, wholes
+from einsum_peers import PARALLEL_PEERS, PEERS, SPINNING_SECONDS, by_hand_program, from_rank_0, peer_of, wholes
 from einsum_timing import TimedProgram
 from mpi4py import MPI
 from records import append, json_option, names_option
@@ -48,7 +48,13 @@ Samples = dict[str, np.ndarray]
 @click.option("--size", "sizes", multiple=True, callback=index_sizes, metavar="SYMBOL=N", help="another size")
 @click.option("--slabs", multiple=True, callback=index_sizes, metavar="TENSOR=AXIS", help="an input in slabs")
 @click.option("--strategies", default="Auto", callback=names_option(*CHOICES), help="of redistributions; default: Auto")
-@click.option("--against", default="", callback=names_option(*PEERS), metavar="LIST", help=f"of {', '.join(PEERS)}")
+@click.option(
+    "--against",
+    default="",
+    callback=names_option(*PARALLEL_PEERS, *PEERS),
+    metavar="LIST",
+    help=f"of {', '.join((*PARALLEL_PEERS, *PEERS))}",
+)
 @click.option(
     "--by-hand",
     default="",
@@ -181,7 +187,7 @@ def measure(
             times[number, -1], outputs[strategy] = whole_runs.repeat(strategy, once), results
         for name, peer in peers.items():
             others[name][number] = whole_runs.repeat(name, peer)
-            time.sleep(0.1)  # BLAS threads go on looking for work for some 30 ms
+            time.sleep(SPINNING_SECONDS)
     for times in samples.values():
         WORLD.Allreduce(MPI.IN_PLACE, times, MPI.MAX)
     names = [*timed.steps, "total"]
