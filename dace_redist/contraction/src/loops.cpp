@@ -64,7 +64,7 @@ double LoopNest::cost() const {
   const Dimension& inner = dimensions_.back();
   const bool contiguous =
       std::all_of(inner.strides.begin(), inner.strides.end(), [](Index stride) { return stride == 0 || stride == 1; });
-  return steps * ((contiguous ? 0.3 : 1.5) + 8.0 / static_cast<double>(inner.extent));
+  return steps * ((contiguous ? 0.4 : 1.5) + 8.0 / static_cast<double>(inner.extent));
 }
 
 }  // namespace dace_redist::contraction
