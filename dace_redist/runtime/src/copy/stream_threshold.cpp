@@ -25,8 +25,10 @@ std::int64_t determine_threshold() {
   return cache_bytes > 0 ? 4 * std::int64_t{cache_bytes} : std::int64_t{8} << 20;
 }
 
-/// Bytes of last-level cache for each core that uses it; 0 if unknown.
+/// Bytes of last-level cache for each core that uses it; 0 if unknown. No core has more than the limit: a virtual
+/// machine shows the cache of all cores of its host.
 std::int64_t determine_cache_share() {
+  constexpr std::int64_t limit = std::int64_t{16} << 20;
   const std::string folder = "/sys/devices/system/cpu/cpu0/cache/index3/";  // sysconf() may name that of all sockets
   std::int64_t kibibytes = 0;
   std::ifstream(folder + "size") >> kibibytes;     // as "32768K"
@@ -37,7 +39,8 @@ std::int64_t determine_cache_share() {
     const long first = std::strtol(range.c_str(), &rest, 10);
     cores += *rest == '-' ? std::strtol(rest + 1, nullptr, 10) - first + 1 : 1;
   }
-  return cores > 0 ? kibibytes * 1024 / cores : 0;
+  const std::int64_t share = cores > 0 ? kibibytes * 1024 / cores : 0;
+  return share <= limit ? share : 0;
 }
 
 /// Whether so many ranks share cores that short runs take longer without streaming.
