@@ -182,6 +182,18 @@ def gallery(records: Sequence[Record]) -> Iterator[Row]:
     yield "the [gallery]", [mean_and_worst([r["seconds"]["numpy"] / r["seconds"]["ranks"] for r in records])]
 
 
+def kernels(records: Sequence[Record]) -> Iterator[Row]:
+    for words, ranks in (("small kernels on two ranks", 2), ("small kernels on one rank", 1)):
+        found = {r["program"]: r["seconds"]["numpy"] / r["seconds"]["ranks"] for r in records if r["ranks"] == ranks}
+        yield words, [mean_and_worst(list(found.values()))]
+
+
+def ctf(records: Sequence[Record]) -> Iterator[Row]:
+    for words, ranks in (("einsums on two ranks", 2), ("einsums on four ranks", 4)):
+        found = {r["kernel"]: r["against"]["ctf"] / r["against"]["einsum"] for r in records if r["ranks"] == ranks}
+        yield words, [mean_and_worst(list(found.values()))]
+
+
 def overheads(records: Sequence[Record]) -> Iterator[Row]:
     medians = {record["row"]: statistics.median(record["values"]) for record in records}
     if "first-use" in medians:
@@ -240,7 +252,7 @@ def main() -> None:
 def rows_of_results() -> list[Row]:
     """Return the rows of the performance page from ``benchmarks/results``."""
     rows: list[Row] = []
-    for read in (redistribution, peers, comparisons, einsums, gallery, overheads):
+    for read in (redistribution, peers, comparisons, einsums, gallery, kernels, ctf, overheads):
         path = RESULTS / f"{read.__name__}.jsonl"
         if not path.exists():
             click.echo(f"{path} is missing: its rows stay as they are")
@@ -264,7 +276,8 @@ def results(name: str) -> list[Record]:
 def missing_phrases() -> list[str]:
     """Return phrases from the results that pages do not have."""
     expected = {PERFORMANCE: [*manual_texts.phrases(*map(results, ("cores", "mapped", "nodes")))]}
-    expected[PERFORMANCE].append(manual_texts.machine(results("redistribution")[0]["environment"]))
+    for name in ("redistribution", "peers", "kernels"):
+        expected[PERFORMANCE].append(manual_texts.machine(results(name)[0]["environment"]))
     expected[GPU] = [*manual_texts.gpu_phrases(results("gpu"))]
     texts = {page: " ".join(page.read_text().split()) for page in expected}
     return [f"{page.name}: {phrase}" for page in expected for phrase in expected[page] if phrase not in texts[page]]

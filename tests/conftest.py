@@ -64,6 +64,7 @@ os.environ.setdefault("DACE_compiler_build_type", "None")
 os.environ.setdefault("DACE_compiler_lineinfo", "frontend")
 # Programs of small sizes are distributed, too, but for those of the manual.
 os.environ.setdefault("DACE_REDIST_EXCHANGE_SECONDS", "0")
+os.environ.setdefault("DACE_REDIST_KEEP_PLANS", "0")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -50,7 +50,7 @@ def main() -> None:
     axes.set_yticks(range(len(found)), names[::-1])
     axes.set_xlabel("speed-up, mean of (n) cases; line across a bar: worst case", color=GREY)
     handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in (BLUE, ORANGE)]
-    axes.legend(handles, ["node-shared target", "NumPy arrays"], loc="center right", frameon=False, labelcolor=GREY)
+    axes.legend(handles, ["node-shared target", "NumPy arrays"], loc="upper right", frameon=False, labelcolor=GREY)
     axes.tick_params(colors=GREY)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(GREY)

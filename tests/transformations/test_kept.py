@@ -27,7 +27,7 @@ def with_array(a: dace.float64[6]):
 @pytest.fixture
 def planned(tmp_path, monkeypatch):
     """Names of the programs that are planned, with a folder of their own."""
-    monkeypatch.setenv(VARIABLE, "1")
+    monkeypatch.delenv(VARIABLE)
     monkeypatch.setenv("DACE_REDIST_CACHE", str(tmp_path))
     names, plan = [], module._distributed
 
@@ -81,8 +81,8 @@ def test_a_damaged_file_is_replaced(planned, tmp_path, damaged):
     assert len(planned) == 2
 
 
-def test_nothing_is_kept_by_default(planned, tmp_path, monkeypatch):
-    monkeypatch.delenv(VARIABLE)
+def test_nothing_is_kept_where_the_environment_says_so(planned, tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "0")
     for _ in range(2):
         distribute(scaled, 2, {"N": 6})
     assert len(planned) == 2 and not [*tmp_path.rglob("*.plan")]

@@ -26,7 +26,7 @@ from dace_redist.native.toolchain import PACKAGE_DIRECTORY, source_digest
 from dace_redist.transformations.distribute.read.captured import Captured, outside_values
 from dace_redist.transformations.distribute.runtime import DistributedProgram
 
-#: Environment variable: 1: programs are kept.
+#: Environment variable: 0: programs are not kept.
 VARIABLE = "DACE_REDIST_KEEP_PLANS"
 
 
@@ -41,7 +41,7 @@ def kept(program: Any, options: Mapping[str, Any], make: Callable[[], Distribute
     :param options: Arguments of :func:`dace_redist.distribute`. With placements a program is not kept.
     """
     functions = list[Any]()
-    if options["placements"] or os.environ.get(VARIABLE, "0") == "0":
+    if options["placements"] or os.environ.get(VARIABLE) == "0":
         return make()
     try:
         facts = [*_facts(program, functions), repr(sorted(options.items())), *_sources()]
