@@ -45,6 +45,7 @@ Backoff::Backoff(std::int64_t ranks, const JointOperation& operation) : long_wai
 
 bool Backoff::sleeps() const {
   if (crowded_) return rounds_ > 0;
+  if (busy_rounds_ == 0) return false;  // what used the core was a partner, most likely
   if (rounds_ <= busy_rounds_ || shared_core_rounds.load(std::memory_order_relaxed) <= 0) return false;
   shared_core_rounds.fetch_sub(1, std::memory_order_relaxed);
   return true;

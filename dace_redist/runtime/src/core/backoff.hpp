@@ -13,8 +13,8 @@ namespace dace_redist {
 
 /// Spins, then yields the core, then sleeps, so that oversubscribed ranks can run. Where many ranks share a core, they
 /// sleep after one turn if a bell can wake them: ranks that look and yield take most turns from those that work. So do,
-/// after they have spun, ranks whose core another process uses: one that yields to it waits for the end of its time
-/// slice, whatever its partners do, but one that is woken runs at once.
+/// after they have spun, ranks with a core of their own that another process uses: one that yields to it waits for the
+/// end of its time slice, whatever its partners do, but one that is woken runs at once.
 class Backoff {
  public:
   static constexpr long nap_nanoseconds = 500000;  ///< of a sleep that a bell ends
