@@ -108,22 +108,19 @@ def _ctf(case: EinsumCase, program: DistributedProgram) -> Callable[[], Any]:
     """Return contractions of pairs, in the order that opt_einsum finds, of random tensors."""
     import opt_einsum
 
+    if CTF_VARIABLE not in os.environ:
+        raise ValueError(f"--against ctf: {CTF_VARIABLE} must name ctf.cpp compiled with CTF, see benchmarks/README.md")
     library = ctypes.CDLL(os.environ[CTF_VARIABLE])
     library.ctf_tensor.restype = ctypes.c_void_p
     (statement,) = program.plan.statements
-    extents = {
-        index: extent
-        for name, indices in zip(statement.operands, str(statement.einsum).split("->")[0].split(","), strict=True)
-        for index, extent in zip(indices, program.inputs[name].shape, strict=True)
-    }
+    terms, shapes = statement.einsum.operands, [program.inputs[name].shape for name in statement.operands]
+    extents = dict(pair for term, shape in zip(terms, shapes, strict=True) for pair in zip(term, shape, strict=True))
 
     def tensor(indices: str) -> tuple[ctypes.c_void_p, bytes]:
         shape = (ctypes.c_int * len(indices))(*(extents[index] for index in indices))
         return ctypes.c_void_p(library.ctf_tensor(len(indices), shape, WORLD.py2f())), indices.encode()
 
-    steps = []
-    left = [tensor(indices) for indices in str(statement.einsum).split("->")[0].split(",")]
-    shapes = (program.inputs[name].shape for name in statement.operands)
+    steps, left = [], [tensor(term) for term in terms]
     for _, _, step, *_ in opt_einsum.contract_path(str(statement.einsum), *shapes, shapes=True)[1].contraction_list:
         given, result = step.split("->")
         operands = [next(one for one in left if one[1] == indices.encode()) for indices in given.split(",")]
