@@ -64,6 +64,7 @@ os.environ.setdefault("DACE_compiler_build_type", "None")
 os.environ.setdefault("DACE_compiler_lineinfo", "frontend")
 # Programs of small sizes are distributed, too, but for those of the manual.
 os.environ.setdefault("DACE_REDIST_EXCHANGE_SECONDS", "0")
+# Tests plan, also what an earlier run has planned.
 os.environ.setdefault("DACE_REDIST_KEEP_PLANS", "0")
 
 

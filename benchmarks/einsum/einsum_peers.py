@@ -19,6 +19,8 @@ from dace_redist.mpi.collective import sleeping_barrier
 
 #: OpenBLAS's threads go on looking for work for some 130 ms after a call, which slows what runs next.
 SPINNING_SECONDS = 0.3
+#: Environment variable: ``ctf.cpp`` compiled with CTF; see benchmarks/README.md.
+CTF_VARIABLE = "DACE_REDIST_CTF_LIBRARY"
 #: Modes of the tensors of programs by hand, by the symbols of their lengths.
 MODES = dict(zip("IJKLMPQRT", "ijklmbcde", strict=True))
 
@@ -129,8 +131,6 @@ def _ctf(case: EinsumCase, program: DistributedProgram) -> Callable[[], Any]:
     return lambda: [library.ctf_contract(*step) for step in steps]
 
 
-#: Environment variable: ``ctf.cpp`` compiled with CTF; see benchmarks/README.md.
-CTF_VARIABLE = "DACE_REDIST_CTF_LIBRARY"
 #: What makes a run on all ranks: of ``einsum``, and of CTF.
 PARALLEL_PEERS = {"einsum": _einsum, "ctf": _ctf}
 #: On rank 0: of opt_einsum on one thread, and CuPy in the order that NumPy finds.
