@@ -40,7 +40,7 @@ bool is_one_node() {
 Backoff::Backoff(std::int64_t ranks, const JointOperation& operation) : long_wait_(operation) {
   constexpr std::int64_t many_ranks = 8;  // on a core
   crowded_ = ranks > many_ranks * usable_cores();
-  busy_rounds_ = ranks > usable_cores() ? 0 : yielding_from;
+  busy_rounds_ = ranks > usable_cores() ? 0 : spinning_rounds;
 }
 
 bool Backoff::sleeps() const {
@@ -72,7 +72,7 @@ bool Backoff::wait() {
 bool Backoff::slept() {
   const MpiPause others;
   const bool begins = rounds_ < sleeping_from;
-  rounds_ = std::min(rounds_ + yielding_from, sleeping_from);
+  rounds_ = std::min(rounds_ + nap_rounds, sleeping_from);
   if (rounds_ == sleeping_from) long_wait_.look(begins);
   return true;
 }

@@ -12,9 +12,11 @@
 namespace dace_redist {
 
 /// Spins, then yields the core, then sleeps, so that oversubscribed ranks can run. Where many ranks share a core, they
-/// sleep after one turn if a bell can wake them: ranks that look and yield take most turns from those that work. So do,
-/// after they have spun, ranks with a core of their own that another process uses: one that yields to it waits for the
-/// end of its time slice, whatever its partners do, but one that is woken runs at once.
+/// sleep after one turn if a bell can wake them: ranks that look and yield take most turns from those that work.
+///
+/// Ranks with a core each spin first for longer than a partner that runs needs to answer: where another process uses
+/// the core, a yield loses it for a time slice of some milliseconds. Then they sleep, if the core is shared so: one
+/// that is woken runs before the slice ends, one that has yielded does not.
 class Backoff {
  public:
   static constexpr long nap_nanoseconds = 500000;  ///< of a sleep that a bell ends
@@ -32,10 +34,10 @@ class Backoff {
   /// Whether the rank should sleep if a bell can wake it.
   bool sleeps() const;
   /// Whether nothing has happened for so long that a partner may be blocked elsewhere.
-  bool long_wait() const { return rounds_ >= yielding_from + 64; }
+  bool long_wait() const { return rounds_ >= blocked_from; }
 
  private:
-  static constexpr int yielding_from = 32, sleeping_from = 20000;
+  static constexpr int spinning_rounds = 1000, nap_rounds = 32, blocked_from = 96, sleeping_from = 20000;
 
   bool crowded_;
   int busy_rounds_, rounds_ = 0;
