@@ -1,5 +1,8 @@
 """Distributed programs on disk: a later call of distribute takes them from there, unless something has changed."""
 
+import tempfile
+import threading
+
 import dace
 import numpy as np
 import pytest
@@ -79,6 +82,40 @@ def test_a_damaged_file_is_replaced(planned, tmp_path, damaged):
     for _ in range(2):
         distribute(scaled, 2, {"N": 6})
     assert len(planned) == 2
+
+
+def test_one_of_several_processes_plans(planned, monkeypatch):
+    plan, begun, go = module._distributed, threading.Event(), threading.Event()
+
+    def slow(*given):
+        begun.set()
+        assert go.wait(60)
+        return plan(*given)
+
+    monkeypatch.setattr(module, "_distributed", slow)
+    threads = [threading.Thread(target=distribute, args=(scaled, 2, {"N": 6})) for _ in range(3)]
+    threads[0].start()
+    assert begun.wait(60)
+    for thread in threads[1:]:
+        thread.start()
+    go.set()
+    for thread in threads:
+        thread.join(60)
+    assert planned == ["scaled"]
+
+
+def test_each_process_plans_if_the_first_fails(planned, monkeypatch):
+    monkeypatch.setattr(module, "_distributed", lambda program, *more: planned.append("failed") or 1 / 0)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            distribute(scaled, 2, {"N": 6})
+    assert len(planned) == 2
+
+
+def test_programs_are_planned_without_a_folder_for_locks(planned, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    distribute(scaled, 2, {"N": 6})
+    assert planned == ["scaled"]
 
 
 def test_nothing_is_kept_where_the_environment_says_so(planned, tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ import os
 import pickle
 import secrets
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -49,20 +50,50 @@ def kept(program: Any, options: Mapping[str, Any], make: Callable[[], Distribute
         return make()
     key = hashlib.blake2b("\0".join(facts).encode(), digest_size=12).hexdigest()
     path = named_path(f"{program.name}-{key}").with_suffix(".plan")
-    with contextlib.suppress(Exception):  # none, or one that a killed process or other versions wrote
+    captured = Captured(functions)
+    return _read(path, captured) or _made(path, captured, make)
+
+
+def _read(path: Path, captured: Captured) -> DistributedProgram | None:
+    """Return a program from its file; None without one, or if a killed process or other versions wrote it."""
+    with contextlib.suppress(Exception):
         digest, data = path.read_bytes().split(b"\n", 1)
-        if digest.decode() != hashlib.blake2b(data).hexdigest():
-            raise ValueError(f"{path} is damaged")
-        found, name = pickle.loads(data)
-        return replace(found.named(name), recipe=replace(found.recipe, captured=Captured(functions)))
-    made = make()
+        if digest.decode() == hashlib.blake2b(data).hexdigest():
+            found, name = pickle.loads(data)
+            return replace(found.named(name), recipe=replace(found.recipe, captured=captured))
+    return None
+
+
+def _made(path: Path, captured: Captured, make: Callable[[], DistributedProgram]) -> DistributedProgram:
+    """Make a program and keep it, unless another process of this node makes it now, which is waited for."""
+    import filelock  # loads slowly
+
+    lock = filelock.FileLock(Path(tempfile.gettempdir(), f"{path.stem}-{os.getuid()}.lock"))  # not on a file server
+    try:
+        lock.acquire(blocking=False)
+    except filelock.Timeout:
+        with contextlib.suppress(OSError), lock:
+            Path(lock.lock_file).unlink()  # made again by the attempt
+        return _read(path, captured) or make()
+    except OSError:
+        return make()
+    try:
+        made = make()
+        _write(path, made)
+        return made
+    finally:
+        with contextlib.suppress(OSError):
+            Path(lock.lock_file).unlink()
+        lock.release()
+
+
+def _write(path: Path, made: DistributedProgram) -> None:
     with contextlib.suppress(OSError, pickle.PicklingError, TypeError, AttributeError):
         path.parent.mkdir(parents=True, exist_ok=True)
         data = pickle.dumps((made, made.identity[0]))
         part = path.with_suffix(f".{secrets.token_hex(8)}")  # of this process on this node
         part.write_bytes(f"{hashlib.blake2b(data).hexdigest()}\n".encode() + data)
         part.replace(path)
-    return made
 
 
 class _NotKept(Exception):  # noqa: N818
