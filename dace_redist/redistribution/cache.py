@@ -120,7 +120,8 @@ def key_of_call(array: Any, source: Any, target: Any, out: Any, how: tuple[Any, 
         return id(source), id(target), array.dtype, _core.is_shared(array), there, how
     if not is_list(array):
         return None
-    types = tuple(one.dtype if isinstance(one, np.ndarray) else None for one in array)
+    plain = {*map(type, array)} == {np.ndarray}  # quicker than a look at each of a thousand
+    types = tuple([one.dtype if plain or isinstance(one, np.ndarray) else None for one in array])
     listed = ((list, *value) if isinstance(value, list) else value for value in how)
     # "out is None" is part of the key: some redistributions require out
     return tuple(map(id, source)), tuple(map(id, target)), types, out is None, *listed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -178,8 +179,8 @@ class Plan(FreeablePlan, CallableInProgram):
     def _new_targets(self, array: Any) -> Any:
         if self._small_targets:
             lists = self._problem.lists and (array is None or isinstance(array, list | tuple))
-            if lists and all(isinstance(one, np.ndarray) for one in array or ()):
-                return [np.empty(shape, dtype) for shape, dtype in self._small_targets]
+            if lists and all(issubclass(kind, np.ndarray) for kind in {*map(type, array or ())}):
+                return [*starmap(np.empty, self._small_targets)]
             if not self._problem.lists and (array is None or isinstance(array, np.ndarray)):
                 return np.empty(*self._small_targets[0])
         if not self._covers and not self._zeros:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Set
 from typing import Any
 
 
@@ -20,16 +21,25 @@ def by_name(values: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]
     :raises TypeError: If an argument that must be a dict is something else.
     """
     first, given = next((key, value) for key, value in values.items() if isinstance(value, Mapping))
-    names = tuple(sorted(given, key=str))
-    if not names or not all(isinstance(name, str) and name for name in names):
+    ordered = _ordered(tuple(given))
+    if ordered is None:
         raise ValueError(f"{first} must have names, at least one, got {list(given)}")
-    return names, {key: _listed(key, value, names, first) for key, value in values.items()}
+    names, found = ordered
+    return names, {key: _listed(key, value, names, found, first) for key, value in values.items()}
 
 
-def _listed(key: str, value: Any, names: tuple[str, ...], first: str) -> Any:
+@functools.lru_cache(64)
+def _ordered(given: tuple[Any, ...]) -> tuple[tuple[str, ...], Set[str]] | None:
+    """Return names in alphabetical order, and their set; None if there are none, or one is no name."""
+    if not given or not all(isinstance(name, str) and name for name in given):
+        return None
+    return tuple(sorted(given)), frozenset(given)
+
+
+def _listed(key: str, value: Any, names: tuple[str, ...], found: Set[str], first: str) -> Any:
     if isinstance(value, Mapping):
-        if value.keys() != set(names):
-            wrong = ", ".join(map(repr, sorted(value.keys() ^ set(names), key=str)))
+        if value.keys() != found:
+            wrong = ", ".join(map(repr, sorted(value.keys() ^ found, key=str)))
             raise ValueError(f"{key} must have the names of {first}; only one of the two has {wrong}")
         return [value[name] for name in names]
     if value is not None and key in ("array", "source", "target", "out"):
