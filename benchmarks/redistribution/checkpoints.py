@@ -7,12 +7,14 @@ of ``TMPDIR``; those of the other way are flushed to the disk, too.
 
 - ``h5``: 12 arrays written by all ranks and read by all but one, against h5py, which writes on one rank after another
   (its file allows one writer) and reads on all ranks, both by hyperslabs
-- ``npy``: one array, against ``Write_all`` and ``Read_all`` with a subarray, or a darray, as the view of the file
+- ``npy``: one array, against ``Write_all`` and ``Read_all`` with a subarray, or a darray, as the view of the file, which
+  is a new one, or the old one (this package writes a new file, which takes the place of the old one)
 - ``names``: 1,000 arrays of 1 KiB in one call, against a call for each
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import statistics
@@ -45,7 +47,7 @@ def compare(label: str, ours: Callable[[], Any], other: Callable[[], Any]) -> No
             seconds[number] += [taken] if repetition else []  # the first time is for plans and caches
     mine, theirs = (statistics.median(times) for times in seconds)
     if COMM.rank == 0:
-        print(f"{label:34} {mine:8.3f} s {theirs:8.3f} s   {theirs / mine:6.2f}", flush=True)
+        print(f"{label:40} {mine:8.3f} s {theirs:8.3f} s   {theirs / mine:6.2f}", flush=True)
 
 
 def parts(distribution: Distribution, rank: int) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
@@ -102,8 +104,12 @@ def one_array(folder: str, layout: str, side: Distribution, view: MPI.Datatype) 
     view.Commit()
     other = np.empty_like(array.local)
 
-    def by_mpi(mode: int, move: str, buffer: np.ndarray) -> None:
-        file = MPI.File.Open(COMM, f"{folder}/other.bin", mode)
+    def by_mpi(mode: int, move: str, buffer: np.ndarray, new: bool = False) -> None:
+        path = f"{folder}/other.bin"
+        if new and COMM.rank == 0 and os.path.exists(path):
+            os.unlink(path)
+        COMM.barrier()
+        file = MPI.File.Open(COMM, path, mode)
         file.Set_view(0, MPI.DOUBLE, view)
         getattr(file, move)(buffer)
         if move == "Write_all":
@@ -111,9 +117,9 @@ def one_array(folder: str, layout: str, side: Distribution, view: MPI.Datatype) 
         file.Close()
 
     mode = MPI.MODE_CREATE | MPI.MODE_WRONLY
-    compare(
-        f"npy write, {layout}", lambda: save(f"{folder}/a.npy", array), lambda: by_mpi(mode, "Write_all", array.local)
-    )
+    for new, what in ((True, "a new file"), (False, "the old file")):
+        other_way = functools.partial(by_mpi, mode, "Write_all", array.local, new)
+        compare(f"npy write, {layout}, {what}", lambda: save(f"{folder}/a.npy", array), other_way)
     read = (lambda: load(f"{folder}/a.npy", side), lambda: by_mpi(MPI.MODE_RDONLY, "Read_all", other))
     compare(f"npy read, {layout}", *read)
     view.Free()
