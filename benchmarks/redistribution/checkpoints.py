@@ -7,8 +7,8 @@ of ``TMPDIR``; those of the other way are flushed to the disk, too.
 
 - ``h5``: 12 arrays written by all ranks and read by all but one, against h5py, which writes on one rank after another
   (its file allows one writer) and reads on all ranks, both by hyperslabs
-- ``npy``: one array, against ``Write_all`` and ``Read_all`` with a subarray, or a darray, as the view of the file, which
-  is a new one, or the old one (this package writes a new file, which takes the place of the old one)
+- ``npy``: one array, against ``Write_all`` and ``Read_all`` with a subarray, or a darray, as the view of the file,
+  which is a new one, or the old one (this package writes a new file, which takes the place of the old one)
 - ``names``: 1,000 arrays of 1 KiB in one call, against a call for each
 """
 
