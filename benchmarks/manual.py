@@ -261,7 +261,8 @@ def rows_of_results() -> list[Row]:
         records = tables.read([path]) if of_cases else results(read.__name__)
         rows += list(read(records))
         if read is redistribution:
-            of_machines = [records, tables.read([RESULTS / "redistribution-zen4.jsonl"])]
+            others = (RESULTS / f"redistribution-{name}.jsonl" for name in ("zen4", "intel"))
+            of_machines = [records, *(tables.read([path]) for path in others)]
             rows += [*machines(of_machines), *bound(records), *examples(records)]
     rows += manual_texts.default_strategy([results("auto"), results("cores")])
     rows += manual_texts.scalapack_routines(results("copying"))
