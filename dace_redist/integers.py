@@ -1,8 +1,10 @@
-"""Numbers as callers pass them, and their checks: sizes, axes, shapes and factors."""
+"""Numbers as callers and the environment pass them, and their checks: sizes, axes, shapes, factors and times."""
 
 from __future__ import annotations
 
+import math
 import numbers
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -99,3 +101,15 @@ def checked_factor(name: str, factor: Any) -> complex:
     if not is_held:
         raise ValueError(f"{name} must be a number that float64 can hold, got {factor}")
     return value if value.imag else value.real
+
+
+def environment_seconds(name: str, default: float) -> float:
+    """Return the seconds that an environment variable gives; a ValueError if it is not a number of at least 0."""
+    given = os.environ.get(name, default)
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"{name} must be a number of seconds, at least 0, got {given!r}")
+    return seconds

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import os
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from dace_redist.errors import RedistributionError
+from dace_redist.integers import environment_seconds
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -118,8 +118,9 @@ def meet(comm: MPI.Comm) -> None:
     rank goes on alone.
 
     :raises RedistributionError: If a rank does not come.
+    :raises ValueError: If the limit is not a number.
     """
-    limit = float(os.environ.get("DACE_REDIST_GROUP_SECONDS", _WAIT_SECONDS))
+    limit = environment_seconds("DACE_REDIST_GROUP_SECONDS", _WAIT_SECONDS)
     for seconds in (limit, min(limit, _LEAVE_SECONDS)):
         request, begin = comm.Ibarrier(), time.monotonic()
         while not request.Test():

@@ -102,6 +102,9 @@ def test_bad_calls_are_errors_on_every_rank_of_both_groups(comm, monkeypatch):
     with pytest.raises(TypeError, match="comm must be an mpi4py intra-communicator"):
         dace_redist.gather(array, SPLIT, comm=inter)
     assert (redistribute(array, SPLIT, COLUMNS, comm=inter) is None) == first  # errors leave it in order
+    monkeypatch.setenv("DACE_REDIST_GROUP_SECONDS", "soon")
+    with pytest.raises(ValueError, match="DACE_REDIST_GROUP_SECONDS must be a number of seconds.*'soon'"):
+        redistribute(array, SPLIT, COLUMNS, comm=inter)
     monkeypatch.setenv("DACE_REDIST_GROUP_SECONDS", "1")
     time.sleep(0 if first else 3)
     for message in ("did not call within 1 seconds", "did not call within 1|did not meet in an earlier call"):

@@ -7,7 +7,6 @@ Rates and times are assumed, not measured: two plans are compared, and the predi
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -18,13 +17,14 @@ from dace_redist.einsum.groupings import BYTES_PER_SECOND, FLOPS_PER_SECOND
 from dace_redist.einsum.placement import Placement, is_everywhere
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.program import Group
+from dace_redist.integers import environment_seconds
 from dace_redist.report.units import count
 from dace_redist.transformations.distribute.ir import Block, Body, Move, Operation, Slice, in_numbers, operations
 
 #: Environment variable: seconds of a collective step of small messages.
 VARIABLE = "DACE_REDIST_EXCHANGE_SECONDS"
 #: Its default: two ranks of a node take 3 to 6 us from call to call.
-DEFAULT_SECONDS = "5e-6"
+DEFAULT_SECONDS = 5e-6
 #: Bytes of memory that a rank passes through in a second, and those of the second-level cache, up to its size.
 MEMORY_BYTES_PER_SECOND, CACHE_BYTES_PER_SECOND, CACHE_BYTES = 8e9, 2e10, 1 << 20
 #: Maximum bytes of the tensors that each rank holds as a whole.
@@ -56,14 +56,7 @@ class Prediction:
 
 def exchange_seconds() -> float:
     """Return the assumed time of an exchange; 0 if each statement is distributed."""
-    given = os.environ.get(VARIABLE, DEFAULT_SECONDS)
-    try:
-        seconds = float(given)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise ValueError(f"{VARIABLE} must be a number of seconds, at least 0, got {given!r}")
-    return seconds
+    return environment_seconds(VARIABLE, DEFAULT_SECONDS)
 
 
 def predicted(

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <numeric>
 
 #include "core/agreement.hpp"
+#include "core/long_wait.hpp"
 
 namespace dace_redist {
 namespace {
@@ -62,8 +62,7 @@ void pass_barrier(MPI_Comm comm, double limit) {
 /// Waits for all ranks for a limited time. A rank that gave up at the first barrier does not come to the second one,
 /// where all others then give up, too: no rank goes on alone.
 void meet(MPI_Comm comm) {
-  const char* const given = std::getenv(wait_variable);
-  const double limit = given ? std::strtod(given, nullptr) : default_wait_seconds;
+  const double limit = environment_seconds(wait_variable, default_wait_seconds);
   pass_barrier(comm, limit);
   pass_barrier(comm, std::min(limit, leave_seconds));
 }

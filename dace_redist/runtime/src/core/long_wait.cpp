@@ -67,16 +67,20 @@ std::string name_of(const JointOperation& operation) { return text(operation.kin
 
 }  // namespace
 
-double wait_message_seconds() {
-  constexpr double initial = 10;
-  const char* const given = std::getenv(wait_message_variable);
+double environment_seconds(const char* name, double initial) {
+  const char* const given = std::getenv(name);
   if (!given || !*given) return initial;
   char* end = nullptr;
   const double seconds = std::strtod(given, &end);
   if (!*end) return seconds;
   static std::atomic<bool> warned{false};
-  warn_once(warned, "dace-redist: %s must be a number of seconds, got '%s'\n", wait_message_variable, given);
+  warn_once(warned, "dace-redist: %s must be a number of seconds, got '%s'\n", name, given);
   return initial;
+}
+
+double wait_message_seconds() {
+  constexpr double initial = 10;
+  return environment_seconds(wait_message_variable, initial);
 }
 
 std::string presence_name(int rank, std::string_view operation) {

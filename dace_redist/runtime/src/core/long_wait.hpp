@@ -15,6 +15,9 @@
 
 namespace dace_redist {
 
+/// The value of an environment variable; if it is not set, or not a number, `initial`.
+double environment_seconds(const char* name, double initial);
+
 /// Environment variable: seconds after which a rank that waits says so; 0: never.
 inline constexpr const char* wait_message_variable = "DACE_REDIST_WAIT_MESSAGE";
 
