@@ -30,6 +30,8 @@ from dace_redist.transformations.distribute.runtime import DistributedProgram
 
 #: Environment variable: 0: programs are not kept.
 VARIABLE = "DACE_REDIST_KEEP_PLANS"
+#: Maximum seconds that a process waits for another one, which may be stopped, to make a program.
+_MAX_WAIT_SECONDS = 60.0
 
 
 def kept(program: Any, options: Mapping[str, Any], make: Callable[[], DistributedProgram]) -> DistributedProgram:
@@ -86,7 +88,7 @@ def _made(path: Path, captured: Captured, make: Callable[[], DistributedProgram]
     try:
         lock.acquire(blocking=False)
     except filelock.Timeout:
-        with contextlib.suppress(OSError), lock:
+        with contextlib.suppress(OSError), lock.acquire(timeout=_MAX_WAIT_SECONDS):
             Path(lock.lock_file).unlink()  # made again by the attempt
         return _read(path, captured) or make()
     except OSError:
