@@ -34,6 +34,19 @@ VARIABLE = "DACE_REDIST_KEEP_PLANS"
 _MAX_WAIT_SECONDS = 60.0
 
 
+@contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    """Suspend garbage collection: it takes four times as long as to load a program, and a tenth of making one."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_no_collections()
 def kept(program: Any, options: Mapping[str, Any], make: Callable[[], DistributedProgram]) -> DistributedProgram:
     """
     Return a distributed program from disk; else make it, and keep it.
@@ -44,7 +57,7 @@ def kept(program: Any, options: Mapping[str, Any], make: Callable[[], Distribute
 
     :param options: Arguments of :func:`dace_redist.distribute`. With placements a program is not kept.
     """
-    make, functions = _no_collections()(make), list[Any]()
+    functions = list[Any]()
     if options["placements"] or os.environ.get(VARIABLE) == "0":
         return make()
     try:
@@ -62,22 +75,9 @@ def _read(path: Path, captured: Captured) -> DistributedProgram | None:
     with contextlib.suppress(Exception):
         digest, data = path.read_bytes().split(b"\n", 1)
         if digest.decode() == hashlib.blake2b(data).hexdigest():
-            with _no_collections():
-                found, name = pickle.loads(data)
+            found, name = pickle.loads(data)
             return replace(found.named(name), recipe=replace(found.recipe, captured=captured))
     return None
-
-
-@contextlib.contextmanager
-def _no_collections() -> Iterator[None]:
-    """Suspend garbage collection: it takes four times as long as to load a program, and a tenth of making one."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _made(path: Path, captured: Captured, make: Callable[[], DistributedProgram]) -> DistributedProgram:
