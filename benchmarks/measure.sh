@@ -37,6 +37,12 @@ results() {
     python benchmarks/planner.py boxes --json $results/comparisons.jsonl
 }
 
+# The cases of "results" against MPI alone: rename the file to redistribution-NAME.jsonl, which manual.py reads.
+processor() {
+    rm -f "$file"
+    mpiexec -n 12 python benchmarks/bench.py --peers mpi $both --limit 1.2 --json "$file"
+}
+
 # COSTA where DACE_REDIST_COSTA_LIBRARY names it, PETSc where petsc4py is installed, and ScaLAPACK; see README.md.
 peers() {
     rm -f "$file"
@@ -141,6 +147,10 @@ mapped() {
 }
 
 case $1 in
-    results | peers | ctf | auto | cores | gpu | nodes | copying | dispatch | mapped) "$1" ;;
-    *) echo "usage: benchmarks/measure.sh results | peers | ctf | auto | cores | gpu | nodes | copying | dispatch | mapped" >&2 && exit 2 ;;
+    results | processor | peers | ctf | auto | cores | gpu | nodes | copying | dispatch | mapped) "$1" ;;
+    *)
+        echo "usage: benchmarks/measure.sh results | processor | peers | ctf | auto | cores | gpu | nodes | copying | dispatch |" \
+            "mapped" >&2
+        exit 2
+        ;;
 esac
