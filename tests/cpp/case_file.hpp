@@ -93,7 +93,22 @@ class ArrayMemory {
   void reset() { std::copy(before_.begin(), before_.end(), bytes_.begin()); }
   bool is_right() const { return std::equal(bytes_.begin(), bytes_.end(), after_.begin(), after_.end()); }
 
+  /// Uses the memory for something else, which nobody but this rank may read or write; or frees it, for another one.
+  void take_back(bool frees) {
+    if (frees) {
+      auto others = decltype(bytes_)(bytes_.size(), others_byte, bytes_.get_allocator());
+      bytes_ = std::move(others);
+    } else {
+      std::fill(bytes_.begin(), bytes_.end(), others_byte);
+    }
+  }
+  bool is_taken_back() const {
+    return std::all_of(bytes_.begin(), bytes_.end(), [](unsigned char byte) { return byte == others_byte; });
+  }
+
  private:
+  static constexpr unsigned char others_byte = 0xc3;
+
   std::vector<unsigned char, MaybeShared<unsigned char>> bytes_;
   std::size_t first_;  // byte of the element at index (0, 0, ...)
   LocalArray array_;

@@ -83,6 +83,13 @@ class DeviceTransport final : public Transport {
 
   bool done() const override { return (!direct_ || direct_->done()) && staged_->done(); }
 
+  Leaving leave() override {
+    const CurrentDevice current(device_.get());
+    const Leaving staged = staged_->leave();
+    return direct_ ? std::min(direct_->leave(), staged) : staged;
+  }
+  bool at_rest() const override { return (!direct_ || direct_->at_rest()) && staged_->at_rest(); }
+
  private:
   bool both_on_device() const {
     return problem_.source_memory == Memory::device && problem_.target_memory == Memory::device;

@@ -129,6 +129,14 @@ class PeerTransport final : public Transport {
 
   bool done() const override { return step_ == Step::finished; }
 
+  Leaving leave() override {
+    if (step_ >= Step::writing && !order_.get().completed(written_.get())) return Leaving::receiving;
+    const bool lends = step_ > Step::arrays_in_use && step_ < Step::finished && !unpacks_;
+    for (std::size_t s = 0; lends && s < messages_.receives.size(); ++s)
+      if (!has_written(s) && !link_.context.has_left(link_.owner, messages_.receives[s].peer)) return Leaving::lending;
+    return Leaving::left;
+  }
+
  private:
   /// Endpoints are sent and awaited, and so are notices.
   enum class Step : int { arrays_in_use, endpoints, writing, notices, finished };
@@ -152,6 +160,17 @@ class PeerTransport final : public Transport {
     check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
     if (done) requests_.clear();
     return done != 0;
+  }
+
+  /// Whether a sender's notice is here.
+  bool has_written(std::size_t sender) {
+    int arrived = 0;
+    if (step_ == Step::notices)
+      check(MPI_Request_get_status(requests_[sender], &arrived, MPI_STATUS_IGNORE), "MPI_Request_get_status");
+    else
+      check(MPI_Iprobe(messages_.receives[sender].peer, tag_ + 1, link_.comm(), &arrived, MPI_STATUS_IGNORE),
+            "MPI_Iprobe");
+    return arrived != 0;
   }
 
   void send_endpoints() {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace dace_redist {
@@ -243,6 +244,22 @@ bool Exchange::progress(bool with_mpi) {
 
 bool Exchange::posted() const {
   return std::all_of(routes_.begin(), routes_.end(), [](const Route& route) { return route.transport->posted(); });
+}
+
+Leaving Exchange::leave() {
+  Leaving all = Leaving::left;
+  for (const Route& route : routes_) all = std::min(all, route.transport->leave());
+  return all;
+}
+
+bool Exchange::at_rest() const {
+  return std::all_of(routes_.begin(), routes_.end(), [](const Route& route) { return route.transport->at_rest(); });
+}
+
+void Exchange::add_peers(std::set<int>& peers) const {
+  const Messages messages = plan_messages();
+  for (const auto* const list : {&messages.sends, &messages.receives})
+    for (const PeerMessage& message : *list) peers.insert(message.peer);
 }
 
 void Exchange::wake_partners() {

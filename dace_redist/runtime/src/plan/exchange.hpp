@@ -5,6 +5,7 @@
 /// A part of a plan: tensors that move by the transports of one strategy.
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,11 @@ class Exchange {
   bool progress(bool with_mpi);
   bool done() const { return !under_way_; }
   bool posted() const;
+  /// As Transport::leave().
+  Leaving leave();
+  bool at_rest() const;
+  /// Adds the ranks with which this one exchanges messages.
+  void add_peers(std::set<int>& peers) const;
   void wake_partners();
   /// As Transport::awaited_rings().
   std::uint32_t awaited_rings() const;

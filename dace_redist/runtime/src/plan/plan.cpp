@@ -3,10 +3,12 @@
 
 #include <time.h>
 
+#include <set>
 #include <utility>
 
 #include "core/agreement.hpp"
 #include "trace/trace.hpp"
+#include "transport/copy_choice.hpp"
 #include "transport/transports.hpp"
 
 namespace dace_redist {
@@ -27,7 +29,10 @@ void PlanDeleter::operator()(Plan* plan) const {
     plan->thread_.join();
     plan->state_ = Plan::State::idle;
   }
-  if (!plan->failed_ && plan->state_ == Plan::State::idle) delete plan;
+  const auto at_rest = [](const auto& exchange) { return exchange->at_rest(); };
+  const std::vector<std::unique_ptr<Exchange>>& exchanges = plan->exchanges_;
+  const bool unused = !plan->failed_ || (plan->left_ && std::all_of(exchanges.begin(), exchanges.end(), at_rest));
+  if (unused && plan->state_ == Plan::State::idle) delete plan;
 }
 
 PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) {
@@ -110,7 +115,7 @@ void Plan::connect() {
       const std::exception_ptr thrown = caught([&] { route.transport->connect(); });
       if (!thrown || failure_) continue;
       failure_ = thrown;
-      fail(message_of(thrown));
+      report(message_of(thrown));
     }
   if (failure_) std::rethrow_exception(failure_);
 }
@@ -170,7 +175,40 @@ void Plan::end(const std::exception_ptr& thrown) {
   Progress::instance().remove(*this);  // other threads look at the failures of what is under way
   failure_ = thrown;
   fail(message_of(failure_));
-  std::rethrow_exception(thrown);
+  if (leave_in_time()) std::rethrow_exception(thrown);
+  throw Error(text(message_of(thrown), "; other ranks may still use the arrays of \"", problem_.label,
+                   "\": keep these until MPI is finalized"));
+}
+
+/// Leaves a transfer that failed, as far as can be done now. \return whether the arrays are the program's again.
+bool Plan::leave() {
+  if (left_) return true;
+  context_->failure_of(number_);  // takes note of ranks that have left
+  Leaving all = Leaving::left;
+  for (const auto& exchange : exchanges_) all = std::min(all, exchange->leave());
+  if (all != Leaving::receiving && std::exchange(tells_, false)) {
+    std::set<int> peers;
+    for (const auto& exchange : exchanges_) exchange->add_peers(peers);
+    context_->report_leaving(number_, {peers.begin(), peers.end()});
+  }
+  return left_ = all == Leaving::left;
+}
+
+/// \return whether the arrays are the program's again within some seconds.
+bool Plan::leave_in_time() noexcept {
+  constexpr double max_seconds = 10;  // in which a partner that is late, or any message, arrives
+  bool left = false;
+  caught([&] {
+    Clock clock;
+    clock.start();
+    Backoff backoff = this->backoff();
+    while (!(left = leave()) && clock.seconds() < max_seconds) {
+      Progress::instance().advance();
+      if (!backoff.wait()) continue;
+      for (const auto& exchange : exchanges_) exchange->wake_partners();
+    }
+  });
+  return left;
 }
 
 /// Whether to look for failures of other ranks ahead of a transfer: once per tick of a coarse clock, a few
@@ -295,6 +333,8 @@ void Plan::look_around(const Backoff& backoff) {
 
 /// Waits until a transfer is done that no other thread knows of.
 void Plan::wait_alone() {
+  constexpr int look_interval = 256;
+  int busy_rounds = 0;
   Backoff backoff = this->backoff();
   const auto for_node = [](const auto& exchange) { return exchange->waits_for_node(); };
   for (bool is_done = false; !is_done;) {
@@ -306,6 +346,7 @@ void Plan::wait_alone() {
     is_done = done();
     if (any) {
       backoff.reset();
+      if (++busy_rounds % look_interval == 0) context_->check_failures(number_);
     } else if (!is_done && (sleeps ? backoff.slept() : backoff.wait())) {
       Progress::instance().advance();
       look_around(backoff);
@@ -326,14 +367,20 @@ void Plan::advance_until(bool Progress::Round::*so_far) {
   }
 }
 
-void Plan::fail(const std::string& message) noexcept {
+void Plan::report(const std::string& message) noexcept {
   const MpiTurn turn;
   if (!failed_.exchange(true)) context_->report_failure(number_, message);
 }
 
+void Plan::fail(const std::string& message) noexcept {
+  const MpiTurn turn;
+  report(message);
+  caught([&] { leave(); });
+}
+
 bool Plan::progress(bool with_mpi) {
   if (failure_) {
-    if (with_mpi && !failed_) fail(message_of(failure_));  // met by the service thread
+    if (with_mpi) fail(message_of(failure_));
     return false;
   }
   bool any = false;

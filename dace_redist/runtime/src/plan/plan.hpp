@@ -24,8 +24,9 @@ namespace dace_redist {
 
 class Plan;
 
-/// Deletes a plan. One that failed, or whose transfer is under way, stays for good: MPI may still write to its buffers.
-/// So does a forked child's copy: memory and MPI objects of the plan are its parent's.
+/// Deletes a plan. One whose transfer is under way stays for good: MPI may still write to its buffers. So does one that
+/// failed while MPI sent its buffers to ranks that will not receive them, or before it was connected, and a forked
+/// child's copy: memory and MPI objects of the plan are its parent's.
 struct PlanDeleter {
   void operator()(Plan* plan) const;
 };
@@ -33,6 +34,12 @@ using PlanPointer = std::unique_ptr<Plan, PlanDeleter>;
 
 /// A redistribution ready to run, any number of times; one transfer at a time. After an error in a transfer it is of no
 /// use any more.
+///
+/// A transfer that fails gives the arrays back, as one that is done. A rank that fails or learns of a failure stops, marks
+/// its messages, and waits until the ranks that copy to or from its arrays have seen the mark, and until MPI has
+/// completed or cancelled what it receives. Then it tells its peers, so that these stop waiting for what they sent. A
+/// partner in the library stops within a piece. Only one that is not, and may use the arrays later, is waited for in
+/// vain: the error says so.
 ///
 /// Threads may run different plans at a time; under MPI_THREAD_SERIALIZED they take turns in MPI, and plans are made in
 /// one order on all ranks. Of one plan, a function that is called while another thread is in one, or that does not fit
@@ -125,6 +132,9 @@ class Plan {
   template <class Work>
   void use(State before, State after, State after_error, const Work& work);
   bool look_is_due();
+  void report(const std::string& message) noexcept;
+  bool leave();
+  bool leave_in_time() noexcept;
   void take_arrays(const void* const* sources, void* const* targets);
   void begin(Pace pace);
   void run_to_end();
@@ -153,6 +163,7 @@ class Plan {
 
   std::atomic<State> state_{State::idle};
   std::atomic<bool> failed_{false};
+  bool tells_ = true, left_ = false;  // whether peers are to be told that this rank leaves; whether it has left
   std::int64_t looked_ = 0;     // tick of the last look for failures
   std::exception_ptr failure_;  // what ended the transfer at hand
   std::thread thread_;          // that moves the tensors; not joinable: none

@@ -67,6 +67,8 @@ class ChunkLane final : public Lane {
            : chunk.receive(arrays_, bytes(slot), link_->tag, link_->comm(), request);
   }
 
+  int lent_to(std::size_t number) const { return chunks_[number].packed() ? no_rank : chunks_[number].peer(); }
+
  private:
   char* bytes(std::size_t slot) const { return buffer_.at(offsets_[slot]); }
 

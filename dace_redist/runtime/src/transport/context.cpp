@@ -332,16 +332,26 @@ void Context::report_failure(std::int64_t plan, const std::string& message) noex
 /// \param first, last  distances from the rank that failed: of the first rank to be told, and of the one after the
 /// last.
 void Context::tell(const Failure& failure, std::int64_t first, std::int64_t last) {
-  last = std::min<std::int64_t>(last, size());
-  if (first >= last) return;
-  auto& [notice, requests] = failures_sent_.emplace_back(failure, std::vector<MPI_Request>());
-  requests.reserve(static_cast<std::size_t>(last - first));
-  for (std::int64_t distance = first; distance < last; ++distance) {
-    const int rank = static_cast<int>((failure.rank + distance) % size());
+  std::vector<int> ranks;
+  for (std::int64_t distance = first; distance < std::min<std::int64_t>(last, size()); ++distance)
+    ranks.push_back(static_cast<int>((failure.rank + distance) % size()));
+  send(failure, sizeof failure, ranks);
+}
+
+void Context::send(const Failure& notice, std::size_t nbytes, const std::vector<int>& ranks) {
+  if (ranks.empty()) return;
+  auto& [sent, requests] = failures_sent_.emplace_back(notice, std::vector<MPI_Request>());
+  requests.reserve(ranks.size());
+  for (const int rank : ranks) {
     MPI_Request& request = requests.emplace_back(MPI_REQUEST_NULL);
-    if (MPI_Isend(&notice, sizeof notice, MPI_BYTE, rank, failure_tag, comm(), &request) != MPI_SUCCESS)
-      requests.pop_back();
+    const int count = static_cast<int>(nbytes);
+    if (MPI_Isend(&sent, count, MPI_BYTE, rank, failure_tag, comm(), &request) != MPI_SUCCESS) requests.pop_back();
   }
+}
+
+void Context::report_leaving(std::int64_t plan, const std::vector<int>& ranks) {
+  const std::lock_guard<std::mutex> locked(failures_guard_);
+  send({plan}, sizeof plan, ranks);
 }
 
 const Failure* Context::failure_of(std::int64_t plan) {
@@ -360,6 +370,12 @@ const Failure* Context::failure_of(std::int64_t plan) {
     check(MPI_Recv(&failure, sizeof failure, MPI_BYTE, status.MPI_SOURCE, failure_tag, comm(), MPI_STATUS_IGNORE),
           "MPI_Recv");
     failed_ = true;
+    int nbytes = 0;
+    check(MPI_Get_count(&status, MPI_BYTE, &nbytes), "MPI_Get_count");
+    if (nbytes < static_cast<int>(sizeof failure)) {
+      left_.insert({failure.plan, status.MPI_SOURCE});
+      continue;
+    }
     if (!failures_.insert({failure.plan, failure}).second) continue;
     const std::int64_t distance = (rank_ - failure.rank + size()) % size();
     tell(failure, 2 * distance + 1, 2 * distance + 3);  // its children in a binary tree

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,7 +33,7 @@ struct Topology {
   bool is_partner(int rank) const;
 };
 
-/// A failure of one rank in a transfer, as it tells the others.
+/// A failure of one rank in a transfer, as it tells the others. Of a rank that has left, the plan only.
 struct Failure {
   std::int64_t plan = 0, rank = -1;
   std::array<char, 472> message{};
@@ -117,6 +118,11 @@ class Context : public std::enable_shared_from_this<Context> {
   /// tells two others as soon as it learns of it: so all that look know after few steps, and those whose messages would
   /// come by way of one that does not look hear from this rank.
   void report_failure(std::int64_t plan, const std::string& message) noexcept;
+  /// Tells ranks that this one has left a transfer that failed, and uses their arrays no more, nor does MPI for it.
+  /// Local.
+  void report_leaving(std::int64_t plan, const std::vector<int>& ranks);
+  /// Whether a rank has left, as far as failure_of() has found out.
+  bool has_left(std::int64_t plan, int rank) const { return left_.count({plan, rank}) > 0; }
   /// \throws Error if a plan has failed on another rank, as far as is known.
   void check_failures(std::int64_t plan);
   /// A failure of a plan on another rank, of those that have arrived; null if there is none.
@@ -127,6 +133,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Communicator find_nodes();
   void map_partners(MPI_Comm node);
   void tell(const Failure& failure, std::int64_t first, std::int64_t last);
+  void send(const Failure& notice, std::size_t nbytes, const std::vector<int>& ranks);
 
   static constexpr int failure_tag = 0, first_plan_tag = 1;
 
@@ -146,6 +153,7 @@ class Context : public std::enable_shared_from_this<Context> {
   bool failed_ = false;                                                    // a transfer on some rank
   std::mutex failures_guard_;                                              // transfers may run in threads
   std::map<std::int64_t, Failure> failures_;                               // by plan
+  std::set<std::pair<std::int64_t, int>> left_;                            // plans, and ranks that have left them
   std::list<std::pair<Failure, std::vector<MPI_Request>>> failures_sent_;  // under way
 };
 

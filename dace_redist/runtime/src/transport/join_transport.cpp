@@ -126,6 +126,9 @@ class JoinTransport final : public Transport {
   }
 
   bool done() const override { return joins_ ? open_ == 0 : separate_->done(); }
+  /// Each rank packs and unpacks its own parts; MPI moves buffers.
+  Leaving leave() override { return joins_ ? Leaving::left : separate_->leave(); }
+  bool at_rest() const override { return joins_ ? done() : separate_->at_rest(); }
 
   bool progress() override {
     if (!joins_) return separate_->progress();

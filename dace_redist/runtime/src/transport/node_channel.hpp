@@ -52,7 +52,9 @@ struct ChannelState {
   Index handshake_offset, ring_offset;  ///< bytes, from this state on; handshake_offset 0: the message is eager
 
   alignas(cache_line_bytes) Counter written;  ///< by the sender: staged pieces
+  Counter sender_left;                        ///< by the sender: 1 when it has left a transfer that failed
   alignas(cache_line_bytes) Counter read;     ///< by the receiver: staged pieces
+  Counter receiver_left;                      ///< by the receiver: as sender_left
   Counter released;                           ///< by the receiver: 1 when its plan is freed
 };
 

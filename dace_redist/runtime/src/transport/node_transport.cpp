@@ -102,17 +102,45 @@ class NodeTransport final : public Transport {
 
   bool progress() override {
     bool any = decide_all();
+    give_up(sends_, true);
     if (undecided_ > 0 && waits_left_ > 0)
       --waits_left_;
     else
       any |= scheduler_.send_piece(transfer_, sends_) || check_receivers();
     any |= accept();
-    any |= reduces_ ? reduce_next(transfer_, reduced_) : receive();
+    give_up(receives_, false);
+    if (!reduces_)
+      any |= receive();
+    else if (!gave_up_)
+      any |= reduce_next(transfer_, reduced_);
     ring_told();
     return any;
   }
 
   bool done() const override { return transfer_.open == 0; }
+  /// Waits for partners that copy to or from its arrays: they look for ranks that have left between two pieces.
+  Leaving leave() override {
+    for (const Channel& channel : sends_)
+      if (channel.state) channel.state->sender_left.store(1, std::memory_order_release);
+    for (const Channel& channel : receives_) channel.state->receiver_left.store(1, std::memory_order_release);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // before a sender's decision is looked for
+    const auto is_used = [this](const Channel& channel, bool sends) {
+      if (channel.done || !channel.handshake) return false;
+      const Handshake& handshake = *channel.handshake;
+      const Protocol protocol = handshake.decided(transfer_.number);
+      const bool partner_copies = sends ? protocol == Protocol::pull || protocol == Protocol::read  // as seldom as can be
+                                        : protocol == Protocol::push;
+      return partner_copies && handshake.finished.load(std::memory_order_acquire) != transfer_.number &&
+             partner_left(channel, sends).load(std::memory_order_acquire) == 0;
+    };
+    const bool lends =
+        std::any_of(sends_.begin(), sends_.end(), [&](const Channel& channel) { return is_used(channel, true); }) ||
+        std::any_of(receives_.begin(), receives_.end(), [&](const Channel& channel) { return is_used(channel, false); });
+    return lends ? Leaving::lending : Leaving::left;
+  }
+  /// The memory of a plan is kept until all of its ranks have freed theirs.
+  bool at_rest() const override { return true; }
+
   bool runs_without_mpi() const override { return true; }
   void wake_partners() override {
     for (std::vector<Channel>* channels : {&sends_, &receives_})
@@ -234,7 +262,25 @@ class NodeTransport final : public Transport {
 
   void set_protocol(Channel& channel, Protocol protocol) {
     channel.decide(protocol, transfer_.number);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // before it is looked whether the receiver has left
     transfer_.tell(channel);
+  }
+
+  static ChannelState::Counter& partner_left(const Channel& channel, bool sends) {
+    return sends ? channel.state->receiver_left : channel.state->sender_left;
+  }
+
+  /// Ends the copies to or from arrays of partners that have left, and tells these. The transfer does not end: its
+  /// failure is on the way to this rank.
+  void give_up(std::vector<Channel>& channels, bool sends) {
+    for (Channel& channel : channels) {
+      const bool copies = sends ? channel.protocol == Protocol::push && !channel.is_self()
+                                : channel.protocol == Protocol::pull || channel.protocol == Protocol::read;
+      if (!copies || channel.done || partner_left(channel, sends).load(std::memory_order_acquire) == 0) continue;
+      (sends ? channel.state->sender_left : channel.state->receiver_left).store(1, std::memory_order_release);
+      channel.done = gave_up_ = true;
+      transfer_.tell(channel);
+    }
   }
 
   /// Looks for receivers that have copied their message, or refuse to. \return whether one did.
@@ -386,6 +432,7 @@ class NodeTransport final : public Transport {
   NodeTransfer transfer_;
   SendScheduler scheduler_;
   CopyBatch pulled_;
+  bool gave_up_ = false;           // a message whose partner has left
   std::size_t undecided_ = 0;      // messages sent whose receiver has not entered
   Index bytes_not_delegated_ = 0;  // bytes sent that no receiver reads
   int waits_left_ = 0;             // for receivers, until a sender begins without them

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "core/machine.hpp"
@@ -27,6 +28,9 @@ class Lane {
   static constexpr void give_back(std::size_t, std::size_t) {}
   /// Of a chunk that was sent: whether its slot was given back.
   static constexpr bool given_back(std::size_t, std::size_t) { return true; }
+  static constexpr int no_rank = -1;
+  /// The rank to which MPI sends a chunk from the array; no_rank if from a slot.
+  static constexpr int lent_to(std::size_t) { return no_rank; }
 
   std::vector<Index> steps;  ///< [chunks] of their messages
 
@@ -100,6 +104,30 @@ class Pipeline : public Transport {
   }
 
   bool done() const override { return done_; }
+
+  /// A receive that has matched cannot be cancelled, and completes as long as its sender has not left. A send that has
+  /// not matched when its receiver has left never will.
+  Leaving leave() override {
+    const auto receives_end = requests_.begin() + static_cast<std::ptrdiff_t>(receives_.slots());
+    const auto is_open = [](MPI_Request request) { return request != MPI_REQUEST_NULL; };
+    if (!std::exchange(leaves_, true)) {
+      for (auto request = requests_.begin(); request != receives_end; ++request)
+        if (is_open(*request)) check(MPI_Cancel(&*request), "MPI_Cancel");
+      finish();
+    }
+    test_some(requests_, completed_);
+    if (std::any_of(requests_.begin(), receives_end, is_open)) return Leaving::receiving;
+    for (std::size_t slot = 0; slot < sends_.slots(); ++slot) {
+      if (!is_open(requests_[receives_.slots() + slot])) continue;
+      const int receiver = sends_->lent_to(sends_.chunk_in[slot]);
+      if (receiver != Lane::no_rank && !link_.context.has_left(link_.owner, receiver)) return Leaving::lending;
+    }
+    return Leaving::left;
+  }
+  bool at_rest() const override {
+    return lent_.empty() && unpacking_.empty() && sent_ == sends_.started &&
+           std::all_of(requests_.begin(), requests_.end(), [](MPI_Request one) { return one == MPI_REQUEST_NULL; });
+  }
 
  protected:
   /// \param max_ahead  chunks that a rank sends ahead of those it has received.
@@ -291,7 +319,7 @@ class Pipeline : public Transport {
   std::size_t unpacked_ = 0;                   // chunks that are unpacked, or about to be
   std::vector<std::size_t> lent_, unpacking_;  // slots with which receivers, or copies, are not done
   std::vector<std::size_t> arrived_;           // [received chunks] slot of those that wait for their turn
-  bool self_done_ = true, waits_ = false, done_ = true;
+  bool self_done_ = true, waits_ = false, done_ = true, leaves_ = false;
 };
 
 }  // namespace dace_redist

@@ -75,6 +75,11 @@ class PutTransport final : public Transport {
 
   bool done() const override { return put_ && received_; }
   bool posted() const override { return put_; }
+  /// MPI reads the sources until the epoch ends.
+  Leaving leave() override {
+    if (starts_) complete();
+    return Leaving::left;
+  }
 
  private:
   struct Put {
@@ -126,9 +131,15 @@ class PutTransport final : public Transport {
     check(MPI_Testall(static_cast<int>(notices_.size()), notices_.data(), &opened, MPI_STATUSES_IGNORE), "MPI_Testall");
     if (!opened) return false;
     check(MPI_Win_start(targets_.get(), 0, window_->window.get()), "MPI_Win_start");
+    starts_ = true;
     for (std::size_t s = 0; s < sends_.size(); ++s) put(sends_[s], window_offsets_[s]);
-    check(MPI_Win_complete(window_->window.get()), "MPI_Win_complete");
+    complete();
     return put_ = true;
+  }
+
+  void complete() {
+    check(MPI_Win_complete(window_->window.get()), "MPI_Win_complete");
+    starts_ = false;
   }
 
   /// Partial results are in the order of the reduction; this rank's own have their place among them.
@@ -164,6 +175,7 @@ class PutTransport final : public Transport {
   Arrays arrays_;
   std::vector<MPI_Request> notices_;  // [receivers] that their windows are open
   bool put_ = true, received_ = true;
+  bool starts_ = false;  // whether an epoch of puts is open
 };
 
 }  // namespace

@@ -21,6 +21,13 @@ enum class Pace {
   unattended  ///< the caller may do other things first: what needs no partner is done, and posted to MPI, at once
 };
 
+/// How far a rank has left a transfer that failed, here or on another rank.
+enum class Leaving {
+  receiving,  ///< it may use arrays of other ranks, or MPI write to its own
+  lending,    ///< other ranks, or MPI, may use its arrays
+  left        ///< its arrays are the program's again
+};
+
 /// Moves messages of this rank, any number of times. Made with the plan.
 class Transport {
  public:
@@ -43,6 +50,12 @@ class Transport {
   /// Whether all that needs a partner's start is posted to MPI in an unattended transfer: its caller may do other
   /// things.
   virtual bool posted() const { return true; }
+
+  /// Leaves a transfer that failed, and begins nothing more. Called again until this rank has left. A transport overrides
+  /// it if other ranks, or MPI, use the arrays.
+  virtual Leaving leave() { return Leaving::left; }
+  /// Whether neither MPI nor other ranks use its memory, of a rank that has left.
+  virtual bool at_rest() const { return done(); }
 
   /// Whether progress() makes no MPI calls, so that a thread of the library may call it.
   virtual bool runs_without_mpi() const { return false; }
