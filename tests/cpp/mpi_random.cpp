@@ -1,6 +1,7 @@
 // Random redistributions of one or several tensors. "all": by every strategy, with the arrays of two layouts, without a
 // fault. SEED: by some strategy, with a fault on one rank, at a random allocation, call of MPI or copy, or a null
-// array: each rank gets an error or the right tensor, no rank waits for ever, and the next plan works. table: by every
+// array: each rank gets an error or the right tensor, no rank waits for ever, and the next plan works. As soon as a
+// call returns, its rank uses the memory of the arrays for other things, which nobody changes. table: by every
 // strategy, on one node and on two, with a fault at every stage of the first, a middle and the last rank (every
 // STRIDEth of these): then every rank gets an error. threads: by two threads under MPI_THREAD_SERIALIZED, which are
 // never in MPI together.
@@ -39,6 +40,8 @@ namespace {
 
 using namespace dace_redist;
 
+std::atomic<int> delay{0};  // microseconds after each step in which something was copied, so that ranks get out of step
+
 /// Fails after a step in which something was copied, as copies on devices may.
 class FailingTransport final : public Transport {
  public:
@@ -55,10 +58,13 @@ class FailingTransport final : public Transport {
   }
   bool progress() override {
     const bool any = transport_->progress();
+    if (any && delay > 0) usleep(static_cast<useconds_t>(delay));
     if (any && strikes(copy_step, "progress")) throw Error("a copy fails");
     return any;
   }
   bool done() const override { return transport_->done(); }
+  Leaving leave() override { return transport_->leave(); }
+  bool at_rest() const override { return transport_->at_rest(); }
   bool runs_without_mpi() const override { return transport_->runs_without_mpi(); }
   bool posted() const override { return transport_->posted(); }
   std::uint32_t awaited_rings() const override { return transport_->awaited_rings(); }
@@ -180,6 +186,22 @@ class Redistribution {
       if (!moves_[t].layouts[layout_].source.is_right()) return text("source ", t, " was written to");
     }
     return "";
+  }
+
+  /// Uses the memory of the arrays for other things, or frees it.
+  void take_back(bool frees) {
+    for (std::size_t t = 0; t < moves_.size(); ++t) {
+      ArrayMemory &source = moves_[t].layouts[layout_].source, &target = moves_[t].layouts[layout_].target;
+      source.take_back(frees);
+      target.take_back(frees);
+      sources_[t] = source.data();
+      targets_[t] = target.data();
+    }
+  }
+  bool is_taken_back() const {
+    return std::all_of(moves_.begin(), moves_.end(), [this](const Move& move) {
+      return move.layouts[layout_].source.is_taken_back() && move.layouts[layout_].target.is_taken_back();
+    });
   }
 
   int free() {
@@ -488,11 +510,11 @@ class Checker {
       PMPI_Comm_free(&comm);
       PMPI_Comm_dup(the.comm, &comm);
     }
-    auto& failing = *new Redistribution(the, strategy);  // after a failure MPI may write to its arrays
-    const bool failed = fails(failing, comm, fault, fault.creation ? made : moved);
+    Redistribution failing(the, strategy);
+    fails(failing, comm, fault, fault.creation ? made : moved);
     succeed("free", [&] { return failing.free(); });
-    if (!failed) delete &failing;
     check_next(the, strategy, fault.mode, comm);
+    if (!failing.is_taken_back()) fail("memory was changed that the arrays had before");
     if (fresh) {
       PMPI_Barrier(control_);
       PMPI_Comm_free(&comm);
@@ -502,10 +524,20 @@ class Checker {
   /// Makes a plan and uses it, with the fault in one of both. A plan that fails when it is connected may be made on
   /// other ranks: they get an error when they use it, as does a rank that uses a plan after a transfer that failed.
   /// \param count  calls that are made where nothing fails.
-  /// \return whether there was an error.
-  bool fails(Redistribution& one, MPI_Comm comm, const Fault& fault, const std::array<long, kinds>& count) {
+  void fails(Redistribution& one, MPI_Comm comm, const Fault& fault, const std::array<long, kinds>& count) {
+    std::string wrong;
+    Random random(std::hash<std::string>()(name_));
+    const bool frees = random.one_in(2);
+    const int slow = static_cast<int>(random.between(0, comm_size(control_))), most = random.one_in(4) ? 1000 : 0;
     const auto create = [&] { return one.create(comm); };
-    const auto move = [&] { return one.move(fault.mode); };
+    const auto move = [&] {
+      delay = comm_rank(control_) == slow ? most : 0;
+      const int code = one.move(fault.mode);
+      wrong = code == DR_SUCCESS ? one.wrong() : "";
+      one.take_back(frees);
+      delay = 0;
+      return code;
+    };
     if (!fault.creation) succeed("the plan", create);
     arm(fault, count);
     const std::vector<int> codes =
@@ -517,17 +549,18 @@ class Checker {
     }
     const auto rank = static_cast<std::size_t>(comm_rank(control_));
     const bool mine = codes[rank] == DR_SUCCESS;
-    if (mine && !fault.creation) check_arrays("the failing transfer", one);
-    if (!failed) {
-      succeed("the transfer after it", move);
-      check_arrays("the transfer after it", one);
-      return false;
-    }
-    std::vector<int> moved = stage("the transfer after it", [&] { return mine ? move() : static_cast<int>(failed); });
-    if (mine && moved[rank] == DR_SUCCESS) check_arrays("the transfer after it", one);
+    const auto check_taken = [&](const char* what) {
+      if (!wrong.empty()) fail(text(what, ": code 0, but ", wrong));
+      if (!one.is_taken_back()) fail(text(what, ": memory was changed that the arrays had before"));
+    };
+    if (fault.creation) one.take_back(frees);
+    check_taken("the failing transfer");
+    if (!failed) return succeed("the transfer after it", move), check_taken("the transfer after it");
+    const auto move_again = [&] { return mine ? move() : int{DR_ERROR_EXECUTE}; };
+    std::vector<int> moved = stage("the transfer after it", move_again);
+    check_taken("the transfer after it");
     while (fault.at < 0 && std::count(moved.begin(), moved.end(), int{DR_SUCCESS}) > 0)  // the watchdog ends it
-      moved = stage("transfers until an error", [&] { return mine ? move() : static_cast<int>(failed); });
-    return true;
+      moved = stage("transfers until an error", move_again);
   }
 
   /// The next plan on the communicator works.

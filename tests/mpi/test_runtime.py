@@ -99,7 +99,9 @@ def test_every_strategy_fails_everywhere(program: Path, ranks: int, tmp_path: Pa
     rows, columns = (Distribution((20, 20), (ranks,), dims=dims) for dims in ((0, None), (None, 0)))
     copy = reduction(ranks, False, ("float64", "float64"), None) | {"source": rows, "target": columns}
     sums = [reduction(ranks, scattered, ("float64", "float64"), "sum") for scattered in (False, True)]
-    given = [(0, [case]) for case in (copy, *sums)]
+    wide_rows, wide_columns = (Distribution((200, 200), (ranks,), dims=dims) for dims in ((0, None), (None, 0)))
+    wide = copy | {"source": wide_rows, "target": wide_columns}  # ranks read and write each other's arrays
+    given = [(0, [case]) for case in (copy, wide, *sums)]
     count, stride = write_cases(tmp_path, ranks, 0, seed(), given=given), 1 if some(9) == 9 else 11
     printed = run(program, ranks, tmp_path, count, "table", stride, timeout=240)
     found = re.search(r"(\d+) faults: (\d+) errors", printed)

@@ -35,8 +35,8 @@ using PlanPointer = std::unique_ptr<Plan, PlanDeleter>;
 /// A redistribution ready to run, any number of times; one transfer at a time. After an error in a transfer it is of no
 /// use any more.
 ///
-/// A transfer that fails gives the arrays back, as one that is done. A rank that fails or learns of a failure stops, marks
-/// its messages, and waits until the ranks that copy to or from its arrays have seen the mark, and until MPI has
+/// A transfer that fails gives the arrays back, as one that is done. A rank that fails or learns of a failure stops,
+/// marks its messages, and waits until the ranks that copy to or from its arrays have seen the mark, and until MPI has
 /// completed or cancelled what it receives. Then it tells its peers, so that these stop waiting for what they sent. A
 /// partner in the library stops within a piece. Only one that is not, and may use the arrays later, is waited for in
 /// vain: the error says so.
@@ -164,9 +164,9 @@ class Plan {
   std::atomic<State> state_{State::idle};
   std::atomic<bool> failed_{false};
   bool tells_ = true, left_ = false;  // whether peers are to be told that this rank leaves; whether it has left
-  std::int64_t looked_ = 0;     // tick of the last look for failures
-  std::exception_ptr failure_;  // what ended the transfer at hand
-  std::thread thread_;          // that moves the tensors; not joinable: none
+  std::int64_t looked_ = 0;           // tick of the last look for failures
+  std::exception_ptr failure_;        // what ended the transfer at hand
+  std::thread thread_;                // that moves the tensors; not joinable: none
   std::atomic<bool> thread_ended_{false};
 };
 

@@ -128,14 +128,16 @@ class NodeTransport final : public Transport {
       if (channel.done || !channel.handshake) return false;
       const Handshake& handshake = *channel.handshake;
       const Protocol protocol = handshake.decided(transfer_.number);
-      const bool partner_copies = sends ? protocol == Protocol::pull || protocol == Protocol::read  // as seldom as can be
-                                        : protocol == Protocol::push;
+      const bool partner_copies = sends
+                                      ? protocol == Protocol::pull || protocol == Protocol::read  // as seldom as can be
+                                      : protocol == Protocol::push;
       return partner_copies && handshake.finished.load(std::memory_order_acquire) != transfer_.number &&
              partner_left(channel, sends).load(std::memory_order_acquire) == 0;
     };
     const bool lends =
         std::any_of(sends_.begin(), sends_.end(), [&](const Channel& channel) { return is_used(channel, true); }) ||
-        std::any_of(receives_.begin(), receives_.end(), [&](const Channel& channel) { return is_used(channel, false); });
+        std::any_of(receives_.begin(), receives_.end(),
+                    [&](const Channel& channel) { return is_used(channel, false); });
     return lends ? Leaving::lending : Leaving::left;
   }
   /// The memory of a plan is kept until all of its ranks have freed theirs.

@@ -51,8 +51,8 @@ class Transport {
   /// things.
   virtual bool posted() const { return true; }
 
-  /// Leaves a transfer that failed, and begins nothing more. Called again until this rank has left. A transport overrides
-  /// it if other ranks, or MPI, use the arrays.
+  /// Leaves a transfer that failed, and begins nothing more. Called again until this rank has left. A transport
+  /// overrides it if other ranks, or MPI, use the arrays.
   virtual Leaving leave() { return Leaving::left; }
   /// Whether neither MPI nor other ranks use its memory, of a rank that has left.
   virtual bool at_rest() const { return done(); }
