@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _WAIT_SECONDS = 3600.0
 #: Maximum seconds until all ranks have left a barrier that one has left.
 _LEAVE_SECONDS = 60.0
+#: Maximum seconds until ranks that did not meet have left the barriers, when all of them free the communicator.
+_FREE_SECONDS = 5.0
 #: Maximum number of distributions that are kept with the ranks of both groups.
 _MAX_MOVED = 256
 
@@ -39,6 +42,8 @@ class Groups:
 
     def __init__(self) -> None:
         self._ready = self._failed = False
+        self._entered = 0  # barriers of the call at hand
+        self._barrier: Any = None
         self._moved: dict[Any, Any] = {}
 
     @classmethod
@@ -58,7 +63,9 @@ class Groups:
         if groups._failed:
             raise RedistributionError("the groups of this intercommunicator did not meet in an earlier call")
         try:
-            meet(groups.merged if groups._ready else inter)
+            groups._entered = 0
+            limit = environment_seconds("DACE_REDIST_GROUP_SECONDS", _WAIT_SECONDS)
+            groups._meet(groups.merged if groups._ready else inter, limit)
         except RedistributionError:
             groups._failed = True
             raise
@@ -76,10 +83,44 @@ class Groups:
         )
         self._ready = True
 
-    def freed(self) -> None:
-        """Free the communicator. Collective over both groups."""
-        if self._ready and not self._failed:
-            self.merged.Free()
+    def _meet(self, comm: MPI.Comm, limit: float) -> None:
+        """
+        Wait for all ranks of a communicator, for a limited time. Collective.
+
+        A rank that gave up at the first barrier does not come to the second one, where all others then give up, too: no
+        rank goes on alone.
+
+        :param limit: Seconds.
+        :raises RedistributionError: If a rank does not come.
+        """
+        while self._barrier or self._entered < 2:
+            if not self._barrier:
+                self._barrier = comm.Ibarrier()
+                self._entered += 1
+            seconds, begin = limit if self._entered == 1 else min(limit, _LEAVE_SECONDS), time.monotonic()
+            while not self._barrier.Test():
+                waited = time.monotonic() - begin
+                if waited > seconds:
+                    raise RedistributionError(
+                        f"ranks of the other group, or of this one, did not call within {seconds:g} seconds (the limit "
+                        "is DACE_REDIST_GROUP_SECONDS): every rank of both must; this intercommunicator has no further "
+                        "use"
+                    )
+                if waited > 0.001:
+                    time.sleep(min(0.01, waited / 50))
+
+    def freed(self, inter: MPI.Intercomm) -> None:
+        """
+        Free the communicator. Collective over both groups.
+
+        Ranks that did not meet leave both barriers: Open MPI does not survive one of a communicator that is gone.
+        """
+        if not self._failed:
+            if self._ready:
+                self.merged.Free()
+        elif not self._ready:
+            with contextlib.suppress(RedistributionError):
+                self._meet(inter, _FREE_SECONDS)
 
     def sends(self, passed: bool) -> bool:
         """
@@ -110,32 +151,8 @@ class Groups:
         return found
 
 
-def meet(comm: MPI.Comm) -> None:
-    """
-    Wait for all ranks of a communicator, for a limited time. Collective.
-
-    A rank that gave up at the first barrier does not come to the second one, where all others then give up, too: no
-    rank goes on alone.
-
-    :raises RedistributionError: If a rank does not come.
-    :raises ValueError: If the limit is not a number.
-    """
-    limit = environment_seconds("DACE_REDIST_GROUP_SECONDS", _WAIT_SECONDS)
-    for seconds in (limit, min(limit, _LEAVE_SECONDS)):
-        request, begin = comm.Ibarrier(), time.monotonic()
-        while not request.Test():
-            waited = time.monotonic() - begin
-            if waited > seconds:
-                raise RedistributionError(
-                    f"ranks of the other group, or of this one, did not call within {seconds:g} seconds (the limit is "
-                    "DACE_REDIST_GROUP_SECONDS): every rank of both must; this intercommunicator has no further use"
-                )
-            if waited > 0.001:
-                time.sleep(min(0.01, waited / 50))
-
-
-def _free(_: MPI.Comm, __: int, groups: Groups) -> None:
-    groups.freed()
+def _free(inter: MPI.Intercomm, _: int, groups: Groups) -> None:
+    groups.freed(inter)
 
 
 @functools.cache

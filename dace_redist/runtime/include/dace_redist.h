@@ -221,7 +221,10 @@ DR_API int dr_plan_create_alltoallw(const dr_problem *problem, const int sendcou
  * which nothing is moved may be null. What this rank does not own of the target is left as it is.
  *
  * After an error on one rank the other ranks get an error within seconds, in this transfer or in one of the next of the
- * plan. The plan can then only be freed.
+ * plan. The plan can then only be freed; what MPI may still send of its buffers stays allocated, and so does the window
+ * of strategy RMA. With or without an error, no rank uses the arrays when the call returns (or dr_request_wait(), or
+ * dr_request_test() with an error): a rank with DR_SUCCESS has the right tensor, on the others the target is undefined.
+ * The one exception says so in its error: for 10 seconds a partner that may still use the arrays was not in the library.
  *
  * Threads may use different plans at a time, as far as MPI's level of thread support allows. One plan is used by one
  * thread at a time: a call while another thread is in a call with the same plan, or while a transfer of the plan is under
@@ -306,7 +309,8 @@ DR_API int dr_file_init(dr_file *file);
 
 /**
  * Reads a distributed array from a file, whose array has the shape of the distribution. Collective over `comm`; an error
- * of a rank is an error of every rank. Margins beyond the ends of the tensor are left as they are.
+ * of a rank is an error of every rank. Margins beyond the ends of the tensor are left as they are. Under
+ * MPI_THREAD_SERIALIZED all ranks make plans, load and save in one order.
  *
  * \param array  local array of this rank, in C order and in main memory.
  */

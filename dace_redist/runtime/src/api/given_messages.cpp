@@ -13,7 +13,9 @@ constexpr double max_block_bytes = 0x1p62;
 
 MessageSide side_of(std::int64_t count, const dr_block* blocks, Index element_bytes, int ranks, const char* name) {
   MessageSide side;
+  double total = 0;  // elements
   side.unit_bytes = element_bytes;
+  check_element_bytes(element_bytes);
   if (count < 0) throw ArgumentError(text("the number of ", name, " must be at least 0, got ", count));
   if (count > 0) check_pointer(blocks, name);
   for (std::int64_t number = 0; number < count; ++number) {
@@ -34,7 +36,8 @@ MessageSide side_of(std::int64_t count, const dr_block* blocks, Index element_by
       made.loops.push_back({block.counts[d], block.strides[d]});
     }
     if (elements == 0) continue;
-    if (std::max(elements, span) * static_cast<double>(std::max(element_bytes, element_alignment)) > max_block_bytes)
+    total += elements;
+    if (std::max(total, span) * static_cast<double>(std::max(element_bytes, element_alignment)) > max_block_bytes)
       fail("offset, counts and strides, in elements, lead out of the memory that 64 bits address");
     side.blocks[block.peer].push_back(std::move(made));
   }

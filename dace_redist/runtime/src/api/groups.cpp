@@ -20,34 +20,22 @@ constexpr double default_wait_seconds = 3600;
 /// Until all ranks have left a barrier that one has left.
 constexpr double leave_seconds = 60;
 
+/// Until ranks that did not meet have left the barriers, when all of them free the communicator.
+constexpr double free_seconds = 5;
+
 /// The groups of an intercommunicator, which has this as an attribute.
 struct Groups {
   Communicator merged;
   bool met = true;  // in all calls
+  int entered = 0;  // barriers of the call at hand
+  MPI_Request barrier = MPI_REQUEST_NULL;
 };
 
-int free_groups(MPI_Comm, int, void* attribute, void*) {
-  const std::unique_ptr<Groups> groups(static_cast<Groups*>(attribute));
-  if (!groups->met) *groups->merged.put() = MPI_COMM_NULL;  // the other group may not free it
-  return MPI_SUCCESS;
-}
-
-int groups_keyval() {
-  static const int keyval = [] {
-    int made = MPI_KEYVAL_INVALID;
-    check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, free_groups, &made, nullptr), "MPI_Comm_create_keyval");
-    return made;
-  }();
-  return keyval;
-}
-
-void pass_barrier(MPI_Comm comm, double limit) {
+void pass_barrier(MPI_Request& barrier, double limit) {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
-  MPI_Request request;
-  check(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
   for (int done = 0;;) {
-    check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    check(MPI_Test(&barrier, &done, MPI_STATUS_IGNORE), "MPI_Test");
     const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
     if (done) return;
     if (waited > limit)
@@ -61,10 +49,33 @@ void pass_barrier(MPI_Comm comm, double limit) {
 
 /// Waits for all ranks for a limited time. A rank that gave up at the first barrier does not come to the second one,
 /// where all others then give up, too: no rank goes on alone.
-void meet(MPI_Comm comm) {
-  const double limit = environment_seconds(wait_variable, default_wait_seconds);
-  pass_barrier(comm, limit);
-  pass_barrier(comm, std::min(limit, leave_seconds));
+void meet(MPI_Comm comm, Groups& groups, double limit) {
+  for (;;) {
+    if (groups.barrier == MPI_REQUEST_NULL) {
+      if (groups.entered == 2) return;
+      check(MPI_Ibarrier(comm, &groups.barrier), "MPI_Ibarrier");
+      ++groups.entered;
+    }
+    pass_barrier(groups.barrier, groups.entered == 1 ? limit : std::min(limit, leave_seconds));
+  }
+}
+
+/// Leaves both barriers: Open MPI does not survive one of a communicator that is gone.
+int free_groups(MPI_Comm inter, int, void* attribute, void*) {
+  const std::unique_ptr<Groups> groups(static_cast<Groups*>(attribute));
+  if (groups->met) return MPI_SUCCESS;
+  if (groups->merged.get() == MPI_COMM_NULL) caught([&] { meet(inter, *groups, free_seconds); });
+  *groups->merged.put() = MPI_COMM_NULL;  // the other group may not free it
+  return MPI_SUCCESS;
+}
+
+int groups_keyval() {
+  static const int keyval = [] {
+    int made = MPI_KEYVAL_INVALID;
+    check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, free_groups, &made, nullptr), "MPI_Comm_create_keyval");
+    return made;
+  }();
+  return keyval;
 }
 
 /// The numbers of a distribution whose ranks are counted from `first` on.
@@ -110,7 +121,8 @@ MPI_Comm merged_groups(MPI_Comm inter) {
   if (!groups.met) throw Error("the groups of this intercommunicator did not meet in an earlier call");
   const bool is_merged = groups.merged.get() != MPI_COMM_NULL;
   groups.met = false;
-  meet(is_merged ? groups.merged.get() : inter);
+  groups.entered = 0;
+  meet(is_merged ? groups.merged.get() : inter, groups, environment_seconds(wait_variable, default_wait_seconds));
   groups.met = true;
   if (!is_merged) check(MPI_Intercomm_merge(inter, 0, groups.merged.put()), "MPI_Intercomm_merge");
   return groups.merged.get();

@@ -82,7 +82,7 @@ struct AxisSplit {
   constexpr Index block_of(Index global) const {
     if (begins) return std::upper_bound(begins, begins + parts, global) - begins - 1;
     if (!balanced) return global / block;
-    const Index quotient = extent / parts, longer = extent % parts, edge = longer * (quotient + 1);
+    const Index quotient = extent / parts, longer = extent % parts, edge = longer == 0 ? 0 : longer * (quotient + 1);
     return global < edge ? global / (quotient + 1) : longer + (global - edge) / quotient;
   }
   constexpr Index owner(Index global) const { return block_of(global) % parts; }

@@ -131,8 +131,7 @@ void check_problem(const Problem& problem, int ranks) {
   max_node_ranks();
   if (problem.tensors.empty()) throw Error("no tensor was given: expected at least one");
   for (const TensorProblem& tensor : problem.tensors) {
-    if (tensor.element_bytes < 1)
-      throw Error(text("element_bytes must be set, to 1 or more, got ", tensor.element_bytes));
+    check_element_bytes(tensor.element_bytes);
     if (tensor.element_bytes > std::numeric_limits<int>::max())
       throw Error(text("the element size must be at most ", std::numeric_limits<int>::max(),
                        " bytes, the longest message of MPI, got ", tensor.element_bytes));
@@ -142,13 +141,21 @@ void check_problem(const Problem& problem, int ranks) {
     if (operation.reduction != Reduction::none && tensor.source.boxed())
       throw Error(
           "op reduces the replicas of blocks, but the source is in boxes: these are replicas where they overlap");
-    for (const Distribution* distribution : {&tensor.source, &tensor.target})
+    for (const Distribution* distribution : {&tensor.source, &tensor.target}) {
+      std::vector<Index> bytes{std::max(tensor.element_bytes, element_alignment)};  // of converted elements, too
+      for (const AxisSplit& axis : distribution->axes()) bytes.push_back(axis.extent);
+      checked_product(bytes, "bytes per element, and shape", text("the ", distribution->name(), " distribution"));
       if (distribution->ranks_needed() > ranks)
         throw Error(text("the ", distribution->name(), " distribution names ranks up to ",
                          distribution->ranks_needed() - 1, ", but the communicator has ", ranks,
                          " ranks; start the program with mpiexec -n ", distribution->ranks_needed(),
                          ", or pass a larger communicator"));
+    }
   }
+}
+
+void check_element_bytes(Index element_bytes) {
+  if (element_bytes < 1) throw Error(text("element_bytes must be set, to 1 or more, got ", element_bytes));
 }
 
 LocalLayout local_layout(const Distribution& distribution, const LocalArray& array, Index element_bytes, Index rank,

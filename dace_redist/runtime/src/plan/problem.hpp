@@ -48,6 +48,7 @@ struct Problem {
 
 /// \throws Error if an option, element size or operation is wrong, or a distribution needs more ranks than there are.
 void check_problem(const Problem& problem, int ranks);
+void check_element_bytes(Index element_bytes);
 
 /// Everything that must be equal on all ranks, as throw_difference() takes it.
 std::string agreed_facts(const Problem& problem);

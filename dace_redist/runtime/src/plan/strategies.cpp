@@ -44,7 +44,6 @@ void add_strategy(const Strategy& strategy) {
 const Strategy& find_strategy(const std::string& name) {
   for (const Strategy& row : table())
     if (name == row.name) return row;  // allocates nothing: ranks may wait in MPI for this one
-  if (name == "NCCL") throw Error("strategy NCCL is removed: use Hierarchical");
   std::string known;
   for (const Strategy& row : table())
     if (!row.sums) known += (known.empty() ? "" : ", ") + std::string(row.name);

@@ -291,6 +291,9 @@ Arena::Allocation Arena::take(std::int64_t nbytes, bool in_huge_pages) {
     while (whole > available && oldest_dirty(*head_) >= 0) punch(*head_, oldest_dirty(*head_));
     if (whole > available && whole > available_memory()) throw_too_little(nbytes, available_memory());
     taken = take_clean(*head_, whole, huge ? huge_page_bytes : page_bytes);
+    if (taken < 0 && head_->extent_count + 2 > ArenaHead::max_extents)
+      throw Error(text("cannot allocate ", nbytes, " bytes of node-shared memory: the ", ArenaHead::max_extents,
+                       " blocks, used or free, that a process may have are taken; use fewer, larger arrays"));
     if (taken < 0) throw_too_little(nbytes, head_->name.nbytes);
     offset = head_->extents[taken].offset;
   }
