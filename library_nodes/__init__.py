@@ -1,12 +1,12 @@
-"""The DaCe library: the nodes ``Redistribute``, ``JointRedistribute``, ``RedistributeWait``, ``SumReplicas``,
-``Contraction`` and ``LinearSolve``.
+"""The DaCe library: the nodes ``Redistribute``, ``JointRedistribute``, ``RedistributeWait``, ``Contraction`` and
+``LinearSolve``.
 """
 
 from dace.library import register_library
 
 from dace_redist.library_nodes.environment import BlasEnvironment, RuntimeEnvironment
 from dace_redist.library_nodes.indexed import Contraction, LinearSolve
-from dace_redist.library_nodes.joint import JointRedistribute, SumReplicas
+from dace_redist.library_nodes.joint import JointRedistribute
 from dace_redist.library_nodes.redistribute import Redistribute, RedistributeWait
 
 from dace_redist.library_nodes import expansions, frontend, stock  # isort: skip (register themselves)
@@ -19,7 +19,6 @@ __all__ = [
     "Redistribute",
     "RedistributeWait",
     "RuntimeEnvironment",
-    "SumReplicas",
     "expansions",
     "frontend",
     "stock",

@@ -18,7 +18,7 @@ from dace_redist.library_nodes.environment import (
     RuntimeEnvironment,
 )
 from dace_redist.library_nodes.indexed import CUBLAS, RESULT, Contraction, LinearSolve
-from dace_redist.library_nodes.joint import JointRedistribute, SumReplicas
+from dace_redist.library_nodes.joint import JointRedistribute
 from dace_redist.library_nodes.node import lies_on_gpu
 from dace_redist.library_nodes.redistribute import ORDER_OUTPUT, REQUEST, Redistribute, RedistributeWait
 from dace_redist.library_nodes.tasklets import (
@@ -106,13 +106,6 @@ class ExpandJointRedistribute(LibraryExpansion):
 
 for _name in STRATEGIES:
     JointRedistribute.register_implementation(_name, ExpandJointRedistribute)
-
-
-@library.register_expansion(SumReplicas, "MPI")
-class ExpandSumReplicasMPI(LibraryExpansion):
-    """Adds partial sums."""
-
-    expansion = staticmethod(plan_tasklet)
 
 
 @library.register_expansion(RedistributeWait, "MPI")

@@ -1,4 +1,4 @@
-"""Library nodes that move several tensors in one exchange, and that add partial sums."""
+"""Library node that moves several tensors in one exchange."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dace.libraries.comm.nodes.node import CommNode
 from dace.sdfg import SDFG, SDFGState
 from dace.sdfg.replace import replace_properties_dict
 
-from dace_redist.library_nodes.node import INPUT, NUMBERS, OUTPUT, DistributedNode
+from dace_redist.library_nodes.node import INPUT, OUTPUT
 from dace_redist.library_nodes.redistribute import Redistribute, StrategicNode
 from dace_redist.library_nodes.views import overlap
 from dace_redist.strategies import check_places, find_strategy
@@ -140,23 +140,3 @@ class JointRedistribute(StrategicNode, CommNode):
             raise ValueError(
                 f"{self.title}: every output must be an array of its own, got {', '.join(sorted(again))} again"
             )
-
-
-@library.node
-class SumReplicas(DistributedNode):
-    """
-    Sum of partial results: under ``source`` every replica of a part holds one, under ``target`` the ranks hold the sum.
-
-    The ranks that hold replicas of one part own its sum in the target: each a box without overlaps (a reduce-scatter;
-    with a single owner a reduce), or each the whole (an allreduce).
-
-    :param source: Distribution of the partial sums: grid axes that no tensor axis names hold them.
-    :param target: Distribution of the sums, of the same global shape.
-    """
-
-    implementations: dict[str, Any] = {}
-    default_implementation = "MPI"
-    strategy = "SumReplicas"  # in the library
-    element_types = NUMBERS
-    verb = "add"
-    gpu_remedy = 'take a Redistribute node with op="sum", which adds arrays on the GPU'

@@ -15,7 +15,7 @@ from dace.libraries.comm.nodes.node import mpi_communicator
 from dace.libraries.standard.helper import CURRENT_STREAM_NAME as STREAM
 from dace.sdfg import SDFGState, nodes
 
-from dace_redist.library_nodes.joint import JointRedistribute, SumReplicas
+from dace_redist.library_nodes.joint import JointRedistribute
 from dace_redist.library_nodes.node import (
     COMMUNICATORS,
     INPUT,
@@ -187,9 +187,6 @@ def _arguments(node: DistributedNode, state: SDFGState, field: str, options: str
 
 def _moved(node: DistributedNode, state: SDFGState) -> tuple[str, str]:
     """Return the index map and the ``dr_operation`` of a node."""
-    if isinstance(node, SumReplicas):
-        element = f"DR_{element_name(node, state).upper()}"
-        return "{}", braced([element, element, "{1, 0}", "{0, 0}", "0", "DR_SUM"])
     if not isinstance(node, Redistribute):
         return "{}", _ONLY_MOVED
     encoded, operation = node.index_map.encoded, node.operation(state.sdfg, state)

@@ -98,8 +98,7 @@ class SimulatedRanks:
         if getattr(node, "region", ()):
             self._move_region(node, source, target, ends)
             return
-        add = "sum" if type(node).__name__ == "SumReplicas" else node.op
-        _scatter(target, ends[1], _gather(source, ends[0], add))
+        _scatter(target, ends[1], _gather(source, ends[0], node.op))
 
     def _move_region(self, node, source, target, ends):
         region = np.reshape(self._numbers(node.region), (3, -1))
@@ -164,7 +163,7 @@ class SimulatedRanks:
 
     def _node(self, node, state):
         kind = type(node).__name__
-        if kind in ("Redistribute", "SumReplicas", "JointRedistribute"):
+        if kind in ("Redistribute", "JointRedistribute"):
             for tensor in getattr(node, "tensors", [node]):
                 ends = (self._parts(tensor.memlet(connector, state)) for connector in ("_inp_buffer", "_out_buffer"))
                 self._move(tensor, *ends)

@@ -10,7 +10,7 @@ from sdfgs import add_move, with_arrays
 
 import dace_redist
 from dace_redist import Distribution
-from dace_redist.library_nodes import Redistribute, SumReplicas
+from dace_redist.library_nodes import Redistribute
 
 #: Over two ranks.
 HALVES, SIDES = Distribution((8, 6), (2, 1)), Distribution((8, 6), (1, 2))
@@ -44,10 +44,10 @@ SUMS, WANTED = Distribution((8, 8), (2, 2)), Distribution((8, 8), (2, 2), dims=(
 
 
 def summed_then_moved() -> dace.SDFG:
-    """Partial sums that are added by ``SumReplicas``, then redistributed."""
+    """Partial sums that are added, then redistributed."""
     sdfg = with_arrays("summed_then_moved", "B", A=(4, 8), B=(4, 4), C=(8, 4))
     state = sdfg.add_state()
-    add_move(state, SumReplicas("add", PARTIAL, SUMS), "A", "B")
+    add_move(state, Redistribute("add", PARTIAL, SUMS, op="sum"), "A", "B")
     add_move(state, Redistribute("move", SUMS, WANTED), "B", "C")
     return sdfg
 

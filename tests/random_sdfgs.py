@@ -18,7 +18,7 @@ from distributed_simulation import slices_of
 from random_distributions import RANKS, first_replica, partial_results, random_distribution
 
 from dace_redist import Distribution
-from dace_redist.library_nodes import Redistribute, SumReplicas
+from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.node import INPUT, OUTPUT, DistributedNode
 from dace_redist.transformations.fuse import transposed
 
@@ -286,7 +286,7 @@ class Writer:
         source = self._source(partial)
         one = self._rng.choice((source.distribution, first_replica(source.distribution)))
         target = self._result(one, source.dtype)
-        self._connect(SumReplicas(f"add_{target.name}", source.distribution, one), source, target)
+        self._connect(Redistribute(f"add_{target.name}", source.distribution, one, op="sum"), source, target)
 
     def _transpose(self) -> None:
         """Transpose a matrix, or reverse the axes of a tensor."""

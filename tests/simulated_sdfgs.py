@@ -17,7 +17,7 @@ from distributions import moved
 from random_sdfgs import OF_RANK
 
 from dace_redist.distribution import decode_distribution
-from dace_redist.library_nodes import JointRedistribute, Redistribute, RedistributeWait, SumReplicas
+from dace_redist.library_nodes import JointRedistribute, Redistribute, RedistributeWait
 from dace_redist.library_nodes.node import INPUT, OUTPUT, local_ndim
 from dace_redist.library_nodes.redistribute import REQUEST
 
@@ -100,7 +100,7 @@ class SimulatedSDFG(SimulatedRanks):
             self._move(node.tensors, state)
         elif isinstance(node, RedistributeWait):
             self._move(self._started.pop(node.memlet(REQUEST, state).data), state)
-        elif isinstance(node, Redistribute | SumReplicas):
+        elif isinstance(node, Redistribute):
             late = getattr(node, "nonblocking", False) and self._random.integers(2)
             self._move([] if late else [node], state)
             if getattr(node, "nonblocking", False):

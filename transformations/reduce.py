@@ -16,7 +16,7 @@ from dace.sdfg import nodes
 from dace.sdfg.graph import Edge
 
 from dace_redist.distribution import AnyDistribution, Distribution
-from dace_redist.library_nodes import Redistribute, SumReplicas
+from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.node import INPUT, OUTPUT
 from dace_redist.relabelling import MAX_REPORTED_RANKS
 from dace_redist.schedule import Schedule, schedule
@@ -61,10 +61,10 @@ class FuseReduceBcast(OfRedistribute):
     Fuse a reduction of partial results, a redistribution, and a broadcast of its result into one redistribution.
 
     The fused redistribution reduces partial results and fills all replicas of the target. The reduction is a
-    :class:`SumReplicas`, or DaCe's ``Reduce`` to the first rank of a sub-grid; the broadcast is DaCe's ``Bcast`` from
-    the first rank of a sub-grid. It can be applied if at least one of them exists, nothing else uses the arrays in
-    between, and a redistribution after a reduction converts no elements. The order of the additions changes. Before
-    and after::
+    ``Redistribute`` that only reduces, or DaCe's ``Reduce`` to the first rank of a sub-grid; the broadcast is DaCe's
+    ``Bcast`` from the first rank of a sub-grid. It can be applied if at least one of them exists, nothing else uses the
+    arrays in between, and a redistribution after a reduction converts no elements. The order of the additions changes.
+    Before and after::
 
         A --> Reduce(sum) --> B --> Redistribute --> C --> Bcast --> D
         A --> Redistribute(op="sum") ------------------------------> D
@@ -101,10 +101,11 @@ def _reduction_before(node: Redistribute, state: SDFGState, sdfg: SDFG) -> _Redu
         return None
     where, result = written
     (writer,) = (edge.src for edge in where.in_edges(result))
-    if isinstance(writer, SumReplicas) and is_plain(writer):
+    if only_reduces(writer):
         source, added = writer.distributions()
-        partial, op = input_of(writer, where), "sum"
-        fits = added.is_equivalent_to(node.distributions()[0])
+        partial, op = input_of(writer, where), writer.op
+        summands, sums = writer.arrays(sdfg, where)
+        fits = added.is_equivalent_to(node.distributions()[0]) and summands[0].dtype == sums[0].dtype
     elif isinstance(writer, Reduce) and str(writer.op) in _OPS:
         source = _with_replicas(node.distributions()[0], writer, where, sdfg)
         partial, op = input_of(writer, where, "_inbuffer"), _OPS[str(writer.op)]
@@ -115,6 +116,13 @@ def _reduction_before(node: Redistribute, state: SDFGState, sdfg: SDFG) -> _Redu
     found = _Reduction(where, writer, partial, result, source, op)
     used = not fits or not _fits(found, node, state, sdfg) or is_used_after(sdfg, state, into.data.data)
     return None if used else found
+
+
+def only_reduces(node: nodes.Node) -> bool:
+    """Return True for a node that reduces partial results, and changes nothing else."""
+    if not isinstance(node, Redistribute) or not node.op or not is_plain(node) or node.index_map.encoded:
+        return False
+    return (node.alpha, node.beta, node.conj) == (1, 0, False)
 
 
 def _fits(found: _Reduction, node: Redistribute, state: SDFGState, sdfg: SDFG) -> bool:
@@ -256,7 +264,7 @@ def _remove_with_arguments(collective: Any, state: SDFGState) -> None:
 
 def fuse_sums(sdfg: SDFG, values: Mapping[str, int]) -> int:
     """
-    Fuse ``SumReplicas`` into the following ``Redistribute`` if that does not increase the busiest rank's volume.
+    Fuse sums of partial results into the next ``Redistribute`` if that does not increase the busiest rank's volume.
 
     See :class:`FuseReduceBcast`.
 
@@ -264,19 +272,19 @@ def fuse_sums(sdfg: SDFG, values: Mapping[str, int]) -> int:
     :return: Number of nodes fused.
     """
     fused, states = 0, list(sdfg.states())
-    adding = [(state, node) for state in states for node in state.nodes() if isinstance(node, SumReplicas)]
+    adding = [(state, node) for state in states for node in state.nodes() if only_reduces(node)]
     summed = {edge.data.data for state, node in adding for edge in state.out_edges(node)}
     for state in states:
         redistributions = [one for one in state.nodes() if isinstance(one, Redistribute)]
         for node in [one for one in redistributions if input_of(one, state).data.data in summed]:
             found = _reduction_before(node, state, sdfg)
-            if found is not None and isinstance(found.node, SumReplicas) and _pays(found.node, node, values):
+            if found is not None and only_reduces(found.node) and _pays(found.node, node, values):
                 _join_reduction(node, found, state, sdfg)
                 fused += 1
     return fused
 
 
-def _pays(adding: SumReplicas, node: Redistribute, values: Mapping[str, int]) -> bool:
+def _pays(adding: Redistribute, node: Redistribute, values: Mapping[str, int]) -> bool:
     try:
         sides = (adding.source, adding.target, node.target)
         partial, added, target = (with_values(node, side, values) for side in sides)

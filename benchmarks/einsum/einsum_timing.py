@@ -15,11 +15,11 @@ from dace.sdfg.state import ConditionalBlock, ControlFlowBlock, ControlFlowRegio
 
 from dace_redist import DistributedProgram
 from dace_redist.einsum.placement import Placement
-from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, SumReplicas
+from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute
 from dace_redist.transformations.distribute.emit.arrays import DistributedTensor
 
 _CHOICE = "strategy_number"
-_STEPS = (Contraction, LinearSolve, SumReplicas, Redistribute)
+_STEPS = (Contraction, LinearSolve, Redistribute)
 _HEAD = 2  # of the clock: when the last step ended, and whether there is a barrier between steps
 
 

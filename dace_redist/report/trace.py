@@ -16,7 +16,7 @@ from dace_redist.report.canvas import new_figure, save
 from dace_redist.report.units import count, format_bytes, format_seconds
 
 #: Kinds of spans, in the order of the picture's legend; other kinds contain others.
-KINDS = ("pack", "send", "put", "push", "pull", "read", "unpack", "copy", "reduce", "sum", "contract", "solve", "wait")
+KINDS = ("pack", "send", "put", "push", "pull", "read", "unpack", "copy", "reduce", "contract", "solve", "wait")
 #: Kinds that contain others, and the name of the time between those.
 OUTER = {"plan": "planning", "run": "between", "start": "between", "progress": "between"}
 

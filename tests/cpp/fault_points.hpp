@@ -143,15 +143,8 @@ FAILS(MPI_Comm_group, (MPI_Comm a, MPI_Group* b), (a, b))
 FAILS(MPI_Group_incl, (MPI_Group a, int b, const int* c, MPI_Group* d), (a, b, c, d))
 FAILS(MPI_Group_translate_ranks, (MPI_Group a, int b, const int* c, MPI_Group d, int* e), (a, b, c, d, e))
 
-/// By MPI_MIN all ranks agree, and fail together; in sums, which are those of transfers, one rank fails.
-extern "C" int MPI_Iallreduce(const void* a, void* b, int c, MPI_Datatype d, MPI_Op e, MPI_Comm f, MPI_Request* g) {
-  if (strikes(e == MPI_MIN ? collective_call : mpi_call, "MPI_Iallreduce")) return MPI_ERR_OTHER;
-  const Call call;
-  return PMPI_Iallreduce(a, b, c, d, e, f, g);
-}
-FAILS(MPI_Ireduce_scatter, (const void* a, void* b, const int* c, MPI_Datatype d, MPI_Op e, MPI_Comm f, MPI_Request* g),
-      (a, b, c, d, e, f, g))
-
+FAILS_EVERYWHERE(MPI_Iallreduce, (const void* a, void* b, int c, MPI_Datatype d, MPI_Op e, MPI_Comm f, MPI_Request* g),
+                 (a, b, c, d, e, f, g))
 FAILS_EVERYWHERE(MPI_Allgather, (const void* a, int b, MPI_Datatype c, void* d, int e, MPI_Datatype f, MPI_Comm g),
                  (a, b, c, d, e, f, g))
 FAILS_EVERYWHERE(MPI_Allgatherv,

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.compile, pytest.mark.timeout(600)]
 
 CASES = {2: 40, 3: 25, 7: 20, 1: 40, 4: 30, 12: 12}  # by number of ranks: seconds each on 2 cores
 RANKS = [3, 7, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (1, 2, 4, 12))]
-CHECKS_PER_CASE = 10 * 4  # strategies; two layouts, two runs each
+CHECKS_PER_CASE = 9 * 4  # strategies; two layouts, two runs each
 LEAKS = {"ASAN_OPTIONS": "detect_leaks=1:fast_unwind_on_malloc=0"}
 
 
@@ -105,7 +105,7 @@ def test_every_strategy_fails_everywhere(program: Path, ranks: int, tmp_path: Pa
     count, stride = write_cases(tmp_path, ranks, 0, seed(), given=given), 1 if some(9) == 9 else 11
     printed = run(program, ranks, tmp_path, count, "table", stride, timeout=240)
     found = re.search(r"(\d+) faults: (\d+) errors", printed)
-    assert found and int(found[1]) == int(found[2]) > count * 9 * 5 * 3 * 2 // stride - 10, printed
+    assert found and int(found[1]) == int(found[2]) > count * 8 * 5 * 3 * 2 // stride - 10, printed
 
 
 @pytest.fixture

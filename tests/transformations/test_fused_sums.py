@@ -9,14 +9,15 @@ from results import by_numpy, check
 from simulated_programs import arguments, sizes_of
 
 from dace_redist import distribute
-from dace_redist.library_nodes import Redistribute, SumReplicas
+from dace_redist.library_nodes import Redistribute
 
 
 def counts(program) -> tuple[int, int]:
     """Return the numbers of separate and of fused sums."""
     found = [node for node, _ in program.sdfg.all_nodes_recursive()]
     moves = [node for node in found if isinstance(node, Redistribute)]
-    return sum(isinstance(node, SumReplicas) for node in found), sum(node.op == "sum" for node in moves)
+    separate = [node.label.startswith("sum_") for node in moves if node.op == "sum"]
+    return separate.count(True), separate.count(False)
 
 
 LARGE, SMALL = dict.fromkeys("IJKLM", 1024), dict.fromkeys("IJKLM", 18)

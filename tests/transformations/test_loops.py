@@ -8,7 +8,7 @@ from kernels import KERNELS
 from results import check
 
 from dace_redist import distribute
-from dace_redist.library_nodes import JointRedistribute, Redistribute, SumReplicas
+from dace_redist.library_nodes import JointRedistribute, Redistribute
 from dace_redist.library_nodes.tasklets import changing_symbols
 
 pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
@@ -18,7 +18,7 @@ def exchanges(name):
     """Return the program of a kernel on 4 ranks, and its exchanges."""
     program = distribute(KERNELS[name].program, 4, KERNELS[name].sizes)
     nodes = [node for node, _ in program.sdfg.all_nodes_recursive()]
-    return program, [node for node in nodes if isinstance(node, Redistribute | JointRedistribute | SumReplicas)]
+    return program, [node for node in nodes if isinstance(node, Redistribute | JointRedistribute)]
 
 
 @pytest.mark.parametrize(

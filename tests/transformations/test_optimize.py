@@ -13,7 +13,7 @@ from stock_programs import parse
 
 import dace_redist
 from dace_redist import Distribution
-from dace_redist.library_nodes import JointRedistribute, Redistribute, RedistributeWait, SumReplicas
+from dace_redist.library_nodes import JointRedistribute, Redistribute, RedistributeWait
 from dace_redist.transformations import OptimizeRedistributions
 
 pytestmark = pytest.mark.usefixtures("four_ranks")
@@ -28,7 +28,7 @@ def test_steps_become_properties():
     assert dace_redist.optimize(sdfg) is sdfg
     assert count(sdfg, Redistribute, nodes.MapEntry) == [1, 0]
     sdfg = programs.summed_then_moved()
-    assert count(dace_redist.optimize(sdfg), Redistribute, SumReplicas) == [1, 0]
+    assert count(dace_redist.optimize(sdfg), Redistribute) == [1]
 
 
 def test_stock_nodes_are_replaced_and_fused():

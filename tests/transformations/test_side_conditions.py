@@ -9,7 +9,7 @@ from program_calls import HALVES, SIDES
 from sdfgs import add_move, with_arrays
 
 from dace_redist import Distribution
-from dace_redist.library_nodes import Redistribute, SumReplicas
+from dace_redist.library_nodes import Redistribute
 from dace_redist.transformations import FuseConversion, FuseRedistributes, FuseReduceBcast, FuseTranspose
 
 ADDED = "lambda old, new: old + new"
@@ -61,7 +61,7 @@ def summed(assigned: str) -> dace.SDFG:
     sdfg.add_symbol("i", dace.int64)
     first, second = sdfg.add_state(is_start_block=True), sdfg.add_state()
     sdfg.add_edge(first, second, dace.InterstateEdge(assignments={assigned: f"{assigned} + 1"}))
-    add_move(first, SumReplicas("add", PARTIAL, SUMS), dace.Memlet("P[i, 0:8, 0:6]"), "T")
+    add_move(first, Redistribute("add", PARTIAL, SUMS, op="sum"), dace.Memlet("P[i, 0:8, 0:6]"), "T")
     add_move(second, Redistribute("move", SUMS, HALVES), "T", "C")
     return sdfg
 

@@ -76,7 +76,7 @@ def test_what_is_exchanged_lies_in_node_shared_memory(ranks):
         edge.data.data
         for state in sdfg.states()
         for node in state.nodes()
-        if type(node).__name__ in ("Redistribute", "SumReplicas")
+        if type(node).__name__ == "Redistribute"
         for edge in state.in_edges(node)
         if sdfg.arrays[edge.data.data].transient
     }

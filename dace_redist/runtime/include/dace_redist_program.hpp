@@ -75,7 +75,7 @@ class DR_API Plan {
   std::unique_ptr<State> state_;
 };
 
-/// Moves a tensor; what a Redistribute or SumReplicas node calls.
+/// Moves a tensor; what a Redistribute node calls.
 inline void redistribute(Plan& plan, const Arguments& arguments, const void* source, void* target,
                          void* stream = nullptr) {
   plan.run(arguments, source, target, stream);

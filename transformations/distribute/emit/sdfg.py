@@ -14,7 +14,7 @@ from dace_redist.einsum.placement import Home, is_everywhere
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.program import Group
 from dace_redist.einsum.statement import Code, Statement
-from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, SumReplicas
+from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute
 from dace_redist.library_nodes.indexed import RESULT
 from dace_redist.transformations.distribute.emit.arrays import LocalArrays, LocalSymbols
 from dace_redist.transformations.distribute.emit.copies import Emitter
@@ -194,9 +194,8 @@ class _Builder(Emitter):
             summands = arrays.new(f"{name}_partial", name, partial)
             self._compute(region, group, statement, operands, summands)
             ends = (arrays.distribution(partial, name), arrays.distribution(placement, name))
-            op = statement.reduction
-            combine = Redistribute(f"{op}_{name}", *ends, op=op) if op else SumReplicas(f"sum_{name}", *ends)
-            self.connect(region, combine, summands, written)
+            op = statement.reduction or "sum"
+            self.connect(region, Redistribute(f"{op}_{name}", *ends, op=op), summands, written)
         elif written in operands and _reads_elsewhere(group, operands, written):
             result = arrays.new(name, name, placement)
             self._compute(region, group, statement, operands, result)

@@ -10,11 +10,10 @@ from typing import Any
 
 from dace import SDFG, Memlet, data, dtypes
 from dace.sdfg import nodes
-from dace.sdfg import utils as sdutil
 from dace.sdfg.state import ControlFlowRegion, LoopRegion, SDFGState
 
 from dace_redist.einsum.statement import Statement
-from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute, SumReplicas
+from dace_redist.library_nodes import Contraction, LinearSolve
 from dace_redist.library_nodes.environment import MEMORY_PIECE, NODE_SHARED, RuntimeEnvironment, allocate_at_start
 from dace_redist.library_nodes.indexed import CUBLAS
 from dace_redist.library_nodes.node import NUMBERS
@@ -71,7 +70,6 @@ def _exchanged(sdfg: SDFG) -> set[str]:
     """Return the arrays that other ranks of the node access."""
     nodes_of = [(node, state) for state in sdfg.states() for node in state.nodes()]
     edges = [edge for node, state in nodes_of if isinstance(node, StrategicNode) for edge in state.all_edges(node)]
-    edges += [e for node, state in nodes_of if isinstance(node, SumReplicas) for e in state.in_edges(node)]
     return {edge.data.data for edge in edges}
 
 
@@ -194,13 +192,7 @@ def place_on_gpu(
 def _compute_on_gpu(node: nodes.Node, state: SDFGState) -> None:
     if isinstance(node, LinearSolve):
         raise ValueError(f"{node.statement}: linear systems are not solved on the GPU; {_REMEDY}")
-    if isinstance(node, SumReplicas):  # for main memory only
-        reducing = Redistribute(node.label, *node.distributions(), op="sum")
-        state.add_node(reducing)
-        sdutil.change_edge_dest(state, node, reducing)
-        sdutil.change_edge_src(state, node, reducing)
-        state.remove_node(node)
-    elif isinstance(node, Contraction):
+    if isinstance(node, Contraction):
         node.implementation = CUBLAS
     elif isinstance(node, nodes.MapEntry):
         node.map.schedule = dtypes.ScheduleType.GPU_Device

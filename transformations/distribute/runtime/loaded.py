@@ -15,7 +15,7 @@ from dace import SDFG, Memlet, dtypes
 from mpi4py import MPI
 
 from dace_redist.errors import RedistributionError
-from dace_redist.library_nodes import JointRedistribute, LinearSolve, Redistribute, SumReplicas
+from dace_redist.library_nodes import JointRedistribute, LinearSolve, Redistribute
 from dace_redist.mpi.collective import sleeping_barrier, together
 from dace_redist.native import program as programs
 from dace_redist.native.device import allocate, free
@@ -110,7 +110,7 @@ def _take_communicator(sdfg: SDFG) -> str:
     name, _ = sdfg.add_scalar("communicator", dtypes.int64, find_new_name=True)
     for state in sdfg.states():
         for node in state.nodes():
-            if isinstance(node, Redistribute | JointRedistribute | SumReplicas | LinearSolve):
+            if isinstance(node, Redistribute | JointRedistribute | LinearSolve):
                 node.add_in_connector("_comm")
                 state.add_edge(state.add_read(name), None, node, "_comm", Memlet(f"{name}[0]"))
     return str(name)

@@ -23,27 +23,27 @@ struct Boolean {
 /// Kinds of NumPy's casting rule "same_kind", in the order in which they convert.
 enum class ElementKind : std::int64_t { opaque, boolean, integer, real, complex };
 
-/// Expands `X(enumerator, name as in NumPy, C++ type, kind, MPI type)` for every type. The order is the public
+/// Expands `X(enumerator, name as in NumPy, C++ type, kind)` for every type. The order is the public
 /// numbering.
-#define DACE_REDIST_ELEMENT_TYPES(X)                                           \
-  X(boolean, "bool", Boolean, boolean, MPI_C_BOOL)                             \
-  X(int8, "int8", std::int8_t, integer, MPI_INT8_T)                            \
-  X(int16, "int16", std::int16_t, integer, MPI_INT16_T)                        \
-  X(int32, "int32", std::int32_t, integer, MPI_INT32_T)                        \
-  X(int64, "int64", std::int64_t, integer, MPI_INT64_T)                        \
-  X(uint8, "uint8", std::uint8_t, integer, MPI_UINT8_T)                        \
-  X(uint16, "uint16", std::uint16_t, integer, MPI_UINT16_T)                    \
-  X(uint32, "uint32", std::uint32_t, integer, MPI_UINT32_T)                    \
-  X(uint64, "uint64", std::uint64_t, integer, MPI_UINT64_T)                    \
-  X(float32, "float32", float, real, MPI_FLOAT)                                \
-  X(float64, "float64", double, real, MPI_DOUBLE)                              \
-  X(complex64, "complex64", std::complex<float>, complex, MPI_C_FLOAT_COMPLEX) \
-  X(complex128, "complex128", std::complex<double>, complex, MPI_C_DOUBLE_COMPLEX)
+#define DACE_REDIST_ELEMENT_TYPES(X)                      \
+  X(boolean, "bool", Boolean, boolean)                    \
+  X(int8, "int8", std::int8_t, integer)                   \
+  X(int16, "int16", std::int16_t, integer)                \
+  X(int32, "int32", std::int32_t, integer)                \
+  X(int64, "int64", std::int64_t, integer)                \
+  X(uint8, "uint8", std::uint8_t, integer)                \
+  X(uint16, "uint16", std::uint16_t, integer)             \
+  X(uint32, "uint32", std::uint32_t, integer)             \
+  X(uint64, "uint64", std::uint64_t, integer)             \
+  X(float32, "float32", float, real)                      \
+  X(float64, "float64", double, real)                     \
+  X(complex64, "complex64", std::complex<float>, complex) \
+  X(complex128, "complex128", std::complex<double>, complex)
 
 /// Type of an element; `opaque` elements of any size are copied, but not computed with.
 enum class ElementType : std::int64_t {
   opaque,
-#define DACE_REDIST_ENUMERATOR(enumerator, name, type, kind, mpi) enumerator,
+#define DACE_REDIST_ENUMERATOR(enumerator, name, type, kind) enumerator,
   DACE_REDIST_ELEMENT_TYPES(DACE_REDIST_ENUMERATOR)
 #undef DACE_REDIST_ENUMERATOR
 };
@@ -57,7 +57,7 @@ struct ElementTypeInfo {
 
 /// Indexed by ElementType.
 inline constexpr ElementTypeInfo element_types[] = {{"opaque", 0, ElementKind::opaque},
-#define DACE_REDIST_INFO(enumerator, name, type, kind, mpi) {name, sizeof(type), ElementKind::kind},
+#define DACE_REDIST_INFO(enumerator, name, type, kind) {name, sizeof(type), ElementKind::kind},
                                                     DACE_REDIST_ELEMENT_TYPES(DACE_REDIST_INFO)
 #undef DACE_REDIST_INFO
 };
@@ -89,8 +89,8 @@ constexpr std::int64_t element_bytes_of(ElementType type) {
 template <class Visit>
 decltype(auto) visit_element_type(ElementType type, const Visit& visit) {
   switch (type) {
-#define DACE_REDIST_VISIT(enumerator, name, Type, kind, mpi) \
-  case ElementType::enumerator:                              \
+#define DACE_REDIST_VISIT(enumerator, name, Type, kind) \
+  case ElementType::enumerator:                         \
     return visit(Type());
     DACE_REDIST_ELEMENT_TYPES(DACE_REDIST_VISIT)
 #undef DACE_REDIST_VISIT

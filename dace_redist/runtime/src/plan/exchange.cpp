@@ -3,18 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <set>
 #include <utility>
 
 namespace dace_redist {
 namespace {
-
-/// Sums of fewer bytes are added by MPI: ranks would wait for each other longer than they add.
-constexpr Index min_node_sum_bytes = Index{64} << 10;
-/// Sums that all ranks get are added by MPI from so many ranks on.
-constexpr Index max_node_sum_replicas = 4;
 
 /// The address that the blocks of a side count from. Null for no array: a small displacement is none from MPI_BOTTOM.
 template <class Byte>
@@ -27,34 +21,12 @@ Byte* moved_bytes(Byte* array, const MessageSide& side) {
   return side.packed->buffer();
 }
 
-bool all_get_sums(const TensorProblem& tensor) {
-  return tensor.target.replicas() == tensor.source.replicas() && tensor.source.replicas() > max_node_sum_replicas;
-}
-
 }  // namespace
-
-bool is_small_sum(const TensorProblem& tensor) {
-  Index nbytes = tensor.element_bytes;
-  for (const Index extent : tensor.source.local_shape(tensor.source.first_rank())) nbytes *= extent;
-  return nbytes < min_node_sum_bytes;
-}
-
-const Strategy& strategy_of(const Problem& problem, const TensorProblem& tensor, ReplicaPolicy policy) {
-  const Strategy& strategy = find_strategy(problem.strategy);
-  if (strategy.sums && policy.knows_nodes()) return find_strategy("Hierarchical");
-  Index elements = 1;
-  for (const AxisSplit& axis : tensor.source.axes()) elements *= axis.extent;
-  const ElementOperation& operation = tensor.operation;
-  const bool mpi_sums = tensor.reduces() && operation.reduction == Reduction::sum &&
-                        operation.source == operation.target && operation.target != ElementType::boolean &&
-                        elements <= std::numeric_limits<int>::max();
-  return strategy.sums && !mpi_sums ? find_strategy("Hierarchical") : strategy;
-}
 
 Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem, std::vector<TensorProblem> tensors,
                    std::vector<std::size_t> numbers, ReplicaPolicy policy, const Stream& stream)
     : problem_(problem),
-      strategy_(strategy_of(problem, tensors.front(), policy)),
+      strategy_(find_strategy(problem.strategy)),
       problems_(std::move(tensors)),
       numbers_(std::move(numbers)),
       policy_(policy),
@@ -79,12 +51,7 @@ Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem,
     made.operation = tensor.operation;
     made.reduces = policy_.reduces();
     made.steps.set(tensor.operation, tensor.element_bytes);
-    if (!made.reduces) continue;
-    made.reduction.set(tensor.operation, tensor.element_bytes);
-    const std::vector<Cell> cells = tensor.source.cells(link_.rank());
-    if (!cells.empty()) made.group = static_cast<int>(tensor.source.rank_of(cells[0].coordinates, 0));
-    for (const Index number : tensor.source.encoding())
-      made.group_key = made.group_key * 1099511628211ull + static_cast<std::uint64_t>(number);
+    if (made.reduces) made.reduction.set(tensor.operation, tensor.element_bytes);
   }
   if (policy_.kind == ReplicaPolicy::sums_of_nodes) {
     const TensorProblem& tensor = problems_.front();
@@ -186,8 +153,7 @@ void Exchange::make(bool node_memory, bool joins_short) {
   const TensorProblem& first = problems_.front();
   if (policy_.kind == ReplicaPolicy::sum_nodes) node_memory = false;  // one transport reduces partial results, in order
   if (policy_.kind == ReplicaPolicy::all)
-    node_memory = node_memory && link_.topology.one_node() && first.source.blocked() && first.target.blocked() &&
-                  !(strategy_.sums && (is_small_sum(first) || all_get_sums(first)));
+    node_memory = node_memory && link_.topology.one_node() && first.source.blocked() && first.target.blocked();
   joins_short = joins_short || strategy_.min_short == 0;
   has_many_short_ = node_memory && !joins_short && dace_redist::has_many_short(strategy_, link_, messages);
   routes_ = make_routes(strategy_, link_, messages, node_memory, joins_short);

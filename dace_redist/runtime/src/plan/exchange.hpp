@@ -21,13 +21,6 @@ std::unique_ptr<Transport> make_device_transport(const Strategy& strategy, const
                                                  const std::vector<TensorProblem>& tensors, const Stream& stream,
                                                  bool node_memory);
 
-/// The strategy of a tensor: of one that sums, another unless MPI can add the partial results: sums of numbers of one
-/// type, and not more of them than MPI counts.
-const Strategy& strategy_of(const Problem& problem, const TensorProblem& tensor, ReplicaPolicy policy);
-
-/// Whether MPI adds partial sums sooner than ranks that wait for each other.
-bool is_small_sum(const TensorProblem& tensor);
-
 /// Moves tensors of a plan. Transfers of an exchange do not overlap.
 class Exchange {
  public:

@@ -95,11 +95,8 @@ void Plan::add_reduction(std::size_t number) {
   const TensorProblem& tensor = problem_.tensors[number];
   const Index target_bytes = dace_redist::target_bytes(tensor);
   const Index sliced_bytes = target_bytes <= tensor.element_bytes ? target_bytes : 0;
-  const bool mpi_adds = strategy_of(problem_, tensor, {}).sums;
-  if (knows_nodes() && !tensor.on_device() && tensor.source.blocked() && !(mpi_adds && is_small_sum(tensor)))
-    return add_sums_of_nodes(number);
-  const bool mpi_scatters = mpi_adds && !context_->topology().one_node();
-  const bool scatter = !mpi_scatters && scatters_target(tensor.source, tensor.target, sliced_bytes);
+  if (knows_nodes() && !tensor.on_device() && tensor.source.blocked()) return add_sums_of_nodes(number);
+  const bool scatter = scatters_target(tensor.source, tensor.target, sliced_bytes);
   add_exchange({tensor}, {number}, {ReplicaPolicy::all, scatter});
   if (!scatter) return;
   TensorProblem slices{tensor.target, tensor.target, target_bytes};

@@ -18,9 +18,8 @@ std::vector<Strategy>& table() {
       {"Pipelined", nullptr, make_pipelined},
       {"RMA", nullptr, make_put},
       {"Shared", make_node, nullptr},
-      {"Hierarchical", make_node, make_pipelined, make_joined, false, max_often_joined_bytes, min_often_joined},
-      {"Aggregated", make_node, make_pipelined, make_joined, false, max_joined_bytes},
-      {"SumReplicas", make_node, make_reduced, nullptr, true},
+      {"Hierarchical", make_node, make_pipelined, make_joined, max_often_joined_bytes, min_often_joined},
+      {"Aggregated", make_node, make_pipelined, make_joined, max_joined_bytes},
   };
   return rows;
 }
@@ -45,8 +44,7 @@ const Strategy& find_strategy(const std::string& name) {
   for (const Strategy& row : table())
     if (name == row.name) return row;  // allocates nothing: ranks may wait in MPI for this one
   std::string known;
-  for (const Strategy& row : table())
-    if (!row.sums) known += (known.empty() ? "" : ", ") + std::string(row.name);
+  for (const Strategy& row : table()) known += (known.empty() ? "" : ", ") + std::string(row.name);
   throw Error(text("unknown strategy \"", name, "\"; there are ", known));
 }
 

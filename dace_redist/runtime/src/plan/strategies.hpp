@@ -20,8 +20,7 @@ struct Strategy {
   MakeTransport on_node;        ///< messages within a node and the self copy; null: they move as all others
   MakeTransport between_nodes;  ///< all other messages; null: there may be none
   MakeTransport short_between_nodes = nullptr;  ///< short messages between nodes; null: as all others
-  bool sums = false;          ///< partial results are reduced; by MPI between nodes, and where they are small
-  Index max_short = 0;        ///< bytes of a short message
+  Index max_short = 0;                          ///< bytes of a short message
   std::size_t min_short = 0;  ///< short messages of some rank, in one direction, from which on they move apart
 };
 

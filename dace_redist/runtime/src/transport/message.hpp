@@ -39,12 +39,10 @@ inline Index bytes_of(const std::vector<PeerMessage>& messages) {
 
 /// What the transports know of a tensor.
 struct Tensor {
-  ElementSteps steps;           ///< computation with its elements on their way
-  ReductionSteps reduction;     ///< of partial results
-  ElementOperation operation;   ///< the whole of it
-  bool reduces = false;         ///< whether its messages are partial results
-  std::uint64_t group_key = 0;  ///< of partial results: equal for equal source distributions
-  int group = -1;               ///< of partial results: first of the ranks with those of this rank's elements; -1: none
+  ElementSteps steps;          ///< computation with its elements on their way
+  ReductionSteps reduction;    ///< of partial results
+  ElementOperation operation;  ///< the whole of it
+  bool reduces = false;        ///< whether its messages are partial results
   LocalLayout source, target;
 
   /// Bytes of an element in a message.

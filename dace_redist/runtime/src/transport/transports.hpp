@@ -32,11 +32,6 @@ std::unique_ptr<Transport> make_put(const Link& link, Messages messages);
 /// to attend to it.
 std::unique_ptr<Transport> make_joined(const Link& link, Messages messages);
 
-/// Has MPI's reductions add partial sums where the ranks that hold a cell of the source share the cell in the target:
-/// each of them owns a part, and together they own all of it (a reduce-scatter), or each of them owns all of it (an
-/// allreduce). Making it is collective. \throws Error in connect() on every rank if the messages are others.
-std::unique_ptr<Transport> make_reduced(const Link& link, Messages messages);
-
 /// The messages between ranks of one node, and the self copy: ranks copy between each other's memory. The sender of a
 /// message chooses one of the protocols of docs/architecture.md anew in each transfer:
 ///
