@@ -14,7 +14,7 @@ import click
 
 from dace_redist._version import __version__
 from dace_redist.einsum.command import bytes_of_memory, einsum
-from dace_redist.errors import RedistributionError, removed
+from dace_redist.errors import RedistributionError
 from dace_redist.measuring.command import bench, tune
 from dace_redist.mpi.launch import launched_rank
 from dace_redist.native.command import build, config, installation
@@ -40,17 +40,7 @@ from dace_redist.strategy_memory import options_within, rounds
 from dace_redist.tuning import record_path
 
 
-class _Commands(click.Group):
-    """Group of commands that tells what replaces a removed one."""
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:  # noqa: D102
-        if said := removed(args[0]):
-            raise click.UsageError(said)
-        return super().resolve_command(ctx, args)
-
-
 @click.group(
-    cls=_Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -4,23 +4,6 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-#: Names of the last release that are gone, and their replacements.
-REMOVED = {
-    "calibrate": "use tune",
-    "explain --memory": "use tune --memory",
-    "explain --plot-model": "use tune",
-    "explain --profile": "use tune",
-    "DACE_REDIST_MACHINE": "use tune, which needs no machine profile",
-    "RelabelGrid": "renumber the ranks of distributions by dace_redist.relabel",
-    "simulate": "use to_smpi or to_goal of a schedule or a plan of einsums, and SimGrid",
-    "strategy NCCL": "use Hierarchical",
-}
-
-
-def removed(name: str) -> str:
-    """Return an error about a name of :data:`REMOVED`; ``""`` for any other name."""
-    return f"{name} is removed: {REMOVED[name]}" if name in REMOVED else ""
-
 
 class RedistributionError(Exception):
     """

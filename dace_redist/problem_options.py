@@ -13,7 +13,6 @@ import click
 import numpy as np
 
 from dace_redist.distribution import Distribution
-from dace_redist.errors import removed
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.transform import OPS, Transform, element_type
 
@@ -104,19 +103,7 @@ def print_found(found: Any, as_json: bool) -> None:
 
 
 class GroupedCommand(click.Command):
-    """
-    Command whose help lists the options of a redistribution under headings of their own.
-
-    It tells what replaces a removed option.
-    """
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:  # noqa: D102
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            if said := removed(f"{self.name} {error.option_name}"):
-                raise click.UsageError(said, ctx) from None
-            raise
+    """Command whose help lists the options of a redistribution under headings of their own."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: D102
         groups: dict[str, list[tuple[str, str]]] = {"Redistribution": [], "Operation": [], "Options": []}

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dace_redist._core import max_eager_bytes, max_joined_bytes, max_often_joined_bytes, min_often_joined, option_ranges
-from dace_redist.errors import removed
 
 #: Kinds of progress of a started redistribution, in the order of ``dr_progress``.
 PROGRESS = ("calls", "thread")
@@ -188,8 +187,6 @@ def find_strategy(name: str) -> Strategy:
         name = DEFAULT_STRATEGY
     if isinstance(name, str) and name in STRATEGIES:
         return STRATEGIES[name]
-    if said := removed(f"strategy {name}"):
-        raise ValueError(said)
     hint = _hint(str(name), STRATEGIES)
     raise ValueError(f"unknown strategy {name!r}{hint}; choose from Auto, {', '.join(STRATEGIES)}")
 

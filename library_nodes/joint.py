@@ -102,13 +102,6 @@ class JointRedistribute(StrategicNode, CommNode):
                 )
         self.tensors = tensors
 
-    @classmethod
-    def from_json(cls, json_obj: dict[str, Any], context: Any = None) -> JointRedistribute:
-        """Return the node from JSON."""
-        if "encoded" in json_obj["attributes"]:
-            raise ValueError("a JointRedistribute that an earlier version saved cannot be read: make its SDFG again")
-        return super().from_json(json_obj, context)
-
     def expand(self, state: SDFGState, implementation: str | None = None, **options: Any) -> str:
         """Expand by a strategy, which becomes that of the node."""
         self.implementation = implementation or self.implementation

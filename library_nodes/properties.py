@@ -17,8 +17,7 @@ class DistributionProperty(properties.ShapeProperty):
     """
     Property that holds a distribution; JSON has its fields.
 
-    A node keeps the numbers and symbols that encode it, in which DaCe replaces symbols as in a shape. Earlier versions
-    wrote these to JSON, which is still read.
+    A node keeps the numbers and symbols that encode it, in which DaCe replaces symbols as in a shape.
     """
 
     def __get__(self, obj: Any, objtype: type | None = None) -> Any:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from dace_redist.errors import removed
-
 #: Modules of the public names; each is loaded at its first use.
 _MODULES = {
     "DistributeEinsum": "distribute",
@@ -31,7 +29,7 @@ __all__ = list(_MODULES)
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        raise AttributeError(removed(name) or f"module 'dace_redist.transformations' has no attribute {name!r}")
+        raise AttributeError(f"module 'dace_redist.transformations' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value

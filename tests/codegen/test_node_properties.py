@@ -153,9 +153,6 @@ def test_a_joint_node():
     for other in (copied, read):
         assert other.free_symbols == {"N", "P", "S"} and other.tensors[1]._joint is other
         assert list(map(str, other.tensors[1].distributions())) == list(map(str, sides))
-    old = {"attributes": {"encoded": []}}
-    with pytest.raises(ValueError, match="an earlier version saved"):
-        JointRedistribute.from_json(old)
 
 
 HALO = Distribution((8, 6), (2,), halo=1)

@@ -31,7 +31,7 @@ def test_misuse_of_lists(comm):
         (([rows], columns), {}, "got 1 and no list"),
         (([], []), {}, "got 0 and 0"),
         (([rows] * 2, [columns] * 2), {"strategy": "RAM"}, "unknown strategy 'RAM'"),
-        (([rows] * 2, [columns] * 2), {"strategy": "NCCL"}, "strategy NCCL is removed: use Hierarchical"),
+        (([rows] * 2, [columns] * 2), {"strategy": "NCCL"}, "unknown strategy 'NCCL'"),
         (([rows] * 2, [columns] * 2), {"op": ["sum", "sun"]}, "op"),
         (([rows] * 2, [columns] * 2), {"memory_bytes": 99}, "memory_bytes is for one tensor"),
         (

@@ -286,12 +286,11 @@ def test_bad_input(comm, record: Path, tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("name", "value", "error", "text"),
     [
-        ("MACHINE", "machine.json", ValueError, "DACE_REDIST_MACHINE is removed: use tune, which needs no machine"),
         ("RECORD", "/" + 5000 * "x", OSError, "File name too long"),
     ],
 )
 def test_variables_of_the_first_rank_are_refused_on_every_rank(comm, monkeypatch, name, value, error, text):
-    """A machine profile of the last release, and a record that cannot be looked for."""
+    """A record that cannot be looked for."""
     source, target = pair(comm.size)
     if comm.rank == 0:  # the others may have another environment
         monkeypatch.setenv(f"DACE_REDIST_{name}", value)

@@ -109,11 +109,6 @@ def test_the_pass_is_saved_with_its_properties():
     assert results == {"OptimizeRedistributions": 1} and count(sdfg, nodes.MapEntry) == [0]
 
 
-def test_a_removed_transformation_names_what_to_use():
-    with pytest.raises(AttributeError, match="RelabelGrid is removed: renumber the ranks"):
-        _ = dace_redist.transformations.RelabelGrid
-
-
 def test_wrong_arguments():
     with pytest.raises(TypeError, match="optimize takes an SDFG, got DaceProgram: pass its SDFG"):
         dace_redist.optimize(programs.converted)

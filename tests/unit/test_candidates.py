@@ -61,5 +61,5 @@ def test_strategies_that_do_not_move_such_arrays():
     said = "strategy Datatype cannot be tuned with gpu-source arrays; choose from Pack, Pipelined, "
     with pytest.raises(ValueError, match=said):
         space(["Datatype"], None, "gpu-source")
-    with pytest.raises(ValueError, match="strategy NCCL is removed: use Hierarchical"):
+    with pytest.raises(ValueError, match="unknown strategy 'NCCL'"):
         space(["NCCL"], None, "gpu")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +13,6 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
-from dace_redist.errors import removed
 from dace_redist.mpi.collective import found_by_first, remembered
 from dace_redist.mpi.launch import check_both_ranks
 from dace_redist.mpi.launch import check_ranks as check_ranks  # for distributed_array.py
@@ -135,13 +133,7 @@ def is_measured(comm: MPI.Intracomm) -> bool:
     Check for a tuning record. Collective at the first call for a communicator, and at the first after
     :func:`dace_redist.redistribution.cache.forget_choices`.
     """
-
-    def find() -> bool:
-        if "DACE_REDIST_MACHINE" in os.environ:
-            raise ValueError(removed("DACE_REDIST_MACHINE"))
-        return record_path().exists()
-
-    return remembered(comm, MEASURED, lambda: found_by_first(comm, find))
+    return remembered(comm, MEASURED, lambda: found_by_first(comm, lambda: record_path().exists()))
 
 
 @functools.cache
