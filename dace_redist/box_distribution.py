@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
-from dace_redist.integers import AnyInt, AnyInts, checked_rank, integers
+from dace_redist.integers import AnyInt, AnyInts, at_least, integers
 from dace_redist.planned_distribution import BOXED, TILED, PlannedDistribution
 
 
@@ -201,7 +201,7 @@ class BoxDistribution(PlannedDistribution):
 
     def boxes_of(self, rank: AnyInt) -> npt.NDArray[np.int64]:
         """Return offset and extent of a rank's boxes, in the order of its local array: shape (n, 2, dimensions)."""
-        boxes: npt.NDArray[np.int64] = self.boxes[self.owners == checked_rank(rank)]
+        boxes: npt.NDArray[np.int64] = self.boxes[self.owners == at_least(0, "rank", rank)]
         return boxes
 
     def __reduce__(self) -> tuple[Any, ...]:

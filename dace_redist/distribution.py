@@ -16,7 +16,7 @@ from dace_redist import _core
 from dace_redist.box_distribution import BoxDistribution as BoxDistribution
 from dace_redist.box_distribution import TiledDistribution as TiledDistribution
 from dace_redist.grid_distribution import GridDistribution
-from dace_redist.integers import AnyInt, AnyInts, Size, Sizes, checked_rank, integers, size
+from dace_redist.integers import AnyInt, AnyInts, Size, Sizes, at_least, integers, size
 from dace_redist.planned_distribution import BLOCKED, BOXED, MARGINS, TILED
 
 _BLOCK_CODES = {"ceil": 0, "balanced": -1}
@@ -220,12 +220,12 @@ class Distribution(GridDistribution):
 
         ``whole[np.ix_(*global_index(rank))]`` is the rank's part.
         """
-        number = checked_rank(rank)
+        number = at_least(0, "rank", rank)
         return tuple(self.core.global_index(number, axis) for axis in range(len(self.shape)))
 
     def local(self, array: npt.NDArray[Any], rank: AnyInt) -> npt.NDArray[Any]:  # noqa: D102 (as of the base)
         self._check_global(array)
-        if any(self.halo) and (ranges := self.core.tile_ranges(checked_rank(rank))):
+        if any(self.halo) and (ranges := self.core.tile_ranges(at_least(0, "rank", rank))):
             held = zip(ranges[0][::2], ranges[0][1::2], self.global_index(rank), self.halo, strict=True)
             return self._part(array, [slice(low, high) if halo else index for low, high, index, halo in held])
         if not self.shape:  # NumPy makes a scalar, or one dimension, of what has none

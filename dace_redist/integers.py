@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,16 @@ Sizes = Sequence[Size] | npt.NDArray[np.integer[Any]]
 AnyInt = int | np.integer[Any]
 AnyInts = Sequence[AnyInt] | npt.NDArray[np.integer[Any]]
 AnyNumber = complex | np.number[Any]
+
+#: An amount of memory: a number of bytes, or a text such as ``"4GiB"``.
+AnyBytes = AnyInt | str
+
+_MAX_BYTES = 2**63 - 1  # bytes are counted as 64-bit integers
+_UNITS = {"": 1, "b": 1} | {
+    f"{prefix}{unit}": base**power
+    for power, prefix in enumerate("kmgt", 1)
+    for unit, base in (("ib", 1024), ("b", 1000), ("", 1024))
+}
 
 
 def integers(name: str, values: Any, optional: bool = False) -> tuple[Size, ...]:
@@ -43,20 +54,33 @@ def size(name: str, value: Any) -> Size:
     raise TypeError(f"{name} must be an integer, got {value!r}")
 
 
-def checked_rank(value: Any) -> int:
-    """Return ``value`` as a rank; a ValueError if it is negative, a TypeError if it is not an integer."""
-    rank = size("rank", value)
-    if not isinstance(rank, int):
-        raise TypeError(f"rank must be an integer, got {value!r}")
-    if rank < 0:
-        raise ValueError(f"rank must be at least 0, got {rank}")
-    return rank
+def at_least(least: int, name: str, value: Any) -> int:
+    """Return ``value`` as an integer; a ValueError if it is less than ``least``, a TypeError if it is none."""
+    number = size(name, value)
+    if not isinstance(number, int):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}")
+    return number
 
 
-def check_memory_bytes(value: Any) -> None:
-    """Raise a TypeError for a bound of memory that is not an integer."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"memory_bytes must be a number of bytes, got {value!r}")
+def checked_memory_bytes(value: Any) -> int | None:
+    """Return a bound of memory in bytes: of ``"4GiB"``, ``"500MB"`` or an integer of at least 1; None for None."""
+    if isinstance(value, str):
+        found = re.fullmatch(r"\s*(\d+)(?:\.(\d+))?\s*(\w*)\s*", value, re.ASCII)
+        if found is None or found[3].lower() not in _UNITS:
+            raise ValueError(f"memory_bytes must be an amount such as 4GiB, 500MB or 1000000, got {value!r}")
+        whole, fraction = found[1], found[2] or ""
+        value = int(whole + fraction) * _UNITS[found[3].lower()] // 10 ** len(fraction)
+    return None if value is None else at_least(1, "memory_bytes", value)
+
+
+def checked_nbytes(name: str, shape: Sequence[int], itemsize: int) -> int:
+    """Return the bytes of a tensor; a ValueError if 64 bits do not hold them."""
+    nbytes = math.prod(shape) * itemsize
+    if nbytes > _MAX_BYTES:
+        raise ValueError(f"{name} of shape {tuple(shape)} would have {nbytes:.3g} bytes: give smaller sizes")
+    return nbytes
 
 
 def checked_axes(axes: Any, ndim: int) -> tuple[int, ...] | None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
-from dace_redist.integers import AnyInt, AnyInts, Size, checked_rank, integers
+from dace_redist.integers import AnyInt, AnyInts, Size, at_least, integers
 
 #: Kinds of distribution, with which encodings begin (``distribution.hpp``).
 BLOCKED, TILED, BOXED, MARGINS = range(4)
@@ -111,7 +111,7 @@ class PlannedDistribution:
         It is one-dimensional for tiles and several boxes. It is all zeros for a rank outside the distribution, but
         ``(0,)`` of a tensor of 0 dimensions, as ``()`` is the shape of one element.
         """
-        return tuple(self.core.local_shape(checked_rank(rank)))
+        return tuple(self.core.local_shape(at_least(0, "rank", rank)))
 
     def interior(self, rank: AnyInt) -> tuple[slice, ...]:
         """
@@ -131,7 +131,8 @@ class PlannedDistribution:
         :raises ValueError: If ``array`` has another shape.
         """
         self._check_global(array)
-        boxes = [tuple(map(slice, bounds[::2], bounds[1::2])) for bounds in self.core.tile_ranges(checked_rank(rank))]
+        ranges = self.core.tile_ranges(at_least(0, "rank", rank))
+        boxes = [tuple(map(slice, bounds[::2], bounds[1::2])) for bounds in ranges]
         parts = [self._part(array, box).ravel() for box in boxes]
         joined = np.concatenate([np.empty(0, array.dtype), *parts], dtype=array.dtype)  # in its byte order
         return joined.reshape(self.local_shape(rank))

@@ -221,6 +221,12 @@ def with_options(strategy: str, options: Mapping[str, Any]) -> str:
     return f"{strategy}({listed})" if listed else strategy
 
 
+def checked_strategy(name: Any, options: Mapping[str, Any], arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Return the name of a strategy, or ``"Auto"``, and its options; see :func:`check_options`."""
+    chosen = AUTO if name == AUTO.name else find_strategy(name)
+    return chosen.name, check_options(chosen, options, arguments)
+
+
 def check_options(strategy: Strategy, options: Mapping[str, Any], arguments: Sequence[str] = ()) -> dict[str, Any]:
     """
     Return ``options``, checked.

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.integers import check_memory_bytes
 from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, default_options, find_strategy
 from dace_redist.traffic import Traffic
 
@@ -123,9 +122,7 @@ def options_within(schedule: Traffic, strategy: str, memory_bytes: int, options:
     out are values that are the default both for arrays in main memory and on GPUs.
 
     :raises ValueError: If the strategy has no options that bound its memory, or the bound is too small; says the least.
-    :raises TypeError: If ``memory_bytes`` is no integer.
     """
-    check_memory_bytes(memory_bytes)
     chosen = find_strategy(strategy)
     bounding = [name for name in _BOUNDING if name in chosen.options]
     if not chosen.buffers or not bounding:

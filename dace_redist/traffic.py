@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dace_redist import _core
 from dace_redist.distribution import AnyDistribution
-from dace_redist.integers import AnyInt, checked_rank
+from dace_redist.integers import AnyInt, at_least
 from dace_redist.messages import Message, MessageArrays, Quantiles, RankArrays, RunLengths, Totals
 from dace_redist.transform import Transform
 
@@ -138,7 +138,7 @@ class Traffic:
         :raises ValueError: If the rank is negative, or there are several tensors; a TypeError if it is not an integer.
         """
         self._check_single()
-        where = self.source.core, self.target.core, checked_rank(rank), with_blocks, self.transform.encoded
+        where = self.source.core, self.target.core, at_least(0, "rank", rank), with_blocks, self.transform.encoded
         parts = _core.rank_schedule(*where, self.reduces, self._shared_bytes)
         return RankArrays(*(MessageArrays(*part) for part in parts))
 

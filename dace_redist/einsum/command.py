@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dace_redist.integers import checked_memory_bytes
 from dace_redist.problem_options import json_option, plot_option, print_found, ranks_per_node_option, read_type
 from dace_redist.transform import COMPUTED_TYPES
 
 if TYPE_CHECKING:
     from dace_redist.einsum.statement import Statement
-
-_UNITS = {"": 1, "B": 1} | {
-    f"{prefix}{unit}": base**power
-    for power, prefix in enumerate("KMGT", 1)
-    for unit, base in (("iB", 1024), ("B", 1000), ("", 1024))
-}
 
 
 def index_sizes(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
@@ -40,13 +33,10 @@ def index_sizes(_: click.Context, __: click.Parameter, values: tuple[str, ...]) 
 
 def bytes_of_memory(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
     """Return the bytes of ``4GiB``, ``500MB`` or a plain number, if given."""
-    if value is None:
-        return None
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?(?:i?B)?)\s*", value, re.IGNORECASE)
-    units = {name.lower(): factor for name, factor in _UNITS.items()}
-    if found is None or found[2].lower() not in units:
-        raise click.BadParameter(f"{value!r} is not an amount of memory, such as 4GiB, 500MB or 1000000")
-    return int(Fraction(found[1]) * units[found[2].lower()])
+    try:
+        return checked_memory_bytes(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def _itemsize(context: click.Context, parameter: click.Parameter, value: str) -> int:

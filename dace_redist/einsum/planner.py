@@ -25,6 +25,8 @@ from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.problem import EinsumProblem
 from dace_redist.einsum.search import assign_ranks, choose_grids, preference
 from dace_redist.einsum.statement import Statement
+from dace_redist.integers import AnyBytes, checked_memory_bytes
+from dace_redist.report.units import count
 
 #: Relative difference in cost below which the solution with more groups is chosen; so is a difference of one byte.
 _AS_GOOD = 1e-6
@@ -40,7 +42,7 @@ def plan_einsums(
     ranks: int,
     *,
     itemsize: int = 8,
-    memory_bytes: int | None = None,
+    memory_bytes: AnyBytes | None = None,
     node_size: int | None = None,
     placements: Mapping[str, Home | AnyDistribution] | None = None,
     outputs: Sequence[str] | None = None,
@@ -60,7 +62,7 @@ def plan_einsums(
     :param shapes: Shape of every tensor that is read before it is written, by name; others are checked.
     :param ranks: Number of ranks; a program with fewer elements uses fewer.
     :param itemsize: Bytes of an element.
-    :param memory_bytes: Maximum bytes of all tensors on a rank at any time.
+    :param memory_bytes: Maximum bytes of all tensors on a rank at any time, also as ``"4GiB"``.
     :param node_size: Ranks per node, if ranks are numbered node by node.
     :param placements: Distribution, by name, of an input at the start, or of another tensor whenever it was written.
         One that no grid has, such as a block-cyclic one, costs a move.
@@ -69,10 +71,11 @@ def plan_einsums(
         index, 1 where left out.
     :param optimize: Contraction order of each statement, as of opt_einsum: ``"auto"`` or another name, or a path.
     :raises ValueError: If an argument is invalid; names the statement or the tensor.
+    :raises TypeError: If ``memory_bytes`` is neither an integer nor a text.
     :raises MemoryError: If no grid fits the memory; names the step and its bytes.
     """
     problem = EinsumProblem(
-        *(tuple(statements), shapes, ranks, itemsize, memory_bytes, node_size),
+        *(tuple(statements), shapes, ranks, itemsize, checked_memory_bytes(memory_bytes), node_size),
         *(placements or {}, outputs, overrides or {}, optimize),
     )
     return Planner(problem).plan()
@@ -249,6 +252,6 @@ class Planner:
         statement, limit = self.problem.statements[step.statement], self.problem.memory_bytes or 0
         return MemoryError(
             f"{statement.label}: '{step.einsum}' needs {needed / 2**20:.3g} MiB per rank on "
-            f"{self.problem.ranks} ranks, but memory_bytes is {limit} ({limit / 2**20:.3g} MiB): "
+            f"{count(self.problem.ranks, 'rank')}, but memory_bytes is {limit} ({limit / 2**20:.3g} MiB): "
             "take more ranks or more memory"
         )

@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.einsum.groupings import EinsumStep
 from dace_redist.einsum.placement import Given, Home, home_of
 from dace_redist.einsum.statement import Statement
-
-#: Maximum bytes of a tensor: bytes are counted as 64-bit integers.
-MAX_BYTES = 2**63 - 1
+from dace_redist.integers import checked_nbytes
 
 
 @dataclasses.dataclass
@@ -37,12 +35,10 @@ class EinsumProblem:
     optimize: Any = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("ranks", "itemsize", "memory_bytes", "node_size"):
+        for name in ("ranks", "itemsize", "node_size"):
             value: int | None = getattr(self, name)
-            kind = Real if name == "memory_bytes" else Integral
-            if value is not None and (isinstance(value, bool) or not isinstance(value, kind) or value < 1):
-                words = "at least 1" if kind is Real else "an integer of at least 1"
-                raise ValueError(f"plan_einsums: {name} must be {words}, got {value!r}")
+            if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < 1):
+                raise ValueError(f"plan_einsums: {name} must be an integer of at least 1, got {value!r}")
         if not self.statements:
             raise ValueError("plan_einsums: there are no statements to plan")
         #: Shape of every tensor.
@@ -53,9 +49,7 @@ class EinsumProblem:
             self.extents.append(statement.extents(self.sizes))
             self.sizes[statement.result] = tuple(self.extents[-1][index] for index in statement.einsum.result)
         for name, shape in self.sizes.items():
-            nbytes = math.prod(shape) * self.itemsize
-            if nbytes > MAX_BYTES:
-                raise ValueError(f"{name} of shape {shape} would have {nbytes:.3g} bytes: give smaller sizes")
+            checked_nbytes(name, shape, self.itemsize)
         #: Homes that the user gives.
         self.homes = {name: self._home(name, given) for name, given in self.placements.items()}
         #: Names of the tensors needed at the end.

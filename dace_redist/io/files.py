@@ -13,16 +13,17 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, check_distribution
-from dace_redist.integers import AnyInt, AnyInts, check_memory_bytes
+from dace_redist.integers import AnyBytes, AnyInt, AnyInts, checked_memory_bytes
 from dace_redist.io.access import Access, Part, run_all
 from dace_redist.io.information import StoredInfo, inspect_file
 from dace_redist.io.pieces import Selection, checked_ranks
 from dace_redist.io.stored import Layout, NewFile, StoredArray, discard, format_of, naming
-from dace_redist.mpi.collective import check_congruent, check_same, checked_communicator, together
+from dace_redist.mpi.collective import check_congruent, checked_communicator, together
 from dace_redist.mpi.launch import check_ranks
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.arrays.new import new_array
 from dace_redist.redistribution.distributed_array import DistributedArray
+from dace_redist.strategies import find_strategy
 from dace_redist.transform import Transform
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class _Reading(TypedDict, total=False):
     index: Any
     target_dtype: npt.DTypeLike | None
     readers: AnyInt | AnyInts | None
-    memory_bytes: AnyInt | None
+    memory_bytes: AnyBytes | None
     strategy: str
     progress: bool
 
@@ -62,7 +63,7 @@ def load(
     index: Any = None,
     target_dtype: npt.DTypeLike | None = None,
     readers: AnyInt | AnyInts | None = None,
-    memory_bytes: AnyInt | None = None,
+    memory_bytes: AnyBytes | None = None,
     strategy: str = "Auto",
     progress: bool = False,
 ) -> Any:
@@ -86,7 +87,8 @@ def load(
     :param target_dtype: Element type of the result; default: that of the file, in this machine's byte order.
     :param readers: Number of ranks that read, or a list of them. The others need not see the file. Default: one rank
         for each 4 MiB, at equal distances.
-    :param memory_bytes: Maximum bytes of buffers per rank. Default: pieces of 64 MiB, and the buffers of the strategy.
+    :param memory_bytes: Maximum bytes of buffers per rank, or ``"1GiB"``. Default: pieces of 64 MiB, and the buffers of
+        the strategy.
     :param strategy: Strategy of the exchanges.
     :param progress: True for a progress bar on rank 0.
     :return: The array, in node-shared memory if there is enough; zeros in margins beyond its ends. Of several arrays a
@@ -117,7 +119,7 @@ def load(
     layouts = comm.bcast(layouts, leader)
     with together(comm):
         read = [_Read(path, *one, layouts[one[0]], index, target_dtype, comm.rank) for one in targets.items()]
-    how = memory_bytes, strategy, path, f"load {path}" if progress else ""
+    how = checked_memory_bytes(memory_bytes), strategy, path, f"load {path}" if progress else ""
     parts = []
     for part in read:
         access = Access(comm, part.selection, part.target, *how, named, own=part.out.dtype == part.layout.dtype)
@@ -189,7 +191,7 @@ def save(
     name: str | None = None,
     target_dtype: npt.DTypeLike | None = None,
     writers: AnyInt | AnyInts | None = None,
-    memory_bytes: AnyInt | None = None,
+    memory_bytes: AnyBytes | None = None,
     strategy: str = "Auto",
     progress: bool = False,
     **storage: Any,
@@ -246,7 +248,7 @@ def save(
             made = form.create(os.path.realpath(path), layouts, storage)
     made = comm.bcast(made, leader)
     try:
-        how = memory_bytes, strategy, path, f"save {path}" if progress else ""
+        how = checked_memory_bytes(memory_bytes), strategy, path, f"save {path}" if progress else ""
         parts = []
         for new, (key, one) in zip(made, arrays.items(), strict=True):
             direct = kinds[key] == one.dtype and isinstance(one.local, np.ndarray) and one.local.flags.c_contiguous
@@ -281,15 +283,15 @@ def _check(name: Any, distribution: Any, memory_bytes: Any, size: int) -> None:
     check_ranks("target", distribution, size)
     if not isinstance(name, str | None):
         raise TypeError(f"name must be the name of an array in the file, or None, got {name!r}")
-    if memory_bytes is not None:
-        check_memory_bytes(memory_bytes)
+    checked_memory_bytes(memory_bytes)
 
 
 def _check_same(comm: MPI.Intracomm, sides: Mapping[str | None, AnyDistribution], **others: Any) -> None:
     """Check that ranks have equal arguments, names and distributions. Collective."""
     others["name"] = [*sides] if len(sides) > 1 else next(iter(sides))
     others["distribution"] = [(side, hash(side.encoded)) for side in sides.values()]  # whose text may leave out boxes
-    check_same(comm, others)
+    with together(comm, others):
+        find_strategy(others["strategy"])
 
 
 def _converted(dtype: np.dtype[Any], target_dtype: Any, ndim: int) -> np.dtype[Any]:

@@ -277,7 +277,8 @@ def test_wrong_arguments(comm, tmp_path):
         (lambda: load(path, rows, comm=comm, index=9), ValueError, "index 9 is out of range"),
         (lambda: load(path, rows, comm=comm, index=[0, 1]), TypeError, "slices, integers and an Ellipsis"),
         (lambda: load(path, rows, comm=comm, index=np.s_[:, :, :]), ValueError, "at most one entry per axis"),
-        (lambda: load(path, rows, comm=comm, memory_bytes="1"), TypeError, "memory_bytes must be a number"),
+        (lambda: load(path, rows, comm=comm, memory_bytes=0), ValueError, "memory_bytes must be at least 1"),
+        (lambda: load(path, rows, comm=comm, strategy="Pck"), ValueError, "unknown strategy 'Pck'"),
         (lambda: load(path, rows, comm=comm, name=3), TypeError, "name must be the name of an array .* got 3"),
         (
             lambda: load(path, rows, comm=comm, name=odd),

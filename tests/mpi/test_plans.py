@@ -39,6 +39,7 @@ def test_misuse_of_lists(comm):
             {},
             "number of tensors is 1 on rank 0 and 2 on rank 1",
         ),
+        ((Distribution((1 << 60,), (1,)),) * 2, {}, "source of shape .* would have 9.22e.18 bytes: give smaller sizes"),
         (([rows] * 2, [columns] * 2), {"alpha": [1, 2, 3]}, "alpha must be a list of 2 values, one per tensor, got 3"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -122,7 +123,9 @@ def test_bounds_that_cannot_be_kept(comm):
         ),
         ({"memory_bytes": 1000}, ValueError, r"needs at least \d+ bytes here; Pipelined takes as little as \d+$"),
         ({"memory_bytes": 1 << 20, "strategy": "Pack"}, ValueError, "which memory_bytes cannot bound; use Pipelined"),
-        ({"memory_bytes": "1M"}, TypeError, "memory_bytes must be a number of bytes, got '1M'"),
+        ({"memory_bytes": "1KB"}, ValueError, r"needs at least \d+ bytes here; Pipelined takes as little as \d+$"),
+        ({"memory_bytes": "1X"}, ValueError, "memory_bytes must be an amount such as 4GiB, .*, got '1X'"),
+        ({"memory_bytes": [1]}, TypeError, r"memory_bytes must be an integer, got \[1\]"),
         (
             {"memory_bytes": 999, "strategy": "Pipelined", "chunk_bytes": 800, "depth": 2},
             ValueError,

@@ -93,7 +93,7 @@ def test_what_cannot_be_distributed_is_refused():
         (r"ranks must be an integer of at least 1, got 0", dict(ranks=0, sizes=full), ValueError),
         (r"test_distribute|einsum_programs.*memory", dict(ranks=2, sizes=full, memory_bytes=100), MemoryError),
         (r"nothing", dict(ranks=2, sizes=full, overrides={"nothing": {"i": 2}}), ValueError),
-        (r"memory_bytes must be at least 1, got '1GB'", dict(ranks=2, sizes=full, memory_bytes="1GB"), ValueError),
+        (r"must be an amount such as 4GiB.*, got '1XB'", dict(ranks=2, sizes=full, memory_bytes="1XB"), ValueError),
         (r"X has shape \(4, 4, 4\), but", dict(ranks=2, sizes=full, placements={"X": twisted}), ValueError),
         (r"overrides\['X'\] must be a dict, got 4", dict(ranks=2, sizes=full, overrides={"X": 4}), TypeError),
         (
@@ -104,8 +104,9 @@ def test_what_cannot_be_distributed_is_refused():
     ):
         with pytest.raises(kind, match=match):
             dace_redist.distribute(mttkrp, **arguments)
-    with pytest.raises(TypeError, match="expected a @dace.program or an SDFG, got int"):
-        dace_redist.distribute(3, 2)
+    for array in (3, np.zeros((4, 4))):
+        with pytest.raises(TypeError, match=r"expected a @dace.program or an SDFG, got .*dace_redist.scatter\(array"):
+            dace_redist.distribute(array, dace_redist.Distribution((4, 4), (2,)))
 
 
 @dace.program

@@ -161,7 +161,7 @@ EINSUM_REFUSED = [
     (("ij,jk->ik", "--sizes", "i:4", *COUNT), "'i:4' is not the size of an index"),
     (("ij,jk->iz", "--sizes", "i=4,j=4,k=4", *COUNT), "index 'z', which no operand has"),
     ((*MATRIX, "--ranks", "0"), "0 is not in the range"),
-    ((*MATRIX, *COUNT, "--memory-bytes", "4XB"), "'4XB' is not an amount of"),
+    ((*MATRIX, *COUNT, "--memory-bytes", "4XB"), "an amount such as 4GiB, 500MB or 1000000, got '4XB'"),
     ((*MATRIX, *COUNT, "--memory-bytes", "10"), "memory_bytes is 10"),
     (("i,i->", "--sizes", "i=4,i=5", *COUNT), "has two sizes, 4 and 5"),
     (("i,i->", "--sizes", "i=4,q=5", *COUNT), "gives a size for 'q', which is no index of 'i,i->'"),

@@ -22,6 +22,7 @@ from dace_redist.einsum.placement import Given, Home, Placement, everywhere, hom
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.planner import plan_einsums
 from dace_redist.einsum.statement import Statement
+from dace_redist.integers import AnyBytes, checked_memory_bytes
 from dace_redist.transformations.distribute.choice import choose
 from dace_redist.transformations.distribute.emit import Recipe
 from dace_redist.transformations.distribute.emit.storage import check_for_gpu
@@ -48,7 +49,7 @@ def distribute(
     ranks: int,
     sizes: Mapping[Any, int] | None = None,
     *,
-    memory_bytes: int | None = None,
+    memory_bytes: AnyBytes | None = None,
     node_size: int | None = None,
     placements: Mapping[str, Placement | AnyDistribution] | None = None,
     overrides: Mapping[str, Mapping[str, int]] | None = None,
@@ -65,7 +66,8 @@ def distribute(
     :param ranks: Number of ranks to run on.
     :param sizes: Values of symbols, by symbol or name. The plan is made for them; the program keeps its symbols, see
         :meth:`DistributedProgram.with_sizes`.
-    :param memory_bytes: Maximum bytes per rank. None: no limit, and intermediates stay allocated between runs.
+    :param memory_bytes: Maximum bytes per rank, also as ``"4GiB"``. None: no limit, and intermediates stay allocated
+        between runs.
     :param node_size: Ranks per node.
     :param placements: Distributions of inputs or outputs, by name. One that no process grid has, such as a block-cyclic
         one, costs a move, and fixes the sizes of the tensor.
@@ -81,9 +83,9 @@ def distribute(
     :raises MemoryError: If a rank needs more than ``memory_bytes``. Names the bytes and the statement.
     :raises TypeError: If ``program`` is neither a program nor an SDFG, or another argument has the wrong type.
     """
-    _check_arguments(ranks, sizes, placements, overrides)
+    _check_arguments(program, ranks, sizes, placements, overrides)
     _check_devices(device, arguments)
-    limits = {"memory_bytes": memory_bytes, "node_size": node_size, "overrides": overrides}
+    limits = {"memory_bytes": checked_memory_bytes(memory_bytes), "node_size": node_size, "overrides": overrides}
     values, devices = _by_name(sizes or {}), (device, arguments)
     options = {"ranks": int(ranks), "sizes": values, "devices": devices, "placements": placements, **limits}
     return kept(program, options, partial(_distributed, program, int(ranks), values, placements or {}, limits, devices))
@@ -222,8 +224,6 @@ def _simplified(program: Any) -> SDFG:
         from dace_redist.transformations.distribute.read.frontend import parse
 
         return parse(program)
-    if not isinstance(program, SDFG):
-        raise TypeError(f"distribute: expected a @dace.program or an SDFG, got {type(program).__name__}")
     sdfg = copy.deepcopy(program)
     simplify(sdfg)
     return sdfg
@@ -247,7 +247,12 @@ def _check_devices(device: Any, arguments: Any) -> None:
         raise ValueError('distribute: arguments="gpu" is for programs that compute there: pass device="gpu", too')
 
 
-def _check_arguments(ranks: Any, sizes: Any, placements: Any, overrides: Any) -> None:
+def _check_arguments(program: Any, ranks: Any, sizes: Any, placements: Any, overrides: Any) -> None:
+    if not isinstance(program, DaceProgram | SDFG):
+        raise TypeError(
+            f"distribute: expected a @dace.program or an SDFG, got {type(program).__name__}; an array is distributed "
+            "by dace_redist.scatter(array, distribution)"
+        )
     if isinstance(ranks, bool) or not isinstance(ranks, Integral) or ranks < 1:
         raise ValueError(f"distribute: ranks must be an integer of at least 1, got {ranks!r}")
     mappings = {"sizes": sizes, "placements": placements, "overrides": overrides}

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist import _core
-from dace_redist.integers import AnyInt, AnyInts, integers
+from dace_redist.integers import AnyInt, AnyInts, checked_nbytes, integers
 from dace_redist.native import device as device_memory
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.transform import element_type
@@ -160,5 +160,6 @@ def new_array(
 
 
 def _shared(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    array: npt.NDArray[Any] = np.ndarray(shape, dtype, _core.shared_bytes(math.prod(shape) * dtype.itemsize))
+    nbytes = checked_nbytes("array", shape, dtype.itemsize)
+    array: npt.NDArray[Any] = np.ndarray(shape, dtype, _core.shared_bytes(nbytes))
     return array

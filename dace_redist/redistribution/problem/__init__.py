@@ -13,11 +13,12 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
+from dace_redist.integers import checked_memory_bytes, checked_nbytes
 from dace_redist.mpi.collective import found_by_first, remembered
 from dace_redist.mpi.launch import check_both_ranks
 from dace_redist.mpi.launch import check_ranks as check_ranks  # for distributed_array.py
 from dace_redist.schedule import Schedule, schedule
-from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_options, check_places, find_strategy, options_on_gpu
+from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_places, checked_strategy, find_strategy, options_on_gpu
 from dace_redist.strategy_memory import options_within
 from dace_redist.tuning import record_path
 from dace_redist.tuning.problem import TuningProblem
@@ -191,14 +192,16 @@ class Arguments(NamedTuple):
             tensors = (schedule(**columns),)
         for tensor in tensors:
             check_both_ranks(tensor, ranks)
-        chosen = AUTO if self.strategy == AUTO.name else find_strategy(self.strategy)
-        options = check_options(chosen, self.options, _ARGUMENTS)
-        if self.memory_bytes is not None:
+            checked_nbytes("source", tensor.source.shape, tensor.dtype.itemsize)
+            checked_nbytes("target", tensor.target.shape, tensor.target_dtype.itemsize)
+        strategy, options = checked_strategy(self.strategy, self.options, _ARGUMENTS)
+        limit = checked_memory_bytes(self.memory_bytes)
+        if limit is not None:
             if self.lists:
                 raise ValueError("memory_bytes is for one tensor, not for lists")
-            chosen = find_strategy(chosen.name)
-            options = options_within(tensors[0], chosen.name, self.memory_bytes, options)
-        return Problem(tensors, self.lists, chosen.name, tuple(sorted(options.items())), names=self.names)
+            strategy = find_strategy(strategy).name
+            options = options_within(tensors[0], strategy, limit, options)
+        return Problem(tensors, self.lists, strategy, tuple(sorted(options.items())), names=self.names)
 
 
 def is_list(value: Any) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, Distribution, check_distribution
-from dace_redist.integers import AnyInt
+from dace_redist.integers import AnyInt, at_least
 from dace_redist.mpi.collective import encoded_failure, raise_first, together
 from dace_redist.native.device import ensure_device_library
 from dace_redist.native.interface import agree, prepare
@@ -204,9 +204,7 @@ def agreed_root(name: str, distribution: AnyDistribution, comm: MPI.Intracomm, r
     """Return the distribution of a whole tensor on one rank; an error on one rank is raised on all. Collective."""
     with together(comm, {"root": root}):
         check_distribution(name, distribution)
-        if isinstance(root, bool) or not isinstance(root, int | np.integer):
-            raise TypeError(f"root must be a rank, got {root!r}")
-        if not 0 <= root < comm.size:
+        if at_least(0, "root", root) >= comm.size:
             raise ValueError(f"root must be from 0 to {comm.size - 1}, got {root}")
         return Distribution.on_rank(distribution.shape, int(root))
     raise AssertionError  # for type checkers: together() raises only what the block raises
