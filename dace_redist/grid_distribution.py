@@ -54,9 +54,9 @@ class GridDistribution(PlannedDistribution):
         :param cart: Communicator of ``Create_cart`` or ``Cartcomm.Sub``. With a ``halo``, axes are periodic as it says.
         :param shape: Global shape, in elements.
         :param how: Further arguments, such as ``dims`` and ``halo``.
-        :raises TypeError: If it is no Cartesian communicator.
+        :raises TypeError: If it is no Cartesian communicator, or MPI_COMM_NULL, as on ranks beyond the grid.
         """
-        if not hasattr(cart, "Get_topo") or not hasattr(cart, "Get_cart_rank"):
+        if not hasattr(cart, "Get_topo") or not hasattr(cart, "Get_cart_rank") or not cart:
             raise TypeError(f"cart must be a Cartesian communicator of mpi4py, as of Create_cart, got {cart!r}")
         grid, wraps, _ = cart.Get_topo()
         if np.any(how.get("halo", 0)) and "periodic" not in how:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from mpi4py import MPI
 
 from dace_redist.distribution import check_distribution
+from dace_redist.mpi.collective import checked_communicator, together
 from dace_redist.mpi.groups import Groups
 from dace_redist.redistribution.cache import NAMES, Settings, move
 from dace_redist.redistribution.distributed_array import known_communicator, redistribute_known
@@ -102,7 +103,13 @@ class FormedPlan(Plan):
         return FormedPlan(self._comm, problem, None if sends is None else not sends)
 
     def __call__(self, array: Any = None, out: Any = None) -> Any:  # noqa: D102 (as of the base)
-        return self._form.result(super().__call__(*self._lists(array, out)))
+        if self._form.sends is None:
+            arrays = self._lists(array, out)
+        else:
+            with together(checked_communicator(self._comm)):  # an error of one group is one of the other, too
+                arrays = self._lists(array, out)
+                self._checked(*arrays)
+        return self._form.result(super().__call__(*arrays))
 
     def start(self, array: Any = None, out: Any = None, *, progress: str = "calls") -> Request:  # noqa: D102
         request = super().start(*self._lists(array, out), progress=progress)

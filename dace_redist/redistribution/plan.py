@@ -10,7 +10,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.errors import RedistributionError
-from dace_redist.integers import AnyInt, AnyInts, AnyNumber
+from dace_redist.integers import AnyBytes, AnyInt, AnyInts, AnyNumber
 from dace_redist.mpi.collective import checked_communicator, encoded_failure
 from dace_redist.mpi.groups import Groups
 from dace_redist.native.device import ensure_device_library
@@ -39,7 +39,7 @@ def plan(
     conj: bool | Sequence[bool] = False,
     op: str | Sequence[str | None] | None = None,
     reshape: AnyInts | Sequence[AnyInts | None] | None = None,
-    memory_bytes: AnyInt | None = None,
+    memory_bytes: AnyBytes | None = None,
     device: str | tuple[str, str] = "cpu",
     **options: AnyInt | float,
 ) -> Plan:
@@ -59,7 +59,8 @@ def plan(
         groups of an intercommunicator, ranks of ``source`` and ``target`` are those of a group. Ranks in attributes of
         the plan and in errors are those of the merged groups.
     :param sends: With an intercommunicator, True in the group that has the source. It calls the plan with arrays, and
-        the other group with None or nothing; calls wait for the other group without a limit.
+        the other group with None or nothing. Calls are collective over both groups, and raise an error of one rank on
+        all; they wait for the other group without a limit.
     :param strategy: Name of a strategy, or ``"Auto"``. That selects the fastest measured one
         (:func:`dace_redist.tune`), else the default; see :func:`dace_redist.chosen_strategy`.
     :param axes: Source axis of each target axis, as in ``numpy.transpose``. Default: no permutation.
@@ -75,8 +76,9 @@ def plan(
         and exchange the results. Default: replicas are equal.
     :param reshape: Global shape of the target, as in ``numpy.reshape``, after ``axes``; one extent may be -1. Not
         together with ``region``. Default: no reshape.
-    :param memory_bytes: Maximum bytes of buffers per rank. A lower limit means more, smaller chunks. For strategies
-        with chunks or slots; ``"Auto"`` is then the default strategy. Default: set by the options.
+    :param memory_bytes: Maximum bytes of buffers per rank, also as ``"64MiB"``. A lower limit means more, smaller
+        chunks. For strategies with chunks or slots; ``"Auto"`` is then the default strategy. Default: set by the
+        options.
     :param device: ``"cpu"``, ``"gpu"`` (the current GPU of this process), or a pair for source and target.
     :param options: Options of the strategy, such as ``chunk_bytes=1 << 20``. With ``"Auto"`` only common options.
     :return: The plan.

@@ -184,8 +184,8 @@ class Plan(FreeablePlan, CallableInProgram):
             if not self._problem.lists and (array is None or isinstance(array, np.ndarray)):
                 return np.empty(*self._small_targets[0])
         if not self._covers and not self._zeros:
-            for tensor in self._problem.tensors:
-                check_covered(tensor)
+            for tensor, (*_, shape) in zip(self._problem.tensors, self._parts, strict=True):
+                check_covered(tensor, shape)
         samples = array if isinstance(array, list | tuple) else [array] * len(self._parts)
         how = self.device[1], self._results_are_shared, self._zeros
         parts = zip(samples, self._parts, strict=False)  # another number of arrays is an error of the call

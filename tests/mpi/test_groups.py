@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from distributions import some_distribution
 from launching import launch
-from seeds import some
+from seeds import seed, some
 
 import dace_redist
 from dace_redist import Distribution, RedistributionError, redistribute
@@ -28,10 +29,10 @@ def intercommunicator(comm, ranks):
 
 def random_pairs(inter, first, count):
     """Move random arrays from and to the group that is ``first``, by each form of a call."""
-    for seed in range(count):
-        rng = np.random.default_rng(seed)
+    for number in range(count):
+        rng = np.random.default_rng(number)
         shape = tuple(rng.integers(1, 7, rng.integers(1, 4)).tolist())
-        sends = first == (seed % 2 == 0)
+        sends = first == (number % 2 == 0)
         sizes = (inter.size, inter.remote_size)[:: 1 if sends else -1]
         source, target = (some_distribution(shape, size, rng.integers(1 << 30)) for size in sizes)
         whole = np.arange(float(np.prod(shape))).reshape(shape)
@@ -56,6 +57,67 @@ def random_pairs(inter, first, count):
 def test_random_pairs(comm):
     inter, first = intercommunicator(comm, 2)
     random_pairs(inter, first, some(60))
+    inter.Free()
+
+
+def changed(rng, source, given):
+    """Return random keyword arguments, the result where the receivers pass ones, and True if they have to."""
+    alpha = rng.choice([1, 2.5])
+    how, wanted = {"alpha": alpha}, alpha * given
+    if rng.random() < 0.4:
+        how |= {"beta": 3}
+        wanted = wanted + 3
+    elif rng.random() < 0.4:
+        how |= {"region": ((0, 0), (0, 0), (2, 3))}
+        wanted = np.ones_like(given)
+        wanted[:2, :3] = alpha * given[:2, :3]
+    elif source.replicas > 1:
+        how, wanted = how | {"op": "sum"}, wanted * source.replicas
+    return how | rng.choice([{}, {"strategy": "Pack"}, {"conj": True}]), wanted, bool({*how} & {"beta", "region"})
+
+
+@pytest.mark.mpi_matrix
+@pytest.mark.fuzz
+@pytest.mark.mpi(ranks=[3], timeout=240)
+def test_wrong_arguments_of_one_rank(comm):
+    """Random options in both directions: the right result, or an error on every rank of both groups."""
+    inter, first = intercommunicator(comm, 1)
+    for number in range(some(60)):
+        rng = random.Random(seed() + number)
+        sends = first == rng.choice([True, False])
+        sizes = (inter.size, inter.remote_size)[:: 1 if sends else -1]
+        source = rng.choice([Distribution.split(SHAPE, 0, sizes[0]), Distribution.replicated(SHAPE, sizes[0])])
+        target = Distribution.split(SHAPE, rng.choice([0, 1]), sizes[1])
+        whole = np.arange(48.0).reshape(SHAPE)
+        how, wanted, needs_out = changed(rng, source, whole)
+        given = source.local(whole, inter.rank) if sends else None
+        passed, planned = needs_out or rng.random() < 0.5, rng.random() < 0.5
+        out = np.ones(target.local_shape(inter.rank)) if passed and not sends else None
+        at_fault, fault = rng.choice([None, *range(comm.size)]), rng.choice(["array", "type", "option"])
+        if at_fault == comm.rank:
+            if fault == "option":
+                how = how | {"nonsense": 1}
+            elif sends:
+                given = given[:, 1:] if fault == "array" else given.astype("f4")
+            else:
+                out = np.ones((1, 1)) if fault == "array" else np.ones(target.local_shape(inter.rank), "f4")
+        failure = None
+        try:
+            if planned:
+                with dace_redist.plan(source, target, "f8", comm=inter, sends=sends, **how) as move:
+                    result = move(given, out)
+            else:
+                result = redistribute(given, source, target, comm=inter, out=out, **how)
+        except Exception as error:
+            failure, result = error, None
+        told = comm.allgather(None if failure is None else repr(failure))
+        if at_fault is None:
+            assert failure is None, told
+            np.testing.assert_array_equal(result, None if sends else target.local(wanted, inter.rank))
+        elif fault != "type" or None not in told:  # the only array may have another type
+            assert isinstance(failure, ValueError | TypeError), (number, told)
+        else:
+            assert {*told} == {None} and not planned, (number, told)
     inter.Free()
 
 
@@ -119,7 +181,9 @@ def test_distributions_of_cartesian_communicators(comm):
     assert made == Distribution(SHAPE, (2, 2), halo=1, periodic=(True, False))
     assert made.owner((5, 0)) == cart.Get_cart_rank((1, 0))
     assert Distribution.from_cart(cart.Sub((True, False)), (4, 3)) == Distribution((4, 3), (2,))
-    for wrong, kind in ((comm, TypeError), (cart, ValueError)):
+    small = comm.Create_cart((3,))  # COMM_NULL on one rank
+    assert small or comm.rank == 3
+    for wrong, kind in ((comm, TypeError), (cart, ValueError), *([] if small else [(small, TypeError)])):
         with pytest.raises(kind, match="must be a Cartesian communicator|has more axes than shape"):
             Distribution.from_cart(wrong, (8,))
 

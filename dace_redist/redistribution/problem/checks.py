@@ -27,7 +27,7 @@ def check_arrays(problem: Problem, views: Views, rank: int, new: bool = False) -
             name = views.name(side, number, problem.lists)
             check_part(name, view, distribution.local_shape(rank), dtype, rank)
         if new:
-            check_covered(tensor)
+            check_covered(tensor, tensor.target.local_shape(rank))
     _check_apart(views, problem)
 
 
@@ -77,8 +77,10 @@ def check_part(name: str, view: ArrayView | None, shape: tuple[int, ...], dtype:
         raise TypeError(f"{name} must hold {dtype}, got {view.dtype}{hint}")
 
 
-def check_covered(tensor: Schedule) -> None:
-    """Check that a redistribution defines all elements of a new array."""
+def check_covered(tensor: Schedule, shape: tuple[int, ...]) -> None:
+    """Check that a redistribution defines all elements of a new array of a shape."""
+    if 0 in shape:  # as on ranks that own nothing of the target
+        return
     if tensor.transform.beta != 0:
         raise ValueError("beta needs the array whose elements it scales: pass it as out")
     if not tensor.transform.covers(tensor.target.shape):
