@@ -12,7 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 from dace_redist import _core
-from dace_redist.integers import AnyInt, AnyInts, AnyNumber
+from dace_redist.integers import AnyBytes, AnyInt, AnyInts, AnyNumber
 from dace_redist.mpi.collective import checked_communicator, forget_fact
 from dace_redist.native.interface import check
 from dace_redist.redistribution.problem import CHANGE, MEASURED, Arguments, Problem, Types, is_list
@@ -141,7 +141,7 @@ class Keywords(TypedDict, total=False):
     conj: bool | Sequence[bool]
     op: str | Sequence[str | None] | None
     reshape: AnyInts | Sequence[AnyInts | None] | None
-    memory_bytes: AnyInt | None
+    memory_bytes: AnyBytes | None
     chunk_bytes: AnyInt
     depth: AnyInt
     growth: float
@@ -150,7 +150,7 @@ class Keywords(TypedDict, total=False):
     max_message_bytes: AnyInt
 
 
-#: Arguments of a call: those of :data:`CHANGE`, strategy, memory_bytes, then names and values of the options.
+#: Arguments of a call: those of :data:`CHANGE`, strategy, memory_bytes, then the options as of :func:`typed`.
 Settings = tuple[Any, ...]
 #: Name of the option that holds the names of the tensors.
 NAMES = "the names"
@@ -161,10 +161,15 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
+def typed(options: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return options, then the types of their values, for a key: a number may equal True, which is no option."""
+    return *options.items(), *map(type, options.values())
+
+
 def settings(arguments: Mapping[str, Any]) -> Settings:
     """Return keyword arguments of :func:`dace_redist.redistribute`, with its defaults, in the order of the cache."""
     values = _DEFAULTS | dict(arguments)
-    return (*(values.pop(name) for name in _DEFAULTS), *values.items())
+    return (*(values.pop(name) for name in _DEFAULTS), *typed(values))
 
 
 def move(array: Any, source: Any, target: Any, comm: MPI.Intracomm | None, out: Any, how: Settings) -> Any:
@@ -207,7 +212,7 @@ def _move_checked(cache: PlanCache, arguments: tuple[Any, ...], comm: MPI.Intrac
     array, source, target, out, how = arguments
     strategy, memory_bytes, *options = how[len(CHANGE) :]
     change = dict(zip(CHANGE, how, strict=False))
-    settings = dict(options)
+    settings: dict[str, Any] = dict(option for option in options if isinstance(option, tuple))
     names = settings.pop(NAMES, None)
     given = Arguments(source, target, change, strategy, settings, memory_bytes, names)
     problem, _ = agreed_problem(checked_communicator(comm), given, array, out)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import math
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from dace_redist import interop
 from dace_redist.distribution import AnyDistribution, Distribution, check_distribution
@@ -27,9 +31,16 @@ if TYPE_CHECKING:
 _OP = CHANGE.index("op")
 
 
-class DistributedArray:
+#: What to call in place of functions and operators of NumPy.
+_INSTEAD = (
+    "call dace_redist.einsum for products and sums, allgather() for the whole array, or take its local array, which is "
+    "this rank's part"
+)
+
+
+class DistributedArray(NDArrayOperatorsMixin):
     """
-    Array and its distribution over the ranks of a communicator. It has no arithmetic.
+    Array and its distribution over the ranks of a communicator. It has no arithmetic, comparisons or indices.
 
     :param local: This rank's part, as for :func:`redistribute`. It is not copied.
     :param distribution: Distribution of the tensor.
@@ -75,6 +86,7 @@ class DistributedArray:
 
         :param function: Called with an array of global indices for each axis, of this rank's elements; they broadcast.
         :raises ValueError: On this rank, if the communicator is too small, or the values do not broadcast.
+        :raises TypeError: On this rank, if an argument has the wrong type, or the function takes other arguments.
         """
         made = cls._new(distribution, dtype, comm)
         rank = made.comm.rank
@@ -82,6 +94,11 @@ class DistributedArray:
             indices: Any = np.ix_(*distribution.global_index(rank)) if distribution.shape else ()
         else:
             indices = [distribution.local(index, rank) for index in np.indices(distribution.shape)]
+        with contextlib.suppress(ValueError):  # of a function that does not say what it takes
+            try:
+                inspect.signature(function).bind(*indices)
+            except TypeError as error:
+                raise TypeError(f"function must take an array of indices for each axis: {error}") from None
         made.local[...] = function(*indices)
         return made
 
@@ -112,16 +129,22 @@ class DistributedArray:
         check_ranks("given", distribution, comm.size)
         return cls(np.empty(distribution.local_shape(comm.rank), dtype), distribution, comm)
 
-    __array_ufunc__ = None
+    __hash__ = object.__hash__
+
+    def __array_ufunc__(self, function: Any, *_: Any, **__: Any) -> NoReturn:  # of operators, too
+        raise TypeError(f"numpy.{function.__name__} takes no DistributedArray: {_INSTEAD}")
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(f"a DistributedArray has no truth value: {_INSTEAD}")
+
+    def __getitem__(self, _: Any) -> NoReturn:
+        raise TypeError(f"a DistributedArray has no indices: {_INSTEAD}")
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError("a DistributedArray is not an array of NumPy: gather() it, or pass its local array")
+        raise TypeError(f"a DistributedArray is not an array of NumPy: {_INSTEAD}")
 
     def __array_function__(self, function: Callable[..., Any], *_: Any) -> NoReturn:
-        raise TypeError(
-            f"numpy.{function.__name__} takes no DistributedArray: call dace_redist.einsum for products and sums, "
-            "allgather() for the whole array, or pass its local array"
-        )
+        raise TypeError(f"numpy.{function.__name__} takes no DistributedArray: {_INSTEAD}")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -132,6 +155,16 @@ class DistributedArray:
     def ndim(self) -> int:
         """Number of dimensions of the tensor."""
         return len(self.distribution.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements of the tensor."""
+        return math.prod(self.distribution.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements of the tensor."""
+        return self.size * self.dtype.itemsize
 
     def redistribute(self, target: AnyDistribution, **options: Unpack[Keywords]) -> DistributedArray:
         """
@@ -213,6 +246,7 @@ def redistribute_known(array: Any, target: Any, comm: Any, out: Any, how: Settin
         parts = [part_of(one, comm) for one in given]
         for part in parts:
             check_congruent(part.comm, comm)
+        outs = _local_outs(out, target, comm)
     except Exception as error:
         fail_together(comm, error)
     if any(callable(part.distribution) for part in parts):
@@ -226,10 +260,24 @@ def redistribute_known(array: Any, target: Any, comm: Any, out: Any, how: Settin
         arrays, sources, ops = arrays[0], sources[0], ops[0]
     if how[_OP] is None:
         how = *how[:_OP], ops, *how[_OP + 1 :]
-    results = move(arrays, sources, target, comm, out, how)
-    if not lists:
-        return DistributedArray(results, target, comm)
-    return [DistributedArray(result, side, comm) for result, side in zip(results, target, strict=True)]
+    results = move(arrays, sources, target, comm, outs, how)
+
+    def made(result: Any, side: AnyDistribution, out: Any) -> DistributedArray:
+        return out if isinstance(out, DistributedArray) else DistributedArray(result, side, comm)
+
+    return list(map(made, results, target, out or repeat(None))) if lists else made(results, target, out)
+
+
+def _local_outs(out: Any, target: Any, comm: MPI.Intracomm) -> Any:
+    """Return ``out`` with this rank's parts of distributed arrays, which must be distributed as the target."""
+    if is_list(out) and is_list(target) and len(out) == len(target):
+        return [_local_outs(one, side, comm) for one, side in zip(out, target, strict=True)]
+    if not isinstance(out, DistributedArray):
+        return out
+    check_congruent(out.comm, comm)
+    if out.op is not None or not out.distribution.is_equivalent_to(target):
+        raise ValueError(f"out must be distributed as target, {target}, without op, got {out.distribution}, {out.op}")
+    return out.local
 
 
 def known_communicator(arrays: Sequence[Any]) -> MPI.Intracomm | None:

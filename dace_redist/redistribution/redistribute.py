@@ -9,8 +9,8 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
-from dace_redist.integers import AnyInt, AnyInts, AnyNumber
-from dace_redist.redistribution.cache import Keywords, move
+from dace_redist.integers import AnyBytes, AnyInt, AnyInts, AnyNumber
+from dace_redist.redistribution.cache import Keywords, Settings, move, typed
 from dace_redist.redistribution.distributed_array import DistributedArray, redistribute_known
 from dace_redist.redistribution.forms import redistribute_in_form
 from dace_redist.redistribution.problem import Distributions, Named, Types
@@ -55,7 +55,7 @@ def redistribute(
     conj: bool | Sequence[bool] = False,
     op: str | Sequence[str | None] | None = None,
     reshape: AnyInts | Sequence[AnyInts | None] | None = None,
-    memory_bytes: AnyInt | None = None,
+    memory_bytes: AnyBytes | None = None,
     **options: AnyInt | float,
 ) -> Any:
     """
@@ -83,13 +83,15 @@ def redistribute(
     :param out: This rank's part of the target, not overlapping ``array``; in a halo exchange it may be ``array``. Its
         shape is ``target.local_shape(rank)``. Required with ``beta``, and with a ``region`` that does not cover the
         target. Default: a new C-order array of the library and on the device of ``array``; in main memory it is
-        node-shared if the strategy copies directly into it.
+        node-shared if the strategy copies directly into it. Without ``source`` it may be a :class:`DistributedArray`.
     :param target_dtype: Element type of the target; default: that of ``array``.
     :return: This rank's part of the target: ``out`` if given. Without ``source`` a :class:`DistributedArray`.
     :raises RedistributionError: If MPI or a GPU fails, or the other group does not call.
     :raises MemoryError: On every rank, if a new array does not fit into the memory of one.
     """
-    how = (axes, region, target_dtype, alpha, beta, conj, op, reshape, strategy, memory_bytes, *options.items())
+    how: Settings = (axes, region, target_dtype, alpha, beta, conj, op, reshape, strategy, memory_bytes)
+    if options:
+        how += typed(options)
     if isinstance(source, dict) or isinstance(target, dict) or isinstance(comm, MPI.Intercomm):
         return redistribute_in_form(array, source, target, comm, out, how)
     if target is None or source is None:

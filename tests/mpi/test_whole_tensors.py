@@ -85,7 +85,7 @@ def test_wrong_arguments(comm):
         (lambda: redistribute(np.zeros((2, 6)), columns, comm=comm), TypeError, "source is left out: .*got numpy.nd"),
         (lambda: redistribute(x if first else x.local, columns, comm=comm), TypeError, "source is left out"),
         (lambda: redistribute(x, columns if first else rows), ValueError, "different redistributions"),
-        (lambda: redistribute(alone, columns, comm=comm), ValueError, "these are 1 ranks, comm has 2"),
+        (lambda: redistribute(alone, columns, comm=comm), ValueError, "these are 1 rank, comm has 2"),
         (lambda: redistribute([x, x], [rows]), ValueError, "lists of equal length"),
         (lambda: x.gather(2), ValueError, "root must be from 0 to 1, got 2"),
         (lambda: scatter(None, rows, comm), TypeError, "whole must be an array of NumPy"),
@@ -94,12 +94,17 @@ def test_wrong_arguments(comm):
         (lambda: scatter(whole, rows, comm, root=comm.rank), ValueError, "the ranks differ in root"),
         (lambda: scatter(whole, "rows", comm), TypeError, "target must be a Distribution"),
         (lambda: gather(np.zeros((3, 6)), rows, comm), ValueError, r"array must have the shape \(2, 6\)"),
-        (lambda: gather(np.zeros((2, 6)), rows, comm, root="0"), TypeError, "root must be a rank, got '0'"),
-        (lambda: gather(np.zeros((2, 6)), rows, comm, root=True), TypeError, "root must be a rank, got True"),
+        (lambda: gather(np.zeros((2, 6)), rows, comm, root="0"), TypeError, "root must be an integer, got '0'"),
+        (lambda: gather(np.zeros((2, 6)), rows, comm, root=True), TypeError, "root must be an integer, got True"),
         (lambda: x.to("numpy"), ValueError, "library must be one of .*, got 'numpy'"),
     ):
         with pytest.raises(kind, match=text):
             call()
+    made = DistributedArray.zeros(columns, comm=comm)
+    for out, result in ((made, x.redistribute(columns, out=made)), (made, redistribute([x], [columns], out=[made])[0])):
+        assert result is out
+    with pytest.raises(ValueError, match="out must be distributed as target"):
+        x.redistribute(columns, out=made if first else x)
     # Calls that a rank knows from before take another path.
     expected = redistribute(x, columns).local
     with pytest.raises(TypeError, match="source is left out"):
