@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from dace_redist.distribution import AnyDistribution
     from dace_redist.einsum.executor import ExecutablePlan
-    from dace_redist.integers import AnyInt
+    from dace_redist.integers import AnyBytes, AnyInt
     from dace_redist.redistribution.distributed_array import DistributedArray
 
 
@@ -19,11 +19,12 @@ def einsum(
     expression: str,
     *arrays: Any,
     target: AnyDistribution | None = None,
-    out: DistributedArray | None = None,
+    out: DistributedArray | npt.NDArray[Any] | None = None,
     optimize: Any = "auto",
-    memory_bytes: int | None = None,
+    memory_bytes: AnyBytes | None = None,
     overrides: Mapping[str, AnyInt] | None = None,
-    **options: Any,
+    strategy: str = "Auto",
+    **options: AnyInt | float,
 ) -> DistributedArray:
     """
     Evaluate Einstein's summation convention on distributed arrays, as ``numpy.einsum`` does. Collective.
@@ -39,36 +40,40 @@ def einsum(
         :mod:`dace_redist.interop`), a number, or a NumPy array that all ranks have whole,
         ``replicated(array)``. Replicas that are partial results (``op``) are reduced first; halos are ignored.
     :param target: Distribution of the result. Default: where the plan leaves it.
-    :param out: Array for the result, of its element type, in place of ``target``. It may be an operand.
-    :param optimize: Contraction order: ``"auto"``, a name, path or optimizer of opt_einsum or cotengra, or False for
-        one step. An optimizer runs on rank 0.
-    :param memory_bytes: Maximum bytes of a rank, without workspace of contractions. Default: no limit, and buffers are
-        kept from call to call.
+    :param out: Array for the result, of its element type, in place of ``target``; or this rank's part of it, an array
+        of NumPy, with ``target``. It may be an operand without ``op``.
+    :param optimize: Contraction order: ``"auto"``, a name, path or optimizer of opt_einsum or cotengra, False for
+        one step, or NumPy's pair of a name and a maximum of elements. An optimizer runs on rank 0.
+    :param memory_bytes: Maximum bytes of a rank, also as ``"4GiB"``, without workspace of contractions. Default: no
+        limit, and buffers are kept from call to call.
     :param overrides: Process grid: number of parts by index, 1 where left out.
-    :param options: Strategy and options of the redistributions, as of :func:`dace_redist.plan`.
-    :return: The result, of NumPy's type: ``numpy.result_type`` of the operands. A scalar has shape ``()`` and is
-        replicated on all ranks.
+    :param strategy, options: Strategy of the redistributions, and its options, as of :func:`dace_redist.plan`. They are
+        checked also if nothing moves.
+    :return: The result, of NumPy's type: ``numpy.result_type`` of the operands. A scalar has shape ``()`` and, without
+        ``target``, is replicated on all ranks.
     :raises ValueError: On every rank, if an argument is invalid on one of them, or if ranks pass different ones. Names
         the expression, the operand and the index.
-    :raises TypeError: On every rank, if an argument has the wrong type.
+    :raises TypeError: On every rank, if an argument has the wrong type, or is one of ``numpy.einsum`` or
+        :func:`dace_redist.redistribute` only, such as ``dtype`` or ``alpha``; names what does the same.
     :raises MemoryError: On every rank, before anything is allocated, if ``memory_bytes`` does not suffice.
     :raises RedistributionError: If MPI fails.
     """
     from dace_redist.einsum.cache import evaluate
 
-    return evaluate(arrays, expression, target, out, optimize, memory_bytes, overrides, options)
+    return evaluate(arrays, expression, target, out, optimize, memory_bytes, overrides, strategy, options)
 
 
 def einsum_plan(
     expression: str,
     *distributions: AnyDistribution | DistributedArray | None,
-    dtype: npt.DTypeLike | Sequence[npt.DTypeLike],
+    dtype: npt.DTypeLike | Sequence[npt.DTypeLike] | None = None,
     comm: MPI.Intracomm | None = None,
     target: AnyDistribution | None = None,
     optimize: Any = "auto",
-    memory_bytes: int | None = None,
+    memory_bytes: AnyBytes | None = None,
     overrides: Mapping[str, AnyInt] | None = None,
-    **options: Any,
+    strategy: str = "Auto",
+    **options: AnyInt | float,
 ) -> ExecutablePlan:
     """
     Plan an einsum that runs repeatedly. Collective over ``comm``.
@@ -78,13 +83,15 @@ def einsum_plan(
     >>> with dace_redist.einsum_plan("ij,jk->ik", rows, columns, dtype="float64") as plan:
     ...     C = plan(A, B)
 
-    :param distributions: Distribution of each operand; None for a number.
-    :param dtype: Element type of all operands, or a list of one for each.
-    :param comm: mpi4py communicator; default: the world.
+    :param distributions: Distribution of each operand, or an array that has it; None for a number.
+    :param dtype: Element type of all operands, or a list of one for each. Default: that of the operands that are
+        arrays.
+    :param comm: mpi4py communicator; default: that of an operand that is an array, else the world.
     :return: The plan, which is called with the operands.
 
     Other parameters, and errors, are those of :func:`einsum`.
     """
     from dace_redist.einsum.cache import planned_einsum
 
-    return planned_einsum(expression, distributions, dtype, comm, target, optimize, memory_bytes, overrides, options)
+    how = optimize, memory_bytes, overrides, strategy, options
+    return planned_einsum(distributions, dtype, comm, expression, target, None, *how)

@@ -18,11 +18,12 @@ from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.planner import plan_einsums
 from dace_redist.einsum.program import Group, Move
 from dace_redist.einsum.statement import Statement
-from dace_redist.mpi.collective import together
+from dace_redist.mpi.collective import checked_communicator, together
 from dace_redist.native.contraction import LocalContraction
 from dace_redist.redistribution.arrays.new import new_array
 from dace_redist.redistribution.distributed_array import DistributedArray
 from dace_redist.redistribution.plan import plan
+from dace_redist.redistribution.request import Freeable
 from dace_redist.redistribution.tensor_plan import Plan
 
 Array = npt.NDArray[Any]
@@ -44,7 +45,7 @@ class _Step:
     last: int = 0
 
 
-class ExecutablePlan(EinsumPlan):
+class ExecutablePlan(EinsumPlan, Freeable):
     """
     Plan of an einsum of distributed arrays, made by :func:`dace_redist.einsum_plan`.
 
@@ -89,49 +90,55 @@ class ExecutablePlan(EinsumPlan):
             raise
         return made
 
-    def __call__(self, *arrays: Any, out: DistributedArray | None = None) -> DistributedArray:
+    def __call__(self, *arrays: Any, out: DistributedArray | Array | None = None) -> DistributedArray:
         """
         Compute the einsum. Collective.
 
         :param arrays: The operands, as for :func:`dace_redist.einsum`, with the distributions and types of the plan.
-        :param out: Array for the result, with its distribution and type. Default: a new one.
-        :raises ValueError: On this rank only, if an operand does not fit; other ranks may wait for it.
+        :param out: Array for the result, with its distribution and type, or this rank's part. Default: a new one.
+        :raises ValueError: On this rank only, if an operand does not fit, or the plan was freed; other ranks may wait
+            for it.
+        :raises TypeError: On this rank only, if an operand has another type.
         """
-        self.call.check_operands(arrays, self.comm)
-        if out is not None and Operand.of(out) != Operand(self.distribution, self.dtype):
-            raise ValueError(f"out must be {Operand(self.distribution, self.dtype)}, got {Operand.of(out)}")
+        checked_communicator(self.comm)
+        self.call.check_operands(arrays, self.comm.rank)
+        self.check_out(out)
         return self.run(*self.call.split(arrays), self.allocate(out, arrays), out)
 
-    def allocate(self, out: DistributedArray | None, operands: Sequence[Any]) -> list[Array]:
+    def check_out(self, out: Any) -> None:
+        """Check the array for the result, if any."""
+        if out is not None:
+            Operand(self.distribution, self.dtype).check(f"{self.call.where}: out", out, self.comm.rank)
+            if not _local(out).flags.writeable:
+                raise ValueError(f"{self.call.where}: out must be writeable on every rank")
+
+    def allocate(self, out: DistributedArray | Array | None, operands: Sequence[Any]) -> list[Array]:
         """Return the arrays of a run, of which the last is the result."""
-        if out is not None and not any(np.may_share_memory(out.local, _local(one)) for one in operands):
-            return self._steps.allocate(out.local)
+        if self._steps.freed:
+            raise ValueError("this plan was freed")
+        if out is not None and not any(np.may_share_memory(_local(out), _local(one)) for one in operands):
+            return self._steps.allocate(_local(out))
         made = self._steps.allocate(None)
         if any(self.distribution.halo):  # margins at the ends of the tensor are not written
             made[-1][...] = 0
         return made
 
     def run(
-        self, local: Sequence[Array], alpha: Array, memory: list[Array], out: DistributedArray | None
+        self, local: Sequence[Array], alpha: Array, memory: list[Array], out: DistributedArray | Array | None
     ) -> DistributedArray:
         """Compute with checked local arrays, times the product of the numbers, in memory of :meth:`allocate`."""
         made = self._steps.run(local, alpha, memory)
-        if out is None:
-            return DistributedArray.of_checked(made, self.distribution, self.comm)
-        if made is not out.local:
-            out.local[...] = made
-        return out
+        if out is not None and made is not _local(out):
+            _local(out)[...] = made
+        if isinstance(out, DistributedArray):
+            return out
+        return DistributedArray.of_checked(made if out is None else out, self.distribution, self.comm)
 
     def free(self) -> None:
-        """Free the redistributions. Local."""
+        """Free the plan; it cannot be called afterwards. Local."""
+        self._steps.freed = True
         for one in self._steps.plans:
             one.free()
-
-    def __enter__(self) -> ExecutablePlan:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.free()
 
 
 class _Steps:
@@ -140,6 +147,7 @@ class _Steps:
     def __init__(self, planned: EinsumPlan, comm: MPI.Intracomm, call: EinsumCall, options: Mapping[str, Any]) -> None:
         self.planned, self.comm, self.call, self.options = planned, comm, call, options
         self.plans: list[Plan] = []
+        self.freed = False
         self.steps: list[_Step] = []
         self.count = len(call.names)  # slots of the operands
         self.copies: dict[str, dict[Home, int]] = {}

@@ -6,19 +6,20 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from numbers import Number
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, Distribution, check_distribution
 from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.placement import Given, Home, home_of
+from dace_redist.integers import checked_memory_bytes
 from dace_redist.native.contraction import ELEMENT_TYPES
 from dace_redist.redistribution.distributed_array import DistributedArray
 from dace_redist.redistribution.problem import check_ranks
 from dace_redist.report.units import count
+from dace_redist.strategies import checked_strategy
 
 Array = npt.NDArray[Any]
 
@@ -33,6 +34,44 @@ def is_number(operand: Any) -> bool:
     if isinstance(operand, DistributedArray):  # soon told: calls of small arrays ask
         return False
     return isinstance(operand, Number | np.generic) or (isinstance(operand, np.ndarray) and operand.ndim == 0)
+
+
+#: Arguments of ``numpy.einsum`` and of ``redistribute`` that ``einsum`` does not take, and what does the same.
+_INSTEAD = {
+    **dict.fromkeys(("dtype", "casting", "target_dtype"), "convert operands by their redistribute(..., target_dtype=)"),
+    **dict.fromkeys(("axes", "region", "reshape", "conj", "beta"), "redistribute() operand or result with it"),
+    "order": "parts of the result are in C order",
+    "alpha": "a number is an operand, as in einsum(',ij->ij', alpha, A)",
+    "op": "DistributedArray(..., op=) says that replicas of an operand are partial results",
+    "comm": "it is that of the operands",
+}
+
+
+class Settings(NamedTuple):
+    """Arguments of an einsum besides operands and communicator."""
+
+    expression: Any
+    target: AnyDistribution | None
+    out: Any
+    optimize: Any
+    memory_bytes: Any
+    overrides: Mapping[str, Any] | None
+    strategy: Any
+    options: Mapping[str, Any]
+
+    def checked(self) -> Settings:
+        """Return them with a checked expression, strategy, options and limit of memory."""
+        if not isinstance(self.expression, str):
+            raise TypeError(
+                f"einsum: the subscripts must be a string such as 'ij,jk->ik', got {self.expression!r}; they come "
+                "first, and lists of axes, as in numpy.einsum(A, [0, 1], B, [1, 2]), are not supported"
+            )
+        for name in self.options:
+            if name in _INSTEAD:
+                raise TypeError(f"einsum takes no {name!r}: {_INSTEAD[name]}")
+        strategy, options = checked_strategy(self.strategy, self.options, self._fields)
+        memory_bytes = checked_memory_bytes(self.memory_bytes)
+        return self._replace(strategy=strategy, options=options, memory_bytes=memory_bytes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +90,21 @@ class Operand:
     def of(cls, array: DistributedArray) -> Operand:
         """Return those of an array."""
         return cls(array.distribution, array.dtype, array.op)
+
+    def check(self, name: str, array: Any, rank: int) -> None:
+        """Check that an array, or this rank's part of it, is as planned; a TypeError if it has another type."""
+        local = getattr(array, "local", array)
+        if not isinstance(local, np.ndarray):
+            kind = type(array).__name__
+            raise TypeError(f"{name} on rank {rank} must be a DistributedArray or a NumPy array, got {kind}")
+        if local.dtype != self.dtype:
+            raise TypeError(f"{name} must be as planned, of type {self.dtype}, got {local.dtype}")
+        if isinstance(array, DistributedArray):
+            if array.op != self.op or not array.distribution.is_equivalent_to(self.distribution):
+                raise ValueError(f"{name} must be as planned, {self}, got {Operand.of(array)}")
+        shape = self.distribution.local_shape(rank)
+        if local.shape != shape:
+            raise ValueError(f"{name} on rank {rank} must have shape {shape}, got {local.shape}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +174,7 @@ class EinsumCall:
             alpha *= np.asarray(arguments[number]).astype(self.dtype)
         return local, alpha
 
-    def check_operands(self, arguments: Sequence[Any], comm: MPI.Intracomm) -> None:
+    def check_operands(self, arguments: Sequence[Any], rank: int) -> None:
         """Check that arguments are as planned: arrays of the distributions and types, and numbers."""
         if len(arguments) != len(self.operands) + len(self.numbers):
             wanted = count(len(self.operands) + len(self.numbers), "operand")
@@ -130,45 +184,23 @@ class EinsumCall:
             if number in self.numbers:
                 if not is_number(given):
                     raise TypeError(f"{self.where}: operand {number} must be a number, got {type(given).__name__}")
-                continue
-            wanted_operand = next(operands)
-            if isinstance(given, DistributedArray):
-                if Operand.of(given) != wanted_operand:
-                    raise ValueError(
-                        f"{self.where}: operand {number} must be as planned, {wanted_operand}, got {Operand.of(given)}"
-                    )
-                given = given.local
-            shape = wanted_operand.distribution.local_shape(comm.rank)
-            if not isinstance(given, np.ndarray) or (given.shape, given.dtype) != (shape, wanted_operand.dtype):
-                got = f"{given.dtype} {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
-                raise ValueError(
-                    f"{self.where}: operand {number} on rank {comm.rank} must be a DistributedArray or a NumPy array, "
-                    f"{wanted_operand.dtype} {shape}, got {got}"
-                )
+            else:
+                next(operands).check(f"{self.where}: operand {number}", given, rank)
 
 
 def described(
-    expression: Any,
-    operands: Sequence[Operand | np.dtype[Any]],
-    same: Sequence[int],
-    ranks: int,
-    *,
-    target: AnyDistribution | None,
-    optimize: Any,
-    memory_bytes: int | None,
-    overrides: Any,
+    how: Settings, operands: Sequence[Operand | np.dtype[Any]], same: Sequence[int], ranks: int
 ) -> EinsumCall:
     """
     Return the checked arguments of an einsum.
 
+    :param how: Arguments of :meth:`Settings.checked`, with ``"auto"`` or a path.
     :param operands: Distributed operands, and the types of numbers.
     :param same: For each operand the first one that is the same array.
     :raises ValueError: If an argument is invalid; names the einsum, the operand and the index.
     :raises TypeError: If it has the wrong type.
     """
-    if not isinstance(expression, str):
-        raise TypeError(f"einsum: the subscripts must be a string such as 'ij,jk->ik', got {expression!r}")
-    where = f"einsum '{expression}'"
+    where, target, overrides, optimize = f"einsum '{how.expression}'", how.target, how.overrides, how.optimize
     arrays = [(n, one) for n, one in enumerate(operands) if isinstance(one, Operand)]
     if not arrays:
         raise TypeError(f"{where}: needs a distributed operand, got {count(len(operands), 'number')}")
@@ -178,7 +210,7 @@ def described(
         if getattr(whole, "is_symbolic", False):
             raise ValueError(f"{where}: operand {number} needs a distribution of sizes in numbers, got {whole}")
     shapes = [tuple(one.distribution.shape) if isinstance(one, Operand) else () for one in operands]
-    parsed = Einsum.parse(expression, [len(shape) for shape in shapes])
+    parsed = Einsum.parse(how.expression, [len(shape) for shape in shapes])
     extents = _broadcast(parsed, shapes)
     terms, kept = [], []
     for number, _ in arrays:
@@ -186,7 +218,9 @@ def described(
         axes = [axis for axis, index in enumerate(term) if shape[axis] == extents[index]]
         terms.append("".join(term[axis] for axis in axes))
         kept.append(tuple(axes))
-    result_dtype = np.result_type(*(one.dtype if isinstance(one, Operand) else one for one in operands))
+    types = [one.dtype if isinstance(one, Operand) else one for one in operands]
+    odd = [one for one in types if one.kind not in "biufc"]  # some have no common type
+    result_dtype = odd[0] if odd else np.result_type(*types)
     dtype = np.dtype(_COMPUTED_IN.get(result_dtype.name, result_dtype))
     if dtype.name not in ELEMENT_TYPES:
         raise TypeError(f"{where}: cannot compute with {result_dtype}; possible: {', '.join(sorted(ELEMENT_TYPES))}")
@@ -214,23 +248,37 @@ def described(
         result_dtype,
         target,
         without(optimize, len(operands), numbers) if isinstance(optimize, tuple) else optimize,
-        memory_bytes,
+        how.memory_bytes,
         tuple(dict(overrides or {}).items()),
     )
 
 
-def path_of(expression: str, operands: Sequence[Any], optimize: Any) -> tuple[tuple[int, ...], ...]:
-    """Return the path that an optimizer of opt_einsum, or one of a name, finds for operands as of :func:`described`."""
-    import opt_einsum
-
+def path_of(expression: str, operands: Sequence[Any], optimize: Any) -> tuple[tuple[int, ...], ...] | str:
+    """Return ``"auto"``, or the path that ``optimize`` is or finds, for operands as of :func:`described`."""
+    given, limit = optimize, None
+    if isinstance(given, list) and [isinstance(one, str) and one != "einsum_path" for one in given] == [True, False]:
+        optimize, limit = given  # as in NumPy
+    if optimize is True or (optimize, limit) == ("auto", None):
+        return "auto"
     if optimize is False:
         return (tuple(range(len(operands))),)
+    if isinstance(optimize, list) and all(isinstance(step, Sequence) for step in optimize):
+        return tuple(tuple(int(number) for number in step) for step in optimize if step != "einsum_path")
+    if not isinstance(optimize, str) and not callable(optimize) or not isinstance(limit, int | float | None):
+        known = "a name, a path, an optimizer, False, or a name and a maximum of elements"
+        raise TypeError(f"optimize must be {known}, got {given!r}")
+    import opt_einsum  # loads slowly
+
+    most = None if limit is None else int(limit)
+
     shapes = [tuple(one.distribution.shape) if isinstance(one, Operand) else () for one in operands]
     parsed = Einsum.parse(expression, [len(shape) for shape in shapes])
     extents = _broadcast(parsed, shapes)
     full = [tuple(extents[index] for index in term) for term in parsed.operands]
     try:
-        path, _ = opt_einsum.contract_path(str(parsed), *full, shapes=True, optimize=optimize)
+        if isinstance(optimize, str):  # which is not looked at for two operands
+            opt_einsum.paths.get_path_fn(optimize)
+        path, _ = opt_einsum.contract_path(str(parsed), *full, shapes=True, optimize=optimize, memory_limit=most)
     except KeyError as error:
         raise ValueError(f"optimize: {error.args[0]}") from error
     return tuple(map(tuple, path))

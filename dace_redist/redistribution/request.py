@@ -27,18 +27,12 @@ Array = npt.NDArray[Any]
 _ABANDONED: list[Any] = []
 
 
-class FreeablePlan:
-    """Native plan that is used by one transfer at a time until it is freed, at the latest at the end of a ``with``."""
-
-    _native: NativePlan | None
-    _started = False
+class Freeable:
+    """Plan that is freed, at the latest at the end of a ``with``."""
 
     def free(self) -> None:
-        """Free the plan's buffers; a ValueError if a transfer of it is under way. Local."""
-        self._check_not_started()
-        if self._native is not None:
-            self._native.free()
-            self._native = None
+        """Free the plan. Local."""
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
@@ -50,7 +44,21 @@ class FreeablePlan:
             self.free()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a plan cannot be copied or pickled, got {self!r}: plan() with its distributions")
+        raise TypeError("a plan cannot be copied or pickled: plan again")
+
+
+class FreeablePlan(Freeable):
+    """Native plan that is used by one transfer at a time until it is freed."""
+
+    _native: NativePlan | None
+    _started = False
+
+    def free(self) -> None:
+        """Free the plan's buffers; a ValueError if a transfer of it is under way. Local."""
+        self._check_not_started()
+        if self._native is not None:
+            self._native.free()
+            self._native = None
 
     def _ready(self) -> NativePlan:
         """Return the native plan, for a transfer that begins."""

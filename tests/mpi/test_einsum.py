@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Any
 
@@ -12,8 +13,9 @@ from cases import DTYPES, LAYOUTS, local_array, values
 from distributions import distributions, same_on_all_ranks, with_margins
 from hypothesis import given
 from hypothesis import strategies as st
+from mpi4py import MPI
 
-from dace_redist import DistributedArray, Distribution, einsum, einsum_plan, replicated
+from dace_redist import BoxDistribution, DistributedArray, Distribution, einsum, einsum_plan, replicated
 
 LETTERS = "ijklmn"
 #: Products of float16 overflow soon.
@@ -127,6 +129,13 @@ def other_part(array: DistributedArray) -> DistributedArray:
     return changed
 
 
+def of_boxes(last: int) -> DistributedArray:
+    """Return an array of boxes that differ in one that their text leaves out."""
+    boxes = [((row, 4 * half), (1, 4)) for row in range(6) for half in range(2)]
+    whole = BoxDistribution((6, 8), boxes, [*[0] * 9, *[1] * 2, 1 - last])
+    return DistributedArray(np.zeros(whole.local_shape(MPI.COMM_WORLD.rank)), whole)
+
+
 def indices(*index: Any) -> Any:
     return sum(10**axis * values for axis, values in enumerate(reversed(index)))
 
@@ -134,6 +143,7 @@ def indices(*index: Any) -> Any:
 @pytest.mark.mpi(ranks=2)
 def test_errors_on_every_rank(comm):
     x, rank = DistributedArray.from_function(indices, ROWS), comm.rank
+    partial = DistributedArray(np.zeros((6, 8)), Distribution.replicated((6, 8), 2), op="sum")
     other, frozen = DistributedArray.zeros(ROWS, "f4"), DistributedArray.zeros(ROWS)
     assert einsum("ij->ij", x, out=frozen) is frozen
     frozen.local.flags.writeable = False
@@ -157,18 +167,28 @@ def test_errors_on_every_rank(comm):
         r"the result has shape \(6,\), its target \(6, 8\)": lambda: einsum("ij->i", x, target=ROWS),
         "target must be a Distribution": lambda: einsum("ij->i", x, target=3),
         "the target distribution names ranks up to 98": lambda: einsum("ij->i", x, target=Distribution((6,), (99,))),
-        "out must be a DistributedArray, got ndarray": lambda: einsum("ij->i", x, out=np.zeros(6)),
-        "out must have the type of the result, float64, got float32": lambda: einsum("ij->ij", x, out=other),
+        "out must be a DistributedArray, or a part with target": lambda: einsum("ij->i", x, out=np.zeros(6)),
+        "out must be as planned, of type float64, got float32": lambda: einsum("ij->ij", x, out=other),
         "target is the distribution of out": lambda: einsum("ij->ij", x, out=x, target=Distribution((6, 8), (1, 2))),
         "Path optimizer 'nope' not found": lambda: einsum("ij,kj,lj->ikl", x, x, x, optimize="nope"),
         r"step 0 of the path takes operands \(0, 5\) of 3": lambda: einsum("ij,kj,lj", x, x, x, optimize=[(0, 5)]),
         "needs .* MiB per rank on 2 ranks, but memory_bytes is 99": lambda: einsum("ij,kj->ik", x, x, memory_bytes=99),
         "overrides must be a dict of numbers of parts by index, got 3": lambda: einsum("ij->i", x, overrides=3),
         "there is no index 'z'; its indices are i, j, k": lambda: einsum("ij,kj->ik", x, x, overrides={"z": 2}),
-        "unknown strategy 'Pck' .did you mean Pack": lambda: einsum("ij,kj->ik", x, x, strategy="Pck"),
+        "unknown strategy 'Pck' .did you mean Pack": lambda: einsum("ij->ij", x, strategy="Pck"),
+        "einsum takes no 'dtype': convert operands by": lambda: einsum("ij->ij", x, dtype="f4"),
+        "einsum takes no 'alpha': a number is an operand": lambda: einsum_plan("ij->ij", x, alpha=2),
+        r"come first, and lists of axes, as in numpy.einsum\(A, \[0, 1\]": lambda: einsum(x, [0, 1]),
+        "cannot compute with datetime64": lambda: einsum(",ij->ij", np.datetime64("2026-01-01"), x),
+        "the ranks differ in the numbers: .*0000000001": lambda: einsum(",ij->ij", np.array(1 + 1e-10 * rank), x),
+        "the ranks differ in boxes": lambda: einsum("ij->ij", of_boxes(rank)),
+        "Path optimizer 'bestest' not found": lambda: einsum("ij,kj->ik", x, x, optimize="bestest"),
+        "optimize must be a name, .*, got 3": lambda: einsum("ij,kj->ik", x, x, optimize=3),
+        "out must be as planned, .*op='sum'": lambda: einsum("ij->ij", x, out=partial),
+        "dtype of operand 0 is missing": lambda: einsum_plan("ij->ij", ROWS),
         "cannot compute with float128": lambda: einsum("ij->i", DistributedArray.zeros(ROWS, "g")),
         "local on rank . must have|shape": lambda: einsum("ij->i", other_part(x)),
-        "out must be a writeable NumPy array": lambda: einsum("ij->ij", x, out=frozen),
+        "out must be writeable on every rank": lambda: einsum("ij->ij", x, out=frozen),
         r"the ranks differ in elements \(a checksum\)": lambda: replicated(np.arange(8.0) + rank),
         r"numpy.sum takes no DistributedArray: call dace_redist.einsum": lambda: np.sum(x),
     }
@@ -189,11 +209,14 @@ def test_arguments_of_calls(comm):
     path = np.einsum_path("ij,kj,lj->ikl", whole, whole, whole)[0]
     wanted = np.einsum("ij,kj,lj->ikl", whole, whole, whole)
     random = opt_einsum.RandomGreedy(max_repeats=4)
-    for optimize in (path, "dp", False, True, random, random):
+    for optimize in (path, "dp", False, True, ("greedy", 1000), random, random):
         np.testing.assert_allclose(einsum("ij,kj,lj->ikl", x, x, x, optimize=optimize).allgather(), wanted)
     for options in ({"memory_bytes": 10_000}, {"overrides": {"i": 2}}, {"strategy": "Pack", "max_message_bytes": 40}):
         for _ in range(2):
             np.testing.assert_array_equal(einsum("ij,kj->ik", x, x, **options).allgather(), whole @ whole.T)
+    out = np.zeros_like(x.local)
+    for _ in range(2):
+        assert einsum(",ij->ij", 2, x, out=out, target=ROWS).local is out and np.array_equal(out, 2 * x.local)
     half = DistributedArray.full(ROWS, 0.5, "f2")
     assert einsum("ij->i", half).dtype == np.float16 and np.all(einsum("ij->i", half).local == 4)
     column = DistributedArray.from_function(indices, Distribution.split((6, 1), 0, 2))
@@ -208,8 +231,17 @@ def test_arguments_of_calls(comm):
         assert plan.distribution.shape == (6, 6) and "move" in str(plan) and plan.to_json()["moves"]
         with pytest.raises(ValueError, match="the plan takes 3 operands, got 2"):
             plan(x, 2)
-        with pytest.raises(ValueError, match="operand 2 must be as planned"):
+        with pytest.raises(TypeError, match="a plan cannot be copied"):
+            copy.copy(plan)
+        with pytest.raises(TypeError, match="operand 2 must be as planned"):
             plan(x, 2, DistributedArray.zeros(ROWS, "f4"))
+        out = np.zeros(plan.distribution.local_shape(comm.rank))
+        assert plan(x, 2, x, out=out).local is out
+    plan = einsum_plan("ij->ij", half)
+    assert plan(half, out=half) is half
+    plan.free()
+    with pytest.raises(ValueError, match="this plan was freed"):
+        plan(half)
 
 
 @pytest.mark.mpi(ranks=2)
