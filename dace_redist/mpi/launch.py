@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dace_redist.report.units import count
+
 if TYPE_CHECKING:
     from dace_redist.distribution import AnyDistribution
     from dace_redist.schedule import Schedule
@@ -147,8 +149,8 @@ def check_ranks(name: str, distribution: AnyDistribution, ranks: int) -> None:
 
     check_launcher(MPI.COMM_WORLD)  # else each process is a world of its own
     raise ValueError(
-        f"the {name} distribution names ranks up to {needed - 1}, but the communicator has {ranks} ranks; start the "
-        f"program with mpiexec -n {needed}, or pass a larger communicator"
+        f"the {name} distribution names ranks up to {needed - 1}, but the communicator has {count(ranks, 'rank')}; "
+        f"start the program with mpiexec -n {needed}, or pass a larger communicator"
     )
 
 

@@ -11,7 +11,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dace_redist.errors import BuildError
+from dace_redist.errors import GET_MPI, BuildError
 from dace_redist.mpi.launch import (
     answer_of,
     launched_rank,
@@ -103,7 +103,7 @@ def _asked() -> LoadedMpi:
         if answer is not None:
             return LoadedMpi(**json.loads(answer))
         said = printed.strip() or f"the process that tried it ended with {code}"
-    raise BuildError(f"mpi4py cannot load an MPI library: {said.splitlines()[-1]}")
+    raise BuildError(f"mpi4py cannot load an MPI library: {said.splitlines()[-1]}; {GET_MPI}")
 
 
 def print_loaded() -> None:

