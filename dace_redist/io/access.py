@@ -61,7 +61,11 @@ class Access:
 
     def __post_init__(self, named: int | tuple[int, ...] | None, own: bool) -> None:
         """Choose the ranks for exchanges, and this rank's own part."""
-        nbytes = math.prod(self.selection.selected.shape) * self.selection.layout.dtype.itemsize
+        itemsize, selected = self.selection.layout.dtype.itemsize, self.selection.selected
+        nbytes, chunk = (math.prod(extents) * itemsize for extents in (selected.shape, selected.unit))
+        if self.memory_bytes is not None and self.memory_bytes < 4 * chunk:
+            least = f"{4 * chunk} for chunks of {selected.unit}"
+            raise ValueError(f"memory_bytes must be at least {least}, got {self.memory_bytes}")
         self.ranks = chosen_ranks(self.comm.size, named, nbytes)
         if named is None and own:
             self.box = self.selection.own_box(self.distribution, self.comm.rank)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -17,8 +18,8 @@ from dace_redist.integers import AnyBytes, AnyInt, AnyInts, checked_memory_bytes
 from dace_redist.io.access import Access, Part, run_all
 from dace_redist.io.information import StoredInfo, inspect_file
 from dace_redist.io.pieces import Selection, checked_ranks
-from dace_redist.io.stored import Layout, NewFile, StoredArray, discard, format_of, naming
-from dace_redist.mpi.collective import check_congruent, checked_communicator, together
+from dace_redist.io.stored import Layout, NewArray, StoredArray, format_of, naming, new_names, path_of
+from dace_redist.mpi.collective import check_congruent, check_same, checked_communicator, together
 from dace_redist.mpi.launch import check_ranks
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.arrays.new import new_array
@@ -101,7 +102,7 @@ def load(
     """
     comm = checked_communicator(comm)
     with together(comm):
-        path = os.fsdecode(path)
+        path = path_of(path)
         form = format_of(path)
         named = checked_ranks("readers", readers, comm.size)
     leader, several = named[0] if isinstance(named, tuple) else 0, isinstance(target, Mapping) or callable(target)
@@ -225,13 +226,14 @@ def save(
     if isinstance(array, Mapping):
         arrays = {key: array[key] for key in sorted(array, key=str)}
     known = (one.comm for one in arrays.values() if isinstance(one, DistributedArray))
-    comm, made = checked_communicator(next(known, None)), list[NewFile]()
+    comm, made = checked_communicator(next(known, None)), list[NewArray]()
     with together(comm):
         if not arrays or (several and name is not None):
             raise ValueError("array must have names, at least one, in place of the argument name")
-        path = os.fsdecode(path)
+        path = path_of(path)
         form, named = format_of(path), checked_ranks("writers", writers, comm.size)
         kinds = {key: _saved_type(key, one, target_dtype, memory_bytes, comm) for key, one in arrays.items()}
+        names = new_names(arrays, form.RESERVED)
     sides = {key: one.distribution for key, one in arrays.items()}
     given = {
         "element_type": ", ".join(map(str, kinds.values())),
@@ -241,34 +243,33 @@ def save(
     }
     _check_same(comm, sides, path=path, **given, memory_bytes=memory_bytes, strategy=strategy)
     leader = named[0] if isinstance(named, tuple) else 0
-    with together(comm), naming(path):
-        if comm.rank == leader:
-            shapes = {key: tuple(side.shape) for key, side in sides.items()}
-            layouts = {key: Layout(shape, kinds[key], (1,) * len(shape)) for key, shape in shapes.items()}
-            made = form.create(os.path.realpath(path), layouts, storage)
-    made = comm.bcast(made, leader)
-    try:
+    with contextlib.ExitStack() as files:
+        with together(comm), naming(path):
+            if comm.rank == leader:
+                layouts = {
+                    names[key]: Layout(side.shape, kinds[key], (1,) * len(side.shape)) for key, side in sides.items()
+                }
+                made = form.create(path, layouts, storage, files)
         how = checked_memory_bytes(memory_bytes), strategy, path, f"save {path}" if progress else ""
         parts = []
-        for new, (key, one) in zip(made, arrays.items(), strict=True):
+        everywhere = comm.bcast([dataclasses.replace(new, commit=None) for new in made], leader)
+        for new, (key, one) in zip(everywhere, arrays.items(), strict=True):
             direct = kinds[key] == one.dtype and isinstance(one.local, np.ndarray) and one.local.flags.c_contiguous
             ranks = (leader,) if new.one_writer else named
             access = Access(comm, Selection.of(new.layout), one.distribution, *how, ranks, direct, one.op)
             parts.append(Part(access, functools.partial(form.open_new, new), one.local, kinds[key]))
         run_all(comm, path, parts, reading=False)
         with together(comm), naming(path):
-            if comm.rank == leader:
-                form.commit(made)
-    except BaseException:
-        for new in made if comm.rank == leader else ():
-            discard(new.path)
-        raise
+            for new in made:
+                if new.commit is not None:
+                    new.commit()
 
 
 def _saved_type(name: str | None, array: Any, kind: Any, memory_bytes: Any, comm: MPI.Intracomm) -> np.dtype[Any]:
     """Check an array to be saved; return its element type in the file."""
     if not isinstance(array, DistributedArray):
-        raise TypeError(f"array must be a DistributedArray, got {type(array).__name__}")
+        kind = type(array).__name__
+        raise TypeError(f"array must be a DistributedArray, got {kind}: pass DistributedArray(array, distribution)")
     check_congruent(array.comm, comm)
     _check(name, array.distribution, memory_bytes, comm.size)
     view = array_view("array", array.local)

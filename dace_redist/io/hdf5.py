@@ -3,41 +3,46 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.io.stored import Layout, NewFile, Slices, StoredArray, raw_file, temporary
+from dace_redist.io.stored import Layout, NewArray, Slices, StoredArray, name_parts, new_file, raw_file
 from dace_redist.transform import element_type
 
 #: Name of a dataset that is written without one.
 _DEFAULT_NAME = "data"
-
-
-def commit(made: Sequence[NewFile]) -> None:
-    """Put the complete file of all datasets in the place of the old one."""
-    made[0].replace()
+RESERVED = ""
 
 
 def open_array(path: str, name: str | None) -> StoredArray:
     """Return a dataset of a file; without a name the only one."""
-    file = h5py.File(path, "r")
+    file = _opened(path)
     try:
-        dataset = _found(file, path, name)
+        dataset = _found(file, path, name if name is None else "/".join(name_parts(name)))
         if dataset.shape is None:
-            raise ValueError(f"dataset {dataset.name!r} of {path!r} has no elements and no shape")
+            raise TypeError(f"dataset {dataset.name!r} of {path!r} has no elements and no shape")
         dtype = element_type(dataset.dtype).newbyteorder("=")
         layout = Layout(dataset.shape, dtype, dataset.chunks or (1,) * dataset.ndim)
     except BaseException:
         file.close()
         raise
     return StoredArray(layout, lambda box, out: dataset.read_direct(out, box), file.close)
+
+
+def _opened(path: str) -> Any:
+    """Open a file to be read."""
+    with open(path, "rb") as file:  # whose errors say more than those of HDF5
+        if file.read(3) == b"CDF":
+            raise ValueError("must be a file of HDF5, or netCDF-4, not netCDF-3: nccopy -k nc4 OLD NEW converts it")
+    return h5py.File(path, "r")
 
 
 def _found(file: Any, path: str, name: str | None) -> Any:
@@ -57,32 +62,36 @@ def _datasets(file: Any) -> list[str]:
 
 def names(path: str) -> list[str | None]:
     """Return the names of all datasets."""
-    with h5py.File(path, "r") as file:
+    with _opened(path) as file:
         return [*_datasets(file)]
 
 
-def create(path: str, layouts: Mapping[str | None, Layout], storage: Mapping[str, Any]) -> list[NewFile]:
+def create(
+    path: str, layouts: Mapping[str | None, Layout], storage: Mapping[str, Any], files: contextlib.ExitStack
+) -> list[NewArray]:
     """
     Make a file with datasets whose elements are to be written, and with all else that the old file holds.
 
     An old dataset of the same shape and type stays, unless there is ``storage``; else its attributes do.
     """
     wanted, stay = {name or _DEFAULT_NAME: layout for name, layout in layouts.items()}, set()
-    with temporary(path) as made:
-        if os.path.lexists(path):
-            with h5py.File(path, "r") as file:
-                old = {name: _dataset(file, path, name) for name in wanted}
-                stay = {name for name, layout in wanted.items() if not storage and _stays(old[name], layout)}
-                if _holds_others(file, wanted) or any(_is_special(old[name]) for name in stay):
-                    shutil.copy(path, made)
-                else:
-                    stay = set()
-        with _changed(made) as file:
-            datasets = [
-                file[name] if name in stay else _new_dataset(file, path, name, layout, storage)
-                for name, layout in wanted.items()
-            ]
-            return [_new_file(made, path, *one) for one in zip(wanted, datasets, wanted.values(), strict=True)]
+    new = new_file(files, path)
+    made = os.fsdecode(new.path)
+    if os.path.exists(path):
+        with _opened(path) as file:
+            old = {name: _dataset(file, path, name) for name in wanted}
+            stay = {name for name, layout in wanted.items() if not storage and _stays(old[name], layout)}
+            if _holds_others(file, wanted) or any(_is_special(old[name]) for name in stay):
+                shutil.copyfile(path, made)
+            else:
+                stay = set()
+    with _changed(made) as file:
+        datasets = [
+            file[name] if name in stay else _new_dataset(file, path, name, layout, storage)
+            for name, layout in wanted.items()
+        ]
+        arrays = [_new_array(made, *one) for one in zip(wanted, datasets, wanted.values(), strict=True)]
+    return [dataclasses.replace(arrays[0], commit=new.replace), *arrays[1:]]
 
 
 def _stays(old: Any, layout: Layout) -> bool:
@@ -97,25 +106,24 @@ def _is_special(old: Any) -> bool:
     return bool(fill or old.chunks)
 
 
-def _new_file(made: str, path: str, name: str, dataset: Any, layout: Layout) -> NewFile:
+def _new_array(made: str, name: str, dataset: Any, layout: Layout) -> NewArray:
     layout = Layout(layout.shape, layout.dtype, dataset.chunks or layout.unit)
     like_numpy = dataset.id.get_type().equal(h5py.h5t.py_create(layout.dtype, logical=True))
     plain = dataset.id.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS and not dataset.external
     raw = like_numpy and plain and dataset.id.get_storage_size() > 0
-    return NewFile(made, path, name, layout, dataset.id.get_offset() if raw else 0, one_writer=not raw)
+    return NewArray(made, name, layout, dataset.id.get_offset() if raw else 0, one_writer=not raw)
 
 
 def _dataset(file: Any, path: str, name: str) -> Any:
     """Return the dataset of a name, or None; a ValueError if there cannot be one in this file."""
     item = file
     for part in name.split("/"):
-        if part not in ("", "."):
-            link = item.get(part, getlink=True) if isinstance(item, h5py.Group) else h5py.ExternalLink("", "")
-            if link is None:
-                return None
-            item = None if isinstance(link, h5py.ExternalLink) else item.get(part)
-            if item is not None and item.file.filename != file.filename:  # by a soft link through an external one
-                item = None
+        link = item.get(part, getlink=True) if isinstance(item, h5py.Group) else h5py.ExternalLink("", "")
+        if link is None:
+            return None
+        item = None if isinstance(link, h5py.ExternalLink) else item.get(part)
+        if item is not None and item.file.filename != file.filename:  # by a soft link through an external one
+            item = None
     if not isinstance(item, h5py.Dataset):
         raise ValueError(
             f"name must be that of a dataset in groups of {path!r}, but {name!r} is a group, lies below a dataset, or "
@@ -156,7 +164,7 @@ def _holds_others(file: Any, wanted: Iterable[str]) -> bool:
     """Check for anything in a file besides datasets without attributes and the groups on the way to them."""
     links, known = [""], {""}
     for name in wanted:
-        parts = name.strip("/").split("/")
+        parts = name.split("/")
         known |= {"/".join(parts[:count]) for count in range(1, len(parts) + 1)}
     file.visit_links(links.append)
     above = [one for one in links if one in known]
@@ -190,7 +198,7 @@ class _File(io.FileIO):
 @contextlib.contextmanager
 def _changed(path: str) -> Iterator[Any]:
     """Open a file to be changed; in the end it is closed, and on the disk."""
-    with _File(path, "r+" if os.path.exists(path) else "x+") as raw:
+    with _File(path, "r+") as raw:
         with h5py.File(raw, "r+" if raw.seek(0, os.SEEK_END) else "w") as file:
             yield file
         if raw.failure is not None:
@@ -198,7 +206,7 @@ def _changed(path: str) -> Iterator[Any]:
         os.fsync(raw.fileno())
 
 
-def open_new(new: NewFile) -> StoredArray:
+def open_new(new: NewArray) -> StoredArray:
     """Return a file that :func:`create` made, to be written."""
     if not new.one_writer:
         return raw_file(new)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dace_redist.io.stored import format_of, naming
+from dace_redist.io.stored import format_of, naming, path_of
 
 
 class StoredInfo(NamedTuple):
@@ -29,7 +29,7 @@ def inspect_file(path: str | bytes | os.PathLike[str]) -> dict[str | None, Store
     :raises ValueError: If it is damaged, or has an unknown ending.
     :raises RuntimeError: If h5py or zarr is missing.
     """
-    path, found = os.fsdecode(path), {}
+    path, found = path_of(path), {}
     with naming(path):
         form = format_of(path)
         for name in form.names(path):

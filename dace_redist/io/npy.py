@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
+import ast
+import contextlib
 import math
 import os
 from collections.abc import Mapping
@@ -11,35 +12,39 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dace_redist import _core
 from dace_redist.io.stored import (
     MIN_CALL_BYTES,
     Layout,
-    NewFile,
+    NewArray,
     Slices,
     StoredArray,
     min_run_of,
+    new_file,
     raw_file,
-    replace_each,
     run_axis,
-    temporary,
     transfer_box,
 )
 
-open_new, commit = raw_file, replace_each
+RESERVED, open_new = "", raw_file
 
 
 def open_array(path: str, name: str | None) -> StoredArray:
     """Return the array of a file."""
     _check_no_name(name)
     try:
-        mapped = np.lib.format.open_memmap(path, mode="r")  # also checks the length of the file
-    except ValueError as error:
+        kind, backwards, shape, offset = _core.read_npy_header(os.fsencode(path))
+        dtype = np.lib.format.descr_to_dtype(ast.literal_eval(kind))
+        if dtype.hasobject:
+            raise ValueError("objects of Python have no fixed size")
+        # also checks the length of the file
+        mapped = np.memmap(path, dtype, "r", offset, tuple(shape), "F" if backwards else "C")
+    except (ValueError, TypeError, SyntaxError) as error:
         raise ValueError(f"must be a complete .npy file with elements of fixed size: {error}") from error
     backwards = not mapped.flags.c_contiguous
-    offset, mapped = mapped.offset, mapped.T if backwards else mapped
+    mapped = mapped.T if backwards else mapped
     file = open(path, "rb", buffering=0)
-    unit, dtype = (1,) * mapped.ndim, mapped.dtype.newbyteorder("=")
-    layout = Layout(mapped.shape, dtype, unit, backwards, min_run_of(file))
+    layout = Layout(mapped.shape, dtype.newbyteorder("="), (1,) * mapped.ndim, backwards, min_run_of(file))
 
     def read(box: Slices, out: npt.NDArray[Any]) -> None:
         run = out.itemsize * math.prod(out.shape[run_axis(layout.shape, box) :])
@@ -57,25 +62,25 @@ def names(path: str) -> list[str | None]:  # noqa: ARG001
     return [None]
 
 
-def create(path: str, layouts: Mapping[str | None, Layout], storage: Mapping[str, Any]) -> list[NewFile]:
+def create(
+    path: str, layouts: Mapping[str | None, Layout], storage: Mapping[str, Any], files: contextlib.ExitStack
+) -> list[NewArray]:
     """Make a file with an array whose elements are to be written."""
-    ((name, layout),) = layouts.items() if len(layouts) == 1 else [(", ".join(map(str, layouts)), None)]
-    _check_no_name(name)
-    assert layout is not None
+    _check_no_name(", ".join(map(str, layouts)) if len(layouts) > 1 else next(iter(layouts)))
+    return [new_array(path, layout, storage, files) for layout in layouts.values()]
+
+
+def new_array(path: str, layout: Layout, storage: Mapping[str, Any], files: contextlib.ExitStack) -> NewArray:
+    """Make a file of an array whose elements are to be written."""
     if set(storage) - {"fortran_order"}:
         raise TypeError(f"a .npy file takes fortran_order and no other arguments, got {', '.join(storage)}")
-    if os.path.isdir(path):
-        raise ValueError(f"path must be a file, but {path!r} is a folder")
     shape, backwards = layout.shape, bool(storage.get("fortran_order", False)) and len(layout.shape) > 1
-    header = {"shape": shape, "fortran_order": backwards, "descr": np.lib.format.dtype_to_descr(layout.dtype)}
-    with temporary(path) as made, open(made, "xb") as file:
-        np.lib.format.write_array_header_2_0(file, header)
-        offset = file.tell()
-        file.truncate(offset + math.prod(shape) * layout.dtype.itemsize)
-        stored = dataclasses.replace(
-            layout, shape=shape[::-1] if backwards else shape, reversed=backwards, min_run=min_run_of(file)
-        )
-    return [NewFile(made, path, None, stored, offset)]
+    file, nbytes = new_file(files, path), math.prod(shape) * layout.dtype.itemsize
+    kind = repr(np.lib.format.dtype_to_descr(layout.dtype))
+    offset = _core.write_npy_header(file.path, kind, backwards, shape, nbytes)
+    with open(file.path, "rb") as made:
+        stored = Layout(shape[::-1] if backwards else shape, layout.dtype, layout.unit, backwards, min_run_of(made))
+    return NewArray(os.fsdecode(file.path), None, stored, offset, commit=file.replace)
 
 
 def _check_no_name(name: str | None) -> None:

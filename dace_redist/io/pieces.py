@@ -131,11 +131,10 @@ def rounds(
 
     :param lead: Number of indices along each axis before the first boundary of chunks.
     :param ranks: Ranks that read or write.
-    :param memory_bytes: Maximum bytes of buffers, of which a piece takes a quarter; None: not bounded.
-    :raises ValueError: If a chunk takes more.
+    :param memory_bytes: Maximum bytes of buffers, of which a piece takes a quarter, or a chunk; None: not bounded.
     """
     max_bytes = PIECE_BYTES if memory_bytes is None else int(memory_bytes) // 4
-    limits = len(ranks), max_bytes, memory_bytes is not None, _MIN_SHARE_BYTES
+    limits = len(ranks), max_bytes, _MIN_SHARE_BYTES
     for lower, extents, axis, block in _core.file_rounds(
         layout.shape, layout.unit, lead, layout.dtype.itemsize, *limits
     ):

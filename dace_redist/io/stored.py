@@ -6,10 +6,9 @@ import contextlib
 import dataclasses
 import importlib
 import io
+import itertools
 import os
-import shutil
-import time
-import uuid
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,8 @@ from dace_redist import _core
 from dace_redist.mpi.collective import failure_kind
 
 #: Modules of the formats, by the ending of a file's name.
-FORMATS = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".hdf": "hdf5", ".zarr": "zarr", "": "folder"}
+_HDF5 = dict.fromkeys((".h5", ".hdf5", ".hdf", ".he5", ".nc", ".nc4"), "hdf5")
+FORMATS = {".npy": "npy", **_HDF5, ".zarr": "zarr", "": "folder"}
 
 #: Minimum bytes of a contiguous run that is read or written by a system call of its own.
 MIN_CALL_BYTES = _core.min_run_bytes
@@ -68,39 +68,72 @@ class StoredArray:
 
 
 @dataclasses.dataclass(frozen=True)
-class NewFile:
+class NewArray:
     """
-    File, or folder of a Zarr array, that replaces another when ranks have written its array.
+    Array to be written, in a file or folder that then replaces an old one.
 
-    :param path: Temporary file, beside the one that it replaces.
-    :param final: File that it replaces.
+    :param path: The file or folder, beside the old one.
     :param name: Name of the array in the file.
     :param offset: Position of the first element, in bytes, if elements follow one another in the order of storage.
     :param one_writer: True if only one rank can write.
+    :param commit: Replaces the old file, on the rank that made the new one; None elsewhere, and if another array does.
     """
 
     path: str
-    final: str
     name: str | None
     layout: Layout
     offset: int = 0
     one_writer: bool = False
+    commit: Callable[[], None] | None = None
 
-    def replace(self) -> None:
-        """Put the complete file in the place of the old one."""
-        final = os.path.realpath(self.final)
-        if os.path.isdir(final):  # cannot be replaced in one step
-            os.rename(final, f"{self.path}.old")
-            try:
-                os.rename(self.path, final)
-            except OSError:
-                os.rename(f"{self.path}.old", final)
-                raise
-            remove(f"{self.path}.old")
-        else:
-            with contextlib.suppress(OSError):
-                shutil.copymode(final, self.path)
-            os.replace(self.path, final)
+
+def new_file(files: contextlib.ExitStack, path: str) -> _core.NewFile:
+    """Make an empty file that is to replace another, until then for the duration of a context."""
+    made = _core.NewFile(os.fsencode(path))
+    files.callback(made.discard)
+    return made
+
+
+def name_parts(name: str | None) -> tuple[str, ...]:
+    """
+    Return the parts of an array's name: those of its groups, or folders, and its own; none for None.
+
+    A slash ahead, which HDF5 and netCDF may write, has no meaning.
+
+    :raises ValueError: If a part is empty, ``.`` or ``..``, or has a backslash or a null character.
+    """
+    parts = () if name is None else tuple(name.removeprefix("/").split("/"))
+    if any(part in ("", ".", "..") or {"\\", "\0"} & {*part} for part in parts):
+        raise ValueError(
+            "name must have parts that are separated by single slashes, such as 'group/x', none of them '.' or '..', "
+            f"without backslashes and null characters, got {name!r}"
+        )
+    return parts
+
+
+def new_names(names: Iterable[str | None], reserved: str) -> dict[str | None, str | None]:
+    """
+    Check names of arrays to be written; return each without a slash ahead.
+
+    :param reserved: Regular expression of parts that a format has for itself.
+    :raises ValueError: If a name is invalid, or two of them are one array, or one below the other.
+    """
+    found = {name: name_parts(name) for name in names}
+    for name, parts in found.items():
+        if any(re.fullmatch(reserved, part, re.DOTALL) for part in parts):
+            raise ValueError(f"name must have no part that this format has for itself, got {name!r}")
+    for (above, first), (below, second) in itertools.pairwise(sorted((parts, name) for name, parts in found.items())):
+        if below[: len(above)] == above:
+            raise ValueError(f"names must be of different arrays, none below another, got {first!r} and {second!r}")
+    return {name: "/".join(parts) or None for name, parts in found.items()}
+
+
+def path_of(path: Any) -> str:
+    """Return a path as text."""
+    try:
+        return os.fsdecode(path)
+    except TypeError as error:
+        raise TypeError(f"path must be the name of a file: {error}") from None
 
 
 def format_of(path: str) -> Any:
@@ -128,54 +161,6 @@ def naming(path: str) -> Iterator[None]:
         raise failure_kind(error)(f"{path!r}: {error}") from error
 
 
-@contextlib.contextmanager
-def temporary(path: str) -> Iterator[str]:
-    """Give the name of a new hidden file beside another; it is removed if the block fails."""
-    folder, name = os.path.split(path)
-    made = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        yield made
-    except BaseException:
-        discard(made)
-        raise
-
-
-def remove(path: str) -> None:
-    """Remove a file or folder, if it exists."""
-    with contextlib.suppress(OSError):
-        shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
-
-
-def discard(path: str) -> None:
-    """Remove what a failure left; zarr's threads may make it again for a while after one of them has failed."""
-    gone = 0
-    for _ in range(200):
-        remove(path)
-        gone = 0 if os.path.lexists(path) else gone + 1
-        if gone == 6:
-            return
-        time.sleep(0.05)
-
-
-def create_each(names: Iterable[str | None], create: Callable[[str | None], NewFile]) -> list[NewFile]:
-    """Make a file of its own for each array; none is left if one of them fails."""
-    made: list[NewFile] = []
-    try:
-        for name in names:
-            made.append(create(name))
-    except BaseException:
-        for new in made:
-            discard(new.path)
-        raise
-    return made
-
-
-def replace_each(made: Iterable[NewFile]) -> None:
-    """Put complete files in the place of the old ones."""
-    for new in made:
-        new.replace()
-
-
 def min_run_of(file: io.IOBase) -> int:
     """Return :attr:`Layout.min_run` of an open file: parallel file systems have large blocks."""
     return max(MIN_CALL_BYTES, os.fstat(file.fileno()).st_blksize)
@@ -198,7 +183,7 @@ def transfer_box(
     _core.transfer_box(file.fileno(), reading, layout.shape, [part.start for part in box], np.asarray(array), offset)
 
 
-def raw_file(new: NewFile) -> StoredArray:
+def raw_file(new: NewArray) -> StoredArray:
     """Return a file to be written whose elements follow one another."""
     file = open(new.path, "r+b", buffering=0)
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import shutil
+import time
 import warnings
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy.typing as npt
 import zarr
 
-from dace_redist.io.stored import Layout, NewFile, Slices, StoredArray, create_each, temporary
+from dace_redist import _core
+from dace_redist.io.stored import Layout, NewArray, Slices, StoredArray, name_parts
 from dace_redist.transform import element_type
 
 #: Files that describe an array.
 _METADATA = {"zarr.json", ".zarray", ".zattrs"}
+
+#: Files of Zarr, and names that it keeps for later.
+RESERVED = r"zarr\.json|\.z(array|attrs|group|metadata)|__.*"
 
 
 def open_array(path: str, name: str | None) -> StoredArray:
@@ -42,47 +48,76 @@ def names(path: str) -> list[str | None]:
     return [None] if isinstance(root, zarr.Array) else sorted(n for n, item in members if isinstance(item, zarr.Array))
 
 
-def create(path: str, layouts: Mapping[str | None, Layout], storage: Mapping[str, Any]) -> list[NewFile]:
+def create(
+    path: str, layouts: Mapping[str | None, Layout], storage: Mapping[str, Any], files: contextlib.ExitStack
+) -> list[NewArray]:
     """Make an array in a store for each name, whose elements are to be written."""
-    return create_each(layouts, lambda name: _create(path, name, layouts[name], storage))
+    return [_create(path, name, layout, storage, files) for name, layout in layouts.items()]
 
 
-def _create(path: str, name: str | None, layout: Layout, storage: Mapping[str, Any]) -> NewFile:
+def _create(
+    path: str, name: str | None, layout: Layout, storage: Mapping[str, Any], files: contextlib.ExitStack
+) -> NewArray:
     """
     Make a store with an array whose elements are to be written.
 
     It has the format of the groups above it, and of an old array the attributes and, unless shape, element type or
     ``storage`` say otherwise, all else.
     """
-    folder = _folder(path, name)
+    folder, groups = _folder(path, name), _groups(path, name)
     old = _opened(folder)
-    if os.path.lexists(folder) and not isinstance(old, zarr.Array):
+    if os.path.exists(folder) and not isinstance(old, zarr.Array):
         raise ValueError(f"{folder!r} exists and is not a Zarr array: choose another name, or remove it")
-    above = [node for node in map(_opened, _groups(folder, name)) if node is not None]
+    above = [node for node in map(_opened, reversed(groups)) if node is not None]
     if any(isinstance(node, zarr.Array) for node in above):
         raise ValueError(f"name must be a path through groups of {path!r}, not below an array; got {name!r}")
     versions = [node.metadata.zarr_format for node in (*above, old) if node is not None] or [None]
     how = {"zarr_format": versions[0], **storage}
     if above and how["zarr_format"] != versions[0]:
         raise ValueError(f"zarr_format must be {versions[0]}, that of the store, got {how['zarr_format']}")
-    # A link may lead to another file system.
-    with temporary(os.path.realpath(folder) if os.path.islink(folder) else path) as made:
-        kept = old is not None and not storage and old.metadata.zarr_format == how["zarr_format"]
-        if kept and (old.shape, old.dtype) == (layout.shape, layout.dtype):
-            os.mkdir(made)
-            for file in _METADATA & {*os.listdir(folder)}:
-                shutil.copy(os.path.join(folder, file), made)
-        else:
-            if old is not None:
-                how.setdefault("attributes", old.attrs.asdict())
-                names = getattr(old.metadata, "dimension_names", None)  # not of Zarr 2
-                if how["zarr_format"] == 3 and names and len(names) == len(layout.shape):
-                    how.setdefault("dimension_names", names)
-            zarr.create_array(made, shape=layout.shape, dtype=layout.dtype, **how)
-    return NewFile(made, folder, name, _layout(zarr.open_array(made, mode="r")))
+    store, real = os.path.realpath(path), os.path.realpath(folder)
+    is_within = os.path.commonpath([store, real]) == store  # else a link leads out, maybe to another file system
+    new = _core.NewFile(os.fsencode(folder), True, os.fsencode(store if is_within else real))
+    files.callback(_discard, new)
+    made = os.fsdecode(new.path)
+    kept = old is not None and not storage and old.metadata.zarr_format == how["zarr_format"]
+    if kept and (old.shape, old.dtype) == (layout.shape, layout.dtype):
+        for file in _METADATA & {*os.listdir(folder)}:
+            shutil.copy(os.path.join(folder, file), made)
+    else:
+        if old is not None:
+            how.setdefault("attributes", old.attrs.asdict())
+            names = getattr(old.metadata, "dimension_names", None)  # not of Zarr 2
+            if how["zarr_format"] == 3 and names and len(names) == len(layout.shape):
+                how.setdefault("dimension_names", names)
+        zarr.create_array(made, shape=layout.shape, dtype=layout.dtype, **how)
+    array = zarr.open_array(made, mode="r")
+    commit = functools.partial(_commit, new, groups, array.metadata.zarr_format)
+    return NewArray(made, name, _layout(array), commit=commit)
 
 
-def open_new(new: NewFile) -> StoredArray:
+def _commit(new: _core.NewFile, groups: list[str], version: int) -> None:
+    """Put a complete array in its place, in groups that are made where they are missing."""
+    for group in groups:
+        if _opened(group) is None:
+            zarr.open_group(group, mode="a", zarr_format=version)
+    new.replace()
+    with warnings.catch_warnings():  # of consolidated metadata, which another program made
+        warnings.simplefilter("ignore")
+        for group in reversed(groups):
+            if _opened(group).metadata.consolidated_metadata is not None:
+                zarr.consolidate_metadata(group)
+
+
+def _discard(new: _core.NewFile) -> None:
+    """Remove what a failure left; zarr's threads may make it again for a while after one of them has failed."""
+    gone = 0 if new.discard() else 6  # nothing after a success
+    while gone < 6:
+        time.sleep(0.05)
+        gone = 0 if new.discard() else gone + 1
+
+
+def open_new(new: NewArray) -> StoredArray:
     """Return a store that :func:`create` made, to be written."""
     array = zarr.open_array(new.path, mode="r+")
 
@@ -92,28 +127,10 @@ def open_new(new: NewFile) -> StoredArray:
     return StoredArray(new.layout, write)
 
 
-def commit(made: Iterable[NewFile]) -> None:
-    """Put complete arrays in their places, in groups that are made where they are missing."""
-    for new in made:
-        _commit(new)
-
-
-def _commit(new: NewFile) -> None:
-    version = zarr.open_array(new.path, mode="r").metadata.zarr_format
-    for group in reversed(_groups(new.final, new.name)):
-        if _opened(group) is None:
-            zarr.open_group(group, mode="a", zarr_format=version)
-    new.replace()
-    with warnings.catch_warnings():  # of consolidated metadata, which another program made
-        warnings.simplefilter("ignore")
-        for group in _groups(new.final, new.name):
-            if _opened(group).metadata.consolidated_metadata is not None:
-                zarr.consolidate_metadata(group)
-
-
-def _groups(folder: str, name: str | None) -> list[str]:
-    """Return the folders above an array in its store, the nearest first."""
-    return [str(above) for above, _ in zip(Path(folder).parents, (name or "").split("/"), strict=False) if name]
+def _groups(path: str, name: str | None) -> list[str]:
+    """Return the folders of the groups that an array is in, the outermost first."""
+    parts = name_parts(name)
+    return [os.path.join(path, *parts[:count]) for count in range(len(parts))]
 
 
 def _layout(array: Any) -> Layout:
@@ -122,10 +139,7 @@ def _layout(array: Any) -> Layout:
 
 
 def _folder(path: str, name: str | None) -> str:
-    parts = [] if name is None else name.strip("/").split("/")
-    if {"", ".", "..", ".zgroup", ".zmetadata", *_METADATA} & set(parts):
-        raise ValueError(f"name must be the path of an array in the store, such as 'group/x', got {name!r}")
-    return os.path.join(path, *parts)
+    return os.path.join(path, *name_parts(name))
 
 
 def _opened(folder: str) -> Any:

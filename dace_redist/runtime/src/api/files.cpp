@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -7,6 +8,7 @@
 
 #include "api/handles.hpp"
 #include "core/agreement.hpp"
+#include "file/new_file.hpp"
 #include "file/pieces.hpp"
 #include "file/stored_file.hpp"
 #include "shm/array_allocator.hpp"
@@ -81,6 +83,9 @@ class FileCall {
     std::vector<Index> extents = shape_of(distribution());
     extents.push_back(file_.element_bytes);
     nbytes_ = checked_product(extents, "array in bytes");
+    if (file_.offset > std::numeric_limits<Index>::max() - nbytes_)
+      fail("file->offset must be such that the array ends before byte 2^63, got ", file_.offset, " and ", nbytes_,
+           " bytes");
   }
 
   const Distribution& distribution() const { return *distribution_; }
@@ -113,16 +118,19 @@ class FileCall {
       opened_ = open_file(file_.path, "re");
       if (!file_.raw) check_header(header, read_npy_header(opened_));
       const Index end = file_.offset + nbytes_, there = nbytes_of(opened_);
-      if (there < end) throw FileError(text("has ", there, " bytes, but its array ends at byte ", end));
+      if (nbytes_ > 0 && there < end) throw FileError(text("has ", there, " bytes, but its array ends at byte ", end));
+      return;
+    }
+    if (file_.raw) {
+      opened_ = open_in_place(file_.path);
       return;
     }
     if (context_->rank() == 0) {
-      const std::string head = file_.raw ? "" : npy_header(header);
-      file_.offset += static_cast<Index>(head.size());
-      new_file_ = std::make_unique<NewFile>(file_.path, head, file_.offset, file_.offset + nbytes_);
+      new_file_ = std::make_unique<NewFile>(file_.path);
       new_path_ = new_file_->path();
     }
     opened_ = open_file(new_path_, "r+e");
+    if (context_->rank() == 0) file_.offset = write_npy_header(opened_, header, nbytes_);
   }
 
   void check_header(const NpyHeader& expected, const NpyHeader& found) {
@@ -190,8 +198,7 @@ class FileCall {
   void exchange() {
     const FileLayout layout{ordered(shape_of(distribution())), file_.element_bytes,
                             std::vector<Index>(zeros().size(), 1), zeros()};
-    const std::vector<Round> all =
-        rounds(layout, {static_cast<Index>(ranks_.size()), piece_bytes, false, min_share_bytes});
+    const std::vector<Round> all = rounds(layout, {static_cast<Index>(ranks_.size()), piece_bytes, min_share_bytes});
     std::unique_ptr<void, void (*)(void*)> buffer(nullptr, free_array);
     together([&] {
       Index most = 0;

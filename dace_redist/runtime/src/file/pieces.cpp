@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "core/error.hpp"
-
 namespace dace_redist {
 namespace {
 
@@ -59,9 +57,6 @@ std::vector<Round> rounds(const FileLayout& layout, const PieceLimits& limits) {
   if (shape.empty()) return found;
   Index layer = 0;
   const std::size_t axis = cut_axis(layout, limits, layer);
-  if (limits.is_strict && layer > limits.max_bytes)
-    throw Error(text("memory_bytes must be at least ", 4 * layer, " for chunks of ", tuple_text(layout.unit), ", got ",
-                     4 * limits.max_bytes));
   const Index unit = layout.unit[axis], most = std::max<Index>(1, limits.max_bytes / layer);
   const Index count = ceil_div(shape[axis], unit * limits.ranks * most);
   for (std::size_t d = 0; d < shape.size(); ++d) {

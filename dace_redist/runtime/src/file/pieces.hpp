@@ -27,8 +27,7 @@ struct FileLayout {
 /// Who takes pieces of what size.
 struct PieceLimits {
   Index ranks;
-  Index max_bytes;  ///< of a piece
-  bool is_strict;   ///< whether a layer of chunks that is larger is an error
+  Index max_bytes;  ///< of a piece, unless a layer of chunks is larger
   Index min_share;  ///< bytes of a layer above which ranks without a piece are avoided
 };
 
@@ -44,7 +43,7 @@ struct Round {
 };
 
 /// The parts of an array, in the order of storage. A piece is contiguous in a file without chunks; else it ends where
-/// chunks end. \throws Error if a layer of chunks is too large.
+/// chunks end.
 std::vector<Round> rounds(const FileLayout& layout, const PieceLimits& limits);
 
 }  // namespace dace_redist

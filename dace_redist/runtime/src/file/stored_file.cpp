@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "file/stored_file.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <numeric>
-#include <random>
 #include <sstream>
 
 #include "core/machine.hpp"
@@ -19,13 +18,6 @@ namespace dace_redist {
 namespace {
 
 constexpr Index header_unit = 64;
-
-/// The result of a system call. \throws FileError if it failed.
-template <class Number>
-Number checked(Number result) {
-  if (result < 0) throw FileError(errno);
-  return result;
-}
 
 /// Reads or writes all of some bytes.
 void transfer_bytes(int file, bool reading, char* memory, Index count, Index position) {
@@ -46,11 +38,26 @@ struct stat facts_of(const File& file) {
   return facts;
 }
 
-/// The text of an entry of a header, from its first character on; empty if there is none.
+/// The literal of Python that an entry of a header has; empty if there is none.
 std::string entry_of(const std::string& header, const std::string& name) {
-  const std::size_t at = header.find("'" + name + "':");
-  const std::size_t begin = at == std::string::npos ? at : header.find_first_not_of(' ', at + name.size() + 3);
-  return begin == std::string::npos ? "" : header.substr(begin);
+  std::size_t begin = std::string::npos;
+  for (std::size_t at = header.find(name); at != std::string::npos && begin == std::string::npos;
+       at = header.find(name, at + 1)) {
+    const std::size_t colon = header.find_first_not_of(' ', at + name.size() + 1);
+    if (at > 0 && std::strchr("'\"", header[at - 1]) && colon != std::string::npos && header[colon] == ':')
+      begin = header.find_first_not_of(' ', colon + 1);
+  }
+  if (begin == std::string::npos) return "";
+  std::size_t end = begin;
+  char quote = 0;
+  for (int depth = 0; end < header.size() && (quote || depth > 0 || !std::strchr(",}", header[end])); ++end) {
+    const char one = header[end];
+    if (one == '\'' || one == '"')
+      quote = !quote ? one : quote == one ? '\0' : quote;
+    else if (!quote)
+      depth += (one == '(' || one == '[') - (one == ')' || one == ']');
+  }
+  return header.substr(begin, header.find_last_not_of(' ', end - 1) + 1 - begin);
 }
 
 }  // namespace
@@ -63,10 +70,21 @@ File open_file(const std::string& path, const char* mode) {
   return file;
 }
 
+File open_in_place(const std::string& path) {
+  struct stat old {};
+  if (stat(path.c_str(), &old) == 0 && (S_ISFIFO(old.st_mode) || S_ISSOCK(old.st_mode)))
+    throw FileError("is a pipe or socket, which has no positions to write at");
+  File file(fdopen(checked(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)), "w"), std::fclose);
+  if (!file) throw FileError(errno);
+  return file;
+}
+
 Index nbytes_of(const File& file) { return facts_of(file).st_size; }
 Index block_bytes_of(const File& file) { return facts_of(file).st_blksize; }
 
-void flush(const File& file) { checked(fsync(fileno(file.get()))); }
+void flush(const File& file) {
+  if (fsync(fileno(file.get())) != 0 && errno != EINVAL) throw FileError(errno);  // EINVAL: a device
+}
 
 std::size_t FileBox::run_axis() const {
   std::size_t axis = shape.size();
@@ -97,7 +115,8 @@ void transfer_box(int file, bool reading, const FileBox& box, char* memory) {
 
 std::string npy_type(ElementType type) {
   const Index nbytes = element_bytes_of(type);
-  return text(nbytes == 1 ? '|' : __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? '<' : '>', *element_name(type), nbytes);
+  const char order = nbytes == 1 ? '|' : __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? '<' : '>';
+  return text("'", order, *element_name(type), nbytes, "'");
 }
 
 NpyHeader read_npy_header(const File& file) {
@@ -113,52 +132,34 @@ NpyHeader read_npy_header(const File& file) {
   if (at + length > nbytes_of(file)) throw FileError(damaged);
   std::string header(static_cast<std::size_t>(length), ' ');
   transfer_bytes(descriptor, true, header.data(), length, at);
-  const std::string type = entry_of(header, "descr"), order = entry_of(header, "fortran_order"),
-                    shape = entry_of(header, "shape");
-  if (type.size() < 2 || type[0] != '\'' || order.empty() || shape.empty() || shape[0] != '(') throw FileError(damaged);
-  NpyHeader found{type.substr(1, type.find('\'', 1) - 1), order[0] == 'T', {}, at + length};
-  std::string extents = shape.substr(1, shape.find(')') - 1);
-  std::replace(extents.begin(), extents.end(), ',', ' ');
+  const std::string order = entry_of(header, "fortran_order"), shape = entry_of(header, "shape");
+  NpyHeader found{entry_of(header, "descr"), order == "True", {}, at + length, begin[6] > 2};
+  if (found.type.empty() || (order != "True" && order != "False") || shape[0] != '(' || shape.back() != ')')
+    throw FileError(damaged);
+  std::string extents = shape.substr(1);
+  std::replace_if(
+      extents.begin(), extents.end(), [](char one) { return std::strchr(",L)", one); }, ' ');
   std::istringstream in(extents);
   for (Index extent; in >> extent;) found.shape.push_back(extent);
-  if (!in.eof()) throw FileError(damaged);
+  if (!in.eof() || std::any_of(found.shape.begin(), found.shape.end(), [](Index extent) { return extent < 0; }))
+    throw FileError(damaged);
   return found;
 }
 
-std::string npy_header(const NpyHeader& header) {
+Index write_npy_header(const File& file, const NpyHeader& header, Index nbytes) {
   const auto order = header.fortran_order ? "True" : "False";
   std::string all =
-      text("{'descr': '", header.type, "', 'fortran_order': ", order, ", 'shape': ", tuple_text(header.shape), ", }");
-  const Index length = round_up(static_cast<Index>(all.size()) + 11, header_unit) - 10;
+      text("{'descr': ", header.type, ", 'fortran_order': ", order, ", 'shape': ", tuple_text(header.shape), ", }");
+  const bool is_utf8 = std::any_of(all.begin(), all.end(), [](char one) { return (one & 0x80) != 0; });
+  const Index ahead = is_utf8 || all.size() > 65000 ? 12 : 10;
+  const Index length = round_up(static_cast<Index>(all.size()) + ahead + 1, header_unit) - ahead;
+  std::string begin = text("\x93NUMPY", is_utf8 ? '\3' : ahead == 12 ? '\2' : '\1', '\0');
+  for (Index shift = 0; shift < 8 * (ahead - 8); shift += 8) begin += static_cast<char>(length >> shift);
   all.resize(static_cast<std::size_t>(length - 1), ' ');
-  return text(std::string("\x93NUMPY\x01\x00", 8), static_cast<char>(length % 256), static_cast<char>(length / 256),
-              all, '\n');
-}
-
-NewFile::NewFile(const std::string& path) : final_(std::filesystem::weakly_canonical(path)) {
-  const std::filesystem::path final(final_);
-  const std::string name = text(".", final.filename().string(), ".", std::hex, std::random_device()(), ".tmp");
-  path_ = final.parent_path() / name;
-}
-
-NewFile::NewFile(const std::string& path, const std::string& head, Index begin, Index end) : NewFile(path) {
-  std::error_code missing;
-  const auto old = static_cast<Index>(std::filesystem::file_size(final_, missing));
-  const bool keeps = !missing && head.empty() && (begin > 0 || old > end);
-  if (keeps && !std::filesystem::copy_file(final_, path_, missing)) throw FileError(missing.value());
-  const File file = open_file(path_, keeps ? "r+e" : "wxe");
-  checked(ftruncate(fileno(file.get()), keeps ? std::max(old, end) : end));
-  transfer_bytes(fileno(file.get()), false, const_cast<char*>(head.data()), static_cast<Index>(head.size()), 0);
-}
-NewFile::~NewFile() {
-  if (!path_.empty()) unlink(path_.c_str());
-}
-
-void NewFile::replace() {
-  struct stat old {};
-  if (stat(final_.c_str(), &old) == 0) chmod(path_.c_str(), old.st_mode & 07777);
-  checked(std::rename(path_.c_str(), final_.c_str()));
-  path_.clear();
+  begin += all + '\n';
+  checked(ftruncate(fileno(file.get()), ahead + length + nbytes));
+  transfer_bytes(fileno(file.get()), false, begin.data(), ahead + length, 0);
+  return ahead + length;
 }
 
 }  // namespace dace_redist

@@ -4,6 +4,7 @@
 /// \file
 /// Files whose elements follow one another, and files of NumPy. They need no MPI.
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdio>
 #include <memory>
@@ -25,11 +26,20 @@ class FileError : public Error {
   int number = 0;  ///< errno; 0: damaged
 };
 
+/// The result of a system call. \throws FileError if it failed.
+template <class Number>
+Number checked(Number result) {
+  if (result < 0) throw FileError(errno);
+  return result;
+}
+
 /// An open file.
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
 /// \param mode  as of fopen(). \throws FileError, as the other functions.
 File open_file(const std::string& path, const char* mode);
+/// A file or device to be written where it is, made if it is missing. \throws FileError, also for a pipe.
+File open_in_place(const std::string& path);
 Index nbytes_of(const File& file);
 /// Bytes of a block of its file system, which parallel ones have large.
 Index block_bytes_of(const File& file);
@@ -56,33 +66,17 @@ void transfer_box(int file, bool reading, const FileBox& box, char* memory);
 
 /// What a file of NumPy says of its array.
 struct NpyHeader {
-  std::string type;  ///< such as "<f8"
+  std::string type;  ///< literal of Python, such as "'<f8'"
   bool fortran_order;
   std::vector<Index> shape;  ///< of the array, whatever the order
   Index offset = 0;          ///< of its first element
+  bool is_utf8 = true;       ///< the encoding of the type; else Latin-1
 };
 
 NpyHeader read_npy_header(const File& file);
-std::string npy_header(const NpyHeader& header);
+/// Writes the header of a new file with an array of `nbytes`. \return the position of its first element.
+Index write_npy_header(const File& file, const NpyHeader& header, Index nbytes);
 /// How NumPy writes an element type.
 std::string npy_type(ElementType type);
-
-/// A hidden file beside another, which it replaces when it is complete; else it is removed.
-class NewFile {
- public:
-  /// \param head        its first bytes; empty: all but the array is as in the old file, if there is one.
-  /// \param begin, end  of the array, in bytes.
-  NewFile(const std::string& path, const std::string& head, Index begin, Index end);
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-  ~NewFile();
-  const std::string& path() const { return path_; }
-  void replace();
-
- private:
-  explicit NewFile(const std::string& path);
-
-  std::string path_, final_;
-};
 
 }  // namespace dace_redist
