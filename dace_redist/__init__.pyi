@@ -11,7 +11,7 @@ from dace_redist.errors import BuildError as BuildError
 from dace_redist.errors import RedistributionError as RedistributionError
 from dace_redist.io.files import load as load
 from dace_redist.io.files import save as save
-from dace_redist.io.information import inspect_file as inspect_file
+from dace_redist.io.stored import inspect_file as inspect_file
 from dace_redist.redistribution.arrays.new import node_shared_memory as node_shared_memory
 from dace_redist.redistribution.arrays.new import shared_empty as shared_empty
 from dace_redist.redistribution.distributed_array import DistributedArray as DistributedArray

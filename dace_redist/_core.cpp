@@ -21,7 +21,6 @@
 #include "core/long_wait.hpp"
 #include "core/options.hpp"
 #include "einsum.hpp"
-#include "file/new_file.hpp"
 #include "file/pieces.hpp"
 #include "file/stored_file.hpp"
 #include "layout/distribution.hpp"
@@ -415,15 +414,6 @@ void transfer_box(int file, bool reading, const Numbers& shape, const Numbers& l
   dr::transfer_box(file, reading, box, static_cast<char*>(memory));
 }
 
-/// The type as a literal of Python, whether the order is Fortran's, the shape, and the position of the first element.
-py::tuple read_npy_header(const std::string& path) {
-  const dr::NpyHeader header = dr::read_npy_header(dr::open_file(path, "re"));
-  const auto decode = header.is_utf8 ? PyUnicode_DecodeUTF8 : PyUnicode_DecodeLatin1;
-  PyObject* const type = decode(header.type.data(), static_cast<Py_ssize_t>(header.type.size()), nullptr);
-  if (!type) throw py::error_already_set();
-  return py::make_tuple(py::reinterpret_steal<py::str>(type), header.fortran_order, header.shape, header.offset);
-}
-
 /// First index, shape, axis that is cut, and elements per rank along it, of each part; see file/pieces.hpp.
 std::vector<std::tuple<Numbers, Numbers, std::size_t, dr::Index>> file_rounds(Numbers shape, Numbers unit, Numbers lead,
                                                                               dr::Index element_bytes, dr::Index ranks,
@@ -496,18 +486,22 @@ PYBIND11_MODULE(_core, module) {
   module.def("transfer_box", &transfer_box, "Reads or writes a box of an array in an open file.");
   py::class_<dr::NewFile>(module, "NewFile")  // with paths as bytes
       .def(py::init<const std::string&, bool, const std::string&>(), py::arg("path"), py::arg("is_folder") = false,
-           py::arg("beside") = "", "As in new_file.hpp.")
+           py::arg("beside") = "", "As in stored_file.hpp.")
       .def_property_readonly("path", [](const dr::NewFile& self) { return py::bytes(self.path()); })
       .def("replace", &dr::NewFile::replace, py::call_guard<py::gil_scoped_release>())
       .def("discard", &dr::NewFile::discard, py::call_guard<py::gil_scoped_release>());
-  module.def("read_npy_header", &read_npy_header, py::arg("path"),
-             "Type as a literal, whether the order is Fortran's, shape, and position of the first element.");
+  module.def(
+      "read_npy_header",
+      [](const std::string& path) {
+        const dr::NpyHeader header = dr::read_npy_header(dr::open_file(path, "re"));
+        return py::make_tuple(header.type, header.fortran_order, header.shape, header.offset);
+      },
+      "Type as a literal, whether the order is Fortran's, shape, and position of the first element.");
   module.def(
       "write_npy_header",
       [](const std::string& path, const std::string& type, bool fortran_order, const Numbers& shape, dr::Index nbytes) {
         return dr::write_npy_header(dr::open_file(path, "r+e"), {type, fortran_order, shape}, nbytes);
       },
-      py::arg("path"), py::arg("type"), py::arg("fortran_order"), py::arg("shape"), py::arg("nbytes"),
       "Makes room for an array in an empty file; returns the position of its first element.");
   module.def("file_rounds", &file_rounds, "Parts of an array in a file, of which each rank takes a piece.");
   module.def("shared_bytes", &shared_bytes, py::arg("nbytes"), "An array of bytes in node-shared memory.");

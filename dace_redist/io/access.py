@@ -6,9 +6,8 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
@@ -35,6 +34,8 @@ class Access:
 
     :param selection: Part of the file's array.
     :param distribution: Distribution of that part.
+    :param local: This rank's local array.
+    :param open_array: Opens the file; called on the ranks that access it.
     :param memory_bytes: Maximum bytes of buffers per rank; None: not bounded.
     :param strategy: Strategy of the exchanges.
     :param path: File, for errors.
@@ -49,6 +50,8 @@ class Access:
     comm: MPI.Intracomm
     selection: Selection
     distribution: AnyDistribution
+    local: Any
+    open_array: Callable[[], StoredArray]
     memory_bytes: AnyInt | None
     strategy: str
     path: str
@@ -83,23 +86,16 @@ class Access:
         else:
             self.box = None
 
-    def run(self, open_array: Callable[[], StoredArray], local: Any, dtype: np.dtype[Any], reading: bool) -> None:
-        """
-        Move the array between the file and the local arrays by exchanges, and close the file. Collective.
-
-        :param open_array: Opens the file; called on the ranks that access it.
-        :param local: This rank's local array.
-        :param dtype: Element type in the file.
-        :param reading: True to fill the local arrays, False to fill the file.
-        """
+    def run(self, reading: bool) -> None:
+        """Move the array between the file and the local arrays by exchanges, and close the file. Collective."""
         stored, order = None, self.selection.layout.order
         with contextlib.ExitStack() as files:
             with together(self.comm), naming(self.path):
                 if self.comm.rank in self.ranks:
-                    stored = files.enter_context(contextlib.closing(self.opened(open_array)))
-            for lower, pieces, piece in self._rounds(dtype):
+                    stored = files.enter_context(contextlib.closing(self.opened()))
+            for lower, pieces, piece in self._rounds():
                 box, extents = box_of(lower, pieces, self.comm.rank), pieces.shape
-                sides = (pieces, piece, (0,) * len(lower)), (self.distribution, local, lower[order])
+                sides = (pieces, piece, (0,) * len(lower)), (self.distribution, self.local, lower[order])
                 if reading:
                     self._transfer(stored, box, piece)
                     self._move(*sides, extents)
@@ -110,10 +106,10 @@ class Access:
                 if stored is not None:
                     stored.close()
 
-    def opened(self, open_array: Callable[[], StoredArray]) -> StoredArray:
+    def opened(self) -> StoredArray:
         """Return the open file, on a rank that accesses it."""
         try:
-            return open_array()
+            return self.open_array()
         except OSError as error:
             hint = "name ranks that see the file as readers, or as writers"
             raise OSError(f"rank {self.comm.rank}, which accesses the file, cannot open it: {error}; {hint}") from error
@@ -145,9 +141,9 @@ class Access:
         with move:
             move(source[1], target[1])
 
-    def _rounds(self, dtype: np.dtype[Any]) -> Iterator[tuple[tuple[int, ...], Distribution, npt.NDArray[Any]]]:
+    def _rounds(self) -> Iterator[tuple[tuple[int, ...], Distribution, npt.NDArray[Any]]]:
         """Give each round, and a buffer for this rank's piece, half of which another copy of the piece may take."""
-        layout = dataclasses.replace(self.selection.selected, dtype=dtype)
+        layout, dtype = self.selection.selected, self.selection.layout.dtype
         parts = list(rounds(layout, self.selection.lead, self.ranks, self.memory_bytes))
         shapes = [pieces.local_shape(self.comm.rank) for _, pieces in parts]
         with together(self.comm):
@@ -160,33 +156,24 @@ class Access:
                 show(f"{done / 2**20:.0f} MiB", done)
 
 
-class Part(NamedTuple):
-    """Array to be read or written: its access, how its file is opened, the local array, and its type in the file."""
-
-    access: Access
-    open_array: Callable[[], StoredArray]
-    local: Any
-    dtype: np.dtype[Any]
-
-
-def run_all(comm: MPI.Intracomm, path: str, parts: Sequence[Part], reading: bool) -> None:
+def run_all(comm: MPI.Intracomm, path: str, parts: Sequence[Access], reading: bool) -> None:
     """Read or write several arrays of a file. Collective: once for all that ranks access themselves."""
-    sizes = comm.allgather([part.access.own_size for part in parts])
+    sizes = comm.allgather([part.own_size for part in parts])
     for part, of_ranks in zip(parts, zip(*sizes, strict=True), strict=True):
-        part.access.choose(of_ranks)
+        part.choose(of_ranks)
     with contextlib.ExitStack() as files, together(comm), naming(path):
         opened: list[StoredArray] = []
-        for access, open_array, local, _ in parts:
-            if access.box is not None and comm.rank in access.ranks:
-                opened.append(files.enter_context(contextlib.closing(access.opened(open_array))))
-                access.selection.transfer(opened[-1], access.box, local)
+        for part in parts:
+            if part.box is not None and comm.rank in part.ranks:
+                opened.append(files.enter_context(contextlib.closing(part.opened())))
+                part.selection.transfer(opened[-1], part.box, part.local)
                 while len(opened) == _MAX_OPEN:
                     opened.pop(0).close()
         for stored in opened:  # late: the first one flushes what was written to a file
             stored.close()
-    for access, open_array, local, dtype in parts:
-        if access.box is None:
-            access.run(open_array, local, dtype, reading)
+    for part in parts:
+        if part.box is None:
+            part.run(reading)
 
 
 def _bar(label: str, nbytes: int) -> Any:

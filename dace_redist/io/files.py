@@ -15,10 +15,9 @@ from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, check_distribution
 from dace_redist.integers import AnyBytes, AnyInt, AnyInts, checked_memory_bytes
-from dace_redist.io.access import Access, Part, run_all
-from dace_redist.io.information import StoredInfo, inspect_file
+from dace_redist.io.access import Access, run_all
 from dace_redist.io.pieces import Selection, checked_ranks
-from dace_redist.io.stored import Layout, NewArray, StoredArray, format_of, naming, new_names, path_of
+from dace_redist.io.stored import Layout, NewArray, StoredArray, StoredInfo, format_of, inspect_file, naming, new_names
 from dace_redist.mpi.collective import check_congruent, check_same, checked_communicator, together
 from dace_redist.mpi.launch import check_ranks
 from dace_redist.redistribution.arrays import array_view
@@ -102,8 +101,7 @@ def load(
     """
     comm = checked_communicator(comm)
     with together(comm):
-        path = path_of(path)
-        form = format_of(path)
+        path, form = format_of(path)
         named = checked_ranks("readers", readers, comm.size)
     leader, several = named[0] if isinstance(named, tuple) else 0, isinstance(target, Mapping) or callable(target)
     targets = _targets(comm, path, target, name, names, leader) if several else {name: target}
@@ -123,8 +121,8 @@ def load(
     how = checked_memory_bytes(memory_bytes), strategy, path, f"load {path}" if progress else ""
     parts = []
     for part in read:
-        access = Access(comm, part.selection, part.target, *how, named, own=part.out.dtype == part.layout.dtype)
-        parts.append(Part(access, functools.partial(part.opened, form), part.out, part.layout.dtype))
+        own, opened = part.out.dtype == part.layout.dtype, functools.partial(part.opened, form)
+        parts.append(Access(comm, part.selection, part.target, part.out, opened, *how, named, own))
     run_all(comm, path, parts, reading=True)
     arrays = {part.name: DistributedArray(part.out, part.target, comm) for part in read}
     return arrays if several else arrays[name]
@@ -230,8 +228,8 @@ def save(
     with together(comm):
         if not arrays or (several and name is not None):
             raise ValueError("array must have names, at least one, in place of the argument name")
-        path = path_of(path)
-        form, named = format_of(path), checked_ranks("writers", writers, comm.size)
+        path, form = format_of(path)
+        named = checked_ranks("writers", writers, comm.size)
         kinds = {key: _saved_type(key, one, target_dtype, memory_bytes, comm) for key, one in arrays.items()}
         names = new_names(arrays, form.RESERVED)
     sides = {key: one.distribution for key, one in arrays.items()}
@@ -246,18 +244,17 @@ def save(
     with contextlib.ExitStack() as files:
         with together(comm), naming(path):
             if comm.rank == leader:
-                layouts = {
-                    names[key]: Layout(side.shape, kinds[key], (1,) * len(side.shape)) for key, side in sides.items()
-                }
+                shapes = {key: side.shape for key, side in sides.items()}
+                layouts = {names[key]: Layout(shape, kinds[key], (1,) * len(shape)) for key, shape in shapes.items()}
                 made = form.create(path, layouts, storage, files)
         how = checked_memory_bytes(memory_bytes), strategy, path, f"save {path}" if progress else ""
         parts = []
         everywhere = comm.bcast([dataclasses.replace(new, commit=None) for new in made], leader)
-        for new, (key, one) in zip(everywhere, arrays.items(), strict=True):
-            direct = kinds[key] == one.dtype and isinstance(one.local, np.ndarray) and one.local.flags.c_contiguous
-            ranks = (leader,) if new.one_writer else named
-            access = Access(comm, Selection.of(new.layout), one.distribution, *how, ranks, direct, one.op)
-            parts.append(Part(access, functools.partial(form.open_new, new), one.local, kinds[key]))
+        for new, one in zip(everywhere, arrays.values(), strict=True):
+            own = new.layout.dtype == one.dtype and isinstance(one.local, np.ndarray) and one.local.flags.c_contiguous
+            ranks, opened = (leader,) if new.one_writer else named, functools.partial(form.open_new, new)
+            selection, side = Selection.of(new.layout), one.distribution
+            parts.append(Access(comm, selection, side, one.local, opened, *how, ranks, own, one.op))
         run_all(comm, path, parts, reading=False)
         with together(comm), naming(path):
             for new in made:

@@ -1,4 +1,4 @@
-"""Files of NumPy, ``.npy``."""
+"""Files of NumPy, ``.npy``, and folders of them, with one for each array."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import math
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,30 +21,35 @@ from dace_redist.io.stored import (
     Slices,
     StoredArray,
     min_run_of,
+    name_parts,
     new_file,
     raw_file,
     run_axis,
-    transfer_box,
 )
 
-RESERVED, open_new = "", raw_file
+#: Hidden files and folders, some of which :func:`save` writes.
+RESERVED, open_new = r"\..*", raw_file
 
 
 def open_array(path: str, name: str | None) -> StoredArray:
     """Return the array of a file."""
-    _check_no_name(name)
+    file_path = _file(path, name)
+    if name is not None and not os.path.isfile(file_path):
+        raise ValueError(
+            f"name must be one of the arrays of {path!r}: {', '.join(map(str, names(path)))}; got {name!r}"
+        )
     try:
-        kind, backwards, shape, offset = _core.read_npy_header(os.fsencode(path))
+        kind, backwards, shape, offset = _core.read_npy_header(os.fsencode(file_path))
         dtype = np.lib.format.descr_to_dtype(ast.literal_eval(kind))
         if dtype.hasobject:
-            raise ValueError("objects of Python have no fixed size")
+            raise TypeError("objects of Python have no fixed size")
         # also checks the length of the file
-        mapped = np.memmap(path, dtype, "r", offset, tuple(shape), "F" if backwards else "C")
-    except (ValueError, TypeError, SyntaxError) as error:
+        mapped = np.memmap(file_path, dtype, "r", offset, tuple(shape), "F" if backwards else "C")
+    except (ValueError, SyntaxError) as error:
         raise ValueError(f"must be a complete .npy file with elements of fixed size: {error}") from error
     backwards = not mapped.flags.c_contiguous
     mapped = mapped.T if backwards else mapped
-    file = open(path, "rb", buffering=0)
+    file = open(file_path, "rb", buffering=0)
     layout = Layout(mapped.shape, dtype.newbyteorder("="), (1,) * mapped.ndim, backwards, min_run_of(file))
 
     def read(box: Slices, out: npt.NDArray[Any]) -> None:
@@ -52,29 +58,37 @@ def open_array(path: str, name: str | None) -> StoredArray:
         if steps or not mapped.dtype.isnative or run < min(MIN_CALL_BYTES, out.nbytes):
             out[...] = mapped[box]
         else:  # not through the mapping, where a failure of the disk ends the process
-            transfer_box(file, layout, box, out, offset, reading=True)
+            _core.transfer_box(file.fileno(), True, layout.shape, [one.start for one in box], out, offset)
 
     return StoredArray(layout, read, file.close)
 
 
-def names(path: str) -> list[str | None]:  # noqa: ARG001
-    """Return the only name of the array of a file, which is none."""
-    return [None]
+def names(path: str) -> list[str | None]:
+    """Return the names of all arrays of a folder; None for that of a file."""
+    if _is_file(path):
+        return [None]
+    if not os.path.isdir(path):
+        raise FileNotFoundError(f"path must be a folder of .npy files, but there is no folder {path!r}")
+    files = (file.relative_to(path) for file in Path(path).rglob("*.npy") if file.is_file())
+    return [*sorted(file.as_posix()[:-4] for file in files if not any(part[0] == "." for part in file.parts))]
 
 
 def create(
     path: str, layouts: Mapping[str | None, Layout], storage: Mapping[str, Any], files: contextlib.ExitStack
 ) -> list[NewArray]:
-    """Make a file with an array whose elements are to be written."""
-    _check_no_name(", ".join(map(str, layouts)) if len(layouts) > 1 else next(iter(layouts)))
-    return [new_array(path, layout, storage, files) for layout in layouts.values()]
-
-
-def new_array(path: str, layout: Layout, storage: Mapping[str, Any], files: contextlib.ExitStack) -> NewArray:
-    """Make a file of an array whose elements are to be written."""
+    """Make files with arrays whose elements are to be written, in folders that are made where they are missing."""
     if set(storage) - {"fortran_order"}:
         raise TypeError(f"a .npy file takes fortran_order and no other arguments, got {', '.join(storage)}")
-    shape, backwards = layout.shape, bool(storage.get("fortran_order", False)) and len(layout.shape) > 1
+    paths = [_file(path, name) for name in layouts]
+    if not _is_file(path):
+        for file in paths:
+            os.makedirs(os.path.dirname(file), exist_ok=True)
+    backwards = bool(storage.get("fortran_order", False))
+    return [_create(file, layout, backwards, files) for file, layout in zip(paths, layouts.values(), strict=True)]
+
+
+def _create(path: str, layout: Layout, backwards: bool, files: contextlib.ExitStack) -> NewArray:
+    shape, backwards = layout.shape, backwards and len(layout.shape) > 1
     file, nbytes = new_file(files, path), math.prod(shape) * layout.dtype.itemsize
     kind = repr(np.lib.format.dtype_to_descr(layout.dtype))
     offset = _core.write_npy_header(file.path, kind, backwards, shape, nbytes)
@@ -83,8 +97,15 @@ def new_array(path: str, layout: Layout, storage: Mapping[str, Any], files: cont
     return NewArray(os.fsdecode(file.path), None, stored, offset, commit=file.replace)
 
 
-def _check_no_name(name: str | None) -> None:
-    if name is not None:
+def _is_file(path: str) -> bool:
+    return Path(path).suffix.lower() == ".npy"
+
+
+def _file(path: str, name: str | None) -> str:
+    if _is_file(path) and name is not None:
         raise ValueError(
             f"a .npy file holds one array, which has no name, got name={name!r}: name a folder for several"
         )
+    if not _is_file(path) and name is None:
+        raise ValueError(f"name must be that of an array in the folder {path!r}, such as 'group/x', got None")
+    return path if name is None else os.path.join(path, *name_parts(name)) + ".npy"

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,9 @@ import numpy.typing as npt
 from dace_redist import _core
 from dace_redist.mpi.collective import failure_kind
 
-#: Modules of the formats, by the ending of a file's name.
 _HDF5 = dict.fromkeys((".h5", ".hdf5", ".hdf", ".he5", ".nc", ".nc4"), "hdf5")
-FORMATS = {".npy": "npy", **_HDF5, ".zarr": "zarr", "": "folder"}
+#: Modules of the formats, by the ending of a file's name.
+FORMATS = {".npy": "npy", **_HDF5, ".zarr": "zarr", "": "npy"}
 
 #: Minimum bytes of a contiguous run that is read or written by a system call of its own.
 MIN_CALL_BYTES = _core.min_run_bytes
@@ -128,22 +128,18 @@ def new_names(names: Iterable[str | None], reserved: str) -> dict[str | None, st
     return {name: "/".join(parts) or None for name, parts in found.items()}
 
 
-def path_of(path: Any) -> str:
-    """Return a path as text."""
+def format_of(path: Any) -> tuple[str, Any]:
+    """Return a path as text, and the module of its format; errors as of :func:`dace_redist.load`."""
     try:
-        return os.fsdecode(path)
+        path = os.fsdecode(path)
     except TypeError as error:
         raise TypeError(f"path must be the name of a file: {error}") from None
-
-
-def format_of(path: str) -> Any:
-    """Return the module of a file's format; errors as of :func:`dace_redist.load`."""
     ending = Path(path).suffix.lower()
     if ending not in FORMATS:
         endings = ", ".join(filter(None, FORMATS))
         raise ValueError(f"the name of a file must end in one of {endings}, that of a folder in none, got {path!r}")
     try:
-        return importlib.import_module(f"dace_redist.io.{FORMATS[ending]}")
+        return path, importlib.import_module(f"dace_redist.io.{FORMATS[ending]}")
     except ModuleNotFoundError as error:
         raise RuntimeError(f'{ending} files need {error.name}: pip install "dace-redist[files]"') from error
 
@@ -161,6 +157,33 @@ def naming(path: str) -> Iterator[None]:
         raise failure_kind(error)(f"{path!r}: {error}") from error
 
 
+class StoredInfo(NamedTuple):
+    """Shape and element type of an array in a file."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+def inspect_file(path: str | bytes | os.PathLike[str]) -> dict[str | None, StoredInfo]:
+    """
+    Return names, shapes and element types of the arrays in a file. Not collective.
+
+    :param path: File or folder, as for :func:`load`.
+    :return: An entry for each array that :func:`load` can read, by ``name``: None in a ``.npy`` file, and for a Zarr
+        array at the root.
+    :raises OSError: If the file cannot be opened.
+    :raises ValueError: If it is damaged, or has an unknown ending.
+    :raises RuntimeError: If h5py or zarr is missing.
+    """
+    path, form = format_of(path)
+    found = {}
+    with naming(path):
+        for name in form.names(path):
+            with contextlib.suppress(TypeError), contextlib.closing(form.open_array(path, name)) as stored:
+                found[name] = StoredInfo(stored.layout.shape[stored.layout.order], stored.layout.dtype)
+    return found
+
+
 def min_run_of(file: io.IOBase) -> int:
     """Return :attr:`Layout.min_run` of an open file: parallel file systems have large blocks."""
     return max(MIN_CALL_BYTES, os.fstat(file.fileno()).st_blksize)
@@ -171,24 +194,13 @@ def run_axis(shape: tuple[int, ...], box: Slices) -> int:
     return next((i for i in reversed(range(len(shape))) if box[i].stop - box[i].start < shape[i]), 0)
 
 
-def transfer_box(
-    file: io.FileIO, layout: Layout, box: Slices, array: npt.NDArray[Any], offset: int, reading: bool
-) -> None:
-    """
-    Read or write a box of an array in an open file whose elements follow one another.
-
-    :param array: C-order array of the box.
-    :param offset: Position of the first element of the file's array, in bytes.
-    """
-    _core.transfer_box(file.fileno(), reading, layout.shape, [part.start for part in box], np.asarray(array), offset)
-
-
 def raw_file(new: NewArray) -> StoredArray:
     """Return a file to be written whose elements follow one another."""
     file = open(new.path, "r+b", buffering=0)
 
     def write(box: Slices, array: npt.NDArray[Any]) -> None:
-        transfer_box(file, new.layout, box, array, new.offset, reading=False)
+        part = np.asarray(array)
+        _core.transfer_box(file.fileno(), False, new.layout.shape, [one.start for one in box], part, new.offset)
 
     def close() -> None:
         if not file.closed:

@@ -235,6 +235,38 @@ static void use_large_file(const char* folder, int rank, int size) {
   GOOD(dr_distribution_free(&columns));
 }
 
+/* Ranks that save their parts of one raw file, which is missing at first, at the same time; each leaves the others'. */
+static void save_beside_others(const char* folder, int rank, int size) {
+  const int64_t shape[] = {1000}, one[] = {1};
+  char path[1000];
+  static double mine[1000], all[1000];
+  dr_distribution* whole = NULL;
+  dr_file file;
+  GOOD(dr_distribution_create_blocks(1, shape, 1, one, NULL, NULL, NULL, &whole));
+  GOOD(dr_file_init(&file));
+  sprintf(path, "%s/beside.raw", folder);
+  file.path = path, file.type = DR_FLOAT64, file.raw = 1;
+  for (int again = 1; again <= 20; ++again) {
+    for (int i = 0; i < 1000; ++i) mine[i] = again * 100 + rank;
+    file.offset = rank * (int64_t)sizeof mine;
+    GOOD(dr_save(&file, whole, MPI_COMM_SELF, mine));
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int other = 0; other < size; ++other) {
+      file.offset = other * (int64_t)sizeof mine;
+      GOOD(dr_load(&file, whole, MPI_COMM_SELF, all));
+      EXPECT(all[0] == again * 100 + other && all[999] == all[0]);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+  file.path = "/dev/null", file.offset = 0;
+  GOOD(dr_save(&file, whole, MPI_COMM_SELF, mine));
+  file.raw = 0;
+  BAD(dr_save(&file, whole, MPI_COMM_SELF, mine), "is a device, pipe or socket");
+  file.raw = 1, file.offset = INT64_MAX - 100;
+  BAD(dr_save(&file, whole, MPI_COMM_SELF, mine), "must be such that the array ends before byte 2^63");
+  GOOD(dr_distribution_free(&whole));
+}
+
 static void misuse_files(const char* folder, int rank, int size) {
   const int64_t other_shape[] = {5, 7}, grid[] = {size, 1}, wide[] = {size + 1, 1}, cyclic[] = {1, 1};
   const char* const names[] = {"missing/a.npy", "missing.npy", "short.npy", "damaged.npy", "float32.npy", "."};
@@ -242,7 +274,7 @@ static void misuse_files(const char* folder, int rank, int size) {
                               "No such file or directory",
                               "but its array ends at byte",
                               "is no .npy file",
-                              "has elements of type <f4, expected <f8",
+                              "has elements of type '<f4', expected '<f8'",
                               "irectory"};
   char path[1000];
   static double array[35];
@@ -261,7 +293,7 @@ static void misuse_files(const char* folder, int rank, int size) {
     file.type = DR_FLOAT64;
     EXPECT(dr_load(&file, rows, MPI_COMM_WORLD, array) == DR_ERROR_FILE && strstr(dr_error(), said[i]));
     EXPECT(strstr(dr_error(), path) && (rank == 0 || strstr(dr_error(), "on rank 0: ")));
-    if (i == 0 || i == 5) BAD(dr_save(&file, rows, MPI_COMM_WORLD, array), said[i]);
+    if (i == 0 || i == 5) BAD(dr_save(&file, rows, MPI_COMM_WORLD, array), i == 0 ? said[0] : "is a folder, where a");
     file.type = DR_OPAQUE;
   }
   file.type = DR_FLOAT64;
@@ -305,6 +337,7 @@ int main(int argc, char** argv) {
   if (argc < 2) MPI_Abort(MPI_COMM_WORLD, 2);
   use_files(argv[1], rank, size);
   use_large_file(argv[1], rank, size);
+  save_beside_others(argv[1], rank, size);
   misuse_files(argv[1], rank, size);
   if (size > 2) {
     const int first = rank < 2;

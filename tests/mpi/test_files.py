@@ -288,7 +288,14 @@ def test_wrong_arguments(comm, tmp_path):
         (lambda: load((path, other)[comm.rank], rows, comm=comm), ValueError, "the ranks differ in path: .*b.npy"),
         (lambda: load(other, rows, comm=comm, name="x"), ValueError, "has no name, got name='x'"),
         (lambda: load(None if comm.rank else path, rows, comm=comm), TypeError, "str, bytes or os.PathLike"),
-        (lambda: save(path, array.local), TypeError, "must be a DistributedArray, got ndarray"),
+        (lambda: save(path, array.local), TypeError, "got ndarray: pass DistributedArray"),
+        (lambda: load(rows, path), TypeError, "path must be .*os.PathLike, not Distribution"),
+        (lambda: load(path.with_name("none.h5"), rows), FileNotFoundError, "No such file or directory: '.*none.h5'"),
+        (
+            lambda: save(path, array, memory_bytes=0),
+            ValueError,
+            "memory_bytes must be at least 32 for chunks of .* got 0",
+        ),
         (lambda: save(other.with_suffix(".txt"), array), ValueError, "must end in one of"),
         (lambda: save(other, array, chunks=(2, 2)), TypeError, "takes fortran_order and no other"),
         (lambda: save(path, array, chunks=(9, 9)), ValueError, "(?i)chunk"),
@@ -430,7 +437,9 @@ def test_types_that_are_only_moved(comm, tmp_path):
     if comm.rank == 0:
         np.save(objects, np.array([None] * 12))
     comm.barrier()
-    refused(comm, ValueError, "objects.npy.*elements of fixed size: .*object", lambda: load(objects, cyclic, comm=comm))
+    refused(
+        comm, TypeError, "objects.npy.*objects of Python have no fixed size", lambda: load(objects, cyclic, comm=comm)
+    )
     if comm.rank == 0:
         os.truncate(objects, 100)
     comm.barrier()

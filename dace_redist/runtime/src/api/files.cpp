@@ -8,7 +8,6 @@
 
 #include "api/handles.hpp"
 #include "core/agreement.hpp"
-#include "file/new_file.hpp"
 #include "file/pieces.hpp"
 #include "file/stored_file.hpp"
 #include "shm/array_allocator.hpp"

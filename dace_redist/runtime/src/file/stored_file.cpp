@@ -2,14 +2,19 @@
 #include "file/stored_file.hpp"
 
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <functional>
 #include <numeric>
+#include <random>
+#include <regex>
 #include <sstream>
 
 #include "core/machine.hpp"
@@ -17,7 +22,7 @@
 namespace dace_redist {
 namespace {
 
-constexpr Index header_unit = 64;
+constexpr Index header_unit = 64, max_header_bytes = 10000;  // as NumPy
 
 /// Reads or writes all of some bytes.
 void transfer_bytes(int file, bool reading, char* memory, Index count, Index position) {
@@ -38,26 +43,27 @@ struct stat facts_of(const File& file) {
   return facts;
 }
 
-/// The literal of Python that an entry of a header has; empty if there is none.
-std::string entry_of(const std::string& header, const std::string& name) {
-  std::size_t begin = std::string::npos;
-  for (std::size_t at = header.find(name); at != std::string::npos && begin == std::string::npos;
-       at = header.find(name, at + 1)) {
-    const std::size_t colon = header.find_first_not_of(' ', at + name.size() + 1);
-    if (at > 0 && std::strchr("'\"", header[at - 1]) && colon != std::string::npos && header[colon] == ':')
-      begin = header.find_first_not_of(' ', colon + 1);
-  }
-  if (begin == std::string::npos) return "";
-  std::size_t end = begin;
-  char quote = 0;
-  for (int depth = 0; end < header.size() && (quote || depth > 0 || !std::strchr(",}", header[end])); ++end) {
-    const char one = header[end];
-    if (one == '\'' || one == '"')
-      quote = !quote ? one : quote == one ? '\0' : quote;
-    else if (!quote)
-      depth += (one == '(' || one == '[') - (one == ')' || one == ']');
-  }
-  return header.substr(begin, header.find_last_not_of(' ', end - 1) + 1 - begin);
+/// The value of an entry of a header, if it is of a form, as a regular expression; else empty.
+std::string entry_of(const std::string& header, const std::string& name, const std::string& form) {
+  std::smatch found;
+  const bool is_there = std::regex_search(header, found, std::regex(text("['\"]", name, "['\"] *: *(", form, ")")));
+  return is_there ? found.str(1) : "";
+}
+
+/// The name of a hidden file beside another, with as much of its name as fits.
+std::string hidden_name(const std::filesystem::path& path) {
+  const std::string name = path.filename().string(), end = text(".", std::hex, std::random_device()(), ".tmp");
+  std::size_t length = std::min<std::size_t>(name.size(), NAME_MAX - 1 - end.size());
+  while (length < name.size() && (name[length] & 0xC0) == 0x80) --length;  // whole characters of UTF-8
+  return path.parent_path() / text(".", name.substr(0, length), end);
+}
+
+/// Gives a file the owner and the mode of another; where the group cannot be kept, it may do what all may.
+void take_rights(const char* path, const struct stat& old) {
+  mode_t mode = old.st_mode & 07777;
+  if (chown(path, old.st_uid, old.st_gid) != 0)
+    mode &= chown(path, uid_t(-1), old.st_gid) == 0 ? 03777 : (01707 | (mode & 07) << 3);
+  checked(chmod(path, mode));
 }
 
 }  // namespace
@@ -129,20 +135,21 @@ NpyHeader read_npy_header(const File& file) {
   const Index at = begin[6] == 1 ? 10 : 12;
   Index length = begin[8] + 256 * begin[9];
   if (at == 12) length += 65536 * (begin[10] + Index{256} * begin[11]);
-  if (at + length > nbytes_of(file)) throw FileError(damaged);
-  std::string header(static_cast<std::size_t>(length), ' ');
-  transfer_bytes(descriptor, true, header.data(), length, at);
-  const std::string order = entry_of(header, "fortran_order"), shape = entry_of(header, "shape");
-  NpyHeader found{entry_of(header, "descr"), order == "True", {}, at + length, begin[6] > 2};
-  if (found.type.empty() || (order != "True" && order != "False") || shape[0] != '(' || shape.back() != ')')
-    throw FileError(damaged);
-  std::string extents = shape.substr(1);
-  std::replace_if(
-      extents.begin(), extents.end(), [](char one) { return std::strchr(",L)", one); }, ' ');
-  std::istringstream in(extents);
+  if (at + length > nbytes_of(file) || length > max_header_bytes) throw FileError(damaged);
+  std::string bytes(static_cast<std::size_t>(length), ' '), header;
+  transfer_bytes(descriptor, true, bytes.data(), length, at);
+  for (const char one : bytes)
+    if (begin[6] < 3 && (one & 0x80) != 0)  // Latin-1
+      header += {static_cast<char>(0xC0 | (one >> 6 & 3)), static_cast<char>(0x80 | (one & 0x3F))};
+    else
+      header += one;
+  const std::string order = entry_of(header, "fortran_order", "True|False"),
+                    shape = entry_of(header, "shape", "\\([0-9L, ]*\\)");
+  NpyHeader found{entry_of(header, "descr", R"('[^']*'|"[^"]*"|\[.*\])"), order == "True", {}, at + length};
+  if (found.type.empty() || order.empty() || shape.empty()) throw FileError(damaged);
+  std::istringstream in(std::regex_replace(shape, std::regex("[^0-9]"), " "));
   for (Index extent; in >> extent;) found.shape.push_back(extent);
-  if (!in.eof() || std::any_of(found.shape.begin(), found.shape.end(), [](Index extent) { return extent < 0; }))
-    throw FileError(damaged);
+  if (!in.eof()) throw FileError(damaged);
   return found;
 }
 
@@ -150,16 +157,60 @@ Index write_npy_header(const File& file, const NpyHeader& header, Index nbytes) 
   const auto order = header.fortran_order ? "True" : "False";
   std::string all =
       text("{'descr': ", header.type, ", 'fortran_order': ", order, ", 'shape': ", tuple_text(header.shape), ", }");
-  const bool is_utf8 = std::any_of(all.begin(), all.end(), [](char one) { return (one & 0x80) != 0; });
-  const Index ahead = is_utf8 || all.size() > 65000 ? 12 : 10;
+  const bool is_ascii = std::none_of(all.begin(), all.end(), [](char one) { return (one & 0x80) != 0; });
+  const Index ahead = is_ascii && all.size() < 65000 ? 10 : 12;  // version 1 or 3
   const Index length = round_up(static_cast<Index>(all.size()) + ahead + 1, header_unit) - ahead;
-  std::string begin = text("\x93NUMPY", is_utf8 ? '\3' : ahead == 12 ? '\2' : '\1', '\0');
+  std::string begin = text("\x93NUMPY", ahead == 10 ? '\1' : '\3', '\0');
   for (Index shift = 0; shift < 8 * (ahead - 8); shift += 8) begin += static_cast<char>(length >> shift);
   all.resize(static_cast<std::size_t>(length - 1), ' ');
   begin += all + '\n';
   checked(ftruncate(fileno(file.get()), ahead + length + nbytes));
   transfer_bytes(fileno(file.get()), false, begin.data(), ahead + length, 0);
   return ahead + length;
+}
+
+NewFile::NewFile(const std::string& path, bool is_folder, const std::string& beside)
+    : final_(path), is_folder_(is_folder) {
+  struct stat old {};
+  const bool is_there = stat(path.c_str(), &old) == 0;
+  if (!is_there && errno != ENOENT) throw FileError(errno);
+  while (std::filesystem::is_symlink(final_)) final_ = final_.parent_path() / std::filesystem::read_symlink(final_);
+  if (is_there && S_ISDIR(old.st_mode) != is_folder)
+    throw FileError(is_folder ? "must be a folder" : "is a folder, where a file must be");
+  if (is_there && !is_folder && !S_ISREG(old.st_mode))
+    throw FileError("is a device, pipe or socket, which a file cannot replace");
+  if (is_there) checked(faccessat(AT_FDCWD, final_.c_str(), W_OK, AT_EACCESS));
+  const std::string made = hidden_name(beside.empty() ? final_ : std::filesystem::path(beside));
+  const mode_t mode = is_there ? 0700 : 0777;
+  if (is_folder)
+    checked(mkdir(made.c_str(), mode));
+  else
+    close(checked(open(made.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode & 0666)));
+  path_ = made;
+  if (is_there) take_rights(made.c_str(), old);
+}
+
+void NewFile::replace() {
+  if (!is_folder_ || access(final_.c_str(), F_OK) != 0) {
+    checked(std::rename(path_.c_str(), final_.c_str()));
+    path_.clear();
+  } else if (syscall(SYS_renameat2, AT_FDCWD, path_.c_str(), AT_FDCWD, final_.c_str(), RENAME_EXCHANGE) != 0) {
+    if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) throw FileError(errno);
+    const std::string old = path_ + ".old";
+    checked(std::rename(final_.c_str(), old.c_str()));
+    if (std::rename(path_.c_str(), final_.c_str()) != 0) {
+      const FileError error(errno);
+      std::rename(old.c_str(), final_.c_str());
+      throw FileError(error);
+    }
+    checked(std::rename(old.c_str(), path_.c_str()));
+  }
+  discard();
+}
+
+bool NewFile::discard() noexcept {
+  std::error_code failed;
+  return !path_.empty() && std::filesystem::remove_all(path_, failed) > 0 && !failed;
 }
 
 }  // namespace dace_redist
