@@ -74,8 +74,8 @@ def load(
     rank's part consists of long contiguous runs, or of whole chunks, each rank reads its own. Runs are long from 1 MiB
     on, in a ``.npy`` file from a block of its file system on, but at least 16 KiB.
 
-    :param path: File ``.npy``, ``.h5``, ``.hdf5`` or ``.hdf``, or folder ``.zarr``; a name without an ending is a
-        folder of ``.npy`` files.
+    :param path: File ``.npy``, of HDF5 (``.h5``, ``.hdf5``, ``.hdf``, ``.he5``) or netCDF-4 (``.nc``, ``.nc4``), or
+        folder ``.zarr``; a name without an ending is a folder of ``.npy`` files.
     :param target: Distribution of the result. For several arrays a dict of distributions by name, or a function of name
         and shape that returns one.
     :param names: Names for the function ``target``. Default: all arrays, see :func:`dace_redist.inspect_file`.
@@ -198,11 +198,11 @@ def save(
     """
     Write a distributed array to a file. Collective over the communicator of the array.
 
-    The array is written beside the old file, which it replaces when it is complete: if anything fails, the old file is
-    as it was. All else in an HDF5 file, which is copied, or a Zarr store stays; consolidated metadata is renewed. An
-    old array leaves its attributes and, if shape and element type are equal and ``storage`` is empty, its chunks,
-    filters, fill value, links and dimension scales. Data of ``.npy`` and HDF5 files is on the disk when the function
-    returns.
+    The array is written beside the old file, with its mode and owner, and replaces it when it is complete: if anything
+    fails, the old file is as it was. All else in an HDF5 file, which is copied, or a Zarr store stays; consolidated
+    metadata is renewed. An old array leaves its attributes and, if shape and element type are equal and ``storage`` is
+    empty, its chunks, filters, fill value, links and dimension scales. Data of ``.npy`` and HDF5 files is on the disk
+    when the function returns.
 
     :param path: File or folder, as for :func:`load`.
     :param array: Array to write; several as a dict by name. Those of an HDF5 file replace the old ones together, others

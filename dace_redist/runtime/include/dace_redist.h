@@ -317,9 +317,10 @@ DR_API int dr_file_init(dr_file *file);
 DR_API int dr_load(const dr_file *file, const dr_distribution *target, MPI_Comm comm, void *array);
 
 /**
- * Writes a distributed array to a file, as dr_load() reads it. The file is written beside the old one, flushed to the
- * disk, and takes its place when it is complete: after an error the old file is as it was. In a raw file, all bytes but
- * those of the array stay.
+ * Writes a distributed array to a file, as dr_load() reads it, and flushes it to the disk. A `.npy` file is written beside
+ * the old one, with its mode and owner, and takes its place when it is complete: after an error the old file is as it
+ * was. A raw file, or a device, is written in place: all bytes but those of the array stay, also those that other calls
+ * write at the same time; after an error the array may be there in part.
  */
 DR_API int dr_save(const dr_file *file, const dr_distribution *source, MPI_Comm comm, const void *array);
 
