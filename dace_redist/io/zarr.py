@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy.typing as npt
@@ -43,9 +43,20 @@ def open_array(path: str, name: str | None) -> StoredArray:
 
 def names(path: str) -> list[str | None]:
     """Return the names of all arrays."""
-    root = _opened(path)
-    members = root.members(None) if isinstance(root, zarr.Group) else []
-    return [None] if isinstance(root, zarr.Array) else sorted(n for n, item in members if isinstance(item, zarr.Array))
+    return [*_names(path, ())]
+
+
+def _names(folder: str, parts: tuple[str, ...]) -> Iterator[str | None]:
+    try:
+        node = _opened(folder)
+    except (ValueError, TypeError, KeyError):  # such as an unknown codec, which must not hide other arrays
+        if not parts:
+            raise
+        return
+    if isinstance(node, zarr.Array):
+        yield "/".join(parts) or None
+    for below in sorted(os.listdir(folder)) if isinstance(node, zarr.Group) else ():
+        yield from _names(os.path.join(folder, below), (*parts, below))
 
 
 def create(
