@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import resource
 import subprocess
 import threading
 from pathlib import Path
@@ -215,21 +214,6 @@ def test_several_arrays_of_a_file(comm, tmp_path, form):
 
 
 @pytest.mark.mpi(ranks=[2])
-@pytest.mark.parametrize("form", ["npy", "h5"])
-def test_a_replaced_file_keeps_its_permissions(comm, tmp_path, form):
-    needed(form)
-    path, rows = folder(comm, tmp_path) / f"a.{form}", Distribution((6, 4), (2,))
-    for mode in (0o640, 0o606):
-        if comm.rank == 0:
-            write(path, np.zeros((3, 3)))
-            path.chmod(mode)
-        comm.barrier()
-        save(path, DistributedArray(rows.local(numbers((6, 4)), comm.rank), rows, comm))
-        assert path.stat().st_mode & 0o777 == mode and np.array_equal(written(path), numbers((6, 4)))
-        comm.barrier()
-
-
-@pytest.mark.mpi(ranks=[2])
 def test_partial_results_and_strides(comm, tmp_path, monkeypatch):
     """Partial sums are reduced; local arrays may have any strides and class, and lie in any memory."""
     path, whole = folder(comm, tmp_path) / "sum.npy", numbers((8, 6))
@@ -363,43 +347,23 @@ def test_files_that_only_some_ranks_see(comm, tmp_path, form, monkeypatch):
 
 
 @pytest.mark.mpi(ranks=[2], alone=True)
-@pytest.mark.parametrize(
-    ("how", "form", "storage"),
-    [
-        ("limit of file sizes", "npy", {}),
-        ("limit of file sizes", "h5", {"chunks": (64, 64)}),
-        ("limit of file sizes", "zarr", {"chunks": (64, 64), "compressors": None}),
-        ("full disk", "npy", {}),
-        ("full disk", "h5", {}),
-    ],
-)
-def test_disk_that_fills(comm, tmp_path, form, storage, how):
+@pytest.mark.parametrize("form", ["npy", "h5"])
+def test_disk_that_fills(comm, tmp_path, form):
     """The old file stays, and nothing is left beside it; then there is room again."""
     needed(form)
     place = folder(comm, tmp_path) / "disk"
     if comm.rank == 0:
         place.mkdir()
-        mounted = (
-            how != "full disk"
-            or not subprocess.run(
-                ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], capture_output=True
-            ).returncode
-        )
+        mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place]
+        mounted = not subprocess.run(mount, capture_output=True).returncode
     if not comm.bcast(mounted if comm.rank == 0 else None):
         pytest.skip("needs the right to mount a tmpfs")
     path, small, large = place / f"a.{form}", Distribution((8, 8), (2,)), Distribution((2048, 512), (2,))
     try:
         save(path, DistributedArray(small.local(numbers((8, 8)), comm.rank), small, comm))
-        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-        rng = np.random.default_rng(comm.rank)
-        array = DistributedArray(rng.random(large.local_shape(comm.rank)), large, comm)
-        if how != "full disk":
-            resource.setrlimit(resource.RLIMIT_FSIZE, (16384, limits[1]))
-        try:
-            with pytest.raises((OSError, RuntimeError), match=path.name):
-                save(path, array, **storage)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        array = DistributedArray(np.ones(large.local_shape(comm.rank)), large, comm)
+        with pytest.raises((OSError, RuntimeError), match=path.name):
+            save(path, array)
         comm.barrier()
         assert np.array_equal(written(path), numbers((8, 8))) and os.listdir(place) == [path.name]
         save(path, DistributedArray(small.local(-numbers((8, 8)), comm.rank), small, comm))
@@ -407,7 +371,7 @@ def test_disk_that_fills(comm, tmp_path, form, storage, how):
         assert np.array_equal(written(path), -numbers((8, 8)))
     finally:
         comm.barrier()
-        if comm.rank == 0 and how == "full disk":
+        if comm.rank == 0:
             subprocess.run(["umount", "-l", place], check=True)
 
 

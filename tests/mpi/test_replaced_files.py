@@ -85,6 +85,32 @@ def test_random_names(comm, tmp_path, form):
     assert draws < 20 or 0 < done < draws
 
 
+def test_objects_that_cannot_be_read_hide_no_array(tmp_path):
+    whole, none = np.ones((3, 2)), np.dtype([("a", h5py.string_dtype())])
+    with h5py.File(tmp_path / "a.nc", "w") as file:
+        file["x"], file["g/y"], file["empty"], file["type"] = whole, whole, h5py.Empty("f8"), np.dtype("f4")
+        for number, kind in enumerate((h5py.vlen_dtype("i4"), h5py.ref_dtype, h5py.regionref_dtype, none)):
+            file.create_dataset(f"of {number}", (3,), kind)
+        h5py.h5d.create(file.id, b"time", h5py.h5t.UNIX_D32LE, h5py.h5s.create_simple((3,)))
+        file["nowhere"], file["loop"], file["g/up"] = h5py.SoftLink("/none"), h5py.SoftLink("/loop"), file["/"]
+    for version in (2, 3):
+        store = zarr.open_group(tmp_path / f"{version}.zarr", mode="w", zarr_format=version)
+        for name in ("x", "g/y", "bad"):
+            store.create_array(name, data=whole)
+        metadata = tmp_path / f"{version}.zarr/bad" / (".zarray" if version == 2 else "zarr.json")
+        metadata.write_text(metadata.read_text().replace("<f8", "odd").replace("float64", "odd"))
+    for name in ("x", "g/y", ".hidden/z"):
+        (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
+        np.save(tmp_path / "folder" / name, whole)
+    np.save(tmp_path / "folder" / "objects", np.array([None]))
+    (tmp_path / "folder" / "none.npy").mkdir()
+    for path in (tmp_path / "a.nc", tmp_path / "2.zarr", tmp_path / "3.zarr", tmp_path / "folder"):
+        assert {*inspect_file(path)} == {"x", "g/y"}, path
+    (tmp_path / "classic.nc").write_bytes(b"CDF\x01" + bytes(28))
+    with pytest.raises(ValueError, match="classic.nc.*not netCDF-3: nccopy"):
+        inspect_file(tmp_path / "classic.nc")
+
+
 def stopping(module: Any, step: str, act: Callable[[], None]) -> contextlib.ExitStack:
     """Do something at a step of :func:`save`, on this rank: after ``create``, else before."""
     patch, create, transfer, open_new = pytest.MonkeyPatch(), module.create, Selection.transfer, module.open_new
@@ -155,6 +181,7 @@ def test_random_failures(comm, tmp_path):
         rng = np.random.default_rng([seed(), number])
         kind, form, mode = str(rng.choice(kinds)), str(rng.choice(FORMS)), int(rng.choice([0o600, 0o640, 0o666]))
         step = str(rng.choice(["", "full", "create", "open", "transfer", "commit"]))
+        how = [{}, {"chunks": (32, 64)}][rng.integers(2)] if form in ("h5", "zarr") else {}
         base, rank = Path(comm.bcast(tmp_path)) / str(number), int(rng.integers(comm.size))
         if comm.rank == 0:
             base.mkdir()
@@ -171,7 +198,7 @@ def test_random_failures(comm, tmp_path):
             resource.setrlimit(resource.RLIMIT_FSIZE, (16384, limits[1]))
         try:
             with stopping(format_of(path)[1], step or "transfer", act):
-                save(path, new, name=name)
+                save(path, new, name=name, **how)
         except (OSError, RuntimeError, ValueError) as failure:
             error = failure
         finally:
