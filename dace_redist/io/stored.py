@@ -94,19 +94,23 @@ def new_file(files: contextlib.ExitStack, path: str) -> _core.NewFile:
     return made
 
 
+class InvalidNameError(ValueError):
+    """Name that no array can have."""
+
+
 def name_parts(name: str | None) -> tuple[str, ...]:
     """
     Return the parts of an array's name: those of its groups, or folders, and its own; none for None.
 
     A slash ahead, which HDF5 and netCDF may write, has no meaning.
 
-    :raises ValueError: If a part is empty, ``.`` or ``..``, or has a backslash or a null character.
+    :raises InvalidNameError: If a part is empty, ``.`` or ``..``, or has a null character.
     """
     parts = () if name is None else tuple(name.removeprefix("/").split("/"))
-    if any(part in ("", ".", "..") or {"\\", "\0"} & {*part} for part in parts):
-        raise ValueError(
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise InvalidNameError(
             "name must have parts that are separated by single slashes, such as 'group/x', none of them '.' or '..', "
-            f"without backslashes and null characters, got {name!r}"
+            f"without null characters, got {name!r}"
         )
     return parts
 
@@ -116,12 +120,12 @@ def new_names(names: Iterable[str | None], reserved: str) -> dict[str | None, st
     Check names of arrays to be written; return each without a slash ahead.
 
     :param reserved: Regular expression of parts that a format has for itself.
-    :raises ValueError: If a name is invalid, or two of them are one array, or one below the other.
+    :raises ValueError: If a name is invalid or has a backslash, or two are one array, or one below the other.
     """
     found = {name: name_parts(name) for name in names}
     for name, parts in found.items():
-        if any(re.fullmatch(reserved, part, re.DOTALL) for part in parts):
-            raise ValueError(f"name must have no part that this format has for itself, got {name!r}")
+        if any("\\" in part or re.fullmatch(reserved, part, re.DOTALL) for part in parts):
+            raise ValueError(f"name must have no backslash and no part that this format has for itself, got {name!r}")
     for (above, first), (below, second) in itertools.pairwise(sorted((parts, name) for name, parts in found.items())):
         if below[: len(above)] == above:
             raise ValueError(f"names must be of different arrays, none below another, got {first!r} and {second!r}")
@@ -179,7 +183,10 @@ def inspect_file(path: str | bytes | os.PathLike[str]) -> dict[str | None, Store
     found = {}
     with naming(path):
         for name in form.names(path):
-            with contextlib.suppress(TypeError), contextlib.closing(form.open_array(path, name)) as stored:
+            with (
+                contextlib.suppress(TypeError, InvalidNameError),
+                contextlib.closing(form.open_array(path, name)) as stored,
+            ):
                 found[name] = StoredInfo(stored.layout.shape[stored.layout.order], stored.layout.dtype)
     return found
 

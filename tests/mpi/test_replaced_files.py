@@ -93,6 +93,7 @@ def test_objects_that_cannot_be_read_hide_no_array(tmp_path):
             file.create_dataset(f"of {number}", (3,), kind)
         h5py.h5d.create(file.id, b"time", h5py.h5t.UNIX_D32LE, h5py.h5s.create_simple((3,)))
         file["nowhere"], file["loop"], file["g/up"] = h5py.SoftLink("/none"), h5py.SoftLink("/loop"), file["/"]
+        file["../z"] = whole
     for version in (2, 3):
         store = zarr.open_group(tmp_path / f"{version}.zarr", mode="w", zarr_format=version)
         for name in ("x", "g/y", "bad"):
