@@ -338,7 +338,7 @@ def test_files_that_only_some_ranks_see(comm, tmp_path, form, monkeypatch):
     refused(comm, ValueError, "ranks see different arrays", lambda: load(path, rows, comm=comm, readers=[1, 0]))
     with monkeypatch.context() as changed:
         if comm.rank == 2:
-            changed.setattr(format_of(str(path)), "open_new", lambda new: open(new.path + "/none"))
+            changed.setattr(format_of(path)[1], "open_new", lambda new: open(new.path + "/none"))
         refused(comm, OSError, "rank 2, .* cannot open it.* as writers", lambda: save(path, array, writers=[1, 2]))
     save(path, DistributedArray(-array.local, rows, comm), writers=[2])
     if comm.rank == 2:
