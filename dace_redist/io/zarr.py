@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import shutil
@@ -104,7 +105,7 @@ def _create(
         zarr.create_array(made, shape=layout.shape, dtype=layout.dtype, **how)
     array = zarr.open_array(made, mode="r")
     commit = functools.partial(_commit, new, groups, array.metadata.zarr_format)
-    return NewArray(made, name, _layout(array), commit=commit)
+    return NewArray(made, name, dataclasses.replace(_layout(array), dtype=layout.dtype), commit=commit)
 
 
 def _commit(new: _core.NewFile, groups: list[str], version: int) -> None:
