@@ -273,7 +273,7 @@ def test_wrong_arguments(comm, tmp_path):
         (lambda: load(other, rows, comm=comm, name="x"), ValueError, "has no name, got name='x'"),
         (lambda: load(None if comm.rank else path, rows, comm=comm), TypeError, "str, bytes or os.PathLike"),
         (lambda: save(path, array.local), TypeError, "got ndarray: pass DistributedArray"),
-        (lambda: load(rows, path), TypeError, "path must be .*os.PathLike, not Distribution"),
+        (lambda: load(rows, path), TypeError, "path must be .*os.PathLike object, not Distribution"),
         (lambda: load(path.with_name("none.h5"), rows), FileNotFoundError, "No such file or directory: '.*none.h5'"),
         (
             lambda: save(path, array, memory_bytes=0),
