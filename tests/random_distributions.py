@@ -15,22 +15,22 @@ RANKS = 4
 GRIDS = ((4,), (3,), (2,), (2, 2), (2, 2), (1, 4), (4, 1), (2, 1))
 
 
-def random_distribution(rng: random.Random, shape: tuple[int, ...]) -> Any:
-    """Return blocks, with replicas, pins or margins where there are such, or tiles, or boxes."""
+def random_distribution(rng: random.Random, shape: tuple[int, ...], count: int = RANKS) -> Any:
+    """Return blocks over ranks, with replicas, pins or margins where there are such, or tiles, or boxes."""
     kind, ndim = rng.random(), len(shape)
     if kind < 0.1:
-        owners = np.reshape(rng.choices(range(RANKS), k=math.prod(shape)), shape)
+        owners = np.reshape(rng.choices(range(count), k=math.prod(shape)), shape)
         return TiledDistribution(shape, (1,) * ndim, owners)
     if kind < 0.2:
         cut, rest = rng.randint(1, shape[0] - 1), shape[1:]
         boxes = [((0,) * ndim, (cut, *rest)), ((cut, *(0 for _ in rest)), (shape[0] - cut, *rest))]
-        return BoxDistribution(shape, boxes, rng.sample(range(RANKS), 2))
-    grid = rng.choice(GRIDS)
+        return BoxDistribution(shape, boxes, rng.sample(range(count), 2))
+    grid = rng.choice([one for one in GRIDS if math.prod(one) <= count])
     dims = rng.sample([*range(len(grid)), *[None] * ndim], ndim) if kind < 0.6 else None
     if dims is None and len(grid) > ndim:
         dims = [*range(ndim)]
     block = [rng.choice(("balanced", "ceil", 1, 2)) for _ in shape] if kind < 0.5 else "balanced"
-    ranks = rng.sample(range(RANKS), math.prod(grid)) if rng.random() < 0.5 else None
+    ranks = rng.sample(range(count), math.prod(grid)) if rng.random() < 0.5 else None
     plain = Distribution(shape, grid, dims=dims, block=block, ranks=ranks)
     if plain.replicas > 1 and rng.random() < 0.3:
         return first_replica(plain)

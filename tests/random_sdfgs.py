@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import random
+import re
 from typing import Any, NamedTuple
 
 import dace
@@ -23,7 +24,8 @@ from dace_redist.library_nodes.node import INPUT, OUTPUT, DistributedNode
 from dace_redist.transformations.fuse import transposed
 
 SHAPES = ((6,), (4, 6), (5, 5), (4, 6), (2, 3, 4))
-TYPES = (dace.float64, dace.float64, dace.float32, dace.complex128, dace.int8)
+TYPES = (dace.float64, dace.float64, dace.float32, dace.complex128, dace.complex64, dace.int64, dace.int8)
+INTEGERS, COMPLEX = (dace.int8, dace.int64), (dace.complex64, dace.complex128)
 
 NOWHERE = dace.dtypes.DebugInfo(0)  # else DaCe looks through the stack
 
@@ -34,8 +36,8 @@ OF_RANK = 41
 
 #: Elementwise computations of arrays a and b; the symbol r has another value on each rank.
 EXPRESSIONS = ("2 * a", "a", "-a", "2 * a", "a + 1", "a + b", "a * b", "r * a", f"{OF_RANK} * a", "i0 * a")
-#: Those that a redistribution can include.
-FUSIBLE = ("2 * a", "-a", "a", "4 * a")
+#: Those that a redistribution can include; the symbol s has one value on all ranks.
+FUSIBLE = ("2 * a", "-a", "a", "4 * a", "s * a")
 #: Of floating-point numbers.
 OF_FLOATS = ("a / 4", "0.5 * a", "dace.float32(a)", "conj(a)", "2 * conj(a)")
 #: A program has one of these at most, and only without sums: else results may differ in the last digit.
@@ -76,10 +78,11 @@ class Writer:
     Writer of an SDFG.
 
     :ivar rounds: True if elements are rounded, so that results show the order of conversions and factors.
+    :ivar ranks: Number of ranks.
     """
 
-    def __init__(self, rng: random.Random) -> None:
-        self._rng, self.sdfg = rng, dace.SDFG("random")
+    def __init__(self, rng: random.Random, ranks: int = RANKS) -> None:
+        self._rng, self.sdfg, self.ranks = rng, dace.SDFG("random"), ranks
         self._region: Any = self.sdfg
         self._state = self.sdfg.add_state(is_start_block=True)
         self._tensors: list[Tensor] = []
@@ -87,12 +90,12 @@ class Writer:
         self.rounds = rng.random() < 0.5
         self._expressions = [*EXPRESSIONS, *(ROUNDED if self.rounds else ("99 * a",))]
         self._plain, self._memory = False, dict[str, str]()
-        self._steps = [self._move] * 2 + [self._compute] * 3 + [self._transpose, self._end_state, self._assign]
+        self._steps = [self._move] * 2 + [self._compute] * 3 + [self._transpose, self._copy, self._end_state, self._assign]
         self._steps += [self._fusible] * 6
         if not self.rounds:
             self._steps += [self._add]
         for _ in range(rng.randint(1, 2)):
-            self._new("A", random_distribution(rng, rng.choice(SHAPES)), rng.choice(TYPES))
+            self._new("A", self._distribution(rng.choice(SHAPES)), rng.choice(TYPES))
 
     def write(self, steps: int) -> dace.SDFG:
         """Write random steps, and one whose result the caller sees."""
@@ -107,7 +110,7 @@ class Writer:
 
     def arguments(self) -> list[dict[str, np.ndarray]]:
         """Return arguments of each rank: parts of tensors, or partial results; random where a rank owns nothing."""
-        rng, made = np.random.default_rng(0), [{} for _ in range(RANKS)]
+        rng, made = np.random.default_rng(0), [{} for _ in range(self.ranks)]
 
         def values(shape: Any) -> np.ndarray:
             return rng.integers(-99, 100, shape) / (7 if self.rounds else 1)
@@ -122,6 +125,9 @@ class Writer:
                 shape = self.sdfg.arrays[tensor.memory].shape
                 arrays[tensor.memory] = array.astype(tensor.dtype.as_numpy_dtype()).reshape(shape)
         return made
+
+    def _distribution(self, shape: tuple[int, ...]) -> Any:
+        return random_distribution(self._rng, shape, self.ranks)
 
     def _rarely(self) -> bool:
         return not self._plain and self._rng.random() < 0.2
@@ -138,7 +144,7 @@ class Writer:
 
     def _new(self, prefix: str, distribution: Any, dtype: Any, extents: Any = None) -> Tensor:
         """Add an array, rarely a larger one: an argument (A), a transient (T) or a result (__return)."""
-        shapes = [shape for shape in map(distribution.local_shape, range(RANKS)) if any(shape)]
+        shapes = [shape for shape in map(distribution.local_shape, range(self.ranks)) if any(shape)]
         extents = extents or [max(1, *lengths) for lengths in zip(*shapes, strict=True)]
         number = sum(name.startswith(prefix) for name in set(self._memory.values()))
         name, before, after = f"{prefix}_{number}", *(int(self._rng.random() < 0.07) for _ in range(2))
@@ -265,13 +271,15 @@ class Writer:
         elif not self._plain and rng.random() < 0.1:
             how["region"] = ([0] * len(shape), [0] * len(shape), [max(1, n - 1) for n in shape])
         known = [tensor.distribution for tensor in self._tensors[-3:] if tensor.distribution.shape == shape]
-        distribution = rng.choice(known) if known and rng.random() < 0.6 else random_distribution(rng, shape)
+        distribution = rng.choice(known) if known and rng.random() < 0.6 else self._distribution(shape)
         target = self._result(distribution, self._type(source))
         if partial_results(source.distribution) > 1 and not self.rounds and self._rarely():
-            how["op"] = "sum" if target.dtype == dace.complex128 else rng.choice(("sum", "max"))
+            how["op"] = "sum" if target.dtype in COMPLEX else rng.choice(("sum", "max"))
         elif self._rarely():
             how["beta"] = rng.choice((1, 2))
         how |= {"alpha": rng.choice((1, 99) if target.dtype == dace.int8 else (1, 1, 2, -1)), "conj": self._rarely()}
+        if self._rng.random() < 0.1:
+            how["alpha"], self.sdfg.symbols["s"] = dace.symbol("s"), dace.int64
         self._connect(Redistribute(f"move_{target.name}", source.distribution, distribution, **how), source, target)
         if "beta" in how and self._may_clear(count):
             self._last(target).setzero = True
@@ -279,10 +287,11 @@ class Writer:
     def _add(self) -> None:
         """Add partial results: on one of the ranks that hold them, or on all."""
         partial = [tensor for tensor in self._tensors if partial_results(tensor.distribution) > 1]
+        partial = [tensor for tensor in partial if tensor.dtype != dace.int8]  # Open MPI's sum of those does not wrap
         if not partial or self._rarely():
             shape = self._rng.choice(SHAPES)
-            halves = Distribution(shape, (2, 2), dims=[0, *[None] * (len(shape) - 1)])
-            partial = [self._new(self._prefixes[-2], halves, self._rng.choice(TYPES))]
+            halves = Distribution(shape, (self.ranks // 2, 2), dims=[0, *[None] * (len(shape) - 1)])
+            partial = [self._new(self._prefixes[-2], halves, self._rng.choice(TYPES[:-1]))]
         source = self._source(partial)
         one = self._rng.choice((source.distribution, first_replica(source.distribution)))
         target = self._result(one, source.dtype)
@@ -302,16 +311,27 @@ class Writer:
             if shapes[0] == shapes[1][::-1] or (len(source.extents) == 2 == len(shapes[0]) == len(shapes[1])):
                 self._connect(node, source, target, ends, may_order=False)
 
+    def _copy(self) -> None:
+        source = self._source()
+        target = self._result(source.distribution, source.dtype, source.extents)
+        if self._memory[target.name] != self._memory[source.name]:
+            self._earlier([source], target, may_order=False)
+            ends, subsets = (self._access(source), None, self._access(target, writes=True), None), copy.deepcopy(
+                (source.memlet.subset, target.memlet.subset)
+            )
+            self._state.add_edge(*ends, dace.Memlet(data=source.name, subset=subsets[0], other_subset=subsets[1]))
+
     def _compute(self) -> None:
         """Compute elements of an array from those of one or two arrays; rarely not all, in two maps, or added."""
         first, count = self._source(), len(self._tensors)
-        possible = FUSIBLE if self._plain else [*self._expressions, *(OF_FLOATS if first.dtype != dace.int8 else ())]
+        possible = FUSIBLE if self._plain else [*self._expressions, *(OF_FLOATS if first.dtype not in INTEGERS else ())]
         expression = self._rng.choice(possible)
+        if first.dtype in COMPLEX and {"/", "1", "dace.float32(a)"} & set(expression.split()):
+            expression = "-a"  # others do not compile
         self._expressions = [one for one in self._expressions if expression not in ROUNDED or one not in ROUNDED]
         alike = [t for t in self._tensors if (t.dtype, t.extents) == (first.dtype, first.extents)]
         sources = {"a": first, **({"b": self._rng.choice(alike)} if "b" in expression else {})}
-        if "r" in expression.split():
-            self.sdfg.symbols["r"] = dace.int64
+        self.sdfg.symbols |= dict.fromkeys({"r", "s"} & set(expression.replace(str(OF_RANK), "r").split()), dace.int64)
         target = self._result(first.distribution, self._type(first), first.extents)
         cut = self._rng.randint(1, first.extents[0] - 1) if first.extents[0] > 1 and self._rarely() else 0
         others = {**sources, "a": self._rng.choice(alike)} if cut else {}
@@ -337,7 +357,7 @@ class Writer:
                 input_nodes=inputs,
                 output_nodes={target.name: write},
             )
-            if self._rarely() and first.dtype != dace.complex128:
+            if self._rarely() and first.dtype not in COMPLEX:
                 tasklet.out_connectors["out"] = self._rng.choice((dace.float32, dace.int64))
             self._order(earlier, entry)
 
@@ -347,8 +367,10 @@ class Writer:
         return new and [one.memory for one in self._tensors].count(self._tensors[-1].memory) == 1
 
     def _any_element(self) -> str:
+        """Return an element of an array, or a number: C++ has no symbols and conditions of complex ones."""
         name = self._rng.choice(self._tensors).memory
-        return f"{name}[{', '.join('0' * len(self.sdfg.arrays[name].shape))}]"
+        shape = self.sdfg.arrays[name].shape
+        return "1" if self.sdfg.arrays[name].dtype in COMPLEX else f"{name}[{', '.join('0' * len(shape))}]"
 
     def _end_state(self, **assignments: str) -> None:
         """Begin another state."""
@@ -356,8 +378,9 @@ class Writer:
         self._region.add_edge(before, self._state, dace.InterstateEdge(assignments=assignments))
 
     def _assign(self) -> None:
-        """Begin another state with another value of the symbol that selects slices of arrays."""
-        self._end_state(**({"at": "(at + 1) % 2"} if "at" in self.sdfg.symbols else {}))
+        """Begin another state with other values of the symbols that select slices of arrays, and are factors."""
+        values = {"at": "(at + 1) % 2", "s": "6 - s"}
+        self._end_state(**{name: value for name, value in values.items() if name in self.sdfg.symbols})
 
     def _read(self) -> None:
         """Begin another state after a transition that reads an array."""
@@ -395,9 +418,17 @@ class Writer:
         self._end_state()
 
     def _loop(self) -> None:
-        """Write a loop of two iterations."""
-        loop = LoopRegion("loop", "k < 2", "k", "k = 0", "k = k + 1")
+        """Write a loop of two iterations, whose index may select slices of arrays."""
+        loop, index = LoopRegion("loop", "k < 2", "k", "k = 0", "k = k + 1"), self._rng.choice(("at", "k"))
+        self._select("at", index)
         self._enter(loop, loop)
+        self._select(index, "at")
+
+    def _select(self, before: str, after: str) -> None:
+        """Let another symbol select slices of arrays."""
+        for number, one in enumerate(self._tensors):
+            subset = re.sub(rf"\b{before}\b", after, str(one.memlet.subset))
+            self._tensors[number] = one._replace(memlet=dace.Memlet(f"{one.memlet.data}[{subset}]"))
 
     def _branch(self) -> None:
         """Write a branch with a condition that reads an array, and holds."""

@@ -22,7 +22,7 @@ from dace_redist import transformations
 from dace_redist.transformations.optimization import OF_CODE, hashes
 
 NAMES = [name for name in transformations.__all__ if name.startswith(("Fuse", "Join", "Overlap", "Remove"))]
-SYMBOLS = [{"r": rank + 1, "at": 0} for rank in range(RANKS)]
+SYMBOLS = [{"r": rank + 1, "s": 2, "at": 0} for rank in range(RANKS)]
 
 
 @pytest.mark.slow
