@@ -326,8 +326,8 @@ class Writer:
         first, count = self._source(), len(self._tensors)
         possible = FUSIBLE if self._plain else [*self._expressions, *(OF_FLOATS if first.dtype not in INTEGERS else ())]
         expression = self._rng.choice(possible)
-        if first.dtype in COMPLEX and {"/", "1", "dace.float32(a)"} & set(expression.split()):
-            expression = "-a"  # others do not compile
+        if first.dtype in COMPLEX and {"/", "1", "0.1", "0.5", "dace.float32(a)"} & set(expression.split()):
+            expression = "-a"  # others do not compile, or DaCe makes the factor an integer
         self._expressions = [one for one in self._expressions if expression not in ROUNDED or one not in ROUNDED]
         alike = [t for t in self._tensors if (t.dtype, t.extents) == (first.dtype, first.extents)]
         sources = {"a": first, **({"b": self._rng.choice(alike)} if "b" in expression else {})}

@@ -27,9 +27,9 @@ class FuseConversion(OfRedistribute):
     Fuse a map that converts, scales or conjugates a whole array before or after a redistribution into its properties.
 
     It can be applied if nothing else uses the array in between, and the result is equal: a factor before a conversion
-    and a divisor must be powers of two. Several factors of one type are multiplied first, which can change the last
-    digit. It cannot be applied after a redistribution that reduces or accumulates. A factor may contain symbols of the
-    redistribution, which have one value on all ranks, but no others. Its literals must be equal on all ranks, which
+    and a divisor must be powers of two, and integers are converted without a factor. Several factors of one type are multiplied first, which can change the last
+    digit. It cannot be applied after a redistribution that reduces or accumulates. A factor may contain integer symbols
+    of the redistribution, which have one value on all ranks, but no others. Its literals must be equal on all ranks, which
     :func:`dace_redist.optimize` checks. ``permissive`` permits any factor of floating-point numbers: the last digit may
     change. Before and after::
 
@@ -71,7 +71,8 @@ class FuseConversion(OfRedistribute):
 
     def _scaling(self, graph: SDFGState, sdfg: SDFG) -> _Scaling | None:
         ends = (*graph.in_edges(self.entry), *graph.out_edges(self.exit))
-        symbols = self.node.free_symbols - set(self.entry.map.params)
+        inexact = {name for name, kind in sdfg.symbols.items() if kind not in dtypes.INTEGER_TYPES}
+        symbols = self.node.free_symbols - set(self.entry.map.params) - inexact
         return _scaling_of(self.tasklet, symbols, {sdfg.arrays[edge.data.data].dtype for edge in ends})
 
     def _is_whole(self, graph: SDFGState, sdfg: SDFG) -> bool:
@@ -97,14 +98,16 @@ class FuseConversion(OfRedistribute):
         last = written if after else self.node.array(OUTPUT, graph)
         if between.dtype not in (first.dtype, last.dtype):
             return False
-        is_narrow = read.dtype != written.dtype or (scaling.is_double and written.dtype.bytes < 8)
+        is_narrow = scaling.is_double and written.dtype not in (dtypes.float64, dtypes.complex128)
         rounds = permissive and {first.dtype, between.dtype, last.dtype}.isdisjoint(dtypes.INTEGER_TYPES)
-        if is_narrow and not (rounds or is_power_of_two(scaling.alpha)):
+
+        def can_follow(factor: Any, dtype: dtypes.typeclass) -> bool:  # a product of integers may wrap in their type
+            return bool(factor == 1 if dtype in dtypes.INTEGER_TYPES else rounds or is_power_of_two(factor))
+
+        if (is_narrow or read.dtype != written.dtype) and not can_follow(scaling.alpha, read.dtype):
             return False
-        if between.dtype != last.dtype:  # a product of integers may wrap in the narrower type
-            factor, wraps = self.node.alpha if after else scaling.alpha, between.dtype in dtypes.INTEGER_TYPES
-            if not (factor == 1 if wraps else rounds or is_power_of_two(factor)):
-                return False
+        if between.dtype != last.dtype and not can_follow(self.node.alpha if after else scaling.alpha, between.dtype):
+            return False
         return can_compute(self.node, first, last, self.node.alpha * scaling.alpha, self.node.op)
 
 
@@ -161,6 +164,8 @@ def _product(node: ast.expr, name: str, types: set[dtypes.typeclass]) -> _Scalin
     match node:
         case ast.Name():
             return _Scaling(degree=1) if node.id == name else _Scaling(symbolic.pystr_to_symbolic(node.id))
+        case ast.Constant(value=float()) if types & {*dtypes.INTEGER_TYPES}:
+            pass  # not all integers have a value of type double
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return _Scaling(value, is_double=isinstance(value, float))
         case ast.UnaryOp(op=ast.UAdd() | ast.USub() as sign, operand=operand):

@@ -11,6 +11,7 @@ import networkx as nx
 from dace import Memlet, properties
 from dace.libraries.comm.nodes.node import CommNode
 from dace.sdfg import SDFG, SDFGState, nodes
+from dace.sdfg import utils as sdutil
 from dace.transformation import pass_pipeline
 
 from dace_redist._core import max_joined_bytes
@@ -199,5 +200,7 @@ def _start_before(beside: list[nodes.Node], node: Redistribute, state: SDFGState
         for one in before - nx.ancestors(state.nx, request):
             state.add_nedge(request, one, Memlet())
         last = state.exit_node(other) if isinstance(other, nodes.MapEntry) else other
-        for result in {edge.dst for edge in state.out_edges(last)} - after:  # some may have another writer, after it
+        results = {edge.dst for edge in state.out_edges(last) if isinstance(edge.dst, nodes.AccessNode)}
+        results = {sdutil.get_last_view_node(state, one) for one in results}  # DaCe counts the edges out of a view
+        for result in results - after:  # some may have another writer, after it
             state.add_nedge(result, wait, Memlet())

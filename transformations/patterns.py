@@ -154,8 +154,10 @@ def is_written(access: nodes.AccessNode, state: SDFGState) -> bool:
 
 
 def is_named_by_edges(sdfg: SDFG, name: str) -> bool:
-    """True if an interstate edge, or the condition of a loop or branch, uses the memory of an array."""
+    """True if an interstate edge, the condition of a loop or branch, or a symbol in a state takes a value from an array."""
     names = memory_of(sdfg, name)
+    if any(names & state.free_symbols for state in sdfg.states()):
+        return True
     blocks = [one for one in sdfg.all_control_flow_blocks() if isinstance(one, LoopRegion | ConditionalBlock)]
     conditions = (memlet for block in blocks for memlet in block.get_meta_read_memlets(include_scalars=True))
     if any(names & edge.data.free_symbols for edge in sdfg.all_interstate_edges()):
@@ -176,9 +178,15 @@ def is_ordered(node: nodes.Node, graph: SDFGState) -> bool:
 
 
 def can_compute(node: Redistribute, source: data.Data, target: data.Data, alpha: Any, op: str = "") -> bool:
-    """True if a redistribution, with this factor and reduction instead of its own, is possible between two arrays."""
+    """
+    True if a redistribution, with this factor and reduction instead of its own, is possible between two arrays.
+
+    A product with a symbol may be no number of an integer type, although both factors are.
+    """
     types = [array.dtype.base_type.as_numpy_dtype() for array in (source, target)]
     on_gpu = lies_on_gpu(source), lies_on_gpu(target)
+    if symbols_of([alpha]) and alpha != node.alpha and target.dtype in dtypes.INTEGER_TYPES:
+        return False
     factors = [2 if symbols_of([factor]) else complex(factor) for factor in (alpha, node.beta)]
     try:
         check_places(find_strategy(node.strategy), *on_gpu)

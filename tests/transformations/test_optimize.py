@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from dace.sdfg import nodes
 from dace.transformation.pass_pipeline import Pass, Pipeline
-from sdfgs import count, redistributions
+from sdfgs import add_move, count, redistributions, with_arrays
 from stock_programs import parse
 
 import dace_redist
@@ -76,6 +76,21 @@ def test_nodes_of_dace_beside_redistributions():
     assert count(sdfg, RedistributeWait) == [2]
     sdfg.expand_library_nodes()
     sdfg.validate()
+
+
+def test_a_result_in_a_view_beside_a_redistribution():
+    """DaCe counts the edges out of a view."""
+    sdfg = with_arrays("beside", A=(4, 6), B=(8, 3), X=(4, 6), Y=(24,))
+    state = sdfg.add_state()
+    add_move(state, Redistribute("move", programs.HALVES, programs.SIDES), "A", "B")
+    first, last = (sdfg.add_view(name, shape, dace.float64)[0] for name, shape in (("V", (4, 6)), ("W", (24,))))
+    views = [state.add_access(name) for name in (first, last, "Y")]
+    for view, viewed in zip(views, views[1:], strict=False):
+        state.add_edge(view, "views", viewed, None, sdfg.make_array_memlet(viewed.data))
+    memlets = {"x": dace.Memlet("X[i, j]")}, "y = x + 1", {"y": dace.Memlet("V[i, j]")}
+    ranges = {"i": "0:4", "j": "0:6"}
+    state.add_mapped_tasklet("add", ranges, *memlets, external_edges=True, output_nodes={"V": views[0]})
+    assert count(dace_redist.optimize(sdfg), RedistributeWait) == [1]
 
 
 def test_an_array_with_two_writers_of_which_one_needs_the_result():

@@ -67,12 +67,20 @@ def test_conversions(program, maps, alpha, conj):
         ("__out = 2 * __inp", dace.int8, dace.int8, 1, 1),
         ("__out = __inp", dace.int8, dace.float32, 2, 1),
         ("__out = 2 * __inp", dace.float32, dace.float64, 1, 1),
+        ("__out = -__inp", dace.uint32, dace.int64, 1, 0),  # wraps before the conversion
+        ("__out = 1.0 * __inp", dace.int64, dace.int64, 1, 0),  # not all integers have a value of type double
+        ("__out = 0.1 * __inp", dace.complex64, dace.complex64, 1, 0),
+        ("__out = 2 * __inp", dace.float32, dace.float32, "s", 1),
+        ("__out = 2 * __inp", dace.int8, dace.int8, "s", 0),  # 2 s may be no int8
+        ("__out = t * __inp", dace.float32, dace.float32, "t", 0),  # a product of type double
     ],
 )
 def test_which_maps_a_redistribution_can_compute(expression, element_type, moved_type, alpha, fused):
     sdfg = dace.SDFG("computed")
-    sdfg.add_symbol("i", dace.int64)
-    for name, shape, dtype in (("A", (4, 6), element_type), ("B", (4, 6), element_type), ("C", (8, 3), moved_type)):
+    for symbol, dtype in (("i", dace.int64), ("s", dace.int64), ("t", dace.float64)):
+        sdfg.add_symbol(symbol, dtype)
+    computed = moved_type if "-" in expression else element_type
+    for name, shape, dtype in (("A", (4, 6), element_type), ("B", (4, 6), computed), ("C", (8, 3), moved_type)):
         sdfg.add_array(name, shape, dtype, transient=name == "B")
     state = sdfg.add_state()
     state.add_mapped_tasklet(
@@ -83,9 +91,9 @@ def test_which_maps_a_redistribution_can_compute(expression, element_type, moved
         {"__out": dace.Memlet("B[i, j]")},
         external_edges=True,
     )
-    alpha = dace.symbol(alpha) if alpha == "i" else alpha
+    alpha = dace.symbol(alpha) if isinstance(alpha, str) else alpha
     add_move(state, Redistribute("move", programs.HALVES, programs.SIDES, alpha=alpha), "B", "C")
-    rounds = element_type == dace.float32 and "0.1" in expression
+    rounds = element_type in (dace.float32, dace.complex64) and "0.1" in expression
     assert copy.deepcopy(sdfg).apply_transformations_repeated(FuseConversion, permissive=True) == (fused or rounds)
     assert sdfg.apply_transformations_repeated(FuseConversion) == fused
 

@@ -55,6 +55,19 @@ def converted(kind: dace.typeclass | None, dynamic: bool = False) -> dace.SDFG:
     return sdfg
 
 
+def named(symbol: str) -> dace.SDFG:
+    """Return a chain, and a nested SDFG whose symbol is an element in between, or another array."""
+    sdfg = with_arrays("named", "B", A=(1,), B=(1,), C=(1,), D=(1,))
+    state, ends = sdfg.add_state(), [Distribution((1,), (1,), ranks=(rank,)) for rank in (0, 1, 0)]
+    add_move(state, Redistribute("first", *ends[:2]), "A", "B")
+    add_move(state, Redistribute("second", *ends[1:]), "B", "C")
+    inner = dace.SDFG("inner")
+    inner.add_symbol("n", dace.int64)
+    inner.add_state()
+    sdfg.add_state_after(state).add_nested_sdfg(inner, {}, {}, symbol_mapping={"n": symbol})
+    return sdfg
+
+
 def summed(assigned: str) -> dace.SDFG:
     """Return the sum of slice i of partial results in one state, and its move in the next, after an assignment."""
     sdfg = with_arrays("summed", "T", P=(3, 8, 6), T=(8, 3), C=(4, 6))
@@ -77,6 +90,8 @@ def summed(assigned: str) -> dace.SDFG:
         (FuseConversion, lambda: converted(dace.float64), True),
         (FuseConversion, lambda: converted(dace.int32), False),
         (FuseConversion, lambda: converted(None, dynamic=True), False),
+        (FuseRedistributes, lambda: named("D"), True),
+        (FuseRedistributes, lambda: named("B"), False),
         (FuseReduceBcast, lambda: summed("k"), True),
         (FuseReduceBcast, lambda: summed("i"), False),
     ],
