@@ -18,6 +18,7 @@ from networkx.utils import UnionFind
 
 from dace_redist.distribution import AnyDistribution, decode_distribution
 from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes.environment import MEMORY_PIECE
 from dace_redist.library_nodes.node import COMMUNICATORS, INPUT, OUTPUT, DistributedNode, lies_on_gpu, symbols_of
 from dace_redist.strategies import check_places, find_strategy
 from dace_redist.transform import Transform
@@ -111,8 +112,11 @@ def memory_groups(sdfg: SDFG) -> UnionFind:
     Return groups of arrays that may share memory.
 
     A view belongs to what it views, a reference to everything. In a nested SDFG two arrays may be one array outside.
+    Transients of a distributed program may have one piece of memory.
     """
-    groups = UnionFind(sdfg.arrays)
+    groups, pieces = UnionFind(sdfg.arrays), dict[Any, str]()
+    for name, array in sdfg.arrays.items():
+        groups.union(name, pieces.setdefault(array.location.get(MEMORY_PIECE, name), name))
     groups.union(*(name for name, array in sdfg.arrays.items() if getattr(array, "may_alias", False)))
     if any(isinstance(array, data.Reference) for array in sdfg.arrays.values()):
         groups.union(*sdfg.arrays)

@@ -10,6 +10,7 @@ from sdfgs import add_move, with_arrays
 
 from dace_redist import Distribution
 from dace_redist.library_nodes import Redistribute
+from dace_redist.library_nodes.environment import MEMORY_PIECE, allocate_at_start
 from dace_redist.transformations import FuseConversion, FuseRedistributes, FuseReduceBcast, FuseTranspose
 
 ADDED = "lambda old, new: old + new"
@@ -68,14 +69,22 @@ def named(symbol: str) -> dace.SDFG:
     return sdfg
 
 
-def summed(assigned: str) -> dace.SDFG:
-    """Return the sum of slice i of partial results in one state, and its move in the next, after an assignment."""
-    sdfg = with_arrays("summed", "T", P=(3, 8, 6), T=(8, 3), C=(4, 6))
+def summed(assigned: str, piece: int = 1) -> dace.SDFG:
+    """
+    Return the sum of slice i of partial results in one state, and its move in the next, after an assignment.
+
+    :param piece: Piece of memory of an array that is written before the move; 0 is that of the partial results.
+    """
+    sdfg = with_arrays("summed", "PTX", P=(3, 8, 6), T=(8, 3), C=(4, 6), X=(144,))
+    for name, number in (("P", 0), ("X", piece)):
+        allocate_at_start(sdfg.arrays[name], {MEMORY_PIECE: number})
     sdfg.add_symbol("i", dace.int64)
     first, second = sdfg.add_state(is_start_block=True), sdfg.add_state()
     sdfg.add_edge(first, second, dace.InterstateEdge(assignments={assigned: f"{assigned} + 1"}))
     add_move(first, Redistribute("add", PARTIAL, SUMS, op="sum"), dace.Memlet("P[i, 0:8, 0:6]"), "T")
     add_move(second, Redistribute("move", SUMS, HALVES), "T", "C")
+    zero = second.add_tasklet("zero", {}, {"x"}, "x = 0")
+    second.add_edge(zero, "x", second.add_write("X"), None, dace.Memlet("X[0]"))
     return sdfg
 
 
@@ -94,6 +103,7 @@ def summed(assigned: str) -> dace.SDFG:
         (FuseRedistributes, lambda: named("B"), False),
         (FuseReduceBcast, lambda: summed("k"), True),
         (FuseReduceBcast, lambda: summed("i"), False),
+        (FuseReduceBcast, lambda: summed("k", piece=0), False),
     ],
 )
 def test_fusions(fusion, made, possible):
