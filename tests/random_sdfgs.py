@@ -90,7 +90,9 @@ class Writer:
         self.rounds = rng.random() < 0.5
         self._expressions = [*EXPRESSIONS, *(ROUNDED if self.rounds else ("99 * a",))]
         self._plain, self._memory = False, dict[str, str]()
-        self._steps = [self._move] * 2 + [self._compute] * 3 + [self._transpose, self._copy, self._end_state, self._assign]
+        self._steps = (
+            [self._move] * 2 + [self._compute] * 3 + [self._transpose, self._copy, self._end_state, self._assign]
+        )
         self._steps += [self._fusible] * 6
         if not self.rounds:
             self._steps += [self._add]
@@ -316,8 +318,9 @@ class Writer:
         target = self._result(source.distribution, source.dtype, source.extents)
         if self._memory[target.name] != self._memory[source.name]:
             self._earlier([source], target, may_order=False)
-            ends, subsets = (self._access(source), None, self._access(target, writes=True), None), copy.deepcopy(
-                (source.memlet.subset, target.memlet.subset)
+            ends, subsets = (
+                (self._access(source), None, self._access(target, writes=True), None),
+                copy.deepcopy((source.memlet.subset, target.memlet.subset)),
             )
             self._state.add_edge(*ends, dace.Memlet(data=source.name, subset=subsets[0], other_subset=subsets[1]))
 
@@ -431,9 +434,9 @@ class Writer:
             self._tensors[number] = one._replace(memlet=dace.Memlet(f"{one.memlet.data}[{subset}]"))
 
     def _branch(self) -> None:
-        """Write a branch with a condition that reads an array, and holds."""
+        """Write a branch with a condition that reads an array, and holds, also for what is not a number."""
         branch, body, value = ConditionalBlock("branch"), ControlFlowRegion("body", self.sdfg), self._any_element()
-        branch.add_branch(CodeBlock(f"{value} == {value}"), body)
+        branch.add_branch(CodeBlock(f"{value} == {value} or {value} != {value}"), body)
         self._enter(branch, body)
 
     def _enter(self, block: Any, body: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import dace
 import numpy as np
 from dace.sdfg import nodes
+from dace.sdfg.state import ConditionalBlock
 from dace.transformation.passes.pattern_matching import match_patterns
 from random_sdfgs import OF_RANK, RANKS, Writer
 from simulated_sdfgs import Arrays, SimulatedSDFG
@@ -19,6 +20,20 @@ from dace_redist.transformations.optimization import OF_CODE, hashes
 NAMES = [name for name in transformations.__all__ if name.startswith(("Fuse", "Join", "Overlap", "Remove"))]
 #: Values of symbols that are equal on all ranks.
 SYMBOLS = {"s": 2, "at": 0}
+
+
+class Expected(NamedTuple):
+    """Argument, and wanted elements where they are defined."""
+
+    given: np.ndarray
+    wanted: np.ndarray
+    defined: np.ndarray
+    tolerance: float
+    message: str
+
+    def check(self, got: np.ndarray) -> None:
+        got, wanted = got[self.defined], self.wanted[self.defined]
+        np.testing.assert_allclose(got, wanted, 0, self.tolerance, err_msg=self.message)
 
 
 class Draw(NamedTuple):
@@ -36,17 +51,17 @@ class Draw(NamedTuple):
     applied: int
 
     @staticmethod
-    def of(number: int, ranks: int = RANKS, comm: Any = None, one_program: bool = False) -> Draw:
+    def of(number: int, ranks: int = RANKS, comm: Any = None, for_one_program: bool = False) -> Draw:
         """
         Return the draw of a number.
 
         :param comm: Communicator for ``optimize``; default: the world.
-        :param one_program: True for an SDFG for :func:`one_program`: ranks have equal literals, and DaCe compiles it.
+        :param for_one_program: True for :func:`one_program`: DaCe compiles the SDFG, with equal literals on all ranks.
         """
         rng = random.Random(number)
         writer = Writer(rng, ranks)
         before = writer.write(steps=rng.randint(1, 6))
-        if one_program:
+        if for_one_program:
             for tasklet in tasklets(before):
                 tasklet.out_connectors["out"] = dace.typeclass(None)  # C++ does not convert what a map writes
                 tasklet.code.as_string = tasklet.code.as_string.replace(str(OF_RANK), f"({OF_RANK - 1} + r + 1)")
@@ -65,26 +80,24 @@ class Draw(NamedTuple):
         after.validate()
         return Draw(number, writer, before, after, names, sum(applied))
 
-    def wanted(self) -> tuple[list[Arrays], list[Arrays], list[Arrays]]:
-        """Return arguments, results of the SDFG before, and where they are defined, of each rank by name."""
-        arguments = self.writer.arguments()
+    def expected(self, arguments: list[Arrays]) -> list[dict[str, Expected]]:
+        """Return what the SDFG before gives on each rank, by name of the array."""
         results = [self.simulated(self.before, arguments, seed) for seed in range(4)]
-        defined = [
-            {name: np.logical_and.reduce([every[rank][name] == one for every in results]) for name, one in arrays.items()}
-            for rank, arrays in enumerate(results[0])
-        ]
-        return arguments, results[0], defined
+        made = []
+        for rank, arrays in enumerate(results[0]):
+            made.append({})
+            for name, wanted in arrays.items():
+                defined = np.logical_and.reduce([wanted == other[rank][name] for other in results])
+                given = arguments[rank].get(name, np.zeros_like(wanted))
+                tolerance = 0 if self.writer.rounds else 1e-5 * np.max(np.abs(wanted[defined]), initial=0)
+                message = f"{name} of rank {rank} in SDFG {self.number} after {', '.join(self.names)}"
+                made[-1][name] = Expected(given, wanted, defined, tolerance, message)
+        return made
 
     def simulated(self, sdfg: dace.SDFG, arguments: list[Arrays], seed: int) -> list[Arrays]:
         """Return the results of one of the SDFGs on each rank."""
         symbols = [{"r": rank + 1, **SYMBOLS} for rank in range(self.writer.ranks)]
         return SimulatedSDFG(sdfg, symbols, seed).run(arguments)
-
-    def check(self, name: str, got: np.ndarray, wanted: np.ndarray, defined: np.ndarray) -> None:
-        """Compare an array of a rank with what it was before the transformations."""
-        tolerance = 0 if self.writer.rounds else 1e-5 * np.max(np.abs(wanted[defined]), initial=0)
-        message = f"{name} in SDFG {self.number} after {', '.join(self.names)}"
-        np.testing.assert_allclose(got[defined], wanted[defined], 0, tolerance, err_msg=message)
 
 
 def tasklets(sdfg: dace.SDFG) -> list[nodes.Tasklet]:
@@ -107,36 +120,25 @@ def have_equal_code(sdfg: dace.SDFG) -> bool:
 
 def one_program(draws: list[Draw]) -> dace.SDFG:
     """Return a program that runs the SDFGs before and after transformations, each on arrays of its own."""
-    whole = dace.SDFG("random")
-    for name in ("r", *SYMBOLS):
-        whole.add_symbol(name, dace.int64)
+    program = dace.SDFG("random_sdfgs")
+    for symbol in ("r", *SYMBOLS):
+        program.add_symbol(symbol, dace.int64)
+    state = program.add_state(is_start_block=True)
     for draw in draws:
         for when, sdfg in (("before", copy.deepcopy(draw.before)), ("after", copy.deepcopy(draw.after))):
-            state, prefix = whole.add_state_after((whole.sink_nodes() or [None])[0]) if whole.nodes() else whole.add_state(), f"{when}_{draw.number}"
-            accesses = [(node.data, where.in_degree(node)) for where in sdfg.states() for node in where.data_nodes()]
-            used = {name for name, _ in accesses if not sdfg.arrays[name].transient}
-            used |= {name for name in named_by_edges(sdfg) if not sdfg.arrays[name].transient}
-            written = {name for name in used if any(data == name and degree for data, degree in accesses)}
-            for name in [name for name, array in sdfg.arrays.items() if not array.transient and name not in used]:
+            state = program.add_state_after(state)
+            used = {node.data for where in sdfg.states() for node in where.data_nodes()} | sdfg.arrays.keys() & {
+                name for edge in sdfg.all_interstate_edges() for name in edge.data.free_symbols
+            }
+            blocks = [one for one in sdfg.all_control_flow_blocks() if isinstance(one, ConditionalBlock)]
+            used |= {memlet.data for block in blocks for memlet in block.get_meta_read_memlets()}
+            outside = {name: array for name, array in sdfg.arrays.items() if not array.transient}
+            for name in outside.keys() - used:
                 sdfg.remove_data(name)
-            nested = state.add_nested_sdfg(sdfg, dict.fromkeys(sorted(used)), dict.fromkeys(sorted(written)))
-            nested.no_inline = True
-            for name in sorted(used):
-                outside = f"{prefix}_{name}"
-                whole.add_datadesc(outside, copy.deepcopy(sdfg.arrays[name]))
-                memlet = whole.make_array_memlet(outside)
-                state.add_edge(state.add_read(outside), None, nested, name, memlet)
-                if name in written:
-                    state.add_edge(nested, name, state.add_write(outside), None, copy.deepcopy(memlet))
-    return whole
-
-
-def named_by_edges(sdfg: dace.SDFG) -> set[str]:
-    """Return the arrays that interstate edges and conditions read."""
-    names = set().union(*(edge.data.free_symbols for edge in sdfg.all_interstate_edges()))
-    blocks = [one for one in sdfg.all_control_flow_blocks() if hasattr(one, "get_meta_read_memlets")]
-    return (names | {memlet.data for one in blocks for memlet in one.get_meta_read_memlets()}) & sdfg.arrays.keys()
-
-
-def run(program: Any, draws: list[tuple[int, Any]], rank: int) -> None:
-    pass
+            outside = {name: array for name, array in outside.items() if name in used}
+            nested = state.add_nested_sdfg(sdfg, dict.fromkeys(outside), dict.fromkeys(outside))
+            for name, array in outside.items():
+                program.add_datadesc(copied := f"{when}_{draw.number}_{name}", copy.deepcopy(array))
+                state.add_edge(state.add_read(copied), None, nested, name, program.make_array_memlet(copied))
+                state.add_edge(nested, name, state.add_write(copied), None, program.make_array_memlet(copied))
+    return program

@@ -27,11 +27,11 @@ class FuseConversion(OfRedistribute):
     Fuse a map that converts, scales or conjugates a whole array before or after a redistribution into its properties.
 
     It can be applied if nothing else uses the array in between, and the result is equal: a factor before a conversion
-    and a divisor must be powers of two, and integers are converted without a factor. Several factors of one type are multiplied first, which can change the last
-    digit. It cannot be applied after a redistribution that reduces or accumulates. A factor may contain integer symbols
-    of the redistribution, which have one value on all ranks, but no others. Its literals must be equal on all ranks, which
-    :func:`dace_redist.optimize` checks. ``permissive`` permits any factor of floating-point numbers: the last digit may
-    change. Before and after::
+    and a divisor must be powers of two, and integers are converted without a factor. Several factors of one type are
+    multiplied first, which can change the last digit. It cannot be applied after a redistribution that reduces or
+    accumulates. A factor may contain integer symbols of the redistribution, which have one value on all ranks, but no
+    others. Its literals must be equal on all ranks, which :func:`dace_redist.optimize` checks. ``permissive`` permits
+    any factor of floating-point numbers: the last digit may change. Before and after::
 
         A --> Redistribute --> B --> map: C = float32(2 * B) --> C
         A --> Redistribute(alpha=2) ---------------------------> C

@@ -158,7 +158,7 @@ def is_written(access: nodes.AccessNode, state: SDFGState) -> bool:
 
 
 def is_named_by_edges(sdfg: SDFG, name: str) -> bool:
-    """True if an interstate edge, the condition of a loop or branch, or a symbol in a state takes a value from an array."""
+    """True if an interstate edge, the condition of a loop or branch, or a symbol in a state uses an array's memory."""
     names = memory_of(sdfg, name)
     if any(names & state.free_symbols for state in sdfg.states()):
         return True
