@@ -117,9 +117,13 @@ def _installed() -> list[str]:
     return [*facts, *(source_digest(Path(folder), (".py",)) for folder in folders)]
 
 
-def named_path(name: str) -> Path:
-    """Return where the program of a unique name is, or will be, on disk: another path for each DaCe configuration."""
-    return build_directory() / "programs" / _generator_key() / f"{name}.so"
+def named_path(name: str, suffix: str = ".so") -> Path:
+    """
+    Return where the program of a unique name is, or will be, on disk: another path for each DaCe configuration.
+
+    :raises PermissionError: As :func:`build_directory`.
+    """
+    return build_directory("programs", _generator_key(), f"{name}{suffix}")
 
 
 def ensure_built_at(path: Path, make: Callable[[], dace.SDFG]) -> Path:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
 import platform
 import shutil
+import stat
 from pathlib import Path
 
 from dace_redist._version import __version__
@@ -180,9 +182,29 @@ def processor_flags() -> str:
     return facts.get("flags") or facts.get("Features") or platform.processor()  # the last starts a process
 
 
-def build_directory() -> Path:
-    """Return the folder of everything that is compiled for this MPI, compiler and processor, in the cache folder."""
-    return Path(os.environ.get(CACHE_VARIABLE) or user_directory("XDG_CACHE_HOME", ".cache"), build_key())
+def build_directory(*below: str) -> Path:
+    """
+    Return the folder of everything that is compiled for this MPI, compiler and processor, in the cache folder.
+
+    :param below: Names of folders in it, and of a file, whose path is returned.
+    :raises PermissionError: If another user than root owns one of them, or all users may write to it: whoever can write
+        there can run programs as this user. Names the folder and the remedy.
+    """
+    path = Path(os.environ.get(CACHE_VARIABLE) or user_directory("XDG_CACHE_HOME", ".cache"))
+    for name in ("", build_key(), *below):
+        path /= name
+        with contextlib.suppress(FileNotFoundError):
+            facts, what = path.stat(), ()
+            if facts.st_uid not in (0, os.geteuid()):
+                what = (f"belongs to the user {facts.st_uid}", "delete it")
+            elif facts.st_mode & stat.S_IWOTH:
+                what = ("may be written by every user", f"run chmod -R o-w {path}")
+            if what:
+                raise PermissionError(
+                    f"{path}, in the cache of compiled code, {what[0]}, who could run programs as you: {what[1]}, or set "
+                    f"{CACHE_VARIABLE} to another folder"
+                )
+    return path
 
 
 @functools.cache
@@ -198,12 +220,12 @@ def library_path(name: str = REDISTRIBUTION) -> Path:
     if name == SCALAPACK:
         return library_path().parent / SCALAPACK_FILE
     if name == REDISTRIBUTION:
-        return build_directory() / LIBRARY_FILE
+        return build_directory(LIBRARY_FILE)
     if name == CUDA:
-        return build_directory() / f"lib{name}.so"
+        return build_directory(f"lib{name}.so")
     from dace_redist.native.blas import find_blas  # contractions only
 
-    return build_directory() / find_blas().key / f"lib{name}.so"
+    return build_directory(find_blas().key, f"lib{name}.so")
 
 
 def is_built(name: str) -> bool:

@@ -31,7 +31,7 @@ from dace_redist.transformations.distribute.homes import homes_of_boxes, in_bloc
 from dace_redist.transformations.distribute.ir import Body, Item, Move, check_sizes, operations, scalars_of, shapes_of
 from dace_redist.transformations.distribute.kept import kept
 from dace_redist.transformations.distribute.read import read_statements
-from dace_redist.transformations.distribute.read.captured import Captured, programs_of
+from dace_redist.transformations.distribute.read.captured import Captured
 from dace_redist.transformations.distribute.read.simplify import CPP_KEYWORDS, simplify
 from dace_redist.transformations.distribute.rewrite import (
     check_copies,
@@ -118,8 +118,7 @@ def _distributed(
     plan = choose(body, shapes, sizes, partial(_planned, sdfg, body, shapes, sizes, ranks, placed, limits), free)
     known = program.__sdfg_closure__() if isinstance(program, DaceProgram) else {}
     closure = {name: np.asarray(value) for name, value in known.items() if name in sdfg.arrays}
-    captured = Captured(programs_of(program))
-    recipe = Recipe(sdfg, body, plan, limits["memory_bytes"] is None, closure, *devices, captured)
+    recipe = Recipe(sdfg, body, plan, limits["memory_bytes"] is None, closure, *devices, Captured(program))
     target = SDFG(f"{sdfg.name}_on_{ranks}_ranks" if devices[0] == "cpu" else f"{sdfg.name}_on_{ranks}_gpus")
     return DistributedProgram(recipe, dict(sizes), *recipe.build(target, sizes))
 

@@ -7,7 +7,6 @@ import functools
 import gc
 import hashlib
 import importlib.metadata
-import inspect
 import os
 import pickle
 import secrets
@@ -18,14 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from dace import symbolic
-from dace.frontend.python.astutils import function_to_ast
+from dace.frontend.python.parser import DaceProgram
+
 from dace.frontend.python.parser import DaceProgram
 
 from dace_redist.native.program import named_path
 from dace_redist.native.toolchain import PACKAGE_DIRECTORY, source_digest
-from dace_redist.transformations.distribute.read.captured import Captured, outside_values
+from dace_redist.transformations.distribute.read.captured import Captured, UnknownValueError, leaves, text_of
 from dace_redist.transformations.distribute.runtime import DistributedProgram
 
 #: Environment variable: 0: programs are not kept.
@@ -51,22 +49,22 @@ def kept(program: Any, options: Mapping[str, Any], make: Callable[[], Distribute
     """
     Return a distributed program from disk; else make it, and keep it.
 
-    A program is found by its text, that of the programs it calls, the numbers from outside that they use, its options,
-    the versions of packages, the environment and the configuration of DaCe. Programs that use other objects, as arrays,
-    are not kept.
+    A program is found by its text, that of the functions it calls, the values from outside that they use, its options,
+    the versions of packages, the environment and the configuration of DaCe. Programs that use values known by identity,
+    as arrays, are not kept.
 
     :param options: Arguments of :func:`dace_redist.distribute`. With placements a program is not kept.
     """
-    functions = list[Any]()
-    if options["placements"] or os.environ.get(VARIABLE) == "0":
+    if not isinstance(program, DaceProgram) or options["placements"] or os.environ.get(VARIABLE) == "0":
         return make()
+    captured = Captured(program)
     try:
-        facts = [*_facts(program, functions), repr(sorted(options.items())), *_sources()]
-    except (_NotKept, OSError, TypeError):
+        chosen = [f"{text} = {text_of(value)}" for text, value in leaves("options", dict(options))]
+        facts = [*captured.facts(), *chosen, *_sources()]
+    except (UnknownValueError, OSError, TypeError):
         return make()
     key = hashlib.blake2b("\0".join(facts).encode(), digest_size=12).hexdigest()
-    path = named_path(f"{program.name}-{key}").with_suffix(".plan")
-    captured = Captured(functions)
+    path = named_path(f"{program.name}-{key}", ".plan")
     return _read(path, captured) or _made(path, captured, make)
 
 
@@ -110,39 +108,6 @@ def _write(path: Path, made: DistributedProgram) -> None:
         part = path.with_suffix(f".{secrets.token_hex(8)}")  # of this process on this node
         part.write_bytes(f"{hashlib.blake2b(data).hexdigest()}\n".encode() + data)
         part.replace(path)
-
-
-class _NotKept(Exception):  # noqa: N818
-    """The program uses an object whose value is not known from a text."""
-
-
-def _facts(program: Any, seen: list[Any]) -> Iterator[str]:
-    """Yield texts that determine what a program computes; collects the programs that it calls, itself first."""
-    if not isinstance(program, DaceProgram) or program.methodobj is not None:
-        raise _NotKept
-    seen.append(program)
-    function = program.f
-    yield from (inspect.getsourcefile(function) or "", str(function.__code__.co_firstlineno))
-    yield from (inspect.getsource(function), repr(function.__defaults__), repr(function.__kwdefaults__))
-    yield from (f"{name}: {_text(kind)}" for name, kind in function.__annotations__.items())
-    for text, value in outside_values(program, function_to_ast(function)[0].body[0].body):
-        if isinstance(value, DaceProgram):
-            if value not in seen:
-                yield from _facts(value, seen)
-        else:
-            yield f"{text} = {_text(value)}"
-
-
-def _text(value: Any) -> str:
-    """Return a text that determines a value."""
-    if isinstance(value, symbolic.symbol):
-        return f"{value} {value.dtype} {sorted(value.assumptions0.items())}"
-    if isinstance(value, np.ndarray) or callable(value) and not isinstance(value, type) and not hasattr(value, "dtype"):
-        raise _NotKept
-    text = repr(value)
-    if " at 0x" in text:
-        raise _NotKept
-    return f"{type(value).__name__} {text}"
 
 
 @functools.cache
