@@ -8,12 +8,11 @@ import random
 from pathlib import Path
 from string import ascii_lowercase
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
-#: Extents by name; "1" is a dimension of one element.
-SIZES = {"I": 5, "J": 3, "K": 4}
-SYMBOLS = (*SIZES, "1")
-TYPES = ("float64",) * 6 + ("float32", "complex128", "int64")
+#: Names of extents; "1" is a dimension of one element.
+SYMBOLS = (*"IJK", "1")
+TYPES = ("float64",) * 6 + ("float32", "complex128", "int64", "int32")
 
 Shape = tuple[str, ...]
 
@@ -22,7 +21,23 @@ import numpy as np
 
 I, J, K = (dace.symbol(name, dace.int64) for name in "IJK")
 
+
+def combined(x, y, factor=2):
+    return x * factor - y
+
 """
+
+
+class RandomProgram(NamedTuple):
+    """
+    Program and extents for it.
+
+    :param source: Its text; the function is called ``program``.
+    :param sizes: Extents by name, for two calls.
+    """
+
+    source: str
+    sizes: tuple[dict[str, int], dict[str, int]]
 
 
 def load(source: str, folder: Path, name: str) -> ModuleType:
@@ -36,13 +51,19 @@ def load(source: str, folder: Path, name: str) -> ModuleType:
     return module
 
 
-def random_program(seed: int) -> str:
+def random_program(seed: int) -> RandomProgram:
     """
-    Return the source of a program called ``program``.
+    Return a program and extents.
 
     :param seed: Seed; equal seeds give equal programs.
     """
-    return _Writer(random.Random(seed)).program()
+    rng = random.Random(seed)
+    any_extent = {name for name in "IJK" if rng.random() < 0.2}
+    sizes = [
+        {name: rng.choice((0, 1, 1, 2, 6)) if name in any_extent else rng.randint(2, 7) for name in "IJK"}
+        for _ in range(2)
+    ]
+    return RandomProgram(_Writer(rng, any_extent).program(), (sizes[0], sizes[1]))
 
 
 class _Writer:
@@ -50,10 +71,11 @@ class _Writer:
     Writer of statements with consistent shapes.
 
     :param rng: Random generator.
+    :param any_extent: Names of extents that may be 0 or 1; the others are at least 2.
     """
 
-    def __init__(self, rng: random.Random) -> None:
-        self._rng = rng
+    def __init__(self, rng: random.Random, any_extent: set[str]) -> None:
+        self._rng, self._any_extent = rng, any_extent
         self._dtype = rng.choice(TYPES)
         self._known: dict[str, Shape] = {}
         self._indices: list[str] = []
@@ -62,6 +84,7 @@ class _Writer:
         self._kinds = [
             *(self._einsum, self._einsum, self._product, self._elementwise, self._elementwise, self._broadcast),
             *(self._reduction, self._reduction, self._permutation, self._update, self._part, self._written_part),
+            *(self._mask, self._mask, self._choice, self._choice, self._method, self._function),
             *(self._reshape, self._diagonal, self._loop, self._branch),
         ]
 
@@ -78,8 +101,11 @@ class _Writer:
             self._known["s"] = ()
         lines = [line for _ in range(rng.randint(2, 5)) for line in self._statement(1)]
         made = [name for name in self._known if name.startswith("t")]
-        returned = rng.sample(made, min(len(made), rng.randint(1, 2))) or ["a + a"]
-        lines.append(f"    return {', '.join(returned)}")
+        if rng.random() < 0.1:
+            lines.append("    a += 1")
+        else:
+            returned = rng.sample(made, min(len(made), rng.randint(1, 3))) or ["a + a"]
+            lines.append(f"    return {', '.join(returned)}")
         return f"{HEADER}\n@dace.program\ndef program({', '.join(arguments)}):\n" + "\n".join(lines) + "\n"
 
     # What is there to choose from
@@ -108,13 +134,22 @@ class _Writer:
         return name
 
     def _number(self) -> str:
-        numbers = ("2", "3", "-1") if self._dtype == "int64" else ("0.5", "2.0", "-0.25")
-        return self._rng.choice(numbers)
+        return self._rng.choice(("2", "3", "-1") if self._is_integer() else ("0.5", "2.0", "-0.25"))
+
+    def _is_integer(self) -> bool:
+        return self._dtype.startswith("int")
+
+    def _condition(self, name: str) -> str:
+        """Return a comparison of elements, with a number that few results are close to."""
+        value = f"np.abs({name})" if self._dtype == "complex128" else name
+        return f"{value} {self._rng.choice('<>')} {'1' if self._is_integer() else '0.137'}"
 
     def _position(self, extent: str) -> str:
         """Return a valid index: a number, a number from the end, or the index of a loop, which is 0 or 1."""
         if extent == "1":
             return "0"
+        if extent in self._any_extent:
+            return ":"
         return self._rng.choice(("0", "1", f"{extent} - 1", *self._indices))
 
     def _statement(self, depth: int) -> list[str]:
@@ -161,7 +196,7 @@ class _Writer:
         found = self._any()
         other = self._any(lambda shape: shape in (found[1], ()))
         texts = [f"{found[0]} {self._rng.choice('+-*')} {other[0]}", f"{self._number()} * {found[0]} - {other[0]}"]
-        if self._dtype != "int64":
+        if not self._is_integer():
             texts += [f"{found[0]} / ({other[0]} * {other[0]} + 3.0)", f"np.exp(-{found[0]} * {found[0]})"]
         return self._line(depth, f"{self._new(found[1])} = {self._rng.choice(texts)}")
 
@@ -179,9 +214,12 @@ class _Writer:
     def _reduction(self, depth: int) -> list[str]:
         found = self._array()
         axis, keep = self._rng.randrange(len(found[1])), self._rng.random() < 0.3
-        names = {"int64": "sum max min", "complex128": "sum mean"}.get(self._dtype, "sum mean max min")
+        is_whole = self._rng.random() < 0.3
+        names = "sum mean" if self._dtype == "complex128" else "sum max min" if self._is_integer() else "sum mean max min"
+        if self._any_extent.intersection(found[1] if is_whole else found[1][axis : axis + 1]):
+            names = "sum"  # the others have no value without elements
         function = self._rng.choice(names.split())
-        if self._rng.random() < 0.3:
+        if is_whole:
             return self._line(depth, f"{self._new(())} = np.{function}({found[0]})")
         shape = (*found[1][:axis], *(["1"] if keep else []), *found[1][axis + 1 :])
         options = f"axis={axis}, keepdims=True" if keep else f"axis={axis}"
@@ -222,6 +260,7 @@ class _Writer:
                 shape.append(extent)
             else:
                 parts.append(self._position(extent))
+                shape += [extent] * (parts[-1] == ":")
         return ", ".join(parts), tuple(shape)
 
     def _written_part(self, depth: int) -> list[str]:
@@ -252,6 +291,44 @@ class _Writer:
             texts.append((f"np.diag({vector[0]})", vector[1] * 2))
         text, shape = self._rng.choice(texts)
         return self._line(depth, f"{self._new(shape)} = {text}")
+
+    def _mask(self, depth: int) -> list[str]:
+        found = self._array()
+        condition = self._condition(self._any(lambda shape: shape == found[1])[0])
+        if self._rng.random() < 0.3:
+            return self._line(depth, f"{found[0]}[{condition}] *= {self._number()}")
+        return self._line(depth, f"{found[0]}[{condition}] = {self._number()}")
+
+    def _choice(self, depth: int) -> list[str]:
+        found = self._array()
+        names = [self._any(lambda shape: shape in (found[1], ()))[0] for _ in range(2)]
+        texts = [self._condition(name) for name in (found[0], found[0], names[0])]
+        if self._rng.random() < 0.3:
+            texts = [f"({texts[0]}) {self._rng.choice('&|')} ({self._condition(found[0])})"]
+        values = [self._rng.choice((name, found[0], f"{name} * {self._number()}")) for name in names]
+        return self._line(depth, f"{self._new(found[1])} = np.where({texts[0]}, {values[0]}, {values[1]}) + {found[0]}")
+
+    def _method(self, depth: int) -> list[str]:
+        found = self._array()
+        flat = self._rng.random() < 0.2 and not self._any_extent.intersection(found[1])
+        texts = [
+            (f"{found[0]}.copy()", found[1]),
+            (f"{found[0]}.transpose() + {self._number()}", found[1][::-1]),
+            (f"{found[0]}.sum()" if flat else f"{found[0]}.sum(axis=-1)", () if flat else found[1][:-1]),
+            (f"{found[0]}.astype(dtype=np.{self._dtype}) * {self._number()}", found[1]),
+            (f"{found[0]}.conj() * {found[0]}", found[1]),
+        ]
+        if len(found[1]) == 1:
+            other = self._any(lambda shape: 1 <= len(shape) <= 2 and shape[0] == found[1][0])
+            texts.append((f"{found[0]}.dot({other[0]})", other[1][1:]))
+        text, shape = self._rng.choice(texts)
+        return self._line(depth, f"{self._new(shape)} = {text}")
+
+    def _function(self, depth: int) -> list[str]:
+        x = self._array()
+        y = self._any(lambda shape: shape in (x[1], ()))[0]
+        texts = [f"{x[0]}, {y}", f"{x[0]}, y={y}", f"y={y}, x={x[0]}", f"{x[0]}, {y}, factor={self._number()}"]
+        return self._line(depth, f"{self._new(x[1])} = combined({self._rng.choice(texts)})")
 
     # Loops and branches: what is made in them is not known after them
 

@@ -142,10 +142,9 @@ def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> 
     check_options(find_strategy(name), options)
     chosen = chosen_nodes(sdfg, where, joint=True)
     if not chosen:
-        raise ValueError(
-            f"{sdfg.name} has no redistribution to set a strategy for: call set_strategy before DaCe expands library "
-            "nodes, as auto_optimize does"
-        )
+        expanded = any(getattr(node, "environments", ()) for node, _ in sdfg.all_nodes_recursive())
+        remedy = ", or no longer: call set_strategy before DaCe expands library nodes, as auto_optimize does"
+        raise ValueError(f"no redistribution to set a strategy for: {sdfg.name} has none{remedy * expanded}")
     for node, state in chosen:
         lower(node, state).set_strategy(name, **options)
     return sdfg

@@ -1,87 +1,87 @@
-"""Values from outside a function: those of the call count, or an error says which has changed."""
+"""Values from outside a function: those of the call count, in this process and in a later one, or an error names it."""
 
-from types import SimpleNamespace
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import dace
 import numpy as np
 import pytest
+import rebound_values
 from distributed_simulation import SimulatedRanks
+from random_programs import load
+from rebound_values import kept_and_planned, outcome, rebound
+from seeds import seed, some
 
 from dace_redist import Distribution, distribute
 from dace_redist.einsum.placement import Placement
 from dace_redist.transformations import DistributeEinsum
 
-integer, real, flag, turn, single, steps, offset = 2, 2.0, True, 2j, np.float32(2), 1, 1.0
-factors, table, settings = [2.0, 1.0], {"dt": 2.0}, SimpleNamespace(factor=2.0)
-rebound, modified = np.full(4, 2.0), np.full(4, 2.0)
+FIRST, COUNT = seed(7000), some(60)
 
 
-def doubled(A):
-    return 2.0 * A
+@pytest.mark.slow
+@pytest.mark.fuzz
+def test_a_value_that_is_rebound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The second program is not taken for the first one; a run of the first is an error."""
+    monkeypatch.setenv("DACE_REDIST_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("DACE_REDIST_KEEP_PLANS", "1")
+    monkeypatch.syspath_prepend(tmp_path)
+    refused = 0
+    for number in range(FIRST, FIRST + COUNT):
+        case, what = rebound(number), f"seed {number}"
+        module = load(case.first, tmp_path, f"rebound_{number}")
+        before = outcome(module.program)
+        if not before.startswith("["):
+            refused += 1
+            continue
+        first = distribute(module.program, 2)
+        monkeypatch.setattr(module, "value", eval(case.expression, vars(module)))
+        kept, planned = kept_and_planned(module.program)
+        assert kept == planned, f"{what}, {case.kind}"
+        if planned != before:
+            with pytest.raises(ValueError, match='" *:? .* when the program was distributed: distribute it again'):
+                first.recipe.captured.check()
+    assert refused <= COUNT // 3
+    command = [sys.executable, rebound_values.__file__, str(tmp_path), str(FIRST), str(COUNT)]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+    wrong = [number for number, (kept, planned) in enumerate(found, FIRST) if kept != planned]
+    assert not wrong, f"in a second process: seeds {wrong}"
 
 
-def tripled(A):
-    return 3.0 * A
+factor, modified, table = 2.0, np.full(4, 2.0), {"dt": [1.0, 2.0]}
 
 
-function = doubled
+@dace.program
+def program(A: dace.float64[4], K=modified):
+    return A * factor * table["dt"][1] + modified * K
 
 
-def added(A):
-    return A + offset
-
-
-nested = dace.program(added)
-
-
-def everything():
-    factor = 2.0
-
-    @dace.program
-    def program(A: dace.complex128[4], s=2.0, K=modified):
-        B = A * integer * real * single * turn * factors[0] + table["dt"] * settings.factor - A * factor
-        if flag:
-            B = B * 2.0
-        for _ in range(steps):
-            B = function(B) + rebound
-        return nested(B) + modified * s * K
-
-    def change():
-        nonlocal factor
-        factor = 3.0
-
-    return program, change
-
-
-#: Other values by name; arrays changed in place and default arguments need no new program.
-CHANGED = {
-    **{"integer": 3, "real": 2, "flag": False, "turn": 3j, "single": np.float64(2), "steps": 3, "offset": 3.0},
-    **{"factors": [3.0, 1.0], "table": {"dt": 3.0}, "settings": SimpleNamespace(factor=3.0)},
-    **{"function": tripled, "rebound": np.full(4, 3.0), "factor": None, "modified": None},
-}
-
-
-@pytest.mark.parametrize("name", CHANGED)
-def test_values_at_the_call_count(name: str, monkeypatch: pytest.MonkeyPatch):
-    program, change = everything()
-    first, A, before = distribute(program, 1), np.arange(4.0) + 1j, modified.copy()
-    if name == "modified":
-        modified[:] = 3.0
-    elif name == "factor":
-        change()
-    else:
-        monkeypatch.setitem(globals(), name, CHANGED[name])
-    distributed = [distribute(program, 1)]
-    if name == "modified":
-        distributed.append(first)
-    else:
-        with pytest.raises(ValueError, match=f'": .*{name}.* when the program was distributed: distribute it again'):
-            first.run(A=A)
-    monkeypatch.setitem(globals(), "nested", added)
-    for one in distributed:
-        (found,) = SimulatedRanks(one).run(A=A).values()
-        np.testing.assert_array_equal(found, program.f(A))
+def test_arrays_may_be_changed_in_place():
+    distributed, A, before = distribute(program, 1), np.arange(4.0), modified.copy()
+    modified[:] = 3.0
+    distributed.recipe.captured.check()
+    (found,) = SimulatedRanks(distributed).run(A=A).values()
+    np.testing.assert_array_equal(found, program.f(A))
     modified[:] = before
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda patch: patch.setitem(globals(), "factor", 3.0), "factor is 3.0, but was 2.0"),
+        (lambda patch: patch.delitem(globals(), "factor"), "factor is not there, but was 2.0"),
+        (lambda patch: patch.setitem(table, "dt", [1.0, 4.0]), r"table\['dt'\]\[1\] is 4.0, but was 2.0"),
+        (lambda patch: patch.setitem(globals(), "modified", np.full(4, 2.0)), "modified is another object than"),
+    ],
+)
+def test_errors_name_the_value(change, text: str, monkeypatch: pytest.MonkeyPatch):
+    distributed = distribute(program, 1)
+    change(monkeypatch)
+    with pytest.raises(ValueError, match=f'^"program": {text} when the program was distributed: distribute it again'):
+        distributed.run(A=np.arange(4.0))
 
 
 def test_a_pass_keeps_its_arguments_in_json():

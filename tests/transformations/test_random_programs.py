@@ -10,7 +10,7 @@ import re
 import numpy as np
 import pytest
 from distributed_simulation import SimulatedRanks
-from random_programs import SIZES, load, random_program
+from random_programs import load, random_program
 from results import by_numpy, check
 from simulated_programs import arguments, sizes_of
 
@@ -36,11 +36,12 @@ def test_random_programs(number, tmp_path, monkeypatch):
 
 def runs(seed, folder):
     """Return True if a program is distributed; check its results, or the error."""
-    program = load(random_program(seed), folder, f"random_program_{seed}").program
-    given = arguments(program, SIZES, seed)
-    wanted = by_numpy(program.f, given, SIZES)
+    source, (sizes, _) = random_program(seed)
+    program = load(source, folder, f"random_program_{seed}").program
+    given = arguments(program, sizes, seed)
+    wanted = by_numpy(program.f, given, sizes)
     try:
-        distributed = distribute(program, int(np.random.default_rng(seed).integers(1, 8)), sizes_of(program, SIZES))
+        distributed = distribute(program, int(np.random.default_rng(seed).integers(1, 8)), sizes_of(program, sizes))
     except ValueError as error:
         assert re.match(REFUSED, str(error)) and "\n" not in str(error), f"seed {seed}: {error}"
         return False

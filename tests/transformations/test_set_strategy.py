@@ -13,6 +13,11 @@ from dace_redist.library_nodes import Redistribute
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, STRATEGIES
 
 
+@dace.program
+def product(A: dace.float64[6, 5], B: dace.float64[5, 4]):
+    return A @ B
+
+
 def three() -> dace.SDFG:
     """Nodes there_A, back_B and there_C, the last in a nested SDFG."""
     sdfg, inner = (with_arrays(name, A=(2, 8), B=(8, 2)) for name in ("three", "inner"))
@@ -82,12 +87,12 @@ def test_no_match(where):
 
 
 def test_nothing_to_set():
-    expanded = three()
+    expanded, remedy = three(), "call set_strategy before DaCe expands library nodes"
     expanded.expand_library_nodes()
-    for sdfg in (expanded, dace.SDFG("empty")):
-        with pytest.raises(
-            ValueError, match=f"{sdfg.name} has no redistribution to set a strategy for: call .* before"
-        ):
+    with pytest.raises(ValueError, match=f"{expanded.name} has none, or no longer: {remedy}"):
+        dace_redist.set_strategy(expanded, "Pack")
+    for sdfg in (dace.SDFG("empty"), dace_redist.distribute(product, 2).sdfg):
+        with pytest.raises(ValueError, match=f"no redistribution to set a strategy for: {sdfg.name} has none$"):
             dace_redist.set_strategy(sdfg, "Pack")
 
 

@@ -191,6 +191,11 @@ def _add_state_after_the_last(_: Any, call: NestedCall, label: str | None = None
     return call.last_state
 
 
+@in_place_of(dtypes.pointer, "to_string")
+def _name_of_elements(_: Any, kind: dtypes.pointer) -> str:
+    return str(kind.base_type.to_string())
+
+
 @in_place_of(propagation, "propagate_memlet")
 def _propagate_elements(propagate: Any, state: Any, memlet: Memlet, scope: Any, *rest: Any, **options: Any) -> Memlet:
     """Return the memlet of a box, if the iterations of a map use one element of it each."""
