@@ -215,7 +215,9 @@ class _Writer:
         found = self._array()
         axis, keep = self._rng.randrange(len(found[1])), self._rng.random() < 0.3
         is_whole = self._rng.random() < 0.3
-        names = "sum mean" if self._dtype == "complex128" else "sum max min" if self._is_integer() else "sum mean max min"
+        names = (
+            "sum mean" if self._dtype == "complex128" else "sum max min" if self._is_integer() else "sum mean max min"
+        )
         if self._any_extent.intersection(found[1] if is_whole else found[1][axis : axis + 1]):
             names = "sum"  # the others have no value without elements
         function = self._rng.choice(names.split())

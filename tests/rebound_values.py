@@ -30,7 +30,11 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "type": ("B = A.astype(value)", _TYPES),
     "type of zeros": ("B = np.zeros((8,), dtype=value)\n    B[:] = A", _TYPES),
     "annotation": ("B = A * 1", ["dace.float32", "dace.float64", "dace.complex128"]),
-    "function": ("B = value(A)", "np.exp np.sin np.square abs doubled tripled scaled_twice method.m".split()),
+    "function": (
+        "B = value(A)",
+        "np.exp np.sin np.square abs doubled tripled scaled_twice method.m method".split()
+        + ["lambda x: 2 * x * Three.factor"],
+    ),
     "expression": ("B = np.einsum(value, A, A)", ["'i,j->ij'", "'i,i->i'", "'i,j->i'", "'i,i->'"]),
     "element": ("B = A * value[1]", ["[1, 2.0]", "(1, 2.0)", "[1, 3.0]", "{1: 2.0}", "[1, np.float32(2)]", "[1]"]),
     "deep": ("B = A * value[0]['a'][1]", ["[{'a': (1, 2.0)}]", "[{'a': (1, 2.5)}]", "({'a': [0, 2]},)", "[{}]"]),
@@ -54,8 +58,13 @@ class Three:
     factor = 3.0
 
 class Method:
+    factor = 2.0
+
     def m(self, x):
-        return x * Three.factor
+        return x * self.factor
+
+    def __call__(self, x):
+        return x * self.factor + 1
 
 method = Method()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import os
@@ -193,17 +192,13 @@ def build_directory(*below: str) -> Path:
     path = Path(os.environ.get(CACHE_VARIABLE) or user_directory("XDG_CACHE_HOME", ".cache"))
     for name in ("", build_key(), *below):
         path /= name
-        with contextlib.suppress(FileNotFoundError):
-            facts, what = path.stat(), ()
-            if facts.st_uid not in (0, os.geteuid()):
-                what = (f"belongs to the user {facts.st_uid}", "delete it")
-            elif facts.st_mode & stat.S_IWOTH:
-                what = ("may be written by every user", f"run chmod -R o-w {path}")
-            if what:
-                raise PermissionError(
-                    f"{path}, in the cache of compiled code, {what[0]}, who could run programs as you: {what[1]}, or set "
-                    f"{CACHE_VARIABLE} to another folder"
-                )
+        facts = path.stat() if path.exists() else None
+        if facts and (facts.st_uid not in (0, os.geteuid()) or facts.st_mode & stat.S_IWOTH):
+            raise PermissionError(
+                f"{path}, in the cache of compiled code, belongs to user {facts.st_uid} and has the mode "
+                f"{stat.filemode(facts.st_mode)}: another user could run programs as you; delete it, or set "
+                f"{CACHE_VARIABLE} to another folder"
+            )
     return path
 
 

@@ -1,4 +1,4 @@
-"""Distributed programs that are called, not simulated: results are NumPy's. Compiled without optimisation, in a second."""
+"""Distributed programs that are called, not simulated, give what NumPy gives; compiled without optimisation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Values from outside a function: those of the call count, in this process and in a later one, or an error names it."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path

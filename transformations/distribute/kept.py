@@ -19,11 +19,9 @@ from typing import Any
 
 from dace.frontend.python.parser import DaceProgram
 
-from dace.frontend.python.parser import DaceProgram
-
 from dace_redist.native.program import named_path
 from dace_redist.native.toolchain import PACKAGE_DIRECTORY, source_digest
-from dace_redist.transformations.distribute.read.captured import Captured, UnknownValueError, leaves, text_of
+from dace_redist.transformations.distribute.read.captured import Captured, known
 from dace_redist.transformations.distribute.runtime import DistributedProgram
 
 #: Environment variable: 0: programs are not kept.
@@ -58,12 +56,10 @@ def kept(program: Any, options: Mapping[str, Any], make: Callable[[], Distribute
     if not isinstance(program, DaceProgram) or options["placements"] or os.environ.get(VARIABLE) == "0":
         return make()
     captured = Captured(program)
-    try:
-        chosen = [f"{text} = {text_of(value)}" for text, value in leaves("options", dict(options))]
-        facts = [*captured.facts(), *chosen, *_sources()]
-    except (UnknownValueError, OSError, TypeError):
+    facts, chosen = captured.facts(), known(dict(options))
+    if facts is None or chosen.objects:
         return make()
-    key = hashlib.blake2b("\0".join(facts).encode(), digest_size=12).hexdigest()
+    key = hashlib.blake2b("\0".join([*facts, chosen.content.hex(), *_sources()]).encode(), digest_size=12).hexdigest()
     path = named_path(f"{program.name}-{key}", ".plan")
     return _read(path, captured) or _made(path, captured, make)
 

@@ -60,7 +60,9 @@ REPLACED = (
     Replaced(ProgramVisitor, "_visit_test", "keeps the names of variables in conditions, not those of their arrays"),
     Replaced(newast, "_subset_is_local_symbol_dependent", "takes loops with indices that depend on others for maps"),
     Replaced(propagation, "propagate_memlet", "takes longer than all else in the reading of a program"),
-    Replaced(dtypes.pointer, "to_string", "fails, as for a masked assignment to an array that nothing reads afterwards"),
+    Replaced(
+        dtypes.pointer, "to_string", "fails, as for a masked assignment to an array that nothing reads afterwards"
+    ),
     *(Replaced(module, "astutils", _TEXT) for module in (operators, ufunc)),
     *(Replaced(module, "sym_type", _TYPE) for module in (newast, operators, ufunc, array_creation)),
 )
