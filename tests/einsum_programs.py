@@ -163,6 +163,27 @@ def odd_names(
     return stdin - exp
 
 
+@dace.program
+def deinsum_kernels(
+    A: dace.float64[I, J],
+    B: dace.float64[J, K],
+    C: dace.float64[K, L],
+    D: dace.float64[L, I],
+    X: dace.float64[I, J, K],
+    Y: dace.float64[I, J, K, L, R],
+    F: dace.float64[J, R],
+    G: dace.float64[K, R],
+):
+    """2MM, 3MM, MTTKRP of order 3 and 5, TTMc."""
+    return (
+        A @ B @ C,
+        (A @ B) @ (C @ D),
+        np.einsum("ijk,ja,ka->ia", X, F, G),
+        np.einsum("ijklm,ja,ka,la,ma->ia", Y, F, G, D @ A @ F, F.T @ F),
+        np.einsum("ijk,ja,kb->iab", X, F, G),
+    )
+
+
 PROGRAMS = {
     program.f.__name__: program
     for program in (

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builds import planned
 from random_programs import load, random_program
 from results import Results, by_numpy, check, raise_anywhere
 from seeds import seed, some
-from simulated_programs import arguments, sizes_of
 
-from dace_redist import distribute
+from dace_redist import Distribution, distribute, set_strategy, tune
 from dace_redist.mpi.collective import sleeping_barrier
+from dace_redist.strategies import STRATEGIES
 
 pytestmark = [pytest.mark.compile, pytest.mark.dace]
 
@@ -27,6 +28,8 @@ def _quick_compilation(monkeypatch):
 
 def check_called(comm: Any, program: Any, function: Any, sizes: dict[str, int], draw: int, what: str) -> None:
     """Call a program with random arguments, some by name; compare all that it returns and changes. Collective."""
+    from simulated_programs import arguments
+
     given, wrong = arguments(function, sizes, draw), list[str]()
     mine, count = {name: np.copy(value) if np.ndim(value) else value for name, value in given.items()}, draw % 3
     names = [*mine]
@@ -56,6 +59,8 @@ def named(result: Any, arrays: Results, program: Any) -> Results:
 @pytest.mark.fuzz
 def test_random_programs(comm, tmp_path, monkeypatch):
     """Two calls, and one for other sizes."""
+    from simulated_programs import sizes_of
+
     monkeypatch.syspath_prepend(tmp_path)
     first, count = seed(5000), some(12)
     refused = 0
@@ -77,3 +82,35 @@ def test_random_programs(comm, tmp_path, monkeypatch):
             check_called(comm, program, function, sizes[0], 2 * draw + turn, what)
         check_called(comm, program.with_sizes(**own[1]), function, sizes[1], draw, what)
     assert refused <= count // 5 + 1
+
+
+@pytest.mark.mpi(ranks=[3], full=[2, 4], timeout=600)
+def test_strategies_of_deinsum_kernels(comm, tmp_path):
+    """2MM, 3MM, MTTKRP of order 3 and 5, TTMc; arguments lie where each kernel needs a redistribution."""
+    from einsum_programs import deinsum_kernels
+
+    from dace_redist.library_nodes import JointRedistribute, Redistribute
+    from dace_redist.transformations import choose_strategies
+
+    sizes = {"I": 6, "J": 8, "K": 5, "L": 4, "R": 3}
+    placed = {"X": "IJK", "Y": "IJKLR", "F": "JR", "__return_0": "IL", "__return_4": "IRR"}
+    shapes = {name: [sizes[extent] for extent in extents] for name, extents in placed.items()}
+    places = {
+        name: Distribution.block_cyclic(shape, (*[1] * (len(shape) - 1), comm.size), 1)
+        for name, shape in shapes.items()
+    }
+    program = planned(comm, deinsum_kernels, sizes, placements=places)
+    moved = [
+        node for node, _ in program.sdfg.all_nodes_recursive() if isinstance(node, Redistribute | JointRedistribute)
+    ]
+    assert len(moved) >= 3
+    for strategy in STRATEGIES:
+        set_strategy(program.sdfg, strategy)
+        check_called(comm, program, deinsum_kernels, sizes, 1, strategy)
+    set_strategy(program.sdfg, "Auto")
+    record = comm.bcast(str(tmp_path / "record.json"))
+    options = {"record": record, "symbols": program.local_extents()}
+    tuning = tune(program.sdfg, limit_seconds=0.05, progress=False, **options)
+    chosen = choose_strategies(program.sdfg, **options)
+    assert tuning and any(choice.recorded for choice in chosen.values())
+    check_called(comm, program, deinsum_kernels, sizes, 2, "tuned")
