@@ -59,6 +59,7 @@ class SimulatedRanks:
 
     def run(self, **wholes):
         """Scatter the inputs, run, and gather all outputs by name."""
+        self.program.recipe.captured.check()  # as a run does
         for name, tensor in self.program.inputs.items():
             whole = np.asarray(wholes[name], tensor.dtype).reshape(tensor.shape or 1)
             _scatter([arrays[name] for arrays in self.arrays], tensor.distribution, whole)

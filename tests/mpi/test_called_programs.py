@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,24 @@ def test_random_programs(comm, tmp_path, monkeypatch):
             check_called(comm, program, function, sizes[0], 2 * draw + turn, what)
         check_called(comm, program.with_sizes(**own[1]), function, sizes[1], draw, what)
     assert refused <= count // 5 + 1
+
+
+#: Of the programs of test_statements.py, one for each kind of code; `make test-full` calls all.
+KINDS = "by_index while_and_branches chosen positions diagonal variables_after_their_loops".split()
+
+
+@pytest.mark.mpi(ranks=[2], timeout=900)
+@pytest.mark.parametrize("others", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_each_kind_of_statement(comm, monkeypatch, others):
+    """Simulations do not run the generated code."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "transformations")
+    from simulated_programs import sizes_of
+    from test_statements import PROGRAMS, SIZES
+
+    for function in PROGRAMS:
+        if (function.f.__name__ in KINDS) != others:
+            sizes = sizes_of(function, SIZES)
+            check_called(comm, planned(comm, function, sizes), function, sizes, 0, function.f.__name__)
 
 
 @pytest.mark.mpi(ranks=[3], full=[2, 4], timeout=600)

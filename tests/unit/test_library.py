@@ -156,6 +156,26 @@ def test_library_built_elsewhere_needs_no_compiler():
     assert cmake_build.ensure_library() == path
 
 
+def test_a_cache_that_others_may_write_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(toolchain.CACHE_VARIABLE, str(tmp_path / "cache"))
+    path = toolchain.build_directory("programs", "program.plan")
+    path.parent.mkdir(parents=True)
+    path.touch()
+    for part in (path, *path.parents[:3]):
+        mode = part.stat().st_mode
+        part.chmod(0o777)
+        with pytest.raises(PermissionError, match=rf"^{part}, in the cache .* the mode .rwxrwxrwx: .* set DACE_REDIST_C"):
+            toolchain.build_directory("programs", "program.plan")
+        part.chmod(mode | 0o020)  # a group that its members trust, and umask 002
+        assert toolchain.build_directory("programs", "program.plan") == path
+    if os.geteuid() == 0:
+        os.chown(path, 12345, 12345)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with pytest.raises(PermissionError, match=r"in the cache of compiled code, belongs to user \d+ and has the mode"):
+        toolchain.build_directory("programs", "program.plan")
+
+
 @pytest.mark.full
 @pytest.mark.compile
 def test_a_static_library_of_cxx_is_not_exported(monkeypatch: pytest.MonkeyPatch):

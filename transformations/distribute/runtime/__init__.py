@@ -81,8 +81,9 @@ class DistributedProgram(ProgramFacts):
 
         :param arrays: As for :meth:`scatter`; likewise ``named``.
         :param comm: As for :meth:`run`.
-        :return: On rank 0 the return value, or a tuple; without one the written tensors by name. None elsewhere. What
-            rank 0 passed for tensors that the program writes is changed there: NumPy arrays of exactly their types.
+        :return: On rank 0 the return value, or a tuple; without one a dict of the written tensors by name. None
+            elsewhere. What rank 0 passed for tensors that the program writes is changed there, and unchanged on other
+            ranks: NumPy arrays of exactly their types.
         :raises ValueError: As :meth:`scatter`; likewise all that :meth:`run` raises.
         """
         return _running().call(self, arrays, named, comm)
