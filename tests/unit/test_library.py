@@ -164,7 +164,9 @@ def test_a_cache_that_others_may_write_to_is_refused(tmp_path: Path, monkeypatch
     for part in (path, *path.parents[:3]):
         mode = part.stat().st_mode
         part.chmod(0o777)
-        with pytest.raises(PermissionError, match=rf"^{part}, in the cache .* the mode .rwxrwxrwx: .* set DACE_REDIST_C"):
+        with pytest.raises(
+            PermissionError, match=rf"^{part}, in the cache .* the mode .rwxrwxrwx: .* set DACE_REDIST_C"
+        ):
             toolchain.build_directory("programs", "program.plan")
         part.chmod(mode | 0o020)  # a group that its members trust, and umask 002
         assert toolchain.build_directory("programs", "program.plan") == path

@@ -6,7 +6,6 @@ import ast
 import inspect
 import io
 import pickle
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from types import FunctionType, MethodType, ModuleType
@@ -18,8 +17,8 @@ from dace import SDFG, dtypes
 from dace.frontend.python.astutils import function_to_ast
 from dace.frontend.python.parser import DaceProgram
 
-#: Packages of known versions: what they define is known by its name.
-_LIBRARIES = {*sys.stdlib_module_names, "numpy", "sympy", "opt_einsum", "dace", "dace_redist"}
+#: Packages of known versions, which no module of a user can hide: what they define is known by its name.
+_LIBRARIES = {"builtins", "types", "enum", "math", "operator", "numpy", "sympy", "dace", "dace_redist"}
 #: Value of the variables of a function, and of names that have none.
 _NOTHING: Any = type("Nothing", (), {"__repr__": lambda _: "not there"})()
 
@@ -72,7 +71,7 @@ class _Function(NamedTuple):
     """Function that DaCe reads, and its parameter for the object whose method it is, with the object."""
 
     code: FunctionType
-    own: tuple[str, Any] = ("self", None)
+    own: tuple[str, Any] = ("", None)
 
     @classmethod
     def of(cls, value: Any) -> _Function | None:
@@ -80,10 +79,10 @@ class _Function(NamedTuple):
         if isinstance(value, FunctionType):
             return cls(value)
         if isinstance(value, DaceProgram):
-            return cls(value.f, (value.objname or "self", value.methodobj))
+            return cls(value.f, (value.objname or "", value.methodobj))
         if isinstance(value, MethodType) and isinstance(value.__func__, FunctionType):
-            return cls(value.__func__, (value.__func__.__code__.co_varnames[0], value.__self__))
-        called = vars(type(value)).get("__call__")
+            return cls(value.__func__, ("".join(value.__func__.__code__.co_varnames[:1]), value.__self__))
+        called = inspect.getattr_static(type(value), "__call__", None)
         return cls.of(value.__call__) if isinstance(called, FunctionType | DaceProgram) else None
 
     def evaluated(self, text: Any, **variables: Any) -> Any:
@@ -95,11 +94,13 @@ class _Function(NamedTuple):
         return _NOTHING
 
     def outside(self) -> dict[str, Any]:
-        """Return the values from outside in the body, decorators, annotations and defaults, by expression."""
+        """Return the values from outside in body, annotations, defaults and decorator's arguments, by expression."""
         inside = {*self.code.__code__.co_varnames, *self.code.__code__.co_cellvars} - {self.own[0]}
         with suppress(TypeError, SyntaxError, AttributeError):  # a lambda, or no source: DaCe cannot read it
             tree = function_to_ast(self.code)[0].body[0]
-            return dict(self._values([tree.args, *tree.decorator_list, *tree.body], dict.fromkeys(inside, _NOTHING)))
+            calls = [one for one in tree.decorator_list if isinstance(one, ast.Call)]  # not what they call
+            nodes = [tree.args, *(part for one in calls for part in (*one.args, *one.keywords)), *tree.body]
+            return dict(self._values(nodes, dict.fromkeys(inside, _NOTHING)))
         return {}
 
     def _values(self, nodes: Iterable[ast.AST], variables: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -114,7 +115,9 @@ class _Function(NamedTuple):
                 base = None if isinstance(node, ast.Name) else self.evaluated(ast.unparse(node.value), **variables)
                 if not isinstance(base, np.ndarray):  # whose parts are other objects each time
                     value, again = (self.evaluated(ast.unparse(node), **variables) for _ in range(2))
-                    plain = isinstance(value, np.ndarray | MethodType) or not hasattr(value, "__dict__")
+                    plain = isinstance(value, np.ndarray | MethodType) or not (
+                        hasattr(value, "__dict__") or callable(value)
+                    )
                     value = value if value is again or plain else _NOTHING
             if value is not _NOTHING:
                 yield ast.unparse(node), value
@@ -126,7 +129,7 @@ class Captured:
     """Values that a program and the functions it calls were read with. A pickled copy, for other ranks, has none."""
 
     def __init__(self, program: Any = None) -> None:
-        self._used: list[tuple[_Function, dict[str, tuple[Any, Known, str]], Any]] = []
+        self._used: list[tuple[_Function, dict[str, tuple[Any, Known, Any]], Any]] = []  # also the text for an error
         self._number(program)
 
     def __reduce__(self) -> Any:
@@ -141,9 +144,7 @@ class Captured:
             if other.code is function.code and other.own[1] is function.own[1]:
                 return number
         number, values = len(self._used), function.outside()
-        facts = {
-            text: (one, known(one), "" if isinstance(one, np.ndarray) else repr(one)) for text, one in values.items()
-        }
+        facts = {text: (one, as_known := known(one), as_known.objects or repr(one)) for text, one in values.items()}
         self._used.append((function, facts, compile(f"[{', '.join(values)}]", "values", "eval")))
         for _, one, _ in facts.values():
             for called in one.objects:
