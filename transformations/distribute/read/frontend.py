@@ -79,7 +79,8 @@ def parse(program: DaceProgram) -> SDFG:
     for one in sdfg.all_sdfgs_recursive():
         count_apart(one)
         check_indices(one)
-    simplify(sdfg)
+    with _parsing, _replaced():  # which DaCe's removal of what nothing reads needs, too
+        simplify(sdfg)
     return sdfg
 
 
