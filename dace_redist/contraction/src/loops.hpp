@@ -10,6 +10,7 @@
 #include <array>
 #include <complex>
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 #include <vector>
 
@@ -75,30 +76,97 @@ void multiply_add(Index n, T alpha, const T* __restrict x, Index x_stride, const
       z[i * z_stride] = term(x[i * x_stride], y[i * y_stride], Assign ? T(0) : z[i * z_stride]);
 }
 
-/// Sum of `term(0)` to `term(n - 1)`, in several partial sums: the compiler may not reorder one.
+/// The real numbers that a number consists of.
+template <class T>
+struct Parts {
+  using Type = T;
+  static constexpr Index count = 1;
+};
+template <class R>
+struct Parts<std::complex<R>> {
+  using Type = R;
+  static constexpr Index count = 2;
+};
+
+/// A sum of any number of terms, in pairs, then of pairs of pairs, and so on: its error grows with their logarithm.
+template <class T>
+class PairwiseSum {
+ public:
+  void add(T term) {
+    std::size_t level = 0;
+    for (std::uint64_t pairs = count_++; (pairs & 1) != 0; pairs >>= 1) term = static_cast<T>(sums_[level++] + term);
+    sums_[level] = term;
+  }
+
+  /// Returns the sum and begins a new one.
+  T take() {
+    T sum(0);
+    for (std::size_t level = 0; count_ > 0; count_ >>= 1, ++level)
+      if ((count_ & 1) != 0) sum = static_cast<T>(sum + sums_[level]);
+    return sum;
+  }
+
+ private:
+  std::uint64_t count_ = 0;
+  std::array<T, 64> sums_;  // [level]: of 2^level terms, where the count has that bit
+};
+
+/// Sum of `term(first)` to `term(end - 1)`, in blocks of partial sums: the compiler may not reorder one, and an error
+/// grows with the length of a block. As in NumPy, 16 terms follow each other.
 template <class T, class Term>
-T partial_sums(Index n, const Term& term) {
-  constexpr Index lanes = 16;
-  T sums[lanes] = {};
-  Index i = 0;
-  for (; i + lanes <= n; i += lanes)
-    for (Index lane = 0; lane < lanes; ++lane) sums[lane] = static_cast<T>(sums[lane] + term(i + lane));
-  T sum(0);
-  for (; i < n; ++i) sum = static_cast<T>(sum + term(i));
-  for (const T& partial : sums) sum = static_cast<T>(sum + partial);
-  return sum;
+T block_sum(Index first, Index end, const Term& term) {
+  using Part = typename Parts<T>::Type;
+  constexpr Index lanes = 8, steps = 16, parts = Parts<T>::count, width = lanes * parts;
+  const auto add_lanes = [&](Part* sums) {
+    for (Index lane = 0; lane < lanes; ++lane) {
+      const T number = term(first + lane);
+      if constexpr (parts == 1) {
+        sums[lane] = static_cast<T>(sums[lane] + number);
+      } else {
+        sums[2 * lane] += number.real();
+        sums[2 * lane + 1] += number.imag();
+      }
+    }
+    first += lanes;
+  };
+  Part sums[width] = {};
+  for (Index step = (end - first) / lanes % steps; step > 0; --step) add_lanes(sums);
+  while (end - first >= lanes * steps) {
+    Part block[width] = {};
+    for (Index step = 0; step < steps; ++step) add_lanes(block);
+    for (Index lane = 0; lane < width; ++lane) sums[lane] = static_cast<Part>(sums[lane] + block[lane]);
+  }
+  T rest(0);
+  for (; first < end; ++first) rest = static_cast<T>(rest + term(first));
+#pragma GCC unroll 3
+  for (Index half = width / 2; half >= parts; half /= 2)
+    for (Index lane = 0; lane < half; ++lane) sums[lane] = static_cast<Part>(sums[lane] + sums[lane + half]);
+  if constexpr (parts == 1)
+    return static_cast<T>(sums[0] + rest);
+  else
+    return T(sums[0], sums[1]) + rest;
+}
+
+/// Sum of `term(0)` to `term(n - 1)`.
+template <class T, class Term>
+T sum_of_terms(Index n, const Term& term) {
+  constexpr Index some = 2048;  // 16 blocks
+  if (n <= some) return block_sum<T>(0, n, term);
+  PairwiseSum<T> sum;
+  for (Index first = 0; first < n; first += some) sum.add(block_sum<T>(first, std::min(n, first + some), term));
+  return sum.take();
 }
 
 template <class T>
 T sum_vector(Index n, const T* x, Index stride) {
-  if (stride == 1) return partial_sums<T>(n, [x](Index i) { return x[i]; });
-  return partial_sums<T>(n, [x, stride](Index i) { return x[i * stride]; });
+  if (stride == 1) return sum_of_terms<T>(n, [x](Index i) { return x[i]; });
+  return sum_of_terms<T>(n, [x, stride](Index i) { return x[i * stride]; });
 }
 
 template <class T>
 T dot_vectors(Index n, const T* x, Index x_stride, const T* y, Index y_stride) {
-  if (x_stride == 1 && y_stride == 1) return partial_sums<T>(n, [x, y](Index i) { return multiply(x[i], y[i]); });
-  return partial_sums<T>(n, [=](Index i) { return multiply(x[i * x_stride], y[i * y_stride]); });
+  if (x_stride == 1 && y_stride == 1) return sum_of_terms<T>(n, [x, y](Index i) { return multiply(x[i], y[i]); });
+  return sum_of_terms<T>(n, [=](Index i) { return multiply(x[i * x_stride], y[i * y_stride]); });
 }
 
 /// Calls `work(first, count)` for the cache lines of a row; the count of whole ones is known to the compiler, which
@@ -217,31 +285,50 @@ class LoopNest {
     const Dimension none;
     const Dimension& inner = ndim > 0 ? dimensions_[ndim - 1] : none;
     const Dimension& outer = ndim > 1 ? dimensions_[ndim - 2] : none;
+    const bool sums = inner.strides[C] == 0;
+    detail::PairwiseSum<T> sum;  // of successive rows with the same target
+    T* target = c;
+    const auto put = [&] {
+      const T scaled = detail::scaled(alpha, sum.take());
+      *target = Assign ? scaled : static_cast<T>(*target + scaled);
+    };
     TileWalk at(dimensions_);
     do {
       const Index rows = ndim > 1 ? at.extent(ndim - 2) : 1, count = ndim > 0 ? at.extent(ndim - 1) : 1;
-      for (Index row = 0; row < rows; ++row)
-        vector<Assign>(count, inner, alpha, a + at.offset(A) + row * outer.strides[A],
-                       b + at.offset(B) + row * outer.strides[B], c + at.offset(C) + row * outer.strides[C]);
+      for (Index row = 0; row < rows; ++row) {
+        const T* const x = a + at.offset(A) + row * outer.strides[A];
+        const T* const y = b + at.offset(B) + row * outer.strides[B];
+        T* const z = c + at.offset(C) + row * outer.strides[C];
+        if (!sums) {
+          add_vector<Assign>(count, inner, alpha, x, y, z);
+          continue;
+        }
+        if (z != target) put();
+        target = z;
+        sum.add(sum_vector(count, inner, x, y));
+      }
     } while (at.advance());
+    if (sums) put();
+  }
+
+  template <class T>
+  static T sum_vector(Index n, const Dimension& dimension, const T* a, const T* b) {
+    const auto [a_stride, b_stride, c_stride] = dimension.strides;
+    if (b_stride == 0) return detail::scaled(*b, detail::sum_vector(n, a, a_stride));
+    if (a_stride == 0) return detail::scaled(*a, detail::sum_vector(n, b, b_stride));
+    return detail::dot_vectors(n, a, a_stride, b, b_stride);
   }
 
   template <bool Assign, class T>
-  static void vector(Index n, const Dimension& dimension, T alpha, const T* a, const T* b, T* c) {
+  static void add_vector(Index n, const Dimension& dimension, T alpha, const T* a, const T* b, T* c) {
     const auto [a_stride, b_stride, c_stride] = dimension.strides;
     using detail::scaled;
-    if (c_stride == 0) {
-      const T sum = b_stride == 0   ? scaled(*b, detail::sum_vector(n, a, a_stride))
-                    : a_stride == 0 ? scaled(*a, detail::sum_vector(n, b, b_stride))
-                                    : detail::dot_vectors(n, a, a_stride, b, b_stride);
-      *c = Assign ? scaled(alpha, sum) : static_cast<T>(*c + scaled(alpha, sum));
-    } else if (b_stride == 0) {
+    if (b_stride == 0)
       detail::multiply_add<Assign>(n, scaled(alpha, *b), a, a_stride, c, c_stride);
-    } else if (a_stride == 0) {
+    else if (a_stride == 0)
       detail::multiply_add<Assign>(n, scaled(alpha, *a), b, b_stride, c, c_stride);
-    } else {
+    else
       detail::multiply_add<Assign>(n, alpha, a, a_stride, b, b_stride, c, c_stride);
-    }
   }
 
   Dimensions dimensions_;  // outermost first
