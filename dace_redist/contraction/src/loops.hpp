@@ -10,7 +10,6 @@
 #include <array>
 #include <complex>
 #include <cstddef>
-#include <cstdint>
 #include <type_traits>
 #include <vector>
 
@@ -76,47 +75,47 @@ void multiply_add(Index n, T alpha, const T* __restrict x, Index x_stride, const
       z[i * z_stride] = term(x[i * x_stride], y[i * y_stride], Assign ? T(0) : z[i * z_stride]);
 }
 
-/// The real numbers that a number consists of.
-template <class T>
-struct Parts {
-  using Type = T;
-  static constexpr Index count = 1;
-};
-template <class R>
-struct Parts<std::complex<R>> {
-  using Type = R;
-  static constexpr Index count = 2;
-};
-
-/// A sum of any number of terms, in pairs, then of pairs of pairs, and so on: its error grows with their logarithm.
+/// A sum of numbers, which are added in pairs, pairs of pairs, and so on.
 template <class T>
 class PairwiseSum {
  public:
-  void add(T term) {
+  void add(T number) {
     std::size_t level = 0;
-    for (std::uint64_t pairs = count_++; (pairs & 1) != 0; pairs >>= 1) term = static_cast<T>(sums_[level++] + term);
-    sums_[level] = term;
+    for (; (count_ >> level & 1u) != 0; ++level) number = static_cast<T>(sums_[level] + number);
+    sums_[level] = number;
+    ++count_;
   }
 
-  /// Returns the sum and begins a new one.
+  /// Returns the sum and begins another one.
   T take() {
     T sum(0);
-    for (std::size_t level = 0; count_ > 0; count_ >>= 1, ++level)
-      if ((count_ & 1) != 0) sum = static_cast<T>(sum + sums_[level]);
+    for (std::size_t level = 0; count_ != 0; ++level, count_ >>= 1)
+      if ((count_ & 1u) != 0) sum = static_cast<T>(sum + sums_[level]);
     return sum;
   }
 
  private:
-  std::uint64_t count_ = 0;
-  std::array<T, 64> sums_;  // [level]: of 2^level terms, where the count has that bit
+  std::size_t count_ = 0;
+  std::array<T, 48> sums_;  // [level], of 2^level numbers if the count has this bit
 };
 
-/// Sum of `term(first)` to `term(end - 1)`, in blocks of partial sums: the compiler may not reorder one, and an error
-/// grows with the length of a block. As in NumPy, 16 terms follow each other.
+/// The type of the one or two real numbers that a number consists of.
+template <class T>
+T part_of(T number);
+template <class R>
+R part_of(std::complex<R> number);
+
+/// Sum of `term(first)` to `term(end - 1)`: halves, and sums of blocks that are sums of 16 terms each, as an error
+/// grows with the terms that follow each other. In several partial sums: the compiler may not reorder one.
 template <class T, class Term>
-T block_sum(Index first, Index end, const Term& term) {
-  using Part = typename Parts<T>::Type;
-  constexpr Index lanes = 8, steps = 16, parts = Parts<T>::count, width = lanes * parts;
+T sum_of_terms(Index first, Index end, const Term& term) {
+  using Part = decltype(part_of(T()));
+  constexpr Index lanes = 8, block = 16 * lanes, most = 16 * block, parts = sizeof(T) / sizeof(Part);
+  if (end - first > most) {
+    const Index middle = first + ceil_div(end - first, 2 * most) * most;
+    const T left = sum_of_terms<T>(first, middle, term);
+    return static_cast<T>(left + sum_of_terms<T>(middle, end, term));
+  }
   const auto add_lanes = [&](Part* sums) {
     for (Index lane = 0; lane < lanes; ++lane) {
       const T number = term(first + lane);
@@ -129,44 +128,31 @@ T block_sum(Index first, Index end, const Term& term) {
     }
     first += lanes;
   };
-  Part sums[width] = {};
-  for (Index step = (end - first) / lanes % steps; step > 0; --step) add_lanes(sums);
-  while (end - first >= lanes * steps) {
-    Part block[width] = {};
-    for (Index step = 0; step < steps; ++step) add_lanes(block);
-    for (Index lane = 0; lane < width; ++lane) sums[lane] = static_cast<Part>(sums[lane] + block[lane]);
+  Part sums[lanes * parts] = {};
+  for (Index count = (end - first) % block; count >= lanes; count -= lanes) add_lanes(sums);
+  while (end - first >= block) {
+    Part of_block[lanes * parts] = {};
+    for (Index count = 0; count < block; count += lanes) add_lanes(of_block);
+    for (Index i = 0; i < lanes * parts; ++i) sums[i] = static_cast<Part>(sums[i] + of_block[i]);
   }
   T rest(0);
   for (; first < end; ++first) rest = static_cast<T>(rest + term(first));
 #pragma GCC unroll 3
-  for (Index half = width / 2; half >= parts; half /= 2)
-    for (Index lane = 0; lane < half; ++lane) sums[lane] = static_cast<Part>(sums[lane] + sums[lane + half]);
-  if constexpr (parts == 1)
-    return static_cast<T>(sums[0] + rest);
-  else
-    return T(sums[0], sums[1]) + rest;
-}
-
-/// Sum of `term(0)` to `term(n - 1)`.
-template <class T, class Term>
-T sum_of_terms(Index n, const Term& term) {
-  constexpr Index some = 2048;  // 16 blocks
-  if (n <= some) return block_sum<T>(0, n, term);
-  PairwiseSum<T> sum;
-  for (Index first = 0; first < n; first += some) sum.add(block_sum<T>(first, std::min(n, first + some), term));
-  return sum.take();
+  for (Index half = lanes / 2 * parts; half >= parts; half /= 2)
+    for (Index i = 0; i < half; ++i) sums[i] = static_cast<Part>(sums[i] + sums[i + half]);
+  return static_cast<T>(*reinterpret_cast<const T*>(sums) + rest);
 }
 
 template <class T>
 T sum_vector(Index n, const T* x, Index stride) {
-  if (stride == 1) return sum_of_terms<T>(n, [x](Index i) { return x[i]; });
-  return sum_of_terms<T>(n, [x, stride](Index i) { return x[i * stride]; });
+  if (stride == 1) return sum_of_terms<T>(0, n, [x](Index i) { return x[i]; });
+  return sum_of_terms<T>(0, n, [x, stride](Index i) { return x[i * stride]; });
 }
 
 template <class T>
 T dot_vectors(Index n, const T* x, Index x_stride, const T* y, Index y_stride) {
-  if (x_stride == 1 && y_stride == 1) return sum_of_terms<T>(n, [x, y](Index i) { return multiply(x[i], y[i]); });
-  return sum_of_terms<T>(n, [=](Index i) { return multiply(x[i * x_stride], y[i * y_stride]); });
+  if (x_stride == 1 && y_stride == 1) return sum_of_terms<T>(0, n, [x, y](Index i) { return multiply(x[i], y[i]); });
+  return sum_of_terms<T>(0, n, [=](Index i) { return multiply(x[i * x_stride], y[i * y_stride]); });
 }
 
 /// Calls `work(first, count)` for the cache lines of a row; the count of whole ones is known to the compiler, which
@@ -261,9 +247,10 @@ class LoopNest {
   template <class T>
   void run(T alpha, const T* a, const T* b, T beta, T* c) const {
     const bool sums = kept_.size() < dimensions_.size();
-    if (!sums && beta == T(0)) return walk<true>(alpha, a, b, c);
+    if (!sums && beta == T(0)) return add_products<true>(alpha, a, b, c);
     scale(beta, c);
-    walk<false>(alpha, a, b, c);
+    if (sums && dimensions_.back().strides[C] == 0) return add_sums(alpha, a, b, c);
+    add_products<false>(alpha, a, b, c);
   }
 
   /// `c = beta * c`.
@@ -279,56 +266,48 @@ class LoopNest {
  private:
   void choose_tiles();
 
-  template <bool Assign, class T>
-  void walk(T alpha, const T* a, const T* b, T* c) const {
+  /// Calls `work(inner, a, b, c)` for the innermost dimension of each tile's rows.
+  template <class T, class Work>
+  void for_rows(const T* a, const T* b, T* c, const Work& work) const {
     const std::size_t ndim = dimensions_.size();
-    const Dimension none;
-    const Dimension& inner = ndim > 0 ? dimensions_[ndim - 1] : none;
-    const Dimension& outer = ndim > 1 ? dimensions_[ndim - 2] : none;
-    const bool sums = inner.strides[C] == 0;
-    detail::PairwiseSum<T> sum;  // of successive rows with the same target
-    T* target = c;
-    const auto put = [&] {
-      const T scaled = detail::scaled(alpha, sum.take());
-      *target = Assign ? scaled : static_cast<T>(*target + scaled);
-    };
+    Dimension inner = ndim > 0 ? dimensions_[ndim - 1] : Dimension{};
+    const Dimension outer = ndim > 1 ? dimensions_[ndim - 2] : Dimension{};
     TileWalk at(dimensions_);
     do {
-      const Index rows = ndim > 1 ? at.extent(ndim - 2) : 1, count = ndim > 0 ? at.extent(ndim - 1) : 1;
-      for (Index row = 0; row < rows; ++row) {
-        const T* const x = a + at.offset(A) + row * outer.strides[A];
-        const T* const y = b + at.offset(B) + row * outer.strides[B];
-        T* const z = c + at.offset(C) + row * outer.strides[C];
-        if (!sums) {
-          add_vector<Assign>(count, inner, alpha, x, y, z);
-          continue;
-        }
-        if (z != target) put();
-        target = z;
-        sum.add(sum_vector(count, inner, x, y));
-      }
+      const Index rows = ndim > 1 ? at.extent(ndim - 2) : 1;
+      if (ndim > 0) inner.extent = at.extent(ndim - 1);
+      for (Index row = 0; row < rows; ++row)
+        work(inner, a + at.offset(A) + row * outer.strides[A], b + at.offset(B) + row * outer.strides[B],
+             c + at.offset(C) + row * outer.strides[C]);
     } while (at.advance());
-    if (sums) put();
   }
 
   template <class T>
-  static T sum_vector(Index n, const Dimension& dimension, const T* a, const T* b) {
-    const auto [a_stride, b_stride, c_stride] = dimension.strides;
-    if (b_stride == 0) return detail::scaled(*b, detail::sum_vector(n, a, a_stride));
-    if (a_stride == 0) return detail::scaled(*a, detail::sum_vector(n, b, b_stride));
-    return detail::dot_vectors(n, a, a_stride, b, b_stride);
+  void add_sums(T alpha, const T* a, const T* b, T* c) const {
+    detail::PairwiseSum<T> sum;  // of successive rows with the same target
+    const auto put = [&] { *c = static_cast<T>(*c + detail::scaled(alpha, sum.take())); };
+    for_rows(a, b, c, [&](const Dimension& row, const T* x, const T* y, T* target) {
+      if (target != c) put();
+      c = target;
+      const auto [x_stride, y_stride, none] = row.strides;
+      sum.add(y_stride == 0   ? detail::scaled(*y, detail::sum_vector(row.extent, x, x_stride))
+              : x_stride == 0 ? detail::scaled(*x, detail::sum_vector(row.extent, y, y_stride))
+                              : detail::dot_vectors(row.extent, x, x_stride, y, y_stride));
+    });
+    put();
   }
 
   template <bool Assign, class T>
-  static void add_vector(Index n, const Dimension& dimension, T alpha, const T* a, const T* b, T* c) {
-    const auto [a_stride, b_stride, c_stride] = dimension.strides;
-    using detail::scaled;
-    if (b_stride == 0)
-      detail::multiply_add<Assign>(n, scaled(alpha, *b), a, a_stride, c, c_stride);
-    else if (a_stride == 0)
-      detail::multiply_add<Assign>(n, scaled(alpha, *a), b, b_stride, c, c_stride);
-    else
-      detail::multiply_add<Assign>(n, alpha, a, a_stride, b, b_stride, c, c_stride);
+  void add_products(T alpha, const T* a, const T* b, T* c) const {
+    for_rows(a, b, c, [alpha](const Dimension& row, const T* x, const T* y, T* z) {
+      const auto [x_stride, y_stride, z_stride] = row.strides;
+      if (y_stride == 0)
+        detail::multiply_add<Assign>(row.extent, detail::scaled(alpha, *y), x, x_stride, z, z_stride);
+      else if (x_stride == 0)
+        detail::multiply_add<Assign>(row.extent, detail::scaled(alpha, *x), y, y_stride, z, z_stride);
+      else
+        detail::multiply_add<Assign>(row.extent, alpha, x, x_stride, y, y_stride, z, z_stride);
+    });
   }
 
   Dimensions dimensions_;  // outermost first
