@@ -140,7 +140,9 @@ T sum_of_terms(Index first, Index end, const Term& term) {
 #pragma GCC unroll 3
   for (Index half = lanes / 2 * parts; half >= parts; half /= 2)
     for (Index i = 0; i < half; ++i) sums[i] = static_cast<Part>(sums[i] + sums[i + half]);
-  return static_cast<T>(*reinterpret_cast<const T*>(sums) + rest);
+  T sum;
+  std::copy(sums, sums + parts, reinterpret_cast<Part*>(&sum));
+  return static_cast<T>(sum + rest);
 }
 
 template <class T>
