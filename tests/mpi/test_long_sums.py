@@ -43,11 +43,11 @@ def sums(axis: Any) -> Callable[..., Any]:
 
 
 def check(found: Any, reduce: Callable[..., Any], arrays: list[np.ndarray], what: Any) -> None:
-    """Check that the error is at most 4 times NumPy's, or 8 units in the last place."""
+    """Check that the error is at most 4 times NumPy's, or 4 units in the last place."""
     wide, largest = np.result_type(arrays[0], np.longdouble), np.max(np.abs(arrays[0]))
     exact = reduce(*(array.astype(wide) for array in arrays))
     of_numpy, error = (np.max(np.abs(one - exact)) for one in (reduce(*arrays), found))
-    most = 4 * max(of_numpy, 2 * np.finfo(arrays[0].dtype).eps * max(largest, np.max(np.abs(exact))))
+    most = 4 * max(of_numpy, np.finfo(arrays[0].dtype).eps * max(largest, np.max(np.abs(exact))))
     assert error <= most, f"{what}: the error is {error:.3}, that of NumPy {of_numpy:.3}, of {np.max(np.abs(exact)):.3}"
 
 

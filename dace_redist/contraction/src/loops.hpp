@@ -252,6 +252,8 @@ class LoopNest {
     if (!sums && beta == T(0)) return add_products<true>(alpha, a, b, c);
     scale(beta, c);
     if (sums && dimensions_.back().strides[C] == 0) return add_sums(alpha, a, b, c);
+    if (sums && dimensions_[dimensions_.size() - 2].strides[C] == 0 && dimensions_.back().tile <= max_block<T>)
+      return add_rows(alpha, a, b, c);
     add_products<false>(alpha, a, b, c);
   }
 
@@ -302,14 +304,45 @@ class LoopNest {
   template <bool Assign, class T>
   void add_products(T alpha, const T* a, const T* b, T* c) const {
     for_rows(a, b, c, [alpha](const Dimension& row, const T* x, const T* y, T* z) {
-      const auto [x_stride, y_stride, z_stride] = row.strides;
-      if (y_stride == 0)
-        detail::multiply_add<Assign>(row.extent, detail::scaled(alpha, *y), x, x_stride, z, z_stride);
-      else if (x_stride == 0)
-        detail::multiply_add<Assign>(row.extent, detail::scaled(alpha, *x), y, y_stride, z, z_stride);
-      else
-        detail::multiply_add<Assign>(row.extent, alpha, x, x_stride, y, y_stride, z, z_stride);
+      add_row<Assign>(alpha, row, x, y, z, row.strides[C]);
     });
+  }
+
+  template <class T>
+  static constexpr Index max_block = 4096 / static_cast<Index>(sizeof(T));
+
+  /// Adds up to 16 successive rows with the same target to a block first, as in sum_of_terms().
+  template <class T>
+  void add_rows(T alpha, const T* a, const T* b, T* c) const {
+    constexpr Index most = 16;
+    T block[max_block<T>];
+    Index rows = 0;
+    Dimension kept;
+    const auto put = [&] { detail::multiply_add<false>(kept.extent, T(1), block, 1, c, kept.strides[C]); };
+    for_rows(a, b, c, [&](const Dimension& row, const T* x, const T* y, T* z) {
+      if (rows == most || z != c) {
+        put();
+        rows = 0;
+      }
+      c = z;
+      kept = row;
+      if (rows++ == 0)
+        add_row<true>(alpha, row, x, y, block, 1);
+      else
+        add_row<false>(alpha, row, x, y, block, 1);
+    });
+    put();
+  }
+
+  template <bool Assign, class T>
+  static void add_row(T alpha, const Dimension& row, const T* x, const T* y, T* z, Index z_stride) {
+    const auto [x_stride, y_stride, none] = row.strides;
+    if (y_stride == 0)
+      detail::multiply_add<Assign>(row.extent, detail::scaled(alpha, *y), x, x_stride, z, z_stride);
+    else if (x_stride == 0)
+      detail::multiply_add<Assign>(row.extent, detail::scaled(alpha, *x), y, y_stride, z, z_stride);
+    else
+      detail::multiply_add<Assign>(row.extent, alpha, x, x_stride, y, y_stride, z, z_stride);
   }
 
   Dimensions dimensions_;  // outermost first
