@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 #: Seconds that a group waits for the other one, unless DACE_REDIST_GROUP_SECONDS says otherwise.
 _WAIT_SECONDS = 3600.0
-#: Maximum seconds until all ranks have left a barrier that one has left.
+#: Maximum seconds until all ranks have left a round that one has left.
 _LEAVE_SECONDS = 60.0
-#: Maximum seconds until ranks that did not meet have left the barriers, when all of them free the communicator.
+#: Maximum seconds until ranks that did not meet have left all rounds, when they free the communicator.
 _FREE_SECONDS = 5.0
 #: Maximum number of distributions that are kept with the ranks of both groups.
 _MAX_MOVED = 256
@@ -42,8 +42,7 @@ class Groups:
 
     def __init__(self) -> None:
         self._ready = self._failed = False
-        self._entered = 0  # barriers of the call at hand
-        self._barrier: Any = None
+        self._begin()
         self._moved: dict[Any, Any] = {}
 
     @classmethod
@@ -63,7 +62,7 @@ class Groups:
         if groups._failed:
             raise RedistributionError("the groups of this intercommunicator did not meet in an earlier call")
         try:
-            groups._entered = 0
+            groups._begin()
             limit = environment_seconds("DACE_REDIST_GROUP_SECONDS", _WAIT_SECONDS)
             groups._meet(groups.merged if groups._ready else inter, limit)
         except RedistributionError:
@@ -83,42 +82,55 @@ class Groups:
         )
         self._ready = True
 
+    def _begin(self) -> None:
+        """Begin a call, in which no round was entered, and nobody gave up."""
+        self._rounds = 0
+        self._request: Any = None
+        self._said, self._heard = np.zeros(1, np.intc), np.zeros(1, np.intc)
+
     def _meet(self, comm: MPI.Comm, limit: float) -> None:
         """
         Wait for all ranks of a communicator, for a limited time. Collective.
 
-        A rank that gave up at the first barrier does not come to the second one, where all others then give up, too: no
-        rank goes on alone.
+        There are three rounds. A rank that gave up in the first one enters the others when the communicator is freed,
+        and says so there: to the other group in the second round, which tells this one in the third. So no rank goes on
+        alone, and no round is left when the communicator is gone, which Open MPI does not survive.
 
         :param limit: Seconds.
         :raises RedistributionError: If a rank does not come.
         """
-        while self._barrier or self._entered < 2:
-            if not self._barrier:
-                self._barrier = comm.Ibarrier()
-                self._entered += 1
-            seconds, begin = limit if self._entered == 1 else min(limit, _LEAVE_SECONDS), time.monotonic()
-            while not self._barrier.Test():
-                waited = time.monotonic() - begin
-                if waited > seconds:
-                    raise RedistributionError(
-                        f"ranks of the other group, or of this one, did not call within {seconds:g} seconds (the limit "
-                        "is DACE_REDIST_GROUP_SECONDS): every rank of both must; this intercommunicator has no further "
-                        "use"
-                    )
-                if waited > 0.001:
-                    time.sleep(min(0.01, waited / 50))
+        from mpi4py import MPI
 
-    def freed(self, inter: MPI.Intercomm) -> None:
-        """
-        Free the communicator. Collective over both groups.
+        begin = time.monotonic()
+        while self._rounds < 3 or self._request:
+            if not self._request:
+                self._said |= self._heard
+                self._rounds, begin = self._rounds + 1, time.monotonic()
+                self._request = comm.Iallreduce(self._said, self._heard, MPI.MAX)
+            if self._request.Test():
+                continue
+            waited = time.monotonic() - begin
+            if waited > (limit if self._rounds == 1 else min(limit, _LEAVE_SECONDS)):
+                raise RedistributionError(self._absent(limit))
+            if waited > 0.001:
+                time.sleep(min(0.01, waited / 50))
+        if self._heard[0]:
+            raise RedistributionError(self._absent(limit))
 
-        Ranks that did not meet leave both barriers: Open MPI does not survive one of a communicator that is gone.
-        """
+    @staticmethod
+    def _absent(limit: float) -> str:
+        return (
+            f"ranks of the other group, or of this one, did not call within {limit:g} seconds (the limit is "
+            "DACE_REDIST_GROUP_SECONDS): every rank of both must; this intercommunicator has no further use"
+        )
+
+    def freed(self, inter: MPI.Comm) -> None:
+        """Free the communicator. Collective over both groups."""
         if not self._failed:
             if self._ready:
                 self.merged.Free()
         elif not self._ready:
+            self._said[0] = 1
             with contextlib.suppress(RedistributionError):
                 self._meet(inter, _FREE_SECONDS)
 
@@ -151,7 +163,7 @@ class Groups:
         return found
 
 
-def _free(inter: MPI.Intercomm, _: int, groups: Groups) -> None:
+def _free(inter: MPI.Comm, _: int, groups: Groups) -> None:
     groups.freed(inter)
 
 

@@ -23,7 +23,7 @@ BESIDE = ("contraction", "scalapack")
 #: The rooms from the ground up. A room includes itself and the rooms before it; ``trace`` is for all rooms.
 ORDER = ("core", "layout", "file", "copy", "shm", "transport", "plan", "device", "api")
 FOR_ALL = "trace"
-MAX_LINES = 400
+MAX_LINES = 500
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')
 CODE = {".hpp", ".cpp", ".cu", ".cuh", ".h", ".c"}
 

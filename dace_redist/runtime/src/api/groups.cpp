@@ -17,53 +17,56 @@ namespace {
 
 constexpr const char* wait_variable = "DACE_REDIST_GROUP_SECONDS";
 constexpr double default_wait_seconds = 3600;
-/// Until all ranks have left a barrier that one has left.
+/// Until all ranks have left a round that one has left.
 constexpr double leave_seconds = 60;
 
-/// Until ranks that did not meet have left the barriers, when all of them free the communicator.
+/// Until ranks that did not meet have left all rounds, when they free the communicator.
 constexpr double free_seconds = 5;
 
 /// The groups of an intercommunicator, which has this as an attribute.
 struct Groups {
   Communicator merged;
   bool met = true;  // in all calls
-  int entered = 0;  // barriers of the call at hand
-  MPI_Request barrier = MPI_REQUEST_NULL;
+  // Of the call at hand:
+  int rounds = 0;           // that this rank has entered
+  int said = 0, heard = 0;  // 1: a rank gave up
+  MPI_Request request = MPI_REQUEST_NULL;
 };
 
-void pass_barrier(MPI_Request& barrier, double limit) {
-  using Clock = std::chrono::steady_clock;
-  const auto begin = Clock::now();
-  for (int done = 0;;) {
-    check(MPI_Test(&barrier, &done, MPI_STATUS_IGNORE), "MPI_Test");
-    const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
-    if (done) return;
-    if (waited > limit)
-      throw Error(text("ranks of the other group, or of this one, did not call within ", limit,
-                       " seconds (the limit is ", wait_variable,
-                       "): every rank of both must; this intercommunicator has no further use"));
-    const timespec nap{0, waited > 1e-3 ? std::min(10000000L, static_cast<long>(waited * 2e7)) : 0};
-    nanosleep(&nap, nullptr);
-  }
+[[noreturn]] void throw_absent(double limit) {
+  throw Error(text("ranks of the other group, or of this one, did not call within ", limit, " seconds (the limit is ",
+                   wait_variable, "): every rank of both must; this intercommunicator has no further use"));
 }
 
-/// Waits for all ranks for a limited time. A rank that gave up at the first barrier does not come to the second one,
-/// where all others then give up, too: no rank goes on alone.
+/// Waits for all ranks for a limited time, in three rounds. A rank that gave up in the first one enters the others when
+/// the communicator is freed, and says so there: to the other group in the second round, which tells this one in the
+/// third. So no rank goes on alone, and no round is left when the communicator is gone, which Open MPI does not
+/// survive.
 void meet(MPI_Comm comm, Groups& groups, double limit) {
-  for (;;) {
-    if (groups.barrier == MPI_REQUEST_NULL) {
-      if (groups.entered == 2) return;
-      check(MPI_Ibarrier(comm, &groups.barrier), "MPI_Ibarrier");
-      ++groups.entered;
+  using Clock = std::chrono::steady_clock;
+  while (groups.rounds < 3 || groups.request != MPI_REQUEST_NULL) {
+    if (groups.request == MPI_REQUEST_NULL) {
+      groups.said = std::max(groups.said, groups.heard);
+      ++groups.rounds;
+      check(MPI_Iallreduce(&groups.said, &groups.heard, 1, MPI_INT, MPI_MAX, comm, &groups.request), "MPI_Iallreduce");
     }
-    pass_barrier(groups.barrier, groups.entered == 1 ? limit : std::min(limit, leave_seconds));
+    const auto begin = Clock::now();
+    for (int done = 0;;) {
+      check(MPI_Test(&groups.request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      if (done) break;
+      const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
+      if (waited > (groups.rounds == 1 ? limit : std::min(limit, leave_seconds))) throw_absent(limit);
+      const timespec nap{0, waited > 1e-3 ? std::min(10000000L, static_cast<long>(waited * 2e7)) : 0};
+      nanosleep(&nap, nullptr);
+    }
   }
+  if (groups.heard != 0) throw_absent(limit);
 }
 
-/// Leaves both barriers: Open MPI does not survive one of a communicator that is gone.
 int free_groups(MPI_Comm inter, int, void* attribute, void*) {
   const std::unique_ptr<Groups> groups(static_cast<Groups*>(attribute));
   if (groups->met) return MPI_SUCCESS;
+  groups->said = 1;
   if (groups->merged.get() == MPI_COMM_NULL) caught([&] { meet(inter, *groups, free_seconds); });
   *groups->merged.put() = MPI_COMM_NULL;  // the other group may not free it
   return MPI_SUCCESS;
@@ -121,7 +124,7 @@ MPI_Comm merged_groups(MPI_Comm inter) {
   if (!groups.met) throw Error("the groups of this intercommunicator did not meet in an earlier call");
   const bool is_merged = groups.merged.get() != MPI_COMM_NULL;
   groups.met = false;
-  groups.entered = 0;
+  groups.rounds = groups.said = groups.heard = 0;
   meet(is_merged ? groups.merged.get() : inter, groups, environment_seconds(wait_variable, default_wait_seconds));
   groups.met = true;
   if (!is_merged) check(MPI_Intercomm_merge(inter, 0, groups.merged.put()), "MPI_Intercomm_merge");
