@@ -193,7 +193,9 @@ def build_directory(*below: str) -> Path:
     for name in ("", build_key(), *below):
         path /= name
         facts = path.stat() if path.exists() else None
-        if facts and (facts.st_uid not in (0, os.geteuid()) or facts.st_mode & stat.S_IWOTH):
+        # in a sticky folder, as /tmp, others can only add what is refused below
+        is_open = facts and facts.st_mode & stat.S_IWOTH and not facts.st_mode & stat.S_ISVTX
+        if facts and (facts.st_uid not in (0, os.geteuid()) or is_open):
             raise PermissionError(
                 f"{path}, in the cache of compiled code, belongs to user {facts.st_uid} and has the mode "
                 f"{stat.filemode(facts.st_mode)}: another user could run programs as you; delete it, or set "

@@ -170,6 +170,8 @@ def test_a_cache_that_others_may_write_to_is_refused(tmp_path: Path, monkeypatch
             toolchain.build_directory("programs", "program.plan")
         part.chmod(mode | 0o020)  # a group that its members trust, and umask 002
         assert toolchain.build_directory("programs", "program.plan") == path
+    (tmp_path / "cache").chmod(0o1777)  # sticky, as /tmp
+    assert toolchain.build_directory("programs", "program.plan") == path
     if os.geteuid() == 0:
         os.chown(path, 12345, 12345)
     else:
