@@ -275,11 +275,8 @@ def test_wrong_arguments(comm, tmp_path):
         (lambda: save(path, array.local), TypeError, "got ndarray: pass DistributedArray"),
         (lambda: load(rows, path), TypeError, "path must be .*os.PathLike object, not Distribution"),
         (lambda: load(path.with_name("none.h5"), rows), FileNotFoundError, "No such file or directory: '.*none.h5'"),
-        (
-            lambda: save(path, array, memory_bytes=0),
-            ValueError,
-            "memory_bytes must be at least 32 for chunks of .* got 0",
-        ),
+        (lambda: save(path, array, memory_bytes=0), ValueError, "memory_bytes must be at least 1, got 0"),
+        (lambda: save(path, array, memory_bytes=8), ValueError, "must be at least 32 for chunks of .* got 8"),
         (lambda: save(other.with_suffix(".txt"), array), ValueError, "must end in one of"),
         (lambda: save(other, array, chunks=(2, 2)), TypeError, "takes fortran_order and no other"),
         (lambda: save(path, array, chunks=(9, 9)), ValueError, "(?i)chunk"),

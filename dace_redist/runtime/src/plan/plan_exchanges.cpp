@@ -4,16 +4,6 @@
 #include "plan/plan.hpp"
 
 namespace dace_redist {
-namespace {
-
-/// Bytes of an element of the target.
-Index target_bytes(const TensorProblem& tensor) {
-  const ElementType type = tensor.operation.target;
-  return type == ElementType::opaque ? tensor.element_bytes : element_bytes_of(type);
-}
-
-}  // namespace
-
 void Plan::add_exchange(std::vector<TensorProblem> tensors, std::vector<std::size_t> numbers, ReplicaPolicy policy) {
   exchanges_.push_back(std::make_unique<Exchange>(*context_, number_, problem_, std::move(tensors), std::move(numbers),
                                                   policy, stream_));
@@ -64,7 +54,7 @@ void Plan::add_forwarding(const std::vector<TensorProblem>& tensors, const std::
     const TensorProblem& tensor = tensors[t];
     if (tensor.messages || tensor.target.replicas() == 1) continue;
     shares = shares || shares_between_nodes(tensor.source, tensor.target, context_->topology().node_of);
-    forwarded.push_back({tensor.source, tensor.target, target_bytes(tensor), tensor.index_map});
+    forwarded.push_back({tensor.source, tensor.target, tensor.target_bytes(), tensor.index_map});
     their_numbers.push_back(numbers[t]);
   }
   for (const auto kind : {ReplicaPolicy::between_nodes, ReplicaPolicy::within_nodes}) {
@@ -80,7 +70,7 @@ void Plan::add_sums_of_nodes(std::size_t number) {
   TensorProblem on_node = problem_.tensors[number], between = on_node;
   ElementOperation& operation = between.operation;
   operation = {operation.target, operation.target, 1.0, operation.beta, false, operation.reduction};
-  between.element_bytes = target_bytes(on_node);
+  between.element_bytes = on_node.target_bytes();
   on_node.operation.beta = 0;
   add_exchange({on_node}, {number}, {ReplicaPolicy::sums_of_nodes, false, true});
   Exchange& sums = *exchanges_.back();
@@ -93,7 +83,7 @@ void Plan::add_sums_of_nodes(std::size_t number) {
 /// replicas.
 void Plan::add_reduction(std::size_t number) {
   const TensorProblem& tensor = problem_.tensors[number];
-  const Index target_bytes = dace_redist::target_bytes(tensor);
+  const Index target_bytes = tensor.target_bytes();
   const Index sliced_bytes = target_bytes <= tensor.element_bytes ? target_bytes : 0;
   if (knows_nodes() && !tensor.on_device() && tensor.source.blocked()) return add_sums_of_nodes(number);
   const bool scatter = scatters_target(tensor.source, tensor.target, sliced_bytes);

@@ -142,7 +142,7 @@ void check_problem(const Problem& problem, int ranks) {
       throw Error(
           "op reduces the replicas of blocks, but the source is in boxes: these are replicas where they overlap");
     for (const Distribution* distribution : {&tensor.source, &tensor.target}) {
-      std::vector<Index> bytes{std::max(tensor.element_bytes, element_alignment)};  // of converted elements, too
+      std::vector<Index> bytes{std::max(tensor.element_bytes, tensor.target_bytes())};
       for (const AxisSplit& axis : distribution->axes()) bytes.push_back(axis.extent);
       checked_product(bytes, "bytes per element, and shape", text("the ", distribution->name(), " distribution"));
       if (distribution->ranks_needed() > ranks)

@@ -33,6 +33,11 @@ struct TensorProblem {
   /// Move in place of what the distributions, of no elements, determine; null: there are none.
   std::shared_ptr<const GivenMessages> messages = nullptr;
 
+  /// Bytes of an element of the target.
+  Index target_bytes() const {
+    const ElementType type = operation.target;
+    return type == ElementType::opaque ? element_bytes : element_bytes_of(type);
+  }
   bool on_device() const { return source_memory == Memory::device || target_memory == Memory::device; }
   bool reduces() const { return operation.reduction != Reduction::none && source.replicas() > 1; }
 };
