@@ -135,10 +135,11 @@ def one_program(draws: list[Draw]) -> dace.SDFG:
             outside = {name: array for name, array in sdfg.arrays.items() if not array.transient}
             for name in outside.keys() - used:
                 sdfg.remove_data(name)
-            outside = {name: array for name, array in outside.items() if name in used}
-            nested = state.add_nested_sdfg(sdfg, dict.fromkeys(outside), dict.fromkeys(outside))
-            for name, array in outside.items():
-                program.add_datadesc(copied := f"{when}_{draw.number}_{name}", copy.deepcopy(array))
-                state.add_edge(state.add_read(copied), None, nested, name, program.make_array_memlet(copied))
-                state.add_edge(nested, name, state.add_write(copied), None, program.make_array_memlet(copied))
+            inside = {name: name.replace("__return", "result") for name in outside if name in used}
+            sdfg.replace_dict({name: renamed for name, renamed in inside.items() if renamed != name})
+            nested = state.add_nested_sdfg(sdfg, dict.fromkeys(inside.values()), dict.fromkeys(inside.values()))
+            for name, renamed in inside.items():
+                program.add_datadesc(copied := f"{when}_{draw.number}_{name}", copy.deepcopy(outside[name]))
+                state.add_edge(state.add_read(copied), None, nested, renamed, program.make_array_memlet(copied))
+                state.add_edge(nested, renamed, state.add_write(copied), None, program.make_array_memlet(copied))
     return program
