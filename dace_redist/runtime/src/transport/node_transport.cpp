@@ -128,9 +128,8 @@ class NodeTransport final : public Transport {
       if (channel.done || !channel.handshake) return false;
       const Handshake& handshake = *channel.handshake;
       const Protocol protocol = handshake.decided(transfer_.number);
-      const bool partner_copies = sends
-                                      ? protocol == Protocol::pull || protocol == Protocol::read  // as seldom as can be
-                                      : protocol == Protocol::push;
+      const bool partner_copies =
+          sends ? protocol == Protocol::pull || protocol == Protocol::read : protocol == Protocol::push;
       return partner_copies && handshake.finished.load(std::memory_order_acquire) != transfer_.number &&
              partner_left(channel, sends).load(std::memory_order_acquire) == 0;
     };
