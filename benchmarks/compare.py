@@ -1,7 +1,7 @@
 """
 Steps of programs with this package against the same steps without it.
 
-The methods of a comparison are measured alternately in one run (dace_redist/measuring/measure.py); medians count.
+The methods of a comparison are measured alternately in one run (dace_redist/timing/measure.py); medians count.
 
     mpiexec -n 4 python benchmarks/compare.py [COMPARISON]... [--shape 4096x4096] [--limit 10] [--json FILE]
 """
@@ -19,9 +19,9 @@ from mpi4py import MPI
 from records import append, environment, json_option
 
 from dace_redist.cli import run_command
-from dace_redist.measuring.measure import measure
 from dace_redist.mpi.topology import pinned_to_core, topology_of
 from dace_redist.report.units import table
+from dace_redist.timing.measure import measure
 
 Shape = tuple[int, ...]
 

@@ -23,10 +23,10 @@ from records import append, json_option
 import dace_redist
 from dace_redist import Distribution, Plan
 from dace_redist.cli import run_command
-from dace_redist.measuring.measure import measure
 from dace_redist.mpi.topology import pinned_to_core
 from dace_redist.native import device
 from dace_redist.redistribution.arrays.new import DeviceArray
+from dace_redist.timing.measure import measure
 
 COMM = MPI.COMM_SELF
 RUNS = (8, 16, 32, 64, 96, 128, 256, 512, 1024, 4096, 65536)

@@ -104,8 +104,8 @@ def _calls() -> dict[str, list[float]]:
     from mpi4py import MPI
 
     import dace_redist
-    from dace_redist.measuring.comparison import Alltoallw
-    from dace_redist.measuring.measure import measure
+    from dace_redist.timing.comparison import Alltoallw
+    from dace_redist.timing.measure import measure
 
     comm, shape = MPI.COMM_WORLD, (16, 16)
     source, target = (dace_redist.Distribution(shape, grid) for grid in ((comm.size, 1), (1, comm.size)))

@@ -15,7 +15,6 @@ import click
 from dace_redist._version import __version__
 from dace_redist.einsum.command import bytes_of_memory, einsum
 from dace_redist.errors import RedistributionError
-from dace_redist.measuring.command import bench, tune
 from dace_redist.mpi.launch import launched_rank
 from dace_redist.native.command import build, config, installation
 from dace_redist.problem_options import (
@@ -37,7 +36,7 @@ from dace_redist.report.units import format_bytes
 from dace_redist.schedule import Schedule
 from dace_redist.strategies import DEFAULT_STRATEGY, with_options
 from dace_redist.strategy_memory import options_within, rounds
-from dace_redist.tuning import record_path
+from dace_redist.timing.command import bench, tune
 
 
 @click.group(
@@ -60,7 +59,6 @@ for _other in (bench, build, config, einsum, tune):
 def info() -> None:
     """Show the installation, and test it on two ranks."""
     lines = installation()
-    lines.append(f"record    {record_path()}{'' if record_path().exists() else ' (none yet)'}")
     click.echo("\n".join([*lines, "2 ranks started, and found each other"]))
 
 

@@ -84,12 +84,6 @@ _OPERATION_OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
 )
 
 
-def memory_option(known: Sequence[str]) -> Callable[[Any], Any]:
-    """Return the option of the memory that arrays lie in."""
-    text = f"memory of the arrays: {', '.join(known)}; default: {known[0]}"
-    return click.option("--memory", type=click.Choice(known), default=known[0], metavar="NAME", help=text)
-
-
 #: Option of a file to write.
 file_option = functools.partial(click.option, type=click.Path(dir_okay=False, path_type=Path))
 json_option = click.option("--json", "as_json", is_flag=True, help="print JSON")

@@ -19,14 +19,12 @@ class Option:
     Option of a strategy, with its allowed range.
 
     :param description: Meaning, with its unit.
-    :param tuning: Values that the tuner tries besides the default.
     """
 
     default: int | float
     minimum: int | float
     maximum: int | float
     description: str
-    tuning: tuple[int | float, ...] = ()
 
     def check(self, name: str, value: Any) -> Any:
         """
@@ -48,18 +46,18 @@ class Option:
         return number
 
 
-#: Meaning of each option, and the values that the tuner tries besides the default.
-_MEANINGS: Mapping[str, tuple[str, tuple[int | float, ...]]] = {
-    "chunk_bytes": ("largest chunk of a message, in bytes", (512 << 10, 2 << 20, 8 << 20)),
-    "depth": ("chunks in flight per direction, or slots of a ring", (2, 4)),
-    "growth": ("size of each chunk relative to the previous one", (2.0,)),
-    "threads": ("threads that share each copy; 0: one, with Threaded one per core of the rank", (1, 2, 4, 8)),
-    "slot_bytes": ("size of a slot of a ring in node-shared memory, in bytes", (64 << 10, 128 << 10, 512 << 10)),
-    "max_message_bytes": ("longest single MPI message, in bytes", ()),
+#: Meaning of each option.
+_MEANINGS: Mapping[str, str] = {
+    "chunk_bytes": "largest chunk of a message, in bytes",
+    "depth": "chunks in flight per direction, or slots of a ring",
+    "growth": "size of each chunk relative to the previous one",
+    "threads": "threads that share each copy; 0: one, with Threaded one per core of the rank",
+    "slot_bytes": "size of a slot of a ring in node-shared memory, in bytes",
+    "max_message_bytes": "longest single MPI message, in bytes",
 }
 
 #: Options by name, in the order of the C++ ``Options``, which has their defaults and ranges (``options.hpp``).
-OPTIONS: Mapping[str, Option] = {name: Option(*values, *_MEANINGS[name]) for name, values in option_ranges.items()}
+OPTIONS: Mapping[str, Option] = {name: Option(*values, _MEANINGS[name]) for name, values in option_ranges.items()}
 
 
 #: Defaults that are others where an array lies on a GPU: chunks that it copies about as fast as longer ones.
@@ -168,13 +166,13 @@ def gpu_strategies() -> tuple[str, ...]:
     return tuple(name for name, strategy in STRATEGIES.items() if strategy.on_gpus)
 
 
-#: Fallback of ``Auto`` where nothing was measured. It chooses for each pair of ranks: on one node it
+#: Strategy that ``"Auto"`` stands for. It chooses for each pair of ranks: on one node it
 #: copies into (push) or out of (pull) the array that is node-shared, through a ring where none is, and where short runs
 #: of a large source would be pulled by several ranks; between nodes chunks over MPI.
 DEFAULT_STRATEGY = "Hierarchical"
 
 #: Placeholder with the options that every strategy takes.
-AUTO = Strategy("Auto", "the measured winner, else the default")
+AUTO = Strategy("Auto", "the default strategy")
 
 
 def find_strategy(name: str) -> Strategy:
@@ -239,7 +237,5 @@ def check_options(strategy: Strategy, options: Mapping[str, Any], arguments: Seq
         if name not in strategy.options:
             known = ", ".join(strategy.options) or "none"
             hint = _hint(name, [*strategy.options, *arguments])
-            if name == "record":
-                hint = " (the variable DACE_REDIST_RECORD names the tuning record)"
             raise ValueError(f"strategy {strategy.name} does not take option {name!r}{hint}; it takes {known}")
     return {name: OPTIONS[name].check(name, value) for name, value in options.items()}

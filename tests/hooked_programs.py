@@ -76,7 +76,23 @@ def main(how: str) -> None:
         print("redistributions by MPI:", code.count("MPI_Isend"), "plans:", plans)
 
 
+def fail_for(name: str) -> None:
+    """Have a step of ``optimize`` raise an error for the program of that name."""
+    from dace_redist.transformations import optimization
+
+    place = optimization.place_in_shared_memory
+
+    def fails(sdfg: dace.SDFG) -> None:
+        if sdfg.name == name:
+            raise RuntimeError("as told")
+        place(sdfg)
+
+    optimization.place_in_shared_memory = fails
+
+
 if __name__ == "__main__":
+    if "FAILS" in os.environ:
+        fail_for(os.environ["FAILS"])
     for how in sys.argv[1:]:
         main(how)
         os.chdir("..")

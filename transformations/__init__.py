@@ -18,7 +18,6 @@ _MODULES = {
     "OverlapRedistribute": "exchange",
     "PlaceInSharedMemory": "exchange",
     "RemoveRedistribute": "fuse",
-    "choose_strategies": "strategy",
     "lower_all": "stock",
     "optimize": "optimization",
     "place_in_shared_memory": "exchange",

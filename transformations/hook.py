@@ -35,8 +35,7 @@ def hook(sdfg: SDFG) -> None:
     ``dace.sdfg.utils.distributed_compile`` are then optimized, too, and any other program redistributes by this
     package's default strategy. One line per program on standard error reports the changes; a program without
     redistributions has none. A node whose ``implementation`` is ``"MPI"`` remains DaCe's; one with a strategy keeps it.
-    A program that cannot be optimized, for example if the tuning record is damaged, is not changed, and the line gives
-    the reason.
+    A program that cannot be optimized is not changed, and the line gives the reason.
 
     :param sdfg: Changed in place, including nested SDFGs.
     """
@@ -112,15 +111,16 @@ def _compile_optimized(sdfg: SDFG | None, comm: Any, **options: Any) -> Compiled
 
 def _optimized_on_first(sdfg: SDFG | None, comm: Any) -> SDFG | None:
     """Optimize the program that rank 0 compiles, which other ranks may lack; return what this rank has to compile."""
+    from mpi4py import MPI
+
     from dace_redist.mpi.collective import together
-    from dace_redist.mpi.topology import alone_in
 
     if all(comm.allgather(sdfg is not None)):
         _optimize(sdfg, comm, comm.rank == 0)
         return sdfg
-    with alone_in(comm) as alone, together(comm):
+    with together(comm):
         if sdfg is not None:
-            _optimize(sdfg, alone, comm.rank == 0)
+            _optimize(sdfg, MPI.COMM_SELF, comm.rank == 0)
     return sdfg
 
 

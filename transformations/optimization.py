@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,29 +24,22 @@ from dace_redist.transformations.fuse import FuseRedistributes, FuseTranspose, R
 from dace_redist.transformations.patterns import checked_sdfg, output_of, redistributions
 from dace_redist.transformations.reduce import FuseReduceBcast
 from dace_redist.transformations.stock import LowerRedistribute
-from dace_redist.transformations.strategy import checked_symbols, choose_strategies, problem_of
+from dace_redist.transformations.strategy import checked_symbols, placed_schedule
 
 #: Fusions of equal nodes, and those that take code into nodes: it may contain the number of the rank.
 OF_NODES: tuple[Any, ...] = (RemoveRedistribute, FuseRedistributes, FuseTranspose)
 OF_CODE: tuple[Any, ...] = (FuseConversion, FuseReduceBcast)
 
 
-def optimize(
-    sdfg: SDFG,
-    record: str | os.PathLike[str] | None = None,
-    *,
-    comm: Any = None,
-    symbols: Mapping[str, int] | None = None,
-) -> SDFG:
+def optimize(sdfg: SDFG, *, comm: Any = None, symbols: Mapping[str, int] | None = None) -> SDFG:
     """
     Apply the transformations that save time to the redistributions of a program. Collective over ``comm``.
 
     In this order: stock nodes are replaced; redistributions are fused with each other and with transpositions,
     conversions, reductions and broadcasts around them, and removed where no data moves; those of short messages that do
-    not depend on each other are joined; strategies are chosen as by
-    :func:`dace_redist.transformations.choose_strategies`; transients are placed in node-shared memory; a redistribution
-    is started before, and waited for after, computations of its state that do not depend on it. A strategy that the
-    program names is kept.
+    not depend on each other are joined; transients are placed in node-shared memory; a redistribution is started
+    before, and waited for after, computations of its state that do not depend on it. A strategy that the program names
+    is kept.
 
     If ranks have different tasklets, for example with the rank as a literal, conversions and reductions are not fused.
     If their programs differ in other ways, nothing is fused, joined or started early.
@@ -56,19 +48,15 @@ def optimize(
     the others, pass ``comm=MPI.COMM_SELF``.
 
     :param sdfg: Changed in place, including nested SDFGs.
-    :param record: See :func:`dace_redist.tune`.
     :param comm: mpi4py communicator that the program will run on; default: the world.
-    :param symbols: Values of symbols. Without them, redistributions of unknown sizes are neither joined nor get a
-        strategy of their own.
+    :param symbols: Values of symbols. Without them, redistributions of unknown sizes are not joined.
     :return: ``sdfg``.
-    :raises ValueError: On every rank, if an argument is invalid on one of them, or if ranks have different programs or
-        the record is damaged.
+    :raises ValueError: On every rank, if an argument is invalid on one of them.
     :raises TypeError: On every rank, if an argument has the wrong type.
-    :raises OSError: On every rank, if the record cannot be read.
     """
     comm = checked_communicator(comm)
     with together(comm):
-        optimization = OptimizeRedistributions(record, comm=comm, symbols=symbols)
+        optimization = OptimizeRedistributions(comm=comm, symbols=symbols)
     optimization.apply_pass(sdfg, {})
     return sdfg
 
@@ -85,24 +73,15 @@ class OptimizeRedistributions(pass_pipeline.Pass):
 
     CATEGORY = "Optimization"
 
-    record = properties.Property(dtype=str, allow_none=True, default=None, desc="File of the tuning record")
     symbols = properties.Property(dtype=dict, allow_none=True, default=None, desc="Values of symbols")
     permissive = properties.Property(dtype=bool, default=False, desc="Whether transformations are permissive")
     _comm: Any = None
 
-    def __init__(
-        self,
-        record: str | os.PathLike[str] | None = None,
-        *,
-        comm: Any = None,
-        symbols: Mapping[str, int] | None = None,
-        permissive: bool = False,
-    ) -> None:
+    def __init__(self, *, comm: Any = None, symbols: Mapping[str, int] | None = None, permissive: bool = False) -> None:
         super().__init__()
         if not isinstance(symbols, Mapping | None):
             raise TypeError(f"symbols must be a dict of values by name, got {symbols!r}")
-        self.record, self.symbols = record and os.fspath(record), symbols and dict(symbols)
-        self._comm, self.permissive = comm, permissive
+        self.symbols, self._comm, self.permissive = symbols and dict(symbols), comm, permissive
 
     def modifies(self) -> pass_pipeline.Modifies:
         """Return everything."""
@@ -125,8 +104,6 @@ class OptimizeRedistributions(pass_pipeline.Pass):
             if same_nodes:
                 self._apply(sdfg, [*OF_NODES, *(OF_CODE if same_code else ())])
                 _join_short(sdfg, values)
-        choose_strategies(sdfg, self.record, comm=comm, symbols=self.symbols)
-        with together(comm):
             place_in_shared_memory(sdfg)
             for node, state in redistributions(sdfg) if same_nodes else ():
                 beside = _beside(node, state)
@@ -160,7 +137,7 @@ def _is_short(node: Redistribute, state: SDFGState, values: Mapping[str, int]) -
     if node.has_choice:
         return False
     try:
-        moved = problem_of(node, state, values).schedule
+        moved = placed_schedule(node, state, values).schedule
         return max(moved.totals.sizes, default=0) * moved.itemsize <= max_joined_bytes
     except ValueError:  # of unknown size, or between too many ranks to count
         return False

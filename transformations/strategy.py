@@ -1,28 +1,24 @@
-"""Selection of redistributions of an SDFG, and choice of their strategies: by hand, or from the tuning record."""
+"""Selection of redistributions of an SDFG, and their strategies."""
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import fnmatch
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
 from dace.sdfg import SDFG, SDFGState
 
-from dace_redist.errors import RedistributionError
 from dace_redist.library_nodes import JointRedistribute, Redistribute
 from dace_redist.library_nodes.environment import is_node_shared
 from dace_redist.library_nodes.node import symbols_of
 from dace_redist.library_nodes.stock import keeps_stock
-from dace_redist.mpi.collective import check_same, checked_communicator, together
 from dace_redist.schedule import schedule
-from dace_redist.strategies import AUTO, OPTIONS, check_options, find_strategy, options_on_gpu
+from dace_redist.strategies import check_options, find_strategy
+from dace_redist.timing.memories import PlacedSchedule, memory_name
 from dace_redist.transformations.patterns import checked_sdfg, numbers_of, value_of, with_values
 from dace_redist.transformations.stock import label_of, lower
-from dace_redist.tuning.auto import NOT_IN_C_ORDER, Choice, choose_all
-from dace_redist.tuning.problem import TuningProblem, check_memory, memory_name
 
 #: Selection of nodes: all (None), a pattern of labels, or a predicate.
 Where = str | Callable[[Any, SDFGState], bool] | None
@@ -50,24 +46,35 @@ def chosen_nodes(sdfg: SDFG, where: Where = None, joint: bool = False) -> list[t
     return chosen
 
 
-def problems_of(
+def placed_schedules(
     sdfg: SDFG, symbols: Mapping[str, int] | None = None, where: Where = None, memory: str | None = None
-) -> list[tuple[str, TuningProblem]]:
+) -> dict[Redistribute, PlacedSchedule]:
     """
-    Return label and problem of every redistribution of an SDFG, including stock nodes and nested SDFGs.
+    Return what the redistributions of an SDFG move, for :func:`dace_redist.tune`; stock nodes are replaced first.
 
-    :param sdfg: The SDFG; not changed.
+    Nodes of arrays that are not in C order, nodes of DaCe's own implementation, and stock nodes that cannot be
+    expressed are left out.
+
+    :param sdfg: Changed in place, nested SDFGs included.
     :param where: Selection of nodes, as for :func:`dace_redist.set_strategy`.
     :param memory: Kind of memory of the arrays, one of ``MEMORIES``, except arrays on the GPU in the SDFG; default: as
         in the SDFG.
-    :raises ValueError: If the SDFG has no redistribution, or if a symbol has no value or a name is not a symbol.
+    :raises ValueError: If nothing is left, or if a symbol has no value or a name is not a symbol.
     :raises TypeError: If a value is not an integer.
     """
-    values = checked_symbols(sdfg, symbols)
-    ours = [(lower(node, state), state) for node, state in chosen_nodes(copy.deepcopy(sdfg), where)]
-    if not ours:
+    values, placed = checked_symbols(sdfg, symbols), {}
+    for found, state in chosen_nodes(sdfg, where):
+        if keeps_stock(found):
+            continue
+        with contextlib.suppress(ValueError):
+            found = lower(found, state)
+        if not isinstance(found, StockRedistribute) and all(
+            array.is_packed_c_strides() for array, _ in found.arrays(state.sdfg, state)
+        ):
+            placed[found] = placed_schedule(found, state, values, memory)
+    if not placed:
         raise ValueError(f"{sdfg.name} has no redistribution to tune")
-    return [(str(node.label), problem_of(node, state, values, memory)) for node, state in ours]
+    return placed
 
 
 def checked_symbols(sdfg: SDFG, symbols: Mapping[str, int] | None) -> dict[str, int]:
@@ -89,11 +96,11 @@ def checked_symbols(sdfg: SDFG, symbols: Mapping[str, int] | None) -> dict[str, 
     return {name: int(value) for name, value in (symbols or {}).items()}
 
 
-def problem_of(
+def placed_schedule(
     node: Redistribute, state: SDFGState, values: Mapping[str, int], memory: str | None = None
-) -> TuningProblem:
+) -> PlacedSchedule:
     """
-    Return the problem of a node, given the values of the symbols of the outermost SDFG.
+    Return what a node moves, given the values of the symbols of the outermost SDFG.
 
     :param memory: Kind of memory of its arrays, unless the SDFG has one on the GPU; default: as in the SDFG. Arguments
         of the caller in main memory count as ordinary.
@@ -108,8 +115,10 @@ def problem_of(
         memory = memory_name(is_node_shared(read), is_node_shared(written))
     axes, region = node.axes or None, [numbers_of(node, part, values) for part in node.index_map.region or ()] or None
     reshape = target.shape if node.reshapes else None
-    moved = schedule(source, target, read.dtype, axes=axes, region=region, reshape=reshape)
-    return TuningProblem(moved, memory)
+    done, index_map = node.operation(state.sdfg, state), {"axes": axes, "region": region, "reshape": reshape}
+    operation = {"alpha": done.alpha, "beta": done.beta, "conj": done.conj, "op": done.op}
+    moved = schedule(source, target, done.dtype, target_dtype=done.target_dtype, **index_map, **operation)
+    return PlacedSchedule(moved, memory)
 
 
 def _values_in(sdfg: SDFG, values: Mapping[str, int]) -> dict[str, int]:
@@ -148,89 +157,3 @@ def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> 
     for node, state in chosen:
         lower(node, state).set_strategy(name, **options)
     return sdfg
-
-
-def choose_strategies(
-    sdfg: SDFG,
-    record: str | os.PathLike[str] | None = None,
-    *,
-    comm: Any = None,
-    symbols: Mapping[str, int] | None = None,
-    where: Where = None,
-    memory: str | None = None,
-    every: bool = False,
-) -> dict[Redistribute, Choice]:
-    """
-    Set strategy and options of every redistribution with strategy ``"Auto"``. Collective over ``comm``.
-
-    They come from the record of :func:`dace_redist.tune`, else they are the default, as for arrays that are not in C
-    order, or that lie on a GPU when no GPU is available. Stock nodes are replaced first; those that cannot be
-    expressed, or that have the implementation ``"MPI"``, are unchanged.
-
-    :param sdfg: Changed in place, nested SDFGs included.
-    :param record: File of the tuning record; default: ``DACE_REDIST_RECORD``, else the user's file.
-    :param comm: mpi4py communicator that the program will run on; default: the world.
-    :param symbols: Values of symbols; a node whose sizes are then still symbolic remains ``"Auto"``.
-    :param where: Selection of nodes, as for :func:`dace_redist.set_strategy`; default: all.
-    :param memory: Kind of main memory of the arrays, as for :func:`dace_redist.tune`; default: as in the SDFG.
-    :param every: True to apply recorded choices also to nodes with another strategy than ``"Auto"``.
-    :return: The choice and its reason, for every node considered.
-    :raises ValueError: On every rank, if a name is not a symbol, if no node matches, if ranks have different programs,
-        or if the record is damaged.
-    :raises TypeError: On every rank, if an argument has the wrong type.
-    :raises OSError: On every rank, if the record cannot be read.
-    """
-    comm = checked_communicator(comm)
-    problems: dict[Redistribute, TuningProblem] = {}
-    choices: dict[Redistribute, Choice] = {}
-    with together(comm):
-        values = checked_symbols(checked_sdfg(sdfg, "choose_strategies"), symbols)
-        if memory is not None:
-            check_memory(memory)
-        for node, state in _considered(sdfg, where, every):
-            try:
-                if all(array.is_packed_c_strides() for array, _ in node.arrays(state.sdfg, state)):
-                    problems[node] = problem_of(node, state, values, memory)
-                else:
-                    choices[node] = Choice(node.strategy, {}, False, NOT_IN_C_ORDER)
-            except ValueError as error:
-                choices[node] = Choice(node.strategy, {}, False, f"not measured: {error}")
-    keys = [(str(node.label), problem.identity) for node, problem in problems.items()]
-    check_same(comm, {"the redistributions of their programs": keys})
-    for on_gpu in (False, True):
-        group = {node: problem for node, problem in problems.items() if problem.on_gpu == on_gpu}
-        choices |= _chosen(group, comm, record)
-    for node, choice in choices.items():
-        if choice.recorded:
-            common = {n: v for n, v in node.options.items() if n in AUTO.options and v != OPTIONS[n].default}
-            options = {**choice.options, **common}
-            on_gpu = node in problems and problems[node].on_gpu
-            node.set_strategy(choice.strategy, **(options_on_gpu(choice.strategy, options) if on_gpu else options))
-    return choices
-
-
-def _chosen(
-    problems: Mapping[Redistribute, TuningProblem], comm: Any, record: str | os.PathLike[str] | None
-) -> dict[Redistribute, Choice]:
-    """Return the choices for arrays in main memory, or for arrays on GPUs. Collective."""
-    try:
-        return dict(zip(problems, choose_all(list(problems.values()), comm, record), strict=True)) if problems else {}
-    except (RuntimeError, RedistributionError) as error:  # a BuildError is a RuntimeError
-        if not any(problem.on_gpu for problem in problems.values()):
-            raise
-        return {node: Choice(node.strategy, {}, False, f"no GPU can be used here: {error}") for node in problems}
-
-
-def _considered(sdfg: SDFG, where: Where, every: bool) -> list[tuple[Redistribute, SDFGState]]:
-    """Return the nodes to choose for, after replacing stock nodes that can be and do not name DaCe's own code."""
-    considered = []
-    for found, state in chosen_nodes(sdfg, where):
-        if keeps_stock(found):
-            continue
-        try:
-            node = lower(found, state)
-        except ValueError:
-            continue
-        if every or node.implementation is None:
-            considered.append((node, state))
-    return considered

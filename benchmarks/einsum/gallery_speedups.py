@@ -28,9 +28,9 @@ from kernels import KERNELS
 from records import append, environment, json_option
 
 from dace_redist import distribute
-from dace_redist.measuring.measure import Repetitions
 from dace_redist.mpi.launch import outside_environment
 from dace_redist.mpi.topology import pinned_to_core, topology_of
+from dace_redist.timing.measure import Repetitions
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Shorter programs run several times in a row: the first run after a pause takes longer.

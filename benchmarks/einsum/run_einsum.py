@@ -28,10 +28,10 @@ from records import append, json_option, names_option
 from dace_redist import DistributedProgram, Distribution, distribute
 from dace_redist.cli import run_command
 from dace_redist.einsum.command import index_sizes
-from dace_redist.measuring.measure import Repetitions
 from dace_redist.mpi.collective import together
 from dace_redist.mpi.topology import pinned_to_core
 from dace_redist.strategies import STRATEGIES
+from dace_redist.timing.measure import Repetitions
 
 WORLD = MPI.COMM_WORLD
 #: Largest relative error of right results, by device.

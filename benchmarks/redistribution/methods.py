@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from dace_redist import strategies
-from dace_redist.measuring.timed_plan import TimedPlan
 from dace_redist.mpi.collective import together
 from dace_redist.redistribution.arrays.new import DeviceArray
-from dace_redist.tuning.problem import TuningProblem
+from dace_redist.timing.memories import PlacedSchedule
+from dace_redist.timing.timed_plan import TimedPlan
 from redistribution import peers, scalapack
 from redistribution.arrays import Array, Arrays, is_right
 from redistribution.catalogue import Case, ConfiguredStrategy
@@ -47,7 +47,6 @@ class Method:
     :param free: Releases what it holds; collective.
     :param choice: Strategy and options.
     :param variant: Memory of the arrays, one of :data:`redistribution.catalogue.VARIANTS`.
-    :param chosen: Choice of strategy Auto: strategy, options, and whether it was measured before.
     """
 
     label: str
@@ -57,7 +56,6 @@ class Method:
     free: Callable[[], None] = lambda: None
     choice: ConfiguredStrategy = ConfiguredStrategy("")
     variant: str = "ordinary"
-    chosen: dict[str, Any] | None = None
 
 
 #: Label of a method that could not be measured, and why.
@@ -154,13 +152,9 @@ def _strategy(label: str, arrays: Arrays, choice: ConfiguredStrategy, variant: s
         source, target = arrays.on_gpu() if variant == "gpu" else (arrays.source(variant), arrays.target(variant))
     except MemoryError as error:
         raise UnsuitableError(str(error)) from None
-    problem = TuningProblem(case.schedule, "ordinary" if variant == "mapped" else variant)
+    problem = PlacedSchedule(case.schedule, "ordinary" if variant == "mapped" else variant)
     made = TimedPlan(problem, choice.strategy, dict(choice.options), (source, target), arrays.comm)
-    plan = made.plan
-    chosen = None
-    if choice.strategy == "Auto":
-        chosen = {"strategy": plan.strategy, "options": plan.options, "recorded": plan.recorded}
-    return Method(label, "strategy", made, target, made.free, choice, variant, chosen)
+    return Method(label, "strategy", made, target, made.free, choice, variant)
 
 
 def _peer(label: str, make: Callable[[Case, Any], Any], arrays: Arrays) -> Method:

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from mpi4py.util.dtlib import from_numpy_dtype
 
 from dace_redist.distribution import AnyDistribution, Distribution
-from dace_redist.measuring import comparison
 from dace_redist.messages import Message
+from dace_redist.timing import comparison
 from redistribution.catalogue import Case
 
 Array = npt.NDArray[Any]

@@ -14,11 +14,11 @@ from typing import Any
 import click
 from records import append, environment
 
-from dace_redist.measuring.measure import Figure, measure
 from dace_redist.mpi.collective import sleeping_barrier
 from dace_redist.mpi.launch import check_launcher
 from dace_redist.mpi.topology import pinned_to_core, topology_of
 from dace_redist.schedule import Schedule
+from dace_redist.timing.measure import Figure, measure
 from redistribution import methods as kinds
 from redistribution import stock, tables
 from redistribution.arrays import Arrays
@@ -135,7 +135,6 @@ def _record(method: Method, figures: Mapping[str, Figure], bounds: Mapping[str, 
     figure = figures[method.label]
     record: dict[str, Any] = {"method": method.label, "kind": method.kind, "variant": method.variant}
     record |= {"strategy": method.choice.strategy, "options": dict(method.choice.options)}
-    record |= {"chosen": method.chosen} if method.chosen else {}
     record |= {"median": figure.median, "low": figure.low, "high": figure.high}
     record["repetitions"] = len(figure.seconds)
     if kinds.STOCK in figures:

@@ -19,6 +19,7 @@ from dace_redist.mpi.collective import together
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.arrays.new import new_array
 from dace_redist.redistribution.plan import plan
+from dace_redist.report.progress import progress_bar
 
 #: Maximum number of arrays that a rank has open.
 _MAX_OPEN = 64
@@ -179,6 +180,4 @@ def run_all(comm: MPI.Intracomm, path: str, parts: Sequence[Access], reading: bo
 def _bar(label: str, nbytes: int) -> Any:
     if not label:
         return contextlib.nullcontext(lambda name, done: None)
-    from dace_redist.measuring.measure import progress_bar  # loads slowly
-
     return progress_bar(True, label, nbytes)

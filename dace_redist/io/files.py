@@ -18,7 +18,7 @@ from dace_redist.integers import AnyBytes, AnyInt, AnyInts, checked_memory_bytes
 from dace_redist.io.access import Access, run_all
 from dace_redist.io.pieces import Selection, checked_ranks
 from dace_redist.io.stored import Layout, NewArray, StoredArray, StoredInfo, format_of, inspect_file, naming, new_names
-from dace_redist.mpi.collective import check_congruent, check_same, checked_communicator, together
+from dace_redist.mpi.collective import check_congruent, checked_communicator, together
 from dace_redist.mpi.launch import check_ranks
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.arrays.new import new_array

@@ -127,21 +127,6 @@ def raise_first(failure: Exception | None, failures: list[str]) -> None:
             raise other
 
 
-def found_by_first(comm: Any, find: Callable[[], Fact]) -> Fact:
-    """Return on every rank what ``find`` returns, or raise what it raises, on rank 0. Collective: one broadcast."""
-    found: tuple[Any, Exception | None] = None, None
-    if comm.rank == 0:
-        try:
-            found = find(), None
-        except Exception as error:
-            found = None, error
-    result, failure = comm.bcast(found)
-    if failure is not None:
-        raise failure
-    answer: Fact = result
-    return answer
-
-
 def check_same(comm: Any, values: Mapping[str, object]) -> None:
     """Make sure that all ranks have the same values, see :func:`together`. Collective."""
     with together(comm, values):
@@ -176,8 +161,3 @@ def remembered(comm: Any, key: Hashable, find: Callable[[], Fact]) -> Fact:
         facts[key] = find()
     found: Fact = facts[key]
     return found
-
-
-def forget_fact(comm: Any, key: Hashable) -> None:
-    """Have :func:`remembered` find a fact again. All ranks of the communicator do so."""
-    (comm.Get_attr(_keyval()) or {}).pop(key, None)

@@ -32,7 +32,7 @@ _OPERATIONS = {
     **dict.fromkeys(("plan", "from_datatypes", "from_messages", "inverse", "adjoint"), "plan"),
     **dict.fromkeys(("__call__", "start", "wait", "test"), "a transfer"),
     **{name: name for name in ("scatter", "gather", "load", "save", "einsum", "run", "compile")},
-    **{name: name for name in ("tune", "chosen_strategy", "optimize", "set_strategy")},
+    **{name: name for name in ("tune", "optimize", "set_strategy")},
 }
 
 

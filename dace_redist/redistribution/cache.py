@@ -11,11 +11,10 @@ from typing import Any, TypedDict
 import numpy as np
 from mpi4py import MPI
 
-from dace_redist import _core
 from dace_redist.integers import AnyBytes, AnyInt, AnyInts, AnyNumber
-from dace_redist.mpi.collective import checked_communicator, forget_fact
+from dace_redist.mpi.collective import checked_communicator
 from dace_redist.native.interface import check
-from dace_redist.redistribution.problem import CHANGE, MEASURED, Arguments, Problem, Types, is_list
+from dace_redist.redistribution.problem import CHANGE, Arguments, Problem, Types, is_list
 from dace_redist.redistribution.problem.agreement import agreed, agreed_problem, compare_arguments
 from dace_redist.redistribution.tensor_plan import Plan, run_if_agreed
 from dace_redist.strategies import AUTO
@@ -63,13 +62,13 @@ class PlanCache:
         self.calls = {call: found for call, found in self.calls.items() if found[0] is not plan}
         return plan
 
-    def free(self, strategy: str | None = None) -> None:
-        """Free the plans of problems with a strategy, and those of all einsums; default: all plans."""
+    def free(self) -> None:
+        """Free all plans."""
         self.einsum_calls.clear()
         while self.einsums:
             self.einsums.popitem()[1].free()
-        for problem in [problem for problem in self.plans if strategy in (None, problem.strategy)]:
-            self.drop(problem).free()
+        while self.plans:
+            self.drop(next(iter(self.plans))).free()
 
 
 #: Plan caches by the handle of the communicator. A forked child has none: MPI belongs to its parent.
@@ -102,12 +101,6 @@ def plan_cache(comm: MPI.Intracomm) -> PlanCache:
     return cache
 
 
-def forget_choices(comm: MPI.Intracomm) -> None:
-    """Have strategy ``"Auto"`` choose again: free its plans, and look for measurements. Collective."""
-    forget_fact(comm, MEASURED)
-    plan_cache(comm).free(AUTO.name)
-
-
 def plans_in_use(comm: MPI.Intracomm) -> list[tuple[str, dict[str, int | float]]]:
     """Return strategy and options of the cached plans of a communicator, the most recently used one last."""
     return [(plan.strategy, dict(plan.options)) for plan in plan_cache(comm).plans.values()]
@@ -116,8 +109,7 @@ def plans_in_use(comm: MPI.Intracomm) -> list[tuple[str, dict[str, int | float]]
 def key_of_call(array: Any, source: Any, target: Any, out: Any, how: tuple[Any, ...]) -> Any:
     """Return the key of a call in the plan cache; None if it needs the full check."""
     if isinstance(array, np.ndarray):
-        there = None if out is None else _core.is_shared(out)
-        return id(source), id(target), array.dtype, _core.is_shared(array), there, how
+        return id(source), id(target), array.dtype, out is None, how
     if not is_list(array):
         return None
     plain = {*map(type, array)} == {np.ndarray}  # quicker than a look at each of a thousand

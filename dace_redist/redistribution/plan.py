@@ -17,8 +17,7 @@ from dace_redist.native.device import ensure_device_library
 from dace_redist.native.interface import NativePlan, prepare
 from dace_redist.redistribution.arrays import DEVICES
 from dace_redist.redistribution.forms import FormedPlan, on_both_groups
-from dace_redist.redistribution.problem import CHANGE, Arguments, Distributions, Named, Types, is_measured
-from dace_redist.redistribution.problem.agreement import agreed, measured_as
+from dace_redist.redistribution.problem import CHANGE, Arguments, Distributions, Named, Types
 from dace_redist.redistribution.problem.names import by_name, is_named
 from dace_redist.redistribution.tensor_plan import Plan
 
@@ -61,8 +60,7 @@ def plan(
     :param sends: With an intercommunicator, True in the group that has the source. It calls the plan with arrays, and
         the other group with None or nothing. Calls are collective over both groups, and raise an error of one rank on
         all; they wait for the other group without a limit.
-    :param strategy: Name of a strategy, or ``"Auto"``. That selects the fastest measured one
-        (:func:`dace_redist.tune`), else the default; see :func:`dace_redist.chosen_strategy`.
+    :param strategy: Name of a strategy, or ``"Auto"``, the default one; :func:`dace_redist.tune` finds the fastest.
     :param axes: Source axis of each target axis, as in ``numpy.transpose``. Default: no permutation.
     :param region: Sub-tensor to move: (source_offset, target_offset, shape), the shape in the axes of the source. The
         rest of the target is unchanged. Default: the whole tensor.
@@ -106,13 +104,10 @@ def plan(
             source, target = on_both_groups(groups, bool(sends), source, target)
         problem = Arguments(source, target, values, strategy, options, memory_bytes, names).checked(dtype, comm.size)
         problem = problem.placed(_checked_device(device))
-        problem = measured_as(problem, ("shared-target", "ordinary", "shared-both", "shared-source"))
         if problem.on_gpu:
             ensure_device_library()
     except Exception as error:
         failure = error
-    if is_measured(comm):  # strategy "Auto" communicates, which all ranks must do alike
-        agreed(comm, problem, failure)
     if problem is None or failure is not None:
         with contextlib.suppress(RedistributionError):
             NativePlan.of_tensors((MPI._handleof(comm), "", {}), [], failure=encoded_failure(failure))

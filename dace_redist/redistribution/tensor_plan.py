@@ -42,7 +42,6 @@ class Plan(FreeablePlan, CallableInProgram):
     :ivar device: Devices of source and target.
     :ivar strategy: Name of the strategy, never ``"Auto"``.
     :ivar options: Options that are not at their defaults.
-    :ivar recorded: True if ``"Auto"`` took strategy and options from a tuning record.
     """
 
     from_datatypes = staticmethod(from_datatypes)
@@ -51,7 +50,7 @@ class Plan(FreeablePlan, CallableInProgram):
     def __init__(self, comm: MPI.Intracomm, problem: Problem) -> None:
         self._comm, self._handle, self._problem = comm, MPI._handleof(comm), problem
         tensors, self.device = problem.tensors, problem.device
-        self.strategy, self.options, self.recorded = problem.chosen(comm)
+        self.strategy, self.options = problem.chosen()
         self.source = self._each([one.source for one in tensors])
         self.target = self._each([one.target for one in tensors])
         self.dtype = self._each([one.dtype for one in tensors])

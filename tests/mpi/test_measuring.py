@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
 
+import dace_redist
 from dace_redist import Distribution, RedistributionError, schedule
-from dace_redist.measuring import search
-from dace_redist.measuring.measure import measure
-from dace_redist.measuring.search import space
 from dace_redist.mpi.topology import topology_of
-from dace_redist.tuning.problem import TuningProblem
+from dace_redist.timing import comparison
+from dace_redist.timing.measure import measure
+from dace_redist.timing.memories import PlacedSchedule
 
 
 class Clock:
@@ -87,29 +88,24 @@ def test_ranks_that_differ_are_told(comm):
         measure({"m": Clock().work(0)}, comm, drop_slower_than=0.5)
 
 
-MOVED = schedule(Distribution((4096, 512), (2, 1)), Distribution((4096, 512), (1, 2)))
-
-
 class Bench:
     """Plans whose time depends on strategy and options; their clock goes on only while they run."""
 
-    def __init__(self, seconds: dict[str, float], faster: dict[str, dict[str, int]]) -> None:
-        self.seconds, self.faster, self.now = seconds, faster, 0.0
-        self.alive, self.made = 0, list[str]()
+    def __init__(self, seconds: dict[str, float], faster: dict[str, int]) -> None:
+        self.seconds, self.faster, self.now, self.alive = seconds, faster, 0.0, 0
 
     def clock(self) -> float:
         return self.now
 
-    def plan(self, problem: TuningProblem, strategy: str, options: Any, arrays: Any, comm: Any) -> Any:
+    def plan(self, placed: PlacedSchedule, strategy: str, options: Any, arrays: Any, comm: Any) -> Any:
         if strategy not in self.seconds:
             raise RedistributionError("plan: not here")
         bench, self.alive = self, self.alive + 1
-        self.made.append(strategy)
-        better = all(options.get(name) == value for name, value in self.faster.get(strategy, {"none": 0}).items())
+        factor = 0.5 if options and options.items() <= self.faster.items() else 1.0
 
         class Plan:
             def __call__(self) -> None:
-                bench.now += bench.seconds[strategy] * (0.5 if better else 1.0)
+                bench.now += bench.seconds[strategy] * factor
 
             def free(self) -> None:
                 bench.alive -= 1
@@ -117,24 +113,18 @@ class Bench:
         return Plan()
 
 
-@pytest.fixture
-def searched(comm, monkeypatch: pytest.MonkeyPatch):
-    def run(bench: Bench):
-        monkeypatch.setattr(search, "TimedPlan", bench.plan)
-        topology, tried = topology_of(comm), space(None, None)
-        return search.Search(TuningProblem(MOVED), comm, topology, tried, 1e6, 0.05, lambda *_: None, bench.clock).run()
-
-    return run
-
-
 @pytest.mark.mpi(ranks=2)
-def test_the_best_options_of_a_strategy_win(searched):
-    """Pipelined starts 1.5 times as slow as Pack, and gets twice as fast by its chunks."""
-    bench = Bench({"Pack": 1.0, "Pipelined": 1.5, "Shared": 3.0}, {"Pipelined": {"chunk_bytes": 2 << 20}})
-    winner, measured = searched(bench)
-    assert str(winner) == "Pipelined(chunk_bytes=2097152)" and bench.alive == 0
-    first = {one.strategy: one for one in measured if one.round == "all strategies"}
-    assert first["Pack"].median_seconds == pytest.approx(1.0) and first["RMA"].note == "not here"
-    assert not [one for one in measured if one.strategy == "Shared" and one.options]  # too slow to vary
-    last = {str(one) for one in measured if one.round == "the best of each"}
-    assert last == {"Pack", str(winner), "Shared"}  # the default, though slow
+def test_the_best_options_of_a_strategy_win(comm, monkeypatch: pytest.MonkeyPatch):
+    """Pipelined starts 1.25 times as slow as Pack, and gets twice as fast by its chunks."""
+    bench = Bench({"Pack": 1.0, "Pipelined": 1.25, "Hierarchical": 3.0}, {"chunk_bytes": 2 << 20})
+    monkeypatch.setattr(comparison, "TimedPlan", bench.plan)
+    monkeypatch.setattr(comparison, "measure", functools.partial(measure, clock=bench.clock))
+    moved = schedule(Distribution((4096, 512), (2, 1)), Distribution((4096, 512), (1, 2)))
+    found = dace_redist.tune(moved, comm=comm, limit_seconds=1e6, progress=False)
+    assert found.best == {"strategy": "Pipelined", "chunk_bytes": 2 << 20} and bench.alive == 0
+    first, last = found.phases
+    assert first["Pack"].median == pytest.approx(1.0) and found.refused["RMA"] == "not here"
+    assert {"Pack", "Pipelined", "Pipelined(chunk_bytes=2097152)", "Hierarchical"} <= {
+        *last
+    }  # the default, though slow
+    assert not any(name.startswith("Hierarchical(") for name in last)

@@ -8,7 +8,6 @@ from typing import Any
 
 import dace
 import dace.libraries
-import pytest
 from dace.sdfg import nodes
 from sdfgs import add_move
 
@@ -16,8 +15,6 @@ import dace_redist
 from dace_redist import Distribution
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.environment import is_node_shared
-
-pytestmark = pytest.mark.usefixtures("four_ranks")
 
 #: Shapes of some arrays where not all have one.
 OTHERS = {"Dot": {"_result": (1,)}, "Gemv": {"_A": (4, 4)}, "Ger": {"_A": (4, 4), "_res": (4, 4)}}

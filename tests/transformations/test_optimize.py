@@ -16,8 +16,6 @@ from dace_redist import Distribution
 from dace_redist.library_nodes import JointRedistribute, Redistribute, RedistributeWait
 from dace_redist.transformations import OptimizeRedistributions
 
-pytestmark = pytest.mark.usefixtures("four_ranks")
-
 
 def parsed(program) -> dace.SDFG:
     return program.to_sdfg(simplify=True)

@@ -1,65 +1,83 @@
-"""Candidates of the tuner: sensible values of the options of a strategy, and errors for misspelt names."""
+"""Candidates of ``tune``: sensible values of the options of a strategy, and what it concludes."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import pytest
 
 from dace_redist import Distribution, schedule
-from dace_redist.measuring.search import sensible, space
 from dace_redist.mpi.topology import Topology
-from dace_redist.strategies import OPTIONS, STRATEGIES
-from dace_redist.tuning.record import Winner
-
-HERE = Topology("m", "M", (0, 0, 0, 0))
-MOVES = schedule(Distribution((256, 256), [4]), Distribution((256, 256), [1, 4]))  # messages of 32 KiB
-
-
-def test_every_strategy_but_stock_is_tried_with_its_defaults():
-    assert set(space(None, None).strategies) == set(STRATEGIES)
-    nodes = Topology("m", "M", (0, 0, 1, 1))
-    assert space(None, None).first(nodes) == [Winner(strategy=one, options={}) for one in space(None, None).strategies]
+from dace_redist.strategies import DEFAULT_STRATEGY, STRATEGIES, gpu_strategies
+from dace_redist.timing import tune
+from dace_redist.timing.comparison import Candidate, Comparison, strategies_for
+from dace_redist.timing.measure import Figure
+from dace_redist.timing.memories import PlacedSchedule
 
 
-def test_on_one_node_hierarchical_and_aggregated_are_shared():
-    tried = [name for name in space(None, None).strategies if name not in ("Hierarchical", "Aggregated")]
-    assert [w.strategy for w in space(None, None).first(HERE)] == tried
-    assert [w.strategy for w in space(["Hierarchical"], None).first(HERE)] == ["Hierarchical"]
+def moved(length: int, memory: str = "ordinary") -> PlacedSchedule:
+    """Return a redistribution of messages of ``length ** 2 / 2`` bytes."""
+    grids = [Distribution((length, length), grid) for grid in ([4], [1, 4])]
+    return PlacedSchedule(schedule(*grids), memory)
 
 
-def test_options_vary_around_the_best():
-    best = Winner(strategy="Pipelined", options={"depth": 4})
-    varied = space(None, {"growth": [1.0, 2.0, 4.0]}).varied(best, "growth", MOVES, HERE)
-    assert [winner.options for winner in varied] == [{"depth": 4, "growth": 2.0}, {"depth": 4, "growth": 4.0}]
-    back = space(None, None).varied(best, "depth", MOVES, HERE)
-    assert [winner.options for winner in back] == [{}, {"depth": 2}]
-    assert space(None, None).varied(best, "max_message_bytes", MOVES, HERE) == []
+@pytest.fixture
+def varied(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tune, "topology_of", lambda comm: Topology((0, 0, 0, 0)))
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    return lambda strategy, placed: [
+        one.options for one in tune._varied(strategy, SimpleNamespace(placed=placed, comm=None))
+    ]
 
 
-def test_pieces_larger_than_any_message_are_tried_once():
-    usual = OPTIONS["chunk_bytes"].default
-    assert sensible("chunk_bytes", (usual, 1 << 10, 64 << 10, 2 << 20), MOVES, HERE, usual) == (usual, 1 << 10)
-    assert sensible("chunk_bytes", (1 << 10, 64 << 10, 2 << 20), MOVES, HERE, usual) == (1 << 10, 64 << 10)
-    nothing = schedule(MOVES.source, MOVES.source)
-    usual = OPTIONS["slot_bytes"].default
-    assert sensible("slot_bytes", (usual, 16 << 10), nothing, HERE, usual) == (usual,)
-
-
-def test_on_gpus_chunks_vary_around_their_default_there():
-    large = schedule(Distribution((4096, 4096), [4]), Distribution((4096, 4096), [1, 4]))  # messages of 8 MiB
-    tried = space(["Pipelined"], None, memory="gpu")
-    assert tried.first(HERE) == [Winner(strategy="Pipelined", options={})]
-    varied = tried.varied(tried.first(HERE)[0], "chunk_bytes", large, HERE)
-    assert [winner.options["chunk_bytes"] for winner in varied] == [512 << 10, 2 << 20, 8 << 20]
-    back = tried.varied(varied[0], "chunk_bytes", large, HERE)
-    assert [winner.options for winner in back] == [{}, {"chunk_bytes": 2 << 20}, {"chunk_bytes": 8 << 20}]
-    usual = OPTIONS["chunk_bytes"].default  # not the default there
-    first = space(["Pipelined"], {"chunk_bytes": [usual]}, memory="gpu").first(HERE)
-    assert first == [Winner(strategy="Pipelined", options={"chunk_bytes": usual})]
-
-
-def test_strategies_that_do_not_move_such_arrays():
-    said = "strategy Datatype cannot be tuned with gpu-source arrays; choose from Pack, Pipelined, "
+def test_every_strategy_that_moves_such_arrays_is_tried():
+    assert strategies_for(None, moved(8)) == [*STRATEGIES]
+    assert strategies_for(None, moved(8, "gpu")) == [*gpu_strategies()]
+    assert strategies_for(["Pack", "RMA", "Pack"], moved(8)) == ["Pack", "RMA"]
+    said = "strategy Datatype cannot be measured with gpu-source arrays; choose from Pack, Pipelined, "
     with pytest.raises(ValueError, match=said):
-        space(["Datatype"], None, "gpu-source")
+        strategies_for(["Datatype"], moved(8, "gpu-source"))
     with pytest.raises(ValueError, match="unknown strategy 'NCCL'"):
-        space(["NCCL"], None, "gpu")
+        strategies_for(["NCCL"], moved(8, "gpu"))
+
+
+def test_values_that_do_the_same_are_tried_once(varied):
+    assert varied("Pack", moved(256)) == [{"threads": 2}]  # two cores a rank
+    assert varied("Threaded", moved(256)) == [{"threads": 1}, {"threads": 2}]
+    small, large = (
+        [one["chunk_bytes"] for one in varied("Pipelined", case) if "chunk_bytes" in one]
+        for case in (moved(256), moved(8192, "gpu"))
+    )
+    assert small == []  # every chunk holds the message, as the default does
+    assert large == [512 << 10, 2 << 20, 8 << 20]
+    assert {"threads": 2} not in varied("Pipelined", moved(8192, "gpu"))  # a GPU copies without
+
+
+def compared(*phases: dict[str, float]) -> Comparison:
+    """Return times with intervals from 0.8 to 1.3 times the median."""
+    figures = [{name: Figure((s,), s, 0.8 * s, 1.3 * s) for name, s in phase.items()} for phase in phases]
+    every = {name: Candidate(name.partition("(")[0], {"depth": 4} if "(" in name else {}) for p in phases for name in p}
+    return Comparison(moved(8), every, figures)
+
+
+H, D = DEFAULT_STRATEGY, f"{DEFAULT_STRATEGY}(depth=4)"
+
+
+@pytest.mark.parametrize(
+    ("phases", "best", "verdict"),
+    [
+        ([{"Pack": 1, "RMA": 3, "MPI_Alltoallw": 4}], "Pack", "Pack is the fastest strategy: 4.00 times as"),
+        ([{"Pack": 1, "RMA": 1.4, "MPI_Alltoallw": 4}], "Pack", "of Pack and RMA overlap; Pack is 4.00 times"),
+        ([{"Pack": 1, "MPI_Alltoallw": 1.1}], "Pack", "not decided: the intervals of Pack and MPI_Alltoallw"),
+        ([{"Pack": 1, "RMA": 3}], "Pack", "Pack is the fastest strategy"),
+        ([{H: 2, "Pack": 1}, {H: 2, "Pack": 1, "RMA": 1.1}], "Pack", f"Pack is 2.00 times as fast as {H}"),
+        ([{H: 1.2, "Pack": 1}], "Auto", f"the intervals of Pack and {H} overlap"),
+        ([{H: 3}, {H: 3, D: 1}], D, f"{D} is the fastest strategy: 3.00 times as fast as {H}"),
+        ([{H: 1, "Pack": 2}], "Auto", f"{H} is the fastest strategy"),
+        ([{H: 1, "Pack": 1}, {H: 2, "Pack": 1}], "Auto", f"not decided (machine busy?): the two intervals of {H}"),
+    ],
+)
+def test_verdict(phases: list[dict[str, float]], best: str, verdict: str):
+    found = compared(*phases)
+    assert found.best == ({"strategy": H, "depth": 4} if best == D else {"strategy": best})
+    assert verdict in str(found).splitlines()[-1]

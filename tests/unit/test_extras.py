@@ -8,8 +8,8 @@ import pytest
 
 from dace_redist.distribution import Distribution
 from dace_redist.einsum import Einsum, Statement, plan_einsums
-from dace_redist.measuring.measure import progress_bar
 from dace_redist.report.canvas import new_figure
+from dace_redist.report.progress import progress_bar
 from dace_redist.schedule import schedule
 
 HINT = r'pip install "dace-redist\[plot\]"'

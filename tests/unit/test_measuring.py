@@ -8,7 +8,7 @@ from math import comb
 
 import pytest
 
-from dace_redist.measuring.measure import Figure, _Judge
+from dace_redist.timing.measure import Figure, _Judge
 
 
 @pytest.mark.parametrize("count", [6, 7, 20, 101])

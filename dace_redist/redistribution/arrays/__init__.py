@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist import _core
 from dace_redist.redistribution.arrays import dlpack
 from dace_redist.redistribution.arrays.locks import is_locked
 
@@ -65,11 +64,6 @@ class ArrayView:
         expected = c_strides(self.shape, self.dtype.itemsize)
         pairs = zip(self.shape, self.strides, expected, strict=True)
         return self.size == 0 or all(extent == 1 or given == wanted for extent, given, wanted in pairs)
-
-    @property
-    def is_shared(self) -> bool:
-        """True for an array in node-shared memory."""
-        return _core.is_shared(self.owner)
 
     def as_numpy(self) -> npt.NDArray[Any]:
         """Return a NumPy view of an array in main memory."""

@@ -10,18 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.integers import checked_memory_bytes, checked_nbytes
-from dace_redist.mpi.collective import found_by_first, remembered
 from dace_redist.mpi.launch import check_both_ranks
 from dace_redist.mpi.launch import check_ranks as check_ranks  # for distributed_array.py
 from dace_redist.schedule import Schedule, schedule
-from dace_redist.strategies import AUTO, DEFAULT_STRATEGY, check_places, checked_strategy, find_strategy, options_on_gpu
+from dace_redist.strategies import check_places, checked_strategy, find_strategy, options_on_gpu
 from dace_redist.strategy_memory import options_within
-from dace_redist.tuning import record_path
-from dace_redist.tuning.problem import TuningProblem
 
 #: A distribution, or one of each of several tensors; likewise an element type.
 Distributions = AnyDistribution | Sequence[AnyDistribution]
@@ -32,9 +28,6 @@ Types = npt.DTypeLike | Sequence[npt.DTypeLike]
 CHANGE = ("axes", "region", "target_dtype", "alpha", "beta", "conj", "op", "reshape")
 #: Arguments that an option may be misspelt for.
 _ARGUMENTS = ("comm", "out", "strategy", "device", "memory_bytes", *CHANGE)
-
-#: Name of the fact of a communicator that something was measured.
-MEASURED = "measured"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +40,6 @@ class Problem:
     :param strategy: Name of a strategy, or ``"Auto"``.
     :param options: Options of the strategy that are given.
     :param device: Devices of all sources and of all targets, each one of ``DEVICES``.
-    :param memories: Kinds of memory for strategy ``"Auto"``, in order of preference; empty: nothing was measured for
-        such arrays.
     :param names: Names of the tensors; None: they have none.
     """
 
@@ -57,7 +48,6 @@ class Problem:
     strategy: str
     options: tuple[tuple[str, int | float], ...]
     device: tuple[str, str] = ("cpu", "cpu")
-    memories: tuple[str, ...] = ()
     names: tuple[str, ...] | None = None
 
     def __hash__(self) -> int:
@@ -78,18 +68,10 @@ class Problem:
         check_places(find_strategy(self.strategy), *(side == "gpu" for side in device))
         return self if device == self.device else dataclasses.replace(self, device=device)
 
-    def chosen(self, comm: MPI.Intracomm) -> tuple[str, dict[str, int | float], bool]:
-        """Return strategy, options, and True if they were recorded. Collective if ``"Auto"`` has measurements."""
-        name, options, recorded = self.strategy, dict(self.options), False
-        if name == AUTO.name:
-            name = DEFAULT_STRATEGY
-            if self.memories and self.tensors[0].transform.is_copy and is_measured(comm):
-                from dace_redist.tuning.auto import choose_all  # loads slowly
-
-                choices = choose_all([TuningProblem(self.tensors[0], memory) for memory in self.memories], comm)
-                choice = next((choice for choice in choices if choice.recorded), choices[0])
-                name, options, recorded = choice.strategy, {**choice.options, **options}, choice.recorded
-        return name, options_on_gpu(name, options) if self.on_gpu else options, recorded
+    def chosen(self) -> tuple[str, dict[str, int | float]]:
+        """Return the strategy, never ``"Auto"``, and its options that are not at the defaults for main memory."""
+        name, options = find_strategy(self.strategy).name, dict(self.options)
+        return name, options_on_gpu(name, options) if self.on_gpu else options
 
     @property
     def elements(self) -> str:
@@ -102,7 +84,7 @@ class Problem:
     @functools.cached_property
     def digest(self) -> int:
         """Hash of 56 bits, not 0, equal on all ranks."""
-        facts = self.strategy, self.options, self.elements, self.device, self.memories
+        facts = self.strategy, self.options, self.elements, self.device
         state = hashlib.blake2b(repr(facts).encode(), digest_size=7)
         for tensor in self.tensors:
             state.update(repr(tensor.transform.encoded_operation).encode())
@@ -127,14 +109,6 @@ class Problem:
             }
             facts += [(name + of_tensor, str(value)) for name, value in values.items()]
         return facts
-
-
-def is_measured(comm: MPI.Intracomm) -> bool:
-    """
-    Check for a tuning record. Collective at the first call for a communicator, and at the first after
-    :func:`dace_redist.redistribution.cache.forget_choices`.
-    """
-    return remembered(comm, MEASURED, lambda: found_by_first(comm, lambda: record_path().exists()))
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -18,8 +17,6 @@ from dace_redist.native.interface import agree, prepare
 from dace_redist.redistribution.arrays import ArrayView, Views
 from dace_redist.redistribution.problem import Arguments, Problem, listed
 from dace_redist.redistribution.problem.checks import check_arrays
-from dace_redist.strategies import AUTO
-from dace_redist.tuning.problem import memory_name
 
 #: Element types of the sources; None: unknown.
 _Known = Sequence[np.dtype[Any] | None]
@@ -29,34 +26,28 @@ class Facts(NamedTuple):
     """
     Local booleans of a call, of which all ranks learn the logical OR.
 
-    They are true if element types are unknown yet; if a source, or a target, has elements in main memory, has some on
-    the GPU, has strides that are negative or not a multiple of the element size, or cannot be accessed directly by
-    node-aware strategies; if targets are given; and if an array is not in C order.
+    They are true if element types are unknown yet; and if a source, or a target, has elements in main memory, has some
+    on the GPU, or has strides that are negative or not a multiple of the element size.
     """
 
     incomplete: bool = False
     source_cpu: bool = False
     source_gpu: bool = False
     source_irregular: bool = False
-    source_private: bool = False
     target_cpu: bool = False
     target_gpu: bool = False
     target_irregular: bool = False
-    target_private: bool = False
-    target_given: bool = False
-    unordered: bool = False
 
     @classmethod
-    def of(cls, views: Views, target_given: bool) -> Facts:
+    def of(cls, views: Views) -> Facts:
         """Return the facts of the arrays of a complete call."""
-        unordered = any(view is not None and not view.in_c_order for side in views for view in side)
-        return cls(False, *_of_side(views.sources), *_of_side(views.targets), target_given, unordered)
+        return cls(False, *_of_side(views.sources), *_of_side(views.targets))
 
 
-def _of_side(views: Sequence[ArrayView | None]) -> tuple[bool, bool, bool, bool]:
+def _of_side(views: Sequence[ArrayView | None]) -> tuple[bool, bool, bool]:
     held = [view for view in views if view is not None and view.size > 0]
     cpu, gpu = (any(view.device == device for view in held) for device in ("cpu", "gpu"))
-    return cpu, gpu, any(not v.is_plain for v in held), any(not (v.is_shared and v.is_plain) for v in held)
+    return cpu, gpu, any(not view.is_plain for view in held)
 
 
 _NO_FACTS = Facts()
@@ -113,7 +104,7 @@ def agreed_problem(comm: MPI.Intracomm, given: Arguments, array: Any, out: Any) 
             failure = error
         facts = Facts(incomplete=failure is None)
         if problem is not None and views is not None and failure is None:
-            facts = Facts.of(views, target_given=out is not None)
+            facts = Facts.of(views)
         anywhere = agreed(comm, problem, failure, facts)
         if not anywhere.incomplete:
             assert problem is not None and views is not None
@@ -144,7 +135,7 @@ def _source_types(given: Arguments, views: Views, told: _Known | None) -> _Known
 
 
 def _placed(problem: Problem, anywhere: Facts) -> Problem:
-    """Return the problem with devices and memories of its arrays, from the facts of all ranks."""
+    """Return the problem with the devices of its arrays, from the facts of all ranks."""
     if anywhere.source_gpu or anywhere.target_gpu:
         hint = ", or in other parts of the list: these take a call each" if problem.lists else ""
         sides = (
@@ -160,20 +151,7 @@ def _placed(problem: Problem, anywhere: Facts) -> Problem:
                     "the GPU: copy it first"
                 )
     source = "gpu" if anywhere.source_gpu else "cpu"  # also the place of a target that no rank passes
-    problem = problem.placed((source, "gpu" if anywhere.target_gpu else "cpu" if anywhere.target_cpu else source))
-    # A result allocated by redistribute() may lie in node-shared or in ordinary memory.
-    kinds = (not anywhere.target_private,) if anywhere.target_given else (True, False)
-    main = [memory_name(not anywhere.source_private, kind) for kind in kinds]
-    return problem if anywhere.unordered else measured_as(problem, main)
-
-
-def measured_as(problem: Problem, memories: Sequence[str]) -> Problem:
-    """Return the problem with the memories of its arrays for strategy "Auto": some in main memory, or that on GPUs."""
-    if problem.strategy != AUTO.name or problem.lists:
-        return problem
-    if problem.on_gpu:
-        memories = [memory_name(problem.device[0] == "gpu", problem.device[1] == "gpu", "gpu")]
-    return dataclasses.replace(problem, memories=tuple(memories))
+    return problem.placed((source, "gpu" if anywhere.target_gpu else "cpu" if anywhere.target_cpu else source))
 
 
 def fail_together(comm: MPI.Intracomm, failure: Exception) -> NoReturn:

@@ -12,11 +12,10 @@ import numpy as np
 from dace_redist import _core
 from dace_redist.native.device import synchronize
 from dace_redist.native.interface import prepare
-from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.arrays.new import DeviceArray, shared_empty
 from dace_redist.redistribution.problem import Problem
 from dace_redist.redistribution.tensor_plan import Plan, bound_call
-from dace_redist.tuning.problem import PLACES, TuningProblem, sides_on_gpu
+from dace_redist.timing.memories import PLACES, PlacedSchedule
 
 
 class TimedPlan:
@@ -29,20 +28,18 @@ class TimedPlan:
 
     def __init__(
         self,
-        problem: TuningProblem,
+        placed: PlacedSchedule,
         strategy: str,
         options: Mapping[str, int | float],
         arrays: tuple[Any, Any],
         comm: Any,
     ) -> None:
         prepare(comm)
-        source, target = ("gpu" if on_gpu else "cpu" for on_gpu in sides_on_gpu(problem.memory))
-        in_c_order = all(array_view("array", array).in_c_order for array in arrays)  # as what "Auto" has measured
-        memories = (problem.memory,) if in_c_order else ()
-        moved = Problem((problem.schedule,), False, strategy, tuple(sorted(options.items())), memories=memories)
+        source, target = ("gpu" if place == "gpu" else "cpu" for place in PLACES[placed.memory])
+        moved = Problem((placed.schedule,), False, strategy, tuple(sorted(options.items())))
         self.plan = Plan(comm, moved.placed((source, target)))
-        self._on_gpu = problem.on_gpu
-        self._call = bound_call(self.plan, *arrays) if problem.on_gpu else functools.partial(self.plan, *arrays)
+        self._on_gpu = placed.on_gpu
+        self._call = bound_call(self.plan, *arrays) if placed.on_gpu else functools.partial(self.plan, *arrays)
 
     def __call__(self) -> None:
         """Redistribute, and synchronise with the GPU. Collective; errors as of :meth:`Plan.__call__`."""
@@ -69,11 +66,10 @@ def array_of_ones(shape: Sequence[int], dtype: np.dtype[Any], place: str) -> Any
     return array
 
 
-def new_arrays(problem: TuningProblem, rank: int) -> tuple[Any, Any]:
+def new_arrays(placed: PlacedSchedule, rank: int) -> tuple[Any, Any]:
     """Return a rank's parts of source and target."""
-    moved, places = problem.schedule, PLACES[problem.memory]
-    source, target = (
-        array_of_ones(side.local_shape(rank), moved.dtype, place)
-        for side, place in zip((moved.source, moved.target), places, strict=True)
+    moved, (source, target) = placed.schedule, PLACES[placed.memory]
+    return (
+        array_of_ones(moved.source.local_shape(rank), moved.dtype, source),
+        array_of_ones(moved.target.local_shape(rank), moved.target_dtype, target),
     )
-    return source, target

@@ -10,11 +10,10 @@ Start reading at :func:`measure`.
 
 from __future__ import annotations
 
-import contextlib
 import random
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,32 +64,6 @@ class Figure:
     def uncertainty(self) -> float:
         """The longer half of the interval, as a part of the median."""
         return max(self.high - self.median, self.median - self.low) / self.median if self.median > 0 else 0.0
-
-
-#: Takes the name of the measurement at work and the seconds measured so far.
-Show = Callable[[str, float], None]
-
-
-@contextlib.contextmanager
-def progress_bar(shown: bool, label: str, limit_seconds: float) -> Iterator[Show]:
-    """Show a bar on standard error that is full after so many seconds of measuring; without tqdm nothing."""
-    try:
-        import tqdm
-    except ImportError:
-        yield lambda name, seconds: None
-        return
-    total = float(limit_seconds)
-    # Under mpiexec standard error is seldom a terminal: a bar that hides from pipes would never be seen.
-    form = "{desc}: {percentage:3.0f}% |{bar:30}| {postfix}"
-    bar: Any = tqdm.tqdm(total=total, desc=label, disable=not shown, mininterval=0.5, bar_format=form)
-
-    def show(name: str, seconds: float) -> None:
-        bar.set_postfix_str(name, refresh=False)
-        bar.update(max(0.0, min(total, seconds) - bar.n))
-
-    with bar:
-        yield show
-        show("done", total)
 
 
 def measure(

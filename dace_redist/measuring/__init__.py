@@ -1,1 +1,0 @@
-"""Measures strategies and options: the data of strategy "Auto"."""
