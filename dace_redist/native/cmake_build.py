@@ -33,6 +33,7 @@ from dace_redist.native.toolchain import (
     mpi_compiler,
     mpi_settings,
     packaged,
+    processor_levels,
 )
 
 #: Seconds after which a process says that it waits.
@@ -158,6 +159,7 @@ def build_time() -> str:
 
 def _settings(name: str) -> list[str]:
     settings = [f"-DDACE_REDIST_VERSION={__version__}", *(f"-D{key}={value}" for key, value in mpi_settings().items())]
+    settings += [f"-DDACE_REDIST_ARCHITECTURE={level}" for level in processor_levels()[-1:]]
     if name == CUDA:
         nvcc = cuda_compiler()
         if nvcc is None:

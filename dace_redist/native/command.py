@@ -17,7 +17,7 @@ from dace_redist.native.toolchain import (
     cuda_compiler,
     library_path,
     packaged,
-    processor_flags,
+    processor_levels,
 )
 from dace_redist.native.variants import best_build
 
@@ -40,7 +40,7 @@ def build(gpu: bool | None) -> None:
 
 def installation() -> list[str]:
     """Return lines of version, compiler, MPI, shell and library in use; starts two ranks, whose failure is an error."""
-    library = best_build(library_path(), processor_flags())
+    library = best_build(library_path(), processor_levels())
     origin = "came with the package" if library_path() == packaged() else f"compiled here{build_time()}"
     if not library.exists():
         origin = "not built yet: the first call does so, or dace-redist build"

@@ -16,7 +16,7 @@ from dace_redist.errors import RedistributionError
 from dace_redist.native.blas import blas_wanted, pypi_openblas
 from dace_redist.native.cmake_build import ensure_library
 from dace_redist.native.interface import library
-from dace_redist.native.toolchain import EINSUM, packaged, processor_flags
+from dace_redist.native.toolchain import EINSUM, packaged, processor_levels
 from dace_redist.native.variants import EINSUM_FILE, load
 
 Array = npt.NDArray[Any]
@@ -48,7 +48,7 @@ def _library() -> Any:
         found = ctypes.CDLL(str(ensure_library(EINSUM)))
     else:
         ctypes.CDLL(pypi_openblas())  # which it is linked with by name
-        found = load(path, processor_flags())
+        found = load(path, processor_levels())
     number, pointer, text = ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p
     found.dr_python_contraction_error.restype = text
     found.dr_python_contraction_create.argtypes = [text, text, pointer, number]

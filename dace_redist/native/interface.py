@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dace_redist.errors import BuildError, RedistributionError
 from dace_redist.mpi.collective import decoded_failure, remembered, together
 from dace_redist.native.cmake_build import ensure_library
-from dace_redist.native.toolchain import mpi_compiler, processor_flags
+from dace_redist.native.toolchain import mpi_compiler, processor_levels
 from dace_redist.native.variants import load
 from dace_redist.schedule import Schedule
 from dace_redist.strategies import OPTIONS, default_options
@@ -72,7 +72,7 @@ def library() -> Any:
     :raises BuildError: If it cannot be built, was built for another MPI than the one that mpi4py loaded, or would call
         another one.
     """
-    found = load(ensure_library(), processor_flags())
+    found = load(ensure_library(), processor_levels())
     found.dr_python_mpi.restype = ctypes.c_char_p
     _check_mpi(found.dr_python_mpi().decode())
     number, pointer = ctypes.c_int64, ctypes.c_void_p

@@ -15,7 +15,7 @@ from dace_redist.errors import GET_MPI, BuildError
 from dace_redist.mpi.launch import path_from_here
 from dace_redist.mpi.topology import processor_facts
 from dace_redist.native.loaded_mpi import mpi_in_use
-from dace_redist.native.variants import LIBRARY_FILE, SCALAPACK_FILE, packaged_library
+from dace_redist.native.variants import LIBRARY_FILE, SCALAPACK_FILE, levels, packaged_library
 
 #: Folder of the CMake project, with a folder for each library.
 PACKAGE_DIRECTORY = Path(__file__).parents[1]
@@ -91,7 +91,7 @@ def build_environment() -> dict[str, str]:
 @functools.cache
 def build_key() -> str:
     """
-    Return a key of all that compiled code depends on: sources, MPI, settings of the compiler, processor.
+    Return a key of all that compiled code depends on: sources, MPI, settings of the compiler, level of the processor.
 
     The compiler itself is no part of it: nodes without one use what was compiled on another node.
     """
@@ -102,7 +102,7 @@ def build_key() -> str:
     ]
     mpi = mpi_in_use()
     facts = [__version__, mpi.version, mpi.interface, *settings]
-    facts += [platform.machine(), processor_flags(), source_digest(PACKAGE_DIRECTORY, _SOURCES)]
+    facts += [platform.machine(), *processor_levels()[-1:], source_digest(PACKAGE_DIRECTORY, _SOURCES)]
     return hashlib.blake2b("\0".join(facts).encode(), digest_size=10).hexdigest()
 
 
@@ -175,15 +175,15 @@ def _identity(program: str) -> list[str]:
     return [program, path, str(facts.st_size), str(facts.st_mtime_ns)]
 
 
-def processor_flags() -> str:
-    """Return the features by which ``-march=native`` distinguishes processors, as far as the system names them."""
-    facts = processor_facts()
-    return facts.get("flags") or facts.get("Features") or platform.processor()  # the last starts a process
+@functools.cache
+def processor_levels() -> list[str]:
+    """Return the levels of x86-64 of this processor, lowest first: code is compiled for the highest; else none."""
+    return levels(processor_facts().get("flags", ""))
 
 
 def build_directory(*below: str) -> Path:
     """
-    Return the folder of everything that is compiled for this MPI, compiler and processor, in the cache folder.
+    Return the folder of everything that is compiled for this MPI and level of processors, in the cache folder.
 
     :param below: Names of folders in it, and of a file, whose path is returned.
     :raises PermissionError: If another user than root owns one of them, or all users may write to it: whoever can write
@@ -207,7 +207,7 @@ def build_directory(*below: str) -> Path:
 @functools.cache
 def packaged() -> Path | str:
     """Return the library of redistribution that came with the package for this MPI, or the reason why there is none."""
-    return packaged_library(mpi_in_use().interface, processor_flags())
+    return packaged_library(mpi_in_use().interface, processor_levels())
 
 
 def library_path(name: str = REDISTRIBUTION) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,12 @@ def levels(flags: str) -> list[str]:
     return list(itertools.takewhile(lambda level: found.issuperset(LEVELS[level].split()), LEVELS))
 
 
-def packaged_library(interface: str, flags: str, folder: Path = FOLDER) -> Path | str:
+def packaged_library(interface: str, levels: Sequence[str], folder: Path = FOLDER) -> Path | str:
     """
     Return the library to link programs with for an MPI, or the reason why the package has none.
 
     :param interface: Key of :data:`MPI_LIBRARIES`, or ``""``.
-    :param flags: Flags of this processor.
+    :param levels: Levels of this processor.
     """
     there = sorted(folder.glob(f"*/*/{LIBRARY_FILE}"))
     if not there:
@@ -53,22 +54,22 @@ def packaged_library(interface: str, flags: str, folder: Path = FOLDER) -> Path 
         names = ", ".join(path.parts[-3] for path in there)
         return f"those that this installation brings, for {names}, are for other MPIs"
     needed = fitting[0].parent.name
-    return fitting[0] if needed in levels(flags) else f"this processor is below {needed}, which the one here needs"
+    return fitting[0] if needed in levels else f"this processor is below {needed}, which the one here needs"
 
 
-def best_build(library: Path, flags: str) -> Path:
+def best_build(library: Path, levels: Sequence[str]) -> Path:
     """Return a library's build for the highest level of this processor, which the dynamic linker takes for C."""
-    higher = [library.parent / HIGHER_LEVELS / level / library.name for level in reversed(levels(flags))]
+    higher = [library.parent / HIGHER_LEVELS / level / library.name for level in reversed(levels)]
     return next((path for path in higher if path.exists()), library)
 
 
-def load(library: Path, flags: str) -> Any:
+def load(library: Path, levels: Sequence[str]) -> Any:
     """
     Load the :func:`best_build` of a library.
 
     Its OpenMP is the system's, or else that of the package: systems without a compiler may have none.
     """
-    path = best_build(library, flags)
+    path = best_build(library, levels)
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:

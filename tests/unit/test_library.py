@@ -40,7 +40,7 @@ def key() -> str:
 def test_another_machine_has_another_key(monkeypatch: pytest.MonkeyPatch, difference: dict[str, str]):
     before, mpi = key(), dataclasses.replace(toolchain.mpi_in_use(), **difference)
     assert key() == before
-    name, value = ("mpi_in_use", mpi) if difference else ("processor_flags", "another one")
+    name, value = ("mpi_in_use", mpi) if difference else ("processor_levels", ["another one"])
     monkeypatch.setattr(toolchain, name, lambda: value)
     assert key() != before
 
@@ -260,7 +260,10 @@ def flags(level: str) -> str:
 
 
 def test_library_that_comes_with_the_package(tmp_path: Path):
-    choose = variants.packaged_library
+
+    def choose(interface: str, flags_: str, folder: Path) -> Path | str:
+        return variants.packaged_library(interface, variants.levels(flags_), folder)
+
     assert choose("openmpi", flags("x86-64-v3"), tmp_path) == "this installation brings none"
     made = {name: library_for(tmp_path, name, "x86-64-v2") for name in ("openmpi", "mpiabi")}
     for name, path in made.items():
@@ -302,7 +305,7 @@ def test_levels_are_those_of_the_compiler(tmp_path: Path):
     if subprocess.run(command, input=f"int main() {{ return {found}; }}", text=True).returncode != 0:
         pytest.skip("this g++ does not know the levels")
     levels = subprocess.run([tmp_path / "levels"]).returncode
-    assert levels == len(variants.levels(toolchain.processor_flags()))
+    assert levels == len(toolchain.processor_levels())
 
 
 @pytest.mark.compile
@@ -318,7 +321,7 @@ def test_openmp_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     ):
         command = [compiler, "-x", "c++", "-", "-x", "none", "-shared", "-fPIC", f"-Wl,-soname,{made.name}", *linked]
         subprocess.run([*command, "-o", str(made)], input=text, text=True, check=True)
-    assert variants.load(library, "").twice() == 6
+    assert variants.load(library, []).twice() == 6
     library.with_name("libother.so").write_bytes(openmp.read_bytes()[:100])
     with pytest.raises(OSError, match="libother.so"):
-        variants.load(library.with_name("libother.so"), "")
+        variants.load(library.with_name("libother.so"), [])
