@@ -22,6 +22,7 @@ from dace_redist.mpi.collective import remembered
 from dace_redist.native.interface import prepare
 from dace_redist.redistribution.cache import plan_cache
 from dace_redist.redistribution.problem import Arguments, Problem
+from dace_redist.redistribution.tensor_plan import Plan
 
 
 class Installed(contextlib.ExitStack):
@@ -64,7 +65,7 @@ def _move(comm: Any, transfer: tuple[Any, ...], calls: int, array: Any, out: Any
         if used[problem] <= calls:
             return False
         prepare(comm)
-    cache.get(comm, problem)(np.asarray(array), np.asarray(out))
+    cache.get(problem, lambda: Plan(comm, problem))(np.asarray(array), np.asarray(out))
     return True
 
 

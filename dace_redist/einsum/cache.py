@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -17,22 +17,10 @@ from dace_redist.mpi.collective import check_congruent, checked_communicator, to
 from dace_redist.native.contraction import ensure_contractions
 from dace_redist.native.interface import agree, prepare
 from dace_redist.redistribution.arrays import array_view
-from dace_redist.redistribution.cache import PlanCache, plan_cache, typed
+from dace_redist.redistribution.cache import Known, PlanCache, plan_cache, typed
 from dace_redist.redistribution.distributed_array import DistributedArray, known_communicator, part_of
 from dace_redist.redistribution.problem.agreement import compare_arguments
 from dace_redist.transform import element_type
-
-#: Maximum number of plans per communicator; the least recently used one is freed first.
-_MAX_PLANS = 64
-
-
-class _Known(NamedTuple):
-    """Plan of earlier calls, a hash that is equal on all ranks, and objects whose ``id`` is part of the call's key."""
-
-    plan: ExecutablePlan
-    key: Any
-    digest: int
-    kept: Any
 
 
 def evaluate(arrays: Sequence[Any], *settings: Any) -> DistributedArray:
@@ -43,7 +31,7 @@ def evaluate(arrays: Sequence[Any], *settings: Any) -> DistributedArray:
     known = call = None
     try:
         call = _key(arrays, comm, how)
-        known = None if call is None else cache.einsum_calls.get(call)
+        known = None if call is None else cache.calls.get(call)
     except Exception:  # not hashable, or of a wrong type, which all ranks find below
         call = None
     if known is None:
@@ -51,28 +39,24 @@ def evaluate(arrays: Sequence[Any], *settings: Any) -> DistributedArray:
     else:
         try:
             memory = known.plan.allocate(how.out, arrays)
-            digest = known.digest ^ _digest([np.asarray(arrays[n]).tobytes() for n in known.plan.call.numbers])
+            digest = known.same ^ _digest([np.asarray(arrays[n]).tobytes() for n in known.plan.call.numbers])
         except MemoryError:  # all ranks take the way below, where one reports it to the others
             memory, digest = None, 0
         if agree(MPI._handleof(comm), digest):
-            cache.einsums.move_to_end(known.key)
+            cache.plans.move_to_end(known.key)
             return _run(cache, known, memory, arrays, how.out)
     return _evaluate_checked(cache, comm, arrays, how, call)
 
 
 def _run(
-    cache: PlanCache, known: _Known, memory: Any, arrays: Sequence[Any], out: DistributedArray | Array | None
+    cache: PlanCache, known: Known, memory: Any, arrays: Sequence[Any], out: DistributedArray | Array | None
 ) -> DistributedArray:
     try:
-        return known.plan.run(*known.plan.call.split(arrays), memory, out)
+        result: DistributedArray = known.plan.run(*known.plan.call.split(arrays), memory, out)
     except Exception:
-        _drop(cache, known.key)
+        cache.drop(known.key).free()
         raise
-
-
-def _drop(cache: PlanCache, key: Any) -> None:
-    cache.einsum_calls = {call: known for call, known in cache.einsum_calls.items() if known.key != key}
-    cache.einsums.pop(key).free()
+    return result
 
 
 def _key(arrays: Sequence[Any], comm: MPI.Intracomm, how: Settings) -> Any:
@@ -127,10 +111,8 @@ def _evaluate_checked(
     operands = [Operand.of(one) if isinstance(one, DistributedArray) else one.dtype for one in read]
     known = _planned(cache, comm, operands, _same(arrays), how._replace(target=target, out=None))
     if call is not None:
-        if len(cache.einsum_calls) > 16 * _MAX_PLANS:
-            cache.einsum_calls.clear()
         kept = [(one.distribution, one.comm) for one in (*read, how.out) if isinstance(one, DistributedArray)]
-        cache.einsum_calls[call] = known._replace(kept=(kept, how.target, how.optimize))
+        cache.remember(call, known._replace(kept=(kept, how.target, how.optimize)))
     with together(comm):
         known.plan.check_out(how.out)
         memory = known.plan.allocate(how.out, read)
@@ -176,7 +158,7 @@ def _part(number: int, array: Any, comm: MPI.Intracomm) -> Any:
 
 def _planned(
     cache: PlanCache, comm: MPI.Intracomm, operands: Sequence[Any], same: Sequence[int], how: Settings
-) -> _Known:
+) -> Known:
     """Return the plan of a problem, made on first use. Collective."""
     given = list(how.optimize) if isinstance(how.optimize, list | tuple) else how.optimize
     path: Any = None
@@ -193,14 +175,12 @@ def _planned(
         call = described(how._replace(optimize=path), operands, same, comm.size)
     options = {"strategy": how.strategy, **how.options}
     key = call, *options.items()
-    if key not in cache.einsums:
+
+    def make() -> ExecutablePlan:
         prepare(comm, ensure_contractions)
-        made = ExecutablePlan.of(call, comm, options)
-        if len(cache.einsums) >= _MAX_PLANS:
-            _drop(cache, next(iter(cache.einsums)))
-        cache.einsums[key] = made
-    cache.einsums.move_to_end(key)
-    return _Known(cache.einsums[key], key, _digest((how.expression, facts, path, same)) or 1, None)
+        return ExecutablePlan.of(call, comm, options)
+
+    return Known(cache.get(key, make), key, _digest((how.expression, facts, path, same)) or 1)
 
 
 def planned_einsum(
@@ -228,4 +208,5 @@ def planned_einsum(
             check_distribution(f"operand {number}", whole)
             operands.append(Operand(whole, element_type(element), op))
     once = PlanCache()  # the plan belongs to the caller
-    return _planned(once, comm, operands, range(len(operands)), how.checked()).plan
+    made: ExecutablePlan = _planned(once, comm, operands, range(len(operands)), how.checked()).plan
+    return made

@@ -6,7 +6,7 @@ import atexit
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from mpi4py import MPI
@@ -14,59 +14,65 @@ from mpi4py import MPI
 from dace_redist.integers import AnyBytes, AnyInt, AnyInts, AnyNumber
 from dace_redist.mpi.collective import checked_communicator
 from dace_redist.native.interface import check
-from dace_redist.redistribution.problem import CHANGE, Arguments, Problem, Types, is_list
+from dace_redist.redistribution.problem import CHANGE, Arguments, Types, is_list
 from dace_redist.redistribution.problem.agreement import agreed, agreed_problem, compare_arguments
 from dace_redist.redistribution.tensor_plan import Plan, run_if_agreed
 from dace_redist.strategies import AUTO
 
 #: Maximum number of plans per communicator; the least recently used one is freed first.
-_MAX_PLANS = 64
+_MAX_PLANS = 128
+
+
+class Known(NamedTuple):
+    """
+    What an earlier call has found: the plan, and its key in the cache.
+
+    :param same: How all ranks find that they make the same call: a function that then runs the plan, or a digest.
+    :param kept: Objects whose ``id`` is part of the call's key; they live as long, so that ids are not reused.
+    """
+
+    plan: Any
+    key: Any
+    same: Any
+    kept: Any = None
 
 
 class PlanCache:
     """
-    Plans of one communicator. All ranks keep and drop plans in the same order.
+    Plans of one communicator, of redistributions and of einsums. All ranks keep and drop them in the same order.
 
-    :ivar plans: Plans by their problems, the most recently used one last.
-    :ivar calls: Plans, problems and :func:`run_if_agreed` by the arguments of earlier calls, so that an equal call
-        skips the checks; with the objects whose ``id`` is part of the key, which live as long: ids are not reused.
-    :ivar einsums: Plans of :func:`dace_redist.einsum`, likewise.
-    :ivar einsum_calls: These plans by the arguments of earlier calls.
+    :ivar plans: Plans by their keys, a :class:`Problem` or what describes an einsum, the most recently used one last.
+    :ivar calls: What is known of earlier calls by their arguments, so that an equal call skips the checks.
     """
 
     def __init__(self) -> None:
-        self.calls: dict[Any, tuple[Plan, Problem, Callable[[Any, Any], int], Any]] = {}
-        self.plans: OrderedDict[Problem, Plan] = OrderedDict()
-        self.einsums: OrderedDict[Any, Any] = OrderedDict()
-        self.einsum_calls: dict[Any, Any] = {}
+        self.calls: dict[Any, Known] = {}
+        self.plans: OrderedDict[Any, Any] = OrderedDict()
 
-    def get(self, comm: MPI.Intracomm, problem: Problem) -> Plan:
-        """Return the plan of a problem, made on first use. Collective."""
-        if problem not in self.plans:
-            plan = Plan(comm, problem)
+    def get(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Return the plan of a key, made on first use. Collective."""
+        if key not in self.plans:
+            plan = make()
             if len(self.plans) >= _MAX_PLANS:
                 self.drop(next(iter(self.plans))).free()
-            self.plans[problem] = plan
-        self.plans.move_to_end(problem)
-        return self.plans[problem]
+            self.plans[key] = plan
+        self.plans.move_to_end(key)
+        return self.plans[key]
 
-    def remember(self, call: Any, problem: Problem, run: Callable[[Any, Any], int], kept: Any) -> None:
-        """Register the plan of a problem under the arguments of a call, which are hashable."""
+    def remember(self, call: Any, known: Known) -> None:
+        """Register what is known under the arguments of a call, which are hashable."""
         if len(self.calls) > 16 * _MAX_PLANS:
             self.calls.clear()
-        self.calls[call] = self.plans[problem], problem, run, kept
+        self.calls[call] = known
 
-    def drop(self, problem: Problem) -> Plan:
+    def drop(self, key: Any) -> Any:
         """Take a plan out and return it. One that failed is not to be freed: MPI may still use its buffers."""
-        plan = self.plans.pop(problem)
-        self.calls = {call: found for call, found in self.calls.items() if found[0] is not plan}
+        plan = self.plans.pop(key)
+        self.calls = {call: known for call, known in self.calls.items() if known.plan is not plan}
         return plan
 
     def free(self) -> None:
         """Free all plans."""
-        self.einsum_calls.clear()
-        while self.einsums:
-            self.einsums.popitem()[1].free()
         while self.plans:
             self.drop(next(iter(self.plans))).free()
 
@@ -103,7 +109,8 @@ def plan_cache(comm: MPI.Intracomm) -> PlanCache:
 
 def plans_in_use(comm: MPI.Intracomm) -> list[tuple[str, dict[str, int | float]]]:
     """Return strategy and options of the cached plans of a communicator, the most recently used one last."""
-    return [(plan.strategy, dict(plan.options)) for plan in plan_cache(comm).plans.values()]
+    plans = plan_cache(comm).plans.values()
+    return [(plan.strategy, dict(plan.options)) for plan in plans if isinstance(plan, Plan)]
 
 
 def key_of_call(array: Any, source: Any, target: Any, out: Any, how: tuple[Any, ...]) -> Any:
@@ -140,6 +147,7 @@ class Keywords(TypedDict, total=False):
     threads: AnyInt
     slot_bytes: AnyInt
     max_message_bytes: AnyInt
+    join_bytes: AnyInt
 
 
 #: Arguments of a call: those of :data:`CHANGE`, strategy, memory_bytes, then the options as of :func:`typed`.
@@ -208,10 +216,10 @@ def _move_checked(cache: PlanCache, arguments: tuple[Any, ...], comm: MPI.Intrac
     names = settings.pop(NAMES, None)
     given = Arguments(source, target, change, strategy, settings, memory_bytes, names)
     problem, _ = agreed_problem(checked_communicator(comm), given, array, out)
-    plan, failure = cache.get(comm, problem), None
+    plan, failure = cache.get(problem, lambda: Plan(comm, problem)), None
     if call is not None and not problem.on_gpu:
         kept = [list(side) if given.lists else side for side in (source, target)]
-        cache.remember(call, problem, run_if_agreed(plan), kept)
+        cache.remember(call, Known(plan, problem, run_if_agreed(plan), kept))
     try:
         out = plan.empty_target(array) if out is None else out
     except Exception as error:
