@@ -252,8 +252,7 @@ class LoopNest {
     if (!sums && beta == T(0)) return add_products<true>(alpha, a, b, c);
     scale(beta, c);
     if (sums && dimensions_.back().strides[C] == 0) return add_sums(alpha, a, b, c);
-    if (sums && dimensions_[dimensions_.size() - 2].strides[C] == 0 && dimensions_.back().tile <= max_block<T>)
-      return add_rows(alpha, a, b, c);
+    if (sums && adds_rows<T>()) return add_rows(alpha, a, b, c);
     add_products<false>(alpha, a, b, c);
   }
 
@@ -310,27 +309,45 @@ class LoopNest {
 
   template <class T>
   static constexpr Index max_block = 4096 / static_cast<Index>(sizeof(T));
+  static constexpr Index block_rows = 16;
+
+  /// Whether many rows are added to one target, in several dimensions or one.
+  template <class T>
+  bool adds_rows() const {
+    const Dimension& rows = dimensions_[dimensions_.size() - 2];
+    return rows.strides[C] == 0 && (rows.extent > block_rows || dimensions_.size() > kept_.size() + 1) &&
+           dimensions_.back().tile <= max_block<T>;
+  }
 
   /// Adds up to 16 successive rows with the same target to a block first, as in sum_of_terms().
   template <class T>
   void add_rows(T alpha, const T* a, const T* b, T* c) const {
-    constexpr Index most = 16;
+    const std::size_t last = dimensions_.size() - 1;
+    const std::array<Index, 3> step = dimensions_[last - 1].strides;
     T block[max_block<T>];
-    Index rows = 0;
-    Dimension kept;
-    const auto put = [&] { detail::multiply_add<false>(kept.extent, T(1), block, 1, c, kept.strides[C]); };
-    for_rows(a, b, c, [&](const Dimension& row, const T* x, const T* y, T* z) {
-      if (rows == most || z != c) {
-        put();
-        rows = 0;
+    Index added = 0, to = 0;  // rows in the block, and their target
+    Dimension kept = dimensions_[last];
+    const auto put = [&] { detail::multiply_add<false>(kept.extent, T(1), block, 1, c + to, kept.strides[C]); };
+    TileWalk at(dimensions_);
+    do {
+      const Index rows = at.extent(last - 1);
+      const T *x = a + at.offset(A), *y = b + at.offset(B);
+      for (Index row = 0; row < rows;) {
+        if (added == block_rows || at.offset(C) != to || at.extent(last) != kept.extent) {
+          if (added > 0) put();
+          added = 0;
+          to = at.offset(C);
+          kept.extent = at.extent(last);
+        }
+        const Index end = std::min(rows, row + block_rows - added);
+        added += end - row;
+        if (added == end - row) {
+          add_row<true>(alpha, kept, x + row * step[A], y + row * step[B], block, 1);
+          ++row;
+        }
+        for (; row < end; ++row) add_row<false>(alpha, kept, x + row * step[A], y + row * step[B], block, 1);
       }
-      c = z;
-      kept = row;
-      if (rows++ == 0)
-        add_row<true>(alpha, row, x, y, block, 1);
-      else
-        add_row<false>(alpha, row, x, y, block, 1);
-    });
+    } while (at.advance());
     put();
   }
 
