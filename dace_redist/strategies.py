@@ -7,7 +7,7 @@ import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dace_redist._core import max_eager_bytes, max_joined_bytes, max_often_joined_bytes, min_often_joined, option_ranges
+from dace_redist._core import max_eager_bytes, max_often_joined_bytes, min_often_joined, option_ranges
 
 #: Kinds of progress of a started redistribution, in the order of ``dr_progress``.
 PROGRESS = ("calls", "thread")
@@ -54,6 +54,8 @@ _MEANINGS: Mapping[str, str] = {
     "threads": "threads that share each copy; 0: one, with Threaded one per core of the rank",
     "slot_bytes": "size of a slot of a ring in node-shared memory, in bytes",
     "max_message_bytes": "longest single MPI message, in bytes",
+    "join_bytes": "largest message between two nodes that is sent as one with others, in bytes; 0: none is; -1: of "
+    f"{max_often_joined_bytes >> 10} KiB, if a rank has {min_often_joined} of them in one direction",
 }
 
 #: Options by name, in the order of the C++ ``Options``, which has their defaults and ranges (``options.hpp``).
@@ -87,8 +89,6 @@ class Strategy:
     :param buffers: Names of these buffers' formulas, see :mod:`dace_redist.strategy_memory`; none if only MPI knows.
     :param node_aware: True if it copies directly into, or out of, arrays in node-shared memory.
     :param on_gpus: True if it moves arrays on GPUs.
-    :param joined_bytes: Largest message that is sent as one with those of other ranks; 0: none is.
-    :param min_joined: Such messages of some rank in one direction from which on they are.
     """
 
     name: str
@@ -98,8 +98,6 @@ class Strategy:
     buffers: tuple[str, ...] = ()
     node_aware: bool = False
     on_gpus: bool = False
-    joined_bytes: int = 0
-    min_joined: int = 0
 
 
 #: Strategies by name; the library has a row and an expansion under the same name.
@@ -112,7 +110,6 @@ STRATEGIES: dict[str, Strategy] = {
             "one packed message per pair",
             memory="the bytes sent and received, unless contiguous in an array",
             buffers=("packed",),
-            on_gpus=True,
         ),
         Strategy("Threaded", "Pack with OpenMP threads sharing each copy", memory="as Pack", buffers=("packed",)),
         Strategy(
@@ -121,41 +118,22 @@ STRATEGIES: dict[str, Strategy] = {
             options=("chunk_bytes", "depth", "growth", "max_message_bytes", "threads"),
             memory="at most 2 x depth x chunk_bytes",
             buffers=("chunks",),
-            on_gpus=True,
         ),
         Strategy(
             "RMA", "packed messages put into one window", memory="the bytes sent and received", buffers=("packed",)
         ),
         Strategy(
-            "Shared",
-            "copies between the memories of the ranks of one node",
-            options=("slot_bytes", "depth", "max_message_bytes", "threads"),
-            memory="a ring for each receiver: depth x slot_bytes, or twice the message if that is less. Messages above "
-            f"{max_eager_bytes >> 10} KiB to or from node-shared arrays need none, except short runs of a large source",
-            buffers=("rings",),
-            node_aware=True,
-            on_gpus=True,
-        ),
-        Strategy(
             "Hierarchical",
-            "Shared inside a node, Pipelined between nodes; joins messages between two nodes of at most "
-            f"{max_often_joined_bytes >> 10} KiB if a rank has {min_often_joined} of them in one direction",
-            options=("slot_bytes", "chunk_bytes", "depth", "growth", "max_message_bytes", "threads"),
-            memory="as Shared and Pipelined, twice the joined messages and, of partial results, the size of the source",
+            "copies between the memories of the ranks of a node; Pipelined between nodes, where short messages of "
+            "several ranks may be joined",
+            options=("slot_bytes", "chunk_bytes", "depth", "growth", "join_bytes", "max_message_bytes", "threads"),
+            memory="a ring for each receiver on the node: depth x slot_bytes, or twice the message if that is less. "
+            f"Messages above {max_eager_bytes >> 10} KiB to or from node-shared arrays need none, except short runs of "
+            "a large source. Between nodes as Pipelined, twice the joined messages and, of partial results, the size "
+            "of the source",
             buffers=("rings", "chunks", "joined", "node_sums"),
-            joined_bytes=max_often_joined_bytes,
-            min_joined=min_often_joined,
             node_aware=True,
             on_gpus=True,
-        ),
-        Strategy(
-            "Aggregated",
-            f"Hierarchical, but joins all messages of at most {max_joined_bytes >> 10} KiB (and chunk_bytes)",
-            options=("slot_bytes", "chunk_bytes", "depth", "growth", "max_message_bytes", "threads"),
-            memory="as Hierarchical, in node-shared memory",
-            buffers=("rings", "chunks", "joined", "node_sums"),
-            node_aware=True,
-            joined_bytes=max_joined_bytes,
         ),
     )
 }

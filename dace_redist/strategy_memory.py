@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dace_redist._core import max_often_joined_bytes, min_often_joined
 from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, default_options, find_strategy
 from dace_redist.traffic import Traffic
 
@@ -58,9 +59,10 @@ def _rings(schedule: Traffic, options: Mapping[str, int]) -> npt.NDArray[np.int6
 def _joined(schedule: Traffic, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
     """Copies of joined messages on both nodes: each rank's share of buffers that the ranks of a node have together."""
     totals, itemsize = schedule.totals, schedule.itemsize
-    most = min(options["chunk_bytes"], options["joined_bytes"])
-    joined = np.zeros(schedule.ranks, np.int64)
-    if max(np.max(totals.sends, initial=0), np.max(totals.receives, initial=0)) < options["min_joined"]:
+    by_rule, joined = options["join_bytes"] < 0, np.zeros(schedule.ranks, np.int64)
+    most = min(options["chunk_bytes"], max_often_joined_bytes if by_rule else options["join_bytes"])
+    busiest = max(np.max(totals.sends, initial=0), np.max(totals.receives, initial=0))
+    if not most or (by_rule and busiest < min_often_joined):
         return joined
     for count, messages in ((totals.sent, totals.sends), (totals.received, totals.receives)):
         joined += np.minimum(count * itemsize, messages * most) + messages * _JOINED_HEAD_BYTES
@@ -89,9 +91,9 @@ def extra_memory(schedule: Traffic, strategy: str, **options: Any) -> int | None
     """
     Return the most bytes of buffers that any rank takes besides the arrays; None if only MPI knows.
 
-    ``Shared`` touches its rings only where neither array is node-shared, or where short runs of a large node-shared
-    source go to several ranks; ``Pack``, ``Threaded`` and ``RMA`` need less
-    where a message is contiguous in an array. For ``Hierarchical`` the ranks may be on any nodes.
+    ``Hierarchical`` touches its rings only where neither array is node-shared, or where short runs of a large
+    node-shared source go to several ranks, which may be on any nodes; ``Pack``, ``Threaded`` and ``RMA`` need less
+    where a message is contiguous in an array.
 
     :raises ValueError: If the strategy or an option is unknown or out of range.
     :raises TypeError: If an option is of another type.
@@ -100,7 +102,6 @@ def extra_memory(schedule: Traffic, strategy: str, **options: Any) -> int | None
     values = default_options() | check_options(chosen, options)
     if not chosen.buffers:
         return None
-    values |= {"joined_bytes": chosen.joined_bytes, "min_joined": chosen.min_joined}
     return int(np.max(sum(_FORMULAS[name](schedule, values) for name in chosen.buffers), initial=0))
 
 

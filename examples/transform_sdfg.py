@@ -25,7 +25,7 @@ sdfg = doubled_to_rows.to_sdfg()  # or dace.SDFG.from_file("program.sdfg")
 lowered = sdfg.apply_transformations_repeated(
     dace_redist.transformations.LowerRedistribute
 )  # DaCe's Redistribute -> this package's
-dace_redist.set_strategy(sdfg, "Shared", where="*")  # or a function of node and state
+dace_redist.set_strategy(sdfg, "Hierarchical", where="*")  # or a function of node and state
 shared = sdfg.apply_transformations_repeated(
     dace_redist.transformations.PlaceInSharedMemory
 )  # transients next to a redistribution

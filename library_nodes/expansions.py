@@ -82,19 +82,9 @@ class ExpandRedistributeRMA(StrategyExpansion):
     """Redistributes by packed messages in a window."""
 
 
-@library.register_expansion(Redistribute, "Shared")
-class ExpandRedistributeShared(StrategyExpansion):
-    """Redistributes by copies within a node."""
-
-
 @library.register_expansion(Redistribute, "Hierarchical")
 class ExpandRedistributeHierarchical(StrategyExpansion):
     """Redistributes by copies within a node and chunks between nodes."""
-
-
-@library.register_expansion(Redistribute, "Aggregated")
-class ExpandRedistributeAggregated(StrategyExpansion):
-    """Redistributes by copies within a node and joined messages between nodes."""
 
 
 @library.expansion

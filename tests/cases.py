@@ -26,9 +26,12 @@ OPTIONS = {
         "growth": st.sampled_from([1.0, 1.5, 3.0]),
     },
     "RMA": {},
-    "Shared": {"slot_bytes": st.sampled_from([1, 40, 1000, 64 << 10]), "depth": st.integers(1, 3)},
-    "Hierarchical": {"slot_bytes": st.sampled_from([24, 64 << 10]), "chunk_bytes": st.sampled_from([24, 8 << 20])},
-    "Aggregated": {"slot_bytes": st.sampled_from([24, 64 << 10]), "chunk_bytes": st.sampled_from([24, 8 << 20])},
+    "Hierarchical": {
+        "slot_bytes": st.sampled_from([1, 24, 1000, 64 << 10]),
+        "chunk_bytes": st.sampled_from([24, 8 << 20]),
+        "depth": st.integers(1, 3),
+        "join_bytes": st.sampled_from([-1, 0, 40, 4 << 10]),
+    },
 }
 
 

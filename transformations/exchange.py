@@ -161,7 +161,7 @@ class PlaceInSharedMemory(OfRedistribute):
     """
     Allocate the transients next to a ``Redistribute`` in node-shared memory.
 
-    A node-aware strategy (``Shared``, ``Hierarchical``) then moves them with a single copy. The arrays are allocated
+    Strategy ``Hierarchical`` then moves them with a single copy. The arrays are allocated
     when the program starts, freed when it ends, and keep their contents between calls. Arguments of the caller are not
     moved: see :func:`dace_redist.shared_empty`.
 

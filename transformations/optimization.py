@@ -133,7 +133,7 @@ def _join_short(sdfg: SDFG, values: Mapping[str, int]) -> None:
 
 
 def _is_short(node: Redistribute, state: SDFGState, values: Mapping[str, int]) -> bool:
-    """Return True if the messages of a node, without a chosen strategy, are as short as those that Aggregated joins."""
+    """Return True if the messages of a node, without a chosen strategy, are short enough to be joined."""
     if node.has_choice:
         return False
     try:

@@ -31,7 +31,7 @@ PEERS = ("all", "mpi", "none")
 
 #: Strategies, and those that can make use of shared arrays, or take arrays of another kind.
 STRATEGIES = ("Auto", *strategies.STRATEGIES)
-_SHARING = ("Auto", "Shared", "Hierarchical", "Aggregated")
+_SHARING = ("Auto", "Hierarchical")
 _STRATEGIES_OF = {"ordinary": STRATEGIES, "gpu": ("Auto", *strategies.gpu_strategies())}
 
 

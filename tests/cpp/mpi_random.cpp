@@ -74,8 +74,7 @@ class FailingTransport final : public Transport {
   std::unique_ptr<Transport> transport_;
 };
 
-constexpr std::array<const char*, 8> strategies{"Datatype", "Pack",   "Threaded",     "Pipelined",
-                                                "RMA",      "Shared", "Hierarchical", "Aggregated"};
+constexpr std::array<const char*, 6> strategies{"Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Hierarchical"};
 
 template <std::size_t>
 MakeTransport original = nullptr;
@@ -312,7 +311,7 @@ class Checker {
     numbers_[passed] += static_cast<long>(all.size() * layouts * 2);
     if (the.comm == MPI_COMM_NULL) return;
     for (const char* strategy : all) {
-      set_nodes(strategy, number % 4);
+      set_nodes(number % 4);
       Redistribution one(the, strategy);
       name_ = text("case ", number, ": ", strategy);
       if (one.create(the.comm) != DR_SUCCESS) fail(dr_error());
@@ -334,7 +333,7 @@ class Checker {
     Random random(seed * 1000003 + static_cast<std::uint64_t>(number));
     control_ = controls_[static_cast<std::size_t>(std::find(comms_.begin(), comms_.end(), the.comm) - comms_.begin())];
     const char* const strategy = strategies[static_cast<std::size_t>(random.between(0, strategies.size() - 1))];
-    set_nodes(strategy, random.between(0, 3));
+    set_nodes(random.between(0, 3));
     const bool fresh = random.one_in(4);
     Fault fault;
     fault.kind = static_cast<Kind>(random.between(0, kinds - 1));
@@ -359,7 +358,7 @@ class Checker {
         for (const int rank : {0, size / 2, size - 1})
           for (const int nodes : {1, 2}) {
             if (number_of_row_++ % stride != 0) continue;
-            set_nodes(strategy, nodes == 1 ? 0 : (size + 1) / 2);
+            set_nodes(nodes == 1 ? 0 : (size + 1) / 2);
             const auto mode = static_cast<Mode>((number + kind + rank) % (threads_ ? modes : thread));
             const Fault fault{kind, rank, -1, kind <= connecting, mode};
             run(text("case ", number, ", ", nodes, " nodes"), the, strategy, fault, rank == 0);
@@ -376,7 +375,7 @@ class Checker {
     std::list<Redistribution> plans;
     for (int t = 0; t < 2; ++t) {
       const char* const strategy = strategies[static_cast<std::size_t>(shared.between(0, strategies.size() - 1))];
-      set_nodes(strategy, shared.between(0, 3));
+      set_nodes(shared.between(0, 3));
       name_ += text(" ", strategy);
       if (plans.emplace_back(the, strategy).create(the.comm) != DR_SUCCESS) fail(dr_error());
     }
@@ -419,10 +418,8 @@ class Checker {
   };
   enum { passed, faults, errors, survived, counts };
 
-  /// As many ranks as are said to be a node, where the strategy permits several nodes.
-  static void set_nodes(const char* strategy, Index ranks) {
-    setenv(node_ranks_variable, strategy == std::string("Shared") ? "0" : std::to_string(ranks).c_str(), 1);
-  }
+  /// As many ranks as are said to be a node.
+  static void set_nodes(Index ranks) { setenv(node_ranks_variable, std::to_string(ranks).c_str(), 1); }
 
   /// Carries out a stage on all ranks, which afterwards know the outcomes of all.
   template <class Work>

@@ -26,9 +26,6 @@ OVERHEAD = 2 << 20  # bytes per link that start and end of a job may take, with 
 
 A_MOMENT = "sleep 0.5; "  # Open MPI 5's launcher now and then waits for ever after daemons whose ranks ended at once
 
-STAY_IN_NODE = ["Shared"]
-LEAVE_NODE = [name for name in STRATEGIES if name not in STAY_IN_NODE]
-
 on_nodes = pytest.mark.usefixtures("nodes")
 
 
@@ -89,12 +86,12 @@ def test_only_messages_between_nodes_use_the_link(distance: str, messages: int) 
 @pytest.fixture(scope="module")
 def moved(nodes: None) -> dict[int, list[Any]]:
     """Return the reports of all strategies, from one job, since most of its time is the start."""
-    return job(4, "redistribute", *LEAVE_NODE, timeout=500)[0]
+    return job(4, "redistribute", *STRATEGIES, "joined", timeout=500)[0]
 
 
 @pytest.mark.mpi_matrix
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("strategy", LEAVE_NODE)
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "joined"])
 def test_strategy_between_nodes(moved: dict[int, list[Any]], strategy: str) -> None:
     for rank, lines in moved.items():
         checks = [line for line in lines if line[0] == strategy]
@@ -104,19 +101,8 @@ def test_strategy_between_nodes(moved: dict[int, list[Any]], strategy: str) -> N
 
 @on_nodes
 @pytest.mark.mpi_matrix
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("strategy", STAY_IN_NODE)
-def test_every_rank_is_told_that_a_strategy_stays_in_its_node(strategy: str) -> None:
-    said, _ = job(4, "refused", strategy, timeout=200)
-    for lines in said.values():
-        assert f"strategy {strategy}" in lines[0]
-        assert "on different nodes" in lines[0]
-
-
-@on_nodes
-@pytest.mark.mpi_matrix
 @pytest.mark.parametrize(("ranks", "mapping"), [(4, "block"), pytest.param(7, "cyclic", marks=pytest.mark.full)])
-@pytest.mark.parametrize("strategy", ["Hierarchical", "Aggregated"])
+@pytest.mark.parametrize("strategy", ["Hierarchical", "joined"])
 def test_replicas_and_sums_cross_once(ranks: int, mapping: str, strategy: str) -> None:
     """What leaves both nodes: the replicated tensor once, the sum of each node once, or both."""
     said, links = job(ranks, "replicate", strategy, mapping=mapping)

@@ -17,7 +17,7 @@ from dace_redist import Distribution, RedistributionError, plan, redistribute
 from dace_redist.report.trace import Trace
 
 NODE_RANKS = "DACE_REDIST_NODE_RANKS"
-NODES = [("0", [*OPTIONS]), ("2", ["Hierarchical", "Aggregated"])]
+NODES = [("0", [*OPTIONS]), ("2", ["Hierarchical"])]
 SHORT, MEDIUM, LONG = (48, 96), (450, 768), (1536, 2304)  # 4 KiB, 300 KiB and 3 MiB from each of 3 ranks to each
 
 
@@ -154,7 +154,7 @@ def test_a_rank_blocked_until_another_has_waited(comm, monkeypatch, node_ranks, 
     monkeypatch.setenv(NODE_RANKS, node_ranks)
     for strategy in strategies:
         random = np.random.default_rng(comm.size)
-        on_node = strategy in ("Shared", "Hierarchical", "Aggregated") and node_ranks == "0"
+        on_node = strategy == "Hierarchical" and node_ranks == "0"
         for shape, op in ((SHORT, None), (MEDIUM, None), (LONG, None), ((256, 512), "sum"))[: 3 + on_node]:
             transfer = Transfer(comm, random, strategy, shape, op)
             for _ in range(2):
@@ -173,7 +173,7 @@ def test_a_rank_blocked_until_another_has_waited(comm, monkeypatch, node_ranks, 
 def test_many_ranks_on_a_node(comm):
     """Three arrays in turn."""
     shared = np.random.default_rng([seed(1), comm.size])
-    for strategy in ("Pack", "Shared", "Aggregated"):
+    for strategy in ("Pack", "Hierarchical"):
         transfers = [Transfer(comm, shared, strategy) for _ in range(3)]
         for turn in range(6):
             transfer = transfers[turn % 3]
@@ -190,7 +190,8 @@ def test_exchanges_one_after_another(comm, monkeypatch, node_ranks):
     monkeypatch.setenv(NODE_RANKS, str(node_ranks))
     source, target, A, wanted = rows_to_columns(comm, (60, 84))
     for options in ({}, {"max_message_bytes": 1000}, {"chunk_bytes": 1000}):
-        with plan(source, target, "float64", comm=comm, strategy="Aggregated", **options) as made:
+        joined = {"strategy": "Hierarchical", "join_bytes": 4096, **options}
+        with plan(source, target, "float64", comm=comm, **joined) as made:
             for turn in range(30):
                 if turn % comm.size == comm.rank:
                     np.sort(np.random.default_rng(turn).random(10_000))
@@ -207,8 +208,8 @@ comm = MPI.COMM_WORLD
 for columns in (20, 1000):
     source, target = Distribution((30, columns), (10, 1)), Distribution((30, columns), (1, 10))
     whole = np.random.default_rng(1).random((30, columns))
-    for strategy in ("Aggregated", "Hierarchical"):
-        with plan(source, target, "float64", comm=comm, strategy=strategy) as made:
+    for options in ({"join_bytes": 4096}, {}):
+        with plan(source, target, "float64", comm=comm, strategy="Hierarchical", **options) as made:
             np.testing.assert_array_equal(made(source.local(whole, comm.rank)), target.local(whole, comm.rank))
 """
 
@@ -234,11 +235,11 @@ def test_variable_that_is_wrong(comm, monkeypatch):
         ("-2", "1", "DACE_REDIST_NODE_RANKS: expected a number of ranks"),
     ):
         monkeypatch.setenv(NODE_RANKS, on_last if comm.rank == 2 else on_others)
-        for strategy in ("Aggregated", "Auto"):
+        for strategy in ("Hierarchical", "Auto"):
             with pytest.raises((RedistributionError, ValueError), match=text):
                 plan(source, target, "float64", comm=comm, strategy=strategy)
     monkeypatch.delenv(NODE_RANKS)
-    np.testing.assert_array_equal(redistribute(A, source, target, comm=comm, strategy="Aggregated"), wanted)
+    np.testing.assert_array_equal(redistribute(A, source, target, comm=comm), wanted)
 
 
 PROGRAM = """

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.compile, pytest.mark.timeout(1500)]
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "einsum"
 #: Some strategies, and stock DaCe: most of the time goes into building programs. test_node.py has all strategies.
-BY = {"mm2": ["stock", "Pack"], "mm3": ["Shared"], "ttmc": ["Hierarchical"]}
+BY = {"mm2": ["stock", "Pack"], "mm3": ["Pipelined"], "ttmc": ["Hierarchical"]}
 BUILT = ("even", 1)
 LOADED = [("even", 4), ("ragged", 2)]
 SIZES = {  # those of "ragged" do not divide, which stock DaCe cannot do

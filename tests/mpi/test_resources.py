@@ -43,7 +43,7 @@ def test_every_object_of_mpi_is_counted() -> None:
     assert makers and makers <= counted
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "joined"])
 def test_thousands_of_plans_leave_nothing(program: Path, strategy: str) -> None:
     """
     No memory, MPI objects, requests or files. The program also checks that running allocates nothing, unless ranks wait
@@ -58,13 +58,13 @@ def test_freed_communicators_leave_nothing(program: Path) -> None:
 
 
 @pytest.mark.mpi(ranks=[2], timeout=400)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "joined"])
 @pytest.mark.parametrize(("rows", "columns", "padding", "options"), SHAPES)
 def test_long_messages_in_parts(comm, monkeypatch, strategy, rows, columns, padding, options):
     """All of an array of bytes from rank 0 to rank 1; the parts do not divide the message."""
-    if strategy == "Aggregated":  # each rank is a node, and what is shorter than a long chunk is joined
+    if strategy == "joined":  # each rank is a node, and what is shorter than a long chunk is joined
         monkeypatch.setenv("DACE_REDIST_NODE_RANKS", "1")
-        options = {"chunk_bytes": 4096, **options}
+        strategy, options = "Hierarchical", {"chunk_bytes": 4096, "join_bytes": 4096, **options}
     source, target = (Distribution.on_rank((rows, columns), rank) for rank in (0, 1))
     around = np.full((rows, columns + padding), 7, "u1")  # the source on rank 0, the target on rank 1
     here, nothing = around[:, :columns], np.empty((0, 0), "u1")

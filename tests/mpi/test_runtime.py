@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.compile, pytest.mark.timeout(600)]
 
 CASES = {2: 40, 3: 25, 7: 20, 1: 40, 4: 30, 12: 12}  # by number of ranks: seconds each on 2 cores
 RANKS = [3, 7, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (1, 2, 4, 12))]
-CHECKS_PER_CASE = 9 * 4  # strategies; two layouts, two runs each
+CHECKS_PER_CASE = 7 * 4  # strategies; two layouts, two runs each
 LEAKS = {"ASAN_OPTIONS": "detect_leaks=1:fast_unwind_on_malloc=0"}
 
 
@@ -105,7 +105,7 @@ def test_every_strategy_fails_everywhere(program: Path, ranks: int, tmp_path: Pa
     count, stride = write_cases(tmp_path, ranks, 0, seed(), given=given), 1 if some(9) == 9 else 11
     printed = run(program, ranks, tmp_path, count, "table", stride, timeout=240)
     found = re.search(r"(\d+) faults: (\d+) errors", printed)
-    assert found and int(found[1]) == int(found[2]) > count * 8 * 5 * 3 * 2 // stride - 10, printed
+    assert found and int(found[1]) == int(found[2]) > count * 6 * 5 * 3 * 2 // stride - 10, printed
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ for case in sys.argv[1:]:
     A, B = attachable(source.local_shape(comm.rank)), attachable(target.local_shape(comm.rank))
     B = shared_empty(B.shape) if "shared" in case else B
     A[...] = source.local(whole, comm.rank)
-    with plan([last, source], [last, target], "f8", comm=comm, strategy="Shared") as made:
+    with plan([last, source], [last, target], "f8", comm=comm, strategy="Hierarchical") as made:
         for _ in range(2):
             B[...] = -1
             made([one, A], out=[one.copy(), B])
@@ -252,6 +252,6 @@ def test_address_space_of_many_ranks() -> None:
     large = str(compiled("libstand_in_sysconf.so", ["-fPIC", "-shared"], [source], [source]))
     program = build_with_library("failure")
     for limit, preloaded in (("unlimited", large), (str(2 * ranks << 20), "")):
-        words = ("-c", f"ulimit -v {limit} && exec {program} Shared")
+        words = ("-c", f"ulimit -v {limit} && exec {program} Hierarchical")
         printed = run(Path("/bin/sh"), ranks, *words, LD_PRELOAD=preloaded)
         assert "notices" in printed and "no node-shared memory" not in printed

@@ -126,7 +126,7 @@ target = dace_redist.Distribution((480, 1024), (1, comm.size), block=(None, RUN)
 whole = np.arange(480 * 1024.0).reshape(480, 1024)
 A = dace_redist.shared_empty(source.local_shape(comm.rank))
 A[...] = source.local(whole, comm.rank)
-with dace_redist.plan(source, target, "float64", comm=comm, strategy="Shared") as plan:
+with dace_redist.plan(source, target, "float64", comm=comm, strategy="Hierarchical") as plan:
     out = np.empty(target.local_shape(comm.rank))
     np.testing.assert_array_equal(plan(A, out=out), target.local(whole, comm.rank))
 """

@@ -16,10 +16,17 @@ from results import refused
 import dace_redist
 from dace_redist import Distribution, schedule
 from dace_redist.strategies import DEFAULT_STRATEGY
+from dace_redist.timing.comparison import Comparison
 from dace_redist.timing.memories import GPU_MEMORIES
 
 SHAPE = (24, 20)
 QUICK: dict[str, Any] = {"limit_seconds": np.float32(0.5), "progress": False}
+
+
+@pytest.fixture
+def certain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the fastest candidate however busy the machine is."""
+    monkeypatch.setattr(Comparison, "_drifted", lambda self: [])
 
 
 def pair(ranks: int) -> tuple[Distribution, Distribution]:
@@ -28,6 +35,7 @@ def pair(ranks: int) -> tuple[Distribution, Distribution]:
 
 @pytest.mark.mpi(ranks=[3], timeout=400)
 @pytest.mark.parametrize("how", [{}, {"target_dtype": "float64", "alpha": 2}], ids=["moved", "computed"])
+@pytest.mark.usefixtures("certain")
 def test_the_result_of_tune_is_passed_to_redistribute(comm, how: dict[str, Any]):
     from dace_redist.redistribution.cache import plans_in_use
 
@@ -45,6 +53,7 @@ def test_the_result_of_tune_is_passed_to_redistribute(comm, how: dict[str, Any])
 
 @pytest.mark.dace
 @pytest.mark.mpi(ranks=[2], timeout=240)
+@pytest.mark.usefixtures("certain")
 def test_nodes_of_an_sdfg_get_what_is_fastest(comm):
     import dace
     from sdfgs import add_move, with_arrays
@@ -79,9 +88,9 @@ def test_nodes_of_an_sdfg_get_what_is_fastest(comm):
 def test_measurements_of_arrays_on_a_gpu(comm, monkeypatch: pytest.MonkeyPatch, memory: str):
     """The GPU is emulated in main memory."""
     use_device("host", monkeypatch)
-    found = dace_redist.tune(*pair(comm.size), comm=comm, memory=memory, strategies=["Pipelined", "Pack"], **QUICK)
+    found = dace_redist.tune(*pair(comm.size), comm=comm, memory=memory, **QUICK)
     assert set(comm.allgather(str(found))) == {str(found)}
-    assert {*found.phases[0]} == {"Pipelined", "Pack"} and found.best["strategy"] in ("Pipelined", "Pack", "Auto")
+    assert {*found.phases[0]} == {DEFAULT_STRATEGY} and found.best["strategy"] in (DEFAULT_STRATEGY, "Auto")
 
 
 @pytest.mark.dace
@@ -129,7 +138,7 @@ def command_line(*words: str) -> str:
 
 def test_command_line():
     printed = command_line("--dtype", "int32")
-    assert re.search(r"^tensor +int32\[24, 20\]", printed, re.MULTILINE)
+    assert re.search(r"tensor +int32\[24, 20\]", printed)
     assert re.search(r"^Pack +[\d.]+ ms +\[[\d.]+, [\d.]+\] +- +\d+$", printed, re.MULTILINE)
     assert "100%" in printed  # how far it is
     printed = command_line("--strategy", DEFAULT_STRATEGY, "--json", "--quiet")

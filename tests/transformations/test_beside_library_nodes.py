@@ -51,7 +51,7 @@ def beside(kind: Any, shape: tuple[int, ...], dtype: Any, transients: tuple[bool
             sdfg.add_array(far, extents, dtype)
             sdfg.add_array(near, extents, dtype, transient=transients[reads])
             memlet = dace.Memlet.from_array(near, sdfg.arrays[near])
-            move = Redistribute("move", of, of, "Shared", alpha=2)
+            move = Redistribute("move", of, of, "Hierarchical", alpha=2)
             if reads:
                 add_move(state, move, far, near)
                 state.add_edge(state.out_edges(move)[0].dst, None, node, connector, memlet)

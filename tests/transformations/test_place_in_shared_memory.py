@@ -14,7 +14,7 @@ from dace_redist.transformations import PlaceInSharedMemory
 External = dace.AllocationLifetime.External
 
 
-def chain(strategy: str = "Shared", **array: object) -> dace.SDFG:
+def chain(strategy: str = "Hierarchical", **array: object) -> dace.SDFG:
     """A -> B -> C -> D, all by redistribution; B and C are transients."""
     N = dace.symbol("N")
     sdfg = dace.SDFG("chain")
@@ -35,7 +35,7 @@ def placed(sdfg: dace.SDFG) -> set[str]:
     return {name for name, array in sdfg.arrays.items() if array.lifetime == External}
 
 
-@pytest.mark.parametrize("strategy", ["Shared", "Hierarchical"])
+@pytest.mark.parametrize("strategy", ["Auto", "Hierarchical"])
 def test_all_transients_next_to_a_redistribution(strategy):
     sdfg = dace_redist.transformations.place_in_shared_memory(chain(strategy))
     sdfg.validate()
@@ -58,9 +58,9 @@ def test_survives_json():
     ("strategy", "array"),
     [
         ("Pack", {}),
-        ("Shared", {"storage": dace.StorageType.GPU_Global}),
-        ("Shared", {"lifetime": External}),
-        ("Shared", {"shape": [dace.symbol("i")]}),
+        ("Hierarchical", {"storage": dace.StorageType.GPU_Global}),
+        ("Hierarchical", {"lifetime": External}),
+        ("Hierarchical", {"shape": [dace.symbol("i")]}),
     ],
     ids=["strategy", "storage", "external", "size not known at the start"],
 )

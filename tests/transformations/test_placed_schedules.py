@@ -58,7 +58,7 @@ def test_by_label():
 
 
 def test_memory_is_that_of_the_arrays():
-    sdfg = there_and_back("Shared", "Shared")
+    sdfg = there_and_back("Hierarchical", "Hierarchical")
     sdfg.arrays["B"].transient = True
     dace_redist.transformations.place_in_shared_memory(sdfg)
     assert [memory for _, memory in found(sdfg).values()] == ["shared-target", "shared-source"]

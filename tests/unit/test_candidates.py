@@ -34,7 +34,7 @@ def test_every_strategy_that_moves_such_arrays_is_tried():
     assert strategies_for(None, moved(8)) == [*STRATEGIES]
     assert strategies_for(None, moved(8, "gpu")) == [*gpu_strategies()]
     assert strategies_for(["Pack", "RMA", "Pack"], moved(8)) == ["Pack", "RMA"]
-    said = "strategy Datatype cannot be measured with gpu-source arrays; choose from Pack, Pipelined, "
+    said = "strategy Datatype cannot be measured with gpu-source arrays; choose from Hierarchical"
     with pytest.raises(ValueError, match=said):
         strategies_for(["Datatype"], moved(8, "gpu-source"))
     with pytest.raises(ValueError, match="unknown strategy 'NCCL'"):

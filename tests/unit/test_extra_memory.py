@@ -12,9 +12,11 @@ def rows_to_columns(n: int):
     return schedule(Distribution((n, n), (4, 1)), Distribution((n, n), (1, 4)), dtype="float64")
 
 
-@pytest.mark.parametrize("strategy", ["Pipelined", "Shared", "Hierarchical", "Aggregated"])
-def test_does_not_grow_with_the_tensor(strategy):
-    options = {"slot_bytes": 1024} if strategy == "Shared" else {"chunk_bytes": 1024}
+@pytest.mark.parametrize(
+    ("strategy", "options"), [("Pipelined", {}), ("Hierarchical", {}), ("Hierarchical", {"join_bytes": 1000})]
+)
+def test_does_not_grow_with_the_tensor(strategy, options):
+    options = {"chunk_bytes": 1024, **options}
     small, large = (extra_memory(rows_to_columns(n), strategy, depth=2, **options) for n in (4_000, 40_000))
     assert small == large
 
@@ -25,11 +27,12 @@ def test_sizes():
     assert extra_memory(the_schedule, "Pipelined") == 2 * 3 * 80_000
     assert extra_memory(the_schedule, "Pipelined", chunk_bytes=1000, depth=3) == 2 * 3000
     ring = 3 * (3 * 8192 + 1024)  # three slots for each receiver
-    assert extra_memory(the_schedule, "Shared", slot_bytes=8150, depth=3) == 4096 + -(-ring // 4096) * 4096
+    rings, short = 4096 + -(-ring // 4096) * 4096, {"slot_bytes": 8150, "depth": 3, "chunk_bytes": 1000}
+    assert extra_memory(the_schedule, "Hierarchical", **short) == rings + 2 * 3000
     head = 2 * 3 * 256 + 4096
-    assert extra_memory(the_schedule, "Aggregated", chunk_bytes=1000) == (
-        extra_memory(the_schedule, "Hierarchical", chunk_bytes=1000) + 2 * 3 * 1000 + head
-    )
+    for join_bytes, joined in ((0, 0), (900, 2 * 3 * 900 + head), (4096, 2 * 3 * 1000 + head)):  # a chunk at most
+        nbytes = extra_memory(the_schedule, "Hierarchical", join_bytes=join_bytes, **short)
+        assert nbytes == rings + 2 * 3000 + joined
     assert extra_memory(the_schedule, "Datatype") is None
 
 
@@ -48,4 +51,4 @@ def test_wrong():
     with pytest.raises(ValueError, match="unknown strategy"):
         extra_memory(rows_to_columns(8), "Quick")
     with pytest.raises(ValueError, match="does not take option"):
-        extra_memory(rows_to_columns(8), "Shared", chunk_bytes=3)
+        extra_memory(rows_to_columns(8), "Pack", chunk_bytes=3)

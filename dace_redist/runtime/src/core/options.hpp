@@ -38,6 +38,7 @@ void each_option(const Visit& visit) {
   visit(OptionRange<Integer>{"slot_bytes", &Options::slot_bytes, 256 << 10, 1, 1 << 30});
   visit(OptionRange<Integer>{"max_message_bytes", &Options::max_message_bytes, 1 << 30, 1,
                              std::numeric_limits<int>::max()});
+  visit(OptionRange<Integer>{"join_bytes", &Options::join_bytes, -1, -1, 1 << 30});
 }
 
 inline Options default_options() {
@@ -69,10 +70,10 @@ inline std::optional<std::int64_t> environment_number(const char* name, const ch
   return number;
 }
 
-/// Aggregated: the largest message that is joined with others. Measured: joining longer ones takes longer than it saves
-/// (docs/performance.md).
+/// Of redistributions of messages up to this many bytes, several are joined into one exchange (docs/performance.md).
 inline constexpr std::int64_t max_joined_bytes = std::int64_t{4} << 10;
-/// Hierarchical: the largest message that is joined with others, if some rank sends or receives so many of them.
+/// Without `join_bytes`: the largest message between nodes that is joined with others, if some rank sends or receives
+/// so many of them. Measured: joining longer ones takes longer than it saves (docs/performance.md).
 inline constexpr std::int64_t max_often_joined_bytes = 2 << 10, min_often_joined = 8;
 
 /// Within a node, messages of up to this many bytes are staged at once: the receiver need not say first where its

@@ -31,28 +31,26 @@ bool succeeds(const Question& question) {
   }
 }
 
-/// With Shared and Hierarchical, devices of one node that reach each other's memory write there; all other messages go
-/// through pinned main memory.
+/// Devices of one node that reach each other's memory write there; all other messages go through pinned main memory.
 class DeviceTransport final : public Transport {
  public:
-  DeviceTransport(const Strategy& strategy, const Link& link, Messages messages, const TensorProblem& problem,
-                  const Stream& caller, bool node_memory)
+  DeviceTransport(const Link& link, Messages messages, const TensorProblem& problem, const Stream& caller,
+                  bool node_memory)
       : link_(link),
         tensor_(*link.tensors[0]),
         problem_(problem),
-        writes_to_peers_(strategy.on_node && both_on_device()),
         node_memory_(node_memory),
-        cutting_(cutting_of(strategy)),
+        cutting_(cutting()),
         messages_(std::move(messages)),
         device_(problem, tensor_, messages_, caller) {}
 
   void connect() override {
     const CurrentDevice current(device_.get());
     const std::exception_ptr thrown = caught([&] {
-      if (writes_to_peers_) find_peers();
+      if (both_on_device()) find_peers();
     });
     if (thrown) link_.context.report_failure(link_.owner, message_of(thrown));  // to ranks that wait for this one
-    if (writes_to_peers_ && tensor_.reduces) agree_to_reduce();
+    if (both_on_device() && tensor_.reduces) agree_to_reduce();
     all_or_none(link_.comm(), [&] {
       if (thrown) std::rethrow_exception(thrown);
       if (both_on_device()) direct_ = make_peer(device_, link_, link_.tag + peer_tag, direct(messages_));
@@ -95,9 +93,8 @@ class DeviceTransport final : public Transport {
     return problem_.source_memory == Memory::device && problem_.target_memory == Memory::device;
   }
 
-  Cutting cutting_of(const Strategy& strategy) const {
+  Cutting cutting() const {
     const Options& given = link_.options;
-    if (std::string(strategy.name) == "Pack") return {link_.threads(), false, given.max_message_bytes};
     const Index chunk_bytes = std::min(given.chunk_bytes, given.max_message_bytes);
     return {link_.threads(), false, chunk_bytes, given.depth, given.growth};
   }
@@ -171,7 +168,7 @@ class DeviceTransport final : public Transport {
   const Link link_;
   const Tensor& tensor_;
   const TensorProblem problem_;
-  bool writes_to_peers_, node_memory_;
+  bool node_memory_;
   Cutting cutting_;
   Messages messages_;  // until connect()
   PlanDevice device_;
@@ -182,14 +179,13 @@ class DeviceTransport final : public Transport {
 };
 
 void check_strategy(const Strategy& strategy, const TensorProblem& tensor) {
-  for (const char* const name : {"Pack", "Pipelined", "Shared", "Hierarchical"})
-    if (std::string(strategy.name) == name) return;
+  if (strategy.on_node) return;
   const bool source = tensor.source_memory == Memory::device, target = tensor.target_memory == Memory::device;
   throw Error(text("strategy ", strategy.name, " moves arrays in main memory only, but the ",
                    source && target ? "source and the target lie"
                    : source         ? "source lies"
                                     : "target lies",
-                   " on a GPU; use Pack, Pipelined, Shared or Hierarchical"));
+                   " on a GPU; use Hierarchical"));
 }
 
 }  // namespace
@@ -198,7 +194,7 @@ std::unique_ptr<Transport> make_device_transport(const Strategy& strategy, const
                                                  const std::vector<TensorProblem>& tensors, const Stream& stream,
                                                  bool node_memory) {
   check_strategy(strategy, tensors.front());
-  return std::make_unique<DeviceTransport>(strategy, link, std::move(messages), tensors.front(), stream, node_memory);
+  return std::make_unique<DeviceTransport>(link, std::move(messages), tensors.front(), stream, node_memory);
 }
 
 std::vector<int> node_peers(const std::vector<PeerMessage>& messages, const Link& link) {

@@ -2,8 +2,7 @@
 #pragma once
 
 /// \file
-/// The transports of a tensor whose source, target, or both lie in a device's memory: strategies Pack, Pipelined,
-/// Shared and Hierarchical.
+/// The transports of a tensor whose source, target, or both lie in a device's memory: strategy Hierarchical.
 
 #include <memory>
 #include <vector>

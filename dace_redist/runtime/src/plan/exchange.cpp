@@ -145,7 +145,6 @@ void Exchange::make(bool node_memory, bool joins_short) {
   mark(writes_, messages.self);
   for (const PeerMessage& message : messages.sends) mark(reads_, message);
   for (const PeerMessage& message : messages.receives) mark(writes_, message);
-  check_nodes(strategy_, link_, messages);
   if (std::any_of(problems_.begin(), problems_.end(), [](const TensorProblem& one) { return one.on_device(); })) {
     routes_.push_back({make_device_transport(strategy_, link_, messages, problems_, stream_, node_memory), everything});
     return;
@@ -154,8 +153,10 @@ void Exchange::make(bool node_memory, bool joins_short) {
   if (policy_.kind == ReplicaPolicy::sum_nodes) node_memory = false;  // one transport reduces partial results, in order
   if (policy_.kind == ReplicaPolicy::all)
     node_memory = node_memory && link_.topology.one_node() && first.source.blocked() && first.target.blocked();
-  joins_short = joins_short || strategy_.min_short == 0;
-  has_many_short_ = node_memory && !joins_short && dace_redist::has_many_short(strategy_, link_, messages);
+  const Index join_bytes = link_.options.join_bytes;
+  joins_short = joins_short || join_bytes > 0;
+  has_many_short_ =
+      node_memory && join_bytes < 0 && !joins_short && dace_redist::has_many_short(strategy_, link_, messages);
   routes_ = make_routes(strategy_, link_, messages, node_memory, joins_short);
 }
 

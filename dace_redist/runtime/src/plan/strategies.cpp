@@ -12,21 +12,18 @@ namespace {
 std::vector<Strategy>& table() {
   static std::vector<Strategy> rows{
       // name           within a node    between nodes   short messages between nodes
-      {"Datatype", nullptr, make_datatype},
-      {"Pack", nullptr, make_packed},
-      {"Threaded", nullptr, make_threaded},
-      {"Pipelined", nullptr, make_pipelined},
-      {"RMA", nullptr, make_put},
-      {"Shared", make_node, nullptr},
-      {"Hierarchical", make_node, make_pipelined, make_joined, max_often_joined_bytes, min_often_joined},
-      {"Aggregated", make_node, make_pipelined, make_joined, max_joined_bytes},
+      {"Datatype", nullptr, make_datatype}, {"Pack", nullptr, make_packed},
+      {"Threaded", nullptr, make_threaded}, {"Pipelined", nullptr, make_pipelined},
+      {"RMA", nullptr, make_put},           {"Hierarchical", make_node, make_pipelined, make_joined},
   };
   return rows;
 }
 
-MessageFilter short_messages(const Strategy& strategy, const Link& link) {
-  return [&topology = link.topology, most = std::min(link.options.chunk_bytes, strategy.max_short)](
-             const PeerMessage& message) { return !topology.is_partner(message.peer) && message.nbytes <= most; };
+MessageFilter short_messages(const Link& link) {
+  const Index joined = link.options.join_bytes < 0 ? max_often_joined_bytes : link.options.join_bytes;
+  return [&topology = link.topology, most = std::min(link.options.chunk_bytes, joined)](const PeerMessage& message) {
+    return !topology.is_partner(message.peer) && message.nbytes <= most;
+  };
 }
 
 }  // namespace
@@ -48,15 +45,6 @@ const Strategy& find_strategy(const std::string& name) {
   throw Error(text("unknown strategy \"", name, "\"; there are ", known));
 }
 
-void check_nodes(const Strategy& strategy, const Link& link, const Messages& messages) {
-  if (!strategy.on_node || strategy.between_nodes) return;
-  for (const auto* list : {&messages.sends, &messages.receives})
-    for (const PeerMessage& message : *list)
-      if (!link.topology.is_partner(message.peer))
-        throw Error(text("strategy ", strategy.name, " moves between ranks of one node, but ranks ", link.rank(),
-                         " and ", message.peer, " are on different nodes; use Hierarchical"));
-}
-
 Messages part_of(const Messages& messages, const MessageFilter& takes) {
   Messages part;
   if (takes(messages.self)) part.self = messages.self;
@@ -67,11 +55,11 @@ Messages part_of(const Messages& messages, const MessageFilter& takes) {
 
 bool has_many_short(const Strategy& strategy, const Link& link, const Messages& messages) {
   if (!strategy.short_between_nodes || link.topology.one_node()) return false;
-  const MessageFilter is_short = short_messages(strategy, link);
+  const MessageFilter is_short = short_messages(link);
   const auto count = [&](const std::vector<PeerMessage>& list) {
     return static_cast<std::size_t>(std::count_if(list.begin(), list.end(), is_short));
   };
-  return std::max(count(messages.sends), count(messages.receives)) >= strategy.min_short;
+  return std::max(count(messages.sends), count(messages.receives)) >= min_often_joined;
 }
 
 std::vector<Route> make_routes(const Strategy& strategy, const Link& link, const Messages& messages, bool node_memory,
@@ -85,10 +73,9 @@ std::vector<Route> make_routes(const Strategy& strategy, const Link& link, const
     };
     routes.push_back({make(own, part_of(messages, takes)), takes});
   };
-  const MakeTransport others = strategy.between_nodes ? strategy.between_nodes : make_pipelined;
   const bool through_node = strategy.on_node && node_memory;
   if (!through_node) {
-    add(others, 0, everything);
+    add(strategy.between_nodes, 0, everything);
     return routes;
   }
   const auto within_node = [&topology = link.topology](const PeerMessage& message) {
@@ -96,8 +83,9 @@ std::vector<Route> make_routes(const Strategy& strategy, const Link& link, const
   };
   if (!link.topology.one_node()) {
     const bool joined = joins_short && strategy.short_between_nodes;
-    const MessageFilter is_short = joined ? short_messages(strategy, link) : std::not_fn(everything);
-    add(others, 0, [=](const PeerMessage& message) { return !within_node(message) && !is_short(message); });
+    const MessageFilter is_short = joined ? short_messages(link) : std::not_fn(everything);
+    add(strategy.between_nodes, 0,
+        [=](const PeerMessage& message) { return !within_node(message) && !is_short(message); });
     if (joined) add(strategy.short_between_nodes, 1, is_short);
   }
   add(strategy.on_node, 3, within_node);

@@ -18,10 +18,8 @@ namespace dace_redist {
 struct Strategy {
   const char* name;
   MakeTransport on_node;        ///< messages within a node and the self copy; null: they move as all others
-  MakeTransport between_nodes;  ///< all other messages; null: there may be none
+  MakeTransport between_nodes;  ///< all other messages
   MakeTransport short_between_nodes = nullptr;  ///< short messages between nodes; null: as all others
-  Index max_short = 0;                          ///< bytes of a short message
-  std::size_t min_short = 0;  ///< short messages of some rank, in one direction, from which on they move apart
 };
 
 /// Adds a row, or replaces the row of the same name.
@@ -29,9 +27,6 @@ void add_strategy(const Strategy& strategy);
 
 /// \throws Error if there is no strategy of that name; names those there are.
 const Strategy& find_strategy(const std::string& name);
-
-/// \throws Error if a message crosses nodes that the strategy cannot cross.
-void check_nodes(const Strategy& strategy, const Link& link, const Messages& messages);
 
 /// Whether a transport takes a message, also of the self copy.
 using MessageFilter = std::function<bool(const PeerMessage&)>;
@@ -46,7 +41,7 @@ struct Route {
   MessageFilter takes;
 };
 
-/// Whether this rank has enough short messages between nodes for Strategy::min_short.
+/// Whether this rank has so many short messages between nodes that they are joined without option `join_bytes`.
 bool has_many_short(const Strategy& strategy, const Link& link, const Messages& messages);
 
 /// The transports of a strategy for messages of tensors in main memory, in the order in which they begin.
