@@ -12,10 +12,6 @@ from typing import Any
 from dace_redist.einsum.expression import Einsum, canonical
 from dace_redist.einsum.statement import ContractionStep, Statement, contraction_steps
 
-#: Assumed rates of a rank: operations, bytes to and from other ranks, and bytes of memory, per second.
-FLOPS_PER_SECOND, BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND = 1e10, 1e9, 4e9
-#: Assumed internode bandwidth per rank, in bytes/s; this time is added to that of the bytes between ranks.
-INTERNODE_BYTES_PER_SECOND = 1e9
 #: Maximum number of intermediates for which every grouping is tried.
 MAX_FREE_INTERMEDIATES = 7
 #: Minimum operations per element of an intermediate; below, the contraction is memory-bound.

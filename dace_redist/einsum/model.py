@@ -12,10 +12,10 @@ import numpy as np
 
 from dace_redist.einsum.dataflow import EinsumProgram, End
 from dace_redist.einsum.grids import Candidates, Layouts
-from dace_redist.einsum.groupings import BYTES_PER_SECOND, FLOPS_PER_SECOND, INTERNODE_BYTES_PER_SECOND
 from dace_redist.einsum.nodes import internode_elements
 from dace_redist.einsum.placement import Array, Floats, Given, Overlap, Placement, ceil_division, overlap_matrix
 from dace_redist.einsum.program import Group
+from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND, INTERNODE_BYTES_PER_SECOND
 from dace_redist.relabelling import MAX_MATCHED_RANKS, assign
 
 Pair = tuple[int, int]

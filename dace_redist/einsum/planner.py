@@ -11,18 +11,13 @@ from typing import Any
 from dace_redist.distribution import AnyDistribution
 from dace_redist.einsum.dataflow import EinsumProgram
 from dace_redist.einsum.grids import LOAD_TOLERANCE, Candidates, candidates, given_grid
-from dace_redist.einsum.groupings import (
-    BYTES_PER_SECOND,
-    MEMORY_BYTES_PER_SECOND,
-    ContractionTree,
-    EinsumStep,
-    contraction_trees,
-)
+from dace_redist.einsum.groupings import ContractionTree, EinsumStep, contraction_trees
 from dace_redist.einsum.model import TIE_BREAK, Model
 from dace_redist.einsum.nodes import bytes_between_nodes
 from dace_redist.einsum.placement import Home
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.problem import EinsumProblem
+from dace_redist.einsum.rates import BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND
 from dace_redist.einsum.search import assign_ranks, choose_grids, preference
 from dace_redist.einsum.statement import Statement
 from dace_redist.integers import AnyBytes, checked_memory_bytes

@@ -11,13 +11,9 @@ from typing import Any
 import numpy as np
 
 from dace_redist import _core
-from dace_redist.einsum.groupings import (
-    BYTES_PER_SECOND,
-    FLOPS_PER_SECOND,
-    INTERNODE_BYTES_PER_SECOND,
-    EinsumStep,
-)
+from dace_redist.einsum.groupings import EinsumStep
 from dace_redist.einsum.placement import Home, Placement, block_length
+from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND, INTERNODE_BYTES_PER_SECOND
 from dace_redist.einsum.statement import Statement
 
 

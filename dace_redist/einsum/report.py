@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dace_redist.einsum.groupings import BYTES_PER_SECOND, FLOPS_PER_SECOND
 from dace_redist.einsum.placement import Given, Home
 from dace_redist.einsum.program import Group, Move, PlannedProgram
+from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND
 from dace_redist.einsum.statement import Statement
 from dace_redist.report.units import count, format_bytes, in_units, table
 

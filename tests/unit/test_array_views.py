@@ -13,7 +13,7 @@ import pytest
 from device_arrays import OtherLibrary
 
 from dace_redist.redistribution import arrays, cache
-from dace_redist.redistribution.cache import PlanCache
+from dace_redist.redistribution.cache import Known, PlanCache
 from dace_redist.redistribution.problem import Problem
 from dace_redist.redistribution.problem.agreement import Facts
 
@@ -87,9 +87,9 @@ def test_calls_of_a_dropped_plan_are_forgotten():
     made: list[Any] = [SimpleNamespace(), SimpleNamespace()]
     for problem, plan in zip(problems, made, strict=True):
         plans.plans[problem] = plan
-        plans.remember(id(plan), problem, len, None)
+        plans.remember(id(plan), Known(plan, problem, len))
     assert plans.drop(problems[0]) is made[0]
-    assert plans.calls == {id(made[1]): (made[1], problems[1], len, None)} and [*plans.plans] == problems[1:]
+    assert plans.calls == {id(made[1]): Known(made[1], problems[1], len)} and [*plans.plans] == problems[1:]
 
 
 def test_a_forked_child_frees_no_plans(monkeypatch: pytest.MonkeyPatch):

@@ -13,10 +13,15 @@ from typing import TypeAlias
 
 from dace.sdfg.state import LoopRegion
 
-from dace_redist.einsum.groupings import BYTES_PER_SECOND, FLOPS_PER_SECOND
 from dace_redist.einsum.placement import Placement, is_everywhere
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.program import Group
+from dace_redist.einsum.rates import (
+    BYTES_PER_SECOND,
+    CACHE_BYTES_PER_SECOND,
+    FLOPS_PER_SECOND,
+    MEMORY_BYTES_PER_SECOND,
+)
 from dace_redist.integers import environment_seconds
 from dace_redist.report.units import count
 from dace_redist.transformations.distribute.ir import Block, Body, Move, Operation, Slice, in_numbers, operations
@@ -25,8 +30,8 @@ from dace_redist.transformations.distribute.ir import Block, Body, Move, Operati
 VARIABLE = "DACE_REDIST_EXCHANGE_SECONDS"
 #: Its default: two ranks of a node take 3 to 6 us from call to call.
 DEFAULT_SECONDS = 5e-6
-#: Bytes of memory that a rank passes through in a second, and those of the second-level cache, up to its size.
-MEMORY_BYTES_PER_SECOND, CACHE_BYTES_PER_SECOND, CACHE_BYTES = 8e9, 2e10, 1 << 20
+#: Bytes of the second-level cache.
+CACHE_BYTES = 1 << 20
 #: Maximum bytes of the tensors that each rank holds as a whole.
 MAX_BYTES = 128 << 20
 #: Share of exchanges in the predicted time below which they are not looked at.
