@@ -20,12 +20,18 @@ KINDS |= {"s": "dace.float64", "n": "dace.int64"}
 #: Programs, each with the pattern of its error.
 REFUSED = r"""
 return np.linalg.cholesky(A)
-# np\.linalg\.cholesky\(A\): cannot be distributed: Cholesky is neither an einsum nor a linear system
+# np\.linalg\.cholesky\(A\): cannot be distributed: DaCe's Cholesky is neither an einsum nor a linear system
 return np.linalg.inv(R)
 # np\.linalg\.inv\(R\): np\.linalg\.inv takes a square matrix, got \(4, 6\)
 for _ in range(n):
     A[:] = 0.1 * (A @ A)
-# bounds of a loop .* depend on n: make it a dace\.symbol
+# py:\d+: A\[:\] = 0\.1 \* \(A @ A\): the bounds of a loop .* depend on n: make it a dace\.symbol
+return np.roll(x, 1) - x
+# np\.roll\(x, 1\) - x: cannot be distributed: DaCe's CShift is neither .*; write the parts to slices
+return np.add.outer(x, x)
+# methods of np\.add cannot be distributed; .* outer\(x, y\) as np\.add\(x\[:, None\], y\)
+return x[q]
+# return x\[q\]: cannot be distributed: it takes any of x\[0:N\] for an element, .*; write a loop
 T = np.empty_like(A)
 T += A
 return T
@@ -56,7 +62,7 @@ return T
 return A[::2] @ A
 # A\[::2\] @ A: cannot be distributed: it takes \[0:N:2, 0:N\], a slice with a step
 return A[1::2]
-# return A\[1::2\]: cannot be distributed: it takes \[1:N:2, 0:N\], a slice with a step
+# return A\[1::2\]: cannot be distributed: it takes \[1:N:2, 0:N\], a slice with a step; write a loop
 for k in range(N - 1):
     A[k + 1 :, k] /= A[k, k]
 # A\[k \+ 1 :, k\] /= A\[k, k\]: cannot be distributed: the extents \(N - k - 1, 1\) of a slice of A

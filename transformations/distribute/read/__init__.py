@@ -146,9 +146,11 @@ class _Reader:
             used = {name for bound in (first, last, step) for name in symbolic.symlist(bound)}
             values = sorted(used & set(self._sdfg.arrays))
             if values:
+                within = (item for item in loop.all_nodes_recursive() if isinstance(item[1], SDFGState))
+                where = next((str(Location(self._sdfg, *item)) for item in within), loop.label)
                 raise ValueError(
-                    f"{loop.label}: the bounds of a loop are numbers, sizes or indices of other loops, but this one's "
-                    f"depend on {', '.join(values)}: make it a dace.symbol"
+                    f"{where}: the bounds of a loop are numbers, sizes or indices of other loops, but those of the "
+                    f"loop around it depend on {', '.join(values)}: make it a dace.symbol"
                 )
             count = simplified((last - first) // step + 1)
             if used <= set(self._values):
@@ -219,8 +221,6 @@ def _statements(node: nodes.LibraryNode, read: dict[str, str], result: str, loca
         found = statement_of(node, shapes)
     except ValueError as error:
         location.refuse(str(error))
-    if found is None:
-        location.refuse(f"{type(node).__name__} is neither an einsum nor a linear system nor elementwise")
     operands = tuple(read[connector] for connector in found.operands)
     names = zip((*found.einsum.operands, found.einsum.result), (*operands, result), strict=True)
     # an array of one element has no index: it is a scalar

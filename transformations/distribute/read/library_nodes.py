@@ -27,6 +27,7 @@ from dace.sdfg import nodes
 from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.statement import Statement
 from dace_redist.library_nodes.indexed import RESULT, LinearSolve
+from dace_redist.transformations.distribute.read.location import BY_ARRAYS, INSTEAD
 
 #: Shape of the array at each input connector.
 Shapes = dict[str, Sequence[Any]]
@@ -34,16 +35,19 @@ Shapes = dict[str, Sequence[Any]]
 _REDUCTIONS = {dtypes.ReductionType.Sum: "", dtypes.ReductionType.Max: "max", dtypes.ReductionType.Min: "min"}
 
 
-def statement_of(node: nodes.LibraryNode, shapes: Shapes) -> Statement | None:
+def statement_of(node: nodes.LibraryNode, shapes: Shapes) -> Statement:
     """
     Return the statement of a library node, with connectors instead of tensors.
 
-    :return: The statement; None for an unknown kind of node. If ``added`` is empty and ``beta`` is not 0, the
-        product is added to the result.
-    :raises ValueError: If the node is known but its computation is not an einsum; gives the reason.
+    :return: The statement. If ``added`` is empty and ``beta`` is not 0, the product is added to the result.
+    :raises ValueError: If the computation of the node is not an einsum; gives the reason.
     """
     reader = _READERS.get(type(node))
-    return None if reader is None else reader(node, shapes)
+    if reader is None:
+        name = type(node).__name__
+        instead = INSTEAD.get(name.lower(), BY_ARRAYS)
+        raise ValueError(f"DaCe's {name} is neither an einsum nor a linear system nor elementwise; {instead}")
+    return reader(node, shapes)
 
 
 def _of(terms: tuple[str, ...], result: str, connectors: tuple[str, ...], **facts: Any) -> Statement:

@@ -36,6 +36,7 @@ INSTEAD = {
     "qr": "orthogonalise by np.linalg.inv of the Gram matrix, or column by column in a loop",
     **dict.fromkeys(("sort", "argsort", "median"), "call it on the gathered tensor outside the program"),
     **dict.fromkeys(("concatenate", "stack", "hstack", "vstack", "roll"), "write the parts to slices of np.empty"),
+    "cshift": "write the parts to slices of np.empty",  # DaCe's node of np.roll
     "cumsum": "write it as np.tril(np.ones((N, N))) @ x, or as a loop",
     "cov": "write it as A.T @ A / (N - 1), with A without its mean",
     "round": "take np.rint",
@@ -169,7 +170,9 @@ class Location:
         """Return the box that a memlet covers, of so many dimensions, else without axes of one element of several."""
         ranges, whole = list(subset.ndrange()), self.array(name).shape
         if any(step != 1 for _, _, step in ranges):
-            self.refuse(f"it takes [{subset}], a slice with a step; only slices without one can be distributed")
+            self.refuse(
+                f"it takes [{subset}], a slice with a step; write a loop, as in for i in range(N // 2): b[i] = a[2 * i]"
+            )
         offsets = tuple(begin for begin, _, _ in ranges)
         extents = tuple(simplified(end - begin + 1) for begin, end, _ in ranges)
         single = [axis for axis, n in enumerate(extents) if equal(n, 1)]

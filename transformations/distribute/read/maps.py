@@ -159,7 +159,10 @@ class TaskletReader:
         for axis, ((begin, end, _), whole) in enumerate(zip(memlet.subset.ndrange(), array.shape, strict=True)):
             name = next((name for name in self._letters if name in symbolic.symlist(begin)), None)
             if not equal(begin, end):
-                self._refuse_use(memlet)
+                self._location.refuse(
+                    f"it takes any of {memlet.data}[{memlet.subset}] for an element, as by an array of indices; write "
+                    "a loop, as in for i in range(N): k = q[i], then b[i] = w[k]"
+                )
             if name is None:
                 letter = ones[last - axis] if equal(begin, 0) and equal(whole, 1) else ""
                 axes.append((letter, begin, 1))

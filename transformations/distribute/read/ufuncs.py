@@ -102,7 +102,8 @@ def _function(visitor: Any, _: Any, sdfg: SDFG, state: SDFGState, name: str, ope
 
 
 def _method(visitor: Any, node: Any, sdfg: SDFG, state: SDFGState, name: str, *_: Any) -> list[str]:
-    raise ValueError(f"methods of np.{name} cannot be distributed; write a reduction as np.sum, np.max or np.min")
+    instead = f"a reduction as np.sum, np.max or np.min, outer(x, y) as np.{name}(x[:, None], y)"
+    raise ValueError(f"methods of np.{name} cannot be distributed; write {instead}")
 
 
 def _named(name: str) -> Replacement:
