@@ -107,7 +107,8 @@ def _evaluate_checked(
         if how.target not in (None, target):
             raise ValueError(f"target is the distribution of out, {target}: leave it out; got {how.target}")
         if how.out is not None and target is None:
-            raise TypeError("out must be a DistributedArray, or a part with target, its distribution")
+            kind = type(how.out).__name__
+            raise TypeError(f"out must be a DistributedArray, or a part with target, its distribution; got {kind}")
     operands = [Operand.of(one) if isinstance(one, DistributedArray) else one.dtype for one in read]
     known = _planned(cache, comm, operands, _same(arrays), how._replace(target=target, out=None))
     if call is not None:

@@ -137,8 +137,10 @@ class DistributedArray(NDArrayOperatorsMixin):
     def __bool__(self) -> NoReturn:
         raise TypeError(f"a DistributedArray has no truth value: {_INSTEAD}")
 
-    def __getitem__(self, _: Any) -> NoReturn:
+    def __getitem__(self, *_: Any) -> NoReturn:
         raise TypeError(f"a DistributedArray has no indices: {_INSTEAD}")
+
+    __setitem__ = __getitem__
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError(f"a DistributedArray is not an array of NumPy: {_INSTEAD}")

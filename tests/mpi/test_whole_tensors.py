@@ -97,6 +97,12 @@ def test_wrong_arguments(comm):
         (lambda: gather(np.zeros((2, 6)), rows, comm, root="0"), TypeError, "root must be an integer, got '0'"),
         (lambda: gather(np.zeros((2, 6)), rows, comm, root=True), TypeError, "root must be an integer, got True"),
         (lambda: x.to("numpy"), ValueError, "library must be one of .*, got 'numpy'"),
+        (lambda: redistribute(x.local, rows, rows, comm=comm, out=x), TypeError, "out must .*; take its local array"),
+        (lambda: x[0], TypeError, "no indices: call dace_redist.einsum"),
+        (lambda: x.__setitem__(0, 1.0), TypeError, "no indices: call dace_redist.einsum"),
+        (lambda: bool(x), TypeError, "no truth value: call dace_redist.einsum"),
+        (lambda: x == x, TypeError, "numpy.equal takes no DistributedArray: call dace_redist.einsum"),
+        (lambda: whole @ x, TypeError, "numpy.matmul takes no DistributedArray: call dace_redist.einsum"),
     ):
         with pytest.raises(kind, match=text):
             call()

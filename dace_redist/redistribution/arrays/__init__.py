@@ -228,9 +228,10 @@ def _library_view(name: str, array: Any) -> ArrayView:
         return _interface_view(interface, array)
     if hasattr(array, "__dlpack__"):
         return _dlpack_view(name, array)
+    instead = "take its local array" if hasattr(array, "distribution") else "convert other objects by np.asarray"
     raise TypeError(
         f"{name} must be an array of NumPy, CuPy or PyTorch, or have __cuda_array_interface__ or __dlpack__, got "
-        f"{type(array).__name__}; convert other objects by np.asarray"
+        f"{type(array).__name__}; {instead}"
     )
 
 
