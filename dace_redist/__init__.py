@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
+
+if importlib.util.find_spec("dace_redist._core") is None:  # else Python says: most likely due to a circular import
+    raise ImportError(
+        f"{Path(__file__).parent} is the source of dace_redist, without its compiled _core, and found before an "
+        "installed one: work in another folder, or pip install -e . there"
+    )
 
 from dace_redist._version import __version__ as __version__
 from dace_redist.einsum.distributed import einsum as einsum  # not at its first use: the package has its name

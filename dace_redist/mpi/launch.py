@@ -34,6 +34,11 @@ def outside_environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.startswith(_OF_A_RANK) or k.startswith(_OF_THE_USER)}
 
 
+def search_paths() -> dict[str, str]:
+    """Return variables by which another Python finds this one's modules, also if its working folder has others."""
+    return {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)), "PYTHONSAFEPATH": "1"}
+
+
 def mpi_environment(ranks: int | None = None) -> dict[str, str]:
     """
     Return the variables that an MPI program needs here, without those that the user has set already.
@@ -167,10 +172,10 @@ def describe_mpi() -> str:
 
     :raises RuntimeError: If the ranks did not start or did not find each other.
     """
-    # With -c, sys.path starts with the working folder, and the package may be found there rather than installed.
     command = mpiexec_command(2, [sys.executable, "-c", _PRINT_MPI])
+    environment = outside_environment() | mpi_environment(2) | search_paths()
     try:
-        name, printed, code = answer_of(command, outside_environment() | mpi_environment(2), _TIMEOUT_SECONDS)
+        name, printed, code = answer_of(command, environment, _TIMEOUT_SECONDS)
     except OSError as error:
         raise RuntimeError(f"{command[0]} cannot be run: {error}") from error
     if code != 0 or name is None:

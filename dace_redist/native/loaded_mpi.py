@@ -19,6 +19,7 @@ from dace_redist.mpi.launch import (
     mpiexec_command,
     outside_environment,
     path_from_here,
+    search_paths,
 )
 from dace_redist.native.variants import MPI_LIBRARIES
 
@@ -89,14 +90,13 @@ def _asked() -> LoadedMpi:
     """
     import json  # loads slowly, and programs with MPI do not need it
 
-    search = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}
     ask, said = [sys.executable, "-c", _PRINT_LOADED], ""
     ways = [(ask, dict(os.environ))]
     if launched_rank() is None and shutil.which("mpiexec", path=path_from_here()):
         ways.insert(0, (mpiexec_command(1, ask), outside_environment() | mpi_environment(1)))
     for command, environment in ways:
         try:
-            answer, printed, code = answer_of(command, environment | search, _SECONDS_TO_ASK)
+            answer, printed, code = answer_of(command, environment | search_paths(), _SECONDS_TO_ASK)
         except OSError as error:
             said = f"{command[0]}: {error}"
             continue

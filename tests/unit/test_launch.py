@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +12,7 @@ from types import SimpleNamespace
 import launching
 import pytest
 
+import dace_redist
 from dace_redist.mpi import launch
 
 
@@ -79,3 +82,15 @@ def test_launch_that_does_not_end(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "_TIMEOUT_SECONDS", 0.5)
     with pytest.raises(RuntimeError, match="2 ranks did not find each other .mpiexec returned -15"):
         launch.describe_mpi.__wrapped__()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python looks into the working folder first")
+def test_ranks_find_the_package_that_started_them(tmp_path, monkeypatch):
+    (tmp_path / "dace_redist").mkdir()
+    (tmp_path / "dace_redist/__init__.py").write_bytes(Path(dace_redist.__file__).read_bytes())
+    find = "import sys; sys.path.insert(0, ''); import dace_redist"
+    alone = subprocess.run([sys.executable, "-I", "-S", "-c", find], cwd=tmp_path, capture_output=True, text=True)
+    assert "is the source of dace_redist, without its compiled _core" in alone.stderr
+    monkeypatch.chdir(tmp_path)
+    assert launch.describe_mpi.__wrapped__()
