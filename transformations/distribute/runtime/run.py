@@ -19,6 +19,7 @@ from dace_redist.redistribution.arrays.new import DeviceArray, new_array
 from dace_redist.redistribution.plan import plan
 from dace_redist.redistribution.whole_tensors import gather as gather_tensor
 from dace_redist.redistribution.whole_tensors import scatter as scatter_tensor
+from dace_redist.report.units import count
 from dace_redist.transformations.distribute.emit.arrays import DistributedTensor
 from dace_redist.transformations.distribute.runtime.facts import (
     Array,
@@ -134,10 +135,10 @@ def _communicator(program: ProgramFacts, comm: Any) -> tuple[Any, Exception | No
     except RuntimeError as error:  # each process is a world of its own
         return found, error
     which = "the world has" if comm is None else "the communicator has"
+    ranks = count(program.ranks, "rank")
     return found, ValueError(
-        f"the program is distributed over {program.ranks} ranks, but {which} {found.size}: start "
-        f"it with mpiexec -n {program.ranks}, pass comm= with {program.ranks} ranks, or call "
-        f"distribute(..., ranks={found.size})"
+        f"the program is distributed over {ranks}, but {which} {found.size}: start it with mpiexec -n {program.ranks}, "
+        f"pass comm= with {ranks}, or call distribute(..., ranks={found.size})"
     )
 
 
