@@ -157,7 +157,8 @@ DR_API int dr_problem_init(dr_problem* problem);
 /**
  * Makes a plan. Collective over `comm`: either every rank gets one, or every rank gets an error, of which dr_error()
  * says on which rank it arose. Where a rank fails in the last step, after all have agreed, others may get a plan whose
- * first transfer is that error. The distributions may be freed afterwards.
+ * first transfer is that error; a rank still in this step gets the error of a first transfer that fails on another rank.
+ * The distributions may be freed afterwards.
  *
  * Of an intercommunicator both groups call, with equal problems but for `sends`: ranks of the source are those of one
  * group, ranks of the target those of the other. The first call merges the groups; ranks in errors are those of the
