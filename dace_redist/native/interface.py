@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dace_redist.errors import BuildError, RedistributionError
 from dace_redist.mpi.collective import decoded_failure, remembered, together
 from dace_redist.native.cmake_build import ensure_library
+from dace_redist.native.loaded_mpi import loaded_interface
 from dace_redist.native.toolchain import mpi_compiler, processor_levels
 from dace_redist.native.variants import load
 from dace_redist.schedule import Schedule
@@ -73,8 +74,8 @@ def library() -> Any:
         another one.
     """
     found = load(ensure_library(), processor_levels())
-    found.dr_python_mpi.restype = ctypes.c_char_p
-    _check_mpi(found.dr_python_mpi().decode())
+    found.dr_python_mpi_interface.restype = ctypes.c_char_p
+    _check_mpi(found.dr_python_mpi_interface().decode())
     number, pointer = ctypes.c_int64, ctypes.c_void_p
     found.dr_error.restype = ctypes.c_char_p
     how, made = (ctypes.c_ssize_t, ctypes.c_char_p, pointer), (ctypes.c_char_p, ctypes.POINTER(pointer))
@@ -92,14 +93,15 @@ def library() -> Any:
     return found
 
 
-def _check_mpi(compiled_with: str) -> None:
+def _check_mpi(compiled_for: str) -> None:
     from mpi4py import MPI
 
     loaded = MPI.Get_library_version().split("\n")[0].rstrip("\0")
-    if compiled_with not in loaded:
+    if compiled_for != (there := loaded_interface()):
         raise BuildError(
-            f"{mpi_compiler()} compiles for {compiled_with}, but mpi4py loaded {loaded}: put the folder of that MPI's "
-            "mpicxx first on PATH, or install mpi4py for this one"
+            f"{mpi_compiler()} compiles for MPIs of the interface {compiled_for}, but mpi4py loaded {loaded}, of "
+            f"{there}, whose handles are others: put the folder of that MPI's mpicxx first on PATH, or install mpi4py "
+            "for this one"
         )
     program, length = ctypes.CDLL(None), ctypes.c_int()
     if hasattr(program, "MPI_Get_library_version"):  # the dynamic linker takes it before the library's own MPI

@@ -23,8 +23,8 @@ from dace_redist.mpi.launch import (
 )
 from dace_redist.native.variants import MPI_LIBRARIES
 
-#: ``MPI_COMM_WORLD`` of MPI's standard binary interface.
-_STANDARD_WORLD = 0x101
+#: ``MPI_COMM_WORLD`` of binary interfaces in which it is a constant; in Open MPI's it is an address.
+_WORLDS = {0x101: "mpiabi", 0x44000000: "mpich"}
 
 _SECONDS_TO_ASK = 30
 
@@ -63,14 +63,19 @@ def mpi_in_use() -> LoadedMpi:
 def _loaded() -> LoadedMpi:
     from mpi4py import MPI
 
-    version = MPI.Get_library_version()
-    standard = MPI._handleof(MPI.COMM_WORLD) == _STANDARD_WORLD
-    interface = "openmpi" if "Open MPI" in version else "mpiabi" if standard else "mpich"
+    version, interface = MPI.Get_library_version(), loaded_interface()
     maps = Path("/proc/self/maps")
     found = re.findall(r"/.*/libmpi(?:ch|_abi)?\.so.*", maps.read_text()) if maps.exists() else []
     name = MPI_LIBRARIES[interface]
     found.sort(key=lambda path: name not in path)  # a process may have loaded another MPI, too
     return LoadedMpi(version, interface if _is_loaded(name) else "", found[0] if found else "")
+
+
+def loaded_interface() -> str:
+    """Return the binary interface of the MPI that mpi4py has loaded, a key of ``MPI_LIBRARIES``."""
+    from mpi4py import MPI
+
+    return _WORLDS.get(MPI._handleof(MPI.COMM_WORLD), "openmpi")
 
 
 def _is_loaded(name: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dace_redist._version import __version__
 from dace_redist.errors import GET_MPI, BuildError
-from dace_redist.mpi.launch import path_from_here
+from dace_redist.mpi.launch import path_from_here, wrapper_environment
 from dace_redist.mpi.topology import processor_facts
 from dace_redist.native.loaded_mpi import mpi_in_use
 from dace_redist.native.variants import LIBRARY_FILE, SCALAPACK_FILE, levels, packaged_library
@@ -72,6 +72,7 @@ def mpi_settings() -> dict[str, str]:
     """
     check_compiler()
     compiler = mpi_compiler()
+    os.environ.update(wrapper_environment())  # for CMake, which DaCe runs, too
     of_c = os.path.join(os.path.dirname(compiler), os.path.basename(compiler).replace("cxx", "cc"))
     return {"MPI_CXX_COMPILER": compiler} | ({"MPI_C_COMPILER": of_c} if os.access(of_c, os.X_OK) else {})
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 #: Binary interfaces of MPI, with the library that has one, as the dynamic linker names it. A program for one MPI of an
-#: interface runs with the others.
+#: interface runs with the others: that of MPICH is also Intel MPI's, Cray MPICH's, MVAPICH's and ParaStation MPI's.
 MPI_LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12", "mpiabi": "libmpi_abi.so.1"}
 
 #: Libraries of redistribution, and for preloading beside it, with the version of their binary interface.

@@ -10,6 +10,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "dace_redist.h"
 
@@ -18,6 +19,16 @@ namespace dace_redist {
 class Device;
 
 namespace library {
+
+/// The binary interface of an MPI, from its MPI_COMM_WORLD: "openmpi", "mpich" (also that of Intel MPI, Cray MPICH,
+/// MVAPICH and ParaStation MPI) or "mpiabi", the standard's. What is compiled for one runs with every MPI that has it.
+template <class Handle>
+const char* mpi_interface(Handle world) {
+  if constexpr (std::is_integral_v<Handle>)
+    return "mpich";
+  else
+    return reinterpret_cast<std::uintptr_t>(world) == 0x101 ? "mpiabi" : "openmpi";
+}
 
 /// Hands an error to the caller of the program: as the Python exception dace_redist.RedistributionError where Python
 /// called it, else as a C++ exception.

@@ -19,15 +19,6 @@ namespace {
 /// Sets of processes with a communicator of their own, at most: MPIs have some thousand communicators.
 constexpr int max_sets = 256;
 
-/// The MPI that this library is compiled for, by its name in MPI_Get_library_version(); empty if it is another one.
-#if defined(OPEN_MPI)
-constexpr const char* own_mpi = "Open MPI";
-#elif defined(MPICH_VERSION)
-constexpr const char* own_mpi = "MPICH";
-#else
-constexpr const char* own_mpi = "";
-#endif
-
 std::string mpi_version() {
   std::string version(8192, '\0');  // of any MPI
   int length = 0;
@@ -35,18 +26,23 @@ std::string mpi_version() {
   return version;
 }
 
-/// Whether MPI is the one that this library was compiled for. Another one has other handles.
-const bool is_own_mpi = mpi_version().find(own_mpi) != std::string::npos;
+const char* const own_interface = library::mpi_interface(MPI_COMM_WORLD);
+
+/// Whether the program's MPI has the interface that this library was compiled for. Another one has other handles.
+const bool is_own_mpi =
+    own_interface == std::string("mpiabi") ||
+    (mpi_version().find("Open MPI") != std::string::npos) == (own_interface == std::string("openmpi"));
 
 /// Whether calls can be carried out. Prints once why not.
 bool is_usable() {
   static std::once_flag reported;
   if (!is_own_mpi)
     std::call_once(reported, [] {
-      std::fprintf(stderr,
-                   "dace-redist: libdace_redist_scalapack is for %s, but the program uses %.40s: ScaLAPACK is not "
-                   "replaced; preload the library that `dace-redist config --preload scalapack` prints for that MPI\n",
-                   own_mpi, mpi_version().c_str());
+      std::fprintf(
+          stderr,
+          "dace-redist: libdace_redist_scalapack is for the interface %s, but the program uses %.40s: ScaLAPACK is not "
+          "replaced; preload the library that `dace-redist config --preload scalapack` prints for that MPI\n",
+          own_interface, mpi_version().c_str());
     });
   int initialized = 0;
   MPI_Initialized(&initialized);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "api/handles.hpp"
+#include "dace_redist_library.hpp"
 #include "device/device_objects.hpp"
 
 using namespace dace_redist;
@@ -104,8 +105,8 @@ DR_API int dr_python_plan_set_arrays(dr_plan* plan, const program::Numbers (*arr
   });
 }
 
-/// The name of the MPI that the library is compiled for.
-DR_API const char* dr_python_mpi() { return own_mpi; }
+/// The binary interface of the MPI that the library is compiled for.
+DR_API const char* dr_python_mpi_interface() { return library::mpi_interface(MPI_COMM_WORLD); }
 
 /// Whether all ranks pass one number, which is not 0. Collective.
 DR_API int dr_python_agree(std::uintptr_t comm, std::uint64_t mine) {

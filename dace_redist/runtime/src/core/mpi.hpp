@@ -17,15 +17,6 @@
 
 namespace dace_redist {
 
-/// The MPI that the library is compiled for, by its name in MPI_Get_library_version(); empty if it is another one.
-#if defined(OPEN_MPI)
-inline constexpr const char* own_mpi = "Open MPI";
-#elif defined(MPICH_VERSION)
-inline constexpr const char* own_mpi = "MPICH";
-#else
-inline constexpr const char* own_mpi = "";
-#endif
-
 /// \throws Error with the name of the call, this rank (of the world) and MPI's own text.
 [[noreturn]] DR_API void throw_error_of(const char* call, int code);
 
