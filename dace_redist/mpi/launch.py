@@ -47,7 +47,8 @@ def mpi_environment(ranks: int | None = None) -> dict[str, str]:
     Open MPI 4.1.4 needs the yield (a barrier takes 54 ms without, 0.04 ms with); Open MPI 5 yields by itself;
     MPICH 5.0.2 calls ``sched_yield``, but ranks that wait still take the cores from one that works (it takes 6 times
     as long), which the heavy yield cures (2 times) at the price of slower messages (barrier 0.14 to 0.95 ms). It is
-    therefore set only for ``ranks`` beyond the cores.
+    therefore set only for ``ranks`` beyond the cores. Then Intel MPI, too, must leave ranks to the system: it would put
+    two of three ranks on one of two cores.
 
     ``PATH`` begins with the folder of the running Python, where a virtual environment has its ``mpiexec``, ``mpicxx``
     and ``cmake``.
@@ -66,7 +67,7 @@ def mpi_environment(ranks: int | None = None) -> dict[str, str]:
     if not (shutil.which("ssh") or shutil.which("rsh")):
         wanted["OMPI_MCA_plm_rsh_agent"] = "/bin/false"  # Open MPI 4 looks for it even when all ranks are here
     if ranks is not None and ranks > len(os.sched_getaffinity(0)):
-        wanted["MPIR_CVAR_ENABLE_HEAVY_YIELD"] = "1"
+        wanted |= {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "I_MPI_PIN": "0"}
     added = {name: value for name, value in wanted.items() if name not in os.environ}
     if (path := path_from_here()) != os.environ.get("PATH"):
         added["PATH"] = path
