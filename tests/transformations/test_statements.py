@@ -273,12 +273,24 @@ def shapes_in_other_words(A: dace.float64[I, J, K], B: dace.float64[I, K, J]):
     return flat, A @ x, x @ B, pairs, np.tensordot(A, B, axes=(0, 0)), np.tensordot(C, C.T, 1)
 
 
+@dace.program
+def numbers_from_numbers(A: dace.float64[N, N], b: dace.float64[1], c: dace.float64[1]):
+    c[:] = A[0, :1] * 0.5
+    first = A[1, :1] * 0.5
+    second = first * 3.0
+    size = A[1, 1] * 0.5
+    twice = size * 2.0
+    if size > -2.0:
+        b += c * 2.0
+    return first, second, twice
+
+
 PROGRAMS = (
     *(variables_after_their_loops, last_rows_added_in_a_loop, conditions_assigned),
     *(loops_of_one_variable, scalars_and_arrays_assigned, chosen, shapes_in_other_words),
     *(dimensions_of_one, symbols_by_name, infinite, unused, by_index, parts, ones, positions, while_and_branches),
     *(axes_and_methods, mixed, broadcast, diagonal, summed_along_an_axis_of_none, transposed_in_a_loop, one_element),
-    *(same_twice, overwritten, named_like_extents, converted),
+    *(same_twice, overwritten, named_like_extents, converted, numbers_from_numbers),
 )
 
 

@@ -32,6 +32,7 @@ from dace_redist.transformations.distribute.ir import (
 from dace_redist.transformations.distribute.read.library_nodes import statement_of
 from dace_redist.transformations.distribute.read.location import EARLY_RETURN, Location, check_offsets, in_order
 from dace_redist.transformations.distribute.read.maps import TaskletReader, map_operations
+from dace_redist.transformations.patterns import is_named_by_edges
 
 #: Label and mean number of iterations of each surrounding loop, the outermost first.
 Loops = tuple[tuple[str, float], ...]
@@ -47,7 +48,7 @@ def read_statements(sdfg: SDFG, sizes: dict[str, int]) -> tuple[Item, ...]:
     :raises ValueError: If it has other contents, or a tensor is read before it is written; names the statement.
     """
     _check_arrays(sdfg)
-    sdfg.apply_transformations_repeated(TaskletFusion, validate=False)
+    sdfg.apply_transformations_repeated(_FuseTasklets, validate=False)
     body = tuple(_Reader(sdfg, sizes).region(sdfg))
     known = {name for name, array in sdfg.arrays.items() if not array.transient and not name.startswith("__return")}
     for operation in operations(body):
@@ -56,6 +57,15 @@ def read_statements(sdfg: SDFG, sizes: dict[str, int]) -> tuple[Item, ...]:
             raise ValueError(f"{operation.label}: reads {unknown[0]} before anything is written to it")
         known.add(operation.result)
     return body
+
+
+class _FuseTasklets(TaskletFusion):
+    def can_be_applied(self, graph: SDFGState, expr_index: int, sdfg: SDFG, permissive: bool = False) -> bool:
+        """Return True unless the scalar in between is an output, or part of a condition or index."""
+        if not sdfg.arrays[self.data.data].transient:
+            return False
+        found = super().can_be_applied(graph, expr_index, sdfg, permissive)
+        return found and not is_named_by_edges(sdfg, self.data.data)
 
 
 def _check_arrays(sdfg: SDFG) -> None:
