@@ -15,7 +15,7 @@ from dace_redist.transformations.distribute.read.frontend import parse
 #: Arguments of the programs by name: matrices, vectors and scalars.
 KINDS = {name: "dace.float64[N, N]" for name in "AB"} | {"R": "dace.float64[4, 6]", "Z": "dace.complex128[N, N]"}
 KINDS |= {"x": "dace.float64[N]", "y": "dace.float32[N]", "q": "dace.int64[N]", "u": "dace.uint8[N]"}
-KINDS |= {"s": "dace.float64", "n": "dace.int64"}
+KINDS |= {"w": "dace.int32[N]", "s": "dace.float64", "n": "dace.int64"}
 
 #: Programs, each with the pattern of its error.
 REFUSED = r"""
@@ -85,6 +85,14 @@ best = 0.0
 best = Z[0, 0]
 return best * Z
 # best = Z\[0, 0\]: best holds float64 .* a value of complex128 is assigned; write .* such as 0j
+total = np.sum(y)
+total += np.sum(x)
+return total * A
+# total \+= np\.sum\(x\): total holds float32 .* a value of float64 is assigned
+count = np.sum(q)
+count = w[0] + w[1]
+return count
+# count = w\[0\].*: count holds int64 .* a value of int32 is assigned
 i = 5
 A *= i
 for i in range(3):

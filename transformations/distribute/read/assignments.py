@@ -16,11 +16,12 @@ from dace.properties import CodeBlock
 from dace.sdfg import nodes
 from dace.subsets import Range
 
-from dace_redist.transformations.distribute.read.numpy_code import augmented
+from dace_redist.transformations.distribute.read.numpy_code import augmented, type_of
 from dace_redist.transformations.distribute.read.parameters import SEQUENCE, elements_of, name_of
 from dace_redist.transformations.distribute.read.replaced import dace_attribute, in_place_of
 from dace_redist.transformations.distribute.read.sizes import text_of_sizes
 
+NUMBER = (bool, int, float, complex, np.generic)
 _add_state = dace_attribute(ProgramVisitor, "_add_state")
 
 
@@ -171,27 +172,26 @@ def _copied(visitor: Any, value: ast.expr, before: Sequence[str], target: Sequen
     return ast.fix_missing_locations(call)
 
 
-def _check_type(visitor: Any, node: Any, target: Any, operand: Any) -> None:
+def _check_type(visitor: Any, node: Any, target: Any, operand: Any, augments: bool = False) -> None:
     """Raise an error for an assignment to a scalar variable whose type cannot hold the value."""
     named = next(iter(getattr(node, "targets", [])), getattr(node, "target", None))
     name, value = (one[0] if isinstance(one, tuple) else one for one in (target, operand))
     array = visitor.sdfg.arrays[name]
     if isinstance(named, ast.Subscript | None) or not array.transient or array.total_size != 1:
         return
-    if isinstance(value, str) and value in visitor.sdfg.arrays:
-        dtype = visitor.sdfg.arrays[value].dtype.as_numpy_dtype()
-    elif isinstance(value, bool | int | float | complex | np.generic):
-        dtype = np.result_type(type(value))
-    else:
+    if value not in visitor.sdfg.arrays if isinstance(value, str) else not isinstance(value, NUMBER):
         return
-    held = array.dtype.as_numpy_dtype()
-    if not np.can_cast(dtype, held, "same_kind"):
-        variable = next((variable for variable, known in visitor.variables.items() if known == name), name)
-        first = {"f": "0.0", "c": "0j"}.get(dtype.kind, "0")
-        raise ValueError(
-            f"{variable} holds {held} by its first assignment, but a value of {dtype} is assigned; write the first "
-            f"value as {dtype}, such as {first}"
-        )
+    held, kind = array.dtype.as_numpy_dtype(), type_of(visitor.sdfg, value, python=False)
+    dtype, literal = np.dtype(kind), isinstance(kind, type)
+    may_differ = literal or augments or getattr(array, "of_literals", False)
+    if np.can_cast(dtype, held, "same_kind" if literal else "safe") and (may_differ or dtype == held):
+        return
+    variable = next((variable for variable, known in visitor.variables.items() if known == name), name)
+    first = {"f": "0.0", "c": "0j"}.get(dtype.kind, "0")
+    raise ValueError(
+        f"{variable} holds {held} by its first assignment, but a value of {dtype} is assigned; write the first "
+        f"value as {dtype}, such as {first}"
+    )
 
 
 @in_place_of(ProgramVisitor, "_add_assignment")
@@ -217,7 +217,7 @@ def _add_broadcast_assignment(
     add: Any, visitor: Any, node: Any, rtarget: Any, wtarget: Any, operand: Any, op: str, *rest: Any, **options: Any
 ) -> None:
     """Add ``A += B`` in NumPy's types, also with a broadcast B."""
-    _check_type(visitor, node, wtarget, operand)
+    _check_type(visitor, node, wtarget, operand, augments=True)
     arrays = visitor.sdfg.arrays
     read, write, other = (one if isinstance(one, tuple) else (one, None) for one in (rtarget, wtarget, operand))
     code = augmented(visitor.sdfg, op, read[0], other[0], arrays[write[0]].dtype.as_numpy_dtype())
