@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -52,12 +53,22 @@ class SimulatedSDFG(SimulatedRanks):
         return [{name: arrays[name] for name in seen} for arrays in self.arrays]
 
     def _allocated(self, rank: int) -> Arrays:
-        cleared = {node.data for state in self.sdfg.states() for node in state.data_nodes() if node.setzero}
-        arrays = {}
-        for name, array in self.sdfg.arrays.items():
-            values = self._undefined(self._numbers(array.shape), array.dtype.as_numpy_dtype())
-            arrays[name] = values * 0 if name in cleared else values
-        return arrays
+        return {name: self._new(name) for name in self.sdfg.arrays}
+
+    def _new(self, name: str) -> np.ndarray:
+        array = self.sdfg.arrays[name]
+        values = self._undefined(self._numbers(array.shape), array.dtype.as_numpy_dtype())
+        return values * 0 if name in self._cleared else values
+
+    @functools.cached_property
+    def _cleared(self) -> set[str]:
+        return {node.data for state in self.sdfg.states() for node in state.data_nodes() if node.setzero}
+
+    @functools.cached_property
+    def _local(self) -> set[str]:
+        """Arrays that DaCe allocates each time that their state begins."""
+        own = {name for name, array in self.sdfg.arrays.items() if array.transient and not isinstance(array, View)}
+        return own.difference(self.sdfg.shared_transients())
 
     def _undefined(self, shape: Any, dtype: Any) -> np.ndarray:
         return self._random.integers(-(2**20), 2**20, shape).astype(dtype)
@@ -66,6 +77,9 @@ class SimulatedSDFG(SimulatedRanks):
         if not isinstance(block, SDFGState):
             super()._block(block)
             return
+        for name in sorted(self._local.intersection(node.data for node in block.data_nodes())):
+            for arrays in self.arrays:
+                arrays[name] = self._new(name)
         for node in block.data_nodes():
             self._bind(node, block)
         missing = {node: block.in_degree(node) for node in block.nodes()}
@@ -194,7 +208,7 @@ def _transposed(matrix: np.ndarray) -> np.ndarray:
 
 
 def _compute(tasklet: nodes.Tasklet, state: SDFGState, arrays: Arrays, symbols: dict[str, Any]) -> None:
-    """Run the map of a tasklet; C++ computes with longer integers, and with literals in double precision."""
+    """Run the map of a tasklet; C++ has longer integers and literals of type double; DaCe adds in an array's type."""
     entry = state.entry_node(tasklet)
     ranges = [np.arange(int(low), int(high) + 1) for low, high, _ in entry.map.range.ndrange()]
     values = {**symbols, **dict(zip(entry.params, np.ix_(*ranges), strict=True))}
@@ -208,6 +222,6 @@ def _compute(tasklet: nodes.Tasklet, state: SDFGState, arrays: Arrays, symbols: 
     computed = values | inputs
     code = re.sub(rf"\b{OF_RANK}\b", f"({OF_RANK} + r)", tasklet.code.as_string)
     exec(re.sub(r"\d+\.\d+", r"float64(\g<0>)", code), {**FUNCTIONS, **TYPES}, computed)
-    old = arrays[out.data.data][at(out.data)] if out.data.wcr is not None else 0
-    result = np.asarray(computed[out.src_conn])
-    arrays[out.data.data][at(out.data)] = old + result.astype(tasklet.out_connectors[out.src_conn].type or result.dtype)
+    array, result = arrays[out.data.data], np.asarray(computed[out.src_conn])
+    added = result.astype(tasklet.out_connectors[out.src_conn].type or result.dtype).astype(array.dtype)
+    array[at(out.data)] = added if out.data.wcr is None else array[at(out.data)] + added

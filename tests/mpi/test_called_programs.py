@@ -42,7 +42,7 @@ def check_called(comm: Any, program: Any, function: Any, sizes: dict[str, int], 
             assert result is None
             assert all(np.array_equal(mine[name], given[name], equal_nan=True) for name in given), "arguments changed"
     except AssertionError as error:
-        wrong = [f"{what}: {error}"]
+        wrong = [str(error)]
     raise_anywhere(comm, wrong)
 
 

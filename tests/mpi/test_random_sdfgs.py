@@ -11,20 +11,28 @@ from seeds import seed, some
 from dace_redist.mpi.collective import sleeping_barrier
 
 BATCH = 30  # SDFGs of one program
+pytestmark = [pytest.mark.compile, pytest.mark.dace, pytest.mark.fuzz]
 
 
-@pytest.mark.compile
-@pytest.mark.dace
-@pytest.mark.fuzz
 @pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[3], full=[2], timeout=3600)
 def test_results_are_unchanged(comm):
+    check(comm, some(12), BATCH)
+
+
+@pytest.mark.mpi(ranks=[2], full=[3], timeout=3600)
+def test_results_are_unchanged_by_auto_optimize(comm):
+    """DaCe's own optimisation, which takes long, before and after the transformations."""
+    check(comm, some(12), BATCH // 3, auto=True)
+
+
+def check(comm: Any, count: int, batch: int, auto: bool = False) -> None:
     from dace.codegen.compiler import load_precompiled_sdfg
 
-    first, count = seed(), some(12)
-    for start in range(first, first + count, BATCH):
+    for start in range(first := seed(), first + count, batch):
         with tempfile.TemporaryDirectory() as name:
-            made = built(comm, range(start, min(start + BATCH, first + count)), name) if comm.rank == 0 else None
+            numbers = range(start, min(start + batch, first + count))
+            made = built(comm, numbers, name, auto) if comm.rank == 0 else None
             sleeping_barrier(comm)
             folder, symbols, expected = comm.bcast(made)
             program = load_precompiled_sdfg(folder)
@@ -32,18 +40,23 @@ def test_results_are_unchanged(comm):
                 arrays = {key: one.given.copy() for key, one in expected[comm.rank].items()}
                 program(**arrays, **symbols, r=comm.rank + 1)
                 for key, one in expected[comm.rank].items():
-                    one.check(arrays[key])
+                    one.check(arrays[key], key)
             sleeping_barrier(comm)
 
 
-def built(comm: Any, numbers: range, folder: str) -> tuple[str, dict[str, int], list[dict[str, Any]]]:
+def built(comm: Any, numbers: range, folder: str, auto: bool) -> tuple[str, dict[str, int], list[dict[str, Any]]]:
     """Compile one program of many SDFGs; return its folder, its symbols, and what each rank should get."""
     import dace
+    from dace.transformation.auto.auto_optimize import auto_optimize
     from mpi4py import MPI
-    from transformed_sdfgs import SYMBOLS, Draw, one_program
+    from transformed_sdfgs import SYMBOLS, Draw, has_views_of_views, one_program
 
     draws = [Draw.of(number, comm.size, MPI.COMM_SELF, for_one_program=True) for number in numbers]
+    if auto:
+        draws = [draw for draw in draws if not has_views_of_views(draw.before)]
     program = one_program(draws)
+    if auto:
+        auto_optimize(program, dace.DeviceType.CPU, find_fast_library_fn=lambda _: ["pure"])
     program.build_folder = folder
     with dace.config.set_temporary("compiler", "cpu", "args", value="-fPIC -O0 -w"):
         program.compile(return_program_handle=False)
