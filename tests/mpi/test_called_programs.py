@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,22 @@ def test_each_kind_of_statement(comm, monkeypatch, others):
         if (function.f.__name__ in KINDS) != others:
             sizes = sizes_of(function, SIZES)
             check_called(comm, planned(comm, function, sizes), function, sizes, 0, function.f.__name__)
+
+
+@pytest.mark.mpi(ranks=[3], timeout=300)
+def test_ranks_that_compile_at_once(comm, monkeypatch):
+    """Each runs the program alone; the cache, which they share, has none of this environment."""
+    from mpi4py import MPI
+
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "transformations")
+    from simulated_programs import arguments, sizes_of
+    from test_statements import SIZES, by_index
+
+    monkeypatch.setenv("DACE_REDIST_TEST", str(comm.bcast(time.time_ns())))
+    sizes = sizes_of(by_index, SIZES)
+    given = arguments(by_index, sizes, comm.rank)
+    distribute(by_index, 1, sizes)(**given, comm=MPI.COMM_SELF)
+    np.testing.assert_array_equal(given["B"], given["A"] * np.arange(SIZES["N"])[:, None])
 
 
 @pytest.mark.mpi(ranks=[3], full=[2, 4], timeout=600)
