@@ -181,7 +181,7 @@ class DistributionDescriptor(DistributedDescriptor):
     It needs no code and no memory; simplifying the program removes it.
     """
 
-    distribution = DistributionProperty(default=(), desc="The distribution")
+    distribution = DistributionProperty(desc="The distribution")
 
     def __init__(self, distribution: AnyDistribution) -> None:
         self.distribution = distribution

@@ -173,8 +173,8 @@ class DistributedNode(RedistNode, CommNode):
     element_types = (dtypes.bool_, dtypes.float16, *NUMBERS)
     verb = "move"
 
-    source = DistributionProperty(default=(), category="Semantics", desc="Source distribution")
-    target = DistributionProperty(default=(), category="Semantics", desc="Target distribution")
+    source = DistributionProperty(category="Semantics", desc="Source distribution")
+    target = DistributionProperty(category="Semantics", desc="Target distribution")
 
     def __init__(self, name: str, source: AnyDistribution, target: AnyDistribution) -> None:
         super().__init__(name, inputs={INPUT}, outputs={OUTPUT})
@@ -261,7 +261,8 @@ def lies_on_gpu(array: data.Data) -> bool:
 
 def symbols_of(values: Sequence[Any]) -> set[str]:
     """Return the names of the symbols in some expressions."""
-    return {str(symbol) for value in values for symbol in symbolic.symlist(value).values()}
+    expressions = [value for value in values if not isinstance(value, int)]  # numbers may be many
+    return {str(symbol) for value in expressions for symbol in symbolic.symlist(value).values()}
 
 
 def plain_number(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, get_args
 
 import numpy as np
@@ -13,32 +14,46 @@ from dace import properties, symbolic
 from dace_redist.distribution import AnyDistribution, decode_distribution
 
 
-class DistributionProperty(properties.ShapeProperty):
-    """
-    Property that holds a distribution; JSON has its fields.
+class _Encoded(tuple[Any, ...]):
+    """Numbers and symbols in which DaCe replaces symbols as in a shape, and the distribution that they encode."""
 
-    A node keeps the numbers and symbols that encode it, in which DaCe replaces symbols as in a shape.
-    """
+    @cached_property
+    def distribution(self) -> AnyDistribution:
+        """The distribution; a ValueError if the numbers that were put for symbols encode none."""
+        return decode_distribution(self)
+
+    def __deepcopy__(self, memo: Any) -> _Encoded:
+        """Return itself: neither it nor a distribution changes."""
+        return self
+
+
+class DistributionProperty(properties.ShapeProperty):
+    """Property that holds a distribution; JSON has its fields."""
+
+    def __init__(self, **described: str) -> None:
+        super().__init__(default=_Encoded(), **described)
 
     def __get__(self, obj: Any, objtype: type | None = None) -> Any:
-        return self if obj is None else decode_distribution(super().__get__(obj, objtype))
+        return self if obj is None else getattr(obj, self.private_name).distribution
 
     def __set__(self, obj: Any, value: AnyDistribution | Sequence[Any]) -> None:
-        super().__set__(obj, value.encoded if isinstance(value, AnyDistribution) else value)
+        given = isinstance(value, AnyDistribution)
+        encoded = _Encoded(value.encoded if given else value)
+        if given:
+            encoded.distribution = value
+        setattr(obj, self.private_name, encoded)
 
-    def to_json(self, encoded: Sequence[Any]) -> Any:
+    def to_json(self, encoded: _Encoded) -> Any:
         """Return the kind of a distribution, and its fields by name; numbers that encode none as they are."""
         try:
-            distribution = decode_distribution(encoded)
+            distribution = encoded.distribution
         except ValueError:
             return super().to_json(encoded)
         fields = {field.name: getattr(distribution, field.name) for field in dataclasses.fields(distribution)}
         return {"kind": type(distribution).__name__} | {name: _to_json(value) for name, value in fields.items()}
 
-    def from_json(self, value: Any, context: Any = None) -> Any:
-        """Return a distribution, or numbers that encode one."""
-        if not isinstance(value, dict):
-            return super().from_json(value, context)
+    def from_json(self, value: dict[str, Any], context: Any = None) -> AnyDistribution:
+        """Return a distribution."""
 
         def read(part: Any) -> Any:
             if isinstance(part, list):

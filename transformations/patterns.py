@@ -235,7 +235,7 @@ def value_of(expression: Any, values: Mapping[str, int]) -> int:
 def numbers_of(node: DistributedNode, expressions: Iterable[Any], values: Mapping[str, int]) -> list[int]:
     """Return expressions of a node in numbers; raise a ValueError that names the symbols without a value."""
     expressions = list(expressions)
-    unknown = sorted(symbols_of([one for one in expressions if not isinstance(one, int)]) - values.keys())
+    unknown = sorted(symbols_of(expressions) - values.keys())
     if unknown:
         wanted = ", ".join(f"{name!r}: ..." for name in unknown)
         raise ValueError(f'Redistribute "{node.label}": {", ".join(unknown)} has no value: give symbols={{{wanted}}}')

@@ -14,7 +14,6 @@ from dace_redist.library_nodes.node import INPUT, OUTPUT
 from dace_redist.library_nodes.tasklets import string_literal
 from dace_redist.strategies import OPTIONS, STRATEGIES
 
-VERSION = {"version": dace.__version__}
 N, P, S = (dace.symbol(name) for name in "NPS")
 EVERY_OPTION = {name: option.default + type(option.default)(1) for name, option in OPTIONS.items()}
 
@@ -74,14 +73,11 @@ def test_json(strategy: str):
 )
 def test_json_of_distributions(distribution):
     node = Redistribute("move", distribution, distribution)
+    assert node.source is copy.deepcopy(node).source is distribution
     sdfg, _ = connected(node)
     (saved,) = (one["attributes"]["source"] for one in sdfg.to_json()["nodes"][0]["nodes"] if "move" in one["label"])
     assert (saved["kind"], saved["halo"]) == (type(distribution).__name__, list(distribution.halo))
     assert redistributions(reread(sdfg))[0].source.encoded == distribution.encoded
-    # as earlier versions wrote it
-    old = Redistribute.source.from_json(list(map(dace.symbolic.serialize_symbolic, distribution.encoded)), VERSION)
-    node.source = old
-    assert node.source.encoded == distribution.encoded
 
 
 def test_json_with_symbols_ranks_and_pins():
@@ -125,6 +121,16 @@ def test_replace_reaches_the_properties():
     assert node.options["chunk_bytes"] == 256
     assert not node.free_symbols
     sdfg.validate()
+
+
+def test_a_value_of_a_symbol_that_makes_no_distribution():
+    """It is an error of the node when it is used: one that never runs may have it. The program can be saved."""
+    sdfg, node = with_symbols()
+    sdfg.replace_dict({"N": "8", "P": "0"})
+    sdfg.to_json()
+    for one in (node, *redistributions(copy.deepcopy(sdfg))):
+        with pytest.raises(ValueError, match='^Redistribute "move": source: .*0'):
+            one.distributions()
 
 
 def test_symbols_of_a_nested_sdfg_are_mapped():
