@@ -7,19 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import sympy
-from dace import Memlet, data, dtypes, properties, symbolic
+from dace import Memlet, data, dtypes, symbolic
 from dace.data.distributed import ProcessGrid
-from dace.libraries.comm.nodes.node import CommNode
 from dace.sdfg import SDFG, SDFGState, nodes
 
-from dace_redist.distribution import (
-    AnyDistribution,
-    BoxDistribution,
-    Distribution,
-    TiledDistribution,
-    check_distribution,
-)
-from dace_redist.library_nodes.properties import DistributionProperty
+from dace_redist.distribution import AnyDistribution, BoxDistribution, TiledDistribution
 from dace_redist.library_nodes.views import overlap
 
 #: Element types for arithmetic; the first four are those of BLAS and LAPACK.
@@ -156,96 +148,6 @@ class RedistNode(nodes.LibraryNode):
                 raise ValueError(f"{wrong}an integer that holds an MPI_Comm, got {name} of {array.dtype}")
             if connector == "_grid" and not isinstance(array, ProcessGrid):
                 raise ValueError(f"{wrong}a process grid, got {name}, of type {type(array).__name__}")
-
-
-@properties.make_properties
-class DistributedNode(RedistNode, CommNode):
-    """
-    A node between ``_inp_buffer``, this rank's part under ``source``, and ``_out_buffer``, its part under ``target``.
-
-    The communicator is that of the ``_comm`` connector (an integer that holds an ``MPI_Comm``), else of the process
-    grid at the ``_grid`` connector, else the world; the ranks of a distribution are ranks in it. Local arrays may have
-    any strides and be larger than the rank's part.
-
-    :param target: Distribution of the output, of the same global shape.
-    """
-
-    element_types = (dtypes.bool_, dtypes.float16, *NUMBERS)
-    verb = "move"
-
-    source = DistributionProperty(category="Semantics", desc="Source distribution")
-    target = DistributionProperty(category="Semantics", desc="Target distribution")
-
-    def __init__(self, name: str, source: AnyDistribution, target: AnyDistribution) -> None:
-        super().__init__(name, inputs={INPUT}, outputs={OUTPUT})
-        for side, distribution in (("source", source), ("target", target)):
-            check_distribution(f"{self.title}: {side}", distribution)
-        self.source, self.target = source, target
-
-    @property
-    def operand_connectors(self) -> list[str]:
-        """Connector of the input."""
-        return [INPUT]
-
-    @property
-    def output_connector(self) -> str:
-        """Connector of the output."""
-        return OUTPUT
-
-    @property
-    def free_symbols(self) -> set[str]:
-        """Symbols of both distributions, in addition to those of any node."""
-        return super().free_symbols | symbols_of((*self._source, *self._target))
-
-    def distributions(self) -> tuple[AnyDistribution, AnyDistribution]:
-        """Return source and target; raise a ValueError if one of them is not valid."""
-        with self.naming(ValueError, "source: "):
-            source = self.source
-        with self.naming(ValueError, "target: "):
-            return source, self.target
-
-    def arrays(self, sdfg: SDFG, state: SDFGState) -> tuple[tuple[data.Data, Any], tuple[data.Data, Any]]:
-        """Return descriptor and memlet subset of the input and of the output."""
-        source, target = self.memlet(INPUT, state), self.memlet(OUTPUT, state)
-        return (sdfg.arrays[source.data], source.subset), (sdfg.arrays[target.data], target.subset)
-
-    def on_gpu(self, sdfg: SDFG, state: SDFGState) -> tuple[bool, bool]:
-        """Return two flags: input on the GPU, output on the GPU."""
-        (source, _), (target, _) = self.arrays(sdfg, state)
-        return lies_on_gpu(source), lies_on_gpu(target)
-
-    def validate(self, sdfg: SDFG, state: SDFGState) -> None:
-        """Check types, shapes and extents, too: see :meth:`RedistNode.validate`."""
-        super().validate(sdfg, state)
-        self.validate_types(sdfg, state)
-        ends = self.distributions()
-        self._validate_overlap(state)
-        self._validate_shapes(*ends)
-        for side, distribution, (_, subset) in zip(("input", "output"), ends, self.arrays(sdfg, state), strict=True):
-            self._validate_local(side, distribution, subset)
-
-    def _validate_shapes(self, source: AnyDistribution, target: AnyDistribution) -> None:
-        if len(source.shape) != len(target.shape) or differ(source.shape, target.shape):
-            raise ValueError(
-                f"{self.title}: source and target need one global shape, got {source.shape} and {target.shape}"
-            )
-
-    def _validate_local(self, side: str, distribution: AnyDistribution, subset: Any) -> None:
-        """Check that the array holds the part of any rank."""
-        ndim = local_ndim(distribution)
-        extents = [extent for extent, _ in dimensions_of(subset, [1] * subset.dims(), ndim)]
-        if len(extents) != ndim:
-            raise ValueError(
-                f"{self.title}: the {side} of a distribution of {len(distribution.shape)} dimensions "
-                f"needs a local array of {ndim if distribution.shape else 'one element'}, got shape {tuple(extents)}"
-            )
-        if distribution.is_symbolic or not isinstance(distribution, Distribution):
-            return
-        needed = tuple(distribution.core.largest_block()) or (1,)  # DaCe has no arrays of 0 dimensions
-        if any(simplified(have - need).is_negative for have, need in zip(extents, needed, strict=True)):
-            raise ValueError(
-                f"{self.title}: the local {side} has shape {tuple(extents)}, but the largest part of a rank is {needed}"
-            )
 
 
 def local_ndim(distribution: AnyDistribution) -> int:

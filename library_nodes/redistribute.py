@@ -9,15 +9,28 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from dace import dtypes, library, properties
+from dace import data, dtypes, library, properties
 from dace.libraries.comm.nodes import Wait
 from dace.libraries.comm.nodes.node import NonblockingCommNode
 from dace.sdfg import SDFG, SDFGState
 from dace.sdfg.scope import is_devicelevel_gpu
 
-from dace_redist.distribution import AnyDistribution
+from dace_redist.distribution import AnyDistribution, Distribution, check_distribution
 from dace_redist.integers import checked_reshape
-from dace_redist.library_nodes.node import DistributedNode, RedistNode, differ, lies_on_gpu, plain_number, symbols_of
+from dace_redist.library_nodes.node import (
+    INPUT,
+    NUMBERS,
+    OUTPUT,
+    RedistNode,
+    differ,
+    dimensions_of,
+    lies_on_gpu,
+    local_ndim,
+    plain_number,
+    simplified,
+    symbols_of,
+)
+from dace_redist.library_nodes.properties import DistributionProperty
 from dace_redist.schedule import check_shapes
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, PROGRESS, check_options, check_places, find_strategy
 from dace_redist.transform import Transform
@@ -85,16 +98,19 @@ class StrategicNode(RedistNode):
 
 
 @library.node
-class Redistribute(StrategicNode, DistributedNode, NonblockingCommNode):
+class Redistribute(StrategicNode, NonblockingCommNode):
     """
     Redistribution of a tensor from ``_inp_buffer``, this rank's part under ``source``, to ``_out_buffer``, its part
     under ``target``. Elements of the output that the rank does not own are unchanged.
 
+    The communicator is that of the ``_comm`` connector (an integer that holds an ``MPI_Comm``), else of the process
+    grid at the ``_grid`` connector, else the world; the ranks of a distribution are ranks in it. Local arrays may have
+    any strides, be larger than the rank's part, and lie on the GPU (``StorageType.GPU_Global``).
+
     ``axes``, ``region`` and ``reshape``, as of :func:`dace_redist.plan`, permute the dimensions, select a sub-tensor,
-    and change the shape. For the communicator and local arrays see :class:`DistributedNode`. The implementation is the
-    strategy, see ``STRATEGIES``. Each array may also lie on the GPU (``StorageType.GPU_Global``). With ``nonblocking``
-    the node only starts the transfer, and passes a request to a :class:`RedistributeWait`; until then the input must
-    not change, and the output must not be used.
+    and change the shape. The implementation is the strategy, see ``STRATEGIES``. With ``nonblocking`` the node only
+    starts the transfer, and passes a request to a :class:`RedistributeWait`; until then the input must not change, and
+    the output must not be used.
 
     :param name: Label, for error messages and :func:`dace_redist.set_strategy`.
     :param source: Distribution of the input.
@@ -115,8 +131,12 @@ class Redistribute(StrategicNode, DistributedNode, NonblockingCommNode):
     """
 
     implementations: dict[str, Any] = {}
+    element_types = (dtypes.bool_, dtypes.float16, *NUMBERS)
+    verb = "move"
     takes_gpu_arrays = True
 
+    source = DistributionProperty(category="Semantics", desc="Source distribution")
+    target = DistributionProperty(category="Semantics", desc="Target distribution")
     axes = properties.ListProperty(int, default=[], category="Semantics", desc="Source axis of each target axis")
     region = properties.ShapeProperty(
         default=(), category="Semantics", desc="Source offset, target offset and shape of the sub-tensor that moves"
@@ -153,7 +173,10 @@ class Redistribute(StrategicNode, DistributedNode, NonblockingCommNode):
         reshape: Sequence[Any] | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(name, source, target)
+        super().__init__(name, inputs={INPUT}, outputs={OUTPUT})
+        for side, distribution in (("source", source), ("target", target)):
+            check_distribution(f"{self.title}: {side}", distribution)
+        self.source, self.target = source, target
         with self.naming():
             shape = checked_reshape(reshape, target.shape)
             made = Transform(len(source.shape), _ANY_TYPE, axes=axes, region=region, op=op or None, reshape=shape)
@@ -163,6 +186,33 @@ class Redistribute(StrategicNode, DistributedNode, NonblockingCommNode):
         self._set_factors(alpha, beta)
         self.conj, self.op = conj, op or ""
         self.set_strategy(strategy or "Auto", **options)
+
+    @property
+    def operand_connectors(self) -> list[str]:
+        """Connector of the input."""
+        return [INPUT]
+
+    @property
+    def output_connector(self) -> str:
+        """Connector of the output."""
+        return OUTPUT
+
+    def distributions(self) -> tuple[AnyDistribution, AnyDistribution]:
+        """Return source and target; raise a ValueError if one of them is not valid."""
+        with self.naming(ValueError, "source: "):
+            source = self.source
+        with self.naming(ValueError, "target: "):
+            return source, self.target
+
+    def arrays(self, sdfg: SDFG, state: SDFGState) -> tuple[tuple[data.Data, Any], tuple[data.Data, Any]]:
+        """Return descriptor and memlet subset of the input and of the output."""
+        source, target = self.memlet(INPUT, state), self.memlet(OUTPUT, state)
+        return (sdfg.arrays[source.data], source.subset), (sdfg.arrays[target.data], target.subset)
+
+    def on_gpu(self, sdfg: SDFG, state: SDFGState) -> tuple[bool, bool]:
+        """Return two flags: input on the GPU, output on the GPU."""
+        (source, _), (target, _) = self.arrays(sdfg, state)
+        return lies_on_gpu(source), lies_on_gpu(target)
 
     @property
     def exchanges_halo(self) -> bool:
@@ -184,8 +234,9 @@ class Redistribute(StrategicNode, DistributedNode, NonblockingCommNode):
 
     @property
     def free_symbols(self) -> set[str]:
-        """Symbols of region and factors, in addition to those of any node between distributions."""
-        return super().free_symbols | symbols_of((*self.region, self.alpha, self.beta))
+        """Symbols of distributions, region and factors, in addition to those of any node."""
+        of_ends = (*self._source, *self._target)
+        return super().free_symbols | symbols_of((*of_ends, *self.region, self.alpha, self.beta))
 
     @property
     def is_copy(self) -> bool:
@@ -230,10 +281,27 @@ class Redistribute(StrategicNode, DistributedNode, NonblockingCommNode):
         if any(on_gpu) and is_devicelevel_gpu(sdfg, state, self):
             raise ValueError(f"{self.title}: it is inside a GPU kernel, where nothing can be redistributed")
 
+    def validate(self, sdfg: SDFG, state: SDFGState) -> None:
+        """Check types, shapes, extents and the request, too: see :meth:`RedistNode.validate`."""
+        if "dace.autodiff" in sys.modules:  # which validates programs before it differentiates them
+            importlib.import_module("dace_redist.library_nodes.autodiff")
+        super().validate(sdfg, state)
+        self.validate_types(sdfg, state)
+        ends = self.distributions()
+        self._validate_overlap(state)
+        self._validate_shapes(*ends)
+        for side, distribution, (_, subset) in zip(("input", "output"), ends, self.arrays(sdfg, state), strict=True):
+            self._validate_local(side, distribution, subset)
+        if self.nonblocking != (REQUEST in self.out_connectors):
+            raise ValueError(f"{self.title}: nonblocking and the connector {REQUEST} go together, see set_nonblocking")
+        if self.nonblocking:
+            _validate_request(self, state)
+
     def _validate_shapes(self, source: AnyDistribution, target: AnyDistribution) -> None:
         found, wrong = self.index_map, ""
         if not found.encoded:
-            super()._validate_shapes(source, target)
+            if len(source.shape) != len(target.shape) or differ(source.shape, target.shape):
+                wrong = f"source and target need one global shape, got {source.shape} and {target.shape}"
         elif not (source.is_symbolic or target.is_symbolic or symbols_of(self.region)):
             with self.naming():
                 check_shapes(source, target, found)
@@ -247,15 +315,22 @@ class Redistribute(StrategicNode, DistributedNode, NonblockingCommNode):
         if wrong:
             raise ValueError(f"{self.title}: {wrong}")
 
-    def validate(self, sdfg: SDFG, state: SDFGState) -> None:
-        """Check the request, too: see :meth:`RedistNode.validate`."""
-        if "dace.autodiff" in sys.modules:  # which validates programs before it differentiates them
-            importlib.import_module("dace_redist.library_nodes.autodiff")
-        super().validate(sdfg, state)
-        if self.nonblocking != (REQUEST in self.out_connectors):
-            raise ValueError(f"{self.title}: nonblocking and the connector {REQUEST} go together, see set_nonblocking")
-        if self.nonblocking:
-            _validate_request(self, state)
+    def _validate_local(self, side: str, distribution: AnyDistribution, subset: Any) -> None:
+        """Check that the array holds the part of any rank."""
+        ndim = local_ndim(distribution)
+        extents = [extent for extent, _ in dimensions_of(subset, [1] * subset.dims(), ndim)]
+        if len(extents) != ndim:
+            raise ValueError(
+                f"{self.title}: the {side} of a distribution of {len(distribution.shape)} dimensions "
+                f"needs a local array of {ndim if distribution.shape else 'one element'}, got shape {tuple(extents)}"
+            )
+        if distribution.is_symbolic or not isinstance(distribution, Distribution):
+            return
+        needed = tuple(distribution.core.largest_block()) or (1,)  # DaCe has no arrays of 0 dimensions
+        if any(simplified(have - need).is_negative for have, need in zip(extents, needed, strict=True)):
+            raise ValueError(
+                f"{self.title}: the local {side} has shape {tuple(extents)}, but the largest part of a rank is {needed}"
+            )
 
 
 @library.node

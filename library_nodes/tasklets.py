@@ -20,21 +20,17 @@ from dace_redist.library_nodes.node import (
     COMMUNICATORS,
     INPUT,
     OUTPUT,
-    DistributedNode,
     RedistNode,
     dimensions_of,
     local_ndim,
     plain_number,
     symbols_of,
 )
-from dace_redist.library_nodes.redistribute import PROGRESS, REQUEST, Redistribute, StrategicNode
+from dace_redist.library_nodes.redistribute import PROGRESS, REQUEST, Redistribute
 from dace_redist.strategies import OPTIONS, default_options, find_strategy
 
 #: Maximum length of a list of numbers in a call; longer ones become constants of the program.
 _LONGEST_INLINE_LIST = 256
-
-#: ``dr_operation`` of elements that are only moved.
-_ONLY_MOVED = "{DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP}"
 
 
 # Objects in the program's state
@@ -136,8 +132,7 @@ def plan_tasklet(node: Any, state: SDFGState, sdfg: SDFG, strategy: str = "") ->
     strategy = strategy or node.strategy
     tensors = node.tensors if isinstance(node, JointRedistribute) else [node]
     field, communicator = field_name("__redist", sdfg), mpi_communicator(node, state)
-    taken = find_strategy(strategy).options if isinstance(node, StrategicNode) else ()
-    values = default_options() | {name: getattr(node, name) for name in taken}
+    values = default_options() | {name: getattr(node, name) for name in find_strategy(strategy).options}
     options = braced(
         number(value) if isinstance(OPTIONS[name].default, int) else f"double({sym2cpp(value)})"
         for name, value in values.items()
@@ -166,7 +161,7 @@ def plan_tasklet(node: Any, state: SDFGState, sdfg: SDFG, strategy: str = "") ->
     return stateful_tasklet(node, state, field, made, call, code_init=init, code_global=constants)
 
 
-def _arguments(node: DistributedNode, state: SDFGState, field: str, options: str) -> tuple[str, str]:
+def _arguments(node: Redistribute, state: SDFGState, field: str, options: str) -> tuple[str, str]:
     """Return global constants, and the members of ``dace_redist::program::Arguments`` after the communicator."""
     constants, members = "", dict[str, str]()
     ends = zip(("source", "target"), node.distributions(), node.arrays(state.sdfg, state), strict=True)
@@ -177,25 +172,20 @@ def _arguments(node: DistributedNode, state: SDFGState, field: str, options: str
             encoded = f"{field}_{side}"
         extents, strides = zip(*dimensions_of(subset, array.strides, local_ndim(distribution)), strict=True)
         members |= {side: braced([encoded]), f"{side}_local": braced([numbers([*extents, *strides])])}
-    element_bytes, (index_map, operation) = number(node.array(INPUT, state).dtype.bytes), _moved(node, state)
-    members |= {"element_bytes": element_bytes, "options": options, "index_map": index_map, "operation": operation}
+    members |= {"element_bytes": number(node.array(INPUT, state).dtype.bytes), "options": options}
+    members |= {"index_map": braced([numbers(node.index_map.encoded)] if node.index_map.encoded else [])}
+    members |= {"operation": _operation(node, state)}
     if any(on_gpu := node.on_gpu(state.sdfg, state)):
         memories = ["DR_DEVICE_MEMORY" if side else "DR_MAIN_MEMORY" for side in on_gpu]
         members |= dict(zip(("source_memory", "target_memory"), memories, strict=True))
     return constants, ", ".join(f"/*{name}*/ {value}" for name, value in members.items())
 
 
-def _moved(node: DistributedNode, state: SDFGState) -> tuple[str, str]:
-    """Return the index map and the ``dr_operation`` of a node."""
-    if not isinstance(node, Redistribute):
-        return "{}", _ONLY_MOVED
-    encoded, operation = node.index_map.encoded, node.operation(state.sdfg, state)
-    index_map = braced([numbers(encoded)] if encoded else [])
-    if operation.is_copy:
-        return index_map, _ONLY_MOVED
-    source, target, *_, conj, op = operation.encoded_operation
+def _operation(node: Redistribute, state: SDFGState) -> str:
+    """Return the ``dr_operation`` of a node."""
+    source, target, *_, conj, op = node.operation(state.sdfg, state).encoded_operation
     factors = (braced([f"double({sym2cpp(factor)})", "0"]) for factor in (node.alpha, node.beta))
-    return index_map, braced([str(source), str(target), *factors, str(int(conj)), str(op)])
+    return braced([str(source), str(target), *factors, str(int(conj)), str(op)])
 
 
 def changing_symbols(sdfg: SDFG) -> set[str]:
@@ -211,7 +201,7 @@ def are_known_at_start(symbols: set[str], sdfg: SDFG) -> bool:
     return not symbols or (sdfg.parent_sdfg is None and symbols.isdisjoint({*changing_symbols(sdfg), *sdfg.arrays}))
 
 
-def _known_at_start(tensor: DistributedNode, node: nodes.Node, state: SDFGState) -> bool:
+def _known_at_start(tensor: Redistribute, node: nodes.Node, state: SDFGState) -> bool:
     """
     Return True if all symbols of the plan are known when the program is initialised: they are the program's own.
 

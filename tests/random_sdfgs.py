@@ -20,7 +20,7 @@ from random_distributions import RANKS, first_replica, partial_results, random_d
 
 from dace_redist import Distribution
 from dace_redist.library_nodes import Redistribute
-from dace_redist.library_nodes.node import INPUT, OUTPUT, DistributedNode
+from dace_redist.library_nodes.node import INPUT, OUTPUT
 from dace_redist.transformations.fuse import transposed
 
 SHAPES = ((6,), (4, 6), (5, 5), (4, 6), (2, 3, 4))
@@ -245,7 +245,7 @@ class Writer:
     def _order(self, earlier: list[nodes.AccessNode], node: Any) -> None:
         """Let a node run after accesses, or after the redistributions that write there."""
         for access in earlier:
-            writers = [edge.src for edge in self._state.in_edges(access) if isinstance(edge.src, DistributedNode)]
+            writers = [edge.src for edge in self._state.in_edges(access) if isinstance(edge.src, Redistribute)]
             self._state.add_nedge(self._rng.choice([access, *writers]), node, dace.Memlet())
 
     # Steps

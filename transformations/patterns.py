@@ -19,7 +19,7 @@ from networkx.utils import UnionFind
 from dace_redist.distribution import AnyDistribution, decode_distribution
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.environment import MEMORY_PIECE
-from dace_redist.library_nodes.node import COMMUNICATORS, INPUT, OUTPUT, DistributedNode, lies_on_gpu, symbols_of
+from dace_redist.library_nodes.node import COMMUNICATORS, INPUT, OUTPUT, lies_on_gpu, symbols_of
 from dace_redist.strategies import check_places, find_strategy
 from dace_redist.transform import Transform
 
@@ -232,7 +232,7 @@ def value_of(expression: Any, values: Mapping[str, int]) -> int:
     return int(symbolic.evaluate(symbolic.pystr_to_symbolic(str(expression)), dict(values)))
 
 
-def numbers_of(node: DistributedNode, expressions: Iterable[Any], values: Mapping[str, int]) -> list[int]:
+def numbers_of(node: Redistribute, expressions: Iterable[Any], values: Mapping[str, int]) -> list[int]:
     """Return expressions of a node in numbers; raise a ValueError that names the symbols without a value."""
     expressions = list(expressions)
     unknown = sorted(symbols_of(expressions) - values.keys())
@@ -242,7 +242,7 @@ def numbers_of(node: DistributedNode, expressions: Iterable[Any], values: Mappin
     return [number if isinstance(number, int) else value_of(number, values) for number in expressions]
 
 
-def with_values(node: DistributedNode, side: AnyDistribution, values: Mapping[str, int]) -> AnyDistribution:
+def with_values(node: Redistribute, side: AnyDistribution, values: Mapping[str, int]) -> AnyDistribution:
     """Return a distribution of a node with values for symbols; raise a ValueError if one has none."""
     numbers = numbers_of(node, side.encoded, values)
     with node.naming(ValueError):
