@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from dace import SDFG, dtypes, symbolic
 from dace.codegen.common import sym2cpp
-from dace.libraries.comm.nodes.node import mpi_communicator
+from dace.libraries.comm.nodes.node import input_descriptor_name, mpi_communicator
 from dace.libraries.standard.helper import CURRENT_STREAM_NAME as STREAM
 from dace.sdfg import SDFGState, nodes
 
@@ -122,9 +122,10 @@ def number(value: Any) -> str:
 
 def plan_tasklet(node: Any, state: SDFGState, sdfg: SDFG, strategy: str = "") -> nodes.Tasklet:
     """
-    Return the tasklet that redistributes one or several tensors, or adds partial sums.
+    Return the tasklet that redistributes one or several tensors.
 
-    The plan is made when the program starts if all its arguments are known then, else at the first run.
+    Tensors without symbols are passed once, when the program starts. The plan is made then, unless the communicator is
+    an input. Tensors with symbols are passed to each run, of which the first makes the plan.
 
     :param strategy: Default: that of the node.
     """
@@ -137,33 +138,29 @@ def plan_tasklet(node: Any, state: SDFGState, sdfg: SDFG, strategy: str = "") ->
         number(value) if isinstance(OPTIONS[name].default, int) else f"double({sym2cpp(value)})"
         for name, value in values.items()
     )
-    constants, described = "", []
+    constants, described, symbols = "", [], node.free_symbols
     for position, tensor in enumerate(tensors):
-        constant, arguments = _arguments(tensor, state, f"{field}_{position}", options)
-        constants += constant
+        constant, arguments, used = _arguments(tensor, state, f"{field}_{position}", options)
+        constants, symbols = constants + constant, symbols | used
         described.append(arguments)
-    init = ""
-    if "_comm" not in node.in_connectors and all(_known_at_start(tensor, node, state) for tensor in tensors):
-        grid = next((edge.data.data for edge in state.in_edges(node) if edge.dst_conn == "_grid"), "")
-        at_start = communicator.replace("_grid", f"__state->{grid}")
-        init = f"__state->{field}->make({braced(braced([at_start, one]) for one in described)});\n"
-    plans = [braced([communicator, one]) for one in described]
-    if isinstance(node, JointRedistribute):
-        arrays = [braced(f"{end}_{position}" for position in range(len(tensors))) for end in (INPUT, OUTPUT)]
-        call = f"__state->{field}->run({braced(plans)}, {', '.join(arrays)});"
-    else:
-        starts = isinstance(node, Redistribute) and node.nonblocking
-        request = [str(PROGRESS.index(node.progress)), REQUEST] if starts else []
-        stream = [STREAM] if any(node.on_gpu(sdfg, state)) else []
-        listed = ", ".join([f"*__state->{field}", *plans, INPUT, OUTPUT, *request, *stream])
-        call = f"dace_redist::program::{'start' if starts else 'redistribute'}({listed});"
+    init, passed = "", braced(described)
+    if not symbols - set(sdfg.constants):
+        grid = f"__state->{input_descriptor_name(node, state, '_grid')}"
+        comm = "MPI_COMM_NULL" if "_comm" in node.in_connectors else communicator.replace("_grid", grid)
+        init, passed = f"__state->{field}->make({comm}, {passed});\n", "{}"
+    starts = isinstance(node, Redistribute) and node.nonblocking
+    arrays = [braced(one.replace(INPUT, end) for one in node.operand_connectors) for end in (INPUT, OUTPUT)]
+    listed = [communicator, passed, *arrays]
+    listed += [str(PROGRESS.index(node.progress)), REQUEST] if starts else []
+    listed += [STREAM] if any(any(tensor.on_gpu(sdfg, state)) for tensor in tensors) else []
+    call = f"__state->{field}->{'start' if starts else 'run'}({', '.join(listed)});"
     made = f'Plan("{type(node).__name__}", {string_literal(node.label)}, "{strategy}")'
     return stateful_tasklet(node, state, field, made, call, code_init=init, code_global=constants)
 
 
-def _arguments(node: Redistribute, state: SDFGState, field: str, options: str) -> tuple[str, str]:
-    """Return global constants, and the members of ``dace_redist::program::Arguments`` after the communicator."""
-    constants, members = "", dict[str, str]()
+def _arguments(node: Redistribute, state: SDFGState, field: str, options: str) -> tuple[str, str, set[str]]:
+    """Return global constants, the ``dace_redist::program::Arguments`` of a tensor, and the symbols in them."""
+    constants, members, symbols = "", dict[str, str](), node.free_symbols
     ends = zip(("source", "target"), node.distributions(), node.arrays(state.sdfg, state), strict=True)
     for side, distribution, (array, subset) in ends:
         encoded = numbers(distribution.encoded)
@@ -172,13 +169,14 @@ def _arguments(node: Redistribute, state: SDFGState, field: str, options: str) -
             encoded = f"{field}_{side}"
         extents, strides = zip(*dimensions_of(subset, array.strides, local_ndim(distribution)), strict=True)
         members |= {side: braced([encoded]), f"{side}_local": braced([numbers([*extents, *strides])])}
+        symbols |= symbols_of([*extents, *strides])
     members |= {"element_bytes": number(node.array(INPUT, state).dtype.bytes), "options": options}
     members |= {"index_map": braced([numbers(node.index_map.encoded)] if node.index_map.encoded else [])}
     members |= {"operation": _operation(node, state)}
     if any(on_gpu := node.on_gpu(state.sdfg, state)):
         memories = ["DR_DEVICE_MEMORY" if side else "DR_MAIN_MEMORY" for side in on_gpu]
         members |= dict(zip(("source_memory", "target_memory"), memories, strict=True))
-    return constants, ", ".join(f"/*{name}*/ {value}" for name, value in members.items())
+    return constants, braced(f"/*{name}*/ {value}" for name, value in members.items()), symbols
 
 
 def _operation(node: Redistribute, state: SDFGState) -> str:
@@ -199,18 +197,3 @@ def are_known_at_start(symbols: set[str], sdfg: SDFG) -> bool:
     # To ask DaCe for the program's free symbols takes a walk over all its nodes.
     symbols = symbols - set(sdfg.constants)
     return not symbols or (sdfg.parent_sdfg is None and symbols.isdisjoint({*changing_symbols(sdfg), *sdfg.arrays}))
-
-
-def _known_at_start(tensor: Redistribute, node: nodes.Node, state: SDFGState) -> bool:
-    """
-    Return True if all symbols of the plan are known when the program is initialised: they are the program's own.
-
-    :param tensor: What a tensor of ``node`` is moved by: ``node`` itself, or a part of a joint node.
-    """
-    sdfg, used = state.sdfg, {*node.free_symbols, *tensor.free_symbols}
-    for array, subset in tensor.arrays(sdfg, state):
-        used |= symbols_of((*array.strides, *subset.size()))
-    scope, of_maps = node, set[str]()
-    while (scope := state.entry_node(scope)) is not None:
-        of_maps |= scope.new_symbol_names(sdfg, state)
-    return used.isdisjoint(of_maps) and are_known_at_start(used, sdfg)

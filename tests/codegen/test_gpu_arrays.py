@@ -83,8 +83,8 @@ def test_non_blocking(arrays: str):
     assert sdfg.apply_transformations(OverlapRedistribute) == 1
     sdfg.validate()
     by_call = {tasklet.code.as_string.split("(")[0]: tasklet.code.as_string for tasklet in expanded(sdfg)}
-    start, wait = (by_call[f"dace_redist::program::{call}"] for call in ("start", "wait"))
-    assert start.endswith("_inp_buffer, _out_buffer, 0, _request, __dace_current_stream);")  # 0: by calls
+    start, wait = (by_call[call] for call in ("__state->__redist_0->start", "dace_redist::program::wait"))
+    assert start.endswith("{_inp_buffer}, {_out_buffer}, 0, _request, __dace_current_stream);")  # 0: by calls
     expected = "_request, __dace_current_stream" if "B" in arrays else "_request"
     assert wait == f"dace_redist::program::wait({expected});"
 

@@ -64,7 +64,7 @@ def codes(sdfg: dace.SDFG) -> Iterator[str]:
 
 def is_ours(sdfg: dace.SDFG, strategy: str) -> bool:
     (code,) = codes(sdfg)
-    return f'"{strategy}")' in code and "dace_redist::program::redistribute" in code
+    return f'"{strategy}")' in code and "->run(" in code
 
 
 def is_stock(sdfg: dace.SDFG) -> bool:

@@ -1,11 +1,11 @@
-"""Symbols in generated code: their width, and whether the plan is made at the start of the program."""
+"""Symbols in generated code: their width, and what is passed to each run."""
 
 from __future__ import annotations
 
 import re
 
 import dace
-from sdfgs import add_move, with_arrays
+from sdfgs import add_move, redistributions, with_arrays
 
 from dace_redist import Distribution
 from dace_redist.library_nodes import Redistribute
@@ -30,7 +30,7 @@ def test_symbols_are_widened_before_they_are_multiplied():
     whole = Distribution((N * M * P,), (P,), block=[N * M])
     add_move(sdfg.add_state(), Redistribute("move", whole, whole, "Pipelined", chunk_bytes=N * M), "A", "B")
     lines = lines_with("__redist_0", sdfg)
-    assert len([line for line in lines if "N" in line]) == 2  # the plan is made, and used
+    assert len([line for line in lines if "N" in line]) == 1
     for line in lines:
         bare = re.sub(r"std::int64_t\([NMP]\)", "", line)
         assert not re.search(r"\b[NMP]\b", bare), line
@@ -49,6 +49,19 @@ def in_a_loop(size) -> dace.SDFG:
     return sdfg
 
 
-def test_not_made_at_start_with_the_variable_of_a_loop():
-    assert not lines_with(MAKE, in_a_loop(lambda i: 4 * i))
-    assert len(lines_with(MAKE, in_a_loop(lambda i: 4))) == 1
+def test_only_symbols_are_passed_to_each_run():
+    """What is constant is passed once: the plan is made when the program starts."""
+    for size, made in ((lambda i: 4 * i, 0), (lambda i: 4, 1)):
+        sdfg = in_a_loop(size)
+        (run,) = lines_with("->run(", sdfg)
+        assert (len(lines_with(MAKE, sdfg)), "/*source*/" in run, "MPI_COMM_WORLD, {}, " in run) == (
+            made,
+            not made,
+            made,
+        )
+    (node,) = redistributions(sdfg)
+    node.add_in_connector("_comm")  # known to the first run only
+    sdfg.add_scalar("comm", dace.int64)
+    (state,) = sdfg.states()
+    state.add_edge(state.add_read("comm"), None, node, "_comm", dace.Memlet("comm[0]"))
+    assert "->make(MPI_COMM_NULL, " in lines_with(MAKE, sdfg)[0]

@@ -97,10 +97,10 @@ void move(const char* strategy, int source_memory, int target_memory) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   const dr_options options = {64, 2, 1.0, 0, 131072, 1 << 30};
   const dr_operation none = {DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP};
-  const Arguments arguments{MPI_COMM_WORLD, rows_split, rows_local, columns_split, columns_local, sizeof(double),
-                            options,        {},         none,       source_memory, target_memory};
+  const Arguments arguments{rows_split, rows_local, columns_split, columns_local, sizeof(double),
+                            options,    {},         none,          source_memory, target_memory};
   program::Plan plan("Redistribute", "move", strategy);
-  plan.make(arguments);
+  plan.make(MPI_COMM_WORLD, {arguments});
   Array source(device, source_memory), target(device, target_memory);
   const DeviceHandle one = device.make_stream(), other = device.make_stream();
   const Stream first = one.get(), second = other.get();
@@ -118,20 +118,20 @@ void move(const char* strategy, int source_memory, int target_memory) {
   };
   for (const Stream stream : {first, second, Stream(nullptr)}) {
     enqueue(stream);
-    program::redistribute(plan, arguments, source.data(), target.data(), stream);
+    plan.run(MPI_COMM_WORLD, {}, {source.data()}, {target.data()}, stream);
     require_moved(stream, stream, "a blocking call");
   }
   for (const int progress : {DR_PROGRESS_CALLS, DR_PROGRESS_THREAD})
     for (const Stream after : {first, second}) {
       std::int64_t request = 0;
       enqueue(first);
-      program::start(plan, arguments, source.data(), target.data(), progress, &request, first);
+      plan.start(MPI_COMM_WORLD, {}, {source.data()}, {target.data()}, progress, &request, first);
       program::wait(&request, after);
       require_moved(first, after, "a started transfer");
     }
   std::int64_t request = 0;
   enqueue(second);
-  program::start(plan, arguments, source.data(), target.data(), DR_PROGRESS_CALLS, &request, second);
+  plan.start(MPI_COMM_WORLD, {}, {source.data()}, {target.data()}, DR_PROGRESS_CALLS, &request, second);
   program::wait(&request);
   require_moved(second, second, "a wait without a stream");
 }
@@ -139,11 +139,11 @@ void move(const char* strategy, int source_memory, int target_memory) {
 void stay_with_a_transfer_under_way() {
   static double source[count], target[count];  // where messages may arrive yet
   const dr_options options = {64, 2, 1.0, 0, 131072, 1 << 30};
-  const Arguments arguments{MPI_COMM_WORLD, rows_split,     rows_local, columns_split,
-                            columns_local,  sizeof(double), options};
+  const Arguments arguments{rows_split, rows_local, columns_split, columns_local, sizeof(double), options};
+  std::int64_t request = 0;
   for (const bool waits : {true, false}) {
     auto plan = std::make_unique<program::Plan>("Redistribute", "move", "Datatype");
-    plan->start(arguments, source, target, DR_PROGRESS_CALLS);
+    plan->start(MPI_COMM_WORLD, {arguments}, {source}, {target}, DR_PROGRESS_CALLS, &request);
     if (waits) plan->wait();
     freed = 0;
     plan.reset();

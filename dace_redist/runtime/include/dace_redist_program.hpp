@@ -27,11 +27,10 @@ struct Numbers {
   std::size_t count = 0;
 };
 
-/// What a program knows of a redistribution when it runs: encoded distributions (see Distribution), extents, then
+/// What a program knows of the redistribution of a tensor: encoded distributions (see Distribution), extents, then
 /// strides in elements, of this rank's arrays, which elements move where to (see IndexMap), what is computed with
 /// them, and a dr_memory for each side: where the arrays lie.
 struct Arguments {
-  MPI_Comm comm;
   Numbers source, source_local;
   Numbers target, target_local;
   std::int64_t element_bytes;
@@ -42,9 +41,10 @@ struct Arguments {
   int target_memory = DR_MAIN_MEMORY;
 };
 
-/// The plan of a library node, of one or several tensors. It is made when the program starts, and again only if what it
-/// was made from changes: sizes that depend on a loop, another communicator. A stream counts where an array lies in a
-/// device's memory, see dr_plan_set_stream().
+/// The plan of a library node, of one or several tensors. Those described by constants of the program are given when it
+/// starts, and each run gives an empty list. Others are given at each run: the plan is made at the first one, and again
+/// only if what it was made from changes, as sizes that depend on a loop. So it is for another communicator. A stream
+/// counts where an array lies in a device's memory, see dr_plan_set_stream().
 class DR_API Plan {
  public:
   /// \param kind, label  of the node, for errors.
@@ -54,18 +54,17 @@ class DR_API Plan {
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  /// Makes the plan ahead of its first run. Collective.
-  void make(std::initializer_list<Arguments> tensors);
-  void make(const Arguments& arguments) { make({arguments}); }
+  /// Takes tensors described by constants, and makes the plan ahead of its first run. Collective.
+  /// \param comm  the null communicator if only the first run knows it.
+  void make(MPI_Comm comm, std::initializer_list<Arguments> tensors);
   /// Moves the tensors. Collective.
-  void run(std::initializer_list<Arguments> tensors, std::initializer_list<const void*> sources,
+  void run(MPI_Comm comm, std::initializer_list<Arguments> tensors, std::initializer_list<const void*> sources,
            std::initializer_list<void*> targets, void* stream = nullptr);
-  void run(const Arguments& arguments, const void* source, void* target, void* stream = nullptr) {
-    run({arguments}, {source}, {target}, stream);
-  }
   /// Starts to move the tensor; wait() has to follow. Collective.
   /// \param progress  a dr_progress: who moves it on.
-  void start(const Arguments& arguments, const void* source, void* target, int progress, void* stream = nullptr);
+  /// \param request  gets what wait() needs.
+  void start(MPI_Comm comm, std::initializer_list<Arguments> tensors, std::initializer_list<const void*> sources,
+             std::initializer_list<void*> targets, int progress, std::int64_t* request, void* stream = nullptr);
   /// Waits until what was started is done.
   /// \param stream  of what uses the result; none: that of the start.
   void wait(std::optional<void*> stream = {});
@@ -75,18 +74,6 @@ class DR_API Plan {
   std::unique_ptr<State> state_;
 };
 
-/// Moves a tensor; what a Redistribute node calls.
-inline void redistribute(Plan& plan, const Arguments& arguments, const void* source, void* target,
-                         void* stream = nullptr) {
-  plan.run(arguments, source, target, stream);
-}
-
-/// Starts to move a tensor; what a non-blocking Redistribute node calls. \param request  gets what wait() needs.
-inline void start(Plan& plan, const Arguments& arguments, const void* source, void* target, int progress,
-                  std::int64_t* request, void* stream = nullptr) {
-  plan.start(arguments, source, target, progress, stream);
-  *request = reinterpret_cast<std::int64_t>(&plan);
-}
 /// Waits until a tensor is moved; what a RedistributeWait node calls. \param stream  as of Plan::wait().
 inline void wait(const std::int64_t* request, std::optional<void*> stream = {}) {
   reinterpret_cast<Plan*>(*request)->wait(stream);

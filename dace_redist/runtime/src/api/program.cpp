@@ -60,17 +60,20 @@ class Plan::State {
     }
   }
 
+  /// Takes tensors that are the same at each run.
+  void keep(std::initializer_list<Arguments> constants) { constants_ = problem(constants); }
+
   /// Makes the plan, or has it take other arrays, if anything has changed since the last run.
+  /// \param now  the tensors; none: those that are the same at each run.
   /// \return false on a rank that has no part in it: the communicator is null.
-  bool fit(std::initializer_list<Arguments> now) {
-    const MPI_Comm comm = now.begin()->comm;
+  bool fit(MPI_Comm comm, std::initializer_list<Arguments> now) {
     if (comm == MPI_COMM_NULL) return false;
     check_mpi(comm);
     const bool failed = plan && plan->has_failed();
     if (plan && !failed) plan->check_idle();
     if (!plan || failed || !is_made_from(now) || !plan->is_on(comm)) {
       plan.reset();
-      plan = dace_redist::Plan::make(comm, [&] { return problem(now); });
+      plan = dace_redist::Plan::make(comm, [&] { return now.size() == 0 ? constants_ : problem(now); });
     } else if (!is_made_for_arrays_of(now)) {
       std::vector<LocalArray> sources, targets;
       for (const Arguments& one : now) {
@@ -86,6 +89,7 @@ class Plan::State {
 
  private:
   bool is_made_from(std::initializer_list<Arguments> now) const {
+    if (now.size() == 0) return true;
     const Problem& problem = plan->problem();
     return std::memcmp(&problem.options, &now.begin()->options, sizeof problem.options) == 0 &&
            std::equal(problem.tensors.begin(), problem.tensors.end(), now.begin(), now.end(),
@@ -112,31 +116,37 @@ class Plan::State {
   }
 
   const std::string kind_, label_, strategy_;
+  Problem constants_;
 };
 
 Plan::Plan(const char* kind, const char* label, const char* strategy)
     : state_(std::make_unique<State>(kind, label, strategy)) {}
 Plan::~Plan() = default;
 
-void Plan::make(std::initializer_list<Arguments> tensors) {
-  state_->reporting([&] { state_->fit(tensors); });
+void Plan::make(MPI_Comm comm, std::initializer_list<Arguments> tensors) {
+  state_->reporting([&] {
+    state_->keep(tensors);
+    state_->fit(comm, {});
+  });
 }
 
-void Plan::run(std::initializer_list<Arguments> tensors, std::initializer_list<const void*> sources,
+void Plan::run(MPI_Comm comm, std::initializer_list<Arguments> tensors, std::initializer_list<const void*> sources,
                std::initializer_list<void*> targets, void* stream) {
   state_->reporting([&] {
-    if (!state_->fit(tensors)) return;
+    if (!state_->fit(comm, tensors)) return;
     state_->plan->set_stream(stream);
     state_->plan->run(sources.begin(), targets.begin());
   });
 }
 
-void Plan::start(const Arguments& arguments, const void* source, void* target, int progress, void* stream) {
+void Plan::start(MPI_Comm comm, std::initializer_list<Arguments> tensors, std::initializer_list<const void*> sources,
+                 std::initializer_list<void*> targets, int progress, std::int64_t* request, void* stream) {
   state_->reporting([&] {
-    if (!state_->fit({arguments})) return;
+    if (!state_->fit(comm, tensors)) return;
     state_->plan->set_stream(stream);
-    start_plan(*state_->plan, &source, &target, progress);
+    start_plan(*state_->plan, sources.begin(), targets.begin(), progress);
   });
+  *request = reinterpret_cast<std::int64_t>(this);
 }
 
 void Plan::wait(std::optional<void*> stream) {
