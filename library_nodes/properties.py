@@ -37,10 +37,11 @@ class DistributionProperty(properties.ShapeProperty):
         return self if obj is None else getattr(obj, self.private_name).distribution
 
     def __set__(self, obj: Any, value: AnyDistribution | Sequence[Any]) -> None:
-        given = isinstance(value, AnyDistribution)
-        encoded = _Encoded(value.encoded if given else value)
-        if given:
+        if isinstance(value, AnyDistribution):
+            encoded = _Encoded(value.encoded)
             encoded.distribution = value
+        elif (encoded := _Encoded(value)) == vars(obj).get(self.private_name):  # of the symbols none was replaced
+            return
         setattr(obj, self.private_name, encoded)
 
     def to_json(self, encoded: _Encoded) -> Any:

@@ -190,10 +190,3 @@ def changing_symbols(sdfg: SDFG) -> set[str]:
     """Return the symbols that the program changes: variables of loops, and those that are assigned."""
     changing = {getattr(region, "loop_variable", "") for region in sdfg.all_control_flow_regions()}
     return changing.union(*(edge.data.assignments for edge in sdfg.all_interstate_edges()))
-
-
-def are_known_at_start(symbols: set[str], sdfg: SDFG) -> bool:
-    """Return True if symbols are known when the program is initialised: constants, or its own that never change."""
-    # To ask DaCe for the program's free symbols takes a walk over all its nodes.
-    symbols = symbols - set(sdfg.constants)
-    return not symbols or (sdfg.parent_sdfg is None and symbols.isdisjoint({*changing_symbols(sdfg), *sdfg.arrays}))

@@ -118,12 +118,12 @@ def computing_on_a_gpu(name: str) -> dace.SDFG:
         )
 
     add_map("A", "doubled", (2, 8))
-    node = Redistribute("move", ROWS, COLUMNS, "Pipelined")
+    node = Redistribute("move", ROWS, COLUMNS)
     state.add_node(node)
     (written,) = [one for one in state.data_nodes() if one.data == "doubled"]
     state.add_edge(written, None, node, "_inp_buffer", dace.Memlet("doubled[0:2, 0:8]"))
     state.add_edge(node, "_out_buffer", state.add_write("moved"), None, dace.Memlet("moved[0:8, 0:2]"))
     add_map("moved", "B", (8, 2))
     home = sdfg.add_state_after(state, "home")
-    add_move(home, Redistribute("home", COLUMNS, COLUMNS, "Pack"), "B", "H")
+    add_move(home, Redistribute("home", COLUMNS, COLUMNS), "B", "H")
     return sdfg

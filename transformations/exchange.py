@@ -12,7 +12,7 @@ from dace_redist.library_nodes import JointRedistribute, Redistribute, Redistrib
 from dace_redist.library_nodes.environment import NODE_SHARED, allocate_at_start, is_allocated_at_start
 from dace_redist.library_nodes.node import COMMUNICATORS, INPUT, OUTPUT, symbols_of
 from dace_redist.library_nodes.redistribute import ORDER_INPUT, ORDER_OUTPUT, PROGRESS, REQUEST
-from dace_redist.library_nodes.tasklets import are_known_at_start
+from dace_redist.library_nodes.tasklets import changing_symbols
 from dace_redist.strategies import find_strategy
 from dace_redist.transformations.patterns import (
     OfRedistribute,
@@ -232,7 +232,14 @@ def _can_move(sdfg: SDFG, name: str) -> bool:
         and array.transient
         and array.storage in (dtypes.StorageType.Default, dtypes.StorageType.CPU_Heap)
         and array.lifetime != dtypes.AllocationLifetime.External
-        and are_known_at_start(symbols_of([array.total_size]), sdfg)
+        and _are_known_at_start(symbols_of([array.total_size]), sdfg)
         # memory that is allocated once is not cleared at each allocation
         and not any(node.setzero for _, node in accesses(sdfg, name))
     )
+
+
+def _are_known_at_start(symbols: set[str], sdfg: SDFG) -> bool:
+    """Return True if symbols are known when the program is initialised: constants, or its own that never change."""
+    # To ask DaCe for the program's free symbols takes a walk over all its nodes.
+    symbols = symbols - set(sdfg.constants)
+    return not symbols or (sdfg.parent_sdfg is None and symbols.isdisjoint({*changing_symbols(sdfg), *sdfg.arrays}))

@@ -48,7 +48,7 @@ def test_either_array_or_both(strategy: str, arrays: str):
     sdfg.validate()
     (tasklet,) = expanded(sdfg)
     code = tasklet.code.as_string
-    assert f", {PLACES[arrays]}}}, _inp_buffer, _out_buffer, __dace_current_stream);" in code
+    assert "->run(MPI_COMM_WORLD, {}, {_inp_buffer}, {_out_buffer}, __dace_current_stream);" in code
     assert f", {PLACES[arrays]}}}}});" in tasklet.code_init.as_string
     assert DeviceEnvironment.full_class_path() in tasklet.environments
 
@@ -61,7 +61,7 @@ def test_strategies_of_main_memory(strategy: str):
 
 def test_conversions():
     """The side with the larger elements converts."""
-    integers, numbers = rows_to_columns("Pack"), rows_to_columns("Pack")
+    integers, numbers = rows_to_columns(), rows_to_columns()
     for sdfg in (integers, numbers):
         sdfg.arrays["A"].dtype = dace.int32
     on_gpu(integers, "A").validate()
@@ -79,7 +79,7 @@ def test_memory_of_a_kernel_is_refused():
 
 @pytest.mark.parametrize("arrays", PLACES)
 def test_non_blocking(arrays: str):
-    sdfg = on_gpu(rows_to_columns("Pipelined"), arrays)
+    sdfg = on_gpu(rows_to_columns(), arrays)
     assert sdfg.apply_transformations(OverlapRedistribute) == 1
     sdfg.validate()
     by_call = {tasklet.code.as_string.split("(")[0]: tasklet.code.as_string for tasklet in expanded(sdfg)}

@@ -191,7 +191,7 @@ def test_a_failure_on_one_rank_is_an_error_of_its_partners(comm, kind, failing, 
     class WrongAddress:
         __cuda_array_interface__ = {"shape": (3, 6), "typestr": "<f8", "data": (part.ctypes.data, False), "version": 3}
 
-    for strategy in ("Pack", "Pipelined", "Hierarchical"):
+    for strategy in ("Auto", "Hierarchical"):
         made = plan(source, target, "float64", comm=comm, strategy=strategy, device="gpu")
         wrong = "array lies in main memory" if comm.rank == failing else rf"on rank {failing}: the source array lies"
         with pytest.raises(RedistributionError, match=wrong):
@@ -209,7 +209,7 @@ def test_several_tensors(comm, kind, monkeypatch):
     lists = st.lists(cases(comm.size), min_size=1, max_size=3)
 
     @same_on_all_ranks(10, comm.size)
-    @given(lists, st.sampled_from(CALLS), st.sampled_from(SIDES), st.sampled_from(["Auto", "Pack"]))
+    @given(lists, st.sampled_from(CALLS), st.sampled_from(SIDES), st.sampled_from(["Auto", "Hierarchical"]))
     def check(several: list[dict[str, Any]], call: str, sides: tuple[str, str], strategy: str) -> None:
         for case in several:
             case["layouts"] = ["C" if layout == "backwards" else layout for layout in case["layouts"]]
@@ -237,7 +237,7 @@ def test_without_node_shared_memory(comm, monkeypatch, capfd):
     use_device("host,unnamed", monkeypatch)
     monkeypatch.setenv("DACE_REDIST_SHARED_BYTES", "0")
     source, target, here, wanted = rows_to_columns(comm, (9, 8))
-    for strategy in ("Pack", "Hierarchical"):
+    for strategy in ("Auto", "Hierarchical"):
         result = redistribute(DeviceArray.from_numpy(here), source, target, comm=comm, strategy=strategy)
         assert np.array_equal(result.to_numpy(), wanted)
     comm.Barrier()

@@ -65,7 +65,7 @@ def test_two_in_a_row_become_one_from_main_memory_to_the_gpu():
     assert node.on_gpu(sdfg, state) == (False, True)
     sdfg.validate()
     sdfg.expand_library_nodes()
-    (call,) = [one.code.as_string for one in state.nodes() if isinstance(one, dace.nodes.Tasklet)]
+    (call,) = [one.code_init.as_string for one in state.nodes() if isinstance(one, dace.nodes.Tasklet)]
     assert "DR_MAIN_MEMORY, /*target_memory*/ DR_DEVICE_MEMORY" in call
 
 

@@ -45,14 +45,9 @@ class Plan::State {
  public:
   State(const char* kind, const char* label, const char* strategy) : kind_(kind), label_(label), strategy_(strategy) {}
 
-  /// Runs `work`, and reports what it throws. After an error in this or another node, until the program has returned to
-  /// Python, nothing is moved any more: the other ranks learn of it in the node that they are in.
+  /// Runs `work`, and reports what it throws.
   template <class Work>
   void reporting(const Work& work) {
-    if (python::waiting) {
-      if (plan) plan->fail("an earlier node of the program failed");
-      return;
-    }
     try {
       work();
     } catch (const std::exception& error) {
@@ -60,8 +55,20 @@ class Plan::State {
     }
   }
 
+  /// The same, but after an error in this or another node, until the program has returned to Python, nothing is moved
+  /// any more: the other ranks learn of it in the node that they are in.
+  template <class Work>
+  void moving(const Work& work) {
+    if (!python::waiting)
+      reporting(work);
+    else if (plan)
+      plan->fail("an earlier node of the program failed");
+  }
+
   /// Takes tensors that are the same at each run.
-  void keep(std::initializer_list<Arguments> constants) { constants_ = problem(constants); }
+  void keep(std::initializer_list<Arguments> constants) {
+    reporting([&] { constants_ = problem(constants); });
+  }
 
   /// Makes the plan, or has it take other arrays, if anything has changed since the last run.
   /// \param now  the tensors; none: those that are the same at each run.
@@ -124,15 +131,13 @@ Plan::Plan(const char* kind, const char* label, const char* strategy)
 Plan::~Plan() = default;
 
 void Plan::make(MPI_Comm comm, std::initializer_list<Arguments> tensors) {
-  state_->reporting([&] {
-    state_->keep(tensors);
-    state_->fit(comm, {});
-  });
+  state_->keep(tensors);
+  state_->moving([&] { state_->fit(comm, {}); });
 }
 
 void Plan::run(MPI_Comm comm, std::initializer_list<Arguments> tensors, std::initializer_list<const void*> sources,
                std::initializer_list<void*> targets, void* stream) {
-  state_->reporting([&] {
+  state_->moving([&] {
     if (!state_->fit(comm, tensors)) return;
     state_->plan->set_stream(stream);
     state_->plan->run(sources.begin(), targets.begin());
@@ -141,7 +146,7 @@ void Plan::run(MPI_Comm comm, std::initializer_list<Arguments> tensors, std::ini
 
 void Plan::start(MPI_Comm comm, std::initializer_list<Arguments> tensors, std::initializer_list<const void*> sources,
                  std::initializer_list<void*> targets, int progress, std::int64_t* request, void* stream) {
-  state_->reporting([&] {
+  state_->moving([&] {
     if (!state_->fit(comm, tensors)) return;
     state_->plan->set_stream(stream);
     start_plan(*state_->plan, sources.begin(), targets.begin(), progress);
@@ -150,7 +155,7 @@ void Plan::start(MPI_Comm comm, std::initializer_list<Arguments> tensors, std::i
 }
 
 void Plan::wait(std::optional<void*> stream) {
-  state_->reporting([&] {
+  state_->moving([&] {
     if (!state_->plan) throw Error("no transfer is under way: it was waited for, or not started");
     state_->plan->wait(stream);
   });
