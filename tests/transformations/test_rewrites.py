@@ -202,7 +202,7 @@ def test_two_redistributions_in_one_exchange():
     assert count(loaded, JointRedistribute) == [1]
     loaded.expand_library_nodes()
     (call,) = (n for n, _ in loaded.all_nodes_recursive() if isinstance(n, dace.nodes.Tasklet) and n.state_fields)
-    assert call.code.as_string.count(f"{{{OPTIONS['chunk_bytes'].default}, 3, ") == 2  # chunk_bytes and depth
+    assert call.code_init.as_string.count(f"{{{OPTIONS['chunk_bytes'].default}, 3, ") == 2  # chunk_bytes and depth
     _, chained = rewritten(programs.computed_elsewhere, JoinRedistributes)
     assert count(chained, Redistribute) == [2]  # the second one needs the first one's result
 
