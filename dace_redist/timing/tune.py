@@ -35,7 +35,10 @@ TRIED: Mapping[str, Sequence[int | float]] = {
     "growth": (2.0,),
     "threads": (1, 2, 4, 8),
     "slot_bytes": (64 << 10, 128 << 10, 512 << 10),
+    "join_bytes": (4 << 10,),
 }
+#: Options of the default strategy that concern messages between nodes only.
+_BETWEEN_NODES = ("chunk_bytes", "growth", "join_bytes")
 #: Options are tried of this many strategies that are at most this factor slower than the best.
 _PROMISING, _CLOSE = 3, 1.3
 #: Part of the time for the first phase.
@@ -147,16 +150,19 @@ def _varied(strategy: str, race: Race) -> list[Candidate]:
     """
     Return a strategy with each sensible value of each of its options.
 
-    Of sizes beyond the largest message, which are equivalent, one remains; numbers of threads beyond a rank's share of
-    the cores are left out.
+    Of sizes beyond the largest message, which are equivalent, one remains. Left out are numbers of threads beyond a
+    rank's share of the cores, and on one node what concerns messages between nodes.
     """
-    placed, varied = race.placed, []
+    placed, varied, topology = race.placed, [], topology_of(race.comm)
     usual, largest = default_options(placed.on_gpu), max(placed.schedule.totals.sizes, default=0)
     largest *= placed.schedule.itemsize
-    share = max(1, (os.cpu_count() or 1) // topology_of(race.comm).ranks_per_node)
+    share = max(1, (os.cpu_count() or 1) // topology.ranks_per_node)
+    alone = strategy == DEFAULT_STRATEGY and topology.node_count == 1 and not placed.on_gpu
     for option in find_strategy(strategy).options:
         tried = [value for value in TRIED.get(option, ()) if value != usual[option]]
-        if option.endswith("_bytes"):
+        if alone and option in _BETWEEN_NODES:
+            continue
+        if option in ("chunk_bytes", "slot_bytes"):
             whole = [value for value in (usual[option], *sorted(tried)) if value >= largest][:1]
             tried = [value for value in tried if value < largest or value in whole]
         elif option == "threads":

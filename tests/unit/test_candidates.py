@@ -41,7 +41,7 @@ def test_every_strategy_that_moves_such_arrays_is_tried():
         strategies_for(["NCCL"], moved(8, "gpu"))
 
 
-def test_values_that_do_the_same_are_tried_once(varied):
+def test_values_that_do_the_same_are_tried_once(varied, monkeypatch: pytest.MonkeyPatch):
     assert varied("Pack", moved(256)) == [{"threads": 2}]  # two cores a rank
     assert varied("Threaded", moved(256)) == [{"threads": 1}, {"threads": 2}]
     small, large = (
@@ -51,6 +51,11 @@ def test_values_that_do_the_same_are_tried_once(varied):
     assert small == []  # every chunk holds the message, as the default does
     assert large == [512 << 10, 2 << 20, 8 << 20]
     assert {"threads": 2} not in varied("Pipelined", moved(8192, "gpu"))  # a GPU copies without
+    between_nodes = {"chunk_bytes", "growth", "join_bytes"}
+    tried = {name for options in varied("Hierarchical", moved(8192)) for name in options}
+    assert tried == {"slot_bytes", "depth", "threads"}
+    monkeypatch.setattr(tune, "topology_of", lambda comm: Topology((0, 0, 1, 1)))
+    assert {name for options in varied("Hierarchical", moved(8192)) for name in options} == tried | between_nodes
 
 
 def compared(*phases: dict[str, float]) -> Comparison:
