@@ -25,7 +25,7 @@ _MAX_PLANS = 128
 
 class Known(NamedTuple):
     """
-    What an earlier call has found: the plan, and its key in the cache.
+    Result of an earlier call: the plan, and its key in the cache.
 
     :param same: How all ranks find that they make the same call: a function that then runs the plan, or a digest.
     :param kept: Objects whose ``id`` is part of the call's key; they live as long, so that ids are not reused.
