@@ -26,9 +26,9 @@ from dace_redist.relabelling import node_weights as node_weights
 from dace_redist.relabelling import relabel as relabel
 from dace_redist.schedule import Schedule as Schedule
 from dace_redist.schedule import schedule as schedule
-from dace_redist.timing.tune import tune as tune
 from dace_redist.transformations.distribute import distribute as distribute
 from dace_redist.transformations.distribute.runtime import DistributedProgram as DistributedProgram
 from dace_redist.transformations.hook import hook as hook
 from dace_redist.transformations.optimization import optimize as optimize
 from dace_redist.transformations.strategy import set_strategy as set_strategy
+from dace_redist.transformations.tune import tune as tune

@@ -69,11 +69,10 @@ def tune(
     \b
     mpiexec -n 12 dace-redist tune --shape 48,24,24,72,288 --from 2,1,1,3,2 --to 1,1,1,1,12 --dtype int32
     """  # noqa: D301 (click reads the backspace)
-    from dace_redist.timing.tune import tune as tuned
+    from dace_redist.timing.tune import tuned
 
-    rank, names = _rank(), strategies or None
-    moved, shown = described_schedule(given), not quiet
-    found: Any = tuned(moved, memory=memory, strategies=names, limit_seconds=limit_seconds, progress=shown)
+    rank, problems = _rank(), {PlacedSchedule(described_schedule(given), memory): ()}
+    (found,) = tuned(problems, strategies=strategies or None, limit_seconds=limit_seconds, progress=not quiet)
     if rank == 0:
         print_found(found, as_json)
 
