@@ -20,7 +20,7 @@ PRINTED = {
     "dace_strategy.py": "rank 0 has the first 16 rows",
     "einsum_from_files.py": r"energy \d.*, residual of the first rank \d.*",
     "einsum_program.py": "equal to NumPy's result",
-    "numpy_mpi4py.py": r" +Shared +[\d.]+ .*",
+    "numpy_mpi4py.py": r" +Hierarchical +[\d.]+ .*",
     "sparse_stacks.py": "61 matrices of 2000 non-zeros, there and back",
     "sdfg_api.py": "rank 0 has the last rows",
     "transform_sdfg.py": "1 redistribution lowered, 1 between arrays in node-shared memory",

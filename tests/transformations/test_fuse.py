@@ -92,7 +92,7 @@ def ordered() -> dace.SDFG:
 
 def from_the_gpu(dtype=dace.float64) -> dace.SDFG:
     """Return a chain of which only the last array lies on the GPU."""
-    sdfg = chain(Redistribute("a", HALVES, SIDES, "Pack"), Redistribute("b", SIDES, HALVES, "Pack"))
+    sdfg = chain(Redistribute("a", HALVES, SIDES), Redistribute("b", SIDES, HALVES))
     sdfg.arrays["A"].dtype = dtype
     sdfg.arrays["C"].storage = dace.StorageType.GPU_Global
     return sdfg
