@@ -84,16 +84,13 @@ def wrapper_environment() -> dict[str, str]:
 
 def exports_for(mpi: str) -> list[str]:
     """Return the ``export`` lines that this MPI needs here: of mpiexec for root, slots, no ssh, and of mpicxx."""
-    if wrapper_environment():
-        return [f"export {name}={value}" for name, value in wrapper_environment().items()]
-    if not mpi.startswith("Open MPI"):
-        return []
-    needed = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"]
-    if mpi.startswith("Open MPI v4"):
-        needed += ["OMPI_MCA_rmaps_base_oversubscribe", "OMPI_MCA_plm_rsh_agent"]
-    else:
-        needed.append("PRTE_MCA_rmaps_default_mapping_policy")
-    return [f"export {name}={value}" for name, value in mpi_environment().items() if name in needed]
+    needed: list[str] = []
+    if mpi.startswith("Open MPI"):
+        needed += ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"]
+        of_4 = ["OMPI_MCA_rmaps_base_oversubscribe", "OMPI_MCA_plm_rsh_agent"]
+        needed += of_4 if mpi.startswith("Open MPI v4") else ["PRTE_MCA_rmaps_default_mapping_policy"]
+    exports = {name: value for name, value in mpi_environment().items() if name in needed} | wrapper_environment()
+    return [f"export {name}={value}" for name, value in exports.items()]
 
 
 def path_from_here() -> str:

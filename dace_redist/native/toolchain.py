@@ -43,10 +43,10 @@ _SOURCES = (".cpp", ".hpp", ".h", "CMakeLists.txt")
 CACHE_VARIABLE = "DACE_REDIST_CACHE"
 
 
-def user_directory(variable: str, default: str) -> Path:
-    """Return this package's folder below a base directory of the XDG specification: a variable, or in the home."""
-    base = os.environ.get(variable, "").strip() or os.path.join(os.path.expanduser("~"), default)
-    return Path(base, "dace-redist")
+def cache_directory() -> Path:
+    """Return the cache folder: a variable, or this package's below the user's by the specification of XDG."""
+    base = os.environ.get("XDG_CACHE_HOME", "").strip() or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(os.environ.get(CACHE_VARIABLE) or os.path.join(base, "dace-redist"))
 
 
 def mpi_compiler() -> str:
@@ -190,7 +190,7 @@ def build_directory(*below: str) -> Path:
     :raises PermissionError: If another user than root owns one of them, or all users may write to it: whoever can write
         there can run programs as this user. Names the folder and the remedy.
     """
-    path = Path(os.environ.get(CACHE_VARIABLE) or user_directory("XDG_CACHE_HOME", ".cache"))
+    path = cache_directory()
     for name in ("", build_key(), *below):
         path /= name
         facts = path.stat() if path.exists() else None

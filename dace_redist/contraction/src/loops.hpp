@@ -269,20 +269,27 @@ class LoopNest {
  private:
   void choose_tiles();
 
+  /// Calls `work(outer, inner, a, b, c)` for the two innermost dimensions of each tile.
+  template <class T, class Work>
+  void for_tiles(const T* a, const T* b, T* c, const Work& work) const {
+    const std::size_t ndim = dimensions_.size();
+    Dimension inner = ndim > 0 ? dimensions_[ndim - 1] : Dimension{};
+    Dimension outer = ndim > 1 ? dimensions_[ndim - 2] : Dimension{};
+    TileWalk at(dimensions_);
+    do {
+      if (ndim > 1) outer.extent = at.extent(ndim - 2);
+      if (ndim > 0) inner.extent = at.extent(ndim - 1);
+      work(outer, inner, a + at.offset(A), b + at.offset(B), c + at.offset(C));
+    } while (at.advance());
+  }
+
   /// Calls `work(inner, a, b, c)` for the innermost dimension of each tile's rows.
   template <class T, class Work>
   void for_rows(const T* a, const T* b, T* c, const Work& work) const {
-    const std::size_t ndim = dimensions_.size();
-    Dimension inner = ndim > 0 ? dimensions_[ndim - 1] : Dimension{};
-    const Dimension outer = ndim > 1 ? dimensions_[ndim - 2] : Dimension{};
-    TileWalk at(dimensions_);
-    do {
-      const Index rows = ndim > 1 ? at.extent(ndim - 2) : 1;
-      if (ndim > 0) inner.extent = at.extent(ndim - 1);
-      for (Index row = 0; row < rows; ++row)
-        work(inner, a + at.offset(A) + row * outer.strides[A], b + at.offset(B) + row * outer.strides[B],
-             c + at.offset(C) + row * outer.strides[C]);
-    } while (at.advance());
+    for_tiles(a, b, c, [&](const Dimension& outer, const Dimension& inner, const T* x, const T* y, T* z) {
+      for (Index row = 0; row < outer.extent; ++row)
+        work(inner, x + row * outer.strides[A], y + row * outer.strides[B], z + row * outer.strides[C]);
+    });
   }
 
   template <class T>
@@ -322,32 +329,29 @@ class LoopNest {
   /// Adds up to 16 successive rows with the same target to a block first, as in sum_of_terms().
   template <class T>
   void add_rows(T alpha, const T* a, const T* b, T* c) const {
-    const std::size_t last = dimensions_.size() - 1;
-    const std::array<Index, 3> step = dimensions_[last - 1].strides;
     T block[max_block<T>];
-    Index added = 0, to = 0;  // rows in the block, and their target
-    Dimension kept = dimensions_[last];
-    const auto put = [&] { detail::multiply_add<false>(kept.extent, T(1), block, 1, c + to, kept.strides[C]); };
-    TileWalk at(dimensions_);
-    do {
-      const Index rows = at.extent(last - 1);
-      const T *x = a + at.offset(A), *y = b + at.offset(B);
-      for (Index row = 0; row < rows;) {
-        if (added == block_rows || at.offset(C) != to || at.extent(last) != kept.extent) {
+    Index added = 0;  // rows in the block, whose target is c
+    Dimension kept = dimensions_.back();
+    const auto put = [&] { detail::multiply_add<false>(kept.extent, T(1), block, 1, c, kept.strides[C]); };
+    for_tiles(a, b, c, [&](const Dimension& outer, const Dimension& inner, const T* x, const T* y, T* z) {
+      for (Index row = 0; row < outer.extent;) {
+        if (added == block_rows || z != c || inner.extent != kept.extent) {
           if (added > 0) put();
           added = 0;
-          to = at.offset(C);
-          kept.extent = at.extent(last);
+          c = z;
+          kept.extent = inner.extent;
         }
-        const Index end = std::min(rows, row + block_rows - added);
-        added += end - row;
-        if (added == end - row) {
-          add_row<true>(alpha, kept, x + row * step[A], y + row * step[B], block, 1);
+        const auto add = [&](auto assigns) {
+          add_row<assigns.value>(alpha, kept, x + row * outer.strides[A], y + row * outer.strides[B], block, 1);
           ++row;
-        }
-        for (; row < end; ++row) add_row<false>(alpha, kept, x + row * step[A], y + row * step[B], block, 1);
+        };
+        const Index end = std::min(outer.extent, row + block_rows - added);
+        const bool begins = added == 0;
+        added += end - row;
+        if (begins) add(std::true_type());
+        while (row < end) add(std::false_type());
       }
-    } while (at.advance());
+    });
     put();
   }
 

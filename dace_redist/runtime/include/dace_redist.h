@@ -43,21 +43,21 @@ typedef struct dr_plan dr_plan;
 
 /** What a plan is made for. Set by dr_problem_init(), then the first three members at least. */
 typedef struct dr_problem {
-  const dr_distribution* source; /**< the tensor's distribution now */
-  const dr_distribution* target; /**< the distribution wanted; of the same global shape, but for the members below */
+  const dr_distribution *source; /**< the tensor's distribution now */
+  const dr_distribution *target; /**< the distribution wanted; of the same global shape, but for the members below */
   int64_t element_bytes;         /**< bytes of an element, >= 1 */
-  const char* strategy;          /**< "Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Hierarchical";
+  const char *strategy;          /**< "Datatype", "Pack", "Threaded", "Pipelined", "RMA", "Hierarchical";
                                       docs/strategies.md describes them. "Auto" exists in Python only */
   dr_options options;
-  const int64_t* source_shape;   /**< [ndim] extents of this rank's source array; null: what the rank owns */
-  const int64_t* source_strides; /**< [ndim] strides in elements, >= 0; null: C order */
-  const int64_t* target_shape;   /**< as for the source */
-  const int64_t* target_strides;
-  const char* label;                   /**< names the plan in error messages; null: "redistribution" */
-  const int* axes;                     /**< [ndim] the source axis that each target axis comes from; null: the same */
-  const int64_t* region_source_offset; /**< [ndim] a sub-tensor moves: its first index in the source; null: all moves */
-  const int64_t* region_target_offset; /**< [ndim] its first index in the target, in the axes of the target */
-  const int64_t* region_shape;         /**< [ndim] its extents, in the axes of the source */
+  const int64_t *source_shape;   /**< [ndim] extents of this rank's source array; null: what the rank owns */
+  const int64_t *source_strides; /**< [ndim] strides in elements, >= 0; null: C order */
+  const int64_t *target_shape;   /**< as for the source */
+  const int64_t *target_strides;
+  const char *label; /**< names the plan in error messages; null: "redistribution" */
+  const int *axes;   /**< [ndim] the source axis that each target axis comes from; null: the same */
+  const int64_t *region_source_offset; /**< [ndim] a sub-tensor moves: its first index in the source; null: all moves */
+  const int64_t *region_target_offset; /**< [ndim] its first index in the target, in the axes of the target */
+  const int64_t *region_shape;         /**< [ndim] its extents, in the axes of the source */
   dr_operation operation;              /**< what is computed with elements on their way */
   int source_memory;                   /**< ::dr_memory of the source array; the same on every rank */
   int target_memory;                   /**< ::dr_memory of the target array */
@@ -75,10 +75,10 @@ typedef struct dr_problem {
 #define DR_BLOCK_LENGTHS (-2)
 
 /** Text of the last error of the calling thread, valid until its next call of this library; never null. */
-DR_API const char* dr_error(void);
+DR_API const char *dr_error(void);
 
 /** Version of the library, such as "0.1.0". */
-DR_API const char* dr_version(void);
+DR_API const char *dr_version(void);
 
 /**
  * A tensor cut into blocks over a process grid: uniform, balanced, block-cyclic or of any length.
@@ -92,9 +92,9 @@ DR_API const char* dr_version(void);
  *     the lengths of its parts, one for each coordinate of its grid axis: {DR_BLOCK_LENGTHS, DR_BLOCK_CEIL, 3, 4, 5}.
  * \param ranks  [product of grid] the rank of each grid position; null: 0, 1, 2, ...
  */
-DR_API int dr_distribution_create_blocks(int ndim, const int64_t* shape, int grid_ndim, const int64_t* grid,
-                                         const int* axes, const int64_t* block, const int64_t* ranks,
-                                         dr_distribution** distribution);
+DR_API int dr_distribution_create_blocks(int ndim, const int64_t *shape, int grid_ndim, const int64_t *grid,
+                                         const int *axes, const int64_t *block, const int64_t *ranks,
+                                         dr_distribution **distribution);
 
 /**
  * A tensor cut into tiles, each with an owner of its own. A rank's local array is one-dimensional: its tiles in
@@ -103,56 +103,56 @@ DR_API int dr_distribution_create_blocks(int ndim, const int64_t* shape, int gri
  * \param tile  [ndim] elements of a tile; tiles at the end may be smaller.
  * \param owner  [product of ceil(shape / tile)] rank of each tile, row-major.
  */
-DR_API int dr_distribution_create_tiles(int ndim, const int64_t* shape, const int64_t* tile, const int64_t* owner,
-                                        dr_distribution** distribution);
+DR_API int dr_distribution_create_tiles(int ndim, const int64_t *shape, const int64_t *tile, const int64_t *owner,
+                                        dr_distribution **distribution);
 
 /**
- * Any set of boxes of a tensor, each with an owner. A rank that owns one box has a local array of its shape; a rank
- * that owns several has a one-dimensional array: its boxes in the order of the list, each in C order. Elements that
- * several boxes hold are replicas; as a target each box gets all its elements. Elements in no box are left out: a
- * source must hold all that the target needs.
+ * Any set of boxes of a tensor, each with an owner. A rank that owns one box has a local array of its shape; a rank that
+ * owns several has a one-dimensional array: its boxes in the order of the list, each in C order. Elements that several
+ * boxes hold are replicas; as a target each box gets all its elements. Elements in no box are left out: a source must
+ * hold all that the target needs.
  *
  * \param count  number of boxes, at least 0.
  * \param offset  [count * ndim] first index of each box, box after box.
  * \param extent  [count * ndim] extents of each box; may be 0.
  * \param owner  [count] rank of each box.
  */
-DR_API int dr_distribution_create_boxes(int ndim, const int64_t* shape, int64_t count, const int64_t* offset,
-                                        const int64_t* extent, const int64_t* owner, dr_distribution** distribution);
+DR_API int dr_distribution_create_boxes(int ndim, const int64_t *shape, int64_t count, const int64_t *offset,
+                                        const int64_t *extent, const int64_t *owner, dr_distribution **distribution);
 
 /**
- * A distribution with margins: local arrays have `halo[i]` elements more on both sides of axis i, of each block, tile
- * or box. Margins of a source are not read; margins of a target become copies of the elements next to what the rank
- * owns. A redistribution to the distribution itself exchanges halos; source and target may then be one array.
+ * A distribution with margins: local arrays have `halo[i]` elements more on both sides of axis i, of each block, tile or
+ * box. Margins of a source are not read; margins of a target become copies of the elements next to what the rank owns. A
+ * redistribution to the distribution itself exchanges halos; source and target may then be one array.
  *
  * \param owned  without a halo; may be freed afterwards.
  * \param halo  [ndim] at least 0, not wider than a part of that axis.
  * \param periodic  [ndim] whether margins wrap around at the ends of the tensor, where they are else left as they are;
  *     null: none.
  */
-DR_API int dr_distribution_create_halo(const dr_distribution* owned, const int64_t* halo, const int* periodic,
-                                       dr_distribution** distribution);
+DR_API int dr_distribution_create_halo(const dr_distribution *owned, const int64_t *halo, const int *periodic,
+                                       dr_distribution **distribution);
 
-DR_API int dr_distribution_free(dr_distribution** distribution);
+DR_API int dr_distribution_free(dr_distribution **distribution);
 
 /** Dimensions of a rank's local array: those of the tensor; 1 for tiles, and for boxes unless the rank owns one. */
-DR_API int dr_distribution_local_ndim(const dr_distribution* distribution, int rank, int* ndim);
+DR_API int dr_distribution_local_ndim(const dr_distribution *distribution, int rank, int *ndim);
 
 /** Shape of a rank's local array; `shape` has dr_distribution_local_ndim() entries. */
-DR_API int dr_distribution_local_shape(const dr_distribution* distribution, int rank, int64_t* shape);
+DR_API int dr_distribution_local_shape(const dr_distribution *distribution, int rank, int64_t *shape);
 
 /** Elements of a rank's local array: those that it owns, and its margins. */
-DR_API int dr_distribution_local_count(const dr_distribution* distribution, int rank, int64_t* count);
+DR_API int dr_distribution_local_count(const dr_distribution *distribution, int rank, int64_t *count);
 
-/** The rank that owns an element; of several replicas the first; -1 if no box holds it. `index` has an entry per
- * dimension of the tensor. */
-DR_API int dr_distribution_owner(const dr_distribution* distribution, const int64_t* index, int64_t* rank);
+/** The rank that owns an element; of several replicas the first; -1 if no box holds it. `index` has an entry per dimension
+ * of the tensor. */
+DR_API int dr_distribution_owner(const dr_distribution *distribution, const int64_t *index, int64_t *rank);
 
 /** Defaults of all options. */
-DR_API int dr_options_init(dr_options* options);
+DR_API int dr_options_init(dr_options *options);
 
 /** A problem without distributions, for strategy "Hierarchical" with default options and C-order arrays. */
-DR_API int dr_problem_init(dr_problem* problem);
+DR_API int dr_problem_init(dr_problem *problem);
 
 /**
  * Makes a plan. Collective over `comm`: either every rank gets one, or every rank gets an error, of which dr_error()
@@ -165,10 +165,10 @@ DR_API int dr_problem_init(dr_problem* problem);
  * merged communicator, which is freed with the intercommunicator. A group waits for the other for
  * DACE_REDIST_GROUP_SECONDS (one hour), after which the intercommunicator has no further use.
  */
-DR_API int dr_plan_create(const dr_problem* problem, MPI_Comm comm, dr_plan** plan);
+DR_API int dr_plan_create(const dr_problem *problem, MPI_Comm comm, dr_plan **plan);
 
 /** dr_plan_create() for Fortran, with Fortran's handle of the communicator: MPI's standard ABI has no MPI_Fint. */
-DR_API int dr_plan_create_f(const dr_problem* problem, int comm, dr_plan** plan);
+DR_API int dr_plan_create_f(const dr_problem *problem, int comm, dr_plan **plan);
 
 /**
  * Makes a plan that moves several tensors in one exchange, by any strategy. All blocks from one rank to another, of all
@@ -178,15 +178,15 @@ DR_API int dr_plan_create_f(const dr_problem* problem, int comm, dr_plan** plan)
  * \param plan  dr_plan_execute() and dr_plan_start() take arrays of `count` addresses as its source and target;
  *     dr_plan_set_arrays() is not for it.
  */
-DR_API int dr_plan_create_joint(int count, const dr_problem* problems, MPI_Comm comm, dr_plan** plan);
+DR_API int dr_plan_create_joint(int count, const dr_problem *problems, MPI_Comm comm, dr_plan **plan);
 
 /** Elements of this rank's array that one other rank, or this one, sends or receives. */
 typedef struct dr_block {
   int peer;               /**< rank on the other side */
   int ndim;               /**< from 0, one element, to 10 */
   int64_t offset;         /**< of the first element, in elements from the array's address; may be negative */
-  const int64_t* counts;  /**< [ndim] elements along each dimension, >= 0, outermost first */
-  const int64_t* strides; /**< [ndim] in elements; may be negative, and 0 where it is sent */
+  const int64_t *counts;  /**< [ndim] elements along each dimension, >= 0, outermost first */
+  const int64_t *strides; /**< [ndim] in elements; may be negative, and 0 where it is sent */
 } dr_block;
 
 /**
@@ -195,12 +195,13 @@ typedef struct dr_block {
  * number of elements on both sides. Elements that are received do not overlap, which is not checked. Collective over
  * `comm`, as dr_plan_create().
  *
- * \param problem  element size, strategy, options, label and operation without `op`; has no distributions, arrays,
- * axes, region or reshape. The arrays are in main memory. \param send_count, sends  blocks of the source; null if there
- * are none. \param receive_count, receives  blocks of the target.
+ * \param problem  element size, strategy, options, label and operation without `op`; has no distributions, arrays, axes,
+ *     region or reshape. The arrays are in main memory.
+ * \param send_count, sends  blocks of the source; null if there are none.
+ * \param receive_count, receives  blocks of the target.
  */
-DR_API int dr_plan_create_messages(const dr_problem* problem, int64_t send_count, const dr_block* sends,
-                                   int64_t receive_count, const dr_block* receives, MPI_Comm comm, dr_plan** plan);
+DR_API int dr_plan_create_messages(const dr_problem *problem, int64_t send_count, const dr_block *sends,
+                                   int64_t receive_count, const dr_block *receives, MPI_Comm comm, dr_plan **plan);
 
 /**
  * Makes a plan of an MPI_Alltoallw with these arguments, as MPI_Alltoallw_init() does; the buffers are those of
@@ -211,27 +212,26 @@ DR_API int dr_plan_create_messages(const dr_problem* problem, int64_t send_count
  * \param problem  strategy, options and label; null: the defaults.
  * \param sendcounts, sdispls, sendtypes  [ranks] displacements in bytes; where a count is 0 the others are not read.
  */
-DR_API int dr_plan_create_alltoallw(const dr_problem* problem, const int sendcounts[], const int sdispls[],
+DR_API int dr_plan_create_alltoallw(const dr_problem *problem, const int sendcounts[], const int sdispls[],
                                     const MPI_Datatype sendtypes[], const int recvcounts[], const int rdispls[],
-                                    const MPI_Datatype recvtypes[], MPI_Comm comm, dr_plan** plan);
+                                    const MPI_Datatype recvtypes[], MPI_Comm comm, dr_plan **plan);
 
 /**
  * Moves a tensor. Collective over the ranks that have a part in it: all of them execute, or all start it with one kind
- * of progress. The arrays must not overlap, which is not checked; those of a halo exchange may be one array. An array
- * of which nothing is moved may be null. What this rank does not own of the target is left as it is.
+ * of progress. The arrays must not overlap, which is not checked; those of a halo exchange may be one array. An array of
+ * which nothing is moved may be null. What this rank does not own of the target is left as it is.
  *
  * After an error on one rank the other ranks get an error within seconds, in this transfer or in one of the next of the
  * plan. The plan can then only be freed; what MPI may still send of its buffers stays allocated, and so does the window
  * of strategy RMA. With or without an error, no rank uses the arrays when the call returns (or dr_request_wait(), or
  * dr_request_test() with an error): a rank with DR_SUCCESS has the right tensor, on the others the target is undefined.
- * The one exception says so in its error: for 10 seconds a partner that may still use the arrays was not in the
- * library.
+ * The one exception says so in its error: for 10 seconds a partner that may still use the arrays was not in the library.
  *
  * Threads may use different plans at a time, as far as MPI's level of thread support allows. One plan is used by one
- * thread at a time: a call while another thread is in a call with the same plan, or while a transfer of the plan is
- * under way, returns DR_ERROR_ARGUMENT and changes nothing.
+ * thread at a time: a call while another thread is in a call with the same plan, or while a transfer of the plan is under
+ * way, returns DR_ERROR_ARGUMENT and changes nothing.
  */
-DR_API int dr_plan_execute(dr_plan* plan, const void* source, void* target);
+DR_API int dr_plan_execute(dr_plan *plan, const void *source, void *target);
 
 /** A redistribution that was started. */
 typedef struct dr_request dr_request;
@@ -253,27 +253,27 @@ typedef enum dr_progress {
  * With strategy RMA the start may wait for the start of this rank's receivers. Messages that are joined in a call are
  * sent one by one in a started transfer.
  */
-DR_API int dr_plan_start(dr_plan* plan, const void* source, void* target, int progress, dr_request** request);
+DR_API int dr_plan_start(dr_plan *plan, const void *source, void *target, int progress, dr_request **request);
 
 /** Moves on all transfers of this process, and says whether this one is done: `*done` is 0 or 1. */
-DR_API int dr_request_test(dr_request* request, int* done);
+DR_API int dr_request_test(dr_request *request, int *done);
 
 /** Waits until the transfer is done, and frees the request. An error of dr_request_test() is returned here again. */
-DR_API int dr_request_wait(dr_request** request);
+DR_API int dr_request_wait(dr_request **request);
 
 /**
  * Executes with arrays of other extents or strides from now on; null as in ::dr_problem. Local. After an error the plan
  * keeps the arrays that it had.
  */
-DR_API int dr_plan_set_arrays(dr_plan* plan, const int64_t* source_shape, const int64_t* source_strides,
-                              const int64_t* target_shape, const int64_t* target_strides);
+DR_API int dr_plan_set_arrays(dr_plan *plan, const int64_t *source_shape, const int64_t *source_strides,
+                              const int64_t *target_shape, const int64_t *target_strides);
 
 /**
- * The stream of the calling program, a cudaStream_t: a plan with an array in a device's memory uses its arrays, also
- * one in main memory, after what was enqueued there before, and what is enqueued afterwards finds the result. At first
- * the default stream. Local.
+ * The stream of the calling program, a cudaStream_t: a plan with an array in a device's memory uses its arrays, also one
+ * in main memory, after what was enqueued there before, and what is enqueued afterwards finds the result. At first the
+ * default stream. Local.
  */
-DR_API int dr_plan_set_stream(dr_plan* plan, void* stream);
+DR_API int dr_plan_set_stream(dr_plan *plan, void *stream);
 
 /**
  * Frees a plan, of which no transfer is under way. Local; MPI objects that the plans of a communicator share are freed
@@ -281,49 +281,48 @@ DR_API int dr_plan_set_stream(dr_plan* plan, void* stream);
  * plans: on all ranks, with the last plan, collectively; on some ranks only, when MPI is finalized. In a forked child
  * nothing is freed.
  */
-DR_API int dr_plan_free(dr_plan** plan);
+DR_API int dr_plan_free(dr_plan **plan);
 
 /**
- * Memory for an array that the ranks of a node can read and write directly: strategy Hierarchical then
- * copies each element once. Filled with zeros, aligned to a page. A forked process shares it with its
- * parent.
+ * Memory for an array that the ranks of a node can read and write directly: strategy Hierarchical then copies each
+ * element once. Filled with zeros, aligned to a page. A forked process shares it with its parent.
  */
-DR_API int dr_memory_create(int64_t nbytes, void** memory);
+DR_API int dr_memory_create(int64_t nbytes, void **memory);
 
 /** Frees memory of dr_memory_create(). */
-DR_API int dr_memory_free(void** memory);
+DR_API int dr_memory_free(void **memory);
 
 /** An array in a file. Set by dr_file_init(), then path and type at least; the same on every rank. */
 typedef struct dr_file {
-  const char* path;
+  const char *path;
   int type;              /**< ::dr_type of the elements, in memory as in the file; DR_OPAQUE in a raw file only */
   int raw;               /**< 0: a `.npy` file; 1: elements without a header */
   int64_t element_bytes; /**< bytes of an element of DR_OPAQUE */
   int64_t offset;        /**< bytes of a raw file before its first element */
-  int fortran_order;  /**< 1: the index of the first axis varies fastest; a `.npy` file that is read says it itself */
-  int ranks;          /**< how many ranks access the file, at equal distances, rank 0 first; 0: one for each 4 MiB */
+  int fortran_order; /**< 1: the index of the first axis varies fastest; a `.npy` file that is read says it itself */
+  int ranks;         /**< how many ranks access the file, at equal distances, rank 0 first; 0: one for each 4 MiB */
   int64_t reserve[8]; /**< 0; for members of later versions */
 } dr_file;
 
 /** A `.npy` file in C order, without a path and a type. */
-DR_API int dr_file_init(dr_file* file);
+DR_API int dr_file_init(dr_file *file);
 
 /**
- * Reads a distributed array from a file, whose array has the shape of the distribution. Collective over `comm`; an
- * error of a rank is an error of every rank. Margins beyond the ends of the tensor are left as they are. Under
+ * Reads a distributed array from a file, whose array has the shape of the distribution. Collective over `comm`; an error
+ * of a rank is an error of every rank. Margins beyond the ends of the tensor are left as they are. Under
  * MPI_THREAD_SERIALIZED all ranks make plans, load and save in one order.
  *
  * \param array  local array of this rank, in C order and in main memory.
  */
-DR_API int dr_load(const dr_file* file, const dr_distribution* target, MPI_Comm comm, void* array);
+DR_API int dr_load(const dr_file *file, const dr_distribution *target, MPI_Comm comm, void *array);
 
 /**
- * Writes a distributed array to a file, as dr_load() reads it, and flushes it to the disk. A `.npy` file is written
- * beside the old one, with its mode and owner, and takes its place when it is complete: after an error the old file is
- * as it was. A raw file, or a device, is written in place: all bytes but those of the array stay, also those that other
- * calls write at the same time; after an error the array may be there in part.
+ * Writes a distributed array to a file, as dr_load() reads it, and flushes it to the disk. A `.npy` file is written beside
+ * the old one, with its mode and owner, and takes its place when it is complete: after an error the old file is as it
+ * was. A raw file, or a device, is written in place: all bytes but those of the array stay, also those that other calls
+ * write at the same time; after an error the array may be there in part.
  */
-DR_API int dr_save(const dr_file* file, const dr_distribution* source, MPI_Comm comm, const void* array);
+DR_API int dr_save(const dr_file *file, const dr_distribution *source, MPI_Comm comm, const void *array);
 
 #ifdef __cplusplus
 }

@@ -25,8 +25,8 @@ typedef struct dr_options {
                                   ranks of a node; 0: one, Threaded: one per core of the rank */
   int64_t slot_bytes;        /**< Hierarchical: largest piece that is staged in node-shared memory */
   int64_t max_message_bytes; /**< all: longest single MPI message; longer ones are split */
-  int64_t join_bytes; /**< Hierarchical: largest message between two nodes that is sent as one with others; 0: none;
-                           -1: of 2 KiB, if a rank has at least 8 of them in one direction */
+  int64_t join_bytes;        /**< Hierarchical: largest message between two nodes that is sent as one with others;
+                                  0: none; -1: of 2 KiB, if a rank has at least 8 of them in one direction */
 } dr_options;
 
 /** Type of an element, where elements are computed with; of DR_OPAQUE they are moved, whatever they are. */
@@ -59,8 +59,8 @@ typedef struct dr_operation {
   int target_type; /**< ::dr_type of the target; never one that loses the kind of number (complex to real) */
   double alpha[2]; /**< real and imaginary part; a number of the target's type, of a floating-point type rounded */
   double beta[2];  /**< the same */
-  int conjugate;   /**< whether the source is conjugated */
-  int op;          /**< ::dr_op: replicas of the source are partial results, which are reduced in a fixed order */
+  int conjugate; /**< whether the source is conjugated */
+  int op;        /**< ::dr_op: replicas of the source are partial results, which are reduced in a fixed order */
 } dr_operation;
 
 /** Where an array lies. */

@@ -12,9 +12,14 @@ namespace {
 std::vector<Strategy>& table() {
   static std::vector<Strategy> rows{
       // name           within a node    between nodes   short messages between nodes
-      {"Datatype", nullptr, make_datatype}, {"Pack", nullptr, make_packed},
-      {"Threaded", nullptr, make_threaded}, {"Pipelined", nullptr, make_pipelined},
-      {"RMA", nullptr, make_put},           {"Hierarchical", make_node, make_pipelined, make_joined},
+      // clang-format off
+      {"Datatype", nullptr, make_datatype},
+      {"Pack", nullptr, make_packed},
+      {"Threaded", nullptr, make_threaded},
+      {"Pipelined", nullptr, make_pipelined},
+      {"RMA", nullptr, make_put},
+      {"Hierarchical", make_node, make_pipelined, make_joined},
+      // clang-format on
   };
   return rows;
 }
