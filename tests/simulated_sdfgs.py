@@ -35,10 +35,11 @@ class SimulatedSDFG(SimulatedRanks):
     :param symbols: Values of the free symbols of each rank.
     :param seed: Seed of elements that are not written yet, of the order of nodes without a path between them, of the
         replica that is sent, and of the end of a non-blocking transfer: at once, or where it is waited for.
+    :param nan: True if floating-point elements that are not written yet are NaN: times 0 they are not 0.
     """
 
-    def __init__(self, sdfg: SDFG, symbols: list[dict[str, int]], seed: int) -> None:
-        self._random, self._step = np.random.default_rng(seed), 1 if seed % 2 else -1
+    def __init__(self, sdfg: SDFG, symbols: list[dict[str, int]], seed: int, nan: bool = False) -> None:
+        self._random, self._step, self._nan = np.random.default_rng(seed), 1 if seed % 2 else -1, nan
         self._started: dict[str, Any] = {}
         copies = [dict(values) for values in symbols]
         super().__init__(SimpleNamespace(sdfg=sdfg, ranks=len(symbols), local_extents=copies.__getitem__))
@@ -47,7 +48,8 @@ class SimulatedSDFG(SimulatedRanks):
         """Return the arrays of each rank that its caller sees, given its arguments."""
         for arrays, given in zip(self.arrays, arguments, strict=True):
             arrays |= {name: array.copy() for name, array in given.items()}
-        self._region(self.sdfg)
+        with np.errstate(invalid="ignore"):  # NaN has no value as an integer
+            self._region(self.sdfg)
         assert not self._started, "a transfer is not waited for"
         seen = [name for name, array in self.sdfg.arrays.items() if not array.transient]
         return [{name: arrays[name] for name in seen} for arrays in self.arrays]
@@ -57,8 +59,8 @@ class SimulatedSDFG(SimulatedRanks):
 
     def _new(self, name: str) -> np.ndarray:
         array = self.sdfg.arrays[name]
-        values = self._undefined(self._numbers(array.shape), array.dtype.as_numpy_dtype())
-        return values * 0 if name in self._cleared else values
+        shape, dtype = self._numbers(array.shape), array.dtype.as_numpy_dtype()
+        return np.zeros(shape, dtype) if name in self._cleared else self._undefined(shape, dtype)
 
     @functools.cached_property
     def _cleared(self) -> set[str]:
@@ -71,6 +73,8 @@ class SimulatedSDFG(SimulatedRanks):
         return own.difference(self.sdfg.shared_transients())
 
     def _undefined(self, shape: Any, dtype: Any) -> np.ndarray:
+        if self._nan and np.dtype(dtype).kind in "fc":
+            return np.full(shape, np.nan, dtype)
         return self._random.integers(-(2**20), 2**20, shape).astype(dtype)
 
     def _block(self, block: Any) -> None:
@@ -102,7 +106,7 @@ class SimulatedSDFG(SimulatedRanks):
     def _nested(self, node: nodes.NestedSDFG, state: SDFGState) -> None:
         """Run a nested SDFG on the arrays at its connectors."""
         symbols = [dict(one) for one in self.symbols]
-        inner = SimulatedSDFG(node.sdfg, symbols, int(self._random.integers(2**30)))
+        inner = SimulatedSDFG(node.sdfg, symbols, int(self._random.integers(2**30)), self._nan)
         inner._step = self._step
         for edge in state.all_edges(node):
             for mine, its in zip(self.arrays, inner.arrays, strict=True):
@@ -208,9 +212,13 @@ def _transposed(matrix: np.ndarray) -> np.ndarray:
 
 
 def _compute(tasklet: nodes.Tasklet, state: SDFGState, arrays: Arrays, symbols: dict[str, Any]) -> None:
-    """Run the map of a tasklet; C++ has longer integers and literals of type double; DaCe adds in an array's type."""
+    """
+    Run the map of a tasklet; DaCe adds in the type of the array.
+
+    In C++ sums of int8 are longer, literals are of type double, and an index times a float is a float, as with int16.
+    """
     entry = state.entry_node(tasklet)
-    ranges = [np.arange(int(low), int(high) + 1) for low, high, _ in entry.map.range.ndrange()]
+    ranges = [np.arange(int(low), int(high) + 1, dtype=np.int16) for low, high, _ in entry.map.range.ndrange()]
     values = {**symbols, **dict(zip(entry.params, np.ix_(*ranges), strict=True))}
 
     def at(memlet: Any) -> tuple[Any, ...]:

@@ -103,7 +103,7 @@ class Draw(NamedTuple):
     def simulated(self, sdfg: dace.SDFG, arguments: list[Arrays], seed: int) -> list[Arrays]:
         """Return the results of one of the SDFGs on each rank."""
         symbols = [{"r": rank + 1, **SYMBOLS} for rank in range(self.writer.ranks)]
-        return SimulatedSDFG(sdfg, symbols, seed).run(arguments)
+        return SimulatedSDFG(sdfg, symbols, seed, nan=seed == 3).run(arguments)
 
 
 def tasklets(sdfg: dace.SDFG) -> list[nodes.Tasklet]:
