@@ -73,7 +73,7 @@ class Simulation:
         partial = {rank: _local(group, [blocks[rank] for blocks in operands]) for rank in group.ranks}
         boxes = {rank: [ranges[rank][index] for index in group.einsum.result] for rank in group.ranks}
         blocks = {}
-        for rank, own in owned(group.result_placement, sizes[group.result]).items():
+        for rank, own in owned(group.least_placement, sizes[group.result]).items():
             if all(part.start < part.stop for part in own):  # what a rank keeps of the sum it has a part of
                 both = list(zip(own, boxes[rank], strict=True))
                 assert all(box.start <= part.start and part.stop <= box.stop for part, box in both)
@@ -81,7 +81,11 @@ class Simulation:
                 assert len(same) == (group.reduction.ranks if group.reduction else group.replicas)
                 inside = tuple(slice(part.start - box.start, part.stop - box.start) for part, box in both)
                 blocks[rank] = sum(partial[other][inside] for other in (same if group.reduction else [rank]))
-        self.at[group.result] = [(group.result_placement, blocks)]
+        self.at[group.result] = [(group.least_placement, blocks)]
+        if group.sums_at is not None:
+            whole = self._whole(group.result, group.least_placement)
+            self.at[group.result] = []
+            self._put(group.result, group.sums_at, whole)
 
 
 def owned(placement, shape):

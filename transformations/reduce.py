@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import networkx as nx
@@ -18,8 +17,6 @@ from dace.sdfg.graph import Edge
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.node import INPUT, OUTPUT
-from dace_redist.relabelling import MAX_REPORTED_RANKS
-from dace_redist.schedule import Schedule, schedule
 from dace_redist.transformations.patterns import (
     OfRedistribute,
     accesses,
@@ -33,7 +30,6 @@ from dace_redist.transformations.patterns import (
     output_of,
     root_name,
     share_elements,
-    with_values,
 )
 from dace_redist.transformations.stock import remove_unused
 
@@ -260,41 +256,3 @@ def _remove_with_arguments(collective: Any, state: SDFGState) -> None:
         elif state.out_degree(argument) == 0:
             writers = [edge.src for edge in state.in_edges(argument) if isinstance(edge.src, nodes.Tasklet)]
             state.remove_nodes_from([argument, *writers])
-
-
-def fuse_sums(sdfg: SDFG, values: Mapping[str, int]) -> int:
-    """
-    Fuse sums of partial results into the next ``Redistribute`` if that does not increase the busiest rank's volume.
-
-    See :class:`FuseReduceBcast`.
-
-    :param sdfg: Changed in place; nested SDFGs are unchanged.
-    :return: Number of nodes fused.
-    """
-    fused, states = 0, list(sdfg.states())
-    adding = [(state, node) for state in states for node in state.nodes() if only_reduces(node)]
-    summed = {edge.data.data for state, node in adding for edge in state.out_edges(node)}
-    for state in states:
-        redistributions = [one for one in state.nodes() if isinstance(one, Redistribute)]
-        for node in [one for one in redistributions if input_of(one, state).data.data in summed]:
-            found = _reduction_before(node, state, sdfg)
-            if found is not None and only_reduces(found.node) and _pays(found.node, node, values):
-                _join_reduction(node, found, state, sdfg)
-                fused += 1
-    return fused
-
-
-def _pays(adding: Redistribute, node: Redistribute, values: Mapping[str, int]) -> bool:
-    try:
-        sides = (adding.source, adding.target, node.target)
-        partial, added, target = (with_values(node, side, values) for side in sides)
-    except ValueError:
-        return False
-    if max(side.ranks_needed for side in (partial, added, target)) > MAX_REPORTED_RANKS:
-        return False
-    apart = _busiest(schedule(partial, added, op="sum")) + _busiest(schedule(added, target))
-    return _busiest(schedule(partial, target, op="sum")) <= apart
-
-
-def _busiest(moved: Schedule) -> int:
-    return int(max(moved.totals.sent.max(), moved.totals.received.max()))

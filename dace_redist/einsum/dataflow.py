@@ -9,11 +9,12 @@ from functools import cached_property
 
 from dace_redist.einsum.groupings import EinsumStep
 from dace_redist.einsum.nodes import bytes_between_nodes
-from dace_redist.einsum.placement import Home, busiest, traffic
+from dace_redist.einsum.placement import Home, busiest, busiest_of_sum, traffic
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.problem import EinsumProblem
 from dace_redist.einsum.program import Group, GroupCost, Move
 from dace_redist.einsum.statement import Statement
+from dace_redist.relabelling import MAX_REPORTED_RANKS
 
 #: Group and number of the operand (None: the result) at which a tensor has a placement; group None: the user's.
 End = tuple[int | None, int | None]
@@ -97,7 +98,9 @@ def planned(program: EinsumProgram, groups: Sequence[Group], node_size: int | No
     Return the plan of a program: placements of its tensors, the moves between them, and their costs.
 
     A tensor has one home: its placement after each write. If a group needs another placement, the tensor is moved
-    there from its home or from an earlier copy, whichever costs least. The copy is kept until the next write.
+    there from its home or from an earlier copy, whichever costs least. The copy is kept until the next write. Partial
+    results are reduced at the home in one step unless a reduction on ranks that have some, and then a move, send or
+    receive less on the busiest ranks. The home of a sum with one use is where it is used.
     """
     flow, problem = _Dataflow(program, groups), program.problem
     plan = EinsumPlan(
@@ -105,7 +108,7 @@ def planned(program: EinsumProgram, groups: Sequence[Group], node_size: int | No
         program.sizes,
         problem.itemsize,
         problem.ranks,
-        tuple(groups),
+        tuple(flow.groups),
         tuple(flow.moves),
         flow.homes,
         program.inputs,
@@ -121,9 +124,10 @@ def planned(program: EinsumProgram, groups: Sequence[Group], node_size: int | No
 
 class _Dataflow:
     def __init__(self, program: EinsumProgram, groups: Sequence[Group]) -> None:
-        self.program, self.groups = program, groups
+        self.program, self.groups = program, list(groups)
         names, by_number = program.writers, dict(enumerate(groups))
         self.homes = {name: program.placement(program.owner(name), name, by_number) for name in names}
+        self.homes |= {name: home for name in names if (home := self._only_use(name)) is not None}
         self.moves: list[Move] = []
         #: Moves that made copies of each tensor since its last write, and the last reader of every copy, by number.
         self._copies: dict[str, list[int]] = {name: [] for name in names}
@@ -132,6 +136,25 @@ class _Dataflow:
             for operand in range(len(group.operands)):
                 self._read(number, operand)
             self._write(number)
+
+    def _only_use(self, name: str) -> Home | None:
+        """Return where the only use of a sum needs it, if it is reduced there in one step; else None."""
+        program, readers, writers = self.program, self.program.readers[name], self.program.writers[name]
+        if name in program.problem.homes or name in program.problem.wanted or len(readers) != 1 or len(writers) != 1:
+            return None
+        ((reader, operand),), (writer,) = readers, writers
+        if reader <= writer or program.statement(reader).loops != program.statement(writer).loops:
+            return None
+        wanted = self.groups[reader].operand_placements[operand]
+        return wanted if self._sums_directly(self.groups[writer], wanted) else None
+
+    def _sums_directly(self, group: Group, target: Home) -> bool:
+        """Return True if a reduction in one step moves no more than one on ranks that have parts, and a move."""
+        if group.reduction is None or len(group.ranks) > MAX_REPORTED_RANKS:
+            return False
+        partial, beside, shape = group.partial_placement, group.least_placement, self.program.sizes[group.result]
+        apart = busiest_of_sum(partial, beside, shape) + busiest(beside, target, shape)
+        return busiest_of_sum(partial, target, shape) <= apart
 
     @property
     def _itemsize(self) -> int:
@@ -164,7 +187,11 @@ class _Dataflow:
         group = self.groups[number]
         name, made = group.result, group.result_placement
         self._copies[name] = []
-        if not made.is_equivalent_to(self.homes[name], self.program.sizes[name]):
+        if made.is_equivalent_to(self.homes[name], self.program.sizes[name]):
+            return
+        if self._sums_directly(group, self.homes[name]):
+            self.groups[number] = dataclasses.replace(group, sums_at=self.homes[name])
+        else:
             self._move(number + 1, number, name, made, self.homes[name])
 
     def _move(self, before: int, group: int, name: str, source: Home, target: Home) -> None:
@@ -180,9 +207,12 @@ class _Dataflow:
             if self.program.owner(name) == (number, operand):
                 wanted = group.operand_placements[operand]
                 fetched += self._bytes(name, wanted) * (wanted.replicas - 1) / wanted.replicas
-        reduced = (
-            self._bytes(group.result, group.partial_placement) * group.reduction.sent_share if group.reduction else 0.0
-        )
+        reduced = 0.0
+        if group.sums_at is not None:
+            summed = busiest_of_sum(group.partial_placement, group.sums_at, self.program.sizes[group.result])
+            reduced = float(summed * self._itemsize)
+        elif group.reduction is not None:
+            reduced = self._bytes(group.result, group.partial_placement) * group.reduction.sent_share
         return GroupCost(fetched, reduced, self._memory(number))
 
     def _bytes(self, name: str, placement: Home) -> int:

@@ -158,16 +158,11 @@ class _Steps:
         planned, call = self.planned, self.call
         for number, name in enumerate(call.names):
             self.copies[name] = {planned.homes[name]: self._converted(number, name)}
-        moves = list(planned.moves)
         for number, group in enumerate((*planned.groups, None)):
-            for move in [move for move in moves if move.before_group == number]:
+            for move in [move for move in planned.moves if move.before_group == number]:
                 self._move(move)
             if group is not None:
-                # Partial results are added where the result is needed: no step in between.
-                onward = [m for m in moves if m.group == number < m.before_group]
-                self._group(group, onward[0] if group.reduction is not None and onward else None)
-                if group.reduction is not None and onward:
-                    moves.remove(onward[0])
+                self._group(group)
         if call.dtype != call.result_dtype:
             convert = _not_zero if call.result_dtype.kind == "b" else _cast
             result = self._slot(RESULT, planned.homes[RESULT])
@@ -230,14 +225,12 @@ class _Steps:
     def _type(self, slot: int) -> np.dtype[Any]:
         return self.call.dtypes[slot] if slot < self.count else self.steps[slot - self.count].dtype
 
-    def _group(self, group: Group, onward: Move | None) -> None:
+    def _group(self, group: Group) -> None:
         slots = list(map(self._slot, group.operands, group.operand_placements))
-        partial, whole = group.partial_placement, group.result_placement
+        partial, home = group.partial_placement, group.result_placement
         compute = self._contraction(group)
         made = self._step(compute, slots, self._local_shape(partial, group.result), self.call.dtype)
-        home: Home = partial
         if group.reduction is not None:
-            home = whole if onward is None else onward.target
             made = self._moved(group.result, partial, made, home, "sum")
         self.copies[group.result] = {home: made}
 

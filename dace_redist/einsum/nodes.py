@@ -120,11 +120,19 @@ def bytes_between_nodes(plan: PlannedProgram, size: int) -> float:
             seen.add(name)
         seen.add(group.result)
         if group.reduction is not None:
-            total += plan.repeats(number) * _spread(group.partial_placement, plan.sizes[group.result], size)
+            total += plan.repeats(number) * _reduced(group, plan.sizes[group.result], size)
     for move in plan.moves:
         moved = schedule_of(move.source, move.target, plan.sizes[move.tensor])
         total += plan.repeats(move.group) * moved.bytes_between_nodes(np.arange(moved.ranks) // size)
     return total * plan.itemsize
+
+
+def _reduced(group: Group, shape: tuple[int, ...], size: int) -> float:
+    """Return the elements of partial results sent between nodes."""
+    if group.sums_at is None:
+        return _spread(group.partial_placement, shape, size)
+    moved = schedule_of(group.partial_placement, group.sums_at, shape, op="sum")
+    return moved.bytes_between_nodes(np.arange(moved.ranks) // size)
 
 
 def _spread(placement: Placement, shape: tuple[int, ...], size: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -278,6 +279,13 @@ def busiest(source: Home, target: Home, shape: Sequence[int]) -> int:
     """Return the elements sent or received by the busiest rank, whichever is more."""
     sent, received, _ = traffic(source, target, shape)
     return int(max(sent.max(), received.max()))
+
+
+@functools.lru_cache(maxsize=256)
+def busiest_of_sum(partial: Placement, target: Home, shape: tuple[int, ...]) -> int:
+    """Return the elements sent or received by the busiest rank, whichever is more, when partial results are reduced."""
+    totals = schedule_of(partial, target, shape, op="sum").totals
+    return int(max(totals.sent.max(), totals.received.max()))
 
 
 def messages(source: Home, target: Home, shape: Sequence[int]) -> Array:

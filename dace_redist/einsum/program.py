@@ -48,6 +48,7 @@ class Group(EinsumStep):
     :param multiples: Number of equal pieces of a block along each index of ``einsum.indices``, or ``BALANCED``.
     :param reduction: Reduction of partial results; None if each rank has the whole sum.
     :param replicas: Number of ranks that compute the block of one grid position redundantly.
+    :param sums_at: Placement to which partial results are reduced in one step; None: :attr:`least_placement`.
     """
 
     grid: tuple[int, ...]
@@ -55,6 +56,7 @@ class Group(EinsumStep):
     multiples: tuple[int, ...]
     reduction: Reduction | None
     replicas: int = 1
+    sums_at: Home | None = None
 
     @cached_property
     def parts(self) -> dict[str, int]:
@@ -98,8 +100,13 @@ class Group(EinsumStep):
         return self._placement(operand, [self.multiples[self.einsum.indices.index(index)] for index in operand])
 
     @cached_property
-    def result_placement(self) -> Placement:
-        """Placement of the result after the reduction: one rank per element and replica of the group."""
+    def result_placement(self) -> Home:
+        """Placement of the result after the reduction."""
+        return self.least_placement if self.sums_at is None else self.sums_at
+
+    @cached_property
+    def least_placement(self) -> Placement:
+        """Placement of a result that is reduced on ranks of the group: one per element and replica of the group."""
         partial = self.partial_placement
         if self.reduction is None:
             return partial

@@ -40,6 +40,8 @@ def reduction_text(group: Group) -> str:
     if group.reduction is None:
         return ""
     over = f"summed over {', '.join(group.reduction.over)} on {group.reduction.ranks} ranks each"
+    if group.sums_at is not None:
+        return f"{over}, to {_placement_text(group.sums_at)}"
     if group.reduction.axis is None:
         return f"{over}, to the first of them"
     return f"{over}, scattered along {group.einsum.result[group.reduction.axis]}"
@@ -176,6 +178,8 @@ def _group_json(plan: PlannedProgram, number: int) -> dict[str, Any]:
     reduction = group.reduction
     scattered = None if reduction is None or reduction.axis is None else group.einsum.result[reduction.axis]
     summed = None if reduction is None else {"over": reduction.over, "ranks": reduction.ranks, "scattered": scattered}
+    if summed is not None and group.sums_at is not None:
+        summed |= {"scattered": None, "to": _home_json(group.sums_at)}
     return {
         "statement": group.statement,
         "einsum": operation_text(group),

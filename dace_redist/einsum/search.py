@@ -205,7 +205,7 @@ def _balanced(program: EinsumProgram, groups: Sequence[Group]) -> tuple[Group, .
                 if home.parts[axis] == group.parts[index] and multiples[index] <= 1:
                     multiples[index] = min(home.multiples[axis], 1)
         made.append(dataclasses.replace(group, multiples=tuple(multiples.values())))
-        there.setdefault(group.result, made[-1].result_placement)
+        there.setdefault(group.result, made[-1].least_placement)
     return tuple(made)
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from planner_statements import shapes_of, statements_of
 
+from dace_redist import Distribution
 from dace_redist.einsum import plan_einsums, plot
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plot import draw
@@ -19,8 +20,11 @@ PICTURES = {name: {} for name in ("2MM", "3MM", "MTTKRP of order 5", "shared", "
 PICTURES |= {"sweep": {"repeats": 10, "loops": ("sweep",)}, "systems": {"solves": True}}
 
 
+ON_ONE = {"A": Distribution.on_rank((4096, 4096), 0)}
+
+
 def planned(**options):
-    """Return a plan of two products on grids that need a redistribution between them."""
+    """Return a plan of two products, on grids between which sums move."""
     shapes, grid = dict.fromkeys("ABC", (4096, 4096)), {"i": 2, "k": 2, "l": 2}
     return plan_einsums(statements_of("2MM"), shapes, 8, overrides={"D": grid}, **options)
 
@@ -31,17 +35,21 @@ def test_report():
     assert "D = ij,jk,kl->il of A, B, C" in words
     assert re.search(r"ij,jk->ik +D_ik = A, B +i:2 j:2 k:2 +17.2 GFLOP", words)
     assert re.search(r"ik,kl->il +D = D_ik, C +i:2 k:2 l:2 +17.2 GFLOP", words)
-    assert re.search(r"move D_ik +4096 x 4096 +4 x 2 blocks to 2 x 2 blocks on 2 ranks each +16 MiB", words)
+    assert re.search(r"summed over j on 2 ranks each, to 2 x 2 blocks on 2 ranks each +32 MiB", words)
     assert re.search(r"summed over k on 2 ranks each, scattered along i +16 MiB", words)
-    assert "bytes per rank   96 MiB: fetched 48 MiB, reduced 32 MiB, moved 16 MiB" in words
+    assert "bytes per rank   96 MiB: fetched 48 MiB, reduced 48 MiB, moved 0 B" in words
+    assert re.search(r"move A +4096 x 4096 +1 x 1 blocks to 4 x 2 blocks +112 MiB", str(planned(placements=ON_ONE)))
     assert re.search(r"communication +2.8 % of the time, at 1 GB/s and 10 GFLOP/s per rank", words)
     assert max(map(len, words.splitlines())) < 130
 
 
 def test_report_for_programs():
-    plan = planned(node_size=4)
+    plan = planned(node_size=4, placements=ON_ONE)
     found = json.loads(json.dumps(to_json(plan)))
     assert [group["grid"] for group in found["groups"]] == [group.parts for group in plan.groups]
+    to = found["groups"][0]["reduction"].pop("to")
+    assert Placement(**{name: tuple(value) for name, value in to.items()}) == plan.groups[0].sums_at
+    assert found["groups"][0]["reduction"] == {"over": "j", "ranks": 2, "scattered": None}
     assert found["groups"][1]["reduction"] == {"over": "k", "ranks": 2, "scattered": "i"}
     assert [(move["tensor"], move["bytes_total"]) for move in found["moves"]] == [
         (move.tensor, move.bytes_total) for move in plan.moves

@@ -17,7 +17,6 @@ from dace_redist.transformations.distribute.emit.sdfg import emit_program
 from dace_redist.transformations.distribute.emit.storage import place_on_gpu, place_transients
 from dace_redist.transformations.distribute.ir import Body, logical_shape
 from dace_redist.transformations.distribute.read.captured import Captured
-from dace_redist.transformations.reduce import fuse_sums
 from dace_redist.transformations.strategy import chosen_nodes
 
 
@@ -68,7 +67,6 @@ class Recipe:
                 f'"{self.source.name}" writes to {", ".join(changed)}, which is none of its arguments; make it one'
             )
         given = tuple(name for name in read if name not in self.closure)
-        fuse_sums(target, sizes)
         if self.device == "gpu":
             place_on_gpu(target, read, written, self.keep_transients, self.on_gpu((*given, *written)))
         elif self.keep_transients:  # the first touch of new memory costs as much as its use
