@@ -196,7 +196,7 @@ def test_random_failures(comm, tmp_path):
         fails = step not in ("", "full") and comm.rank == (0 if step in ("create", "commit") else rank)
         act = functools.partial(failing, base, allowed, step if fails else "")
         if step == "full":
-            resource.setrlimit(resource.RLIMIT_FSIZE, (16384, limits[1]))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
         try:
             with stopping(format_of(path)[1], step or "transfer", act):
                 save(path, new, name=name, **how)
