@@ -206,6 +206,11 @@ def _squeezed(view: np.ndarray, ndim: int) -> np.ndarray:
     return view
 
 
+def _quotient(dividend: np.ndarray, divisor: int) -> np.ndarray:
+    quotient = dividend / divisor
+    return np.trunc(quotient).astype(dividend.dtype) if dividend.dtype.kind == "i" else quotient
+
+
 def _transposed(matrix: np.ndarray) -> np.ndarray:
     """Return a tensor, of no extents of 1, with its axes in reverse order."""
     return matrix.squeeze().T
@@ -215,7 +220,8 @@ def _compute(tasklet: nodes.Tasklet, state: SDFGState, arrays: Arrays, symbols: 
     """
     Run the map of a tasklet; DaCe adds in the type of the array.
 
-    In C++ sums of int8 are longer, literals are of type double, and an index times a float is a float, as with int16.
+    In C++ sums of int8 are longer, literals are of type double, and an index times a float is a float, as with int16;
+    quotients of integers are integers.
     """
     entry = state.entry_node(tasklet)
     ranges = [np.arange(int(low), int(high) + 1, dtype=np.int16) for low, high, _ in entry.map.range.ndrange()]
@@ -229,7 +235,8 @@ def _compute(tasklet: nodes.Tasklet, state: SDFGState, arrays: Arrays, symbols: 
     (out,) = state.out_edges(tasklet)
     computed = values | inputs
     code = re.sub(rf"\b{OF_RANK}\b", f"({OF_RANK} + r)", tasklet.code.as_string)
-    exec(re.sub(r"\d+\.\d+", r"float64(\g<0>)", code), {**FUNCTIONS, **TYPES}, computed)
+    code = re.sub(r"\ba / (\d+)", r"quotient(a, \1)", re.sub(r"\d+\.\d+", r"float64(\g<0>)", code))
+    exec(code, {**FUNCTIONS, **TYPES, "quotient": _quotient}, computed)
     array, result = arrays[out.data.data], np.asarray(computed[out.src_conn])
     added = result.astype(tasklet.out_connectors[out.src_conn].type or result.dtype).astype(array.dtype)
     array[at(out.data)] = added if out.data.wcr is None else array[at(out.data)] + added

@@ -103,7 +103,7 @@ class Zarr:
     def contents(self, path: Path) -> dict[str, Any]:
         found: dict[str, Any] = {}
         group = zarr.open_group(path, mode="r", use_consolidated=False)
-        for name, item in (("/", group), *group.members(None)):
+        for name, item in (("/", group), *group.members(None, use_consolidated_for_children=False)):
             array = isinstance(item, zarr.Array)
             kind = {key: one for key, one in item.metadata.to_dict().items() if key != "attributes"} if array else {}
             found[name] = item.attrs.asdict(), str(kind), item[...].tolist() if array else None
