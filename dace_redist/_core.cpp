@@ -232,6 +232,50 @@ py::object set_allocator(const py::object& allocator) {
   return py::reinterpret_steal<py::object>(before);
 }
 
+/// A contraction of the library, called with NumPy arrays of its type.
+class BoundContraction {
+ public:
+  using Run = int (*)(void* contraction, const dr::Index* layouts, dr::Index count, const void* const* operands,
+                      void* result, const void* alpha);
+
+  /// \param run, contraction  addresses of `dr_python_contraction_run` and the contraction.
+  /// \param dimensions  of each operand and of the result.
+  BoundContraction(std::uintptr_t run, std::uintptr_t contraction, std::vector<py::ssize_t> dimensions)
+      : run_(reinterpret_cast<Run>(run)),
+        contraction_(reinterpret_cast<void*>(contraction)),
+        dimensions_(std::move(dimensions)) {}
+
+  /// The code of `dr_python_contraction_run`. \param alpha  array of one element.
+  int run(const std::vector<py::array>& operands, py::array result, const py::array& alpha) const {
+    Numbers layouts;
+    std::vector<const void*> addresses;
+    for (const py::array& operand : operands) {
+      add_layout(operand, addresses.size(), layouts);
+      addresses.push_back(operand.data());
+    }
+    add_layout(result, addresses.size(), layouts);
+    void* const target = result.mutable_data();
+    const void* const factor = alpha.data();
+    const py::gil_scoped_release released;
+    return run_(contraction_, layouts.data(), static_cast<dr::Index>(layouts.size()), addresses.data(), target, factor);
+  }
+
+ private:
+  /// Adds shape and strides, in elements. A scalar may be a vector of one element.
+  void add_layout(const py::array& array, std::size_t number, Numbers& layouts) const {
+    if (number >= dimensions_.size()) throw dr::Error("the contraction has fewer arrays");
+    if (dimensions_[number] == 0) return;
+    if (array.ndim() != dimensions_[number])
+      throw dr::Error(dr::text("array ", number, " has ", dimensions_[number], " dimensions, got ", array.ndim()));
+    layouts.insert(layouts.end(), array.shape(), array.shape() + array.ndim());
+    for (py::ssize_t d = 0; d < array.ndim(); ++d) layouts.push_back(array.strides(d) / array.itemsize());
+  }
+
+  Run run_;
+  void* contraction_;
+  std::vector<py::ssize_t> dimensions_;
+};
+
 /// A plan of the library, called with a NumPy array and another one, or with lists or tuples of them: the checks that
 /// each call needs, and nothing more.
 class BoundPlan {
@@ -514,6 +558,9 @@ PYBIND11_MODULE(_core, module) {
   module.def("presence_name", &dr::presence_name, py::arg("rank"), py::arg("operation"));
   module.def("wait_message", &dr::wait_message, py::arg("rank"), py::arg("seconds"), py::arg("operation"),
              py::arg("missing"), py::arg("elsewhere"), "As in long_wait.hpp.");
+  py::class_<BoundContraction>(module, "BoundContraction")
+      .def(py::init<std::uintptr_t, std::uintptr_t, std::vector<py::ssize_t>>())
+      .def("run", &BoundContraction::run);
   py::class_<BoundPlan>(module, "BoundPlan")
       .def(py::init<std::uintptr_t, std::uintptr_t, std::uintptr_t, const std::vector<BoundPlan::Part>&,
                     std::vector<bool>, bool>())

@@ -96,6 +96,10 @@ node_shared_allocator: object
 
 def set_allocator(allocator: object) -> object: ...
 
+class BoundContraction:
+    def __init__(self, run: int, contraction: int, dimensions: Sequence[int]) -> None: ...
+    def run(self, operands: Sequence[object], result: object, alpha: object) -> int: ...
+
 class BoundPlan:
     def __init__(
         self,

@@ -26,7 +26,8 @@ from dace_redist.transform import element_type
 def evaluate(arrays: Sequence[Any], *settings: Any) -> DistributedArray:
     """Evaluate an einsum by the plan of an equal call; see :func:`dace_redist.einsum`."""
     how = Settings(*settings)
-    comm = checked_communicator(known_communicator(arrays))
+    given = known_communicator(arrays)
+    comm = MPI.COMM_WORLD if given is None else given
     cache = plan_cache(comm)
     known = call = None
     try:
@@ -35,7 +36,7 @@ def evaluate(arrays: Sequence[Any], *settings: Any) -> DistributedArray:
     except Exception:  # not hashable, or of a wrong type, which all ranks find below
         call = None
     if known is None:
-        compare_arguments(comm)
+        compare_arguments(checked_communicator(comm))
     else:
         try:
             memory = known.plan.allocate(how.out, arrays)

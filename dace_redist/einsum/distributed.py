@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,13 @@ if TYPE_CHECKING:
     from dace_redist.einsum.executor import ExecutablePlan
     from dace_redist.integers import AnyBytes, AnyInt
     from dace_redist.redistribution.distributed_array import DistributedArray
+
+
+@functools.cache  # an import statement takes longer than a small product
+def _calls() -> Any:
+    from dace_redist.einsum import cache
+
+    return cache
 
 
 def einsum(
@@ -58,9 +66,9 @@ def einsum(
     :raises MemoryError: On every rank, before anything is allocated, if ``memory_bytes`` does not suffice.
     :raises RedistributionError: If MPI fails.
     """
-    from dace_redist.einsum.cache import evaluate
-
-    return evaluate(arrays, expression, target, out, optimize, memory_bytes, overrides, strategy, options)
+    how = target, out, optimize, memory_bytes, overrides, strategy, options
+    result: DistributedArray = _calls().evaluate(arrays, expression, *how)
+    return result
 
 
 def einsum_plan(
@@ -91,7 +99,6 @@ def einsum_plan(
 
     Other parameters, and errors, are those of :func:`einsum`.
     """
-    from dace_redist.einsum.cache import planned_einsum
-
     how = optimize, memory_bytes, overrides, strategy, options
-    return planned_einsum(distributions, dtype, comm, expression, target, None, *how)
+    plan: ExecutablePlan = _calls().planned_einsum(distributions, dtype, comm, expression, target, None, *how)
+    return plan

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dace_redist import _core
 from dace_redist.errors import RedistributionError
 from dace_redist.native.blas import blas_wanted, pypi_openblas
 from dace_redist.native.cmake_build import ensure_library
@@ -53,7 +54,6 @@ def _library() -> Any:
     found.dr_python_contraction_error.restype = text
     found.dr_python_contraction_create.argtypes = [text, text, pointer, number]
     found.dr_python_contraction_create.restype = pointer
-    found.dr_python_contraction_run.argtypes = [pointer, pointer, number, pointer, pointer, pointer]
     found.dr_python_contraction_free.argtypes = [pointer]
     return found
 
@@ -74,29 +74,13 @@ class LocalContraction:
             expression.encode(), dtype.name.encode(), words.ctypes.data, len(words)
         )
         _check(made)
-        self._run = _library().dr_python_contraction_run
-        self._made = ctypes.c_void_p(made)
-        weakref.finalize(self, _library().dr_python_contraction_free, self._made)
-        self._itemsize, self._indices = dtype.itemsize, [*expression.replace("->", ",").split(",")]
-        self._addresses = ctypes.c_void_p * (len(self._indices) - 1)
-        self._layouts: Any = None
+        weakref.finalize(self, _library().dr_python_contraction_free, ctypes.c_void_p(made))
+        run = ctypes.cast(_library().dr_python_contraction_run, ctypes.c_void_p).value or 0
+        self._run = _core.BoundContraction(run, made, [*map(len, expression.replace("->", ",").split(","))]).run
 
     def __call__(self, operands: Sequence[Array], result: Array, alpha: Array) -> None:
         """Compute ``result = alpha * einsum(operands)``, where ``alpha`` is an array of one element."""
-        arrays = (*operands, result)
-        layouts = [(array.shape, array.strides) for array in arrays]
-        if layouts != self._layouts:
-            self._encoded = self._encode(layouts)
-            self._words, self._layouts = (self._encoded.ctypes.data, self._encoded.size), layouts
-        *sources, target, factor = [array.__array_interface__["data"][0] for array in (*arrays, alpha)]
-        _check(not self._run(self._made, *self._words, self._addresses(*sources), target, factor))
-
-    def _encode(self, layouts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> npt.NDArray[np.int64]:
-        words: list[int] = []
-        for indices, (shape, strides) in zip(self._indices, layouts, strict=True):
-            if indices:  # a scalar may be a vector of one element
-                words += [*shape, *(stride // self._itemsize for stride in strides)]
-        return np.array(words, np.int64)
+        _check(not self._run(operands, result, alpha))
 
 
 def _check(well: object) -> None:

@@ -284,9 +284,12 @@ def _local_outs(out: Any, target: Any, comm: MPI.Intracomm) -> Any:
 
 def known_communicator(arrays: Sequence[Any]) -> MPI.Intracomm | None:
     """Return the communicator of the first array that knows its own."""
-    others = (one for one in arrays if type(one) is not np.ndarray)  # which has none, and may be one of thousands
-    known = (one.comm if isinstance(one, DistributedArray) else interop.communicator(one) for one in others)
-    return next((one for one in known if one is not None), None)
+    for one in arrays:
+        if type(one) is not np.ndarray:  # which has none, and may be one of thousands
+            comm = one.comm if isinstance(one, DistributedArray) else interop.communicator(one)
+            if comm is not None:
+                return comm
+    return None
 
 
 def part_of(array: Any, comm: MPI.Intracomm) -> interop.Part:
