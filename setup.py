@@ -144,6 +144,7 @@ setup(
         "dace_redist.transformations",
         "dace_redist.transformations.distribute",
         "dace_redist.transformations.distribute.read",
+        "dace_redist.transformations.distribute.read.dace_repairs",
         "dace_redist.transformations.distribute.emit",
         "dace_redist.transformations.distribute.runtime",
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 from typing import Any
 
@@ -135,22 +136,27 @@ def test_a_changed_loop_runs_as_it_is_now():
 
 def test_every_stand_in_is_listed_and_needed():
     """Its function is in this version of DaCe, which has not repaired it."""
-    from dace_redist.transformations.distribute.read import frontend, replaced
+    from dace_redist.transformations.distribute.read import frontend
+    from dace_redist.transformations.distribute.read.dace_repairs.replaced import REPLACED, digest_of
 
     assert frontend.PATCHES.keys() | {(dace.sdfg.utils, "distributed_compile")} == {
-        (one.of, one.name) for one in replaced.REPLACED
+        (one.of, one.name) for one in REPLACED
     }
-    for one in replaced.REPLACED:
+    for one in REPLACED:
         assert hasattr(one.of, one.name), f"DaCe {dace.__version__} has no {one.name}: {one.fault}"
+        assert digest_of(getattr(one.of, one.name)) == one.digest, f"DaCe {dace.__version__} has another {one.name}"
         repaired = one.repaired_in is not None and Version(one.repaired_in) <= Version(dace.__version__)
         assert not repaired, f"DaCe {dace.__version__} has {one.name} repaired: drop its stand-in"
 
 
 def test_other_versions_of_dace_are_named_when_a_program_is_read(monkeypatch: pytest.MonkeyPatch):
-    from dace_redist.transformations.distribute.read import frontend
+    from dace_redist.transformations.distribute.read.dace_repairs import statements
 
-    with monkeypatch.context() as patch:
-        patch.delattr(ProgramVisitor, "_visit_test")
-        with pytest.raises(ImportError, match=r"DaCe .* ProgramVisitor has no '_visit_test': install dace==2.0.0b1"):
-            importlib.reload(frontend)
-    importlib.reload(frontend)
+    for other, words in ((None, "no '_visit_test'"), (ast.walk, "another '_visit_test' than the one that is replaced")):
+        with monkeypatch.context() as patch:
+            patch.setattr(ProgramVisitor, "_visit_test", other) if other else patch.delattr(
+                ProgramVisitor, "_visit_test"
+            )
+            with pytest.raises(ImportError, match=f"DaCe .* ProgramVisitor has {words}: install dace==2.0.0b1"):
+                importlib.reload(statements)
+    importlib.reload(statements)

@@ -8,7 +8,7 @@ import pytest
 from simulated_programs import simulate, sizes_of
 
 from dace_redist import distribute
-from dace_redist.transformations.distribute.read.assignments import sliced_axes
+from dace_redist.transformations.distribute.read.dace_repairs.assignments import sliced_axes
 
 I, J, K, N, n0, steps = (dace.symbol(name, dace.int64) for name in ("I", "J", "K", "N", "n0", "steps"))  # noqa: E741
 alpha = dace.symbol("alpha", dace.float64)

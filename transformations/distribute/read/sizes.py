@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import ast
-from types import SimpleNamespace
 from typing import Any
 
 import sympy
 from dace import dtypes
 from dace.frontend.python import newast
-from dace.frontend.python.replacements import array_creation, operators, ufunc
+from dace.frontend.python.replacements import operators
 
-from dace_redist.transformations.distribute.read.replaced import dace_attribute, replace_by
-
-_unparse = dace_attribute(operators, "astutils").unparse
-_sym_type = dace_attribute(newast, "sym_type")
+_unparse, _sym_type = operators.astutils.unparse, newast.sym_type  # before they are replaced
 
 
 def text_of_sizes(expression: sympy.Basic) -> str:
@@ -55,9 +51,6 @@ def type_of_sizes(expression: Any) -> dtypes.typeclass:
     return dtypes.float64 if quotient else _sym_type(expression)
 
 
-def _text(node: Any) -> Any:
+def unparse(node: Any) -> Any:
+    """Return the text of a node or of an expression of sizes."""
     return text_of_sizes(node) if isinstance(node, sympy.Basic) else _unparse(node)
-
-
-replace_by(SimpleNamespace(unparse=_text), (operators, "astutils"), (ufunc, "astutils"))
-replace_by(type_of_sizes, *((module, "sym_type") for module in (newast, operators, ufunc, array_creation)))

@@ -16,9 +16,9 @@ from dace.properties import CodeBlock
 from dace.sdfg import nodes
 from dace.subsets import Range
 
+from dace_redist.transformations.distribute.read.dace_repairs.parameters import SEQUENCE, elements_of, name_of
+from dace_redist.transformations.distribute.read.dace_repairs.replaced import dace_attribute, in_place_of
 from dace_redist.transformations.distribute.read.numpy_code import augmented, type_of
-from dace_redist.transformations.distribute.read.parameters import SEQUENCE, elements_of, name_of
-from dace_redist.transformations.distribute.read.replaced import dace_attribute, in_place_of
 from dace_redist.transformations.distribute.read.sizes import text_of_sizes
 
 NUMBER = (bool, int, float, complex, np.generic)

@@ -10,7 +10,7 @@ from dace import data
 from dace.frontend.python.newast import ProgramVisitor
 from dace.utils import find_new_name
 
-from dace_redist.transformations.distribute.read.replaced import in_place_of
+from dace_redist.transformations.distribute.read.dace_repairs.replaced import in_place_of
 
 SEQUENCE = (ast.Tuple, ast.List)
 
