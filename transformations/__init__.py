@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from dace_redist.errors import needing_dace
+
 #: Modules of the public names; each is loaded at its first use.
 _MODULES = {
     "DistributeEinsum": "distribute",
@@ -29,7 +31,8 @@ __all__ = list(_MODULES)
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'dace_redist.transformations' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    with needing_dace(f"{__name__}.{name}"):
+        value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -1,7 +1,8 @@
-"""Without the optional packages: pictures are refused, with the command that installs them; the bar is left out."""
+"""Without the optional packages: what needs one names the command that installs it; the bar is left out."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -47,3 +48,42 @@ def test_progress_is_shown_if_it_can_be(there, monkeypatch, capsys):
     shown = capsys.readouterr().err
     assert ("rows to columns: 100%" in shown) is there
     assert there or not shown
+
+
+WITHOUT_DACE = """
+import subprocess
+import sys
+
+class Missing:
+    def find_spec(self, name, *_):
+        if name.split(".")[0] in ("dace", "sympy"):
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, Missing())
+import numpy as np
+import dace_redist
+
+rows, columns = (dace_redist.Distribution.split((6, 4), axis, ranks=1) for axis in (0, 1))
+A = np.arange(24.0).reshape(6, 4)
+assert np.array_equal(dace_redist.redistribute(A, rows, columns), A)
+whole = dace_redist.DistributedArray(A, rows)
+assert np.array_equal(dace_redist.einsum("ij,kj->ik", whole, whole).local, A @ A.T)
+assert dace_redist.tune(rows, columns, strategies=["Pack"], limit_seconds=0.01, progress=False).best
+assert callable(dace_redist.load) and callable(dace_redist.scatter)
+for use in (
+    "dace_redist.distribute", "dace_redist.optimize", "import dace_redist.library_nodes",
+    "from dace_redist.transformations import FuseTranspose",
+):
+    try:
+        exec(use)
+    except ImportError as error:
+        assert 'needs DaCe: pip install "dace-redist[dace]"' in str(error), (use, error)
+    else:
+        raise AssertionError(use)
+"""
+
+
+@pytest.mark.slow
+def test_only_programs_need_dace():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_DACE], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
