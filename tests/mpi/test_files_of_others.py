@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -100,18 +101,28 @@ class Zarr:
                     chunks = (2,) * whole.ndim
                     group.create_array(name, data=whole, chunks=chunks, attributes={"u": 1}, fill_value=7, **how)
 
+    def _items(self, path: Path, name: str) -> Iterator[tuple[str, Any]]:
+        """Yield a group and all in it, without consolidated metadata, which other programs leave as it was."""
+        group = zarr.open_group(path / name, mode="r", use_consolidated=False)
+        yield name or "/", group
+        for below, item in group.members():
+            if isinstance(item, zarr.Array):
+                yield f"{name}/{below}".lstrip("/"), item
+            else:
+                yield from self._items(path, f"{name}/{below}".lstrip("/"))
+
     def contents(self, path: Path) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        group = zarr.open_group(path, mode="r", use_consolidated=False)
-        for name, item in (("/", group), *group.members(None, use_consolidated_for_children=False)):
+        for name, item in self._items(path, ""):
             array = isinstance(item, zarr.Array)
             kind = {key: one for key, one in item.metadata.to_dict().items() if key != "attributes"} if array else {}
             found[name] = item.attrs.asdict(), str(kind), item[...].tolist() if array else None
         return found
 
     def array(self, path: Path, name: str) -> Any:
-        group = zarr.open_group(path, mode="r")
-        assert {*self.contents(path)} == {"/", *(key for key, _ in group.members(None))}
+        for above in Path(name).parents:  # whose consolidated metadata is renewed, if there is any
+            group = zarr.open_group(path / above, mode="r")
+            assert Path(name).relative_to(above).as_posix() in dict(group.members(None)), above
         return group[name][...]
 
 
