@@ -32,7 +32,6 @@ def moved(pencil: Any, other: Any, dtype: str, array: np.ndarray) -> tuple[np.nd
     return there, back, transfer
 
 
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[1, 2, 4], timeout=300)
 def test_transfers_equal_those_of_mpi4py_fft(comm):
     from mpi4py_fft.pencil import Pencil, Transfer

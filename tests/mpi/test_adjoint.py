@@ -152,7 +152,6 @@ def halos(ranks):
     return [*made, *(Distribution((8, 9), (ranks,), **turned, **one) for one in how)]
 
 
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[1, 4], full=[2, 3], timeout=240)
 def test_gradients_in_a_halo_are_added_to_their_owners(comm):
     rows, everywhere = Distribution((8, 9), (comm.size,)), Distribution.replicated((8, 9), comm.size)

@@ -191,7 +191,6 @@ DIFFERENCES: list[tuple[Callable[[Call], Any], str]] = [
 ]
 
 
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[3], full=[2], timeout=240)
 def test_wrong_calls(comm):
     for change, kind, text in WRONG_CALLS:
@@ -215,7 +214,6 @@ def test_elements_that_no_box_holds(comm):
     assert np.array_equal(out, rows.local(whole, comm.rank))
 
 
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[2], full=[3], timeout=240)
 def test_ranks_that_ask_for_different_things(comm):
     for change, text in DIFFERENCES:

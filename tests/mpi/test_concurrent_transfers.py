@@ -123,7 +123,6 @@ def test_waits_in_random_order_among_traffic_of_the_program(comm, strategy):
     world.Free()
 
 
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[3], full=[2, 5], timeout=200)
 @pytest.mark.parametrize(("node_ranks", "strategies"), NODES)
 def test_transfers_that_ranks_start_and_wait_for_at_different_times(comm, monkeypatch, node_ranks, strategies):
@@ -182,7 +181,6 @@ def test_many_ranks_on_a_node(comm):
         free(comm, *transfers)
 
 
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[5], full=[2, 7], timeout=200)
 @pytest.mark.parametrize("node_ranks", [1, 2, 3])
 def test_exchanges_one_after_another(comm, monkeypatch, node_ranks):

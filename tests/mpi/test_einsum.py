@@ -79,7 +79,6 @@ def wrong(comm: Any, found: DistributedArray, wanted: Any) -> str:
 
 
 @pytest.mark.fuzz
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[2, 4], full=[1, 3, 8], timeout=400)
 def test_random_einsums(comm):
     communicators = [comm, comm.Dup(), comm.Split(0, -comm.rank)]

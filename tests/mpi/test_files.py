@@ -115,7 +115,6 @@ def storage(form: str, case: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.fuzz
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[1, 2, 4], timeout=240)
 @pytest.mark.parametrize("form", FORMATS)
 def test_random_arrays(comm, tmp_path, form, monkeypatch):

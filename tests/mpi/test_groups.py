@@ -76,7 +76,6 @@ def changed(rng, source, given):
     return how | rng.choice([{}, {"strategy": "Pack"}, {"conj": True}]), wanted, bool({*how} & {"beta", "region"})
 
 
-@pytest.mark.mpi_matrix
 @pytest.mark.fuzz
 @pytest.mark.mpi(ranks=[3], timeout=240)
 def test_wrong_arguments_of_one_rank(comm):

@@ -51,7 +51,6 @@ def halos(ranks: int) -> list[Any]:
     return made
 
 
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[1, 4], full=[2, 3], timeout=300)
 def test_exchange_by_every_strategy(comm):
     whole = np.arange(72.0).reshape(SHAPE) + 1

@@ -13,7 +13,6 @@ SHAPE = (7, 8, 3)
 NAMES = ("flow/v", "flow/w", "u")
 
 
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[3], timeout=120)
 @pytest.mark.parametrize("file", ["run.h5", "run.zarr", "run"])
 def test_arrays_by_name(comm, tmp_path, file):

@@ -232,7 +232,6 @@ def bad_arguments(comm: Any) -> list[tuple[Any, type[Exception], str]]:
     ]
 
 
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[1, 3])
 def test_an_argument_that_is_wrong_on_one_rank_is_an_error_on_all(comm):
     for call, kind, text in bad_arguments(comm):

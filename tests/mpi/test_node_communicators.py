@@ -105,7 +105,6 @@ def failure(program: Any, comm: Any, *arguments: Any, **sizes: Any) -> str:
     return "nothing was raised"
 
 
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[3], timeout=120)
 def test_bad_input(comm):
     """Every rank raises, says what is wrong and where, and the program goes on with right values."""

@@ -16,7 +16,6 @@ from dace_redist import Distribution, plan
 SHAPES = st.sampled_from([(4100,), (80, 60), (190, 180), (40, 9, 30), (12, 10, 20, 15)])
 
 
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[4, 7], full=[12], timeout=300)
 def test_random_replicas_and_sums(comm, monkeypatch):
     several = st.lists(cases(comm.size, SHAPES), min_size=1, max_size=2)

@@ -61,7 +61,6 @@ def misspelt(rng: random.Random, name: str) -> str:
 
 
 @pytest.mark.fuzz
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[1, 2], full=[3], timeout=300)
 def test_keywords_that_a_function_does_not_take(comm, tmp_path):
     path = comm.bcast(tmp_path) / "a.npy"
@@ -92,7 +91,6 @@ def expected(name: str, value: Any) -> type[Exception] | None:
 
 
 @pytest.mark.fuzz
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[1, 3], timeout=300)
 def test_numbers_at_their_limits(comm, tmp_path):
     path = comm.bcast(tmp_path) / "a.npy"

@@ -14,7 +14,6 @@ BATCH = 30  # SDFGs of one program
 pytestmark = [pytest.mark.compile, pytest.mark.dace, pytest.mark.fuzz]
 
 
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[3], full=[2], timeout=3600)
 def test_results_are_unchanged(comm):
     check(comm, some(12), BATCH)

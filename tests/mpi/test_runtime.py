@@ -74,7 +74,6 @@ def reduction(ranks: int, scattered: bool, types: tuple[str, str], op: str | Non
 
 
 @pytest.mark.fuzz
-@pytest.mark.mpi_matrix
 def test_operations_on_all_types(program: Path, tmp_path: Path) -> None:
     """Every strategy reduces partial results of every type and converts them, or names why it does not."""
     ranks, random = 3, np.random.default_rng(seed())
@@ -92,7 +91,6 @@ def test_operations_on_all_types(program: Path, tmp_path: Path) -> None:
     assert f"{ranks * count * CHECKS_PER_CASE} checks passed" in printed
 
 
-@pytest.mark.mpi_matrix
 @pytest.mark.parametrize("ranks", [4, *(pytest.param(ranks, marks=pytest.mark.full) for ranks in (2, 5))])
 def test_every_strategy_fails_everywhere(program: Path, ranks: int, tmp_path: Path) -> None:
     """A failure at any stage, of any rank, on one node and two: an error on every rank, and the next plan works."""
@@ -236,7 +234,6 @@ def test_memory_of_joining() -> None:
     assert max(int(nbytes) for nbytes in re.findall(r"(\d+) bytes", printed)) < 200 * ranks, printed
 
 
-@pytest.mark.mpi_matrix
 @pytest.mark.parametrize("strategy", ["Hierarchical", "Pack"])
 def test_one_rank_fails_for_all(strategy: str) -> None:
     """All ranks learn of a failure by few messages that name its rank, also if the first to be told does not look."""

@@ -13,7 +13,6 @@ from dace_redist import DistributedArray, Distribution, gather, plan, redistribu
 
 
 @pytest.mark.fuzz
-@pytest.mark.mpi_matrix
 @pytest.mark.mpi(ranks=[1, 3, 4], timeout=120)
 def test_random_arrays(comm):
     """Scattered from a rank, redistributed, gathered on a rank."""
