@@ -24,9 +24,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 import click
 import manual_texts
-from gallery import GALLERY
 from manual_texts import mean_and_worst
 from PIL import Image
+from programs import PROGRAMS
 from redistribution import figures, tables
 from redistribution import methods as kinds
 
@@ -232,7 +232,7 @@ def draw_gallery() -> None:
     for name, ranks, sizes in re.findall(r"<!-- generated: gallery (\w+) (\d+) (.*) -->", page):
         numbers = {symbol: int(size) for symbol, size in re.findall(r"(\w+)=(\d+)", sizes)}
         path = FIGURES / "gallery" / f"{name}.png"
-        distribute(GALLERY[name].program, int(ranks), numbers).plot(path)
+        distribute(PROGRAMS[name].program, int(ranks), numbers).plot(path)
         with Image.open(path) as picture:
             picture.quantize(COLOURS).save(path, optimize=True)
 

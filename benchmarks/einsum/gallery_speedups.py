@@ -3,7 +3,7 @@ Programs of the manual's gallery on ranks, against the same functions by NumPy i
 
     mpiexec -n 2 python benchmarks/einsum/gallery_speedups.py --json benchmarks/results/gallery.jsonl
 
-The small kernels of tests/kernels.py are measured by name, all of them by `kernels`. On one rank NumPy has one core.
+The small kernels of the tests are measured by name, all of them by `kernels`. On one rank NumPy has one core.
 """
 
 import dataclasses
@@ -22,9 +22,8 @@ sys.path += [str(Path(__file__).resolve().parents[2] / folder) for folder in ("t
 
 import click
 import numpy as np
-from gallery import GALLERY
-from gallery.example import Example
-from kernels import KERNELS
+from programs import PROGRAMS, tagged
+from programs.program import Program
 from records import append, environment, json_option
 
 from dace_redist import distribute
@@ -33,6 +32,7 @@ from dace_redist.mpi.topology import pinned_to_core, topology_of
 from dace_redist.timing.measure import Repetitions
 
 ROOT = Path(__file__).resolve().parents[2]
+KERNELS = tagged("kernel")
 #: Shorter programs run several times in a row: the first run after a pause takes longer.
 BATCH_SECONDS = 0.02
 #: Names and sizes of the programs in the manual.
@@ -52,12 +52,12 @@ GIVEN = {
 }
 
 
-def shown(name: str) -> Example:
+def shown(name: str) -> Program:
     """Return a program with the sizes of the manual, or a kernel."""
     if name in KERNELS:
         return KERNELS[name]
     sizes = {symbol: int(size) for symbol, size in re.findall(r"(\w+)=(\d+)", SHOWN[name])}
-    return dataclasses.replace(GALLERY[name], sizes=sizes, given=GIVEN.get(name, GALLERY[name].given))
+    return dataclasses.replace(PROGRAMS[name], sizes=sizes, given=GIVEN.get(name, PROGRAMS[name].given))
 
 
 @contextmanager

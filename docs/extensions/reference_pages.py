@@ -61,7 +61,7 @@ def command(name: str) -> str:
 def gallery(name: str, ranks: str, *sizes: str) -> str:
     """Return the source, the times and the picture of a program of the gallery."""
     sys.path.insert(0, str(ROOT / "tests"))
-    program = importlib.import_module("gallery").GALLERY[name].program
+    program = importlib.import_module("programs").PROGRAMS[name].program
     numbers = {symbol: int(size) for symbol, _, size in (text.partition("=") for text in sizes)}
     picture = f"[![Plan for {ranks} ranks](figures/gallery/{name}.png)](figures/gallery/{name}.png)"
     times = f"With {', '.join(sizes)}: {speed_up(name, numbers)}"

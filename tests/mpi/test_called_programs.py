@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from builds import planned
 from random_programs import load, random_program
-from results import Results, by_numpy, check, raise_anywhere
+from results import Results, by_numpy, check, check_gathered, raise_anywhere
 from seeds import seed, some
 
 from dace_redist import Distribution, distribute, set_strategy, tune
@@ -28,23 +27,28 @@ def _quick_compilation(monkeypatch):
     monkeypatch.setattr("dace_redist.transformations.distribute.emit.storage.MIN_BYTES", 1)
 
 
-def check_called(comm: Any, program: Any, function: Any, sizes: dict[str, int], draw: int, what: str) -> None:
-    """Call a program with random arguments, some by name; compare all that it returns and changes. Collective."""
-    from simulated_programs import arguments
-
-    given, wrong = arguments(function, sizes, draw), list[str]()
-    mine, count = {name: np.copy(value) if np.ndim(value) else value for name, value in given.items()}, draw % 3
+def check_called(comm: Any, program: Any, given: Results, wanted: Results, what: str, count: int = 0) -> None:
+    """Call a program, with some arguments by name; compare all that it returns and changes. Collective."""
+    mine, wrong = {name: np.copy(value) if np.ndim(value) else value for name, value in given.items()}, list[str]()
     names = [*mine]
     result = program(*[mine[name] for name in names[:count]], **{name: mine[name] for name in names[count:]})
     try:
         if comm.rank == 0:
-            check(named(result, mine, program), by_numpy(function.f, given, sizes), given, what, 1e-8, 1e-3)
+            check(named(result, mine, program), wanted, given, what, 1e-7, 1e-3)
         else:
             assert result is None
             assert all(np.array_equal(mine[name], given[name], equal_nan=True) for name in given), "arguments changed"
     except AssertionError as error:
         wrong = [str(error)]
     raise_anywhere(comm, wrong)
+
+
+def check_random(comm: Any, program: Any, function: Any, sizes: dict[str, int], draw: int, what: str) -> None:
+    """Call a program with random arguments, as :func:`check_called`. Collective."""
+    from programs.program import arguments
+
+    given = arguments(function, sizes, draw)
+    check_called(comm, program, given, by_numpy(function.f, given, sizes), what, draw % 3)
 
 
 def named(result: Any, arrays: Results, program: Any) -> Results:
@@ -61,7 +65,7 @@ def named(result: Any, arrays: Results, program: Any) -> Results:
 @pytest.mark.fuzz
 def test_random_programs(comm, tmp_path, monkeypatch):
     """Two calls, and one for other sizes."""
-    from simulated_programs import sizes_of
+    from programs.program import sizes_of
 
     monkeypatch.syspath_prepend(tmp_path)
     first, count = seed(5000), some(12)
@@ -81,49 +85,49 @@ def test_random_programs(comm, tmp_path, monkeypatch):
             continue
         what = f"{source} of seed {draw} on {comm.size} ranks, {sizes}"
         for turn in range(2):
-            check_called(comm, program, function, sizes[0], 2 * draw + turn, what)
-        check_called(comm, program.with_sizes(**own[1]), function, sizes[1], draw, what)
+            check_random(comm, program, function, sizes[0], 2 * draw + turn, what)
+        check_random(comm, program.with_sizes(**own[1]), function, sizes[1], draw, what)
     assert refused <= count // 5 + 1
 
 
-#: Of the programs of test_statements.py, one for each kind of code; `make test-full` calls all.
-KINDS = "by_index while_and_branches chosen positions diagonal variables_after_their_loops".split()
+#: One for each kind of generated code; `make test-full` runs all.
+KINDS = """
+in_place functions diagonals quotients
+by_index while_and_branches chosen positions diagonal variables_after_their_loops
+gram_schmidt_qr attention mttkrp_by_unfolding gauss_legendre
+""".split()
 
 
-@pytest.mark.mpi(ranks=[2], timeout=900)
+@pytest.mark.mpi(ranks=[3], full=[2], timeout=1800)
 @pytest.mark.parametrize("others", [False, pytest.param(True, marks=pytest.mark.full)])
-def test_each_kind_of_statement(comm, monkeypatch, others):
-    """Simulations do not run the generated code."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "transformations")
-    from simulated_programs import sizes_of
-    from test_statements import PROGRAMS, SIZES
+def test_each_kind_of_code(comm, others):
+    """Simulations do not run the generated code. Arguments are scattered, then whole."""
+    from programs import tagged
 
-    for function in PROGRAMS:
-        if (function.f.__name__ in KINDS) != others:
-            sizes = sizes_of(function, SIZES)
-            check_called(comm, planned(comm, function, sizes), function, sizes, 0, function.f.__name__)
+    for name, one in tagged("gallery", "einsum", "statement").items():
+        if not one.refused and (name in KINDS) != others:
+            program, given, wanted = planned(comm, one.program, one.sizes), one.arguments(), one.expected()
+            check_gathered(comm, program, given, wanted, name, tolerance=1e-7)
+            check_called(comm, program, given, wanted, name)
 
 
 @pytest.mark.mpi(ranks=[3], timeout=300)
 def test_ranks_that_compile_at_once(comm, monkeypatch):
     """Each runs the program alone; the cache, which they share, has none of this environment."""
     from mpi4py import MPI
-
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "transformations")
-    from simulated_programs import arguments, sizes_of
-    from test_statements import SIZES, by_index
+    from programs import PROGRAMS
 
     monkeypatch.setenv("DACE_REDIST_TEST", str(comm.bcast(time.time_ns())))
-    sizes = sizes_of(by_index, SIZES)
-    given = arguments(by_index, sizes, comm.rank)
-    distribute(by_index, 1, sizes)(**given, comm=MPI.COMM_SELF)
-    np.testing.assert_array_equal(given["B"], given["A"] * np.arange(SIZES["N"])[:, None])
+    one = PROGRAMS["by_index"]
+    given = one.arguments()
+    distribute(one.program, 1, one.sizes)(**given, comm=MPI.COMM_SELF)
+    np.testing.assert_array_equal(given["B"], one.expected()["B"])
 
 
 @pytest.mark.mpi(ranks=[3], full=[2, 4], timeout=600)
 def test_strategies_of_deinsum_kernels(comm):
     """2MM, 3MM, MTTKRP of order 3 and 5, TTMc; arguments lie where each kernel needs a redistribution."""
-    from einsum_programs import deinsum_kernels
+    from programs.einsums import deinsum_kernels
 
     from dace_redist.library_nodes import JointRedistribute, Redistribute
 
@@ -141,8 +145,8 @@ def test_strategies_of_deinsum_kernels(comm):
     assert len(moved) >= 3
     for strategy in STRATEGIES:
         set_strategy(program.sdfg, strategy)
-        check_called(comm, program, deinsum_kernels, sizes, 1, strategy)
+        check_random(comm, program, deinsum_kernels, sizes, 1, strategy)
     set_strategy(program.sdfg, "Auto")
     tuned = tune(program.sdfg, limit_seconds=0.05, progress=False, symbols=program.local_extents())
     assert tuned and all(one.nodes for one in tuned)
-    check_called(comm, program, deinsum_kernels, sizes, 2, "tuned")
+    check_random(comm, program, deinsum_kernels, sizes, 2, "tuned")

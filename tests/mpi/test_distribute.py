@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import Any
 
 import numpy as np
@@ -17,48 +16,32 @@ pytestmark = [pytest.mark.compile, pytest.mark.dace]
 
 
 @pytest.fixture(autouse=True)
-def _shared_tensors(monkeypatch):
+def _shared_tensors_and_quick_compilation(monkeypatch):
+    monkeypatch.setenv("DACE_compiler_cpu_args", "-fPIC -O0 -w")
     monkeypatch.setattr("dace_redist.transformations.distribute.emit.storage.MIN_BYTES", 1)  # tensors are small here
 
 
 def distributed(comm: Any, name: str, **options: Any) -> Any:
-    from einsum_programs import PROGRAMS, sizes_of
+    from programs import PROGRAMS
 
-    return planned(comm, PROGRAMS[name], sizes_of(PROGRAMS[name]), **options)
+    return planned(comm, PROGRAMS[name].program, PROGRAMS[name].sizes, **options)
 
 
-def check(comm: Any, name: str, program: Any = None, sizes: dict[str, int] | None = None) -> None:
+def check(comm: Any, name: str, program: Any = None, **sizes: int) -> None:
     """Scatter random arguments, run a program, gather and compare all results."""
-    from einsum_programs import PROGRAMS, SIZES, arguments
+    from programs import PROGRAMS
 
-    program = program or distributed(comm, name)
-    given = arguments(PROGRAMS[name], sizes)
+    program, one = program or distributed(comm, name), PROGRAMS[name].with_sizes(**sizes)
     program.compile(comm)
-    check_gathered(comm, program, given, by_numpy(PROGRAMS[name].f, given, sizes or SIZES), name, tolerance=1e-12)
-
-
-#: A program for each kind of generated code: loops, scalars, writes in place, functions, and so on. Tests below run
-#: sweeps and linear_systems.
-KINDS_OF_CODE = "nested_loops scalars in_place functions diagonals quotients".split()
-
-
-@pytest.mark.mpi(ranks=[3], timeout=600)  # one rank compiles all programs
-@pytest.mark.parametrize("others", [False, pytest.param(True, marks=pytest.mark.full)])
-def test_every_program(comm, others):
-    """Those that ``others`` leaves out in `make test` are simulated in tests/transformations."""
-    from einsum_programs import PROGRAMS
-
-    for name in PROGRAMS:
-        if (name in KINDS_OF_CODE) != others:
-            check(comm, name)
+    check_gathered(comm, program, one.arguments(), one.expected(), name, tolerance=1e-12)
 
 
 @pytest.mark.mpi(ranks=[3], timeout=200)
 def test_inputs_and_outputs_of_any_distribution(comm):
     """Balanced blocks stay where they are; what no grid has is moved."""
-    from einsum_programs import PROGRAMS, sizes_of
+    from programs import PROGRAMS
 
-    sizes = sizes_of(PROGRAMS["mttkrp"])
+    sizes = PROGRAMS["mttkrp"].sizes
     size_x, size_b, size_a = ((*map(sizes.get, names),) for names in ("IJK", "JR", "IR"))
     tiles = np.arange(size_a[0]).reshape(-1, 1) % 3
     placements = {
@@ -93,21 +76,20 @@ def test_a_loop_with_shared_tensors_and_other_sizes(comm):
     program = distributed(comm, "sweeps")
     check(comm, "sweeps", program)
     for sizes in (dict(I=16, J=8, K=12, R=4), dict(I=2, J=3, K=1, R=2)):
-        check(comm, "sweeps", program.with_sizes(**sizes), {**sizes, "L": 1, "N": 1})
+        check(comm, "sweeps", program.with_sizes(**sizes), **sizes)
 
 
 @pytest.mark.mpi(ranks=[4], timeout=300)
 def test_extents_of_0(comm):
     """Results are NumPy's, in programs that were planned for such sizes, and for others."""
-    from einsum_programs import PROGRAMS, sizes_of
+    from programs import PROGRAMS
 
     for name, empty in (("sweeps", "J"), ("linear_systems", "N")):
-        sizes = {**sizes_of(PROGRAMS[name]), empty: 0}
-        check(comm, name, planned(comm, PROGRAMS[name], sizes), sizes)
+        one = PROGRAMS[name].with_sizes(**{empty: 0})
+        check(comm, name, planned(comm, one.program, one.sizes), **one.sizes)
     program = distributed(comm, "mttkrp")
     for empty in "IJKR":
-        sizes = {**program.sizes, empty: 0}
-        check(comm, "mttkrp", program.with_sizes(**{empty: 0}), sizes)
+        check(comm, "mttkrp", program.with_sizes(**{empty: 0}), **{empty: 0})
 
 
 @pytest.mark.mpi(ranks=[4], timeout=400)
@@ -133,16 +115,15 @@ def test_other_communicators_than_the_world(comm):
 
 @pytest.mark.mpi(ranks=[3], timeout=200)
 def test_bad_arguments_are_refused_on_every_rank(comm):
-    from einsum_programs import PROGRAMS, arguments, sizes_of
     from mpi4py import MPI
+    from programs import PROGRAMS
 
     from dace_redist import distribute
     from dace_redist.native.program import Program
 
     run = Program.run
-    mttkrp, sizes = PROGRAMS["mttkrp"], sizes_of(PROGRAMS["mttkrp"])
+    mttkrp, sizes, given = PROGRAMS["mttkrp"].program, PROGRAMS["mttkrp"].sizes, PROGRAMS["mttkrp"].arguments()
     program = distribute(mttkrp, comm.size, sizes)
-    given = arguments(PROGRAMS["mttkrp"])
     local = program.scatter(**given)
 
     def run_and_fail(*arguments: Any) -> None:
@@ -215,7 +196,7 @@ def test_bad_arguments_are_refused_on_every_rank(comm):
 
 @pytest.mark.mpi(ranks=[2])
 def test_elements_of_a_type_that_loses_something_are_refused(comm):
-    from einsum_programs import integers
+    from programs.einsums import integers
 
     program = planned(comm, integers, {})
     for bad in (2.9, np.full(4, 2.9), [1, 2, 3, 4.5]):
@@ -232,10 +213,9 @@ def test_elements_of_a_type_that_loses_something_are_refused(comm):
 
 @pytest.mark.mpi(ranks=[3], timeout=200)
 def test_tensors_of_one_rank_are_scattered(comm):
-    from einsum_programs import PROGRAMS, arguments
+    from programs import PROGRAMS
 
-    program = distributed(comm, "mttkrp")
-    given = arguments(PROGRAMS["mttkrp"])
+    program, given = distributed(comm, "mttkrp"), PROGRAMS["mttkrp"].arguments()
     scalars = distributed(comm, "scalars")
     assert scalars.scatter(alpha=np.array([2.5]))["alpha"] == 2.5  # as DaCe holds it
     mine = {name: array if comm.rank == 1 else None for name, array in given.items()}
@@ -245,35 +225,19 @@ def test_tensors_of_one_rank_are_scattered(comm):
     assert np.array_equal(program.scatter(B=given["B"].astype("float32"))["B"], parts["B"].astype("float32"))
 
 
-# Programs of the gallery, and other types
-
-#: ``DACE_REDIST_GALLERY=1,3,4,7`` runs all programs of the gallery, on as many ranks each.
-GALLERY_RANKS = [int(n) for n in os.environ.get("DACE_REDIST_GALLERY", "").split(",") if n]
-#: What the generated code has of its own: branches, loops with parts of tensors, maxima, other shapes, closures.
-COMPILED = ("conjugate_gradients_with_limit", "gram_schmidt_qr", "attention", "mttkrp_by_unfolding", "gauss_legendre")
-
-
-@pytest.mark.mpi(ranks=GALLERY_RANKS or [3], timeout=3600 if GALLERY_RANKS else 600)
-def test_programs_of_the_gallery(comm):
-    from gallery import GALLERY
-
-    for name in [name for name in GALLERY if not GALLERY[name].refused] if GALLERY_RANKS else COMPILED:
-        example = GALLERY[name]
-        program = planned(comm, example.program, example.sizes)
-        check_gathered(comm, program, example.arguments(), example.expected(), name, tolerance=1e-7)
-
-
 @pytest.mark.mpi(ranks=[4], timeout=400)
 def test_other_types(comm):
-    from einsum_programs import arguments, other_types, sizes_of
+    from programs.einsums import SIZES, other_types
+    from programs.program import Program, sizes_of
 
-    program, given = planned(comm, other_types, sizes_of(other_types)), arguments(other_types)
+    one = Program(other_types, sizes_of(other_types, SIZES))
+    program, given = planned(comm, other_types, one.sizes), one.arguments()
     for name in ("G", "GS", "GC"):
         given[name] += 2 * np.eye(*given[name].shape, dtype=given[name].dtype)
     check_gathered(comm, program, given, by_numpy(other_types.f, given), tolerance=1e-12, single=1e-5)
     singular = {**given, "G": np.ones_like(given["G"])}
     local = program.scatter(**singular)  # of ranks without columns of the solution, too, it is an error
-    message = r"einsum_programs\.py:\d+: .*: (on rank 0: )?the 3 x 3 matrix is singular"
+    message = r"einsums\.py:\d+: .*: (on rank 0: )?the 3 x 3 matrix is singular"
     with pytest.raises(RedistributionError, match=message):
         program.run(**local)
     program.run(**program.scatter(**given))

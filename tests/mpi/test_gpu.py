@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builds import built, planned
-from results import by_numpy, check_gathered
+from results import check_gathered
 
 import dace_redist
 from dace_redist import Distribution
@@ -136,9 +136,9 @@ def test_nodes_between_kernels(comm):
     "name", ["mttkrp", "products", "sweeps", "scalars", "in_place", "batched", "nested_loops", "functions", "diagonals"]
 )
 def test_programs(comm, name, where):
-    from einsum_programs import PROGRAMS, arguments, sizes_of
+    from programs import PROGRAMS
 
-    program = planned(comm, PROGRAMS[name], sizes_of(PROGRAMS[name]), device="gpu", arguments=where)
-    given_ = arguments(PROGRAMS[name])
+    one = PROGRAMS[name]
+    program = planned(comm, one.program, one.sizes, device="gpu", arguments=where)
     program.compile(comm)
-    check_gathered(comm, program, given_, by_numpy(PROGRAMS[name].f, given_), name)
+    check_gathered(comm, program, one.arguments(), one.expected(), name)

@@ -36,7 +36,7 @@ IN_PLACE: dict[str, tuple[Any, bool]] = {
 @pytest.mark.mpi(ranks=[2], timeout=300)
 def test_arrays_in_place_and_whole_arrays_of_all_ranks(comm):
     """Names are those of macros and functions of C++; one argument is unused."""
-    from einsum_programs import odd_names
+    from programs.einsums import odd_names
 
     program = planned(comm, odd_names, {})
     x = np.arange(6.0)

@@ -1,7 +1,6 @@
 """Programs of einsums are planned and emitted without MPI; what cannot be distributed is refused."""
 
 import itertools
-import re
 from functools import cache
 from typing import Any
 
@@ -11,13 +10,16 @@ import pytest
 from dace.libraries.blas.nodes import BatchedMatMul, Dot, Gemm, Gemv, Ger, MatMul
 from dace.libraries.linalg import TensorDot, TensorTranspose, Transpose
 from dace.libraries.standard.nodes import Reduce
-from einsum_programs import PROGRAMS, I, J, K, R, sizes_of
-from simulated_programs import simulate
+from programs import tagged
+from programs.einsums import I, J, K, R
+from programs.program import simulate
 
 import dace_redist
 from dace_redist.library_nodes import JointRedistribute, Redistribute
 from dace_redist.transformations.distribute.read.frontend import parse
 from dace_redist.transformations.distribute.read.library_nodes import statement_of
+
+PROGRAMS = tagged("einsum")
 
 pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
 
@@ -25,15 +27,15 @@ pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
 @cache
 def parsed(name: str) -> dace.SDFG:
     """Return the SDFG of a program, cached: parsing takes longer than the rest."""
-    return parse(PROGRAMS[name])
+    return parse(PROGRAMS[name].program)
 
 
 def distributed(name: str, ranks: int) -> Any:
-    return dace_redist.distribute(parsed(name), ranks, sizes_of(PROGRAMS[name]))
+    return dace_redist.distribute(parsed(name), ranks, PROGRAMS[name].sizes)
 
 
 def test_planning_needs_no_mpi_and_prints():
-    program = dace_redist.distribute(PROGRAMS["mttkrp"], 8, sizes_of(PROGRAMS["mttkrp"]))
+    program = dace_redist.distribute(PROGRAMS["mttkrp"].program, 8, PROGRAMS["mttkrp"].sizes)
     text = str(program)
     assert isinstance(program, dace_redist.DistributedProgram) and "8 ranks" in text and "ijk,ja,ka->ia" in text
     assert program.inputs["X"].distribution.shape == (7, 6, 5)
@@ -84,14 +86,14 @@ def test_strategies_survive_other_sizes_and_a_changed_program_has_another_name()
 
 
 def test_what_cannot_be_distributed_is_refused():
-    mttkrp = PROGRAMS["mttkrp"]
+    mttkrp = PROGRAMS["mttkrp"].program
     full = dict(I=4, J=4, K=4, R=2)
     twisted = dace_redist.Distribution((4, 4, 8), (2,), dims=[0, None, None])
     for match, arguments, kind in (
         (r"sizes of K, R are missing", dict(ranks=2, sizes=dict(I=4, J=4)), ValueError),
         (r"has no size Q", dict(ranks=2, sizes={**full, "Q": 3}), ValueError),
         (r"ranks must be an integer of at least 1, got 0", dict(ranks=0, sizes=full), ValueError),
-        (r"test_distribute|einsum_programs.*memory", dict(ranks=2, sizes=full, memory_bytes=100), MemoryError),
+        (r"programs_einsums_mttkrp|einsums\.py.*memory", dict(ranks=2, sizes=full, memory_bytes=100), MemoryError),
         (r"nothing", dict(ranks=2, sizes=full, overrides={"nothing": {"i": 2}}), ValueError),
         (r"must be an amount such as 4GiB.*, got '1XB'", dict(ranks=2, sizes=full, memory_bytes="1XB"), ValueError),
         (r"X has shape \(4, 4, 4\), but", dict(ranks=2, sizes=full, placements={"X": twisted}), ValueError),
@@ -189,14 +191,14 @@ def test_what_is_returned_may_be_called_by_its_variable_and_sizes_by_their_symbo
 def test_the_transformation_rewrites_in_place():
     import dace_redist
 
-    sdfg = parse(PROGRAMS["sweeps"])
+    sdfg = parse(PROGRAMS["sweeps"].program)
     rewrite = dace_redist.transformations.DistributeEinsum(4, {I: 7, "J": 6, K: 5, R: 3})
     assert rewrite.apply_pass(sdfg, {}) == len(rewrite.distributed.plan.groups)
     kinds = {type(node).__name__ for node, _ in sdfg.all_nodes_recursive()}
     assert {"Contraction", "Redistribute"} <= kinds and "Einsum" not in kinds
     sdfg.validate()
     assert rewrite.distributed.sdfg is sdfg
-    assert re.fullmatch(r"einsum_programs_sweeps", sdfg.name)
+    assert sdfg.name == "programs_einsums_sweeps"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Programs of einsums of all ranks, simulated without compiler and MPI, give NumPy's result; so do random ones."""
+"""Extents of 0, and random programs with loops that no frontend wrote, give what NumPy gives on simulated ranks."""
 
 from typing import Any
 
@@ -8,39 +8,25 @@ import pytest
 from dace.libraries.blas.nodes.einsum import Einsum
 from dace.sdfg.state import LoopRegion
 from distributed_simulation import SimulatedRanks
-from einsum_cases import CASES
-from einsum_programs import PROGRAMS, N, linear_systems
-from einsum_programs import sizes_of as usual_sizes
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from programs import PROGRAMS
+from programs.einsums import N
+from programs.program import simulate
 from results import check
-from simulated_programs import simulate, sizes_of
 
 from dace_redist import distribute
 
 pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
 
 
-#: Of the kernels of the benchmarks.
-SIZES = dict(I=9, J=7, K=6, L=5, M=4, P=3, Q=2, R=4, T=3, O=3, V=5, W=4)
-EVERY = [(program, 3, usual_sizes(program)) for program in PROGRAMS.values()]
-EVERY += [(linear_systems, ranks, usual_sizes(linear_systems)) for ranks in (1, 8)]
-EVERY += [(case.program, 8, sizes_of(case.program, SIZES)) for case in CASES.values()]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("program", "ranks", "sizes"), EVERY, ids=lambda value: getattr(value, "name", ""))
-def test_every_program_of_einsums(program, ranks, sizes):
-    simulate(program, ranks, sizes)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mttkrp", "sweeps", "in_place", "linear_systems"])
 def test_extents_of_0(name):
     """Each symbol in turn, and all: a sum over nothing is zero, as in NumPy."""
-    symbols = usual_sizes(PROGRAMS[name])
-    for empty in [*symbols, tuple(symbols)]:
-        simulate(PROGRAMS[name], 4, symbols | dict.fromkeys(empty, 0))
+    one = PROGRAMS[name]
+    for empty in [*one.sizes, tuple(one.sizes)]:
+        simulate(one.program, 4, one.sizes | dict.fromkeys(empty, 0))
 
 
 PRODUCTS = ("ij,jk->ik", "ij,kj->ki", "ij->ji", "ij,ij->ij", "ij,jk,kl->il", "ii,ij->ij", "ij,k->ki")

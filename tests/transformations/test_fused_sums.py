@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from distributed_simulation import SimulatedRanks
 from einsum_kernels import mm2, mm3, ttmc
+from programs.program import arguments, sizes_of
 from results import by_numpy, check
-from simulated_programs import arguments, sizes_of
 
 from dace_redist import distribute
 from dace_redist.library_nodes import Redistribute

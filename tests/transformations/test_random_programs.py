@@ -10,9 +10,9 @@ import re
 import numpy as np
 import pytest
 from distributed_simulation import SimulatedRanks
+from programs.program import arguments, sizes_of
 from random_programs import load, random_program
 from results import by_numpy, check
-from simulated_programs import arguments, sizes_of
 
 from dace_redist import distribute
 

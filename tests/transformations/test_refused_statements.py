@@ -4,7 +4,7 @@ import re
 
 import dace
 import pytest
-from einsum_programs import SIZES, N
+from programs.einsums import SIZES, N
 from random_programs import load
 
 from dace_redist import distribute
@@ -167,7 +167,7 @@ for i in range(N):
 
 HEADER = """import dace
 import numpy as np
-from einsum_programs import N
+from programs.einsums import N
 
 @dace.program
 def factor_changed(A: dace.float64[N, N], s: dace.float64):

@@ -3,7 +3,7 @@
 import dace
 import numpy as np
 
-from gallery.example import Example
+from programs.program import Program
 
 I, J, K, L, R, S = (dace.symbol(name, dace.int64) for name in "IJKLRS")  # noqa: E741
 SIZES = dict(I=7, J=6, K=5, R=3)
@@ -91,13 +91,13 @@ def mode_products(X: dace.float64[I, J, K], U: dace.float64[R, J]):
     return Y, np.swapaxes(Y, 0, 2)
 
 
-EXAMPLES = (
-    Example(cp_als, SIZES),
-    Example(cp_als_normalised, SIZES),
-    Example(nonnegative_cp, SIZES, positive=True),
-    Example(mttkrp_by_unfolding, SIZES),
-    Example(tucker_hooi, SIZES),
-    Example(tucker_reconstruction, SIZES),
-    Example(nonnegative_matrix_factorisation, dict(I=7, J=6, R=3), positive=True),
-    Example(mode_products, SIZES),
+PROGRAMS = (
+    Program(cp_als, SIZES),
+    Program(cp_als_normalised, SIZES),
+    Program(nonnegative_cp, SIZES, positive=True),
+    Program(mttkrp_by_unfolding, SIZES),
+    Program(tucker_hooi, SIZES),
+    Program(tucker_reconstruction, SIZES),
+    Program(nonnegative_matrix_factorisation, dict(I=7, J=6, R=3), positive=True),
+    Program(mode_products, SIZES),
 )

@@ -1,10 +1,9 @@
-"""Programs of einsums as a user would write them, and their arguments; shared by several tests."""
-
-from typing import Any
+"""Programs of einsums as a user would write them."""
 
 import dace
 import numpy as np
-import simulated_programs
+
+from programs.program import Program, sizes_of
 
 I, J, K, L, R, N = (dace.symbol(name, dace.int64) for name in "IJKLRN")  # noqa: E741
 SIZES = {"I": 7, "J": 6, "K": 5, "L": 4, "R": 3, "N": 7}
@@ -184,21 +183,22 @@ def deinsum_kernels(
     )
 
 
-PROGRAMS = {
-    program.f.__name__: program
+PROGRAMS = [
+    Program(program, sizes_of(program, SIZES))
     for program in (
-        *(mttkrp, products, sweeps, scalars, in_place),
-        *(shared_operands, batched, transposed, nested_loops, mapped, functions, linear_systems, diagonals),
+        mttkrp,
+        products,
+        sweeps,
+        scalars,
+        in_place,
+        shared_operands,
+        batched,
+        transposed,
+        nested_loops,
+        mapped,
+        functions,
+        linear_systems,
+        diagonals,
         quotients,
     )
-}
-
-
-def arguments(program: Any, sizes: dict[str, int] | None = None) -> dict[str, Any]:
-    """Return random arguments of a program, by name."""
-    return simulated_programs.arguments(program, sizes or SIZES)
-
-
-def sizes_of(program: Any) -> dict[str, Any]:
-    """Return the sizes of the symbols in a program's arguments."""
-    return simulated_programs.sizes_of(program, SIZES)
+]

@@ -5,7 +5,9 @@ the npbench suite calls S. Most compute less than a millisecond between two exch
 
 import dace
 import numpy as np
-from gallery.example import Arguments, Example
+from results import Results
+
+from programs.program import Program
 
 N, M, K, L, P, T = (dace.symbol(name, dace.int64) for name in "NMKLPT")
 F8, C16 = dace.float64, dace.complex128
@@ -341,55 +343,52 @@ def contour_integral(H: C16[3, N, N], z: C16[K], Y: C16[N, M]):
     return total, first
 
 
-def _factors(sizes: dict[str, int], rng: np.random.Generator) -> Arguments:
+def _factors(sizes: dict[str, int], rng: np.random.Generator) -> Results:
     return {"alpha": 1.5, "beta": 1.2}
 
 
-def _flow(sizes: dict[str, int], rng: np.random.Generator) -> Arguments:
+def _flow(sizes: dict[str, int], rng: np.random.Generator) -> Results:
     return {"dt": 0.001, "dx": 2 / (sizes["N"] - 1)}
 
 
-def _channel(sizes: dict[str, int], rng: np.random.Generator) -> Arguments:
+def _channel(sizes: dict[str, int], rng: np.random.Generator) -> Results:
     still = {name: np.zeros((sizes["N"],) * 2) for name in "uvp"}
     return {**still, "dt": 0.1 / (sizes["N"] - 1) ** 2, "dx": 2 / (sizes["N"] - 1), "force": 1.0, "tolerance": 0.001}
 
 
-def _ring(sizes: dict[str, int], rng: np.random.Generator) -> Arguments:
+def _ring(sizes: dict[str, int], rng: np.random.Generator) -> Results:
     return {"z": np.exp(2j * np.pi * (np.arange(sizes["K"]) + 0.5) / sizes["K"])}
 
 
-KERNELS = {
-    example.name: example
-    for example in (
-        Example(gemm, dict(N=1000, M=1100, K=1200), _factors),
-        Example(k2mm, dict(N=800, M=850, K=900, L=950), _factors),
-        Example(k3mm, dict(N=800, M=850, K=900, L=950, P=1000)),
-        Example(mvt, dict(N=5500)),
-        Example(atax, dict(M=4000, N=5000)),
-        Example(bicg, dict(N=5000, M=4000)),
-        Example(gesummv, dict(N=2000), _factors),
-        Example(gemver, dict(N=1000), _factors),
-        Example(doitgen, dict(N=60, M=60, K=128)),
-        Example(jacobi_1d, dict(T=800, N=3200)),
-        Example(jacobi_2d, dict(T=50, N=150)),
-        Example(heat_3d, dict(T=25, N=25)),
-        Example(fdtd_2d, dict(T=20, N=200, M=220)),
-        Example(seidel_2d, dict(T=8, N=50)),
-        Example(adi, dict(T=20, N=100), lambda s, r: dict(a=-0.2, b=1.4, d=-0.3, e=1.6)),
-        Example(gramschmidt, dict(M=70, N=60)),
-        Example(floyd_warshall, dict(N=200), positive=True),
-        Example(go_fast, dict(N=2000)),
-        Example(hdiff, dict(N=64, M=64, K=60)),
-        Example(vadv, dict(N=60, M=60, K=40), lambda s, r: {"dt": 3.0}),
-        Example(softmax, dict(N=16, M=128)),
-        Example(mlp, dict(N=8, K=3, L=30000, M=2000)),
-        Example(conv2d_bias, dict(N=8, K=32, M=16)),
-        Example(compute, dict(N=2000, M=2000), lambda s, r: dict(
-            {n: r.integers(0, 1000, (s["N"], s["M"])) for n in "xy"}, a=4, b=3, c=9)),
-        Example(arc_distance, dict(N=100000)),
-        Example(cavity_flow, dict(T=25, N=61), _flow),
-        Example(channel_flow, dict(N=61), _channel),
-        Example(scattering_self_energies, dict(K=2, N=4, T=2, M=6, L=2, P=3)),
-        Example(contour_integral, dict(N=50, K=32, M=50), _ring),
-    )
-}  # fmt: skip
+PROGRAMS = [
+    Program(gemm, dict(N=1000, M=1100, K=1200), _factors),
+    Program(k2mm, dict(N=800, M=850, K=900, L=950), _factors),
+    Program(k3mm, dict(N=800, M=850, K=900, L=950, P=1000)),
+    Program(mvt, dict(N=5500)),
+    Program(atax, dict(M=4000, N=5000)),
+    Program(bicg, dict(N=5000, M=4000)),
+    Program(gesummv, dict(N=2000), _factors),
+    Program(gemver, dict(N=1000), _factors),
+    Program(doitgen, dict(N=60, M=60, K=128)),
+    Program(jacobi_1d, dict(T=800, N=3200)),
+    Program(jacobi_2d, dict(T=50, N=150)),
+    Program(heat_3d, dict(T=25, N=25)),
+    Program(fdtd_2d, dict(T=20, N=200, M=220)),
+    Program(seidel_2d, dict(T=8, N=50)),
+    Program(adi, dict(T=20, N=100), lambda s, r: dict(a=-0.2, b=1.4, d=-0.3, e=1.6)),
+    Program(gramschmidt, dict(M=70, N=60)),
+    Program(floyd_warshall, dict(N=200), positive=True),
+    Program(go_fast, dict(N=2000)),
+    Program(hdiff, dict(N=64, M=64, K=60)),
+    Program(vadv, dict(N=60, M=60, K=40), lambda s, r: {"dt": 3.0}),
+    Program(softmax, dict(N=16, M=128)),
+    Program(mlp, dict(N=8, K=3, L=30000, M=2000)),
+    Program(conv2d_bias, dict(N=8, K=32, M=16)),
+    Program(compute, dict(N=2000, M=2000), lambda s, r: dict(
+        {n: r.integers(0, 1000, (s["N"], s["M"])) for n in "xy"}, a=4, b=3, c=9)),
+    Program(arc_distance, dict(N=100000)),
+    Program(cavity_flow, dict(T=25, N=61), _flow),
+    Program(channel_flow, dict(N=61), _channel),
+    Program(scattering_self_energies, dict(K=2, N=4, T=2, M=6, L=2, P=3)),
+    Program(contour_integral, dict(N=50, K=32, M=50), _ring),
+]  # fmt: skip

@@ -1,14 +1,12 @@
-"""Where DaCe's frontend differs from Python and NumPy, distributed programs do not: types, sizes, names, arguments."""
+"""Where DaCe's frontend differs from Python and NumPy: types, sizes, names, arguments."""
 
 import dace
 import numpy as np
-import pytest
-from simulated_programs import simulate, sizes_of
+
+from programs.program import Program, sizes_of
 
 K, N = (dace.symbol(name, dace.int64) for name in "KN")
 SIZES = {"N": 7, "K": 5}
-
-pytestmark = pytest.mark.usefixtures("small_transients_share_memory")
 
 
 @dace.program
@@ -133,15 +131,20 @@ def complex_norms(z: dace.complex128[N], Z: dace.complex64[N, K], x: dace.float6
     return np.vdot(z, x), np.vdot(Z, Z), np.linalg.norm(z), np.linalg.norm(Z, axis=0), z.conjugate()
 
 
-PROGRAMS = (
-    *(indices_in_variables, statistics, blocks, complex_norms),
-    *(types_of_integers, types_of_sizes, types_of_literals, targets_of_tuples, conditions_with_assignments),
-    *(variables_of_loops_in_conditions, arguments_with_new_values, names_of_functions),
-)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.f.__name__)
-def test_they_give_what_numpy_gives(program):
-    for ranks in (1, 3):
-        simulate(program, ranks, sizes_of(program, SIZES))
+PROGRAMS = [
+    Program(program, sizes_of(program, SIZES))
+    for program in (
+        types_of_integers,
+        types_of_sizes,
+        types_of_literals,
+        targets_of_tuples,
+        conditions_with_assignments,
+        variables_of_loops_in_conditions,
+        arguments_with_new_values,
+        names_of_functions,
+        indices_in_variables,
+        statistics,
+        blocks,
+        complex_norms,
+    )
+]

@@ -3,7 +3,7 @@
 import dace
 import numpy as np
 
-from gallery.example import Example
+from programs.program import Program
 
 B, H, T, D, N, M, K = (dace.symbol(name, dace.int64) for name in "BHTDNMK")
 
@@ -141,21 +141,21 @@ def gaussian_mixture_step(X: dace.float64[N, D], means: dace.float64[K, D], weig
     weights[:] = total / X.shape[0]
 
 
-EXAMPLES = (
-    Example(attention, dict(B=2, H=3, T=5, D=4)),
-    Example(attention_by_einsum, dict(T=7, D=4)),
-    Example(softmax_regression, dict(N=9, D=4, K=3)),
-    Example(two_layer_network, dict(N=9, D=4, M=5, K=3)),
-    Example(kernel_ridge_regression, dict(N=7, D=3, M=5), lambda s, r: {"ridge": 0.1}),
-    Example(ridge_regression, dict(N=9, D=4), lambda s, r: {"ridge": 0.1}),
-    Example(pagerank, dict(N=9), positive=True),
-    Example(pagerank_until_converged, dict(N=9), positive=True),
-    Example(k_means_step, dict(N=9, D=3, K=2), lambda s, r: {"C": 0.1 * r.uniform(-1, 1, (2, 3))}),
-    Example(k_means_labels, dict(N=9, D=3, K=2)),
-    Example(sinkhorn, dict(N=6, M=8), positive=True),
-    Example(covariance, dict(N=9, D=4)),
-    Example(principal_component, dict(N=9, D=4)),
-    Example(standardised, dict(N=9, D=4)),
-    Example(singular_value_decomposition, dict(N=9, D=4), refused="svd"),
-    Example(gaussian_mixture_step, dict(N=9, D=3, K=2), positive=True),
+PROGRAMS = (
+    Program(attention, dict(B=2, H=3, T=5, D=4)),
+    Program(attention_by_einsum, dict(T=7, D=4)),
+    Program(softmax_regression, dict(N=9, D=4, K=3)),
+    Program(two_layer_network, dict(N=9, D=4, M=5, K=3)),
+    Program(kernel_ridge_regression, dict(N=7, D=3, M=5), lambda s, r: {"ridge": 0.1}),
+    Program(ridge_regression, dict(N=9, D=4), lambda s, r: {"ridge": 0.1}),
+    Program(pagerank, dict(N=9), positive=True),
+    Program(pagerank_until_converged, dict(N=9), positive=True),
+    Program(k_means_step, dict(N=9, D=3, K=2), lambda s, r: {"C": 0.1 * r.uniform(-1, 1, (2, 3))}),
+    Program(k_means_labels, dict(N=9, D=3, K=2)),
+    Program(sinkhorn, dict(N=6, M=8), positive=True),
+    Program(covariance, dict(N=9, D=4)),
+    Program(principal_component, dict(N=9, D=4)),
+    Program(standardised, dict(N=9, D=4)),
+    Program(singular_value_decomposition, dict(N=9, D=4), refused="svd"),
+    Program(gaussian_mixture_step, dict(N=9, D=3, K=2), positive=True),
 )

@@ -3,7 +3,7 @@
 import dace
 import numpy as np
 
-from gallery.example import Example, positive_definite
+from programs.program import Program, positive_definite
 
 N, K = (dace.symbol(name, dace.int64) for name in "NK")
 POINTS, WEIGHTS = np.polynomial.legendre.leggauss(8)
@@ -109,14 +109,14 @@ def _system(sizes, rng, b="b"):
     return {"A": positive_definite(sizes["N"], rng), b: rng.uniform(-1, 1, [*sizes.values()])}
 
 
-EXAMPLES = (
-    Example(conjugate_gradients, dict(N=9), lambda s, r: _system(s, r) | {"tolerance": 1e-16}),
-    Example(conjugate_gradients_with_limit, dict(N=9), _system),
-    Example(jacobi_solver, dict(N=9), _system),
-    Example(richardson, dict(N=8, K=3), lambda s, r: _system(s, r, "B") | {"omega": 0.3}),
-    Example(newton_schulz, dict(N=7), lambda s, r: {"A": positive_definite(s["N"], r)}),
-    Example(newton_schulz_sign, dict(N=7), lambda s, r: {"A": positive_definite(s["N"], r)}),
-    Example(exponential_by_series, dict(N=7)),
-    Example(gradient_descent, dict(N=9, K=4), lambda s, r: {"A": r.random((9, 4)), "b": r.random(9), "step": 0.05}),
-    Example(gauss_legendre, dict(N=9)),
+PROGRAMS = (
+    Program(conjugate_gradients, dict(N=9), lambda s, r: _system(s, r) | {"tolerance": 1e-16}),
+    Program(conjugate_gradients_with_limit, dict(N=9), _system),
+    Program(jacobi_solver, dict(N=9), _system),
+    Program(richardson, dict(N=8, K=3), lambda s, r: _system(s, r, "B") | {"omega": 0.3}),
+    Program(newton_schulz, dict(N=7), lambda s, r: {"A": positive_definite(s["N"], r)}),
+    Program(newton_schulz_sign, dict(N=7), lambda s, r: {"A": positive_definite(s["N"], r)}),
+    Program(exponential_by_series, dict(N=7)),
+    Program(gradient_descent, dict(N=9, K=4), lambda s, r: {"A": r.random((9, 4)), "b": r.random(9), "step": 0.05}),
+    Program(gauss_legendre, dict(N=9)),
 )

@@ -3,7 +3,7 @@
 import dace
 import numpy as np
 
-from gallery.example import Example, orthonormal, positive_definite
+from programs.program import Program, orthonormal, positive_definite
 
 M, N, K = (dace.symbol(name, dace.int64) for name in "MNK")
 
@@ -105,17 +105,17 @@ def _symmetric(sizes, rng):
     return {"A": positive_definite(sizes["N"], rng), "x": rng.uniform(0.5, 1, sizes["N"])}
 
 
-EXAMPLES = (
-    Example(power_iteration, dict(N=9), _symmetric),
-    Example(power_iteration_until_converged, dict(N=9), lambda s, r: _symmetric(s, r) | {"tolerance": 1e-8}),
-    Example(inverse_iteration, dict(N=9), lambda s, r: _symmetric(s, r) | {"shift": 0.3}),
-    Example(
+PROGRAMS = (
+    Program(power_iteration, dict(N=9), _symmetric),
+    Program(power_iteration_until_converged, dict(N=9), lambda s, r: _symmetric(s, r) | {"tolerance": 1e-8}),
+    Program(inverse_iteration, dict(N=9), lambda s, r: _symmetric(s, r) | {"shift": 0.3}),
+    Program(
         subspace_iteration,
         dict(N=9, K=3),
         lambda s, r: {"A": positive_definite(s["N"], r), "Q": orthonormal(s["N"], s["K"], r)},
     ),
-    Example(lanczos, dict(N=9), lambda s, r: {"A": positive_definite(s["N"], r), "v": r.uniform(0.5, 1, s["N"])}),
-    Example(gram_schmidt_qr, dict(M=9, N=4)),
-    Example(range_finder, dict(M=9, N=8, K=3)),
-    Example(jacobi_rayleigh_quotients, dict(N=8, K=3)),
+    Program(lanczos, dict(N=9), lambda s, r: {"A": positive_definite(s["N"], r), "v": r.uniform(0.5, 1, s["N"])}),
+    Program(gram_schmidt_qr, dict(M=9, N=4)),
+    Program(range_finder, dict(M=9, N=8, K=3)),
+    Program(jacobi_rayleigh_quotients, dict(N=8, K=3)),
 )

@@ -3,7 +3,7 @@
 import dace
 import numpy as np
 
-from gallery.example import Example
+from programs.program import Program
 
 D, P, X, O, V, N = (dace.symbol(name, dace.int64) for name in ("D", "P", "X", "O", "V", "N"))  # noqa: E741
 
@@ -100,16 +100,16 @@ def natural_occupations(t: dace.float64[V, V, O, O]):
     return np.diagonal(density), np.trace(density)
 
 
-EXAMPLES = (
-    Example(tensor_train_norm, dict(P=4, D=5)),
-    Example(tensor_train_of_equal_cores, dict(P=4, D=5)),
-    Example(tensor_train_full, dict(P=4, D=5)),
-    Example(mera_layer, dict(X=3)),
-    Example(peps_row, dict(D=3, X=4)),
-    Example(dmrg_effective_hamiltonian, dict(X=5, D=3, P=2)),
-    Example(mp2_energy, dict(O=3, V=5), positive=True),
-    Example(coupled_cluster_doubles, dict(O=3, V=4), positive=True),
-    Example(integral_transformation, dict(N=5, O=3)),
-    Example(fock_matrix, dict(N=5, O=3)),
-    Example(natural_occupations, dict(O=3, V=5)),
+PROGRAMS = (
+    Program(tensor_train_norm, dict(P=4, D=5)),
+    Program(tensor_train_of_equal_cores, dict(P=4, D=5)),
+    Program(tensor_train_full, dict(P=4, D=5)),
+    Program(mera_layer, dict(X=3)),
+    Program(peps_row, dict(D=3, X=4)),
+    Program(dmrg_effective_hamiltonian, dict(X=5, D=3, P=2)),
+    Program(mp2_energy, dict(O=3, V=5), positive=True),
+    Program(coupled_cluster_doubles, dict(O=3, V=4), positive=True),
+    Program(integral_transformation, dict(N=5, O=3)),
+    Program(fock_matrix, dict(N=5, O=3)),
+    Program(natural_occupations, dict(O=3, V=5)),
 )
