@@ -93,16 +93,3 @@ def while_it_moves(E: dace.float64[4, 6], F: dace.float64[4, 6]):
     moved = dace_redist.redistribute(E, HALVES, SIDES)
     F[:] = np.exp(E)
     return moved - 1
-
-
-@dace.program
-def all_of_these(
-    A: dace.float64[4, 6], P: dace.float64[4, 8], R: dace.float64[2, 8], E: dace.float64[4, 6], F: dace.float64[4, 6]
-):
-    converted_array = converted(A)
-    conjugated_array = conjugated(A)
-    reduced = reduced_moved_broadcast(P)
-    elsewhere = computed_elsewhere(R)
-    first, second = two_at_once(A, R)
-    moved = while_it_moves(E, F)
-    return converted_array, conjugated_array, reduced, elsewhere, first, second, moved

@@ -114,13 +114,14 @@ class Writer:
         """Return arguments of each rank: parts of tensors, or partial results; random where a rank owns nothing."""
         rng, made = np.random.default_rng(0), [{} for _ in range(self.ranks)]
 
-        def values(shape: Any) -> np.ndarray:
-            return rng.integers(-99, 100, shape) / (7 if self.rounds else 1)
+        def values(shape: Any, dtype: Any) -> np.ndarray:
+            parts = rng.integers(-99, 100, (2, *shape)) / (7 if self.rounds else 1)
+            return parts[0] + 1j * parts[1] if dtype in COMPLEX else parts[0]
 
         for tensor in (one for one in self._tensors if one.memory.startswith("A") and one.memory not in made[0]):
-            whole, partial = values(tensor.distribution.shape), not self.rounds and self._rarely()
+            whole, partial = values(tensor.distribution.shape, tensor.dtype), not self.rounds and self._rarely()
             for rank, arrays in enumerate(made):
-                array = values(tuple(map(int, self.sdfg.arrays[tensor.name].shape)))
+                array = values(tuple(map(int, self.sdfg.arrays[tensor.name].shape)), tensor.dtype)
                 part = tensor.distribution.local(whole, rank)
                 if part.size and not partial:
                     array[slices_of(tensor.memlet.subset, {"at": 0})][(..., *map(slice, part.shape))] = part
@@ -279,7 +280,8 @@ class Writer:
             how["op"] = "sum" if target.dtype in COMPLEX else rng.choice(("sum", "max"))
         elif self._rarely():
             how["beta"] = rng.choice((1, 2))
-        how |= {"alpha": rng.choice((1, 99) if target.dtype == dace.int8 else (1, 1, 2, -1)), "conj": self._rarely()}
+        how["alpha"] = rng.choice((1, 99) if target.dtype == dace.int8 else (1, 1, 2, -1))
+        how["conj"] = not self._plain and rng.random() < (0.5 if source.dtype in COMPLEX else 0.1)
         if self._rng.random() < 0.1:
             how["alpha"], self.sdfg.symbols["s"] = dace.symbol("s"), dace.int64
         self._connect(Redistribute(f"move_{target.name}", source.distribution, distribution, **how), source, target)
