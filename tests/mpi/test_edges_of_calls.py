@@ -76,17 +76,3 @@ def test_strided_arrays_for_datatypes(comm):
             )
         move(array, out)
     assert np.array_equal(out.ravel(), [comm.rank] * comm.size)
-
-
-@pytest.mark.mpi(ranks=[1])
-def test_functions_of_numpy(comm):
-    x = DistributedArray(np.ones((4, 4)), Distribution.split((4, 4), 0, 1), comm)
-    functions = np.sum, np.asarray, np.transpose, np.isnan, bool, list, lambda x: x == x, lambda x: x[0]
-    for call in (*functions, lambda x: x + 1, lambda x: x @ x, lambda x: np.ones(4) * x, lambda x: None in [x]):
-        with pytest.raises(TypeError, match=r"call dace_redist.einsum .*, allgather\(\) for .* take its local array"):
-            call(x)
-    assert (x.size, x.nbytes, len({x: 1})) == (16, 128, 1)
-    with pytest.raises(TypeError, match="function must take an array of indices for each axis: too many"):
-        DistributedArray.from_function(lambda i: i, x.distribution)
-    with pytest.raises(ValueError, match="op must be one of sum, prod, min, max, or None, got 'avg'"):
-        DistributedArray(x.local, x.distribution, comm, op="avg")

@@ -235,60 +235,6 @@ def test_partial_results_and_strides(comm, tmp_path, monkeypatch):
     assert written(path).dtype == "f4"
 
 
-@pytest.mark.mpi(ranks=[2])
-def test_wrong_arguments(comm, tmp_path):
-    needed("h5")
-    path, rows = folder(comm, tmp_path) / "a.h5", Distribution((4, 6), (2,))
-    other, whole = path.with_name("b.npy"), numbers((4, 6))
-    if comm.rank == 0:
-        write(path, whole)
-        write(other, whole)
-        (path.with_name("folder.npy")).mkdir()
-    comm.barrier()
-    array = DistributedArray(rows.local(whole, comm.rank), rows, comm)
-    odd = ("one", "other")[comm.rank]
-    for call, kind, match in (
-        (lambda: load(other.with_suffix(".txt"), rows, comm=comm), ValueError, "must end in one of .npy, .h5"),
-        (lambda: load(path, "rows", comm=comm), TypeError, "must be a Distribution, .* or BoxDistribution, got 'rows'"),
-        (lambda: load(path, Distribution((6, 4), (2,)), comm=comm), ValueError, r"shape \(4, 6\) of .* got \(6, 4\)"),
-        (lambda: load(path, Distribution((4, 6), (5,)), comm=comm), ValueError, "ranks up to 4, but .* has 2"),
-        (lambda: load(path, rows, comm=comm, target_dtype="i4"), TypeError, "cannot convert elements of float64"),
-        (lambda: load(path, rows, comm=comm, readers=3), ValueError, "readers must be a number from 1 to 2"),
-        (lambda: load(path, rows, comm=comm, readers=[0, 0]), ValueError, "different ranks below 2"),
-        (lambda: load(path, rows, comm=comm, readers="all"), TypeError, "readers must be a number of ranks"),
-        (lambda: load(path, rows, comm=comm, index=np.s_[::-1]), ValueError, "steps of at least 1"),
-        (lambda: load(path, rows, comm=comm, index=9), ValueError, "index 9 is out of range"),
-        (lambda: load(path, rows, comm=comm, index=[0, 1]), TypeError, "slices, integers and an Ellipsis"),
-        (lambda: load(path, rows, comm=comm, index=np.s_[:, :, :]), ValueError, "at most one entry per axis"),
-        (lambda: load(path, rows, comm=comm, memory_bytes=0), ValueError, "memory_bytes must be at least 1"),
-        (lambda: load(path, rows, comm=comm, strategy="Pck"), ValueError, "unknown strategy 'Pck'"),
-        (lambda: load(path, rows, comm=comm, name=3), TypeError, "name must be the name of an array .* got 3"),
-        (
-            lambda: load(path, rows, comm=comm, name=odd),
-            ValueError,
-            "ranks differ in name: 'one' on rank 0 and 'other'",
-        ),
-        (lambda: load((path, other)[comm.rank], rows, comm=comm), ValueError, "the ranks differ in path: .*b.npy"),
-        (lambda: load(other, rows, comm=comm, name="x"), ValueError, "has no name, got name='x'"),
-        (lambda: load(None if comm.rank else path, rows, comm=comm), TypeError, "str, bytes or os.PathLike"),
-        (lambda: save(path, array.local), TypeError, "got ndarray: pass DistributedArray"),
-        (lambda: load(rows, path), TypeError, "path must be .*os.PathLike object, not Distribution"),
-        (lambda: load(path.with_name("none.h5"), rows), FileNotFoundError, "No such file or directory: '.*none.h5'"),
-        (lambda: save(path, array, memory_bytes=0), ValueError, "memory_bytes must be at least 1, got 0"),
-        (lambda: save(path, array, memory_bytes=8), ValueError, "must be at least 32 for chunks of .* got 8"),
-        (lambda: save(other.with_suffix(".txt"), array), ValueError, "must end in one of"),
-        (lambda: save(other, array, chunks=(2, 2)), TypeError, "takes fortran_order and no other"),
-        (lambda: save(path, array, chunks=(9, 9)), ValueError, "(?i)chunk"),
-        (lambda: save(path.with_name("folder.npy"), array), ValueError, "is a folder"),
-        (lambda: save(path.with_name("none") / "a.npy", array), FileNotFoundError, "No such file or directory"),
-        (lambda: save(path, array, writers=0), ValueError, "writers must be a number from 1"),
-        (lambda: save(path, array, target_dtype="i4"), TypeError, "cannot convert elements"),
-    ):
-        refused(comm, kind, match, call)
-    assert np.array_equal(written(path), whole) and np.array_equal(written(other), whole)
-    assert sorted(os.listdir(path.parent)) == ["a.h5", "b.npy", "folder.npy"]
-
-
 @pytest.mark.mpi(ranks=[3])
 @pytest.mark.parametrize("form", FORMATS)
 def test_damaged_and_missing_files(comm, tmp_path, form):

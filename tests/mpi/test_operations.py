@@ -104,24 +104,6 @@ def test_conjugates_and_sums_of_infinities_and_zeros(comm):
             assert C.tobytes() == target.local(whole + whole, comm.rank).tobytes(), (dtype, strategy)
 
 
-@pytest.mark.mpi(ranks=[3])
-def test_reshapes_that_differ_between_ranks(comm):
-    source, target = Distribution((6, 4), (comm.size,)), Distribution((4, 6), (comm.size,))
-    array = np.zeros(source.local_shape(comm.rank))
-    how = {"axes": (1, 0)} if comm.rank == 1 else {"reshape": (4, 6)}
-    message = r"axes, region or reshape is reshape to \(4, 6\) on rank 0 and axes \(1, 0\) on rank 1"
-    with pytest.raises(ValueError, match=message):
-        redistribute(array, source, target, comm=comm, **how)
-    with pytest.raises(ValueError, match="the length of axes, region and reshape is 3 on rank 0 and 2 on rank 1"):
-        plan(source, target, "f8", comm=comm, **how)
-    with pytest.raises(ValueError, match=r"reshape must be the shape of the target, \(4, 6\), got \(6, 4\)"):
-        plan(source, target, "f8", comm=comm, reshape=(6, 4) if comm.rank == 1 else (4, 6))
-    with pytest.raises(TypeError, match="reshape must be a sequence of integers, got 4"):
-        plan([source] * 2, [target] * 2, "f8", comm=comm, reshape=[4, 6])
-    with pytest.raises(ValueError, match="reshape must be a list of 2 values, one per tensor, got 3"):
-        plan([source] * 2, [target] * 2, "f8", comm=comm, reshape=[(4, 6)] * 3)
-
-
 @pytest.mark.mpi(ranks=[4])
 @pytest.mark.parametrize("shape", [(64, 8), (256, 100)])
 def test_two_runs_of_a_sum_give_the_same_bits_on_all_replicas(comm, shape):
