@@ -28,6 +28,7 @@ PRINTED = {
 }
 
 
+@pytest.mark.lint
 def test_every_example_is_short_and_says_how_to_run_it() -> None:
     assert EXAMPLES == sorted(PRINTED)
     for name in EXAMPLES:
@@ -36,6 +37,7 @@ def test_every_example_is_short_and_says_how_to_run_it() -> None:
         assert lines[0].endswith(f'. Run: mpiexec -n 4 python examples/{name}"""')
 
 
+@pytest.mark.lint
 def test_front_page_counts_the_lines_of_calls_of_mpi() -> None:
     page, statements = (
         (FOLDER.parent / "README.md").read_text(),

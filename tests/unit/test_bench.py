@@ -173,6 +173,7 @@ def test_results_fill_the_tables_of_the_manual():
         manual.updated(page, [("DTensor", ["1"])])
 
 
+@pytest.mark.lint
 def test_the_tables_of_the_manual_are_those_of_the_results():
     rows, of_gpus = manual.rows_of_results(), list(manual_texts.gpu(manual.results("gpu")))
     assert len(rows) > 40 and len(of_gpus) == 7

@@ -1,7 +1,8 @@
-"""Without the optional packages: what needs one names the command that installs it; the bar is left out."""
+"""Names that are loaded at their first use; what needs optional packages, without them."""
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
@@ -51,7 +52,6 @@ def test_progress_is_shown_if_it_can_be(there, monkeypatch, capsys):
 
 
 WITHOUT_DACE = """
-import subprocess
 import sys
 
 class Missing:
@@ -87,3 +87,12 @@ for use in (
 def test_only_programs_need_dace():
     done = subprocess.run([sys.executable, "-c", WITHOUT_DACE], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.dace
+@pytest.mark.parametrize("package", ["dace_redist", "dace_redist.interop", "dace_redist.transformations"])
+def test_names_are_completed_and_loaded_at_their_first_use(package: str) -> None:
+    module = importlib.import_module(package)
+    assert all(getattr(module, name) is not None for name in dir(module)) and len(dir(module)) > 8
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
+        module.nothing  # noqa: B018
