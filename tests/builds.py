@@ -61,6 +61,8 @@ def built(comm: Any, name: str, make: Callable[[], Any]) -> Any:
 
 
 def _build(folder: Path, make: Callable[[], Any]) -> None:
+    import dace
+
     folder.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(folder.parent / "lock"):
         done = folder / "done"
@@ -70,7 +72,8 @@ def _build(folder: Path, make: Callable[[], Any]) -> None:
             shutil.rmtree(old)
         sdfg = make()
         sdfg.build_folder = str(folder)
-        sdfg.compile(return_program_handle=False)
+        with dace.config.set_temporary("compiler", "cpu", "args", value="-fPIC -O0 -w"):  # half the time
+            sdfg.compile(return_program_handle=False)
         done.touch()
 
 
