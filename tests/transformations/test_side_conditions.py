@@ -69,11 +69,12 @@ def named(symbol: str) -> dace.SDFG:
     return sdfg
 
 
-def summed(assigned: str, piece: int = 1) -> dace.SDFG:
+def summed(assigned: str, piece: int = 1, op: str | None = None) -> dace.SDFG:
     """
     Return the sum of slice i of partial results in one state, and its move in the next, after an assignment.
 
     :param piece: Piece of memory of an array that is written before the move; 0 is that of the partial results.
+    :param op: Reduction of the move.
     """
     sdfg = with_arrays("summed", "PTX", P=(3, 8, 6), T=(8, 3), C=(4, 6), X=(144,))
     for name, number in (("P", 0), ("X", piece)):
@@ -82,7 +83,7 @@ def summed(assigned: str, piece: int = 1) -> dace.SDFG:
     first, second = sdfg.add_state(is_start_block=True), sdfg.add_state()
     sdfg.add_edge(first, second, dace.InterstateEdge(assignments={assigned: f"{assigned} + 1"}))
     add_move(first, Redistribute("add", PARTIAL, SUMS, op="sum"), dace.Memlet("P[i, 0:8, 0:6]"), "T")
-    add_move(second, Redistribute("move", SUMS, HALVES), "T", "C")
+    add_move(second, Redistribute("move", SUMS, HALVES, op=op), "T", "C")
     zero = second.add_tasklet("zero", {}, {"x"}, "x = 0")
     second.add_edge(zero, "x", second.add_write("X"), None, dace.Memlet("X[0]"))
     return sdfg
@@ -104,6 +105,7 @@ def summed(assigned: str, piece: int = 1) -> dace.SDFG:
         (FuseReduceBcast, lambda: summed("k"), True),
         (FuseReduceBcast, lambda: summed("i"), False),
         (FuseReduceBcast, lambda: summed("k", piece=0), False),
+        (FuseReduceBcast, lambda: summed("k", op="max"), False),
     ],
 )
 def test_fusions(fusion, made, possible):
