@@ -259,7 +259,7 @@ def test_new_contexts_take_no_resources() -> None:
 
 
 def test_sets_of_processes_take_no_memory() -> None:
-    """Other processes, or in another order, for each context: 326 on 5 ranks."""
+    """Other processes, or in another order, for each context: 261 of each of 5 ranks."""
     code, output = launched("sets", ranks=5)
     grown = re.search(r"grown by (-?\d+) in (\d+)", output)
     assert code == 0 and grown, output

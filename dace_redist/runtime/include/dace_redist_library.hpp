@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "dace_redist.h"
 
@@ -29,6 +30,18 @@ const char* mpi_interface(Handle world) {
   else
     return reinterpret_cast<std::uintptr_t>(world) == 0x101 ? "mpiabi" : "openmpi";
 }
+
+/// Communicator of Fortran's integer handle.
+inline MPI_Comm communicator_of_fortran(int handle) {
+#ifdef MPI_ABI_VERSION  // the standard ABI has neither MPI_Fint nor MPI_Comm_f2c
+  return MPI_Comm_fromint(handle);
+#else
+  return MPI_Comm_f2c(handle);
+#endif
+}
+
+/// Of each rank of a communicator, its rank in another one; MPI_UNDEFINED if it is not there.
+DR_API std::vector<int> ranks_in(MPI_Comm comm, MPI_Comm other);
 
 /// Hands an error to the caller of the program: as the Python exception dace_redist.RedistributionError where Python
 /// called it, else as a C++ exception.

@@ -11,13 +11,8 @@
 namespace dace_redist::scalapack {
 namespace {
 
-/// Smaller submatrices are left to ScaLAPACK: it is as fast, without a plan.
+/// Smaller submatrices are left to ScaLAPACK, which moves them while a plan would be made.
 constexpr std::int64_t default_min_bytes = 64 << 10;
-/// The same where processes outside of a grid have to be told about it, in each call.
-constexpr std::int64_t min_exchanged_bytes = 1 << 20;
-
-/// Bytes that calls with the same arguments move until there is a plan, which takes as long as it saves in that many.
-constexpr std::int64_t bytes_before_plan = 4 << 20;
 
 /// Cases of p?tran that stay with ScaLAPACK: other descriptors, replicas, several contexts, a source that is not read.
 bool is_ordinary(const Call& call) {
@@ -35,7 +30,7 @@ bool execute(const Call& call, const Side& source, const Side& target, Processes
   if (transposes && !(source.has_valid_lld() && target.has_valid_lld())) return false;  // p?tran ends the program
   const std::int64_t element_bytes = call.routine.element_bytes;
   const Problem problem(call, source.part(rows, columns, element_bytes), target.part(call.m, call.n, element_bytes));
-  Entry& entry = processes.plans.entry(problem.key(), call.nbytes() < bytes_before_plan);
+  Entry& entry = processes.plans.entry(problem.key());
   if (!problem.prepare(entry, processes.comm)) return false;
   dr::check(dr_plan_execute(entry.plan.get(), problem.source.data, problem.target.data));
   return true;
@@ -45,23 +40,11 @@ bool execute(const Call& call, const Side& source, const Side& target, Processes
 
 bool carried_out(const Call& call) {
   if (call.m <= 0 || call.n <= 0 || (call.routine.transposes && !is_ordinary(call))) return false;
-  const std::int64_t nbytes = call.nbytes(), min_bytes = calls.min_bytes;
   Grid* const grid = grid_of(call.context);
-  if (!grid) return false;
-  Side source(call.source, call.context, *grid), target(call.target, call.context, *grid);
-  if (!source.has_all_processes() || !target.has_all_processes()) {
-    if (nbytes < min_exchanged_bytes && min_bytes > 0) return false;
-    Processes* const processes = connected(*grid, call.routine.name);
-    if (!processes) return false;
-    Side::exchange(source, target, processes->comm);
-  }
-  const std::uint64_t size = (static_cast<std::uint64_t>(call.m) << 32) + static_cast<std::uint64_t>(call.n);
-  const std::uint64_t kind = target.kind(source.kind(size)) + static_cast<std::uint64_t>(call.routine.element_bytes);
-  if (moved(*grid, kind, nbytes) < bytes_before_plan && min_bytes > 0) return false;
-  Processes* const processes = connected(*grid, call.routine.name);
+  Processes* const processes = grid ? connected(*grid, call.routine.name) : nullptr;
   if (!processes) return false;
-  source.locate();
-  target.locate();
+  Side source(call.source, call.context, *grid), target(call.target, call.context, *grid);
+  if (!source.has_all_processes() || !target.has_all_processes()) Side::exchange(source, target, processes->comm);
   try {
     return execute(call, source, target, *processes);
   } catch (const std::exception& error) {

@@ -5,7 +5,6 @@
 /// Plans of redistributions that a program may repeat.
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <iterator>
 #include <list>
@@ -23,28 +22,9 @@ using Key = std::vector<std::int64_t>;
 /// A redistribution that was asked for.
 struct Entry {
   Key key;
-  bool is_repeated;
+  bool is_repeated = false;
   std::unique_ptr<dr_plan, dr::Free<dr_plan, dr_plan_free>> plan{};
   std::int64_t source_lld = 0, target_lld = 0;  ///< of the plan
-};
-
-/// Bytes that the last kinds of calls have moved.
-class Traffic {
- public:
-  /// Bytes of a kind, after one more call. One line of memory is looked at: calls that are left to ScaLAPACK may take
-  /// no longer than without the library.
-  std::int64_t add(std::uint64_t kind, std::int64_t nbytes) {
-    Moved& all = moved_[kind % moved_.size()];
-    if (all.kind != kind) all = {kind, 0};
-    return all.nbytes += nbytes;
-  }
-
- private:
-  struct Moved {
-    std::uint64_t kind;
-    std::int64_t nbytes;
-  };
-  std::array<Moved, 128> moved_{};
 };
 
 /// The last redistributions of a set of processes, which all of them ask for in one order.
@@ -52,15 +32,14 @@ class Plans {
  public:
   /// The entry of a key, which may be new. A plan that no call has repeated is freed before the next one is made, which
   /// takes its memory: pages that are there already. At a second call it is made again, and stays.
-  /// \param is_repeated  whether calls before had the key, if it is new here.
-  Entry& entry(Key key, bool is_repeated) {
+  Entry& entry(Key key) {
     const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& one) { return one.key == key; });
     if (found != entries_.end()) {
       entries_.splice(entries_.begin(), entries_, found);
       entries_.front().is_repeated = true;
     } else {
       if (entries_.size() == max_entries) entries_.pop_back();
-      entries_.push_front({std::move(key), is_repeated});
+      entries_.push_front({std::move(key)});
     }
     std::for_each(std::next(entries_.begin()), entries_.end(), [](Entry& other) {
       if (!other.is_repeated) other.plan.reset();

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -62,13 +61,9 @@ bool has_process(int context) {
 /// The communicator of a context, which has the processes in row-major order.
 MPI_Comm communicator_of(int context) {
   constexpr int communicator = 10;
-  int handle = 0;  // in Fortran
+  int handle = 0;
   get.get()(&context, &communicator, &handle);
-#ifdef MPI_ABI_VERSION  // the standard ABI has neither MPI_Fint nor MPI_Comm_f2c
-  return MPI_Comm_fromint(handle);
-#else
-  return MPI_Comm_f2c(handle);
-#endif
+  return library::communicator_of_fortran(handle);
 }
 
 /// Called as BLACS frees the communicator of a context.
@@ -86,18 +81,6 @@ int grid_keyval() {
   return keyval;
 }
 
-std::vector<int> world_ranks_of(MPI_Comm comm, int size) {
-  std::vector<int> ranks(static_cast<std::size_t>(size)), world_ranks(ranks.size());
-  std::iota(ranks.begin(), ranks.end(), 0);
-  MPI_Group group, world;
-  MPI_Comm_group(comm, &group);
-  MPI_Comm_group(MPI_COMM_WORLD, &world);
-  MPI_Group_translate_ranks(group, size, ranks.data(), world, world_ranks.data());
-  MPI_Group_free(&world);
-  MPI_Group_free(&group);
-  return world_ranks;
-}
-
 /// The largest number of all processes. A process that waits long says why that may be.
 int agreed_maximum(int mine, MPI_Comm comm, const char* routine) {
   int maximum = 0;
@@ -113,36 +96,13 @@ int agreed_maximum(int mine, MPI_Comm comm, const char* routine) {
 /// plans.
 std::map<std::vector<int>, Processes>& sets = *new std::map<std::vector<int>, Processes>;
 
-/// \return null: not there.
-Processes* find_set(const std::vector<int>& world_ranks) {
-  const auto found = sets.find(world_ranks);
-  return found == sets.end() ? nullptr : &found->second;
-}
-
-Grid* new_grid(int context, MPI_Comm comm) {
-  auto* const grid = new Grid;
-  gridinfo.get()(&context, &grid->rows, &grid->columns, &grid->row, &grid->column);
-  grid->comm = comm;
-  if (!sets.empty()) grid->processes = find_set(grid->members().world_ranks);
-  MPI_Comm_set_attr(comm, grid_keyval(), grid);
-  return grid;
-}
-
 }  // namespace
 
-const Grid::Members& Grid::members() const {
-  if (found_members) return *found_members;
-  Members all{world_ranks_of(comm, rows * columns)};
-  all.ascending = all.world_ranks;
-  std::sort(all.ascending.begin(), all.ascending.end());
-  auto mixed = static_cast<std::uint64_t>(rows);
-  for (const int rank : all.world_ranks) {
-    all.positions.emplace(rank, static_cast<int>(all.positions.size()));
-    mixed = (mixed ^ static_cast<std::uint32_t>(rank)) * 1099511628211ull;
-  }
-  all.signature = static_cast<int>(mixed >> 34);
-  found_members = std::make_unique<const Members>(std::move(all));
-  return *found_members;
+Grid::Grid(int context, MPI_Comm its_comm) : comm(its_comm), world_ranks(library::ranks_in(comm, MPI_COMM_WORLD)) {
+  gridinfo.get()(&context, &rows, &columns, &row, &column);
+  ascending = world_ranks;
+  std::sort(ascending.begin(), ascending.end());
+  for (const int rank : world_ranks) positions.emplace(rank, static_cast<int>(positions.size()));
 }
 
 Grid* grid_of(int context) {
@@ -151,23 +111,20 @@ Grid* grid_of(int context) {
   void* attribute = nullptr;
   int found = 0;
   MPI_Comm_get_attr(comm, grid_keyval(), &attribute, &found);
-  return found ? static_cast<Grid*>(attribute) : new_grid(context, comm);
-}
-
-std::int64_t moved(Grid& grid, std::uint64_t kind, std::int64_t nbytes) {
-  return (grid.processes ? grid.processes->traffic : grid.traffic).add(kind, nbytes);
+  if (found) return static_cast<Grid*>(attribute);
+  auto* const grid = new Grid(context, comm);
+  MPI_Comm_set_attr(comm, grid_keyval(), grid);
+  return grid;
 }
 
 Processes* connected(Grid& grid, const char* routine) {
   if (grid.processes || grid.is_refused) return grid.processes;
-  const Grid::Members& members = grid.members();
-  if ((grid.processes = find_set(members.world_ranks))) return grid.processes;
-  const bool in_world = members.positions.count(MPI_UNDEFINED) == 0;  // all of them find the same
+  if (const auto found = sets.find(grid.world_ranks); found != sets.end()) return grid.processes = &found->second;
+  const bool in_world = grid.positions.count(MPI_UNDEFINED) == 0;  // all of them find the same
   if (in_world && agreed_maximum(static_cast<int>(sets.size()), grid.comm, routine) < max_sets) {
     MPI_Comm comm;
     MPI_Comm_dup(grid.comm, &comm);
-    grid.processes = &sets.try_emplace(members.world_ranks, comm).first->second;
-    grid.processes->traffic = grid.traffic;
+    grid.processes = &sets.try_emplace(grid.world_ranks, comm).first->second;
   }
   grid.is_refused = !grid.processes;
   return grid.processes;

@@ -6,7 +6,6 @@
 /// belong to the processes, in their order.
 
 #include <cstdint>
-#include <memory>
 #include <unordered_map>
 #include <vector>
 
@@ -21,7 +20,6 @@ struct Processes {
 
   const MPI_Comm comm;
   Plans plans;
-  Traffic traffic;
 };
 
 /// The process grid of a context, and this process in it. It is freed with the context, which all of its processes do
@@ -29,34 +27,23 @@ struct Processes {
 /// least recently used ones could not hold them: each process has other tables, so some would have forgotten processes
 /// that others had not, and leave a call to ScaLAPACK for which the others make a plan.
 struct Grid {
-  /// Looked up when needed: many programs only have calls that are left to ScaLAPACK.
-  struct Members {
-    std::vector<int> world_ranks;              ///< [rows * columns] in MPI_COMM_WORLD, row-major
-    std::vector<int> ascending{};              ///< the same, in order
-    std::unordered_map<int, int> positions{};  ///< by rank in MPI_COMM_WORLD
-    int signature = 0;                         ///< of extents and ranks
-  };
-  const Members& members() const;
+  Grid(int context, MPI_Comm comm);
+
   /// Whether this grid has the processes of another one, in any order.
-  bool has_processes_of(const Grid& other) const {
-    return this == &other || members().ascending == other.members().ascending;
-  }
+  bool has_processes_of(const Grid& other) const { return ascending == other.ascending; }
 
   int rows, columns;
   int row, column;  ///< of this process
-  MPI_Comm comm;
-  bool is_refused = false;         ///< a communicator
-  Processes* processes = nullptr;  ///< null: without a communicator of their own
-  Traffic traffic{};               ///< until they have one
-  mutable std::unique_ptr<const Members> found_members{};
+  const MPI_Comm comm;
+  const std::vector<int> world_ranks;      ///< [rows * columns] in MPI_COMM_WORLD, row-major
+  std::vector<int> ascending;              ///< the same, in order
+  std::unordered_map<int, int> positions;  ///< by rank in MPI_COMM_WORLD
+  bool is_refused = false;                 ///< a communicator
+  Processes* processes = nullptr;          ///< null: without a communicator of their own
 };
 
 /// The grid of a context; null outside of it, if the context was freed, or if the program uses another MPI. Local.
 Grid* grid_of(int context);
-
-/// Bytes that calls of a kind have moved, after one more, in a grid, or in all grids of its processes if they have a
-/// communicator. Local.
-std::int64_t moved(Grid& grid, std::uint64_t kind, std::int64_t nbytes);
 
 /// The processes of a grid, connected if need be; null: they are left to ScaLAPACK. Collective at the first call.
 /// \param routine  named where a message has to be printed.

@@ -31,24 +31,18 @@ Side::Side(const Submatrix& matrix, int context, const Grid& all)
     : data_(matrix.data),
       descriptor_(matrix.descriptor),
       all_(all),
-      grid_(matrix.descriptor[1] == context ? &all : grid_of(matrix.descriptor[1])) {
+      grid_(matrix.descriptor[1] == context ? &all : grid_of(matrix.descriptor[1])),
+      processes_(static_cast<std::size_t>(all.rows * all.columns), unknown) {
   facts_.fill(unknown);
   if (!grid_) return;
   facts_[grid_rows] = grid_->rows;
   facts_[grid_columns] = grid_->columns;
-  facts_[grid_signature] = grid_ == &all ? 0 : grid_->members().signature;
   std::copy_n(descriptor_ + 2, 6, facts_.begin() + row_count);
   facts_[row_offset] = matrix.row;
   facts_[column_offset] = matrix.column;
-}
-
-void Side::locate() {
-  if (!processes_.empty()) return;
-  const std::unordered_map<int, int>& positions = all_.members().positions;
-  processes_.assign(static_cast<std::size_t>(all_.rows * all_.columns), unknown);
-  if (!grid_) return;
+  const std::unordered_map<int, int>& positions = all.positions;
   auto place = processes_.begin();
-  for (const int world_rank : grid_->members().world_ranks) {
+  for (const int world_rank : grid_->world_ranks) {
     const auto found = positions.find(world_rank);
     if (found == positions.end())
       facts_[grid_rows] = 0;  // not valid
@@ -65,8 +59,6 @@ void Side::exchange(Side& source, Side& target, MPI_Comm comm) {
       act(side->processes_);
     }
   };
-  source.locate();
-  target.locate();
   for_each([&](const auto& numbers) { all.insert(all.end(), numbers.begin(), numbers.end()); });
   MPI_Allreduce(MPI_IN_PLACE, all.data(), static_cast<int>(all.size()), MPI_INT, MPI_MIN, comm);
   auto next = all.begin();
@@ -74,11 +66,6 @@ void Side::exchange(Side& source, Side& target, MPI_Comm comm) {
     std::copy_n(next, numbers.size(), numbers.begin());
     next += static_cast<std::ptrdiff_t>(numbers.size());
   });
-}
-
-std::uint64_t Side::kind(std::uint64_t other) const {
-  for (const int fact : facts_) other = (other ^ static_cast<std::uint32_t>(fact)) * 1099511628211ull;
-  return other;
 }
 
 bool Side::is_valid(int rows, int columns) const {

@@ -38,8 +38,7 @@ struct Part {
   char* data = nullptr;  ///< the first block of this process
 };
 
-/// A side of a redistribution. Making it allocates nothing: it may take no longer to leave a call to ScaLAPACK than
-/// without the library.
+/// A side of a redistribution.
 class Side {
  public:
   /// \param all  the grid of all processes that call; its context is \p context.
@@ -49,10 +48,6 @@ class Side {
   bool has_all_processes() const { return grid_ && grid_->has_processes_of(all_); }
   /// Learns from the other processes what those outside of a grid do not know. Collective.
   static void exchange(Side& source, Side& target, MPI_Comm comm);
-  /// Number of what all processes know of it, mixed with another number.
-  std::uint64_t kind(std::uint64_t other) const;
-  /// Finds the grid's processes among all, if they were not exchanged. Needed for what follows.
-  void locate();
 
   /// Whether grid and submatrix of `rows` x `columns` make sense. Equal on all processes.
   bool is_valid(int rows, int columns) const;
@@ -68,7 +63,6 @@ class Side {
   enum Fact {
     grid_rows,
     grid_columns,
-    grid_signature,
     row_count,
     column_count,
     row_block,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api/handles.hpp"
+#include "dace_redist_library.hpp"
 
 using namespace dace_redist;
 
@@ -91,7 +92,7 @@ DR_API int dr_fortran_plan_create(const dr_problem* given, int comm, const Index
   const InFortran here;
   return guarded(DR_ERROR_PLAN, "dr_plan_create", [&] {
     check_mpi();
-    const MPI_Comm communicator = communicator_of_fortran(comm);
+    const MPI_Comm communicator = library::communicator_of_fortran(comm);
     dr_plan* const made = make_plan(communicator, given->sends != 0, false, [&](const PlanRanks& ranks) {
       dr_problem problem = *given;
       handles<dr_distribution>().check(problem.source, "source");
@@ -122,12 +123,12 @@ DR_API int dr_fortran_plan_create(const dr_problem* given, int comm, const Index
 
 DR_API int dr_fortran_load(const dr_file* file, const dr_distribution* target, int comm, void* array) {
   const InFortran here;
-  return dr_load(file, target, mpi_runs() ? communicator_of_fortran(comm) : MPI_COMM_NULL, array);
+  return dr_load(file, target, mpi_runs() ? library::communicator_of_fortran(comm) : MPI_COMM_NULL, array);
 }
 
 DR_API int dr_fortran_save(const dr_file* file, const dr_distribution* source, int comm, const void* array) {
   const InFortran here;
-  return dr_save(file, source, mpi_runs() ? communicator_of_fortran(comm) : MPI_COMM_NULL, array);
+  return dr_save(file, source, mpi_runs() ? library::communicator_of_fortran(comm) : MPI_COMM_NULL, array);
 }
 
 }  // extern "C"

@@ -5,6 +5,7 @@
 #include "copy/copy.hpp"
 #include "core/agreement.hpp"
 #include "core/backoff.hpp"
+#include "core/mpi.hpp"
 #include "core/report.hpp"
 #include "dace_redist_library.hpp"
 #include "device/device_objects.hpp"
@@ -18,6 +19,8 @@ static_assert(Box::max_dims == max_block_dims);
 StridedBlock block_of(const Box& box) { return {box.ndim, 0, 0, box.counts, box.source_strides, box.target_strides}; }
 
 }  // namespace
+
+std::vector<int> ranks_in(MPI_Comm comm, MPI_Comm other) { return dace_redist::ranks_in(comm, other); }
 
 void report(const std::string& message) { dace_redist::report(message); }
 

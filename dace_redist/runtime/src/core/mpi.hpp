@@ -79,15 +79,6 @@ DR_API int comm_size(MPI_Comm comm);
 /// Of each rank of a communicator, its rank in another one; MPI_UNDEFINED if it is not there.
 std::vector<int> ranks_in(MPI_Comm comm, MPI_Comm other);
 
-/// Communicator of Fortran's integer handle.
-inline MPI_Comm communicator_of_fortran(int handle) {
-#ifdef MPI_ABI_VERSION  // the standard ABI has neither MPI_Fint nor MPI_Comm_f2c
-  return MPI_Comm_fromint(handle);
-#else
-  return MPI_Comm_f2c(handle);
-#endif
-}
-
 /// The level of thread support of MPI.
 int thread_level();
 
