@@ -159,8 +159,7 @@ void Context::close() {
     if (failed) *one.put() = MPI_COMM_NULL;
     one = Communicator();
   };
-  for (auto& [key, parts] : parts_)
-    for (const auto& part : parts) free(*part);
+  for (auto& [ranks, node] : node_comms_) free(node);
   for (Communicator& duplicate : duplicates_) free(duplicate);
   free(comm_);
 }
@@ -269,26 +268,14 @@ int Context::tag(std::int64_t plan) const {
   return first_plan_tag + static_cast<int>(plan - first_) * tags_of_plan;
 }
 
-std::shared_ptr<Communicator> Context::split(std::uint64_t key, int color) {
-  std::vector<int> used;  // of each part, whether a plan of some rank uses it
-  std::shared_ptr<Communicator> made;
-  all_or_none(comm(), [&] {
-    made = std::make_shared<Communicator>();
-    parts_[key].reserve(parts_[key].size() + 1);
-    for (const auto& part : parts_[key]) used.push_back(part.use_count() > 1);
-  });
-  check(MPI_Allreduce(MPI_IN_PLACE, used.data(), static_cast<int>(used.size()), MPI_INT, MPI_MAX, comm()),
-        "MPI_Allreduce");
-  std::vector<std::shared_ptr<Communicator>>& parts = parts_[key];
-  for (std::size_t p = 0; p < used.size(); ++p)
-    if (!used[p]) return parts[p];
-  Communicator& part = *made;
-  check(MPI_Comm_split(comm(), color, rank_, part.put()), "MPI_Comm_split");
-  all_or_none(comm(), [&] {
-    if (color != MPI_UNDEFINED)
-      check(MPI_Comm_set_errhandler(part.get(), MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  });
-  return parts.emplace_back(std::move(made));
+MPI_Comm Context::node_comm() {
+  Communicator* node = nullptr;
+  all_or_none(comm(), [&] { node = &node_comms_[max_node_ranks()]; });
+  if (node->get() != MPI_COMM_NULL) return node->get();
+  check(MPI_Comm_split(comm(), topology().partners.front(), rank_, node->put()), "MPI_Comm_split");
+  all_or_none(comm(),
+              [&] { check(MPI_Comm_set_errhandler(node->get(), MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler"); });
+  return node->get();
 }
 
 std::shared_ptr<PooledWindow> Context::take_window(std::int64_t nbytes) {

@@ -105,10 +105,8 @@ class Context : public std::enable_shared_from_this<Context> {
   int tag(std::int64_t plan) const;
   static constexpr int tags_of_plan = 4;
 
-  /// The ranks of equal colour in a communicator of their own that no plan uses; the null communicator for
-  /// MPI_UNDEFINED. Collective, with a key that is equal on all ranks. Later calls with the key may get it when the
-  /// caller drops it, which is local.
-  std::shared_ptr<Communicator> split(std::uint64_t key, int color);
+  /// A communicator of the ranks of this node, for use while a plan is made. Collective.
+  MPI_Comm node_comm();
 
   /// A window that no plan uses, with at least `nbytes` of memory on this rank. Collective. Other plans may have it
   /// when the caller drops it, which is local.
@@ -148,12 +146,12 @@ class Context : public std::enable_shared_from_this<Context> {
   std::uint64_t number_ = 0;
   std::int64_t plans_ = 0, first_ = 0, max_plans_ = 1;  // first_: the last one before those of the duplicate at hand
   std::vector<Communicator> duplicates_;                // further ones, for messages
-  std::map<std::uint64_t, std::vector<std::shared_ptr<Communicator>>> parts_;
-  std::vector<std::shared_ptr<PooledWindow>> windows_;                     // in an order that is equal on all ranks
-  bool failed_ = false;                                                    // a transfer on some rank
-  std::mutex failures_guard_;                                              // transfers may run in threads
-  std::map<std::int64_t, Failure> failures_;                               // by plan
-  std::set<std::pair<std::int64_t, int>> left_;                            // plans, and ranks that have left them
+  std::map<int, Communicator> node_comms_;              // by DACE_REDIST_NODE_RANKS
+  std::vector<std::shared_ptr<PooledWindow>> windows_;  // in an order that is equal on all ranks
+  bool failed_ = false;                                 // a transfer on some rank
+  std::mutex failures_guard_;                           // transfers may run in threads
+  std::map<std::int64_t, Failure> failures_;            // by plan
+  std::set<std::pair<std::int64_t, int>> left_;         // plans, and ranks that have left them
   std::list<std::pair<Failure, std::vector<MPI_Request>>> failures_sent_;  // under way
 };
 

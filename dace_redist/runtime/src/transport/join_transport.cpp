@@ -77,9 +77,7 @@ class JoinTransport final : public Transport {
   }
 
   void connect() override {
-    const std::uint64_t key = 0x4e6f'6465ull + static_cast<std::uint64_t>(max_node_ranks());
-    const std::shared_ptr<Communicator> part = link_.context.split(key, link_.topology.partners.front());
-    const MPI_Comm node = part->get();
+    const MPI_Comm node = link_.context.node_comm();
     std::vector<JoinedMessage> joined;
     Index memory = -1;
     std::vector<Index> memories;  // [partners] offsets in their arenas
