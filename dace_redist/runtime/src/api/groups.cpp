@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <memory>
-#include <numeric>
 
 #include "core/agreement.hpp"
 #include "core/long_wait.hpp"
@@ -81,35 +79,6 @@ int groups_keyval() {
   return keyval;
 }
 
-/// The numbers of a distribution whose ranks are counted from `first` on.
-Encoding shifted(Encoding numbers, Index first) {
-  const Index kind = numbers[0];
-  const auto ndim = static_cast<std::size_t>(numbers[1]), grid_ndim = static_cast<std::size_t>(numbers[2]);
-  std::size_t begin = 2 + 2 * ndim, end = numbers.size(), step = 1;
-  if (kind == margins_kind) {
-    const Encoding inner = shifted({numbers.begin() + static_cast<Index>(begin), numbers.end()}, first);
-    numbers.resize(begin);
-    numbers.insert(numbers.end(), inner.begin(), inner.end());
-    return numbers;
-  }
-  if (kind == boxed_kind) {
-    begin = 3 + ndim;
-    step = 1 + 2 * ndim;
-  } else if (kind == blocked_kind) {
-    begin = 4 + 3 * ndim + 2 * grid_ndim;
-    if (numbers[begin - 1] == 0) {  // ranks 0, 1, 2, ...
-      const auto grid = numbers.begin() + 3 + numbers[1];
-      Encoding ranks(static_cast<std::size_t>(std::accumulate(grid, grid + numbers[2], Index{1}, std::multiplies<>())));
-      std::iota(ranks.begin(), ranks.end(), Index{0});
-      numbers[begin - 1] = static_cast<Index>(ranks.size());
-      numbers.insert(numbers.begin() + static_cast<Index>(begin), ranks.begin(), ranks.end());
-    }
-    end = begin + static_cast<std::size_t>(numbers[begin - 1]);
-  }
-  for (; begin < end; begin += step) numbers[begin] += first;
-  return numbers;
-}
-
 /// The merged groups. Collective over both.
 MPI_Comm merged_groups(MPI_Comm inter) {
   void* attribute = nullptr;
@@ -157,7 +126,7 @@ Distribution PlanRanks::placed(const Distribution& side, const char* name, bool 
   const int group = is_source == sends_ ? 0 : 1;
   if (side.ranks_needed() > count_[group])
     throw Error(text(name, " needs ", side.ranks_needed(), " ranks, but its group has ", count_[group]));
-  return Distribution(shifted(side.encoding(), first_[group]), name);
+  return {side.shifted_ranks(first_[group]), name};
 }
 
 void PlanRanks::check_sends(const dr_problem& problem) const {

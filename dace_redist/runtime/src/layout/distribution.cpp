@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <unordered_map>
 
 namespace dace_redist {
@@ -173,8 +174,10 @@ void Distribution::Data::pin_or_replicate(std::size_t grid_axis, Index pin) {
 
 void Distribution::Data::read_ranks(std::size_t at) {
   const Index count = encoding[at];
+  ranks_at = at + 1;
+  rank_count = static_cast<std::size_t>(count);
   if (count == 0) return;
-  ranks = numbers(at + 1, at + 1 + static_cast<std::size_t>(count));
+  ranks = numbers(ranks_at, ranks_at + rank_count);
   if (count != ranks_needed)
     fail(text("process grid ", tuple_text(numbers(3 + axes.size(), 3 + axes.size() + grid.size())), " needs ",
               ranks_needed, " ranks, got a list of ", count));
@@ -202,7 +205,9 @@ void Distribution::Data::read_tiled(std::size_t ndim) {
   }
   const Index tiles = set_grid(tile_counts, "tile grid");
   checked_product(shape, "shape", name);
-  ranks = numbers(owners_at, encoding.size());
+  ranks_at = owners_at;
+  rank_count = encoding.size() - owners_at;
+  ranks = numbers(ranks_at, encoding.size());
   if (static_cast<Index>(ranks.size()) != tiles)
     fail(text("tile grid ", tuple_text(tile_counts), " needs ", tiles, " owners, got ", ranks.size()));
   std::unordered_map<Index, Index> used;  // elements of each rank so far
@@ -230,6 +235,9 @@ void Distribution::Data::read_boxed(std::size_t ndim) {
   if (given % step != 0 || encoding[boxes_at - 1] != static_cast<Index>(count))
     fail(text(encoding[boxes_at - 1], " boxes of ", ndim, " dimensions take ", step, " numbers each, got ", given));
   if (encoding[boxes_at - 1] > Boxes::max_count) fail(text("more than ", Boxes::max_count, " boxes"));
+  ranks_at = boxes_at;
+  rank_count = count;
+  rank_step = step;
   boxes = Boxes(encoding.data() + boxes_at, static_cast<Index>(count), ndim);
   positions.reserve(count);
   for (Index box = 0; box < boxes.count(); ++box) read_box(box);
@@ -260,6 +268,20 @@ void Distribution::Data::read_box(Index box) {
 
 Distribution::Distribution(Encoding encoding, const std::string& name)
     : data_(std::make_shared<const Data>(std::move(encoding), name)), name_(name) {}
+
+Distribution Distribution::shifted_ranks(Index first) const {
+  Encoding numbers = encoding();
+  const std::size_t margins = numbers.size() - data_->encoding.size();
+  auto rank = numbers.begin() + static_cast<std::ptrdiff_t>(margins + data_->ranks_at);
+  if (blocked() && data_->rank_count == 0) {
+    std::vector<Index> ranks(static_cast<std::size_t>(data_->ranks_needed));
+    std::iota(ranks.begin(), ranks.end(), first);
+    rank[-1] = data_->ranks_needed;
+    numbers.insert(rank, ranks.begin(), ranks.end());
+  }
+  for (std::size_t n = 0; n < data_->rank_count; ++n) rank[static_cast<std::ptrdiff_t>(n * data_->rank_step)] += first;
+  return Distribution(std::move(numbers), name_);
+}
 
 AxisArray Distribution::coordinates_at(Index position) const {
   AxisArray coordinates{};

@@ -59,6 +59,9 @@ class DR_API Distribution {
   bool operator==(const Distribution& other) const { return data_ == other.data_ || encoding() == other.encoding(); }
   bool operator!=(const Distribution& other) const { return !(*this == other); }
 
+  /// The same with ranks counted from `first` on.
+  Distribution shifted_ranks(Index first) const;
+
   int ndim() const { return static_cast<int>(data_->axes.size()); }
   const std::vector<AxisSplit>& axes() const { return data_->axes; }
   const std::string& name() const { return name_; }
@@ -142,8 +145,9 @@ class DR_API Distribution {
     std::vector<Index> numbers(std::size_t begin, std::size_t end) const;
     [[noreturn]] void fail(const std::string& reason) const;
 
-    Encoding encoding;      // without margins
-    Encoding with_margins;  // empty: there are none
+    Encoding encoding;                                        // without margins
+    Encoding with_margins;                                    // empty: there are none
+    std::size_t ranks_at = 0, rank_count = 0, rank_step = 1;  // place of ranks in `encoding`; none: 0, 1, 2, ...
     AxisArray halo{}, periodic{};
     std::string name;
     Index kind = blocked_kind;
