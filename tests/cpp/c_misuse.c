@@ -140,7 +140,7 @@ static void misuse_plans(int rank, int size) {
          rank > 0 ? DR_ERROR_PLAN : DR_ERROR_ARGUMENT, rank > 0 ? "element_bytes must be set" : "problem is null");
   ARGUMENT(dr_plan_create(&problem, MPI_COMM_NULL, &plan), "MPI_COMM_NULL");
 #ifdef OPEN_MPI /* others cannot tell */
-  ARGUMENT(dr_plan_create_f(&problem, 1 << 30, &plan), "comm is not a communicator");
+  ARGUMENT(dr_plan_create(&problem, (MPI_Comm)0, &plan), "comm is not a communicator");
 #endif
   PLAN(&problem, "element_bytes must be set");
   problem.element_bytes = 8;

@@ -167,9 +167,6 @@ DR_API int dr_problem_init(dr_problem *problem);
  */
 DR_API int dr_plan_create(const dr_problem *problem, MPI_Comm comm, dr_plan **plan);
 
-/** dr_plan_create() for Fortran, with Fortran's handle of the communicator: MPI's standard ABI has no MPI_Fint. */
-DR_API int dr_plan_create_f(const dr_problem *problem, int comm, dr_plan **plan);
-
 /**
  * Makes a plan that moves several tensors in one exchange, by any strategy. All blocks from one rank to another, of all
  * tensors, are one message; a tensor with an `op` has messages of its own. Collective over `comm`, as dr_plan_create().

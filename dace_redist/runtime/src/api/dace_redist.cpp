@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "api/handles.hpp"
-#include "dace_redist_library.hpp"
 
 using namespace dace_redist;
 
@@ -268,10 +267,6 @@ int dr_problem_init(dr_problem* problem) {
 
 int dr_plan_create(const dr_problem* problem, MPI_Comm comm, dr_plan** plan) {
   return create_plan(__func__, 1, problem, false, comm, plan);
-}
-
-int dr_plan_create_f(const dr_problem* problem, int comm, dr_plan** plan) {
-  return create_plan(__func__, 1, problem, false, library::communicator_of_fortran(comm), plan);
 }
 
 int dr_plan_create_joint(int count, const dr_problem* problems, MPI_Comm comm, dr_plan** plan) {
