@@ -20,6 +20,14 @@ void warn_without_node_memory(const std::string& label, const std::string& reaso
             label.c_str(), reason.c_str());
 }
 
+/// What each rank says of a plan that it has prepared. All learn the lowest of each number.
+struct Votes {
+  std::uint64_t failed, short_of_memory;  // this rank, if it is so; else the number of ranks
+  std::uint64_t hash, inverse_hash;       // of what must be equal on all ranks
+  std::uint64_t inverse_plans;            // so far
+  std::uint64_t has_few_short;            // messages: 0 or 1
+};
+
 }  // namespace
 
 void PlanDeleter::operator()(Plan* plan) const {
@@ -49,32 +57,34 @@ PlanPointer Plan::make(MPI_Comm comm, const std::function<Problem()>& describe) 
   });
   const std::uint64_t hash = std::hash<std::string>()(facts);
   const auto rank = static_cast<std::uint64_t>(context.rank()), size = static_cast<std::uint64_t>(context.size());
-  std::uint64_t mine[] = {thrown ? rank : size,
-                          node_memory && !shortage.empty() ? rank : size,
-                          hash,
-                          ~hash,
-                          ~static_cast<std::uint64_t>(context.plans()),
-                          plan && plan->has_many_short() ? 0u : 1u};
-  std::uint64_t lowest[6];
+  const auto rank_if = [&](bool condition) { return condition ? rank : size; };
+  const Votes mine{rank_if(thrown != nullptr),
+                   rank_if(node_memory && !shortage.empty()),
+                   hash,
+                   ~hash,
+                   ~static_cast<std::uint64_t>(context.plans()),
+                   plan && plan->has_many_short() ? 0u : 1u};
+  Votes lowest;
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Iallreduce(mine, lowest, 6, MPI_UINT64_T, MPI_MIN, context.comm(), &request), "MPI_Iallreduce");
+  check(MPI_Iallreduce(&mine, &lowest, sizeof lowest / sizeof hash, MPI_UINT64_T, MPI_MIN, context.comm(), &request),
+        "MPI_Iallreduce");
   complete(request, context.size(),
            context.operation("a plan", plan ? plan->problem_.label.c_str() : "", context.plans()));
-  context.set_plans(static_cast<std::int64_t>(~lowest[4]));
-  if (lowest[0] < size) throw_everywhere(context.comm(), thrown, static_cast<int>(lowest[0]));
-  if (lowest[2] != ~lowest[3]) throw_difference(context.comm(), facts);
+  context.set_plans(static_cast<std::int64_t>(~lowest.inverse_plans));
+  if (lowest.failed < size) throw_everywhere(context.comm(), thrown, static_cast<int>(lowest.failed));
+  if (lowest.hash != ~lowest.inverse_hash) throw_difference(context.comm(), facts);
   const bool uses_node = find_strategy(plan->problem_.strategy).on_node != nullptr;
-  if (uses_node && (lowest[1] == rank || (!node_memory && rank == 0)))
+  if (uses_node && (lowest.short_of_memory == rank || (!node_memory && rank == 0)))
     warn_without_node_memory(plan->problem_.label, shortage);
-  bool on_node = node_memory && lowest[1] == size;
-  const bool joins_short = lowest[5] == 0;
-  for (bool again = on_node != node_memory || joins_short; again; on_node = on_node && !again) {
+  const bool on_node = node_memory && lowest.short_of_memory == size, joins_short = lowest.has_few_short == 0;
+  const auto make_again = [&](bool with_node_memory) {
     bool suffices = true;
-    all_or_none(context.comm(), [&] { suffices = plan->make_transports(on_node, joins_short, shortage); });
-    const int short_rank = on_node ? lowest_rank(context.comm(), !suffices) : -1;
-    again = short_rank >= 0;
+    all_or_none(context.comm(), [&] { suffices = plan->make_transports(with_node_memory, joins_short, shortage); });
+    const int short_rank = lowest_rank(context.comm(), !suffices);
     if (short_rank == context.rank()) warn_without_node_memory(plan->problem_.label, shortage);
-  }
+    return short_rank < 0;
+  };
+  if ((on_node != node_memory || joins_short) && !make_again(on_node)) make_again(false);
   plan->connect();
   return plan;
 }
