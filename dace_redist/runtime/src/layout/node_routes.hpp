@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -43,7 +45,8 @@ struct Holders {
 };
 
 /// The routes of the kinds of ReplicaPolicy that know of nodes, as seen by a rank that sends or that receives. Pairs of
-/// cells take turns among the ranks of a node; where these are more than the pairs, each pair is cut into pieces.
+/// cells take turns among the ranks of a node; where these are more than the pairs, each pair is cut into pieces, so
+/// many that each rank has one.
 ///
 /// Of each piece, one of the ranks that hold the target cell is the owner, and one on each node the forwarder: on the
 /// owner's node the owner. One of the ranks of each node that hold partial results is the leader: the owner if it holds
@@ -58,27 +61,14 @@ class NodeRoutes {
         shares_(!policy_.sums && shares_between_nodes(source_, target_, nodes_)),
         sends_(sends),
         rank_(arguments.rank) {
-    for (std::size_t axis = 0; axis < max_dims; ++axis) source_turns_[axis] = target_turns_[axis] = 1;
-    Index sources = 1, targets = 1;  // cells that a cell of the other distribution meets, about
-    for (const AxisGroup& group : arguments.map.groups()) {
-      if (source_.boxed() || target_.boxed()) break;
-      const auto from = static_cast<std::size_t>(group.source_axis), to = static_cast<std::size_t>(group.target_axis);
-      if (group.plain()) {
-        const Index source_parts = source_.axes()[from].parts, target_parts = target_.axes()[to].parts;
-        source_turns_[from] = ceil_div(source_parts, target_parts);
-        target_turns_[to] = ceil_div(target_parts, source_parts);
-      }
-      for (const int axis : group.axes[0]) source_turns_[at(axis)] = source_.axes()[at(axis)].parts;
-      for (const int axis : group.axes[1]) target_turns_[at(axis)] = target_.axes()[at(axis)].parts;
-    }
-    for (const Index turns : source_turns_) sources *= turns;
-    for (const Index turns : target_turns_) targets *= turns;
-    std::vector<Index> ranks(nodes_.size());
+    find_turns(arguments.map.groups());
+    std::vector<Index> ranks(nodes_.size());  // of each node
     for (const int node : nodes_) ++ranks[static_cast<std::size_t>(node)];
-    const Index most = *std::max_element(ranks.begin(), ranks.end());
-    const bool owned = shares_ || policy_.sums;
-    pieces_ = ceil_div(owned ? target_.replicas() : std::min(most, target_.replicas()), sources);
-    if (policy_.sums) pieces_ = std::max(pieces_, ceil_div(std::min(most, source_.replicas()), targets));
+    const Index max_ranks = *std::max_element(ranks.begin(), ranks.end());
+    const Index receivers = shares_ || policy_.sums ? target_.replicas() : std::min(max_ranks, target_.replicas());
+    pieces_ = ceil_div(receivers, product(source_turns_));
+    if (policy_.sums)
+      pieces_ = std::max(pieces_, ceil_div(std::min(max_ranks, source_.replicas()), product(target_turns_)));
   }
 
   /// The number of pieces of a pair of cells that share so many elements.
@@ -113,6 +103,27 @@ class NodeRoutes {
   }
 
  private:
+  /// Sets the turns. A source axis of 8 parts whose elements go to a target axis of 3: each target cell overlaps about
+  /// 3 source cells, which take turns 0, 1 and 2; all target cells have turn 0.
+  void find_turns(const std::vector<AxisGroup>& groups) {
+    source_turns_.fill(1);
+    target_turns_.fill(1);
+    if (source_.boxed() || target_.boxed()) return;
+    const auto parts = [](const Distribution& distribution, int axis) { return distribution.axes()[at(axis)].parts; };
+    for (const AxisGroup& group : groups) {
+      for (const int axis : group.axes[0]) source_turns_[at(axis)] = parts(source_, axis);
+      for (const int axis : group.axes[1]) target_turns_[at(axis)] = parts(target_, axis);
+      if (!group.plain()) continue;
+      const Index source_parts = parts(source_, group.source_axis), target_parts = parts(target_, group.target_axis);
+      source_turns_[at(group.source_axis)] = ceil_div(source_parts, target_parts);
+      target_turns_[at(group.target_axis)] = ceil_div(target_parts, source_parts);
+    }
+  }
+
+  static Index product(const AxisArray& turns) {
+    return std::accumulate(turns.begin(), turns.end(), Index{1}, std::multiplies<Index>());
+  }
+
   static std::size_t at(int axis) { return static_cast<std::size_t>(axis); }
   int node_of(Index rank) const { return nodes_[static_cast<std::size_t>(rank)]; }
 
