@@ -76,6 +76,19 @@ def test_ranks_of_a_node_share_what_enters_it(pieces):
     assert link <= 2 * math.prod(shape) * 8  # the owner's link carries the tensor once, in shares, and some rounding
 
 
+def test_pieces_of_block_cyclic_parts_are_equal():
+    """The last of several blocks is shorter: it is not a piece of its own."""
+    nodes = np.arange(8) // 4
+    halves = Distribution((192, 256), (2, 4), dims=(0, None), block=(7, None))
+    entering = np.zeros(8)
+    for senders, receivers, nbytes in schedule(
+        halves, Distribution((192, 256), (8,), dims=(None, None))
+    )._node_messages(nodes):
+        np.add.at(entering, receivers, nbytes * (nodes[senders] != nodes[receivers]))
+    entering = entering[entering > 0]
+    assert len(entering) == 4 and entering.min() > 0.75 * entering.max()
+
+
 def test_bytes_are_those_of_the_types_on_the_way():
     """Replicas move in the smaller type, sums of a node in that of the target."""
     rows, everywhere = (Distribution((8, 4), (4,), dims=dims) for dims in ([0, None], [None, None]))

@@ -50,25 +50,27 @@ std::vector<Piece> cut_runs(const SharedElements& pieces, Index extent) {
 
 /// Sets an empty block to one piece per group of axes.
 void set_block(StridedBlock& block, const std::array<const Piece*, max_dims>& pieces, const SharedBox& box,
-               const IndexMap& map, const CellLayout& source, const CellLayout& target, const TiledAxes& tiled) {
-  block.source_offset = source.offset;
-  block.target_offset = target.offset;
+               const IndexMap& map, const CellLayout& from, const CellLayout& to, const TiledAxes& tiled) {
+  block.source_offset = from.offset;
+  block.target_offset = to.offset;
   const int groups = static_cast<int>(map.groups().size());
+  const auto stride = [](const CellLayout& layout, int axis) { return layout.strides[at(axis)]; };
   const auto append_run = [&](int group, Index count, Index step) {
     const AxisGroup& axes = map.groups()[at(group)];
-    append_loop(block, count, step * source.strides[at(axes.source_axis)], step * target.strides[at(axes.target_axis)]);
+    append_loop(block, count, step * stride(from, axes.axis(from.side)), step * stride(to, axes.axis(to.side)));
   };
   for (int group = 0; group < groups; ++group) {
     const Piece& piece = *pieces[at(group)];
+    const AxisGroup& fastest = map.groups()[at(group)];
     for (std::size_t i = piece.first_loop; i < piece.first_loop + piece.loop_count; ++i) {
       const auto& [axes, count, offsets, steps] = box[at(group)]->several->loops[i];
-      const Index source_stride = source.strides[at(axes[0])], target_stride = target.strides[at(axes[1])];
-      block.source_offset += offsets[0] * source_stride;
-      block.target_offset += offsets[1] * target_stride;
-      append_loop(block, count, steps[0] * source_stride, steps[1] * target_stride);
+      const Index from_stride = stride(from, axes[from.side]), to_stride = stride(to, axes[to.side]);
+      block.source_offset += offsets[from.side] * from_stride;
+      block.target_offset += offsets[to.side] * to_stride;
+      append_loop(block, count, steps[from.side] * from_stride, steps[to.side] * to_stride);
     }
-    block.source_offset += piece.offsets[0] * source.strides[at(map.groups()[at(group)].source_axis)];
-    block.target_offset += piece.offsets[1] * target.strides[at(map.groups()[at(group)].target_axis)];
+    block.source_offset += piece.offsets[from.side] * stride(from, fastest.axis(from.side));
+    block.target_offset += piece.offsets[to.side] * stride(to, fastest.axis(to.side));
     if (tiled.cuts(group, piece))
       append_run(group, piece.count / tiled.extent(group), tiled.extent(group));
     else if (!tiled.has(group))
@@ -83,9 +85,9 @@ void set_block(StridedBlock& block, const std::array<const Piece*, max_dims>& pi
 
 }  // namespace
 
-CellLayout cell_layout(const Distribution& distribution, const Cell& cell, const LocalLayout* local, bool owned) {
+CellLayout cell_layout(std::size_t side, const Distribution& distribution, const Cell& cell, const LocalLayout* local) {
   const int ndim = distribution.ndim();
-  CellLayout layout;
+  CellLayout layout{side};
   if (local && local->strides.size() > 1) {  // of one cell
     std::copy_n(local->strides.begin(), ndim, layout.strides.begin());
   } else {
@@ -94,7 +96,8 @@ CellLayout cell_layout(const Distribution& distribution, const Cell& cell, const
     for (int axis = ndim; axis-- > 0; stride *= std::max<Index>(distribution.local_extent(cell, axis), 1))
       layout.strides[at(axis)] = stride;
   }
-  for (int axis = 0; owned && axis < ndim; ++axis) layout.offset += distribution.halo(axis) * layout.strides[at(axis)];
+  for (int axis = 0; side == source_side && axis < ndim; ++axis)
+    layout.offset += distribution.halo(axis) * layout.strides[at(axis)];
   return layout;
 }
 
@@ -107,7 +110,7 @@ void append_loop(StridedBlock& block, Index count, Index source_stride, Index ta
   block.target_strides[loop] = target_stride;
 }
 
-void append_blocks(const SharedBox& box, const IndexMap& map, const CellLayout& source, const CellLayout& target,
+void append_blocks(const SharedBox& box, const IndexMap& map, const CellLayout& from, const CellLayout& to,
                    BlockList& blocks) {
   const TiledAxes tiled = tiled_axes(box, map);
   std::array<const Piece*, max_dims> lists;
@@ -126,33 +129,30 @@ void append_blocks(const SharedBox& box, const IndexMap& map, const CellLayout& 
     std::array<const Piece*, max_dims> pieces;
     for (int group = 0; group < groups; ++group) pieces[at(group)] = lists[at(group)] + choice[at(group)];
     block.box.ndim = 0;
-    set_block(block.box, pieces, box, map, source, target, tiled);
+    set_block(block.box, pieces, box, map, from, to, tiled);
     blocks.push_back(block);
   });
 }
 
 Index keep_piece(BlockList& blocks, Index piece, Index pieces) {
-  const auto share = [&](Index count) { return AxisSplit{count, pieces, 1, true}; };
-  Index count = 0, number = 0, elements = 0;
-  for (auto one = blocks.begin(); one != blocks.end(); ++one) ++count;
-  const bool cuts = count < pieces;
-  const Index first = cuts ? 0 : share(count).block_begin(piece),
-              last = cuts ? count : share(count).block_begin(piece + 1);
+  Index elements = 0, short_count = 0;
   BlockList kept;
   Block block;
   StridedBlock& box = block.box;
-  for (auto one = blocks.begin(); one != blocks.end(); ++one, ++number) {
-    if (number < first || number >= last) continue;
+  for (auto one = blocks.begin(); one != blocks.end(); ++one) {
     one.read(box);
-    if (cuts && box.ndim > 0) {
+    if (box.count() < pieces) {
+      if (short_count++ % pieces != piece) continue;
+    } else {
       const auto counts = box.counts.begin(), end = counts + box.ndim;
       const auto long_enough = std::find_if(counts, end, [&](Index extent) { return extent >= pieces; });
-      const auto d =
-          static_cast<std::size_t>((long_enough == end ? std::max_element(counts, end) : long_enough) - counts);
-      const Index begin = share(box.counts[d]).block_begin(piece);
-      box.counts[d] = share(box.counts[d]).block_begin(piece + 1) - begin;
-      box.source_offset += begin * box.source_strides[d];
-      box.target_offset += begin * box.target_strides[d];
+      const auto cut = long_enough == end ? std::max_element(counts, end) : long_enough;
+      const AxisSplit split{*cut, pieces, 1, true};
+      const Index begin = split.block_begin(piece);
+      *cut = split.block_begin(piece + 1) - begin;
+      if (*cut == 0) continue;
+      box.source_offset += begin * box.source_strides[static_cast<std::size_t>(cut - counts)];
+      box.target_offset += begin * box.target_strides[static_cast<std::size_t>(cut - counts)];
     }
     elements += box.count();
     kept.push_back(block);

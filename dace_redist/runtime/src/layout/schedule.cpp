@@ -24,9 +24,6 @@ struct Overlaps {
   std::vector<SharedElements> shared{};  // [cells]
 };
 
-/// Of a pair of things, that of the source and that of the target.
-constexpr std::size_t source_side = 0, target_side = 1;
-
 /// Collects what a rank sends, or what it receives: for each of its cells ("own"), the pairs with all overlapping cells
 /// of the other distribution, and for each pair the peers that the replica policy names.
 class Collector {
@@ -55,7 +52,7 @@ class Collector {
       for (std::size_t axis = 0; axis < target.axes().size(); ++axis)
         to_image_[axis] = (image[axis] - images[axis] / 2) * target.axes()[axis].extent;
       for (const Cell& cell : cells)
-        for (const Index slice : slices) add_cell({cell, slice, layout_of(own_, cell, arguments_.rank)});
+        for (const Index slice : slices) add_cell({cell, slice, layout_of(own_, cell, sends_, arguments_.rank)});
     });
     return join();
   }
@@ -85,9 +82,10 @@ class Collector {
     return {other, own};
   }
 
-  /// The position of a side's cell in a rank's array. Elements are read where they are owned, and written to margins.
-  CellLayout layout_of(std::size_t side, const Cell& cell, Index rank) const {
-    return cell_layout(*distributions_[side], cell, local(side, rank), side == source_side);
+  /// The position of a side's cell in the array that a rank sends from, or receives in. Elements are read where they
+  /// are owned, and written to margins.
+  CellLayout layout_of(std::size_t side, const Cell& cell, bool sends, Index rank) const {
+    return cell_layout(side, *distributions_[side], cell, local(sends ? source_side : target_side, rank));
   }
 
   const LocalLayout* local(std::size_t side, Index rank) const {
@@ -298,42 +296,13 @@ class Collector {
     pair.message.count = 1;
     for (std::size_t group = 0; group < groups().size(); ++group) pair.message.count *= box[group]->count;
     if (!arguments_.with_blocks && peer.pieces == 1) return;
-    if (arguments_.policy.forwards() || arguments_.policy.kind == ReplicaPolicy::sums_of_nodes) {
-      pair.message.blocks = blocks_within(own, other, peer.rank, box);
-    } else {
-      const CellLayout layout = layout_of(other_, other, peer.rank);
-      const auto [from, to] = by_side(own.layout, layout);
-      append_blocks(box, arguments_.map, from, to, pair.message.blocks);
-    }
+    const bool one_cell = arguments_.policy.has_one_cell();  // which the peer holds, too
+    const CellLayout there = layout_of(one_cell ? own_ : other_, one_cell ? own.cell : other, !sends_, peer.rank);
+    append_blocks(box, arguments_.map, sends_ ? own.layout : there, sends_ ? there : own.layout, pair.message.blocks);
     if (peer.pieces == 1) return;
     pair.message.count = keep_piece(pair.message.blocks, peer.piece, peer.pieces);
     if (pair.message.count == 0) return pairs_.pop_back();
     if (!arguments_.with_blocks) pair.message.blocks = {};
-  }
-
-  /// The blocks of a message between parts of one distribution: of ranks that hold the cell, or an array like these.
-  BlockList blocks_within(const OwnCell& own, const Cell& other, Index peer, const SharedBox& box) const {
-    const auto blocks_at = [&](std::size_t end, Index rank) {
-      const CellLayout here = cell_layout(*distributions_[own_], own.cell, local(end, rank), own_source()),
-                       there = cell_layout(*distributions_[other_], other, nullptr, !own_source());
-      BlockList blocks;
-      const auto [from, to] = by_side(here, there);
-      append_blocks(box, arguments_.map, from, to, blocks);
-      return blocks;
-    };
-    const BlockList sent = blocks_at(source_side, sends_ ? arguments_.rank : peer),
-                    received = blocks_at(target_side, sends_ ? peer : arguments_.rank);
-    BlockList blocks;
-    for (auto from = sent.begin(), to = received.begin(); from != sent.end(); ++from, ++to) {
-      Block block = *from;
-      const StridedBlock there = (*to).box;
-      if (!own_source())
-        block.box.source_offset = block.box.target_offset, block.box.source_strides = block.box.target_strides;
-      block.box.target_offset = own_source() ? there.source_offset : there.target_offset;
-      block.box.target_strides = own_source() ? there.source_strides : there.target_strides;
-      blocks.push_back(block);
-    }
-    return blocks;
   }
 
   /// Joins the pairs of each peer to one message, in an order that is equal on both sides.

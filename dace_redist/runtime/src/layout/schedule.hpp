@@ -39,6 +39,8 @@ struct ReplicaPolicy {
   bool reduces() const { return kind == all || kind == sums_of_nodes || kind == sum_nodes; }
   /// Whether elements move from the target's part to the target's part.
   bool forwards() const { return kind == between_nodes || kind == within_nodes; }
+  /// Whether sender and receiver hold one cell, of the target or of the source.
+  bool has_one_cell() const { return forwards() || kind == sums_of_nodes; }
 };
 
 /// True if the nodes that hold the source are so few that, of its replicas in the target, each node is to receive a
