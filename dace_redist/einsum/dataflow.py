@@ -152,9 +152,13 @@ class _Dataflow:
         """Return True if a reduction in one step moves no more than one on ranks that have parts, and a move."""
         if group.reduction is None or len(group.ranks) > MAX_REPORTED_RANKS:
             return False
-        partial, beside, shape = group.partial_placement, group.least_placement, self.program.sizes[group.result]
-        apart = busiest_of_sum(partial, beside, shape) + busiest(beside, target, shape)
-        return busiest_of_sum(partial, target, shape) <= apart
+        beside = group.least_placement
+        apart = self._summed(group, beside) + busiest(beside, target, self.program.sizes[group.result])
+        return self._summed(group, target) <= apart
+
+    def _summed(self, group: Group, target: Home) -> int:
+        """Return the elements that the busiest rank sends or receives in a reduction."""
+        return busiest_of_sum(group.partial_placement, target, self.program.sizes[group.result], self._itemsize)
 
     @property
     def _itemsize(self) -> int:
@@ -209,8 +213,7 @@ class _Dataflow:
                 fetched += self._bytes(name, wanted) * (wanted.replicas - 1) / wanted.replicas
         reduced = 0.0
         if group.sums_at is not None:
-            summed = busiest_of_sum(group.partial_placement, group.sums_at, self.program.sizes[group.result])
-            reduced = float(summed * self._itemsize)
+            reduced = float(self._summed(group, group.sums_at) * self._itemsize)
         elif group.reduction is not None:
             reduced = self._bytes(group.result, group.partial_placement) * group.reduction.sent_share
         return GroupCost(fetched, reduced, self._memory(number))

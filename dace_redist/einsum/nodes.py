@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from dace_redist.einsum.grids import Candidates, factorisations
-from dace_redist.einsum.placement import Array, Floats, Placement, schedule_of
+from dace_redist.einsum.placement import Array, Floats, Placement, dtype_of, schedule_of
 from dace_redist.einsum.program import Group, PlannedProgram
 from dace_redist.relabelling import assign
 
@@ -120,19 +120,19 @@ def bytes_between_nodes(plan: PlannedProgram, size: int) -> float:
             seen.add(name)
         seen.add(group.result)
         if group.reduction is not None:
-            total += plan.repeats(number) * _reduced(group, plan.sizes[group.result], size)
+            total += plan.repeats(number) * _reduced(group, plan.sizes[group.result], size, plan.itemsize)
     for move in plan.moves:
         moved = schedule_of(move.source, move.target, plan.sizes[move.tensor])
         total += plan.repeats(move.group) * moved.bytes_between_nodes(np.arange(moved.ranks) // size)
     return total * plan.itemsize
 
 
-def _reduced(group: Group, shape: tuple[int, ...], size: int) -> float:
+def _reduced(group: Group, shape: tuple[int, ...], size: int, itemsize: int) -> float:
     """Return the elements of partial results sent between nodes."""
     if group.sums_at is None:
         return _spread(group.partial_placement, shape, size)
-    moved = schedule_of(group.partial_placement, group.sums_at, shape, op="sum")
-    return moved.bytes_between_nodes(np.arange(moved.ranks) // size)
+    moved = schedule_of(group.partial_placement, group.sums_at, shape, dtype_of(itemsize), "sum")
+    return moved.bytes_between_nodes(np.arange(moved.ranks) // size) / itemsize
 
 
 def _spread(placement: Placement, shape: tuple[int, ...], size: int) -> float:

@@ -242,6 +242,11 @@ def schedule_of(
     return schedule(*ends_of(source, target, shape), dtype, op=op or ("sum" if getattr(source, "op", None) else None))
 
 
+def dtype_of(itemsize: int) -> str:
+    """Return an element type of so many bytes; the messages of a reduction depend on them."""
+    return "complex128" if itemsize == 16 else f"int{8 * itemsize}"
+
+
 def ends_of(source: Home, target: Home, shape: Sequence[int]) -> tuple[AnyDistribution, AnyDistribution]:
     """Return the distributions between which a tensor moves, of equal shape."""
     if isinstance(source, Given) and isinstance(target, Placement):
@@ -282,9 +287,9 @@ def busiest(source: Home, target: Home, shape: Sequence[int]) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def busiest_of_sum(partial: Placement, target: Home, shape: tuple[int, ...]) -> int:
+def busiest_of_sum(partial: Placement, target: Home, shape: tuple[int, ...], itemsize: int) -> int:
     """Return the elements sent or received by the busiest rank, whichever is more, when partial results are reduced."""
-    totals = schedule_of(partial, target, shape, op="sum").totals
+    totals = schedule_of(partial, target, shape, dtype_of(itemsize), "sum").totals
     return int(max(totals.sent.max(), totals.received.max()))
 
 

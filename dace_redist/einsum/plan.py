@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dace_redist.einsum.placement import Home, schedule_of
+from dace_redist.einsum.placement import Home, dtype_of, schedule_of
 from dace_redist.einsum.program import PlannedProgram
 from dace_redist.report.replay import Replayed, Step
 
@@ -46,8 +46,7 @@ class EinsumPlan(PlannedProgram, Replayed):
         """
 
         def exchange(source: Home, target: Home, name: str, op: str | None = None) -> Step:
-            dtype = "complex128" if self.itemsize == 16 else f"int{8 * self.itemsize}"
-            return Step(schedule_of(source, target, self.sizes[name], dtype, op))
+            return Step(schedule_of(source, target, self.sizes[name], dtype_of(self.itemsize), op))
 
         steps = list[Step]()
         for number, group in enumerate((*self.groups, None)):

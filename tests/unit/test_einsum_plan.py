@@ -76,7 +76,7 @@ def test_sums_take_two_steps_only_if_that_moves_less(ranks):
     """By the schedules of both ways; some plans have two steps, and most have one."""
 
     def busiest(source, target, shape, op=None):
-        totals = schedule_of(source, target, shape, op=op).totals
+        totals = schedule_of(source, target, shape, "float64", op).totals
         return int(max(totals.sent.max(), totals.received.max()))
 
     in_one, in_two = 0, 0
