@@ -97,7 +97,7 @@ def _reduction_before(node: Redistribute, state: SDFGState, sdfg: SDFG) -> _Redu
         return None
     where, result = written
     (writer,) = (edge.src for edge in where.in_edges(result))
-    if only_reduces(writer):
+    if _only_reduces(writer):
         source, added = writer.distributions()
         partial, op = input_of(writer, where), writer.op
         summands, sums = writer.arrays(sdfg, where)
@@ -114,7 +114,7 @@ def _reduction_before(node: Redistribute, state: SDFGState, sdfg: SDFG) -> _Redu
     return None if used else found
 
 
-def only_reduces(node: nodes.Node) -> bool:
+def _only_reduces(node: nodes.Node) -> bool:
     """Return True for a node that reduces partial results, and changes nothing else."""
     if not isinstance(node, Redistribute) or not node.op or not is_plain(node) or node.index_map.encoded:
         return False
