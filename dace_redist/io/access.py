@@ -149,7 +149,8 @@ class Access:
         shapes = [pieces.local_shape(self.comm.rank) for _, pieces in parts]
         with together(self.comm):
             buffer = new_array(None, (max(map(math.prod, shapes), default=0),), dtype, "cpu", shared=True)
-        with _bar(self.label if self.comm.rank == 0 else "", math.prod(layout.shape) * dtype.itemsize) as show:
+        shown, nbytes = self.comm.rank == 0 and self.label != "", math.prod(layout.shape) * dtype.itemsize
+        with progress_bar(shown, self.label, nbytes) as show:
             done = 0
             for (lower, pieces), shape in zip(parts, shapes, strict=True):
                 yield lower, pieces, buffer[: math.prod(shape)].reshape(shape)
@@ -175,9 +176,3 @@ def run_all(comm: MPI.Intracomm, path: str, parts: Sequence[Access], reading: bo
     for part in parts:
         if part.box is None:
             part.run(reading)
-
-
-def _bar(label: str, nbytes: int) -> Any:
-    if not label:
-        return contextlib.nullcontext(lambda name, done: None)
-    return progress_bar(True, label, nbytes)

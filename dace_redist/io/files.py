@@ -1,4 +1,4 @@
-"""Functions :func:`load` and :func:`save`."""
+"""Functions :func:`load` and :func:`save`. What needs MPI is imported at the first call."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 import numpy as np
 import numpy.typing as npt
-from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, check_distribution
 from dace_redist.integers import AnyBytes, AnyInt, AnyInts, checked_memory_bytes
-from dace_redist.io.access import Access, run_all
 from dace_redist.io.pieces import Selection, checked_ranks
 from dace_redist.io.stored import Layout, NewArray, StoredArray, StoredInfo, format_of, inspect_file, naming, new_names
 from dace_redist.mpi.collective import check_congruent, checked_communicator, together
 from dace_redist.mpi.launch import check_ranks
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.arrays.new import new_array
-from dace_redist.redistribution.distributed_array import DistributedArray
 from dace_redist.strategies import find_strategy
 from dace_redist.transform import Transform
 
 if TYPE_CHECKING:
+    from mpi4py import MPI
     from typing_extensions import Unpack
+
+    from dace_redist.redistribution.distributed_array import DistributedArray
 
 _Path = str | bytes | os.PathLike[str]
 
@@ -90,7 +90,7 @@ def load(
     :param memory_bytes: Maximum bytes of buffers per rank, or ``"1GiB"``. Default: pieces of 64 MiB, and the buffers of
         the strategy.
     :param strategy: Strategy of the exchanges.
-    :param progress: True for a progress bar on rank 0.
+    :param progress: True for a progress bar on rank 0, or a line every 10 seconds where the output is no terminal.
     :return: The array, in node-shared memory if there is enough; zeros in margins beyond its ends. Of several arrays a
         dict by name.
     :raises OSError: On every rank, if a rank that reads cannot open or read the file.
@@ -99,6 +99,9 @@ def load(
     :raises TypeError: On every rank, if elements of the file cannot be converted to ``target_dtype``.
     :raises RuntimeError: On every rank, if h5py or zarr is missing, or fails.
     """
+    from dace_redist.io.access import Access, run_all
+    from dace_redist.redistribution.distributed_array import DistributedArray
+
     comm = checked_communicator(comm)
     with together(comm):
         path, form = format_of(path)
@@ -220,6 +223,9 @@ def save(
         type; or ``array`` is not a DistributedArray on one of them, which then takes the world for the communicator.
     :raises RuntimeError: On every rank, if h5py or zarr is missing, or fails.
     """
+    from dace_redist.io.access import Access, run_all
+    from dace_redist.redistribution.distributed_array import DistributedArray
+
     several, arrays = isinstance(array, Mapping), dict[str | None, Any]({name: array})
     if isinstance(array, Mapping):
         arrays = {key: array[key] for key in sorted(array, key=str)}
@@ -264,6 +270,8 @@ def save(
 
 def _saved_type(name: str | None, array: Any, kind: Any, memory_bytes: Any, comm: MPI.Intracomm) -> np.dtype[Any]:
     """Check an array to be saved; return its element type in the file."""
+    from dace_redist.redistribution.distributed_array import DistributedArray
+
     if not isinstance(array, DistributedArray):
         kind = type(array).__name__
         raise TypeError(f"array must be a DistributedArray, got {kind}: pass DistributedArray(array, distribution)")

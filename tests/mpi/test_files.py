@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import re
 import subprocess
 import threading
@@ -318,8 +319,9 @@ def test_disk_that_fills(comm, tmp_path, form):
 
 
 @pytest.mark.mpi(ranks=[2])
-def test_progress_bar(comm, tmp_path, capsys):
+def test_progress_bar(comm, tmp_path, capsys, monkeypatch):
     pytest.importorskip("tqdm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     path, columns = folder(comm, tmp_path) / "bar.npy", Distribution((64, 64), (1, 2))
     array = DistributedArray(columns.local(numbers((64, 64)), comm.rank), columns, comm)
     save(path, array, progress=True, memory_bytes=1 << 15)

@@ -244,3 +244,8 @@ def test_redistribute_loads_nothing_that_builds_or_measures():
     )
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert out == "[]\n"
+
+
+def test_reading_and_writing_load_mpi_when_they_are_called():  # modules of clusters are checked outside of jobs
+    program = "import sys; from dace_redist import einsum, load, save, schedule; print('mpi4py.MPI' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"

@@ -41,14 +41,24 @@ def test_every_picture_says_what_to_install(tmp_path):
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_progress_is_shown_if_it_can_be(there, monkeypatch, capsys):
+def test_progress_on_a_terminal_is_a_bar(there, monkeypatch, capsys):
     if not there:
         monkeypatch.setitem(sys.modules, "tqdm", None)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with progress_bar(True, "rows to columns", 2.0) as show:
         show("Pack", 1.0)
     shown = capsys.readouterr().err
-    assert ("rows to columns: 100%" in shown) is there
+    assert ("rows to columns: done 100%" in shown) is there
     assert there or not shown
+
+
+def test_progress_in_a_log_is_lines(monkeypatch, capsys):
+    seconds = iter([0, 1, 12, 12, 15, 30, 30])
+    monkeypatch.setattr("time.monotonic", lambda: next(seconds))
+    with progress_bar(True, "save run.h5", 200) as show:
+        for done in (10, 80, 100, 240):
+            show("writing", done)
+    assert capsys.readouterr().err == "save run.h5: writing, 40 %\nsave run.h5: writing, 100 %\n"
 
 
 WITHOUT_DACE = """

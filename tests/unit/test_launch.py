@@ -32,6 +32,11 @@ def test_a_rank_starts_jobs_of_its_own(monkeypatch):
     assert "OMPI_MCA_osc" in outside and not {"OMPI_MCA_ess", "PMIX_RANK"} & outside.keys()
 
 
+def test_mpiexec_in_bin_has_a_prefix(monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name, path: f"/bin/{name}")
+    assert launch.mpiexec_command(2, ["hostname"]) == [os.path.realpath("/bin") + "/mpiexec", "-n", "2", "hostname"]
+
+
 @pytest.fixture
 def fake_mpiexec(monkeypatch):
     """Run the program once, as a launcher that starts one rank."""
