@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import re
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
