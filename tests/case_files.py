@@ -78,7 +78,8 @@ def _options(random: Random, tensors: Sequence[dict[str, Any]]) -> Iterator[int]
     is_tiny = all(np.prod(case["source"].shape) * np.dtype(case["types"][0]).itemsize <= 1600 for case in tensors)
     cuts = [1, 7, 64, 1000, 1 << 30] if is_tiny else [512, 1000, 4096, 1 << 30]
     slots = [1, 64, 1000, 65536] if is_tiny else [512, 4096, 65536]
-    for choices in (cuts, range(1, 5), [10, 15, 30], range(4), slots, [*cuts, *[1 << 30] * 4], [-1, 0, *cuts]):
+    longest, joined, in_flight = [*cuts, *[1 << 30] * 4], [-1, 0, *cuts], [0, 0, *cuts]
+    for choices in (cuts, range(1, 5), [10, 15, 30], range(4), slots, longest, joined, in_flight):
         yield int(random.choice(choices))
 
 

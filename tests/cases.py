@@ -16,17 +16,20 @@ DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"
 DTYPES += ("float16", "float32", "float64", "complex64", "complex128")
 
 #: The strategies that move NumPy arrays, and small random options for each: split messages, short rings, many chunks.
+IN_FLIGHT = {"max_in_flight_bytes": st.sampled_from([0, 0, 1, 500])}
 OPTIONS = {
-    "Datatype": {},
-    "Pack": {},
-    "Threaded": {"threads": st.integers(1, 3)},
+    "Datatype": IN_FLIGHT,
+    "Pack": IN_FLIGHT,
+    "Threaded": {"threads": st.integers(1, 3), **IN_FLIGHT},
     "Pipelined": {
+        **IN_FLIGHT,
         "chunk_bytes": st.sampled_from([1, 24, 1000, 8 << 20]),
         "depth": st.integers(1, 4),
         "growth": st.sampled_from([1.0, 1.5, 3.0]),
     },
     "RMA": {},
     "Hierarchical": {
+        **IN_FLIGHT,
         "slot_bytes": st.sampled_from([1, 24, 1000, 64 << 10]),
         "chunk_bytes": st.sampled_from([24, 8 << 20]),
         "depth": st.integers(1, 3),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from dace_redist.errors import needing_dace
+from dace_redist.errors import remedies
 
 #: Modules of the public names; each is loaded at its first use.
 _MODULES = {
@@ -31,7 +31,7 @@ __all__ = list(_MODULES)
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'dace_redist.transformations' has no attribute {name!r}")
-    with needing_dace(f"{__name__}.{name}"):
+    with remedies(f"{__name__}.{name}"):
         value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value

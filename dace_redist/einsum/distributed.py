@@ -6,6 +6,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dace_redist.errors import remedies
+
 if TYPE_CHECKING:
     import numpy.typing as npt
     from mpi4py import MPI
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 
 @functools.cache  # an import statement takes longer than a small product
 def _calls() -> Any:
-    from dace_redist.einsum import cache
+    with remedies("dace_redist.einsum"):
+        from dace_redist.einsum import cache
 
     return cache
 

@@ -11,6 +11,8 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dace_redist.errors import remedies
+
 if TYPE_CHECKING:
     from mpi4py import MPI
 
@@ -50,7 +52,8 @@ _LIBRARIES = {name: package for (package, _), name in _CLASSES.items()} | {"part
 def __getattr__(name: str) -> ModuleType:
     if name not in _LIBRARIES:
         raise AttributeError(f"module 'dace_redist.interop' has no attribute {name!r}")
-    return _imported(name)
+    with remedies(f"dace_redist.interop.{name}"):
+        return _imported(name)
 
 
 def __dir__() -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution, check_distribution
+from dace_redist.errors import remedies
 from dace_redist.integers import AnyBytes, AnyInt, AnyInts, checked_memory_bytes
 from dace_redist.io.pieces import Selection, checked_ranks
 from dace_redist.io.stored import Layout, NewArray, StoredArray, StoredInfo, format_of, inspect_file, naming, new_names
@@ -99,8 +100,9 @@ def load(
     :raises TypeError: On every rank, if elements of the file cannot be converted to ``target_dtype``.
     :raises RuntimeError: On every rank, if h5py or zarr is missing, or fails.
     """
-    from dace_redist.io.access import Access, run_all
-    from dace_redist.redistribution.distributed_array import DistributedArray
+    with remedies("dace_redist.load"):
+        from dace_redist.io.access import Access, run_all
+        from dace_redist.redistribution.distributed_array import DistributedArray
 
     comm = checked_communicator(comm)
     with together(comm):
@@ -223,8 +225,9 @@ def save(
         type; or ``array`` is not a DistributedArray on one of them, which then takes the world for the communicator.
     :raises RuntimeError: On every rank, if h5py or zarr is missing, or fails.
     """
-    from dace_redist.io.access import Access, run_all
-    from dace_redist.redistribution.distributed_array import DistributedArray
+    with remedies("dace_redist.save"):
+        from dace_redist.io.access import Access, run_all
+        from dace_redist.redistribution.distributed_array import DistributedArray
 
     several, arrays = isinstance(array, Mapping), dict[str | None, Any]({name: array})
     if isinstance(array, Mapping):

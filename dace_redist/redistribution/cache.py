@@ -148,6 +148,7 @@ class Keywords(TypedDict, total=False):
     slot_bytes: AnyInt
     max_message_bytes: AnyInt
     join_bytes: AnyInt
+    max_in_flight_bytes: AnyInt
 
 
 #: Arguments of a call: those of :data:`CHANGE`, strategy, memory_bytes, then the options as of :func:`typed`.

@@ -33,7 +33,7 @@ PART = re.compile(r"(<!-- generated: (?P<kind>\w+) ?(?P<arguments>[^\n]*?) ?-->\
 EXAMPLES = re.compile(r"^(  (dace-redist|mpi|cmake|DACE_)(.*\\\n)*.*\n)+\n?", re.MULTILINE)
 STATED_ONCE = re.compile(r"^Usage: .*OPTIONS\]\n+|^ +(-h, |-q, )?--(help|json|plot|quiet) .*\n?", re.MULTILINE)
 #: Options of every strategy, which the page states once.
-EVERY_STRATEGY = ("max_message_bytes", "threads")
+EVERY_STRATEGY = ("max_in_flight_bytes", "max_message_bytes", "threads")
 
 
 def table(rows: Iterator[Sequence[str]]) -> str:

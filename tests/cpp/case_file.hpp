@@ -161,6 +161,7 @@ Case read_case(Reader& reader, Index number, const std::vector<MPI_Comm>& comms,
   the.options.slot_bytes = reader.number();
   the.options.max_message_bytes = reader.number();
   the.options.join_bytes = reader.number();
+  the.options.max_in_flight_bytes = reader.number();
   for (Index left = reader.number(); left > 0; --left) the.moves.push_back(read_move(reader, layouts));
   return the;
 }

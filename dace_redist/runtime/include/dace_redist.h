@@ -246,7 +246,8 @@ typedef enum dr_progress {
  *
  * Transfers of several plans may be started and waited for in any order, which may differ between ranks. A rank that is
  * blocked elsewhere, in MPI or in a computation, does not hold up the ranks of its node. Between nodes, contiguous
- * messages and up to 64 MiB of packed chunks per direction are posted to MPI at once; the rest moves on in calls.
+ * messages and up to 64 MiB of packed chunks per direction are posted to MPI at once, but no more than the option
+ * max_in_flight_bytes; the rest moves on in calls.
  * With strategy RMA the start may wait for the start of this rank's receivers. Messages that are joined in a call are
  * sent one by one in a started transfer.
  */

@@ -27,6 +27,8 @@ typedef struct dr_options {
   int64_t max_message_bytes; /**< all: longest single MPI message; longer ones are split */
   int64_t join_bytes;        /**< Hierarchical: largest message between two nodes that is sent as one with others;
                                   0: none; -1: of 2 KiB, if a rank has at least 8 of them in one direction */
+  int64_t max_in_flight_bytes; /**< all but RMA: bytes of a transfer that a rank has given to MPI to send and that are
+                                    not sent, one message at least; 0: no limit */
 } dr_options;
 
 /** Type of an element, where elements are computed with; of DR_OPAQUE they are moved, whatever they are. */

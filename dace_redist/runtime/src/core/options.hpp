@@ -39,6 +39,7 @@ void each_option(const Visit& visit) {
   visit(OptionRange<Integer>{"max_message_bytes", &Options::max_message_bytes, 1 << 30, 1,
                              std::numeric_limits<int>::max()});
   visit(OptionRange<Integer>{"join_bytes", &Options::join_bytes, -1, -1, 1 << 30});
+  visit(OptionRange<Integer>{"max_in_flight_bytes", &Options::max_in_flight_bytes, 0, 0, Integer{1} << 62});
 }
 
 inline Options default_options() {

@@ -161,9 +161,7 @@ class StagedLane final : public Lane {
         rings_(rings),
         one_stream_(!sends_ && link.tensors[0]->reduces) {
     set_messages(messages);
-    std::vector<Index> chunk_bytes;
-    for (const StagedChunk& chunk : chunks_) chunk_bytes.push_back(chunk.nbytes);
-    lay_out(std::min(static_cast<std::size_t>(cutting.depth), chunks_.size()), chunk_bytes, slot_alignment);
+    lay_out(std::min(static_cast<std::size_t>(cutting.depth), chunks_.size()), sizes, slot_alignment);
     places_.resize(slots());
     if (memory_ == Memory::host) return;
     slots_ = DeviceBuffer(order_.get(), nbytes());
@@ -176,6 +174,8 @@ class StagedLane final : public Lane {
     chunks_.clear();
     steps.clear();
     for (const PeerMessage& message : messages) add_chunks(message);
+    sizes.clear();
+    for (const StagedChunk& chunk : chunks_) sizes.push_back(chunk.nbytes);
   }
   std::size_t slots() const { return offsets_.size() - 1; }
   Index nbytes() const { return slot_bytes(); }

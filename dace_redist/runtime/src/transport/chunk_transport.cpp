@@ -39,6 +39,7 @@ class ChunkLane final : public Lane {
       most_bytes_ = std::max(most_bytes_, chunk_bytes_.back());
       chunks_.push_back(std::move(chunk));
       steps.push_back(step);
+      sizes.push_back(chunks_.back().nbytes());
     }
   }
 

@@ -63,7 +63,10 @@ class JoinedBuffer {
 class JoinTransport final : public Transport {
  public:
   JoinTransport(const Link& link, Messages messages)
-      : link_(link), separate_(make_packed(separate_link(link), messages)), messages_(std::move(messages)) {}
+      : link_(link),
+        in_flight_(link.options),
+        separate_(make_packed(separate_link(link), messages)),
+        messages_(std::move(messages)) {}
 
   ~JoinTransport() override {
     if (!memory_) return;
@@ -115,6 +118,7 @@ class JoinTransport final : public Transport {
     if (!joins_) return separate_->begin(arrays, pace);
     ++transfer_number_;
     open_ = 0;
+    in_flight_.reset();
     for (End& end : ends_) {
       end.copies = true;
       end.moves = end.carried_bytes > 0;
@@ -137,7 +141,7 @@ class JoinTransport final : public Transport {
         copy(end);
         any = true;
       }
-      if (end.moves && end.buffer.may_move(transfer_number_)) {
+      if (end.moves && end.buffer.may_move(transfer_number_) && may_send(end)) {
         start(end);
         any = true;
       }
@@ -232,8 +236,12 @@ class JoinTransport final : public Transport {
     --open_;
   }
 
+  static Index sent_bytes(const End& end) { return end.buffer.sent() ? end.carried_bytes : 0; }
+  bool may_send(const End& end) const { return !end.buffer.sent() || in_flight_.admits(end.carried_bytes); }
+
   void start(End& end) {
     end.moves = false;
+    in_flight_.add(sent_bytes(end));
     const Index max_bytes = link_.options.max_message_bytes;
     for (Index at = 0; at < end.carried_bytes; at += max_bytes) {
       const int count = static_cast<int>(std::min(end.carried_bytes - at, max_bytes));
@@ -254,6 +262,7 @@ class JoinTransport final : public Transport {
     for (int i = 0; i < count; ++i) {
       End& end = ends_[end_of_[static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)])]];
       if (--end.under_way > 0) continue;
+      in_flight_.add(-sent_bytes(end));
       end.buffer.note_moved();
       --open_;
     }
@@ -261,6 +270,7 @@ class JoinTransport final : public Transport {
   }
 
   Link link_;
+  BytesInFlight in_flight_;
   std::unique_ptr<Transport> separate_;  // sends each message on its own
   Messages messages_;
   char* memory_ = nullptr;  // the buffers that this rank carries, in its arena

@@ -33,6 +33,7 @@ class Lane {
   static constexpr int lent_to(std::size_t) { return no_rank; }
 
   std::vector<Index> steps;  ///< [chunks] of their messages
+  std::vector<Index> sizes;  ///< [chunks] bytes
 
  protected:
   /// Sets the places of slots: each as large as its own chunk if there is one for each, else as the largest.
@@ -56,6 +57,7 @@ class Lane {
 ///
 /// An attended pipeline sends no more than a few chunks ahead of what it has received in the same steps. Otherwise
 /// ranks get out of step, several send to one at the same time, and where its link is the limit, packets are dropped.
+/// With `max_in_flight_bytes` the next chunk waits until enough of those before it are sent.
 ///
 /// Partial results are unpacked in the order of the chunks, which is that of the reduction, and the self copy between
 /// those of the summands before and after it.
@@ -132,7 +134,7 @@ class Pipeline : public Transport {
  protected:
   /// \param max_ahead  chunks that a rank sends ahead of those it has received.
   Pipeline(const Link& link, Index max_ahead)
-      : link_(link), in_order_(are_partial(link.tensors)), max_ahead_(max_ahead) {}
+      : link_(link), in_order_(are_partial(link.tensors)), max_ahead_(max_ahead), in_flight_(link.options) {}
 
   /// Takes over lanes, which must outlive their use, and allocates what an attended transfer takes.
   void set(AnyLane& sends, AnyLane& receives, const PeerMessage& self) {
@@ -212,6 +214,7 @@ class Pipeline : public Transport {
     send_slots_.resize(sends_.slots());
     std::iota(send_slots_.begin(), send_slots_.end(), std::size_t{0});
     sent_ = unpacked_ = 0;
+    in_flight_.reset();
     lent_.clear();
     unpacking_.clear();
     arrived_.assign(in_order_ ? receives_.chunks() : 0, no_slot);
@@ -239,9 +242,11 @@ class Pipeline : public Transport {
   /// are packed.
   void send_next() {
     while (sends_.started < send_slots_.size() && sends_.started < sends_.chunks() &&
+           in_flight_.admits(sends_->sizes[sends_.started]) &&
            (pace_ == Pace::unattended || receives_.done >= received_before_[sends_.started])) {
       const std::size_t chunk = sends_.started++, slot = send_slots_[chunk];
       sends_.chunk_in[slot] = chunk;
+      in_flight_.add(sends_->sizes[chunk]);
       sends_->copy(chunk, slot);
       send_copied();
     }
@@ -258,6 +263,7 @@ class Pipeline : public Transport {
 
   void end_send(std::size_t slot) {
     ++sends_.done;
+    in_flight_.add(-sends_->sizes[sends_.chunk_in[slot]]);
     send_slots_.push_back(slot);
   }
 
@@ -302,6 +308,7 @@ class Pipeline : public Transport {
 
   const bool in_order_;  // partial results
   Index max_ahead_;
+  BytesInFlight in_flight_;
   Direction sends_, receives_;
   std::vector<std::size_t> received_before_;  // [sent chunks]
   bool has_self_ = false;

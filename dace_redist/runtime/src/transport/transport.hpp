@@ -6,6 +6,7 @@
 /// a strategy says which transport gets which. Start reading at: Transport.
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -63,6 +64,21 @@ class Transport {
   virtual void wake_partners() {}
   /// Number of times that partners ring before progress() has to be called, > 0.
   virtual std::uint32_t awaited_rings() const { return 1; }
+};
+
+/// Bytes of a transfer that MPI is sending, and how many may be: option `max_in_flight_bytes`.
+class BytesInFlight {
+ public:
+  explicit BytesInFlight(const Options& options)
+      : most_(options.max_in_flight_bytes > 0 ? options.max_in_flight_bytes : std::numeric_limits<Index>::max() / 2) {}
+
+  void reset() { now_ = 0; }
+  /// Whether a message may be sent as well. One may be longer than all may be.
+  bool admits(Index nbytes) const { return now_ == 0 || now_ + nbytes <= most_; }
+  void add(Index nbytes) { now_ += nbytes; }
+
+ private:
+  Index most_, now_ = 0;
 };
 
 /// What a transport is made from. The references outlive it.
