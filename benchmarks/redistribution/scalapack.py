@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution, Distribution
+from dace_redist.native.loaded_mpi import mpi_in_use
 from redistribution.catalogue import Case
 
 _LIBRARY = "scalapack-openmpi"  # Debian's name for the one that is linked with its Open MPI
@@ -50,18 +51,17 @@ def _is_expressible(distribution: AnyDistribution) -> bool:
 
 @functools.cache
 def library_missing() -> str | None:
-    """Return the reason why the library is of no use in this process, or None."""
+    """Return the reason why the library is of no use with the MPI in use, or None."""
     if os.environ.get(VARIABLE):
         return None
     if ctypes.util.find_library(_LIBRARY) is None:
         return "ScaLAPACK is not installed (apt-get install libscalapack-openmpi-dev)"
-    mapped = Path("/proc/self/maps").read_text().splitlines()
-    folders = {Path(line.split()[-1]).resolve().parent for line in mapped if "/libmpi.so.40" in line}
-    if not folders:
+    mpi = mpi_in_use()
+    if mpi.interface != "openmpi":
         return "ScaLAPACK is linked with the system's Open MPI, which is not the MPI in use"
     # Two MPI libraries in one process would both serve: the library must be linked with the one in use.
-    if not all(folder.is_relative_to("/usr/lib") for folder in folders):
-        return f"ScaLAPACK is linked with the system's Open MPI, but the MPI in use is in {min(folders)}"
+    if not (folder := Path(mpi.path).resolve().parent).is_relative_to("/usr/lib"):
+        return f"ScaLAPACK is linked with the system's Open MPI, but the MPI in use is in {folder}"
     return None
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from launching import launch
+from redistribution import scalapack
 
 from dace_redist import _core
 from dace_redist._version import __version__
@@ -43,7 +44,12 @@ def run(*command: object, folder: Path) -> None:
 
 
 def compiled(compiler: object, source: str, folder: Path, *switches: str) -> str:
-    run(compiler, *switches, ROOT / source, *config("--libs"), "-o", "program", folder=folder)
+    libraries = [*config("--libs"), "-lm"]
+    if "pdgesv" in (ROOT / source).read_text():
+        if reason := scalapack.library_missing():
+            pytest.skip(reason)
+        libraries.append(os.environ.get(scalapack.VARIABLE, "-lscalapack-openmpi"))
+    run(compiler, *switches, ROOT / source, *libraries, "-o", "program", folder=folder)
     return str(folder / "program")
 
 
@@ -75,13 +81,17 @@ def fortran(source: str, folder: Path) -> str:
     [
         (c, "redistribute.c", "the first column came from ranks 0 to 3"),
         (c, "alltoallw.c", "the first column came from ranks 0 to 3"),
+        (c, "solve.c", "x solves A x = b"),
         (cpp, "redistribute.cpp", "the first column came from ranks 0 to 3"),
         (fortran, "redistribute.f90", "the first row came from ranks 0. to 3."),
+        (fortran, "solve.f90", "x solves A x = b"),
     ],
 )
 def test_example(build: Build, source: str, printed: str, tmp_path: Path):
-    code, output = launch(4, [build(f"examples/{source}", tmp_path)], 60)
-    assert code == 0 and printed in output, output
+    program = build(f"examples/{source}", tmp_path)
+    for ranks in (4, 3) if "solve" in source else (4,):  # a grid of 2 x 2, and of 3 x 1 with uneven parts
+        code, output = launch(ranks, [program], 60)
+        assert code == 0 and printed in output, output
 
 
 @pytest.mark.parametrize(
@@ -183,7 +193,6 @@ def test_calls_after_mpi_is_finalized(tmp_path: Path):
 
 AFTER_MPI = """
 import numpy as np
-from mpi4py import MPI
 import dace_redist as dr
 rows, columns = dr.Distribution((6, 4), (2, 1)), dr.Distribution((6, 4), (1, 2))
 rank = MPI.COMM_WORLD.rank

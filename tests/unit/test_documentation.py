@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 from device_arrays import use_device
 from interop_libraries import LIBRARIES, imported
+from redistribution import scalapack
 
 from dace_redist import cli
 from dace_redist.mpi.launch import mpi_environment
@@ -141,6 +142,8 @@ def test_command_prints_what_is_shown(name: str, tmp_path: Path, monkeypatch: py
 def test_commands_run(name: str, tmp_path: Path) -> None:
     if "mpifort" in code_of(name) and not (shutil.which("mpifort") and shutil.which("gfortran")):
         pytest.skip("needs mpifort and gfortran (apt-get install libopenmpi-dev openmpi-bin gfortran)")
+    if "scalapack" in code_of(name) and (reason := scalapack.library_missing()):
+        pytest.skip(reason)
     if BLOCKS[name][1] == "smpirun":
         if shutil.which("smpirun") is None:
             pytest.skip("needs SimGrid (apt-get install simgrid libsimgrid-dev)")
