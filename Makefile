@@ -69,7 +69,7 @@ docs: .venv/.docs  ## the manual, as a site: build/docs/index.html (compiles not
 	@echo "the manual is in build/docs/index.html"
 
 clean:  ## remove everything that was made here
-	rm -rf .venv .venv-* demo build dist *.egg-info .dacecache .ci/results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* demo build dist *.egg-info .dacecache .ci/results .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f dace_redist/_core.*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -7,6 +7,8 @@ import contextvars
 import os
 import pickle
 import random
+import shutil
+import subprocess
 import sys
 import threading
 import warnings
@@ -103,6 +105,18 @@ def test_too_little_shared_memory_on_one_rank(ranks: int, poor: int, nbytes: int
     reason = f" {nbytes} bytes are available" if nbytes else f"{NO_SHARED_MEMORY} is 0"
     assert len(lines) == 1 and f"(rank {poor}: " in lines[0] and reason in lines[0], output
     assert lines[0].endswith(end), output
+
+
+def test_user_namespace_per_rank():
+    """As of a container per rank: the kernel lets no rank open another's memory."""
+    alone = ["unshare", "--user", "--map-root-user"]
+    if shutil.which("unshare") is None or subprocess.run([*alone, "true"], capture_output=True).returncode:
+        pytest.skip("needs unshare, and user namespaces that this user may make")
+    command = [*alone, sys.executable, "-m", "mpi4py", "-c", WITHOUT, "-1", ""]
+    code, output = launch(3, command, timeout=200)
+    assert code == 0 and output.count("moved") == 3, output
+    lines = [line for line in output.splitlines() if "no node-shared memory" in line]
+    assert len(lines) == 1 and "PID or user namespaces" in lines[0] and lines[0].endswith("move over MPI"), output
 
 
 def transients_sdfg() -> Any:

@@ -145,3 +145,17 @@ def test_numbers_of_numpy_pass_the_type_checker():
     own = ["--config-file=", "--strict", "--follow-imports=silent", "--ignore-missing-imports", "-c", NUMPY_ARGUMENTS]
     done = subprocess.run([sys.executable, "-m", "mypy", *own], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+def test_security_page_names_what_is_unpickled_mapped_and_loaded():
+    page = (ROOT / "SECURITY.md").read_text()
+    python = {path.name: path.read_text() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+    unpickling = re.compile(r"pickle\.loads?\(|Unpickler|marshal\.load|allow_pickle=True|from_file\(")
+    assert {name for name, text in python.items() if unpickling.search(text)} == {"kept.py"}
+    native = {path.name: path.read_text() for path in code_files(PACKAGE)}
+    foreign = re.compile(r"process_vm_|PR_SET_PTRACER|xpmem_attach|dlopen\(")
+    found = {name for name, text in native.items() if foreign.search(text)}
+    assert found == {"arena.cpp", "current_device.cpp", "functions.cpp", "peer_arena.cpp", "xpmem.cpp"}
+    assert not any("process_vm_writev" in text for text in native.values())
+    variables = (ROOT / "docs" / "reference" / "environment.md").read_text()
+    assert all(f"`{name}`" in variables for name in re.findall(r"DACE_REDIST_\w+", page))

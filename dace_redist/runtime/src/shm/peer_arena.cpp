@@ -36,7 +36,7 @@ std::map<std::pair<std::int64_t, std::uint64_t>, std::weak_ptr<PeerArena>>& peer
 
 /// What `code`, an errno, says of opening the memory of another process.
 std::string reason_of(int code) {
-  return text(std::strerror(code), " (ranks in different PID namespaces, e.g. one container per rank?)");
+  return text(std::strerror(code), " (ranks in different PID or user namespaces, as of one container per rank?)");
 }
 
 }  // namespace
