@@ -124,7 +124,8 @@ class _Picture:
         self.axes = self.figure.add_axes((0, 0, 1, 1))
         self.axes.set(xlim=(0, width), ylim=(0, height))
         self.axes.axis("off")
-        self.where: dict[str, tuple[float, float]] = {}  # centre of the latest box of each tensor in this row
+        # Centre of the latest box of each tensor in this row, and in the row above.
+        self.where, self.above = dict[str, tuple[float, float]](), dict[str, tuple[float, float]]()
         for part, times in parts:
             for number in part:
                 self._draw_group(number, plan.groups[number])
@@ -135,10 +136,11 @@ class _Picture:
     def _draw_group(self, number: int, group: Group) -> None:
         column, bottom = self.columns[number], self.bottoms[self.columns[number].row]
         if column.starts_row:
-            self.where = {}
+            self.where, self.above = {}, self.where
         for place, name in enumerate(column.inputs):
             x = column.x + (place - (len(column.inputs) - 1) / 2) * (_TENSOR[0] + _SPACE)
             self._tensor(name, x, bottom + _INPUTS)
+            self._join(name)
         repeats = self.plan.repeats(number)
         often = f", {repeats} times" if repeats > 1 else ""
         words = f"{operation_text(group).replace('->', ' → ')}\n{grid_text(group)}\n{format_flops(group.flops)}{often}"
@@ -147,6 +149,13 @@ class _Picture:
         for place, name in enumerate(names):
             self._draw_read(number, name, column.x + ((place + 1) / (len(names) + 1) - 0.5) * _GROUP[0])
         self._draw_result(number, group, column.x, bottom)
+
+    def _join(self, name: str) -> None:
+        """Draw a line to a tensor from the result in the row above, if it is one."""
+        (x, y), (start, high) = self.where[name], self.above.get(name, self.where[name])
+        if 0 < high - y < _GROUPS:
+            ends = [high - _TENSOR[1] / 2, y + _TENSOR[1] / 2]
+            self.axes.plot([start, x], ends, color=COLOURS["stays"], linewidth=1.0, linestyle=":", zorder=0)
 
     def _draw_read(self, number: int, name: str, end: float) -> None:
         """Draw the arrow from a tensor to a group that reads it; an input's ends at ``end`` of the group's top."""

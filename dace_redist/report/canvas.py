@@ -10,6 +10,9 @@ from dace_redist.errors import naming_file
 
 #: Endings of the files that can be written.
 FORMATS = (".png", ".svg", ".pdf")
+#: Colours of ranks 0 to 3 in all pictures; see :func:`rank_colours`.
+RANK_COLOURS = ("#4c78a8", "#f2a154", "#6aa86a", "#b279a2")
+_MAX_COLOURS = 16  # more could not be told apart: neighbouring ranks share one
 
 
 def require_matplotlib() -> None:
@@ -33,6 +36,15 @@ def new_figure(width: float, height: float, **options: Any) -> Any:
     figure: Any = Figure(figsize=(width, height), **options)
     FigureCanvasAgg(figure)
     return figure
+
+
+def rank_colours(ranks: int) -> Any:
+    """Return a ``ListedColormap`` of colours by rank: the four in turn, each time lighter."""
+    from matplotlib.colors import ListedColormap, to_rgb
+
+    each, count = -(-ranks // _MAX_COLOURS), len(RANK_COLOURS)
+    shades = [(to_rgb(RANK_COLOURS[rank // each % count]), 0.22 * (rank // each // count)) for rank in range(ranks)]
+    return ListedColormap([[part + white * (1 - part) for part in colour] for colour, white in shades])
 
 
 def save(draw_figure: Callable[[], Any], path: str | Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.distribution import AnyDistribution, BoxDistribution, TiledDistribution
-from dace_redist.report.canvas import new_figure
+from dace_redist.report.canvas import new_figure, rank_colours
 from dace_redist.report.text import describe_boxes
 from dace_redist.report.units import BYTE_UNITS, byte_unit, count, format_bytes, share
 from dace_redist.traffic import Traffic
@@ -32,9 +32,9 @@ def draw(drawn: Traffic) -> Any:
     shown = shown_dimensions(schedule)
     sides = (schedule.source, schedule.target)
     maps = [owner_map(side, axes) for side, axes in zip(sides, shown, strict=True)]
-    colours = _colours(drawn.ranks)
+    colours = {"cmap": rank_colours(drawn.ranks), "vmin": -0.5, "vmax": drawn.ranks - 0.5}
     meshes = [_draw_owners(axes, *found, colours) for axes, found in zip(panels, maps, strict=True)]
-    _name_panels(panels, schedule, shown)
+    _name_panels(panels, schedule, shown, [np.unique(owners[owners >= 0]).size for *_, owners in maps])
     _outline_region(panels, schedule, shown)
     _draw_matrix(matrix, drawn)
     if any(max(owners.shape) > _MAX_NUMBERED for *_, owners in maps):
@@ -104,15 +104,19 @@ def owner_map(distribution: AnyDistribution, shown: tuple[int, ...]) -> tuple[Ar
     return np.append(rows, end_of_rows), np.append(columns, distribution.shape[shown[-1]]), owners
 
 
-def _name_panels(panels: list[Any], schedule: Traffic, shown: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+def _name_panels(
+    panels: list[Any], schedule: Traffic, shown: tuple[tuple[int, ...], tuple[int, ...]], owners: list[int]
+) -> None:
     sides = (("Owner in the source", schedule.source), ("Owner in the target", schedule.target))
-    for panel, (title, side), dimensions in zip(panels, sides, shown, strict=True):
+    for panel, (title, side), dimensions, there in zip(panels, sides, shown, owners, strict=True):
         indices = [":" if axis in dimensions else "0" for axis in range(len(side.shape))]
         cut = f", slice [{', '.join(indices)}]" if len(indices) > 2 else ""
         replicas = side.core.replicas
         kind = "partial results" if schedule.reduces and side is schedule.source else "replicas"
-        first = f"\n(first of {replicas} {kind})" if replicas > 1 else ""
-        panel.set_title(f"{title}{cut}\n{_short(side)}{first}", fontsize=9)
+        note = f"\n(first of {replicas} {kind})" if replicas > 1 else ""
+        if cut and not note and there < schedule.ranks:
+            note = f"\n({there} of {count(schedule.ranks, 'rank')} in this slice)"
+        panel.set_title(f"{title}{cut}\n{_short(side)}{note}", fontsize=9)
         panel.set_xlabel(_axis_name(schedule, side, dimensions[-1]) if dimensions else "the only element")
         if not dimensions:
             panel.set_xticks([])
@@ -153,16 +157,6 @@ def _short(distribution: AnyDistribution) -> str:
     return line if len(line) <= 48 else line[:45] + "..."
 
 
-def _colours(ranks: int) -> dict[str, Any]:
-    """A colour per rank, for ``pcolormesh``."""
-    from matplotlib import colormaps
-    from matplotlib.colors import ListedColormap, Normalize
-
-    base = colormaps["turbo"](np.linspace(0.04, 0.96, min(ranks, 1024)))
-    base[:, :3] = 0.35 + 0.65 * base[:, :3]  # lighter: black numbers stay legible
-    return {"cmap": ListedColormap(base), "norm": Normalize(-0.5, ranks - 0.5)}
-
-
 def _draw_owners(axes: Any, row_edges: Array, column_edges: Array, owners: Array, colours: dict[str, Any]) -> Any:
     """Draw the cells of one panel, first row at the top, with the numbers of their ranks if there are few."""
     if not owners.size:
@@ -198,18 +192,17 @@ def _draw_matrix(axes: Any, schedule: Traffic) -> None:
     volumes = binned_volumes(schedule, _MAX_BINS)
     unit, edge = byte_unit(volumes.max()), schedule.ranks - 0.5
     volumes /= BYTE_UNITS[unit]
-    image = axes.imshow(
-        np.ma.masked_equal(volumes, 0),
-        cmap="Blues",
-        vmin=0,
-        vmax=1.6 * volumes.max() or 1.0,  # black numbers stay legible; where nothing is moved, any scale will do
-        extent=(-0.5, edge, edge, -0.5),
-        interpolation="nearest",
-    )
+    drawing: dict[str, Any] = {"extent": (-0.5, edge, edge, -0.5), "interpolation": "nearest", "vmin": 0}
+    drawing["vmax"] = 1.6 * volumes.max() or 1.0  # black numbers stay legible; if nothing moves, any scale will do
+    image = axes.imshow(np.ma.masked_equal(volumes, 0), cmap="Blues", **drawing)
     each = -(-schedule.ranks // len(volumes))
-    together = f", {each} ranks a cell" if each > 1 else ""
-    axes.set_title(f"Volume{together}\n(grey: nothing; diagonal: stays on its rank)", fontsize=9)
-    axes.set(xlabel="to rank", ylabel="from rank", facecolor="0.94")
+    if each == 1:
+        axes.imshow(
+            np.ma.masked_equal(np.diag(volumes.diagonal()), 0), cmap="Greys", **drawing | {"vmax": 2 * drawing["vmax"]}
+        )
+    together = f", {each} ranks a cell\n(blank: nothing)" if each > 1 else "\n(blank: nothing; grey: stays on its rank)"
+    axes.set_title(f"Volume{together}", fontsize=9)
+    axes.set(xlabel="to rank", ylabel="from rank", facecolor="0.97")
     axes.locator_params(integer=True)
     for axis in (axes.xaxis, axes.yaxis):
         if schedule.ranks <= 16:

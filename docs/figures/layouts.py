@@ -8,13 +8,13 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.collections import PolyCollection
-from matplotlib.colors import ListedColormap
 
 from dace_redist import Distribution, TiledDistribution
+from dace_redist.report.canvas import rank_colours
 
 SHAPE = (12, 12)
 GREY = "#767676"
-COLOURS = ListedColormap(["#4c78a8", "#f2a154", "#6aa86a", "#b279a2"])
+COLOURS = rank_colours(4)
 LAYOUTS = {
     "Distribution.split(shape, 0, 4)\nrows": Distribution.split(SHAPE, 0, 4),
     "Distribution(shape, (2, 2))\nblocks": Distribution(SHAPE, (2, 2)),

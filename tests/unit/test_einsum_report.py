@@ -98,6 +98,16 @@ def test_picture_says_what_moves(tmp_path):
         plan.plot(tmp_path / "plan.gif")
 
 
+def test_results_are_joined_to_their_boxes_in_the_next_row():
+    statements = statements_of("3MM")
+    axes = draw(plan_einsums(statements, dict.fromkeys(shapes_of(statements), (8192, 8192)), 8)).axes[0]
+    centres: dict[str, list[float]] = {}
+    for text in axes.texts:
+        centres.setdefault(text.get_text().split("\n")[0], []).append(text.get_position()[0])
+    twice = [places for name, places in centres.items() if len(places) == 2 and "→" not in name and "iB" not in name]
+    assert twice == [[*line.get_xdata()] for line in axes.lines if line.get_linestyle() == ":"] and len(twice) == 2
+
+
 @pytest.mark.parametrize("name", PICTURES)
 def test_picture_can_be_read_in_700_pixels(name):
     statements = statements_of(name, **PICTURES[name])

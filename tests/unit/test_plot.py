@@ -6,9 +6,11 @@ from functools import cache
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 
 from dace_redist.distribution import BoxDistribution, Distribution, TiledDistribution
 from dace_redist.report import figure as plot
+from dace_redist.report.canvas import RANK_COLOURS, rank_colours
 from dace_redist.schedule import schedule
 
 D = Distribution
@@ -50,6 +52,25 @@ def test_numbers_stay_inside_the_axes_and_labels_apart(name):
     everything = [axes.get_tightbbox() for axes in figure.axes]
     assert not any(a.overlaps(b) for i, a in enumerate(everything) for b in everything[:i])
     assert figure.axes[3].get_xlabel().startswith("volume in ")
+
+
+def test_ranks_have_the_same_colours_in_all_pictures():
+    four = [to_hex(rank_colours(4)(rank)) for rank in range(4)]
+    assert four == [*RANK_COLOURS]
+    assert len({*map(rank_colours(16), range(16))}) == 16
+    assert [to_hex(rank_colours(16)(rank)) for rank in range(4)] == four
+    assert rank_colours(1000).N == 1000
+    mesh = drawn("64 ranks").axes[0].collections[0]
+    assert to_hex(mesh.cmap(mesh.norm(0))) == four[0] == to_hex(mesh.cmap(mesh.norm(3))) and mesh.norm(63) <= 1
+    assert four[1] == to_hex(mesh.cmap(mesh.norm(4)))
+
+
+def test_a_slice_says_how_many_ranks_it_shows():
+    before, after, volumes = drawn("seed").axes[:3]
+    assert before.get_title().endswith("(6 of 12 ranks in this slice)")
+    assert "in this slice" not in after.get_title() + drawn("replicas").axes[0].get_title()
+    moved, own = volumes.images  # what stays is grey
+    assert own.cmap.name == "Greys" and own.get_array().count() == 6 < moved.get_array().count()
 
 
 def test_the_two_dimensions_that_differ_most_are_shown():
