@@ -4,6 +4,7 @@ import re
 import runpy
 import sys
 import types
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ class CompiledModule(types.ModuleType):
 # Packages lie as in the repository, where two of them are beside dace_redist.
 sys.path.insert(0, str(DOCS.parent))
 sys.modules["dace_redist._core"] = CompiledModule("dace_redist._core")
+sys.modules["dace_redist._core"].__spec__ = ModuleSpec("dace_redist._core", None)  # by which the package finds it
 autodoc_mock_imports = ["mpi4py"]
 with mock(autodoc_mock_imports):
     import dace_redist
