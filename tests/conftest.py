@@ -50,7 +50,7 @@ HUNG = re.compile(r"^Timeout \(\d+:", re.MULTILINE)  # faulthandler's words abov
 
 # DaCe's builds for each MPI, and those of tests that run at once, are in folders of their own; mpicxx, cmake and
 # mpiexec are those beside this Python.
-os.environ.update(launch.mpi_environment())
+os.environ.update(launch.mpi_environment() | launch.wrapper_environment())
 _builds = Path(__file__).resolve().parent.parent / ".dacecache" / Path(sys.prefix).name
 # Not setdefault: workers of pytest-xdist inherit the environment of the process that starts them.
 os.environ["DACE_default_build_folder"] = str(_builds / os.environ.get("PYTEST_XDIST_WORKER", ""))
