@@ -2,15 +2,17 @@
 /// \file
 /// Arrays that are allocated, resized and freed in random order keep their contents. A forked child, and its child,
 /// share them with the parent, and free none of its memory. All this holds for a program that closes files of the
-/// library and limits the size of files.
+/// library and limits the size of files, and where pages have 64 KiB, as with kernels for 64-bit ARM.
 ///
 /// Usage: test_array_allocator [steps]
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -25,6 +27,31 @@
 #include "shm/arena.hpp"
 #include "shm/array_allocator.hpp"
 #include "shm/available_memory.hpp"
+
+namespace {
+
+bool large_pages = false;
+constexpr std::size_t large_page_bytes = 64 << 10;
+
+}  // namespace
+
+extern "C" {
+long __real_sysconf(int name);
+int __real_madvise(void* start, std::size_t nbytes, int advice);
+
+long __wrap_sysconf(int name) {
+  return large_pages && name == _SC_PAGESIZE ? long{large_page_bytes} : __real_sysconf(name);
+}
+
+/// As the kernel, it takes whole pages only from their start, and the whole last one.
+int __wrap_madvise(void* start, std::size_t nbytes, int advice) {
+  if (!large_pages || advice != MADV_REMOVE) return __real_madvise(start, nbytes, advice);
+  if (reinterpret_cast<std::uintptr_t>(start) % large_page_bytes == 0)
+    return __real_madvise(start, (nbytes + large_page_bytes - 1) / large_page_bytes * large_page_bytes, advice);
+  errno = EINVAL;
+  return -1;
+}
+}
 
 namespace {
 
@@ -236,6 +263,9 @@ void check_control_groups() {
 
 int main(int argc, char** argv) {
   const int steps = argc > 1 ? std::atoi(argv[1]) : 2000;
+  int status = 0;
+  large_pages = fork() == 0;
+  if (!large_pages) expect(wait(&status) > 0 && status == 0, "with pages of 64 KiB it fails");
   Arrays arrays;
   const OtherFile file;
   for (int turn = 0; turn < 4; ++turn) {

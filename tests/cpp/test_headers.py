@@ -28,12 +28,14 @@ PROGRAMS = sorted(Path(__file__).parent.glob("test_*.cpp"))
 #: Linked to each program.
 COPIES = [str(source) for source in sorted(FOLDERS[0].glob("copy/*.cpp"))]
 #: In place of a program's own number, as the sanitisers make it slow.
-RANDOM_CASES, RANDOM_CASES_OF = "150", {"test_device_copy": "40"}
+RANDOM_CASES, RANDOM_CASES_OF = "150", {"test_device_copy": "40", "test_array_allocator": "2000"}
 #: Sources of the runtime that a program is linked with.
 LINKED = {
     "test_array_allocator": [f"shm/{name}.cpp" for name in ("arena", "array_allocator", "available_memory", "xpmem")],
     "test_device_copy": ["device/copy_kernel.cpp"],
 }
+#: Options that a program is linked with.
+LINK_OPTIONS = {"test_array_allocator": ["-Wl,--wrap=sysconf,--wrap=madvise"]}
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
 
 pytestmark = pytest.mark.compile
@@ -124,6 +126,7 @@ def test_program_runs_clean(program, compiler, machine, copies, tmp_path):
     binary = tmp_path / program.stem
     switches = program_switches(compiler, machine)
     sources = [str(program), *(str(FOLDERS[0] / source) for source in LINKED.get(program.stem, []))]
+    switches += LINK_OPTIONS.get(program.stem, [])
     found = complaints(compiler, *switches, *sources, *copies(compiler, machine), "-o", str(binary))
     if "cannot find" in found and ("libclang_rt" in found or "asan" in found):
         pytest.skip(f"{compiler} has no sanitiser libraries here (Debian: apt-get install libclang-rt-dev)")

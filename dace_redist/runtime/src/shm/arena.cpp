@@ -32,7 +32,12 @@ namespace {
 
 using Extent = ArenaHead::Extent;
 
-constexpr std::int64_t page_bytes = 4096;
+/// 64 KiB with many kernels for 64-bit ARM.
+std::int64_t page_bytes() {
+  static const std::int64_t nbytes = sysconf(_SC_PAGESIZE);
+  return nbytes;
+}
+
 constexpr const char* segment_name = "dace-redist-arena-2";
 static_assert(ArenaHead::layout == 2, "the number in the segment's name is that of the layout");
 
@@ -279,8 +284,8 @@ Arena::Allocation Arena::allocate(std::int64_t nbytes, bool in_huge_pages) {
 }
 
 Arena::Allocation Arena::take(std::int64_t nbytes, bool in_huge_pages) {
-  constexpr std::int64_t max_nbytes = std::numeric_limits<std::int64_t>::max() - page_bytes;
-  const std::int64_t whole = round_up(std::clamp<std::int64_t>(nbytes, 1, max_nbytes), page_bytes);
+  const std::int64_t max_nbytes = std::numeric_limits<std::int64_t>::max() - page_bytes();
+  const std::int64_t whole = round_up(std::clamp<std::int64_t>(nbytes, 1, max_nbytes), page_bytes());
   const bool huge = in_huge_pages && whole >= huge_page_bytes;
   std::int64_t offset = 0;
   {
@@ -290,7 +295,7 @@ Arena::Allocation Arena::take(std::int64_t nbytes, bool in_huge_pages) {
     const std::int64_t available = whole >= checked_bytes ? available_memory() : whole;
     while (whole > available && oldest_dirty(*head_) >= 0) punch(*head_, oldest_dirty(*head_));
     if (whole > available && whole > available_memory()) throw_too_little(nbytes, available_memory());
-    taken = take_clean(*head_, whole, huge ? huge_page_bytes : page_bytes);
+    taken = take_clean(*head_, whole, huge ? huge_page_bytes : page_bytes());
     if (taken < 0 && head_->extent_count + 2 > ArenaHead::max_extents)
       throw Error(text("cannot allocate ", nbytes, " bytes of node-shared memory: the ", ArenaHead::max_extents,
                        " blocks, used or free, that a process may have are taken; use fewer, larger arrays"));
