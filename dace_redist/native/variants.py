@@ -1,9 +1,10 @@
-"""Compiled libraries that come with the package: one per MPI and level of x86-64, and the choice among them."""
+"""Compiled libraries that come with the package: one per MPI and level of processors, and the choice among them."""
 
 from __future__ import annotations
 
 import ctypes
 import itertools
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,17 +25,22 @@ FOLDER = Path(__file__).parents[1] / "libraries"
 HIGHER_LEVELS = "glibc-hwcaps"
 OPENMP = "libgomp.so.1"
 
-#: Levels of x86-64 as compilers and the dynamic linker name them, lowest first, with the flags in ``/proc/cpuinfo``
-#: that each adds.
-LEVELS = {
-    "x86-64-v2": "cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3",
-    "x86-64-v3": "abm avx avx2 bmi1 bmi2 f16c fma movbe xsave",
-    "x86-64-v4": "avx512bw avx512cd avx512dq avx512f avx512vl",
+#: By machine: levels of its processors as compilers and the dynamic linker name them, lowest first, with the flags in
+#: ``/proc/cpuinfo`` that each adds.
+LEVELS_BY_MACHINE = {
+    "x86_64": {
+        "x86-64-v2": "cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3",
+        "x86-64-v3": "abm avx avx2 bmi1 bmi2 f16c fma movbe xsave",
+        "x86-64-v4": "avx512bw avx512cd avx512dq avx512f avx512vl",
+    },
+    "aarch64": {"armv8-a": ""},
 }
+#: Those of this machine; none of others, for which code is compiled as the compiler does by default.
+LEVELS = LEVELS_BY_MACHINE.get(platform.machine(), {})
 
 
 def levels(flags: str) -> list[str]:
-    """Return the levels of a processor, lowest first."""
+    """Return the levels of a processor of this machine, lowest first."""
     found = set(flags.split())
     return list(itertools.takewhile(lambda level: found.issuperset(LEVELS[level].split()), LEVELS))
 
