@@ -574,6 +574,9 @@ PYBIND11_MODULE(_core, module) {
   module.attr("min_run_bytes") = dr::min_run_bytes;
   module.attr("max_run_bytes") = dr::max_run_bytes;
   module.attr("max_eager_bytes") = dr::max_eager_bytes;
+  module.attr("cache_line_bytes") = dr::cache_line_bytes;
+  module.attr("many_receivers") = dr::many_receivers;
+  module.attr("min_many_part_bytes") = dr::min_many_part_bytes;
   module.attr("max_joined_bytes") = dr::max_joined_bytes;
   module.attr("max_often_joined_bytes") = dr::max_often_joined_bytes;
   module.attr("min_often_joined") = dr::min_often_joined;

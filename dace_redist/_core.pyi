@@ -9,18 +9,18 @@ import numpy.typing as npt
 #: Fields of ``MessageArrays``, see ``messages.py``.
 _Arrays = tuple[npt.NDArray[np.int64], ...]
 
-#: Longest message within a node that needs no handshake.
+#: Limits of ``core/options.hpp``, ``core/machine.hpp`` and ``file/pieces.hpp``.
 max_eager_bytes: int
 piece_bytes: int
 min_share_bytes: int
 min_run_bytes: int
 max_run_bytes: int
-#: Longest message that ``Aggregated`` joins with others.
+cache_line_bytes: int
+many_receivers: int
+min_many_part_bytes: int
 max_joined_bytes: int
 max_often_joined_bytes: int
 min_often_joined: int
-#: Lengths of runs, and a number of receivers, by which the protocol of a message within a node is chosen; see
-#: protocol_limits.hpp.
 max_scattered_run: int
 several_receivers: int
 #: Default, smallest and largest value.

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist._core import max_often_joined_bytes, min_often_joined
+from dace_redist._core import (
+    cache_line_bytes,
+    many_receivers,
+    max_often_joined_bytes,
+    min_many_part_bytes,
+    min_often_joined,
+)
 from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, default_options, find_strategy
 from dace_redist.traffic import Traffic
 
-_PAGE_BYTES = 4096
-_LINE_BYTES = 64
 _JOINED_HEAD_BYTES = 256  # at most, of a message: counters of a joined one and what rounds its parts up to cache lines
 _RING_HEAD_BYTES = 1024  # at most, of a message: ChannelState, Handshake and two SharedArrays of node_channel.hpp
-_MANY_RECEIVERS, _MIN_MANY_PART_BYTES = 16, 4 << 10  # of more receivers pieces have a minimum, see staging_of
 
 
 def _transports(schedule: Traffic) -> int:
@@ -49,11 +53,11 @@ def _rings(schedule: Traffic, options: Mapping[str, int]) -> npt.NDArray[np.int6
     """
     sends, sent = schedule.totals.sends, schedule.totals.sent * schedule.itemsize
     part = max(options["slot_bytes"], schedule.itemsize)
-    slot = np.where(sends > _MANY_RECEIVERS, max(part, _MIN_MANY_PART_BYTES), part)
-    slots = options["depth"] * -(-slot // _LINE_BYTES) * _LINE_BYTES
-    nbytes = np.minimum(sends * slots, 2 * (sent + sends * _LINE_BYTES)) + sends * _RING_HEAD_BYTES
+    slot = np.where(sends > many_receivers, max(part, min_many_part_bytes), part)
+    slots = options["depth"] * -(-slot // cache_line_bytes) * cache_line_bytes
+    nbytes = np.minimum(sends * slots, 2 * (sent + sends * cache_line_bytes)) + sends * _RING_HEAD_BYTES
     pages = _transports(schedule)  # each transport allocates once
-    return np.asarray((-(-nbytes // _PAGE_BYTES) + pages) * _PAGE_BYTES, np.int64)
+    return np.asarray((-(-nbytes // mmap.PAGESIZE) + pages) * mmap.PAGESIZE, np.int64)
 
 
 def _joined(schedule: Traffic, options: Mapping[str, int]) -> npt.NDArray[np.int64]:
@@ -66,7 +70,7 @@ def _joined(schedule: Traffic, options: Mapping[str, int]) -> npt.NDArray[np.int
         return joined
     for count, messages in ((totals.sent, totals.sends), (totals.received, totals.receives)):
         joined += np.minimum(count * itemsize, messages * most) + messages * _JOINED_HEAD_BYTES
-    return joined + _transports(schedule) * _PAGE_BYTES
+    return joined + _transports(schedule) * mmap.PAGESIZE
 
 
 def _node_sums(schedule: Traffic, _: Mapping[str, int]) -> npt.NDArray[np.int64]:

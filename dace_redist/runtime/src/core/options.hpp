@@ -80,6 +80,8 @@ inline constexpr std::int64_t max_often_joined_bytes = 2 << 10, min_often_joined
 /// Within a node, messages of up to this many bytes are staged at once: the receiver need not say first where its
 /// arrays lie.
 inline constexpr std::int64_t max_eager_bytes = 8 << 10;
+/// A rank that sends to more ranks of its node stages shorter pieces, of this many bytes at least.
+inline constexpr std::int64_t many_receivers = 16, min_many_part_bytes = 4 << 10;
 /// Runs from this length on, in bytes, are read by the kernel in the first transfer: a second copy takes longer.
 inline constexpr std::int64_t min_remote_run = 128 << 10;
 /// Runs from this length on, in bytes, are read if that was measured to be faster: it depends on the machine.

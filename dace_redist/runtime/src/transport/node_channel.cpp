@@ -72,10 +72,10 @@ struct Staging {
 };
 
 /// Chooses pieces and slots. The slots of all rings of a rank that ordinary stores write should stay in the cache of
-/// its core beside what is copied, in half of the second level; from 16 receivers on, pieces get shorter for that.
+/// its core beside what is copied, in half of the second level; with many receivers, pieces get shorter for that.
 /// Non-temporal stores pass the cache by: with four times as many slots, the two ranks wait less for each other.
 Staging staging_of(Index nbytes, Index max_element_bytes, const NodeTraffic& traffic, const Options& options) {
-  constexpr Index many_receivers = 16, min_part_bytes = 4 << 10, growth_pieces = 16, streamed_rings = 4;
+  constexpr Index growth_pieces = 16, streamed_rings = 4;
   const Index max_part = options.slot_bytes, half = ceil_div(max_part, 2), quarter = ceil_div(max_part, 4);
   const Index receivers = traffic.receivers;
   const Index ring_bytes = stream_threshold_bytes() / 8 / std::max<Index>(1, receivers);
@@ -89,7 +89,7 @@ Staging staging_of(Index nbytes, Index max_element_bytes, const NodeTraffic& tra
     made.part_bytes =
         std::max(std::clamp(ceil_div(nbytes, 2), quarter, half), std::min(nbytes / growth_pieces, max_part));
   } else {
-    const Index fair = std::max(min_part_bytes, quarter * many_receivers / receivers);
+    const Index fair = std::max(min_many_part_bytes, quarter * many_receivers / receivers);
     const Index most = std::min(std::max(fair, ring_bytes), max_part);
     made.part_bytes = std::clamp(ceil_div(nbytes, 2), std::min(fair, quarter), most);
   }
