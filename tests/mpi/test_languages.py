@@ -193,6 +193,7 @@ def test_calls_after_mpi_is_finalized(tmp_path: Path):
 
 AFTER_MPI = """
 import numpy as np
+from mpi4py import MPI
 import dace_redist as dr
 rows, columns = dr.Distribution((6, 4), (2, 1)), dr.Distribution((6, 4), (1, 2))
 rank = MPI.COMM_WORLD.rank
