@@ -107,9 +107,9 @@ void Distribution::Data::read_blocked(std::size_t ndim) {
       fail(text("grid axis ", g, " is pinned to coordinate ", pins[g], " but has ", sizes[g], " coordinates"));
   }
   ranks_needed = set_grid(sizes, "process grid");
-  const std::size_t ranks_at = pins_at + grid_ndim, after_ranks = encoding.size() - ranks_at - 1;
-  if (encoding[ranks_at] < 0 || encoding[ranks_at] > static_cast<Index>(after_ranks)) fail("incomplete description");
-  std::size_t lengths_at = ranks_at + 1 + static_cast<std::size_t>(encoding[ranks_at]);
+  const std::size_t list_at = pins_at + grid_ndim, after_ranks = encoding.size() - list_at - 1;
+  if (encoding[list_at] < 0 || encoding[list_at] > static_cast<Index>(after_ranks)) fail("incomplete description");
+  std::size_t lengths_at = list_at + 1 + static_cast<std::size_t>(encoding[list_at]);
   axes.reserve(ndim);
   for (std::size_t i = 0; i < ndim; ++i) {
     read_axis(i, encoding[shape_at + i], encoding[dims_at + i], encoding[block_at + i]);
@@ -120,7 +120,7 @@ void Distribution::Data::read_blocked(std::size_t ndim) {
   if (lengths_at != encoding.size()) fail("incomplete description");
   checked_product(numbers(shape_at, grid_at), "shape", name);
   for (std::size_t g = 0; g < grid_ndim; ++g) pin_or_replicate(g, pins[g]);
-  read_ranks(ranks_at);
+  read_ranks(list_at);
 }
 
 void Distribution::Data::read_axis(std::size_t axis, Index extent, Index grid_axis, Index block) {
