@@ -52,7 +52,7 @@ move(memory_bytes=[1])  # TypeError: memory_bytes must be an integer, got \[1\]
 move(memory_bytes=99, strategy="Pipelined", chunk_bytes=80, depth=2)
 # ValueError: at least \d+ bytes here with depth and chunk_bytes as given
 move(strategy="Packed")  # ValueError: unknown strategy 'Packed' \(did you mean Pack\?\); choose from .*Pipelined
-move(strategy="Pack", chunk_byte=8)  # ValueError: Pack does not take option 'chunk_byte'; it takes max_in_flight_bytes, max_message
+move(strategy="Pack", chunk_byte=8)  # ValueError: Pack does not take option 'chunk_byte'; it takes max_in_flight_bytes
 move(strategy="Pipelined", chunk_bytes=0)  # ValueError: option chunk_bytes must be .*1.*got 0
 move(strategy="Pipelined", chunk_bytes=1e6)  # TypeError: option chunk_bytes must be an integer .* got 1000000\.0
 move(strategy="Pipelined", depth=True)  # TypeError: option depth must be an integer .*got True
