@@ -26,6 +26,8 @@ from dace_redist.transform import element_type
 def evaluate(arrays: Sequence[Any], *settings: Any) -> DistributedArray:
     """Evaluate an einsum by the plan of an equal call; see :func:`dace_redist.einsum`."""
     how = Settings(*settings)
+    if arrays and isinstance(arrays[0], list | tuple):
+        arrays, how = _of_lists(arrays, how)
     given = known_communicator(arrays)
     comm = MPI.COMM_WORLD if given is None else given
     cache = plan_cache(comm)
@@ -47,6 +49,18 @@ def evaluate(arrays: Sequence[Any], *settings: Any) -> DistributedArray:
             cache.plans.move_to_end(known.key)
             return _run(cache, known, memory, arrays, how.out)
     return _evaluate_checked(cache, comm, arrays, how, call)
+
+
+def _of_lists(arrays: Sequence[Any], how: Settings) -> tuple[Sequence[Any], Settings]:
+    """Return operands and expression of NumPy's other form, ``A, [0, 1], B, [1, 2], [0, 2]``."""
+    from opt_einsum.parser import convert_interleaved_input
+
+    given = how.expression, *arrays
+    try:
+        text, operands = convert_interleaved_input(given)
+    except Exception:  # not operands before lists of indices, which all ranks find below
+        text, operands = list(arrays), tuple(one for one in given if not isinstance(one, list | tuple))
+    return operands, how._replace(expression=text)
 
 
 def _run(

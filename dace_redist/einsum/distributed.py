@@ -27,7 +27,7 @@ def _calls() -> Any:
 
 
 def einsum(
-    expression: str,
+    expression: Any,
     *arrays: Any,
     target: AnyDistribution | None = None,
     out: DistributedArray | npt.NDArray[Any] | None = None,
@@ -46,7 +46,8 @@ def einsum(
     >>> C = dace_redist.einsum("ij,jk->ik", A, B)
 
     :param expression: Indices of operands and result, as in NumPy: ``"ijk,ja,ka->ia"``. ``...``, repeated indices and a
-        result that is left out have NumPy's meaning. Axes of one element are broadcast.
+        result that is left out have NumPy's meaning. Axes of one element are broadcast. NumPy's other form has the
+        operands, each before a list of its indices, then those of the result: ``einsum(A, [0, 1], B, [1, 2], [0, 2])``.
     :param arrays: The operands: a :class:`DistributedArray` of any distribution, an array of another library (see
         :mod:`dace_redist.interop`), a number, or a NumPy array that all ranks have whole,
         ``replicated(array)``. Replicas that are partial results (``op``) are reduced first; halos are ignored.

@@ -63,8 +63,8 @@ class Settings(NamedTuple):
         """Return them with a checked expression, strategy, options and limit of memory."""
         if not isinstance(self.expression, str):
             raise TypeError(
-                f"einsum: the subscripts must be a string such as 'ij,jk->ik', got {self.expression!r}; they come "
-                "first, and lists of axes, as in numpy.einsum(A, [0, 1], B, [1, 2]), are not supported"
+                "einsum: the subscripts must be a string such as 'ij,jk->ik', which comes first, or a list of axes "
+                f"after each operand, as in einsum(A, [0, 1], B, [1, 2]); got {self.expression!r}"
             )
         for name in self.options:
             if name in _INSTEAD:

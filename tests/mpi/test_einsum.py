@@ -65,6 +65,19 @@ def distributed(operand: Any, comm: Any, layout: str) -> Any:
     return DistributedArray(local_array(part, layout), whole, comm, op=op)
 
 
+def arguments(expression: str, operands: list[Any], lists: bool) -> list[Any]:
+    """Return the arguments of ``einsum``, also in NumPy's other form: operands before lists of their indices."""
+    if not lists:
+        return [expression, *operands]
+    left, arrow, result = expression.partition("->")
+    terms = [
+        [*([...] if "." in term else []), *(ord(index) - ord("a") for index in term.replace(".", ""))]
+        for term in [*left.split(","), *([result] if arrow else [])]
+    ]
+    given = [one for pair in zip(operands, terms, strict=False) for one in pair]
+    return given + terms[len(operands) :]
+
+
 def wrong(comm: Any, found: DistributedArray, wanted: Any) -> str:
     """Describe a result that is not NumPy's; empty if it is, on all ranks."""
     whole, wanted = found.gather(), np.asarray(wanted)
@@ -88,27 +101,28 @@ def test_random_einsums(comm):
     def check(drawn: dict[str, Any], data: st.DataObject) -> None:
         expression, operands = drawn["expression"], drawn["operands"]
         wholes = [whole_of(operand) for operand in operands]
+        lists = data.draw(st.booleans())
         try:
-            wanted = np.einsum(expression, *wholes)
+            wanted = np.einsum(*arguments(expression, wholes, lists))
         except ValueError:  # extents of "..." that do not fit
             wanted = None
         used = communicators[next(turn) % 3]
         layout = data.draw(st.sampled_from(LAYOUTS))
-        arrays = [distributed(operand, used, layout) for operand in operands]
+        called = arguments(expression, [distributed(operand, used, layout) for operand in operands], lists)
         if all(not isinstance(operand, tuple) for operand in operands):
             wanted = None
         if wanted is None:
             with pytest.raises((ValueError, TypeError)):
-                einsum(expression, *arrays)
+                einsum(*called)
             return
         target = data.draw(st.one_of(st.none(), with_margins(distributions(np.shape(wanted), comm.size))))
         how = {"optimize": data.draw(st.sampled_from(["auto", "greedy", False]))}
         for _ in range(2):  # planned, then by the plan
-            found = einsum(expression, *arrays, target=target, **how)
+            found = einsum(*called, target=target, **how)
             said = wrong(used, found, wanted)
             assert not said, said
         out = DistributedArray(np.full_like(found.local, 1), found.distribution, used)
-        assert einsum(expression, *arrays, out=out, **how) is out
+        assert einsum(*called, out=out, **how) is out
         assert not wrong(used, out, wanted)
 
     check()

@@ -186,7 +186,9 @@ einsum("i1->i", x)  # ValueError: '1' in 'i1' is not an index; expected letters
 einsum("ij->ik", x)  # ValueError: the result has the index 'k', which no operand has
 einsum("ij,jk->ik", x)  # ValueError: einsum 'ij,jk->ik' has 2 operands, got 1 arrays
 einsum("ijk->ik", x)  # ValueError: operand 0 has the indices 'ijk', but its array has 2 dimensions
-einsum(3, x)  # TypeError: the subscripts must be a string such as 'ij,jk->ik', got 3
+einsum(3, x)  # TypeError: the subscripts must be a string such as 'ij,jk->ik', .* got 3
+einsum(x, [0, "j"])  # TypeError: the subscripts must be a string such as .* or a list of axes .* got \[\[0, 'j'\]\]
+einsum(x, [0, 1, 2])  # ValueError: operand 0 has the indices 'abc', but its array has 2 dimensions
 einsum("ij,j->i", x, np.arange(8.0))  # TypeError: operand 1 is a NumPy array: pass DistributedArray\(array, dist.*repl
 einsum("ij->i", x, target=rows)  # ValueError: the result has shape \(6,\), its target \(6, 8\)
 einsum("ij->i", x, target=3)  # TypeError: target must be a Distribution
@@ -213,7 +215,6 @@ einsum_plan("ij->ij", x, alpha=2)  # TypeError: einsum takes no 'alpha': a numbe
 einsum_plan("ij->ij", rows)  # TypeError: dtype of operand 0 is missing
 == each rank: einsum("ij->j", x)
 einsum(",->", 1, 2)  # TypeError: einsum ',->': needs a distributed operand, got 2 numbers
-einsum(x, [0, 1])  # TypeError: come first, and lists of axes, as in numpy.einsum\(A, \[0, 1\]
 einsum("ij->i" if last else "ij->j", x)  # ValueError: the ranks differ in the expression: 'ij->j' on rank 0
 einsum(",ij->j", 1.0 + last, x)  # ValueError: the ranks differ in the numbers
 einsum(",ij->ij", np.array(1 + 1e-10 * last), x)  # ValueError: the ranks differ in the numbers: .*0000000001
