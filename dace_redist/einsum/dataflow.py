@@ -115,6 +115,7 @@ def planned(program: EinsumProgram, groups: Sequence[Group], node_size: int | No
         problem.wanted,
         tuple(map(flow.cost, range(len(groups)))),
         node_size,
+        given=frozenset(problem.homes),
     )
     if node_size is None:
         return plan

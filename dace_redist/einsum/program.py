@@ -11,10 +11,14 @@ from typing import Any
 import numpy as np
 
 from dace_redist import _core
+from dace_redist.einsum.bounds import least_elements
 from dace_redist.einsum.groupings import EinsumStep
 from dace_redist.einsum.placement import Home, Placement, block_length
 from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND, INTERNODE_BYTES_PER_SECOND
 from dace_redist.einsum.statement import Statement
+
+#: Share of a bound that may come from rounding.
+_ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,6 +195,7 @@ class PlannedProgram:
         ``node_size``.
     :param intranode_bytes: Total bytes between ranks of one node; None without ``node_size``.
     :param remark: Which part of the program each rank computes as a whole, and why; empty for none.
+    :param given: Names of the tensors whose homes the user gave.
     """
 
     statements: tuple[Statement, ...]
@@ -207,6 +212,7 @@ class PlannedProgram:
     internode_bytes: tuple[float, float] | None = None
     intranode_bytes: float | None = None
     remark: str = ""
+    given: frozenset[str] = frozenset()
 
     def repeats(self, group: int) -> int:
         """Return the number of runs of a group."""
@@ -217,6 +223,27 @@ class PlannedProgram:
         """Bytes through the busiest rank of every step, summed over operands, partial results and moves."""
         steps = sum(cost.fetched + self.repeats(g) * cost.reduced for g, cost in enumerate(self.costs))
         return steps + sum(self.repeats(move.group) * move.bytes_per_rank for move in self.moves)
+
+    @cached_property
+    def bound(self) -> float:
+        """
+        Least :attr:`bytes_per_rank` of any algorithm whose ranks begin and end with equal parts of each tensor, on the
+        ranks that its group uses, or with its given distribution; of several groups, the sum of their bounds. Diagonals
+        and solvers count as 0. See :func:`dace_redist.einsum.bounds.least_elements`.
+        """
+        return self.itemsize * sum(map(self._least_received, self.groups))
+
+    def _least_received(self, group: Group) -> float:
+        terms = dict(zip((group.result, *group.operands), (group.einsum.result, *group.einsum.operands), strict=True))
+        if group.equal or group.solves or not all(group.sizes):
+            return 0.0
+        used = least_elements(list(terms.values()), group.extents, self.ranks)
+        owned = 0.0
+        for name in terms:
+            shape = self.sizes[name]
+            given = self.homes[name].block_bytes(shape, 1) if name in self.given else 0.0
+            owned += given or math.prod(shape) / len(group.ranks)
+        return used - owned if used - owned > _ROUNDING * used else 0.0
 
     @property
     def flops(self) -> int:

@@ -109,6 +109,10 @@ def _totals(plan: PlannedProgram) -> Iterator[str]:
         f"bytes per rank   {format_bytes(plan.bytes_per_rank)}: fetched {format_bytes(fetched)}, "
         f"reduced {format_bytes(reduced)}, moved {format_bytes(moved)}"
     )
+    if plan.bound:
+        by = ", the bounds of the groups added" if len(plan.groups) > 1 else " by any algorithm"
+        ratio = plan.bytes_per_rank / plan.bound
+        yield f"at least         {format_bytes(plan.bound)}{by}: the plan has {ratio:.3f} times that"
     yield f"operations       {format_flops(plan.flops)} per rank"
     yield f"memory           {format_bytes(plan.memory_bytes)} per rank at most, without the workspace of contractions"
     yield (
@@ -145,6 +149,7 @@ def to_json(plan: PlannedProgram) -> dict[str, Any]:
         "groups": [_group_json(plan, number) for number in range(len(plan.groups))],
         "moves": [_move_json(plan, move) for move in plan.moves],
         "bytes_per_rank": plan.bytes_per_rank,
+        "bytes_per_rank_bound": plan.bound,
         "flops": plan.flops,
         "memory_bytes": plan.memory_bytes,
         "seconds": plan.seconds,

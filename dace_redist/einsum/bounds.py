@@ -1,0 +1,46 @@
+"""Least bytes that a rank must receive in a step, whatever the algorithm. Start reading at: least_elements."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+#: Change of the logarithm of a side below which a box is the least.
+_PRECISION = 1e-12
+
+
+def least_elements(terms: Sequence[str], extents: Mapping[str, int], ranks: int) -> float:
+    """
+    Return the least number of elements that a rank uses of all tensors together.
+
+    Some rank computes at least the ranks' mean of all products, each of one element of every operand. By Finner's
+    inequality (Christ et al., arXiv 1308.0068), whose exponents are the dual of the same linear program, no set of so
+    many index tuples has smaller projections on the tensors than some box of real sides. For products the least box is
+    the tight bound of Al Daas et al., SPAA'22 (arXiv 2205.13407), for MTTKRP that of Ballard et al. (arXiv 1708.07401).
+
+    :param terms: Indices of each tensor, operands and result.
+    :param extents: Size of each index, at least 1.
+    """
+    most = {index: math.log(size) for index, size in extents.items()}
+    volume = max(0.0, sum(most.values()) - math.log(ranks))
+    share = volume / (sum(most.values()) or 1.0)
+    sides = {index: share * size for index, size in most.items()}  # logarithms
+    change = 1.0
+    while change > _PRECISION:
+        change = 0.0
+        for longer, shorter in itertools.combinations(sides, 2):
+            # The sum of exp(sides) over the terms is convex: along each pair its least is known.
+            grows, shrinks = (
+                sum(math.exp(sum(sides[i] for i in term)) for term in terms if one in term and other not in term)
+                for one, other in ((longer, shorter), (shorter, longer))
+            )
+            step = 0.5 * math.log(shrinks / grows) if grows and shrinks else math.inf * (bool(shrinks) - bool(grows))
+            if math.isnan(step):
+                continue
+            step = min(step, most[longer] - sides[longer], sides[shorter])
+            step = max(step, -sides[longer], sides[shorter] - most[shorter])
+            sides[longer] += step
+            sides[shorter] -= step
+            change = max(change, abs(step))
+    return sum(math.exp(sum(sides[i] for i in term)) for term in terms)
