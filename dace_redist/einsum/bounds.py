@@ -26,21 +26,23 @@ def least_elements(terms: Sequence[str], extents: Mapping[str, int], ranks: int)
     volume = max(0.0, sum(most.values()) - math.log(ranks))
     share = volume / (sum(most.values()) or 1.0)
     sides = {index: share * size for index, size in most.items()}  # logarithms
+
+    def elements(some: Sequence[str]) -> float:
+        return sum(math.exp(sum(sides[index] for index in term)) for term in some)
+
     change = 1.0
     while change > _PRECISION:
         change = 0.0
         for longer, shorter in itertools.combinations(sides, 2):
-            # The sum of exp(sides) over the terms is convex: along each pair its least is known.
-            grows, shrinks = (
-                sum(math.exp(sum(sides[i] for i in term)) for term in terms if one in term and other not in term)
-                for one, other in ((longer, shorter), (shorter, longer))
-            )
-            step = 0.5 * math.log(shrinks / grows) if grows and shrinks else math.inf * (bool(shrinks) - bool(grows))
-            if math.isnan(step):
+            # The sum over the terms is convex: along each pair its least is known.
+            grows = elements([term for term in terms if longer in term and shorter not in term])
+            shrinks = elements([term for term in terms if shorter in term and longer not in term])
+            if not grows and not shrinks:
                 continue
+            step = 0.5 * math.log(shrinks / grows) if grows and shrinks else math.inf if shrinks else -math.inf
             step = min(step, most[longer] - sides[longer], sides[shorter])
             step = max(step, -sides[longer], sides[shorter] - most[shorter])
             sides[longer] += step
             sides[shorter] -= step
             change = max(change, abs(step))
-    return sum(math.exp(sum(sides[i] for i in term)) for term in terms)
+    return elements(terms)

@@ -26,7 +26,7 @@ from dace_redist.transform import element_type
 def evaluate(arrays: Sequence[Any], *settings: Any) -> DistributedArray:
     """Evaluate an einsum by the plan of an equal call; see :func:`dace_redist.einsum`."""
     how = Settings(*settings)
-    if arrays and isinstance(arrays[0], list | tuple):
+    if not isinstance(how.expression, str):
         arrays, how = _of_lists(arrays, how)
     given = known_communicator(arrays)
     comm = MPI.COMM_WORLD if given is None else given
@@ -52,7 +52,9 @@ def evaluate(arrays: Sequence[Any], *settings: Any) -> DistributedArray:
 
 
 def _of_lists(arrays: Sequence[Any], how: Settings) -> tuple[Sequence[Any], Settings]:
-    """Return operands and expression of NumPy's other form, ``A, [0, 1], B, [1, 2], [0, 2]``."""
+    """Return operands and expression of NumPy's other form, ``A, [0, 1], B, [1, 2], [0, 2]``; else what is given."""
+    if not arrays or not isinstance(arrays[0], list | tuple):
+        return arrays, how
     from opt_einsum.parser import convert_interleaved_input
 
     given = how.expression, *arrays

@@ -234,15 +234,14 @@ class PlannedProgram:
         return self.itemsize * sum(map(self._least_received, self.groups))
 
     def _least_received(self, group: Group) -> float:
-        terms = dict(zip((group.result, *group.operands), (group.einsum.result, *group.einsum.operands), strict=True))
         if group.equal or group.solves or not all(group.sizes):
             return 0.0
+        terms = dict(zip((group.result, *group.operands), (group.einsum.result, *group.einsum.operands), strict=True))
         used = least_elements(list(terms.values()), group.extents, self.ranks)
         owned = 0.0
         for name in terms:
-            shape = self.sizes[name]
-            given = self.homes[name].block_bytes(shape, 1) if name in self.given else 0.0
-            owned += given or math.prod(shape) / len(group.ranks)
+            shape, is_given = self.sizes[name], name in self.given
+            owned += self.homes[name].block_bytes(shape, 1) if is_given else math.prod(shape) / len(group.ranks)
         return used - owned if used - owned > _ROUNDING * used else 0.0
 
     @property
