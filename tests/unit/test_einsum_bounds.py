@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from dace_redist import Distribution
 from dace_redist.einsum.bounds import least_elements
 from dace_redist.einsum.expression import Einsum
 from dace_redist.einsum.planner import plan_einsums
+from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND
 from dace_redist.einsum.statement import Statement
 
 RANKS = st.sampled_from([1, 2, 3, 4, 7, 8, 12, 30, 64])
@@ -71,6 +74,52 @@ def test_no_plan_is_below_its_bound(plan: Any) -> None:
         assert plan.bound <= plan.bytes_per_rank * (1 + 1e-9)
     assert plan.to_json()["bytes_per_rank_bound"] == plan.bound
     assert ("at least" in str(plan)) == (plan.bound > 0)
+
+
+def grids(ranks: int, axes: int) -> Iterator[tuple[int, ...]]:
+    """Yield all grids of at most so many ranks."""
+    if not axes:
+        yield ()
+        return
+    for parts in range(1, ranks + 1):
+        yield from ((parts, *rest) for rest in grids(ranks // parts, axes - 1))
+
+
+def seconds_at_least(einsum: Einsum, extents: dict[str, int], grid: tuple[int, ...]) -> float:
+    """Return the time of the first step's work on a grid, and of fetching the operands."""
+    parts = dict(zip(einsum.indices, grid, strict=True))
+    blocks = {index: -(-extents[index] // parts[index]) for index in einsum.indices}
+    work, words = 2 * math.prod(blocks.values()), 0.0
+    for term in (*einsum.operands, einsum.result):  # partial results are reduced as operands are fetched
+        alike = math.prod(count for index, count in parts.items() if index not in term)
+        words += math.prod(blocks[index] for index in term) * (1 - 1 / alike)
+    return work / FLOPS_PER_SECOND + 8 * words / BYTES_PER_SECOND
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 7, 13, 17, 36, 61, 64, 100])
+@pytest.mark.parametrize(
+    ("expression", "sizes"),
+    [
+        ("ij,jk->ik", (8192, 8192, 8192)),
+        ("ij,jk->ik", (1024, 1024, 1024)),
+        ("ij,jk->ik", (65536, 1024, 1024)),
+        ("ij,jk->ik", (1024, 65536, 1024)),
+        ("ij,jk->ik", (1000, 3000, 17)),
+        ("ijk,ja,ka->ia", (1024, 1024, 1024, 24)),
+    ],
+)
+def test_no_grid_of_integers_is_faster(expression: str, sizes: tuple[int, ...], ranks: int) -> None:
+    """Of the grids that may be faster some are planned, too; ranks are idle only where that is faster."""
+    einsum = Einsum.parse(expression)
+    extents = dict(zip(einsum.indices, sizes, strict=True))
+    names = [f"T{number}" for number in range(len(einsum.operands))]
+    statement = Statement(einsum, tuple(names), "R")
+    shapes = {n: tuple(extents[i] for i in term) for n, term in zip(names, einsum.operands, strict=True)}
+    plan = plan_einsums([statement], shapes, ranks)
+    fitting = [grid for grid in grids(ranks, len(sizes)) if all(map(operator.le, grid, sizes))]
+    for grid in sorted(fitting, key=lambda one: seconds_at_least(einsum, extents, one))[:8]:
+        other = plan_einsums([statement], shapes, ranks, overrides={0: dict(zip(einsum.indices, grid, strict=True))})
+        assert plan.seconds <= 1.001 * other.seconds, grid
 
 
 def test_a_plan_of_cubes_is_at_its_bound() -> None:
