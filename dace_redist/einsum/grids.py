@@ -16,8 +16,8 @@ from dace_redist.einsum.program import Group, Reduction
 
 #: Maximum relative excess work of the busiest rank; grids with more are not considered. 6 of 7 ranks have 17 % more.
 LOAD_TOLERANCE = 0.20
-#: Relative excess work that costs nothing: among such grids the one with least traffic is best. Less than an idle rank.
-EQUAL_LOAD = 0.0005
+#: Relative excess work that costs nothing: among such grids the one with least traffic is best.
+EQUAL_LOAD = 0.001
 #: Maximum number of grids per group; grids of the fewest ranks are dropped first.
 MAX_GRIDS = 20_000
 #: Maximum number of rank counts, below the number of ranks, for which grids are enumerated.
@@ -67,14 +67,14 @@ class Candidates:
 
     :param parts: Blocks along every index: (K, indices).
     :param scatter: Axis of the result along which partial results are scattered, or one of the constants above: (K,).
-    :param least_load: Minimum over all grids of the operations of the busiest rank.
+    :param least_work: Minimum of :attr:`work` over all grids.
     :param replicas: Number of ranks that compute the block of one grid position redundantly.
     """
 
     step: EinsumStep
     parts: Array
     scatter: Array
-    least_load: float = math.inf
+    least_work: float = math.inf
     replicas: int = 1
 
     def __len__(self) -> int:
@@ -132,13 +132,20 @@ class Candidates:
 
     @cached_property
     def load(self) -> Floats:
-        """Operations of the busiest rank: (K,)."""
+        """Operations of the busiest rank, of which symmetric results save none: (K,)."""
         return np.asarray(sum(step.flops_per_point * self.block_product(step.indices) for step in self.step.steps))
 
     @cached_property
-    def excess_load(self) -> Floats:
+    def work(self) -> Floats:
+        """Operations of the busiest rank: (K,)."""
+        mirrored = self.step.mirrored
+        whole = (self.parts[:, self.at(mirrored)] == 1).all(axis=1)
+        return np.where(whole, 0.5, 1.0) * self.load if mirrored else self.load
+
+    @cached_property
+    def excess_work(self) -> Floats:
         """Operations of the busiest rank above the minimum and its tolerance ``EQUAL_LOAD``: (K,)."""
-        return np.maximum(self.load - (1 + EQUAL_LOAD) * self.least_load, 0)
+        return np.maximum(self.work - (1 + EQUAL_LOAD) * self.least_work, 0)
 
     def block_product(self, indices: str) -> Floats:
         """Return the elements of the largest block of a tensor with these indices: (K,)."""
@@ -219,7 +226,7 @@ def candidates(step: EinsumStep, ranks: int, *, footprint: float = math.inf, loa
     found = _fitting(space, np.concatenate(grids), footprint, limit)
     least = float(found.load.min(initial=math.inf))
     found = found.chosen(found.load <= (1 + LOAD_TOLERANCE) * least * (1 + 1e-9))
-    return dataclasses.replace(found, least_load=least)
+    return dataclasses.replace(found, least_work=float(found.work.min(initial=math.inf)))
 
 
 def _fitting(space: Candidates, grids: Array, footprint: float, load: float) -> Candidates:

@@ -60,6 +60,27 @@ class EinsumStep:
         extents = self.extents
         return tuple(extents[index] for index in self.einsum.result)
 
+    @property
+    def mirrored(self) -> str:
+        """
+        Indices over which the result is symmetric, of a tensor's product with itself as in ``ij,kj->ik``; else empty.
+
+        A rank that has all of them computes half of the products.
+        """
+        if (
+            len(self.operands) != 2
+            or len({*self.operands}) > 1
+            or len(self.steps) > 1
+            or self.elementwise
+            or self.solves
+        ):
+            return ""
+        pairs = [(x, y) for x, y in zip(*self.einsum.operands, strict=True) if x != y]
+        rows, columns = ("".join(side) for side in zip(*pairs, strict=True)) if pairs else ("", "")
+        adjacent = rows in self.einsum.operands[0] and self.einsum.summed in self.einsum.operands[0]
+        free = {*rows}.isdisjoint(self.einsum.operands[1]) and {*columns}.isdisjoint(self.einsum.operands[0])
+        return rows + columns if self.einsum.summed and adjacent and free else ""
+
 
 @dataclasses.dataclass(frozen=True)
 class ContractionTree:

@@ -115,7 +115,7 @@ class Model:
             if edge.groups <= {number, None}:
                 one_group = edge.source[0] == edge.target[0]
                 elements = elements + edge.weight * move_bounds(*self._ends(edge), paired=one_group).ravel()
-        work = repeats * BYTES_PER_FLOP * found.excess_load
+        work = repeats * BYTES_PER_FLOP * found.excess_work
         return np.asarray((elements + memory_weight * found.footprint) * self._itemsize + work)
 
     def _ends(self, edge: Edge) -> tuple[Layouts, Layouts, tuple[int, ...]]:

@@ -75,9 +75,11 @@ class Group(EinsumStep):
 
     @property
     def flops(self) -> int:
-        """Operations of the busiest rank; of a diagonal those of its elements."""
+        """Operations of the busiest rank; of a diagonal those of its elements, half of a symmetric product."""
         blocks = self.blocks | {place: 1 for place, _ in self.equal}
-        return sum(s.flops_per_point * math.prod(blocks[index] for index in s.indices) for s in self.steps)
+        load = sum(s.flops_per_point * math.prod(blocks[index] for index in s.indices) for s in self.steps)
+        mirrored = self.mirrored
+        return load // 2 if mirrored and all(self.parts[index] == 1 for index in mirrored) else load
 
     def with_ranks(self, ranks: Sequence[int]) -> Group:
         """Return the group on other ranks."""
@@ -237,7 +239,8 @@ class PlannedProgram:
         if group.equal or group.solves or not all(group.sizes):
             return 0.0
         terms = dict(zip((group.result, *group.operands), (group.einsum.result, *group.einsum.operands), strict=True))
-        used = least_elements(list(terms.values()), group.extents, self.ranks)
+        orders = math.prod(math.factorial(group.operands.count(name)) for name in terms)  # may have equal products
+        used = least_elements(list(terms.values()), group.extents, self.ranks * orders)
         owned = 0.0
         for name in terms:
             shape, is_given = self.sizes[name], name in self.given

@@ -127,6 +127,23 @@ def test_random_einsums(library, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_products_of_a_tensor_with_itself(library, dtype):
+    """Also equal in both halves to the last bit, where half of the products are computed."""
+    rng = np.random.default_rng(11)
+    for _ in range(some(40)):
+        expression, extents = "bij,bkj->bik", [int(rng.integers(*ends)) for ends in ((1, 4), (20, 150), (40, 200))]
+        symmetric = rng.random() < 0.7  # else the sums are not one dimension of a matrix
+        if not symmetric:
+            expression, extents = "aib,akb->ik", [extents[2], extents[1], extents[0]]
+        array = random_array(rng, extents, dtype)
+        check(library, expression, [array, array], dtype, rng)
+        if symmetric and array.flags.c_contiguous and extents[1] >= 32 and extents[2] >= 64:
+            result = random_array(rng, [extents[0], extents[1], extents[1]], dtype)
+            CompiledContraction(library, expression, dtype, ())([array, array], result, 1, 0)
+            np.testing.assert_array_equal(result, result.transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
 def test_random_einsums_on_a_device(dtype, monkeypatch):
     use_device("host", monkeypatch)
     rng, numbers = random.Random(dtype), np.random.default_rng(7)

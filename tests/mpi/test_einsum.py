@@ -40,6 +40,10 @@ def operands_of(draw: st.DrawFn, ranks: int) -> dict[str, Any]:
         single = [term.count(letter) == 1 and draw(st.sampled_from([False] * 7 + [True])) for letter in term]
         shape = (*lead, *(1 if one else extents[letter] for letter, one in zip(term, single, strict=True)))
         whole = draw(with_margins(distributions(shape, ranks)))
+        alike = [one for one in given if isinstance(one, tuple) and one[0] == shape]
+        if alike and draw(st.booleans()):  # one array twice
+            given.append(draw(st.sampled_from(alike)))
+            continue
         copies = isinstance(whole, Distribution) and not any(whole.halo)
         dtype = draw(st.sampled_from(TYPES))
         ops = [None, "sum", "sum" if "complex" in dtype else "max"] if copies else [None]
@@ -108,7 +112,8 @@ def test_random_einsums(comm):
             wanted = None
         used = communicators[next(turn) % 3]
         layout = data.draw(st.sampled_from(LAYOUTS))
-        called = arguments(expression, [distributed(operand, used, layout) for operand in operands], lists)
+        made = {id(operand): distributed(operand, used, layout) for operand in operands}
+        called = arguments(expression, [made[id(operand)] for operand in operands], lists)
         if all(not isinstance(operand, tuple) for operand in operands):
             wanted = None
         if wanted is None:
@@ -128,6 +133,17 @@ def test_random_einsums(comm):
     check()
     for made in communicators[1:]:
         made.Free()
+
+
+@pytest.mark.mpi(ranks=[1, 2, 3])
+def test_both_halves_of_a_gram_matrix_are_equal(comm):
+    values = np.random.default_rng(3).standard_normal((500, 40))
+    rows = Distribution.split((500, 40), 0, comm.size)
+    array = DistributedArray(rows.local(values, comm.rank), rows, comm)
+    found = einsum("ij,ik->jk", array, array).gather()
+    if comm.rank == 0:
+        np.testing.assert_allclose(found, values.T @ values, rtol=1e-12, atol=1e-12)
+        np.testing.assert_array_equal(found, found.T)
 
 
 ROWS = Distribution.split((6, 8), 0, 2)

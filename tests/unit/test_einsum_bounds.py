@@ -50,12 +50,24 @@ def planned(draw: st.DrawFn) -> Any:
     """Draw a plan, of tensors of which some have given distributions."""
     expression = draw(
         st.sampled_from(
-            ["ij,jk->ik", "ijk,ja,ka->ia", "bij,bjk->bik", "ij,ij->", "ij,j->i", "ijk,ja,kb->iab", "i,j->ij", "ij->j"]
+            [
+                "ij,jk->ik",
+                "ij,kj->ik",
+                "ijk,ja,ka->ia",
+                "bij,bjk->bik",
+                "ij,ij->",
+                "ij,j->i",
+                "ijk,ja,kb->iab",
+                "i,j->ij",
+                "ij->j",
+            ]
         )
     )
     einsum, ranks = Einsum.parse(expression), draw(RANKS)
     extents = {index: draw(st.sampled_from([1, 2, 3, 7, 16, 40, 100, 257])) for index in einsum.indices}
     names = [f"T{number}" for number in range(len(einsum.operands))]
+    if expression == "ij,kj->ik":
+        extents["k"], names = extents["i"], ["T0", "T0"]
     shapes = {n: tuple(extents[i] for i in term) for n, term in zip(names, einsum.operands, strict=True)}
     placements = {}
     for name, shape in {**shapes, "R": tuple(extents[i] for i in einsum.result)}.items():

@@ -48,6 +48,26 @@ def test_results_of_random_programs(program, ranks):
         check_results(plan_einsums(statements, shapes, ranks), statements)
 
 
+@pytest.mark.parametrize(
+    ("einsum", "shape", "ranks", "halved"),
+    [
+        ("ij,kj->ik", (2000, 2000), 1, True),
+        ("ij,kj->ik", (2000, 2000), 2, True),
+        ("ij,ik->jk", (200_000, 400), 64, True),
+        ("bij,bkj->bik", (6, 50, 900), 3, True),
+        ("ijab,klab->ijkl", (7, 8, 90, 100), 2, True),
+        ("ij,kj->ik", (8192, 8192), 512, False),  # a rank has blocks of rows and other columns
+        ("ij,jk->ik", (2000, 2000), 2, False),
+        ("ij,kl->ijkl", (30, 40), 2, False),
+    ],
+)
+def test_a_product_of_a_tensor_with_itself_is_half_the_work(einsum, shape, ranks, halved):
+    parsed = E(einsum)
+    plan = plan_einsums([Statement(parsed, ("A", "A"), "r")], {"A": shape}, ranks)
+    other = plan_einsums([Statement(parsed, ("A", "B"), "r")], {"A": shape, "B": shape}, ranks)
+    assert plan.flops == (other.flops // 2 if halved else other.flops)
+
+
 @pytest.mark.parametrize("ranks", [4, 7, 16])
 @pytest.mark.parametrize("einsum", ["ii->", "ii->i", "iij->ij", "iij,jk->k"])
 def test_a_rank_has_no_more_than_its_part_of_what_a_diagonal_is_taken_of(einsum, ranks):
