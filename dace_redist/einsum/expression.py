@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 from dace_redist.report.units import count
 
 _DOTS = "..."
+#: First character after the letters that opt_einsum takes as an index.
+_FIRST_BEYOND = "\u00c0"
+
+
+def symbols() -> Iterator[str]:
+    """Yield characters for indices: letters, then what opt_einsum takes when there are no more."""
+    yield from string.ascii_letters
+    yield from map(chr, itertools.chain(range(ord(_FIRST_BEYOND), 0xD800), range(0xE000, 0x110000)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,18 +105,14 @@ class Einsum:
         Return the einsum with repeated indices renamed, and the original of each new index.
 
         For ``ii,ij->j`` these are ``ia,ij->j`` and ``{"a": "i"}``.
-
-        :raises ValueError: If there are more than 52 of them.
         """
-        free = (letter for letter in string.ascii_letters if letter not in self.indices)
+        free = (symbol for symbol in symbols() if symbol not in self.indices)
         equal: dict[str, str] = {}
         operands = []
         for operand in self.operands:
             places: list[str] = []
             for index in operand:
-                place = next(free, "") if index in places else index
-                if not place:
-                    raise ValueError(f"einsum '{self}': with its diagonals it has more than 52 indices")
+                place = next(free) if index in places else index
                 equal |= {place: index} if place != index else {}
                 places.append(place)
             operands.append("".join(places))
@@ -150,14 +155,15 @@ def canonical(operands: Sequence[tuple[Any, str]], result: str) -> tuple[Any, ..
     :param operands: Identity and indices of each operand.
     """
     ordered = sorted(operands, key=repr)
-    letters = dict(zip(dict.fromkeys("".join(term for _, term in ordered)), string.ascii_letters, strict=False))
+    letters = dict(zip(dict.fromkeys("".join(term for _, term in ordered)), symbols(), strict=False))
     terms = tuple("".join(letters[index] for index in term) for _, term in ordered)
     return tuple(name for name, _ in ordered), terms, "".join(letters[index] for index in result)
 
 
 def _check_letters(text: str, words: Sequence[str]) -> None:
     for word in words:
-        bad = [letter for letter in word.replace(_DOTS, "", 1) if letter not in string.ascii_letters]
+        letters = word.replace(_DOTS, "", 1)
+        bad = [one for one in letters if one not in string.ascii_letters and one < _FIRST_BEYOND]
         if bad:
             raise ValueError(
                 f"einsum '{text}': {bad[0]!r} in {word!r} is not an index; expected letters, commas, one -> and (...)"

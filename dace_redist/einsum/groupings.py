@@ -14,6 +14,8 @@ from dace_redist.einsum.statement import ContractionStep, Statement, contraction
 
 #: Maximum number of intermediates for which every grouping is tried.
 MAX_FREE_INTERMEDIATES = 7
+#: Maximum number of indices of a group, the letters.
+MAX_INDICES = 52
 #: Minimum operations per element of an intermediate; below, the contraction is memory-bound.
 MIN_FLOPS_PER_ELEMENT = 16
 
@@ -123,7 +125,7 @@ class ContractionTree:
         Yield the divisions of the contractions into connected groups, the largest number of groups first.
 
         With more than ``MAX_FREE_INTERMEDIATES`` intermediates, a memory-bound intermediate is never stored: the
-        contractions that write and read it are in one group.
+        contractions that write and read it are in one group. With more than ``MAX_INDICES`` indices all are stored.
 
         :param shared: Names of intermediates that other groups read, too: stored unless they are memory-bound.
         :return: Groups in topological order.
@@ -132,7 +134,8 @@ class ContractionTree:
             yield (self._linear_system(),)
             return
         bound = self.memory_bound()
-        inner = [number for number, elements in bound.items() if elements or self.names[number] not in shared]
+        few = len(self.extents) <= MAX_INDICES
+        inner = [number for number, elements in bound.items() if few and (elements or self.names[number] not in shared)]
         forced = [number for number in inner if bound[number]] if len(inner) > MAX_FREE_INTERMEDIATES else []
         free = [number for number in inner if number not in forced]
         for size in range(len(free) + 1 if len(free) <= MAX_FREE_INTERMEDIATES else 1):
@@ -160,6 +163,11 @@ class ContractionTree:
         return self._step(own, operands, number, steps=tuple(steps), path=tuple(path), equal=pairs)
 
     def _step(self, einsum: Einsum, operands: Sequence[int], number: int, **more: Any) -> EinsumStep:
+        if len(einsum.indices) > MAX_INDICES:
+            raise ValueError(
+                f"einsum '{self.statement.einsum}': a step of its path has {len(einsum.indices)} indices, expected at "
+                f'most {MAX_INDICES}: leave optimize at "auto"'
+            )
         return EinsumStep(
             einsum=einsum,
             operands=tuple(self.names[operand] for operand in operands),

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from string import ascii_letters
 from typing import Any
 
 import numpy as np
@@ -88,8 +89,10 @@ class Group(EinsumStep):
     @cached_property
     def local_einsum(self) -> tuple[str, tuple[tuple[int, ...], ...]]:
         """Expression of the local evaluation, in which equal indices are one, and its path; empty: all in one step."""
-        renamed: dict[str, Any] = dict(self.equal)
-        expression = str(self.einsum).translate(str.maketrans(renamed))
+        expression = str(self.einsum).translate(str.maketrans(dict[str, Any](self.equal)))
+        if not expression.isascii():  # the library takes letters
+            used = (index for index in dict.fromkeys(expression) if index not in ",->")
+            expression = expression.translate(str.maketrans(dict[str, Any](zip(used, ascii_letters, strict=False))))
         return expression, () if _core.is_khatri_rao_product(expression) else self.path
 
     @cached_property

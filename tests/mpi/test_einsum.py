@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 from typing import Any
 
@@ -135,7 +136,7 @@ def test_random_einsums(comm):
         made.Free()
 
 
-@pytest.mark.mpi(ranks=[1, 2, 3])
+@pytest.mark.mpi(ranks=[1, 2])
 def test_both_halves_of_a_gram_matrix_are_equal(comm):
     values = np.random.default_rng(3).standard_normal((500, 40))
     rows = Distribution.split((500, 40), 0, comm.size)
@@ -144,6 +145,23 @@ def test_both_halves_of_a_gram_matrix_are_equal(comm):
     if comm.rank == 0:
         np.testing.assert_allclose(found, values.T @ values, rtol=1e-12, atol=1e-12)
         np.testing.assert_array_equal(found, found.T)
+
+
+@pytest.mark.mpi(ranks=[1, 3])
+def test_more_indices_than_letters(comm):
+    """A chain of 150 products, as text and as lists; diagonals; not all in one step."""
+    factors = [(np.arange(16).reshape(4, 4) * number % 3 - 1).astype("i8") for number in range(1, 151)]
+    rows = Distribution.split((4, 4), 0, comm.size)
+    arrays = [DistributedArray(rows.local(factor, comm.rank), rows, comm) for factor in factors]
+    names = [opt_einsum.get_symbol(number) for number in range(200)]
+    wanted = functools.reduce(np.matmul, factors)
+    text = ",".join(names[number] + names[number + 1] for number in range(150)) + "->" + names[0] + names[150]
+    lists = [one for number, array in enumerate(arrays) for one in (array, [number, number + 1])]
+    for found in (einsum(text, *arrays), einsum(*lists, [0, 150], optimize="greedy")):
+        assert not wrong(comm, found, wanted)
+    assert not wrong(comm, einsum("ÀÀ->À", arrays[0]), np.diag(factors[0]))
+    with pytest.raises(ValueError, match="a step of its path has 151 indices, expected at most 52: leave optimize"):
+        einsum(text, *arrays, optimize=False)
 
 
 ROWS = Distribution.split((6, 8), 0, 2)
