@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-from comparisons import files, fused, halo, libraries, scalapack_routines, sparse_stacks
+from comparisons import cp_als, files, fused, halo, libraries, products, scalapack_routines, sparse_stacks
 from comparisons.comparison import Comparison, UnsuitableError
 from mpi4py import MPI
 from records import append, environment, json_option
@@ -50,6 +50,8 @@ ENTRIES = {
     ),
     "libraries": Entry("arrays of other libraries, from axis 0 split to axis 1", ((4096, 4096),), libraries.resplit),
     "halo": Entry("halo exchange in 3 dimensions, or with mpi4py's subarrays", ((192, 192, 192),), halo.periodic),
+    "products": Entry("products of square matrices, by BLAS, COSMA, pdgemm", ((1024,), (2048,)), products.by_layout),
+    "cp-als": Entry("sweeps of CP-ALS, or by hand with mpi4py", ((12, 10, 8), (100, 100, 100)), cp_als.sweeps),
     "files": Entry("a file of 1 GiB, by load() or by each rank's hyperslab", ((1 << 14, 1 << 14),), files.read),
 }
 

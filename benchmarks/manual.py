@@ -266,6 +266,7 @@ def rows_of_results() -> list[Row]:
             rows += [*machines(of_machines), *bound(records), *examples(records)]
     rows += manual_texts.default_strategy([results("auto"), results("cores")])
     rows += manual_texts.scalapack_routines(results("copying"))
+    rows += manual_texts.products(results("products"))
     return rows
 
 

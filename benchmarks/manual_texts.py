@@ -17,6 +17,9 @@ ON_GPU = {"rows to columns, 64 MiB": "runs-4KiB", "random tiles, 44 MiB": "tiles
 ON_GPU |= {"slabs to pencils, 6.8 MiB": "slab-to-pencil-4-96", "3MM, n = 2048": "mm3", "MTTKRP, 400³": "mttkrp3_0"}
 ON_GPU |= {"MTTKRP of order 5": "mttkrp5_2", "TTMc of order 5": "ttmc"}
 
+#: Words of rows about products of matrices, and their methods.
+PRODUCTS = {"COSMA 2.8.4": "COSMA, own distributions", "pdgemm": "pdgemm", "dgemm": "dgemm of a rank's share"}
+
 
 def mean_and_worst(values: Sequence[float]) -> str:
     """Return a cell: the geometric mean, and in brackets the least of several values."""
@@ -51,6 +54,20 @@ def scalapack_routines(records: Sequence[Record]) -> Iterator[Row]:
     for routine, ranks in dict.fromkeys(key[:2] for key in found):
         sizes = sorted(n for *which, n in found if which == [routine, ranks])
         yield f"`pd{routine}` on {ranks} ranks", [span(found[routine, ranks, n], 1) for n in sizes]
+
+
+def products(records: Sequence[Record]) -> Iterator[Row]:
+    """Yield speed-ups of products by ``einsum``, and the bytes of a rank."""
+    timed = [record["seconds"] for record in records if record["comparison"] == "products"]
+    for words, method in PRODUCTS.items():
+        yield words, [mean_and_worst([seconds[method] / seconds["einsum"] for seconds in timed if method in seconds])]
+    sweeps = [record["seconds"] for record in records if record["comparison"] == "cp-als"]
+    yield "sweeps of CP-ALS", [mean_and_worst([seconds["mpi4py"] / seconds["einsum"] for seconds in sweeps])]
+    for record in records:
+        if record["comparison"] == "bytes":
+            ours, least, cosma = (record["bytes"][who] for who in ("einsum", "least", "COSMA"))
+            cells = [f"{ours / 2**20:.0f} MiB", f"{ours / least:.2f}", f"{cosma / 2**20:.0f} MiB"]
+            yield f"8192³ on {record['ranks']} ranks", cells
 
 
 def gpu(records: Sequence[Record]) -> Iterator[Row]:

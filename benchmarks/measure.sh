@@ -62,6 +62,13 @@ ctf() {
     done
 }
 
+# With one OpenBLAS for all: DACE_REDIST_BLAS=openblas; COSMA where DACE_REDIST_COSMA_LIBRARY names it; see README.md.
+products() {
+    rm -f "$file"
+    OMP_NUM_THREADS=1 mpiexec -n 2 python benchmarks/compare.py products cp-als --json $file
+    PYTHONPATH=benchmarks python -m comparisons.products --json $file
+}
+
 auto() {
     local single="--variants ordinary --peers none --strategies Auto,Datatype,Pack,Pipelined,RMA --least 9 --limit 1.5
         --json $file"

@@ -19,6 +19,9 @@ def least_elements(terms: Sequence[str], extents: Mapping[str, int], ranks: int)
     many index tuples has smaller projections on the tensors than some box of real sides. For products the least box is
     the tight bound of Al Daas et al., SPAA'22 (arXiv 2205.13407), for MTTKRP that of Ballard et al. (arXiv 1708.07401).
 
+    Limited memory adds nothing: a plan has all that a step uses in memory at once, at least W elements, and with these
+    the bound 2mnk / (P sqrt(S)) of Kwasniewski et al., SC'19 (arXiv 1908.09606) is at most 0.39 W.
+
     :param terms: Indices of each tensor, operands and result.
     :param extents: Size of each index, at least 1.
     """

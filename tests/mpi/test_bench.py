@@ -87,6 +87,8 @@ MATRICES = ["axes", "reshape", "convert", "several", "reduce", "stacks", "files"
         (MATRICES, "128x128", 13, 4),
         (["libraries"], "16x16", 4, 2),  # imports take most of the time
         (["halo"], "8x8x8", 4, 4),
+        (["cp-als"], "9x8x7", 1, 2),
+        (["products"], "128", 3, 2),
     ],
 )
 def test_comparisons(names, shape, count, ranks, tmp_path):
