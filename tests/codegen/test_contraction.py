@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import dace
 import numpy as np
@@ -109,3 +110,16 @@ def test_blas_is_the_one_asked_for(monkeypatch):
     monkeypatch.setenv(blas.VARIABLE, "cublas")
     with pytest.raises(ValueError, match='DACE_REDIST_BLAS must be one of mkl, openblas, pypi, got "cublas"'):
         blas.find_blas()
+
+
+@pytest.mark.skipif(shutil.which("pkg-config") is None, reason="pkg-config is not installed")
+def test_openblas_in_a_folder_of_its_own_is_found(tmp_path, monkeypatch):
+    (tmp_path / "libopenblas.so").touch()
+    (tmp_path / "openblas.pc").write_text(
+        f"libdir={tmp_path}\nName: openblas\nDescription: BLAS\nVersion: 1\nCflags: -I{tmp_path}/headers\n"
+    )
+    monkeypatch.setenv("PKG_CONFIG_PATH", str(tmp_path))
+    monkeypatch.setenv(blas.VARIABLE, "openblas")
+    monkeypatch.setattr(blas, "_find", blas._find.__wrapped__)
+    found = blas.find_blas()
+    assert (found.library, found.include_directories) == (f"{tmp_path}/libopenblas.so", (f"{tmp_path}/headers",))
