@@ -159,8 +159,8 @@ class SimulatedRanks:
         return eval(text, {**FUNCTIONS, **self.arrays[rank]}, self.symbols[rank])
 
     def _execute(self, code):
-        for symbols in self.symbols if code is not None else ():
-            exec(code.as_string, {}, symbols)
+        for arrays, symbols in zip(self.arrays, self.symbols, strict=True) if code is not None else ():
+            exec(code.as_string, dict(arrays), symbols)
 
     def _node(self, node, state):
         kind = type(node).__name__

@@ -52,7 +52,7 @@ def _find_openblas() -> Blas | None:
     """Find OpenBLAS as pkg-config has it, else where the compiler finds its library and ``cblas.h`` by itself."""
     paths = _answer(["pkg-config", "--variable=libdir", "openblas"]).split()
     if paths and Path(paths[0], "libopenblas.so").is_file():
-        flags = _answer(["pkg-config", "--cflags", "openblas"]).split()  # pkgconf says nothing of them beside a variable
+        flags = _answer(["pkg-config", "--cflags", "openblas"]).split()  # beside a variable pkgconf says none
         folders = tuple(flag[2:] for flag in flags if flag.startswith("-I"))
         return Blas("openblas", str(Path(paths[0], "libopenblas.so")), folders)
     compiler = os.environ.get("CXX", "c++").split()

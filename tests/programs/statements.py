@@ -277,36 +277,53 @@ def numbers_from_numbers(A: dace.float64[N, N], b: dace.float64[1], c: dace.floa
     return first, second, twice
 
 
+@dace.program
+def loops_up_to_scalars(steps: dace.int64, first: dace.int32, A: dace.float64[N, N], x: dace.float64[N]):
+    for t in range(1, steps):
+        x[1:-1] = 0.5 * (x[:-2] + x[2:])
+        A[1:-1, 1:-1] = A[1:-1, :-2] * t + A[2:, 1:-1]
+    last = steps + first
+    for i in range(first, last):
+        x[i] = A[i, 0] + x[i - 1]
+        for j in range(i, N):
+            A[i, j] *= 2.0
+    for _ in range(steps - 9, first):
+        x *= 3.0
+
+
 PROGRAMS = [
-    Program(program, sizes_of(program, SIZES))
-    for program in (
-        by_index,
-        parts,
-        ones,
-        positions,
-        while_and_branches,
-        axes_and_methods,
-        dimensions_of_one,
-        symbols_by_name,
-        infinite,
-        unused,
-        mixed,
-        broadcast,
-        diagonal,
-        summed_along_an_axis_of_none,
-        transposed_in_a_loop,
-        one_element,
-        same_twice,
-        overwritten,
-        named_like_extents,
-        converted,
-        loops_of_one_variable,
-        variables_after_their_loops,
-        last_rows_added_in_a_loop,
-        conditions_assigned,
-        scalars_and_arrays_assigned,
-        chosen,
-        shapes_in_other_words,
-        numbers_from_numbers,
-    )
+    Program(loops_up_to_scalars, {"N": 6}, lambda sizes, rng: {"steps": 4, "first": 1}),
+    *(
+        Program(program, sizes_of(program, SIZES))
+        for program in (
+            by_index,
+            parts,
+            ones,
+            positions,
+            while_and_branches,
+            axes_and_methods,
+            dimensions_of_one,
+            symbols_by_name,
+            infinite,
+            unused,
+            mixed,
+            broadcast,
+            diagonal,
+            summed_along_an_axis_of_none,
+            transposed_in_a_loop,
+            one_element,
+            same_twice,
+            overwritten,
+            named_like_extents,
+            converted,
+            loops_of_one_variable,
+            variables_after_their_loops,
+            last_rows_added_in_a_loop,
+            conditions_assigned,
+            scalars_and_arrays_assigned,
+            chosen,
+            shapes_in_other_words,
+            numbers_from_numbers,
+        )
+    ),
 ]

@@ -23,9 +23,17 @@ return np.linalg.cholesky(A)
 # np\.linalg\.cholesky\(A\): cannot be distributed: DaCe's Cholesky is neither an einsum nor a linear system
 return np.linalg.inv(R)
 # np\.linalg\.inv\(R\): np\.linalg\.inv takes a square matrix, got \(4, 6\)
-for _ in range(n):
+m = n + 1
+for _ in range(m):
     A[:] = 0.1 * (A @ A)
-# py:\d+: A\[:\] = 0\.1 \* \(A @ A\): the bounds of a loop .* depend on n: make it a dace\.symbol
+    m = m - 1
+# py:\d+: A\[:\] = 0\.1 \* \(A @ A\): the bounds of a loop .* but m of the loop around it changes in it: take another
+for i in range(0, N, n):
+    x[i] = 0.0
+# x\[i\] = 0\.0: the bounds of a loop .* but n of the loop around it is its step: take another
+for i in range(s):
+    x[i] = 0.0
+# x\[i\] = 0\.0: the bounds of a loop .* but s of the loop around it is no integer
 return np.roll(x, 1) - x
 # np\.roll\(x, 1\) - x: cannot be distributed: DaCe's CShift is neither .*; write the parts to slices
 return np.add.outer(x, x)

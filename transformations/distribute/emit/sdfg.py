@@ -115,14 +115,9 @@ class _Builder(Emitter):
         self._arrays.keep_homes(written)
 
     def _loop(self, region: ControlFlowRegion, head: LoopRegion, loop: Block) -> None:
-        inner = LoopRegion(
-            head.label,
-            condition_expr=self._named_here(head.loop_condition.as_string, loop.scalars),
-            loop_var=head.loop_variable,
-            initialize_expr=head.init_statement and head.init_statement.as_string,
-            update_expr=head.update_statement and head.update_statement.as_string,
-            inverted=head.inverted,
-        )
+        codes = (head.loop_condition, head.init_statement, head.update_statement)
+        condition, start, update = (code and self._named_here(code.as_string, loop.scalars) for code in codes)
+        inner = LoopRegion(head.label, condition, head.loop_variable, start, update, head.inverted)
         self.append(region, inner)
         self.emit(inner, loop.bodies[0])
         self.not_empty(inner)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from dace import SDFG, SDFGState, data, symbolic
+from dace import SDFG, SDFGState, data, dtypes, symbolic
 from dace.sdfg import nodes
 from dace.sdfg import utils as sdutil
 from dace.sdfg.state import BreakBlock, ConditionalBlock, ContinueBlock, ControlFlowRegion, LoopRegion, ReturnBlock
@@ -150,18 +150,10 @@ class _Reader:
     def _loop(self, loop: LoopRegion, loops: Loops) -> Block:
         readers = (loop_analysis.get_init_assignment, loop_analysis.get_loop_end, loop_analysis.get_loop_stride)
         first, last, step = (read(loop) for read in readers)
-        scalars = self._scalars([loop.loop_condition.as_string], f"while {loop.loop_condition.as_string}")
-        repeats, certain = 1.0, False
+        scalars = self._scalars([code.as_string for code in codes_of(loop)], f"while {loop.loop_condition.as_string}")
+        repeats, certain, used = 1.0, False, set[str]()
         if first is not None and last is not None and step is not None:
             used = {name for bound in (first, last, step) for name in symbolic.symlist(bound)}
-            values = sorted(used & set(self._sdfg.arrays))
-            if values:
-                within = (item for item in loop.all_nodes_recursive() if isinstance(item[1], SDFGState))
-                where = next((str(Location(self._sdfg, *item)) for item in within), loop.label)
-                raise ValueError(
-                    f"{where}: the bounds of a loop are numbers, sizes or indices of other loops, but those of the "
-                    f"loop around it depend on {', '.join(values)}: make it a dace.symbol"
-                )
             count = simplified((last - first) // step + 1)
             if used <= set(self._values):
                 start, end, stride = (float(symbolic.evaluate(bound, self._values)) for bound in (first, last, step))
@@ -176,7 +168,31 @@ class _Reader:
         body = tuple(self.region(loop, self._within(loops, loop.label, repeats)))
         self._ends.pop(loop.loop_variable, None)
         certain = certain and not any(isinstance(item, type) for item in all_items(body))
+        self._check_bounds(loop, used, set(symbolic.symlist(step)) if used else set(), body)
         return Block(loop, (body,), scalars, certain)
+
+    def _check_bounds(self, loop: LoopRegion, used: set[str], of_step: set[str], body: Sequence[Item]) -> None:
+        """Check what the bounds of a loop read: as in Python, it has one value, and a scalar is an integer."""
+        changed = {operation.result for operation in operations(body)}
+        for item in all_items(body):
+            changed |= set(item.values) if isinstance(item, Assignment) else set()
+            changed |= {item.region.loop_variable} if isinstance(getattr(item, "region", None), LoopRegion) else set()
+        for name in sorted(used):
+            kind = self._sdfg.arrays[name].dtype if name in self._sdfg.arrays else None
+            if name in changed:
+                what = "changes in it"
+            elif kind is not None and name in of_step:
+                what = "is its step"
+            elif kind is not None and kind not in dtypes.INTEGER_TYPES:
+                what = "is no integer"
+            else:
+                continue
+            within = (item for item in loop.all_nodes_recursive() if isinstance(item[1], SDFGState))
+            where = next((str(Location(self._sdfg, *item)) for item in within), loop.label)
+            raise ValueError(
+                f"{where}: the bounds of a loop are sizes, indices of other loops or integers, but {name} of the loop "
+                f"around it {what}: take another variable, or a dace.symbol"
+            )
 
     # Statements
 
