@@ -278,6 +278,14 @@ def numbers_from_numbers(A: dace.float64[N, N], b: dace.float64[1], c: dace.floa
 
 
 @dace.program
+def rolled(A: dace.float64[I, J, N], x: dace.float64[N]):
+    for _ in range(2):
+        A[:] = 0.5 * (np.roll(A, 1, axis=0) + np.roll(A, -2, 1)) - np.roll(A, 3, axis=-1)
+        x[:] = np.roll(x, 0) + np.roll(x, -5)
+    return np.roll(x, -1)
+
+
+@dace.program
 def loops_up_to_scalars(steps: dace.int64, first: dace.int32, A: dace.float64[N, N], x: dace.float64[N]):
     for t in range(1, steps):
         x[1:-1] = 0.5 * (x[:-2] + x[2:])
@@ -324,6 +332,7 @@ PROGRAMS = [
             chosen,
             shapes_in_other_words,
             numbers_from_numbers,
+            rolled,
         )
     ),
 ]

@@ -34,8 +34,8 @@ for i in range(0, N, n):
 for i in range(s):
     x[i] = 0.0
 # x\[i\] = 0\.0: the bounds of a loop .* but s of the loop around it is no integer
-return np.roll(x, 1) - x
-# np\.roll\(x, 1\) - x: cannot be distributed: DaCe's CShift is neither .*; write the parts to slices
+return np.roll(A, 1) - A
+# np\.roll\(A, 1\) - A: np\.roll is known for a number of places along one axis, as in np\.roll\(a, 1, axis=0\)
 return np.add.outer(x, x)
 # methods of np\.add cannot be distributed; .* outer\(x, y\) as np\.add\(x\[:, None\], y\)
 return x[q]

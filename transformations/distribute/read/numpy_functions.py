@@ -273,6 +273,28 @@ def _copy(visitor: Any, sdfg: SDFG, state: SDFGState, a: str) -> str:
     return output
 
 
+def _roll(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, shift: Any, axis: Any = None) -> str:
+    """Add copies of both parts of an array. A shift beyond the axis gives a negative extent, an error of planning."""
+    shape = operand_shape(sdfg, "roll", 0, a)
+    axis = 0 if axis is None and len(shape) == 1 else axis
+    known = type(shift) is int and type(axis) is int and -len(shape) <= axis < len(shape)
+    if not known:
+        raise ValueError("np.roll is known for a number of places along one axis, as in np.roll(a, 1, axis=0)")
+    if shift == 0:
+        return _copy(visitor, sdfg, state, a)
+    output, extent, whole = new_array(visitor, sdfg, shape, sdfg.arrays[a].dtype), shape[axis], [(0, n) for n in shape]
+    first = shift if shift > 0 else extent + shift  # the first element's place
+
+    def box(begin: Any, end: Any) -> str:
+        whole[axis] = (begin, end)
+        return ", ".join(f"{low}:{high}" for low, high in whole)
+
+    for source, target in (((0, extent - first), (first, extent)), ((extent - first, extent), (0, first))):
+        memlet = Memlet(f"{a}[{box(*source)}]", other_subset=box(*target))
+        state.add_nedge(state.add_read(a), state.add_write(output), memlet)
+    return output
+
+
 _EINSUMS = {name: _named(name) for name in _SUBSCRIPTS}
 
 #: Functions by their names in DaCe.
@@ -281,6 +303,7 @@ FUNCTIONS: dict[str, Replacement] = {
     "numpy.copy": _copy,
     "numpy.einsum": add_einsum,
     "numpy.matmul": _matmul,
+    "numpy.roll": _roll,
 }
 
 #: Methods of arrays.
