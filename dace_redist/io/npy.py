@@ -11,20 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dace_redist import _core
 from dace_redist.io.stored import (
-    MIN_CALL_BYTES,
     Layout,
     NewArray,
-    Slices,
     StoredArray,
     min_run_of,
     name_parts,
     new_file,
+    raw_array,
     raw_file,
-    run_axis,
 )
 
 #: Hidden files and folders, some of which :func:`save` writes.
@@ -43,24 +40,10 @@ def open_array(path: str, name: str | None) -> StoredArray:
         dtype = np.lib.format.descr_to_dtype(ast.literal_eval(kind))
         if dtype.hasobject:
             raise TypeError("objects of Python have no fixed size")
-        # also checks the length of the file
-        mapped = np.memmap(file_path, dtype, "r", offset, tuple(shape), "F" if backwards else "C")
+        file = open(file_path, "rb", buffering=0)
+        return raw_array(file, dtype, tuple(shape), offset, backwards)
     except (ValueError, SyntaxError) as error:
         raise ValueError(f"must be a complete .npy file with elements of fixed size: {error}") from error
-    backwards = not mapped.flags.c_contiguous
-    mapped = mapped.T if backwards else mapped
-    file = open(file_path, "rb", buffering=0)
-    layout = Layout(mapped.shape, dtype.newbyteorder("="), (1,) * mapped.ndim, backwards, min_run_of(file))
-
-    def read(box: Slices, out: npt.NDArray[Any]) -> None:
-        run = out.itemsize * math.prod(out.shape[run_axis(layout.shape, box) :])
-        steps = any(part.step not in (1, None) for part in box)
-        if steps or not mapped.dtype.isnative or run < min(MIN_CALL_BYTES, out.nbytes):
-            out[...] = mapped[box]
-        else:  # not through the mapping, where a failure of the disk ends the process
-            _core.transfer_box(file.fileno(), True, layout.shape, [one.start for one in box], out, offset)
-
-    return StoredArray(layout, read, file.close)
 
 
 def names(path: str) -> list[str | None]:

@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import io
 import itertools
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -20,8 +21,9 @@ from dace_redist import _core
 from dace_redist.mpi.collective import failure_kind
 
 _HDF5 = dict.fromkeys((".h5", ".hdf5", ".hdf", ".he5", ".nc", ".nc4"), "hdf5")
+_SAFETENSORS = dict.fromkeys((".safetensors", ".json"), "safetensors")
 #: Modules of the formats, by the ending of a file's name.
-FORMATS = {".npy": "npy", **_HDF5, ".zarr": "zarr", "": "npy"}
+FORMATS = {".npy": "npy", **_HDF5, ".zarr": "zarr", **_SAFETENSORS, "": "npy"}
 
 #: Minimum bytes of a contiguous run that is read or written by a system call of its own.
 MIN_CALL_BYTES = _core.min_run_bytes
@@ -133,7 +135,7 @@ def new_names(names: Iterable[str | None], reserved: str) -> dict[str | None, st
 
 
 def format_of(path: Any) -> tuple[str, Any]:
-    """Return a path as text, and the module of its format; errors as of :func:`dace_redist.load`."""
+    """Return a path as text, and its format, a module or an object; errors as of :func:`dace_redist.load`."""
     try:
         path = os.fsdecode(path)
     except TypeError as error:
@@ -143,9 +145,10 @@ def format_of(path: Any) -> tuple[str, Any]:
         endings = ", ".join(filter(None, FORMATS))
         raise ValueError(f"the name of a file must end in one of {endings}, that of a folder in none, got {path!r}")
     try:
-        return path, importlib.import_module(f"dace_redist.io.{FORMATS[ending]}")
+        module = importlib.import_module(f"dace_redist.io.{FORMATS[ending]}")
     except ModuleNotFoundError as error:
         raise RuntimeError(f'{ending} files need {error.name}: pip install "dace-redist[files]"') from error
+    return path, module.Format() if hasattr(module, "Format") else module
 
 
 @contextlib.contextmanager
@@ -199,6 +202,30 @@ def min_run_of(file: io.IOBase) -> int:
 def run_axis(shape: tuple[int, ...], box: Slices) -> int:
     """Return the axis from which on the elements of a box are contiguous in a C-order array."""
     return next((i for i in reversed(range(len(shape))) if box[i].stop - box[i].start < shape[i]), 0)
+
+
+def raw_array(
+    file: io.FileIO, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, backwards: bool = False
+) -> StoredArray:
+    """Return the array of an open file, to be read, whose elements follow one another."""
+    try:  # also checks the length of the file
+        mapped = np.memmap(file, dtype, "r", offset, shape, "F" if backwards else "C")
+        backwards = not mapped.flags.c_contiguous
+        mapped = mapped.T if backwards else mapped
+        layout = Layout(mapped.shape, dtype.newbyteorder("="), (1,) * mapped.ndim, backwards, min_run_of(file))
+    except BaseException:
+        file.close()
+        raise
+
+    def read(box: Slices, out: npt.NDArray[Any]) -> None:
+        run = out.itemsize * math.prod(out.shape[run_axis(layout.shape, box) :])
+        steps = any(part.step not in (1, None) for part in box)
+        if steps or not mapped.dtype.isnative or run < min(MIN_CALL_BYTES, out.nbytes):
+            out[...] = mapped[box]
+        else:  # not through the mapping, where a failure of the disk ends the process
+            _core.transfer_box(file.fileno(), True, layout.shape, [one.start for one in box], out, offset)
+
+    return StoredArray(layout, read, file.close)
 
 
 def raw_file(new: NewArray) -> StoredArray:

@@ -15,6 +15,7 @@ from seeds import seed, some
 from dace_redist import DistributedArray, Distribution, save
 
 h5py, zarr = pytest.importorskip("h5py"), pytest.importorskip("zarr")
+safetensors = pytest.importorskip("safetensors.numpy")
 NAMES = ("a", "b", "g", "g/a", "g/h", "g/h/a", "a/x", "l", "l/a", "g/new/b")
 SHAPES, TYPES = ((4,), (6,), (3, 2)), ("f8", "i4")
 
@@ -23,6 +24,7 @@ class Hdf5:
     """Files that h5py writes."""
 
     path = "run.h5"
+    other = "chunks"
 
     def write(self, path: Path, rng: Any) -> None:
         """Change something, as far as it is possible."""
@@ -81,6 +83,7 @@ class Zarr:
     """Stores that zarr writes."""
 
     path = "run.zarr"
+    other = "chunks"
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -126,11 +129,32 @@ class Zarr:
         return group[name][...]
 
 
+class Safetensors:
+    """Files that the package safetensors writes."""
+
+    path = "run.safetensors"
+    other = None
+
+    def write(self, path: Path, rng: Any) -> None:
+        tensors = safetensors.load_file(path) if path.exists() else {}
+        whole = rng.integers(0, 99, SHAPES[rng.integers(3)]).astype(rng.choice(TYPES))
+        tensors[str(rng.choice(NAMES))] = whole
+        safetensors.save_file(tensors, path, metadata={"x": str(whole)} if rng.integers(2) else None)
+
+    def contents(self, path: Path) -> dict[str, Any]:
+        with safetensors.safe_open(path, framework="np") as file:
+            found = {"/": (file.metadata(), None, None)}
+            return found | {name: (None, str(one.dtype), one.tolist()) for name, one in file.get_tensors().items()}
+
+    def array(self, path: Path, name: str) -> Any:
+        return safetensors.load_file(path)[name]
+
+
 @pytest.mark.fuzz
 @pytest.mark.mpi(ranks=[2], timeout=300)
-@pytest.mark.parametrize("kind", ["hdf5", "zarr2", "zarr3"])
+@pytest.mark.parametrize("kind", ["hdf5", "zarr2", "zarr3", "safetensors"])
 def test_random_writes(comm, tmp_path, kind):
-    own = Hdf5() if kind == "hdf5" else Zarr(int(kind[-1]))
+    own = {"hdf5": Hdf5, "safetensors": Safetensors}.get(kind, lambda: Zarr(int(kind[-1])))()
     warnings.simplefilter("ignore")  # of consolidated metadata
     saves = done = 0
     for number in range(some(100)):
@@ -146,7 +170,7 @@ def test_random_writes(comm, tmp_path, kind):
             rng = np.random.default_rng(comm.bcast(int(rng.integers(1 << 30)) if comm.rank == 0 else None))
             name, shape = str(rng.choice(NAMES)), SHAPES[rng.integers(3)]
             whole = rng.integers(0, 99, shape).astype(rng.choice(TYPES))
-            how = {"chunks": (2,) * len(shape)} if rng.random() < 0.2 else {}
+            how = {own.other: (2,) * len(shape)} if own.other and rng.random() < 0.2 else {}
             rows, error = Distribution(shape, (2, *[1] * (len(shape) - 1))), None
             try:
                 save(path, DistributedArray(rows.local(whole, comm.rank), rows, comm), name=name, **how)

@@ -14,9 +14,9 @@ NAMES = ("flow/v", "flow/w", "u")
 
 
 @pytest.mark.mpi(ranks=[3], timeout=120)
-@pytest.mark.parametrize("file", ["run.h5", "run.zarr", "run"])
+@pytest.mark.parametrize("file", ["run.h5", "run.zarr", "run.safetensors", "run"])
 def test_arrays_by_name(comm, tmp_path, file):
-    if file != "run":
+    if file in ("run.h5", "run.zarr"):
         pytest.importorskip({"run.h5": "h5py", "run.zarr": "zarr"}[file])
     path = Path(comm.bcast(tmp_path)) / file
     wholes = {name: np.random.default_rng(i).random(SHAPE) for i, name in enumerate(NAMES)}

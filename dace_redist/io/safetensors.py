@@ -1,0 +1,279 @@
+"""Files of safetensors, and indices of several of them. Start reading at: Format."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import io
+import json
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from reprlib import repr as short
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dace_redist.io.stored import Layout, NewArray, StoredArray, min_run_of, naming, new_file, raw_array, raw_file
+
+#: Names of element types in a header, and in NumPy or ml_dtypes; "": elements are no whole bytes.
+_TYPES = {
+    **{"BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "F16": "float16"},
+    **{"U32": "uint32", "I32": "int32", "F32": "float32", "U64": "uint64", "I64": "int64", "F64": "float64"},
+    **{"C64": "complex64", "BF16": "bfloat16", "F8_E5M2": "float8_e5m2", "F8_E4M3": "float8_e4m3fn"},
+    **{"F8_E8M0": "float8_e8m0fnu", "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"},
+    **{"F4": "", "F6_E2M3": "", "F6_E3M2": ""},
+}
+
+#: Maximum bytes of a header, as of the package safetensors.
+_MAX_HEADER_BYTES = 100_000_000
+
+#: Maximum names, values, lists and objects in a header, about 12 for a tensor. They take 0.5 GB at most.
+_MAX_VALUES = 1 << 22
+
+
+class _Tensor(NamedTuple):
+    """Entry of a header; ``begin`` is a position in the file."""
+
+    code: str
+    shape: tuple[int, ...]
+    begin: int
+    nbytes: int
+
+
+class _Header(NamedTuple):
+    """Header of a file; ``file`` tells it from a file that takes its place."""
+
+    tensors: Mapping[str, _Tensor]
+    metadata: Any
+    file: tuple[int, ...] = ()
+
+
+class Format:
+    """Format of safetensors during a call of load, save or inspect_file, in which each header is read once."""
+
+    RESERVED, open_new = "__metadata__", staticmethod(raw_file)
+
+    def __init__(self) -> None:
+        """Make the caches of a call."""
+        self._header, self._index = functools.cache(_read_header), functools.cache(_read_index)
+
+    def _files(self, path: str) -> dict[str, str]:
+        """Return the file of each tensor by name."""
+        return self._index(path) if _is_index(path) else dict.fromkeys(self._header(path).tensors, path)
+
+    def names(self, path: str) -> list[str | None]:
+        """Return the names of all tensors."""
+        return [*self._files(path)]
+
+    def open_array(self, path: str, name: str | None) -> StoredArray:
+        """Return a tensor; without a name the only one."""
+        files = self._files(path)
+        keys = [*files] if name is None else [key for key in (name, name.removeprefix("/")) if key in files]
+        if not keys or (name is None and len(keys) > 1):
+            raise ValueError(f"name must be one of the tensors of {path!r}: {', '.join(files) or 'none'}; got {name!r}")
+        file = files[keys[0]]
+        header = self._header(file)
+        if keys[0] not in header.tensors:
+            raise ValueError(f"{file!r} must have the tensor {short(keys[0])}, which the index {path!r} lists for it")
+        tensor = header.tensors[keys[0]]
+        return raw_array(_opened(file, header), _dtype(tensor.code), tensor.shape, tensor.begin)
+
+    def create(
+        self, path: str, layouts: Mapping[str | None, Layout], storage: Mapping[str, Any], files: contextlib.ExitStack
+    ) -> list[NewArray]:
+        """Make a file with tensors whose elements are to be written, and with all others of the old file."""
+        if _is_index(path):
+            raise ValueError("an index is only read: save to one file .safetensors")
+        old = self._header(path) if os.path.exists(path) else _Header({}, {})
+        metadata = storage.get("metadata", old.metadata)
+        if {*storage} - {"metadata"} or not _are_texts(metadata):
+            raise TypeError(
+                f"a .safetensors file takes metadata, a dict of texts, and no other arguments, got {storage}"
+            )
+        wanted = {name or "data": layout for name, layout in layouts.items()}
+        others = {name: tensor for name, tensor in old.tensors.items() if name not in wanted}
+        new = new_file(files, path)
+        made = os.fsdecode(new.path)
+        tensors = _write_header(made, metadata, {**others, **{name: _new(layout) for name, layout in wanted.items()}})
+        with open(made, "r+b", buffering=0) as file:
+            min_run = min_run_of(file)
+            if others:
+                with _opened(path, old) as source:
+                    for name, tensor in others.items():
+                        file.seek(tensors[name].begin)
+                        _copy(source, tensor, file)
+        arrays = [
+            NewArray(made, name, dataclasses.replace(layout, min_run=min_run), tensors[name].begin)
+            for name, layout in wanted.items()
+        ]
+        return [dataclasses.replace(arrays[0], commit=new.replace), *arrays[1:]]
+
+
+def _is_index(path: str) -> bool:
+    return Path(path).suffix.lower() == ".json"
+
+
+def _opened(path: str, header: _Header) -> io.FileIO:
+    """Open a file whose header was read."""
+    file = open(path, "rb", buffering=0)
+    if _identity(file) != header.file:
+        file.close()
+        raise ValueError(f"{path!r} was changed while it was read")
+    return file
+
+
+def _identity(file: io.IOBase) -> tuple[int, ...]:
+    facts = os.fstat(file.fileno())
+    return facts.st_size, facts.st_dev, facts.st_ino, facts.st_mtime_ns
+
+
+def _copy(source: io.FileIO, tensor: _Tensor, file: io.FileIO) -> None:
+    """Copy the elements of a tensor to the position of another file."""
+    begin, end = tensor.begin, tensor.begin + tensor.nbytes
+    while begin < end:
+        count = os.sendfile(file.fileno(), source.fileno(), begin, end - begin)
+        if count == 0:
+            raise ValueError(f"{source.name!r} was changed while it was read")
+        begin += count
+
+
+def _bits(code: str) -> int:
+    return 8 if code == "BOOL" else int(re.findall(r"\d+", code)[0])
+
+
+def _record(code: str) -> np.dtype[Any]:
+    """Return the element type in place of one of ml_dtypes, if that is not installed."""
+    return np.dtype([(_TYPES[code], f"<u{_bits(code) // 8}")])
+
+
+def _dtype(code: str) -> Any:
+    if not _TYPES[code]:
+        raise TypeError(f"elements of type {code} are no whole bytes")
+    if not hasattr(np, _TYPES[code]) and code != "BOOL":
+        try:
+            return np.dtype(getattr(importlib.import_module("ml_dtypes"), _TYPES[code]))
+        except (ImportError, AttributeError):
+            return _record(code)
+    return np.dtype(_TYPES[code]).newbyteorder("<")
+
+
+def _new(layout: Layout) -> _Tensor:
+    """Return a tensor to be written, whose place is not known."""
+    dtype = layout.dtype
+    for code, name in _TYPES.items():
+        if name and dtype.isnative and (dtype.name == name or dtype == _record(code)):
+            return _Tensor(code, layout.shape, 0, math.prod(layout.shape) * dtype.itemsize)
+    known = ", ".join(filter(None, _TYPES.values()))
+    raise TypeError(f"elements must have one of the types {known}, in native byte order, got {dtype}")
+
+
+def _write_header(path: str, metadata: Mapping[str, str], tensors: Mapping[str, _Tensor]) -> dict[str, _Tensor]:
+    """Write a file of the size of some tensors without their elements; return them with their places."""
+    entries, places, end = dict[str, Any]({"__metadata__": metadata} if metadata else {}), dict[str, _Tensor](), 0
+    for name in sorted(tensors, key=lambda one: (-_bits(tensors[one].code), one)):  # so that all are aligned
+        code, shape, _, nbytes = tensors[name]
+        entries[name] = {"dtype": code, "shape": shape, "data_offsets": (end, end + nbytes)}
+        places[name] = _Tensor(code, shape, end, nbytes)
+        end += nbytes
+    text = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    if len(text) > _MAX_HEADER_BYTES:
+        raise ValueError(f"the header of a .safetensors file must have at most {_MAX_HEADER_BYTES} bytes")
+    base = 8 + len(text)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(base + end)
+    return {name: tensor._replace(begin=base + tensor.begin) for name, tensor in places.items()}
+
+
+def _read_header(path: str) -> _Header:
+    with naming(path), open(path, "rb") as file:
+        identity = _identity(file)
+        size, length = identity[0], int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(size - 8, _MAX_HEADER_BYTES):
+            limit = f"{_MAX_HEADER_BYTES} bytes, within the {size} of the file"
+            raise ValueError(f"a .safetensors file must begin with a header of at most {limit}, got {length}")
+        entries = _parsed(file.read(length))
+        metadata = entries.pop("__metadata__", None) or {}
+        if not _are_texts(metadata):
+            raise ValueError(f"__metadata__ must be an object of texts, got {short(metadata)}")
+        tensors = {name: _tensor(name, entry, 8 + length) for name, entry in entries.items()}
+        end, last = 8 + length, "the header"
+        for name, tensor in sorted(tensors.items(), key=lambda item: item[1][2:]):
+            if tensor.begin != end:
+                raise ValueError(f"tensor {short(name)} must begin at the end of {last}, {end}, got {tensor.begin}")
+            end, last = end + tensor.nbytes, short(name)
+        if end != size:
+            raise ValueError(f"the file must end with {last}, at {end}, but has {size} bytes")
+    return _Header(tensors, metadata, identity)
+
+
+def _tensor(name: str, entry: Any, base: int) -> _Tensor:
+    """Return a checked tensor of a header."""
+    match entry:
+        case {"dtype": str(code), "shape": list(shape), "data_offsets": [begin, end]} if (
+            code in _TYPES and len(shape) <= 64 and all(type(one) is int for one in (*shape, begin, end))
+        ):
+            elements = 0 if 0 in shape else math.prod(shape)
+            if elements * _bits(code) == 8 * (end - begin) and math.prod(one or 1 for one in shape) < 1 << 60:
+                return _Tensor(code, tuple(shape), base + begin, end - begin)
+            given = f"for {shape} elements of type {code}, got {begin} and {end}"
+            raise ValueError(
+                f"data_offsets of tensor {short(name)} must be at a distance of "
+                f"{elements * _bits(code) / 8:.15g} bytes {given}"
+            )
+    raise ValueError(
+        f"tensor {short(name)} must have a dtype of {', '.join(_TYPES)}, a shape of at most 64 extents, and two "
+        f"data_offsets, whole numbers from 0 to 10^18, got {short(entry)}"
+    )
+
+
+def _read_index(path: str) -> dict[str, str]:
+    """Return the file of each tensor; all lie beside their index."""
+    with naming(path), open(path, "rb") as file:
+        text = file.read(_MAX_HEADER_BYTES + 1)
+        if len(text) > _MAX_HEADER_BYTES:
+            raise ValueError(f"an index must have at most {_MAX_HEADER_BYTES} bytes")
+        files: Any = _parsed(text).get("weight_map")
+        if not _are_texts(files):
+            raise ValueError(f"weight_map must be an object of names of files, got {short(files)}")
+        for name in {*files.values()}:
+            if Path(name).name != name or Path(name).suffix.lower() != ".safetensors" or "\0" in name:
+                raise ValueError(f"weight_map must have names of .safetensors files beside it, got {short(name)}")
+        return {key: os.path.join(os.path.dirname(path), name) for key, name in files.items()}
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(one, str) for pair in value.items() for one in pair)
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    """Return the object of a JSON text; numbers that are no position or extent are texts."""
+    if sum(map(text.count, (b",", b":", b"[", b"{"))) > _MAX_VALUES:
+        raise ValueError(f"must have at most {_MAX_VALUES} names and values")
+    try:
+        found = json.loads(text.decode(), object_pairs_hook=_unique, parse_int=_number, parse_constant=str)
+    except RecursionError:
+        raise ValueError("must have objects in one object, not deeper") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"must have a JSON object, got {short(found)}")
+    "".join(found).encode()  # refuses halves of surrogate pairs
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"must have each name once, got {short(twice)} twice")
+    return found
+
+
+def _number(text: str) -> int | str:
+    return int(text) if text.isdigit() and len(text) < 19 else text
