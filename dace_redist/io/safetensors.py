@@ -78,9 +78,9 @@ class Format:
         if not keys or (name is None and len(keys) > 1):
             raise ValueError(f"name must be one of the tensors of {path!r}: {', '.join(files) or 'none'}; got {name!r}")
         file = files[keys[0]]
+        if not os.path.isfile(file) or keys[0] not in self._header(file).tensors:
+            raise ValueError(f"there must be a file {file!r} with tensor {short(keys[0])}, as the index {path!r} says")
         header = self._header(file)
-        if keys[0] not in header.tensors:
-            raise ValueError(f"{file!r} must have the tensor {short(keys[0])}, which the index {path!r} lists for it")
         tensor = header.tensors[keys[0]]
         return raw_array(_opened(file, header), _dtype(tensor.code), tensor.shape, tensor.begin)
 
@@ -91,7 +91,7 @@ class Format:
         if _is_index(path):
             raise ValueError("an index is only read: save to one file .safetensors")
         old = self._header(path) if os.path.exists(path) else _Header({}, {})
-        metadata = storage.get("metadata", old.metadata)
+        metadata = storage.get("metadata", old.metadata or {})
         if {*storage} - {"metadata"} or not _are_texts(metadata):
             raise TypeError(
                 f"a .safetensors file takes metadata, a dict of texts, and no other arguments, got {storage}"
@@ -200,8 +200,8 @@ def _read_header(path: str) -> _Header:
             limit = f"{_MAX_HEADER_BYTES} bytes, within the {size} of the file"
             raise ValueError(f"a .safetensors file must begin with a header of at most {limit}, got {length}")
         entries = _parsed(file.read(length))
-        metadata = entries.pop("__metadata__", None) or {}
-        if not _are_texts(metadata):
+        metadata = entries.pop("__metadata__", None)
+        if metadata is not None and not _are_texts(metadata):
             raise ValueError(f"__metadata__ must be an object of texts, got {short(metadata)}")
         tensors = {name: _tensor(name, entry, 8 + length) for name, entry in entries.items()}
         end, last = 8 + length, "the header"
@@ -218,19 +218,21 @@ def _tensor(name: str, entry: Any, base: int) -> _Tensor:
     """Return a checked tensor of a header."""
     match entry:
         case {"dtype": str(code), "shape": list(shape), "data_offsets": [begin, end]} if (
-            code in _TYPES and len(shape) <= 64 and all(type(one) is int for one in (*shape, begin, end))
+            code in _TYPES
+            and all(type(one) is int for one in (*shape, begin, end))
+            and len(shape) <= 64
+            and math.prod(extent or 1 for extent in shape) < 1 << 60
         ):
-            elements = 0 if 0 in shape else math.prod(shape)
-            if elements * _bits(code) == 8 * (end - begin) and math.prod(one or 1 for one in shape) < 1 << 60:
-                return _Tensor(code, tuple(shape), base + begin, end - begin)
-            given = f"for {shape} elements of type {code}, got {begin} and {end}"
-            raise ValueError(
-                f"data_offsets of tensor {short(name)} must be at a distance of "
-                f"{elements * _bits(code) / 8:.15g} bytes {given}"
-            )
+            bits = math.prod(shape) * _bits(code)
+            if bits != 8 * (end - begin):
+                distance = f"{bits // 8}{' and a half' * (bits % 8 > 0)} bytes, got {begin} and {end}"
+                raise ValueError(
+                    f"data_offsets of {short(name)}, {code} of shape {tuple(shape)}, must differ by {distance}"
+                )
+            return _Tensor(code, tuple(shape), base + begin, end - begin)
     raise ValueError(
-        f"tensor {short(name)} must have a dtype of {', '.join(_TYPES)}, a shape of at most 64 extents, and two "
-        f"data_offsets, whole numbers from 0 to 10^18, got {short(entry)}"
+        f"tensor {short(name)} must have a dtype of {', '.join(_TYPES)}, a shape of at most 64 axes and 2^60 elements, "
+        f"and two data_offsets, whole numbers from 0 to 10^18, got {short(entry)}"
     )
 
 
