@@ -169,10 +169,15 @@ def run_all(comm: MPI.Intracomm, path: str, parts: Sequence[Access], reading: bo
             if part.box is not None and comm.rank in part.ranks:
                 opened.append(files.enter_context(contextlib.closing(part.opened())))
                 part.selection.transfer(opened[-1], part.box, part.local)
-                while len(opened) == _MAX_OPEN:
-                    opened.pop(0).close()
-        for stored in opened:  # late: the first one flushes what was written to a file
-            stored.close()
+                if len(opened) == _MAX_OPEN:
+                    _close_all(opened)
+        _close_all(opened)
     for part in parts:
         if part.box is None:
             part.run(reading)
+
+
+def _close_all(opened: list[StoredArray]) -> None:
+    """Close arrays of a file, the first of which flushes what was written for all."""
+    while opened:
+        opened.pop().close()

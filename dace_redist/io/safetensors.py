@@ -63,21 +63,20 @@ class Format:
         """Make the caches of a call."""
         self._header, self._index = functools.cache(_read_header), functools.cache(_read_index)
 
-    def _files(self, path: str) -> dict[str, str]:
-        """Return the file of each tensor by name."""
-        return self._index(path) if _is_index(path) else dict.fromkeys(self._header(path).tensors, path)
+    def _names(self, path: str) -> Mapping[str, Any]:
+        return self._index(path) if _is_index(path) else self._header(path).tensors
 
     def names(self, path: str) -> list[str | None]:
         """Return the names of all tensors."""
-        return [*self._files(path)]
+        return [*self._names(path)]
 
     def open_array(self, path: str, name: str | None) -> StoredArray:
         """Return a tensor; without a name the only one."""
-        files = self._files(path)
-        keys = [*files] if name is None else [key for key in (name, name.removeprefix("/")) if key in files]
+        known = self._names(path)
+        keys = [*known] if name is None else [key for key in (name, name.removeprefix("/")) if key in known]
         if not keys or (name is None and len(keys) > 1):
-            raise ValueError(f"name must be one of the tensors of {path!r}: {', '.join(files) or 'none'}; got {name!r}")
-        file = files[keys[0]]
+            raise ValueError(f"name must be one of the tensors of {path!r}: {', '.join(known) or 'none'}; got {name!r}")
+        file = self._index(path)[keys[0]] if _is_index(path) else path
         if not os.path.isfile(file) or keys[0] not in self._header(file).tensors:
             raise ValueError(f"there must be a file {file!r} with tensor {short(keys[0])}, as the index {path!r} says")
         header = self._header(file)

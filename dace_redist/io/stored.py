@@ -208,22 +208,20 @@ def raw_array(
     file: io.FileIO, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, backwards: bool = False
 ) -> StoredArray:
     """Return the array of an open file, to be read, whose elements follow one another."""
-    try:  # also checks the length of the file
-        mapped = np.memmap(file, dtype, "r", offset, shape, "F" if backwards else "C")
-        backwards = not mapped.flags.c_contiguous
-        mapped = mapped.T if backwards else mapped
-        layout = Layout(mapped.shape, dtype.newbyteorder("="), (1,) * mapped.ndim, backwards, min_run_of(file))
-    except BaseException:
+    backwards = backwards and sum(extent > 1 for extent in shape) > 1
+    shape, end = shape[::-1] if backwards else shape, offset + math.prod(shape) * dtype.itemsize
+    layout = Layout(shape, dtype.newbyteorder("="), (1,) * len(shape), backwards, min_run_of(file))
+    if os.fstat(file.fileno()).st_size < end:
         file.close()
-        raise
+        raise ValueError(f"the file must have the {end} bytes that its header says")
 
     def read(box: Slices, out: npt.NDArray[Any]) -> None:
-        run = out.itemsize * math.prod(out.shape[run_axis(layout.shape, box) :])
+        run = out.itemsize * math.prod(out.shape[run_axis(shape, box) :])
         steps = any(part.step not in (1, None) for part in box)
-        if steps or not mapped.dtype.isnative or run < min(MIN_CALL_BYTES, out.nbytes):
-            out[...] = mapped[box]
-        else:  # not through the mapping, where a failure of the disk ends the process
-            _core.transfer_box(file.fileno(), True, layout.shape, [one.start for one in box], out, offset)
+        if steps or not dtype.isnative or run < min(MIN_CALL_BYTES, out.nbytes):
+            out[...] = np.memmap(file, dtype, "r", offset, shape)[box]
+        else:  # not through a mapping, where a failure of the disk ends the process
+            _core.transfer_box(file.fileno(), True, shape, [one.start for one in box], out, offset)
 
     return StoredArray(layout, read, file.close)
 

@@ -140,7 +140,7 @@ def tensor(dtype: Any = "I16", shape: Any = (3,), data_offsets: Any = (2, 8)) ->
         (header(b=tensor("U8", (60,), (2, 62))), "the file must end with 'b', at .*, but has"),
         (
             header(b=tensor("I32")),
-            "'b' of shape .3,. and type I32 must have data_offsets at a distance of 12 bytes, got 2 and 8",
+            "data_offsets of 'b', I32 of shape .3,., must differ by 12 bytes, got 2 and 8",
         ),
         (header(b=tensor(shape=(-3,))), "tensor 'b' must have .* numbers from 0"),
         (header(b=tensor(shape=(10**30,))), "tensor 'b' must have .* numbers from 0"),
@@ -148,7 +148,7 @@ def tensor(dtype: Any = "I16", shape: Any = (3,), data_offsets: Any = (2, 8)) ->
         (header(b=tensor(shape=[1] * 99 + [3])), "tensor 'b' must have .* at most 64 axes"),
         (header(b=tensor(shape=(3.0,))), "tensor 'b' must have"),
         (header(b=tensor("Q8")), "tensor 'b' must have a dtype of BOOL, .*'Q8'"),
-        (header(b=tensor("F4")), "distance of 1.5 bytes"),
+        (header(b=tensor("F4")), "must differ by 1 and a half bytes"),
         (header(b=[1]), r"tensor 'b' must have a dtype .* got \[1\]"),
         (header(__metadata__={"a": 1}), "__metadata__ must be an object of texts"),
         (header(b=tensor())[:-1] + b',"a":1}', "must have each name once, got 'a' twice"),
