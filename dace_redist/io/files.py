@@ -73,16 +73,17 @@ def load(
 
     Some ranks read long contiguous pieces or whole chunks, and exchanges bring the elements where they belong. If every
     rank's part consists of long contiguous runs, or of whole chunks, each rank reads its own. Runs are long from 1 MiB
-    on, in a ``.npy`` file from a block of its file system on, but at least 16 KiB.
+    on, in ``.npy`` and ``.safetensors`` files from a block of their file system on, but at least 16 KiB.
 
-    :param path: File ``.npy``, of HDF5 (``.h5``, ``.hdf5``, ``.hdf``, ``.he5``) or netCDF-4 (``.nc``, ``.nc4``), or
-        folder ``.zarr``; a name without an ending is a folder of ``.npy`` files.
+    :param path: File ``.npy``, of HDF5 (``.h5``, ``.hdf5``, ``.hdf``, ``.he5``) or netCDF-4 (``.nc``, ``.nc4``),
+        ``.safetensors``, index ``.safetensors.index.json`` of several, or folder ``.zarr``; a name without an ending is
+        a folder of ``.npy`` files.
     :param target: Distribution of the result. For several arrays a dict of distributions by name, or a function of name
         and shape that returns one.
     :param names: Names for the function ``target``. Default: all arrays, see :func:`dace_redist.inspect_file`.
     :param comm: mpi4py communicator; default: the world.
-    :param name: Dataset of an HDF5 file, default: its only one; path in a Zarr store, default: its root; name of a file
-        in a folder, without ``.npy``.
+    :param name: Dataset of an HDF5 file, or tensor of safetensors, default: its only one; path in a Zarr store,
+        default: its root; name of a file in a folder, without ``.npy``.
     :param index: Part of the file's array, or of each of them, as of ``numpy.s_``: slices of positive step, integers
         and an Ellipsis. Default: all of it.
     :param target_dtype: Element type of the result; default: that of the file, in this machine's byte order.
@@ -204,20 +205,20 @@ def save(
     Write a distributed array to a file. Collective over the communicator of the array.
 
     The array is written beside the old file, with its mode and owner, and replaces it when it is complete: if anything
-    fails, the old file is as it was. All else in an HDF5 file, which is copied, or a Zarr store stays; consolidated
-    metadata is renewed. An old array leaves its attributes and, if shape and element type are equal and ``storage`` is
-    empty, its chunks, filters, fill value, links and dimension scales. Data of ``.npy`` and HDF5 files is on the disk
-    when the function returns.
+    fails, the old file is as it was. All else in an HDF5 or safetensors file, which is copied, or a Zarr store stays;
+    consolidated metadata is renewed. An old array leaves its attributes and, if shape and element type are equal and
+    ``storage`` is empty, its chunks, filters, fill value, links and dimension scales. Data of all files but Zarr's is
+    on the disk when the function returns.
 
     :param path: File or folder, as for :func:`load`.
-    :param array: Array to write; several as a dict by name. Those of an HDF5 file replace the old ones together, others
-        one after another when all are complete.
-    :param name: Dataset of an HDF5 file, default: ``data``; else as for :func:`load`.
+    :param array: Array to write; several as a dict by name. Those of an HDF5 or safetensors file replace the old ones
+        together, others one after another when all are complete.
+    :param name: Dataset of an HDF5 file, or tensor of safetensors, default: ``data``; else as for :func:`load`.
     :param target_dtype: Element type in the file; default: that of the array.
     :param writers: As ``readers`` of :func:`load`. An HDF5 dataset with any of ``storage`` is written by one rank.
     :param memory_bytes, strategy, progress: See :func:`load`.
-    :param storage: Arguments of ``h5py.Group.create_dataset`` or ``zarr.create_array``; for ``.npy`` files
-        ``fortran_order``. New arrays of a Zarr store have its format.
+    :param storage: Arguments of ``h5py.Group.create_dataset`` or ``zarr.create_array``; ``fortran_order`` of ``.npy``
+        files; ``metadata`` of safetensors, a dict of texts. New arrays of a Zarr store have its format.
     :raises OSError: On every rank, if a rank that writes cannot, as on a full disk.
     :raises ValueError: On every rank, if an argument is invalid on one of them; if ``name`` lies below an array or on a
         link out of the file; if a dataset with dimension scales or further hard links cannot stay.

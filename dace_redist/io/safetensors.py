@@ -13,7 +13,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from reprlib import repr as short
 from typing import Any, NamedTuple
 
@@ -115,7 +114,7 @@ class Format:
 
 
 def _is_index(path: str) -> bool:
-    return Path(path).suffix.lower() == ".json"
+    return path.lower().endswith(".json")
 
 
 def _opened(path: str, header: _Header) -> io.FileIO:
@@ -245,7 +244,7 @@ def _read_index(path: str) -> dict[str, str]:
         if not _are_texts(files):
             raise ValueError(f"weight_map must be an object of names of files, got {short(files)}")
         for name in {*files.values()}:
-            if Path(name).name != name or Path(name).suffix.lower() != ".safetensors" or "\0" in name:
+            if not name.lower().endswith(".safetensors") or "/" in name or "\0" in name:
                 raise ValueError(f"weight_map must have names of .safetensors files beside it, got {short(name)}")
         return {key: os.path.join(os.path.dirname(path), name) for key, name in files.items()}
 
