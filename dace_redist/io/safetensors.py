@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import importlib
 import io
+import itertools
 import json
 import math
 import os
@@ -74,7 +75,8 @@ class Format:
         known = self._names(path)
         keys = [*known] if name is None else [key for key in (name, name.removeprefix("/")) if key in known]
         if not keys or (name is None and len(keys) > 1):
-            raise ValueError(f"name must be one of the tensors of {path!r}: {', '.join(known) or 'none'}; got {name!r}")
+            some = ", ".join(itertools.islice(known, 100)) or "none"
+            raise ValueError(f"name must be one of the tensors of {path!r}: {some}; got {name!r}")
         file = self._index(path)[keys[0]] if _is_index(path) else path
         if not os.path.isfile(file) or keys[0] not in self._header(file).tensors:
             raise ValueError(f"there must be a file {file!r} with tensor {short(keys[0])}, as the index {path!r} says")
@@ -98,18 +100,16 @@ class Format:
         others = {name: tensor for name, tensor in old.tensors.items() if name not in wanted}
         new = new_file(files, path)
         made = os.fsdecode(new.path)
-        tensors = _write_header(made, metadata, {**others, **{name: _new(layout) for name, layout in wanted.items()}})
+        begins = _write_header(made, metadata, {**others, **{name: _new(layout) for name, layout in wanted.items()}})
         with open(made, "r+b", buffering=0) as file:
             min_run = min_run_of(file)
             if others:
                 with _opened(path, old) as source:
                     for name, tensor in others.items():
-                        file.seek(tensors[name].begin)
+                        file.seek(begins[name])
                         _copy(source, tensor, file)
-        arrays = [
-            NewArray(made, name, dataclasses.replace(layout, min_run=min_run), tensors[name].begin)
-            for name, layout in wanted.items()
-        ]
+        wanted = {name: dataclasses.replace(layout, min_run=min_run) for name, layout in wanted.items()}
+        arrays = [NewArray(made, name, layout, begins[name]) for name, layout in wanted.items()]
         return [dataclasses.replace(arrays[0], commit=new.replace), *arrays[1:]]
 
 
@@ -171,14 +171,13 @@ def _new(layout: Layout) -> _Tensor:
     raise TypeError(f"elements must have one of the types {known}, in native byte order, got {dtype}")
 
 
-def _write_header(path: str, metadata: Mapping[str, str], tensors: Mapping[str, _Tensor]) -> dict[str, _Tensor]:
-    """Write a file of the size of some tensors without their elements; return them with their places."""
-    entries, places, end = dict[str, Any]({"__metadata__": metadata} if metadata else {}), dict[str, _Tensor](), 0
+def _write_header(path: str, metadata: Mapping[str, str], tensors: Mapping[str, _Tensor]) -> dict[str, int]:
+    """Write a file of the size of some tensors without their elements; return their positions."""
+    entries, begins, end = dict[str, Any]({"__metadata__": metadata} if metadata else {}), dict[str, int](), 0
     for name in sorted(tensors, key=lambda one: (-_bits(tensors[one].code), one)):  # so that all are aligned
         code, shape, _, nbytes = tensors[name]
-        entries[name] = {"dtype": code, "shape": shape, "data_offsets": (end, end + nbytes)}
-        places[name] = _Tensor(code, shape, end, nbytes)
-        end += nbytes
+        begins[name], end = end, end + nbytes
+        entries[name] = {"dtype": code, "shape": shape, "data_offsets": (begins[name], end)}
     text = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     if len(text) > _MAX_HEADER_BYTES:
@@ -187,7 +186,7 @@ def _write_header(path: str, metadata: Mapping[str, str], tensors: Mapping[str, 
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         file.truncate(base + end)
-    return {name: tensor._replace(begin=base + tensor.begin) for name, tensor in places.items()}
+    return {name: base + begin for name, begin in begins.items()}
 
 
 def _read_header(path: str) -> _Header:
@@ -205,10 +204,10 @@ def _read_header(path: str) -> _Header:
         end, last = 8 + length, "the header"
         for name, tensor in sorted(tensors.items(), key=lambda item: item[1][2:]):
             if tensor.begin != end:
-                raise ValueError(f"tensor {short(name)} must begin at the end of {last}, {end}, got {tensor.begin}")
-            end, last = end + tensor.nbytes, short(name)
+                raise ValueError(f"tensor {short(name)} must begin where {short(last)} ends, {end}, got {tensor.begin}")
+            end, last = end + tensor.nbytes, name
         if end != size:
-            raise ValueError(f"the file must end with {last}, at {end}, but has {size} bytes")
+            raise ValueError(f"the file must end with {short(last)}, at {end}, but has {size} bytes")
     return _Header(tensors, metadata, identity)
 
 
@@ -237,10 +236,7 @@ def _tensor(name: str, entry: Any, base: int) -> _Tensor:
 def _read_index(path: str) -> dict[str, str]:
     """Return the file of each tensor; all lie beside their index."""
     with naming(path), open(path, "rb") as file:
-        text = file.read(_MAX_HEADER_BYTES + 1)
-        if len(text) > _MAX_HEADER_BYTES:
-            raise ValueError(f"an index must have at most {_MAX_HEADER_BYTES} bytes")
-        files: Any = _parsed(text).get("weight_map")
+        files: Any = _parsed(file.read(_MAX_HEADER_BYTES + 1)).get("weight_map")
         if not _are_texts(files):
             raise ValueError(f"weight_map must be an object of names of files, got {short(files)}")
         for name in {*files.values()}:
@@ -255,8 +251,8 @@ def _are_texts(value: Any) -> bool:
 
 def _parsed(text: bytes) -> dict[str, Any]:
     """Return the object of a JSON text; numbers that are no position or extent are texts."""
-    if sum(map(text.count, (b",", b":", b"[", b"{"))) > _MAX_VALUES:
-        raise ValueError(f"must have at most {_MAX_VALUES} names and values")
+    if len(text) > _MAX_HEADER_BYTES or sum(map(text.count, (b",", b":", b"[", b"{"))) > _MAX_VALUES:
+        raise ValueError(f"must have at most {_MAX_HEADER_BYTES} bytes, and {_MAX_VALUES} names and values")
     try:
         found = json.loads(text.decode(), object_pairs_hook=_unique, parse_int=_number, parse_constant=str)
     except RecursionError:

@@ -134,8 +134,8 @@ def tensor(dtype: Any = "I16", shape: Any = (3,), data_offsets: Any = (2, 8)) ->
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (header(b=tensor(data_offsets=(3, 9))), "tensor 'b' must begin at the end of 'a'"),
-        (header(b=tensor(data_offsets=(1, 7))), "tensor 'b' must begin at the end of 'a'"),
+        (header(b=tensor(data_offsets=(3, 9))), "tensor 'b' must begin where 'a' ends"),
+        (header(b=tensor(data_offsets=(1, 7))), "tensor 'b' must begin where 'a' ends"),
         (header(b=tensor("U8", (5,), (2, 7))), "the file must end with 'b', at .*, but has"),
         (header(b=tensor("U8", (60,), (2, 62))), "the file must end with 'b', at .*, but has"),
         (
@@ -158,7 +158,7 @@ def tensor(dtype: Any = "I16", shape: Any = (3,), data_offsets: Any = (2, 8)) ->
         (b"[1]", r"must have a JSON object, got \[1\]"),
         (b"[" * 200_000, "must have objects in one object, not deeper"),
         (b'{"a":' + b"9" * 10_000_000 + b"}", "tensor 'a' must have"),
-        (b'{"a":[' + b"0," * (1 << 22) + b"0]}", "must have at most 4194304 names and values"),
+        (b'{"a":[' + b"0," * (1 << 22) + b"0]}", "must have at most 100000000 bytes, and 4194304 names and values"),
         (b"", "Expecting value"),
     ],
 )

@@ -149,13 +149,13 @@ def test_numbers_of_numpy_pass_the_type_checker():
 
 def test_security_page_names_what_is_unpickled_parsed_mapped_and_loaded():
     page = (ROOT / "SECURITY.md").read_text()
-    python = {path.name: path.read_text() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+    python = {path: path.read_text() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
     unpickling = re.compile(r"pickle\.loads?\(|Unpickler|marshal\.load|allow_pickle=True|from_file\(")
-    assert {name for name, text in python.items() if unpickling.search(text)} == {"kept.py"}
+    assert {path.name for path, text in python.items() if unpickling.search(text)} == {"kept.py"}
     parsing = re.compile(r"json\.loads?\(|JSONDecoder|literal_eval\(|h5py\.File\(|zarr\.open\(|read_npy_header\(")
     files = {"npy.py", "safetensors.py", "hdf5.py", "zarr.py", "trace.py"}
     own = {"loaded_mpi.py", "program.py"}  # what a child process or this package wrote
-    assert {name for name, text in python.items() if parsing.search(text)} == files | own
+    assert {path.name for path, text in python.items() if parsing.search(text)} == files | own
     assert all(word in page for word in ("`.npy`: a header", "safetensors: a header", "by h5py and zarr", "traces"))
     native = {path.name: path.read_text() for path in code_files(PACKAGE)}
     foreign = re.compile(r"process_vm_|PR_SET_PTRACER|xpmem_attach|dlopen\(")
