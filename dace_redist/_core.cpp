@@ -329,6 +329,13 @@ class BoundPlan {
     return agree_(comm, fits ? number : 0) ? execute(arrays) : -1;
   }
 
+  /// New arrays for the targets, in C order and not initialised: a list, or the only one.
+  py::object new_targets() const {
+    py::list targets(targets_.size());
+    for (std::size_t t = 0; t < targets_.size(); ++t) targets[t] = targets_[t].new_array();
+    return lists_ ? py::object(targets) : py::object(targets[0]);
+  }
+
   /// No array fits from now on.
   void release() { plan_ = nullptr; }
 
@@ -363,6 +370,16 @@ class BoundPlan {
     }
 
     dr::Index nbytes() const { return nbytes_; }
+
+    /// A new array of this type and shape, in C order.
+    py::object new_array() const {
+      PyObject* const type = py::dtype(type_).release().ptr();
+      PyObject* const array =
+          PyArray_NewFromDescr(&PyArray_Type, reinterpret_cast<PyArray_Descr*>(type), static_cast<int>(shape_.size()),
+                               shape_.data(), nullptr, nullptr, 0, nullptr);
+      if (!array) throw py::error_already_set();
+      return py::reinterpret_steal<py::object>(array);
+    }
 
    private:
     py::dtype type_;
@@ -567,6 +584,7 @@ PYBIND11_MODULE(_core, module) {
       .def("set_strides", &BoundPlan::set_strides)
       .def("run", &BoundPlan::run)
       .def("run_if_agreed", &BoundPlan::run_if_agreed)
+      .def("new_targets", &BoundPlan::new_targets)
       .def("release", &BoundPlan::release);
   module.attr("option_ranges") = option_ranges();
   module.attr("piece_bytes") = dr::piece_bytes;

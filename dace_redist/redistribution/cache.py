@@ -218,6 +218,7 @@ def _move_checked(cache: PlanCache, arguments: tuple[Any, ...], comm: MPI.Intrac
     given = Arguments(source, target, change, strategy, settings, memory_bytes, names)
     problem, _ = agreed_problem(checked_communicator(comm), given, array, out)
     plan, failure = cache.get(problem, lambda: Plan(comm, problem)), None
+    problem = plan._problem  # that of the first such call: with itself it is compared at once
     if call is not None and not problem.on_gpu:
         kept = [list(side) if given.lists else side for side in (source, target)]
         cache.remember(call, Known(plan, problem, run_if_agreed(plan), kept))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from dace_redist.redistribution.arrays.new import MIN_SHARED_BYTES, new_array
 from dace_redist.redistribution.halo_adjoint import HaloGradients, adjoint_of_owned
 from dace_redist.redistribution.in_program import CallableInProgram
 from dace_redist.redistribution.message_plan import from_datatypes, from_messages
-from dace_redist.redistribution.problem import Problem
+from dace_redist.redistribution.problem import Problem, is_list
 from dace_redist.redistribution.problem.checks import check_arrays, check_covered, check_devices
 from dace_redist.redistribution.request import FreeablePlan, Request, progress_number, write_back
 from dace_redist.schedule import Schedule
@@ -76,9 +75,8 @@ class Plan(FreeablePlan, CallableInProgram):
         self._zeros = False  # in new targets
         self._results_are_shared = find_strategy(self.strategy).node_aware
         plain = self._covers and not problem.on_gpu and not any(any(one.target.halo) for one in tensors)
-        made = [(shape, dtype) for _, dtype, _, shape in self._parts]
-        small = plain and all(math.prod(shape) * dtype.itemsize < MIN_SHARED_BYTES for shape, dtype in made)
-        self._small_targets = made if small else []  # of NumPy arrays made without a further look
+        sizes = (math.prod(shape) * dtype.itemsize for _, dtype, _, shape in self._parts)
+        self._small_targets = plain and max(sizes) < MIN_SHARED_BYTES  # NumPy arrays made without a further look
 
     def _each(self, values: list[Any]) -> Any:
         """Return a list of one value per tensor as users see it: of a single tensor its value."""
@@ -177,11 +175,11 @@ class Plan(FreeablePlan, CallableInProgram):
 
     def _new_targets(self, array: Any) -> Any:
         if self._small_targets:
-            lists = self._problem.lists and (array is None or isinstance(array, list | tuple))
-            if lists and all(issubclass(kind, np.ndarray) for kind in {*map(type, array or ())}):
-                return [*starmap(np.empty, self._small_targets)]
-            if not self._problem.lists and (array is None or isinstance(array, np.ndarray)):
-                return np.empty(*self._small_targets[0])
+            arrays = array if self._problem.lists else (array,)
+            if array is None or (
+                is_list(arrays) and all(issubclass(kind, np.ndarray) for kind in {*map(type, arrays)})
+            ):
+                return self._bound.new_targets()
         if not self._covers and not self._zeros:
             for tensor, (*_, shape) in zip(self._problem.tensors, self._parts, strict=True):
                 check_covered(tensor, shape)

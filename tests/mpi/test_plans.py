@@ -17,7 +17,7 @@ from distributions import rows_to_columns
 
 from dace_redist import Distribution, RedistributionError, plan, redistribute, schedule
 from dace_redist.native.interface import NativePlan, check, library
-from dace_redist.redistribution.cache import plans_in_use
+from dace_redist.redistribution.cache import plan_cache, plans_in_use
 from dace_redist.strategy_memory import extra_memory
 
 
@@ -48,6 +48,8 @@ def test_plans_of_lists_are_kept(comm):
         assert np.array_equal(pair, [there, 2 * there]) and len(plans_in_use(comm)) == kept + 2
     out = [np.empty_like(there) for _ in range(2)]
     assert redistribute([here, here], [rows] * 2, [columns] * 2, comm=comm, out=out)[1] is out[1]
+    cache = plan_cache(comm)  # whose plans each call finds by the very key, not by a comparison of all tensors
+    assert {id(known.key) for known in cache.calls.values()} <= {id(key) for key in cache.plans}
     part = {"comm": comm, "region": ((0, 0), (0, 0), (6, 4))}
     redistribute([here, here], [rows] * 2, [columns] * 2, out=out, **part)
     with pytest.raises(ValueError, match="region leaves a part of the target as it is"):

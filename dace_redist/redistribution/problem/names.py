@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Set
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -24,24 +25,28 @@ def by_name(values: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]
     ordered = _ordered(tuple(given))
     if ordered is None:
         raise ValueError(f"{first} must have names, at least one, got {list(given)}")
-    names, found = ordered
-    return names, {key: _listed(key, value, names, found, first) for key, value in values.items()}
+    names, pick = ordered
+    return names, {key: _listed(key, value, names, pick, first) for key, value in values.items()}
 
 
 @functools.lru_cache(64)
-def _ordered(given: tuple[Any, ...]) -> tuple[tuple[str, ...], Set[str]] | None:
-    """Return names in alphabetical order, and their set; None if there are none, or one is no name."""
+def _ordered(given: tuple[Any, ...]) -> tuple[tuple[str, ...], Callable[[Any], Any]] | None:
+    """Return names in alphabetical order, and what picks their values; None if there are none, or one is no name."""
     if not given or not all(isinstance(name, str) and name for name in given):
         return None
-    return tuple(sorted(given)), frozenset(given)
+    names = sorted(given)
+    return tuple(names), operator.itemgetter(*names) if len(names) > 1 else lambda value: (value[names[0]],)
 
 
-def _listed(key: str, value: Any, names: tuple[str, ...], found: Set[str], first: str) -> Any:
+def _listed(key: str, value: Any, names: tuple[str, ...], pick: Callable[[Any], Any], first: str) -> Any:
     if isinstance(value, Mapping):
-        if value.keys() != found:
-            wrong = ", ".join(map(repr, sorted(value.keys() ^ found, key=str)))
-            raise ValueError(f"{key} must have the names of {first}; only one of the two has {wrong}")
-        return [value[name] for name in names]
+        try:  # dicts of a thousand names: no comparison of the names, as each is looked up
+            if len(value) == len(names) and (type(value) is dict or value.keys() == {*names}):
+                return [*pick(value)]
+        except KeyError:
+            pass
+        wrong = ", ".join(map(repr, sorted(value.keys() ^ {*names}, key=str)))
+        raise ValueError(f"{key} must have the names of {first}; only one of the two has {wrong}")
     if value is not None and key in ("array", "source", "target", "out"):
         raise TypeError(f"{key} must be a dict with the names of {first}, got {type(value).__name__}")
     return value
