@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import sys
@@ -192,15 +193,19 @@ def damaged(rng: np.random.Generator) -> bytes:
         entries["xyz"[number]] = tensor(code, shape, [end, end + nbytes])
         end += nbytes
     others = ["F6_E2M3", "Q", None, True, -1, 0, 1, 2, 3, 7, 2.0, 2**31, 2**62, 2**63, 2**64, 10**40, [], {}, [0, 0]]
+
+    def other() -> Any:
+        return copy.deepcopy(others[rng.integers(len(others))])
+
     for one in entries.values():
         if rng.random() < 0.2:
-            one[["dtype", "shape", "data_offsets", "more"][rng.integers(4)]] = others[rng.integers(len(others))]
+            one[["dtype", "shape", "data_offsets", "more"][rng.integers(4)]] = other()
         if rng.random() < 0.2 and isinstance(one["shape"], list):
-            one["shape"].insert(0, others[rng.integers(len(others))])
+            one["shape"].insert(0, other())
         if rng.random() < 0.2 and isinstance(one["data_offsets"], list):
-            one["data_offsets"][-1:] = [others[rng.integers(len(others))]]
+            one["data_offsets"][-1:] = [other()]
     if rng.random() < 0.2:
-        entries["__metadata__"] = others[rng.integers(len(others))] if rng.random() < 0.5 else {"a": "b"}
+        entries["__metadata__"] = other() if rng.random() < 0.5 else {"a": "b"}
     text = bytearray(json.dumps(entries, ensure_ascii=bool(rng.integers(2))).encode())
     for _ in range(rng.integers(3)):
         at, piece = rng.integers(len(text) + 1), rng.bytes(1) if rng.integers(2) else rng.choice([*'{}[]":,019- \\eE'])
