@@ -90,6 +90,7 @@ class Format:
         """Make a file with tensors whose elements are to be written, and with all others of the old file."""
         if _is_index(path):
             raise ValueError("an index is only read: save to one file .safetensors")
+        new = new_file(files, path)
         old = self._header(path) if os.path.exists(path) else _Header({}, {})
         metadata = storage.get("metadata", old.metadata or {})
         if {*storage} - {"metadata"} or not _are_texts(metadata):
@@ -98,7 +99,6 @@ class Format:
             )
         wanted = {name or "data": layout for name, layout in layouts.items()}
         others = {name: tensor for name, tensor in old.tensors.items() if name not in wanted}
-        new = new_file(files, path)
         made = os.fsdecode(new.path)
         begins = _write_header(made, metadata, {**others, **{name: _new(layout) for name, layout in wanted.items()}})
         with open(made, "r+b", buffering=0) as file:

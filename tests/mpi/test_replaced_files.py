@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import inspect
 import os
 import resource
 import stat
@@ -24,10 +25,11 @@ from dace_redist.io.pieces import Selection
 from dace_redist.io.stored import format_of
 
 h5py, zarr = pytest.importorskip("h5py"), pytest.importorskip("zarr")
+safetensors = pytest.importorskip("safetensors.numpy")
 LETTERS = np.array(["x", "/", ".", "\\", "\0", "\n", " ", "ä"])
 CHANCES = [0.58, 0.18, *[0.04] * 6]
 SHAPE = 64, 64
-FORMS = ("npy", "h5", "zarr", "")
+FORMS = ("npy", "h5", "zarr", "safetensors", "")
 
 
 def contents(path: Path) -> dict[str, np.ndarray]:
@@ -39,6 +41,8 @@ def contents(path: Path) -> dict[str, np.ndarray]:
             names: list[str] = []
             file.visit(names.append)
             return {name: file[name][()] for name in names if isinstance(file[name], h5py.Dataset)}
+    if path.suffix == ".safetensors":
+        return dict(safetensors.load_file(path))
     if path.suffix == ".zarr":
         root = zarr.open(path, mode="r")
         members = [("", root)] if isinstance(root, zarr.Array) else root.members(None)
@@ -112,8 +116,9 @@ def test_objects_that_cannot_be_read_hide_no_array(tmp_path):
         inspect_file(tmp_path / "classic.nc")
 
 
-def stopping(module: Any, step: str, act: Callable[[], None]) -> contextlib.ExitStack:
+def stopping(form: Any, step: str, act: Callable[[], None]) -> contextlib.ExitStack:
     """Do something at a step of :func:`save`, on this rank: after ``create``, else before."""
+    module = form if inspect.ismodule(form) else type(form)
     patch, create, transfer, open_new = pytest.MonkeyPatch(), module.create, Selection.transfer, module.open_new
 
     def created(*arguments: Any) -> Any:
@@ -125,7 +130,8 @@ def stopping(module: Any, step: str, act: Callable[[], None]) -> contextlib.Exit
         return commit and (lambda: (act() if step == "commit" else None, commit()))
 
     patch.setattr(module, "create", created)
-    patch.setattr(module, "open_new", lambda new: (act() if step == "open" else None, open_new(new))[1])
+    opened = staticmethod(lambda new: (act() if step == "open" else None, open_new(new))[1])
+    patch.setattr(module, "open_new", opened)
     patch.setattr(Selection, "transfer", lambda *a: (act() if step == "transfer" else None, transfer(*a))[1])
     stack = contextlib.ExitStack()
     stack.callback(patch.undo)
@@ -150,6 +156,8 @@ def replaceable(base: Path, form: str, kind: str, mode: int) -> Path:
                 made["data"] = whole
         elif form == "zarr":
             zarr.create_array(old, data=whole)
+        elif form == "safetensors":
+            safetensors.save_file({"data": whole}, old)
         else:
             np.save(old, whole)
         file.chmod(mode | (0o700 if form == "zarr" else 0))
@@ -251,6 +259,6 @@ def test_killed_saves(tmp_path, form):
         launch(1, [sys.executable, "-c", code, str(path), step, calls], 60)
         found = contents(path)
         assert {*found} == {"a", "b"} and {one[0, 0] for one in found.values()} <= {1, 2}, (step, found)
-        assert form != "h5" or np.array_equal(found["a"], found["b"])
+        assert form not in ("h5", "safetensors") or np.array_equal(found["a"], found["b"])
         subprocess.run(["find", path.parent, "-name", ".*.tmp", "-prune", "-exec", "rm", "-r", "{}", "+"], check=True)
         assert os.listdir(path.parent) == [path.name] and not [*path.rglob(".*.tmp")]
