@@ -140,7 +140,7 @@ def stopping(form: Any, step: str, act: Callable[[], None]) -> contextlib.ExitSt
 
 def replaceable(base: Path, form: str, kind: str, mode: int) -> Path:
     """Make an old file, or what may be in its place; return the file."""
-    name = "ä" * 123 + "a" if kind == "long" else "a"
+    name = "ä" * 121 + "a" if kind == "long" else "a"
     file = base / f"{name}.{form or 'npy'}"
     real = base / f"real{file.suffix}"
     if kind in ("dangling", "link"):
