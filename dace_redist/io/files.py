@@ -73,7 +73,8 @@ def load(
 
     Some ranks read long contiguous pieces or whole chunks, and exchanges bring the elements where they belong. If every
     rank's part consists of long contiguous runs, or of whole chunks, each rank reads its own. Runs are long from 1 MiB
-    on, in ``.npy`` and ``.safetensors`` files from a block of their file system on, but at least 16 KiB.
+    on, in ``.npy`` and ``.safetensors`` files from a block of their file system on, but at least 16 KiB. Of a shorter
+    array each rank reads its part, whatever its runs.
 
     :param path: File ``.npy``, of HDF5 (``.h5``, ``.hdf5``, ``.hdf``, ``.he5``) or netCDF-4 (``.nc``, ``.nc4``),
         ``.safetensors``, index ``.safetensors.index.json`` of several, or folder ``.zarr``; a name without an ending is

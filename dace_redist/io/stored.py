@@ -209,11 +209,12 @@ def raw_array(
 ) -> StoredArray:
     """Return the array of an open file, to be read, whose elements follow one another."""
     backwards = backwards and sum(extent > 1 for extent in shape) > 1
-    shape, end = shape[::-1] if backwards else shape, offset + math.prod(shape) * dtype.itemsize
-    layout = Layout(shape, dtype.newbyteorder("="), (1,) * len(shape), backwards, min_run_of(file))
-    if os.fstat(file.fileno()).st_size < end:
+    shape, nbytes = shape[::-1] if backwards else shape, math.prod(shape) * dtype.itemsize
+    min_run = min_run_of(file) if nbytes > min_run_of(file) else 0  # a short array has the blocks of one run
+    layout = Layout(shape, dtype.newbyteorder("="), (1,) * len(shape), backwards, min_run)
+    if os.fstat(file.fileno()).st_size < offset + nbytes:
         file.close()
-        raise ValueError(f"the file must have the {end} bytes that its header says")
+        raise ValueError(f"the file must have the {offset + nbytes} bytes that its header says")
 
     def read(box: Slices, out: npt.NDArray[Any]) -> None:
         run = out.itemsize * math.prod(out.shape[run_axis(shape, box) :])
