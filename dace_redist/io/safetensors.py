@@ -50,7 +50,7 @@ class _Header(NamedTuple):
     """Header of a file; ``file`` tells it from a file that takes its place."""
 
     tensors: Mapping[str, _Tensor]
-    metadata: Any
+    metadata: Mapping[str, str]
     file: tuple[int, ...] = ()
 
 
@@ -77,11 +77,12 @@ class Format:
         if not keys or (name is None and len(keys) > 1):
             some = ", ".join(itertools.islice(known, 100)) or "none"
             raise ValueError(f"name must be one of the tensors of {path!r}: {some}; got {name!r}")
-        file = self._index(path)[keys[0]] if _is_index(path) else path
-        if not os.path.isfile(file) or keys[0] not in self._header(file).tensors:
-            raise ValueError(f"there must be a file {file!r} with tensor {short(keys[0])}, as the index {path!r} says")
-        header = self._header(file)
-        tensor = header.tensors[keys[0]]
+        key = keys[0]
+        file = self._index(path)[key] if _is_index(path) else path
+        header = self._header(file) if os.path.isfile(file) else _Header({}, {})
+        if key not in header.tensors:
+            raise ValueError(f"there must be a file {file!r} with tensor {short(key)}, as the index {path!r} says")
+        tensor = header.tensors[key]
         return raw_array(_opened(file, header), _dtype(tensor.code), tensor.shape, tensor.begin)
 
     def create(
@@ -92,7 +93,7 @@ class Format:
             raise ValueError("an index is only read: save to one file .safetensors")
         new = new_file(files, path)
         old = self._header(path) if os.path.exists(path) else _Header({}, {})
-        metadata = storage.get("metadata", old.metadata or {})
+        metadata = storage.get("metadata", old.metadata)
         if {*storage} - {"metadata"} or not _are_texts(metadata):
             raise TypeError(
                 f"a .safetensors file takes metadata, a dict of texts, and no other arguments, got {storage}"
@@ -197,8 +198,9 @@ def _read_header(path: str) -> _Header:
             limit = f"{_MAX_HEADER_BYTES} bytes, within the {size} of the file"
             raise ValueError(f"a .safetensors file must begin with a header of at most {limit}, got {length}")
         entries = _parsed(file.read(length))
-        metadata = entries.pop("__metadata__", None)
-        if metadata is not None and not _are_texts(metadata):
+        metadata = entries.pop("__metadata__", {})
+        metadata = {} if metadata is None else metadata  # as the package safetensors
+        if not _are_texts(metadata):
             raise ValueError(f"__metadata__ must be an object of texts, got {short(metadata)}")
         tensors = {name: _tensor(name, entry, 8 + length) for name, entry in entries.items()}
         end, last = 8 + length, "the header"

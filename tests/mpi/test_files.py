@@ -400,3 +400,15 @@ def test_memory_is_bounded(comm, tmp_path):
             save(path, array, memory_bytes=memory_bytes)
         everywhere = comm.allgather(growth[0])
         assert least <= max(everywhere) <= most, f"{memory_bytes}: {everywhere}"
+
+
+@pytest.mark.parametrize("form", ["npy", "safetensors"])
+def test_ranks_read_short_arrays_themselves(tmp_path, form):
+    """Columns of an array of one block are short runs, which each rank reads; those of a longer one are exchanged."""
+    needed(form)
+    block = max(16384, os.stat(tmp_path).st_blksize)
+    for count in (block, 2 * block):
+        path, columns = tmp_path / f"a.{form}", Distribution((count // 64, 64), (1, 2))
+        write(path, np.zeros(columns.shape, "u1"))
+        with contextlib.closing(format_of(path)[1].open_array(str(path), None)) as stored:
+            assert (pieces.Selection.of(stored.layout).own_box(columns, 0) is not None) == (count == block)
