@@ -105,7 +105,7 @@ class Access:
                     self._transfer(stored, box, piece)
             with together(self.comm), naming(self.path):
                 if stored is not None:
-                    stored.close()
+                    _close_all([stored])
 
     def opened(self) -> StoredArray:
         """Return the open file, on a rank that accesses it."""
@@ -178,6 +178,8 @@ def run_all(comm: MPI.Intracomm, path: str, parts: Sequence[Access], reading: bo
 
 
 def _close_all(opened: list[StoredArray]) -> None:
-    """Close arrays of a file, the first of which flushes what was written for all."""
+    """Flush each file once, and close all arrays."""
+    for stored in {stored.path: stored for stored in opened}.values():
+        stored.flush()
     while opened:
         opened.pop().close()

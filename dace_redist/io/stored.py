@@ -61,12 +61,15 @@ class StoredArray:
     Array in an open file.
 
     :param transfer: Reads a box, in the order of storage, into a C-order array of its shape; or writes it from one.
-    :param close: Closes the file; after writing, the data is on the disk. Further calls do nothing.
+    :param close: Closes the file. Further calls do nothing.
+    :param path: File whose data ``flush`` brings to the disk, that of all its arrays.
     """
 
     layout: Layout
     transfer: Callable[[Slices, npt.NDArray[Any]], None]
     close: Callable[[], None] = lambda: None
+    flush: Callable[[], None] = lambda: None
+    path: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,9 +238,4 @@ def raw_file(new: NewArray) -> StoredArray:
         part = np.asarray(array)
         _core.transfer_box(file.fileno(), False, new.layout.shape, [one.start for one in box], part, new.offset)
 
-    def close() -> None:
-        if not file.closed:
-            with file:
-                os.fsync(file.fileno())
-
-    return StoredArray(new.layout, write, close)
+    return StoredArray(new.layout, write, file.close, lambda: os.fsync(file.fileno()), new.path)
