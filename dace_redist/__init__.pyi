@@ -11,6 +11,7 @@ from dace_redist.errors import BuildError as BuildError
 from dace_redist.errors import RedistributionError as RedistributionError
 from dace_redist.io.files import load as load
 from dace_redist.io.files import save as save
+from dace_redist.io.rechunk import rechunk as rechunk
 from dace_redist.io.stored import inspect_file as inspect_file
 from dace_redist.redistribution.arrays.new import node_shared_memory as node_shared_memory
 from dace_redist.redistribution.arrays.new import shared_empty as shared_empty

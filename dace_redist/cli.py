@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,6 +28,7 @@ from dace_redist.problem_options import (
     print_found,
     problem_options,
     ranks_per_node_option,
+    whole_numbers,
 )
 from dace_redist.relabelling import saved_by_relabelling
 from dace_redist.report import text as report
@@ -171,6 +173,47 @@ def trace(folder: Path, as_json: bool, merged: Path | None, path: Path | None, b
     if path is not None:
         found.plot(path)
     print_found(found, as_json)
+
+
+@cli.command()
+@click.argument("source", metavar="IN")
+@click.argument("target", metavar="OUT")
+@click.option("--chunks", metavar="LIST", callback=whole_numbers(), help="extents of chunks, -1 for a whole axis")
+@click.option("--shards", metavar="LIST", callback=whole_numbers(), help="extents of the shards of a Zarr array")
+@click.option("--name", "names", metavar="NAME", multiple=True, help="array to write, repeatable; default: all")
+@click.option(
+    "--memory",
+    "memory_bytes",
+    metavar="BYTES",
+    default="1GiB",
+    callback=bytes_of_memory,
+    help="limit per rank, as in 4GiB; default: 1GiB",
+)
+@click.option("--dry-run", is_flag=True, help="print the plan and write nothing")
+@click.option("-q", "--quiet", is_flag=True, help="suppress the progress bar")
+def rechunk(source: str, target: str, names: tuple[str, ...], dry_run: bool, quiet: bool, **how: Any) -> None:
+    """
+    Write a file in other chunks, or another format.
+
+    Under mpiexec or alone; IN and OUT are .npy, HDF5 or netCDF-4 files, or Zarr stores. Prints the plan first: slabs,
+    bytes read and written, peak memory per rank.
+
+    \b
+    mpiexec -n 4 dace-redist rechunk in.zarr out.zarr --chunks 8760,72,144 --memory 4GiB
+    """  # noqa: D301 (click reads the backspace)
+    from mpi4py import MPI
+
+    from dace_redist.io.rechunk import rechunk
+    from dace_redist.mpi.launch import check_launcher
+
+    check_launcher(MPI.COMM_WORLD)
+    plan = rechunk(source, target, names=names or None, dry_run=True, **how)
+    if MPI.COMM_WORLD.rank == 0:
+        click.echo(str(plan))
+    if not dry_run:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: click.echo(f"dace-redist: {message}", err=True)
+            rechunk(source, target, names=names or None, progress=not quiet, **how)
 
 
 #: Errors that are reported in one line: of bad input, exit status 2, and of everything else, exit status 1.

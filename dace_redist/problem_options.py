@@ -19,7 +19,7 @@ from dace_redist.transform import OPS, Transform, element_type
 _Callback = Callable[[click.Context, click.Parameter, Any], Any]
 
 
-def _whole_numbers(*known: str) -> _Callback:
+def whole_numbers(*known: str) -> _Callback:
     """Return a reader of lists such as ``8,balanced,-`` or ``4x2``: numbers, ``known`` words, and ``-`` for None."""
 
     def entry(word: str, value: str) -> int | str | None:
@@ -123,7 +123,7 @@ def operation_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _list_option(flag: str, name: str, text: str, required: bool = False, known: Sequence[str] = ()) -> Any:
-    return click.option(flag, name, metavar="LIST", required=required, help=text, callback=_whole_numbers(*known))
+    return click.option(flag, name, metavar="LIST", required=required, help=text, callback=whole_numbers(*known))
 
 
 def problem_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
@@ -19,7 +20,7 @@ from dace_redist.mpi.collective import together
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.arrays.new import new_array
 from dace_redist.redistribution.plan import plan
-from dace_redist.report.progress import progress_bar
+from dace_redist.report.progress import Show, progress_bar
 
 #: Maximum number of arrays that a rank has open.
 _MAX_OPEN = 64
@@ -41,6 +42,7 @@ class Access:
     :param strategy: Strategy of the exchanges.
     :param path: File, for errors.
     :param label: Label of the progress bar; ``""``: no bar.
+    :param show: Takes the bytes done so far, in the place of a bar of its own.
     :param named: Number of ranks that access the file, or these ranks; None: any.
     :param own: True if this rank can access its own part directly.
     :param op: Reduction of the array's replicas, which are partial results; None: they are equal.
@@ -62,6 +64,7 @@ class Access:
     op: str | None = None
     ranks: tuple[int, ...] = ()
     box: Slices | None = None
+    show: Show | None = None
 
     def __post_init__(self, named: int | tuple[int, ...] | None, own: bool) -> None:
         """Choose the ranks for exchanges, and this rank's own part."""
@@ -107,6 +110,22 @@ class Access:
                 if stored is not None:
                     _close_all([stored])
 
+    def run_alone(self, stored: StoredArray, reading: bool) -> None:
+        """Move this rank's own part, in pieces if memory is bounded."""
+        box = self.box or ()
+        if self.memory_bytes is None or not self.local.size:
+            return self.selection.transfer(stored, box, self.local)
+        layout = dataclasses.replace(self.selection.selected, shape=self.local.shape)
+        for lower, pieces in rounds(layout, (0,) * len(box), (0,), self.memory_bytes):
+            part = box_of(lower, pieces, 0)
+            where = tuple(slice(one.start + at.start, one.start + at.stop) for one, at in zip(box, part, strict=True))
+            local = self.local[part + (...,)]  # an array, also of 0 dimensions
+            piece = np.asarray(local, order="C")  # a copy, unless it is contiguous
+            self.selection.transfer(stored, where, piece)
+            if reading and piece is not local:
+                local[...] = piece
+        return None
+
     def opened(self) -> StoredArray:
         """Return the open file, on a rank that accesses it."""
         try:
@@ -148,9 +167,12 @@ class Access:
         parts = list(rounds(layout, self.selection.lead, self.ranks, self.memory_bytes))
         shapes = [pieces.local_shape(self.comm.rank) for _, pieces in parts]
         with together(self.comm):
-            buffer = new_array(None, (max(map(math.prod, shapes), default=0),), dtype, "cpu", shared=True)
+            size = max(map(math.prod, shapes), default=0)
+            # not shared if memory is bounded: it would count on all ranks that see it
+            buffer = new_array(None, (size,), dtype, "cpu", shared=self.memory_bytes is None)
         shown, nbytes = self.comm.rank == 0 and self.label != "", math.prod(layout.shape) * dtype.itemsize
-        with progress_bar(shown, self.label, nbytes) as show:
+        with progress_bar(shown, self.label, nbytes) as bar:
+            show = self.show or bar
             done = 0
             for (lower, pieces), shape in zip(parts, shapes, strict=True):
                 yield lower, pieces, buffer[: math.prod(shape)].reshape(shape)
@@ -168,7 +190,7 @@ def run_all(comm: MPI.Intracomm, path: str, parts: Sequence[Access], reading: bo
         for part in parts:
             if part.box is not None and comm.rank in part.ranks:
                 opened.append(files.enter_context(contextlib.closing(part.opened())))
-                part.selection.transfer(opened[-1], part.box, part.local)
+                part.run_alone(opened[-1], reading)
                 if len(opened) == _MAX_OPEN:
                     _close_all(opened)
         _close_all(opened)

@@ -16,7 +16,7 @@ from dace_redist.distribution import AnyDistribution, check_distribution
 from dace_redist.errors import remedies
 from dace_redist.integers import AnyBytes, AnyInt, AnyInts, checked_memory_bytes
 from dace_redist.io.pieces import Selection, checked_ranks
-from dace_redist.io.stored import Layout, NewArray, StoredArray, StoredInfo, format_of, inspect_file, naming, new_names
+from dace_redist.io.stored import Layout, NewArray, StoredInfo, format_of, inspect_file, naming, new_names, open_same
 from dace_redist.mpi.collective import check_congruent, checked_communicator, together
 from dace_redist.mpi.launch import check_ranks
 from dace_redist.redistribution.arrays import array_view
@@ -128,7 +128,8 @@ def load(
     how = checked_memory_bytes(memory_bytes), strategy, path, f"load {path}" if progress else ""
     parts = []
     for part in read:
-        own, opened = part.out.dtype == part.layout.dtype, functools.partial(part.opened, form)
+        own = part.out.dtype == part.layout.dtype
+        opened = functools.partial(open_same, form, path, part.name, part.layout)
         parts.append(Access(comm, part.selection, part.target, part.out, opened, *how, named, own))
     run_all(comm, path, parts, reading=True)
     arrays = {part.name: DistributedArray(part.out, part.target, comm) for part in read}
@@ -167,7 +168,7 @@ class _Read:
     def __init__(
         self, path: str, name: str | None, target: AnyDistribution, layout: Layout, index: Any, kind: Any, rank: int
     ) -> None:
-        self.path, self.name, self.target, self.layout = path, name, target, layout
+        self.name, self.target, self.layout = name, target, layout
         self.selection = Selection.of(layout, index)
         shape, of = self.selection.selected.shape[layout.order], "" if name is None else f" of {name!r}"
         if shape != tuple(target.shape):
@@ -178,16 +179,6 @@ class _Read:
         self.out = new_array(None, target.local_shape(rank), element, "cpu", shared=True)
         if any(target.halo):  # margins at the ends of the array
             self.out[...] = 0
-
-    def opened(self, form: Any) -> StoredArray:
-        """Open the file on a rank that reads."""
-        stored: StoredArray = form.open_array(self.path, self.name)
-        if stored.layout != self.layout:
-            stored.close()
-            raise ValueError(
-                f"load: ranks see different arrays in {self.path!r}: {self.layout} and, on another, {stored.layout}"
-            )
-        return stored
 
 
 def save(
@@ -257,7 +248,7 @@ def save(
             if comm.rank == leader:
                 shapes = {key: side.shape for key, side in sides.items()}
                 layouts = {names[key]: Layout(shape, kinds[key], (1,) * len(shape)) for key, shape in shapes.items()}
-                made = form.create(path, layouts, storage, files)
+                made = form.create(path, layouts, dict.fromkeys(layouts, storage), files)
         how = checked_memory_bytes(memory_bytes), strategy, path, f"save {path}" if progress else ""
         parts = []
         everywhere = comm.bcast([dataclasses.replace(new, commit=None) for new in made], leader)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import math
 import os
 from collections.abc import Mapping
@@ -14,8 +15,11 @@ import numpy as np
 
 from dace_redist import _core
 from dace_redist.io.stored import (
+    Description,
     Layout,
     NewArray,
+    Storage,
+    Storages,
     StoredArray,
     min_run_of,
     name_parts,
@@ -57,27 +61,43 @@ def names(path: str) -> list[str | None]:
 
 
 def create(
-    path: str, layouts: Mapping[str | None, Layout], storage: Mapping[str, Any], files: contextlib.ExitStack
+    path: str, layouts: Mapping[str | None, Layout], storage: Storages, files: contextlib.ExitStack
 ) -> list[NewArray]:
     """Make files with arrays whose elements are to be written, in folders that are made where they are missing."""
+    planned = {_file(path, name): plan_array(path, name, layout, storage[name]) for name, layout in layouts.items()}
+    if not _is_file(path):
+        for file in planned:
+            os.makedirs(os.path.dirname(file), exist_ok=True)
+    return [_create(file, new.layout, files) for file, new in planned.items()]
+
+
+def plan_array(path: str, name: str | None, layout: Layout, storage: Mapping[str, Any]) -> NewArray:
+    """Return an array as :func:`create` makes it, and check its name and arguments."""
     if set(storage) - {"fortran_order"}:
         raise TypeError(f"a .npy file takes fortran_order and no other arguments, got {', '.join(storage)}")
-    paths = [_file(path, name) for name in layouts]
-    if not _is_file(path):
-        for file in paths:
-            os.makedirs(os.path.dirname(file), exist_ok=True)
-    backwards = bool(storage.get("fortran_order", False))
-    return [_create(file, layout, backwards, files) for file, layout in zip(paths, layouts.values(), strict=True)]
+    backwards = bool(storage.get("fortran_order", False)) and len(layout.shape) > 1
+    shape = layout.shape[::-1] if backwards else layout.shape
+    return NewArray(_file(path, name), None, Layout(shape, layout.dtype, layout.unit, backwards))
 
 
-def _create(path: str, layout: Layout, backwards: bool, files: contextlib.ExitStack) -> NewArray:
-    shape, backwards = layout.shape, backwards and len(layout.shape) > 1
-    file, nbytes = new_file(files, path), math.prod(shape) * layout.dtype.itemsize
+def _create(path: str, layout: Layout, files: contextlib.ExitStack) -> NewArray:
+    file, nbytes = new_file(files, path), math.prod(layout.shape) * layout.dtype.itemsize
     kind = repr(np.lib.format.dtype_to_descr(layout.dtype))
-    offset = _core.write_npy_header(file.path, kind, backwards, shape, nbytes)
+    offset = _core.write_npy_header(file.path, kind, layout.reversed, layout.shape[layout.order], nbytes)
     with open(file.path, "rb") as made:
-        stored = Layout(shape[::-1] if backwards else shape, layout.dtype, layout.unit, backwards, min_run_of(made))
-    return NewArray(os.fsdecode(file.path), None, stored, offset, commit=file.replace)
+        layout = dataclasses.replace(layout, min_run=min_run_of(made))
+    return NewArray(os.fsdecode(file.path), None, layout, offset, commit=file.replace)
+
+
+def describe(path: str, name: str | None) -> Description:
+    """Return the properties of an array, see :class:`Description`."""
+    with contextlib.closing(open_array(path, name)) as stored:
+        return Description("npy", gzip=0, own={"fortran_order": True} if stored.layout.reversed else {})
+
+
+def storage_of(found: Description, path: str, name: str | None, layout: Layout, asked: Storage) -> Storage:
+    """Return arguments of :func:`create` that keep properties of an array, besides those that are asked for."""
+    return {**(found.own if found.format == "npy" else {}), **asked}
 
 
 def _is_file(path: str) -> bool:

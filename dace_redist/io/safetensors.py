@@ -19,7 +19,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dace_redist.io.stored import Layout, NewArray, StoredArray, min_run_of, naming, new_file, raw_array, raw_file
+from dace_redist.io.stored import (
+    Description,
+    Layout,
+    NewArray,
+    Storage,
+    Storages,
+    StoredArray,
+    min_run_of,
+    naming,
+    new_file,
+    raw_array,
+    raw_file,
+)
 
 #: Names of element types in a header, and in NumPy or ml_dtypes; "": elements are no whole bytes.
 _TYPES = {
@@ -85,23 +97,38 @@ class Format:
         tensor = header.tensors[key]
         return raw_array(_opened(file, header), _dtype(tensor.code), tensor.shape, tensor.begin)
 
-    def create(
-        self, path: str, layouts: Mapping[str | None, Layout], storage: Mapping[str, Any], files: contextlib.ExitStack
-    ) -> list[NewArray]:
-        """Make a file with tensors whose elements are to be written, and with all others of the old file."""
+    def describe(self, path: str, name: str | None) -> Description:
+        """Return the properties of a tensor, see :class:`Description`: the metadata of its file."""
+        file = self._index(path)[name or ""] if _is_index(path) else path
+        return Description("safetensors", gzip=0, own={"metadata": self._header(file).metadata})
+
+    def storage_of(self, found: Description, path: str, name: str | None, layout: Layout, asked: Storage) -> Storage:
+        """Return arguments of :meth:`create` that keep properties of an array, besides those that are asked for."""
+        kept = found.own if found.format == "safetensors" and found.own["metadata"] else {}
+        return {**kept, **asked}
+
+    def plan_array(self, path: str, name: str | None, layout: Layout, storage: Storage) -> NewArray:
+        """Return a tensor as :meth:`create` makes it, and check its type and arguments."""
         if _is_index(path):
             raise ValueError("an index is only read: save to one file .safetensors")
+        if {*storage} - {"metadata"} or not _are_texts(storage.get("metadata", {})):
+            raise TypeError(
+                f"a .safetensors file takes metadata, a dict of texts, and no other arguments, got {dict(storage)}"
+            )
+        _new(layout)
+        return NewArray(path, name or "data", layout)
+
+    def create(
+        self, path: str, layouts: Mapping[str | None, Layout], storage: Storages, files: contextlib.ExitStack
+    ) -> list[NewArray]:
+        """Make a file with tensors whose elements are to be written, and with all others of the old file."""
+        wanted = {name or "data": self.plan_array(path, name, one, storage[name]) for name, one in layouts.items()}
         new = new_file(files, path)
         old = self._header(path) if os.path.exists(path) else _Header({}, {})
-        metadata = storage.get("metadata", old.metadata)
-        if {*storage} - {"metadata"} or not _are_texts(metadata):
-            raise TypeError(
-                f"a .safetensors file takes metadata, a dict of texts, and no other arguments, got {storage}"
-            )
-        wanted = {name or "data": layout for name, layout in layouts.items()}
+        metadata = next((one["metadata"] for one in storage.values() if "metadata" in one), old.metadata)
         others = {name: tensor for name, tensor in old.tensors.items() if name not in wanted}
         made = os.fsdecode(new.path)
-        begins = _write_header(made, metadata, {**others, **{name: _new(layout) for name, layout in wanted.items()}})
+        begins = _write_header(made, metadata, {**others, **{name: _new(one.layout) for name, one in wanted.items()}})
         with open(made, "r+b", buffering=0) as file:
             min_run = min_run_of(file)
             if others:
@@ -109,8 +136,8 @@ class Format:
                     for name, tensor in others.items():
                         file.seek(begins[name])
                         _copy(source, tensor, file)
-        wanted = {name: dataclasses.replace(layout, min_run=min_run) for name, layout in wanted.items()}
-        arrays = [NewArray(made, name, layout, begins[name]) for name, layout in wanted.items()]
+        sides = {name: dataclasses.replace(one.layout, min_run=min_run) for name, one in wanted.items()}
+        arrays = [NewArray(made, name, layout, begins[name]) for name, layout in sides.items()]
         return [dataclasses.replace(arrays[0], commit=new.replace), *arrays[1:]]
 
 

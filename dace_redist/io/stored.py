@@ -10,7 +10,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +29,10 @@ FORMATS = {".npy": "npy", **_HDF5, ".zarr": "zarr", **_SAFETENSORS, "": "npy"}
 MIN_CALL_BYTES = _core.min_run_bytes
 
 Slices = tuple[slice, ...]
+
+#: Arguments by which a format stores an array, and those of several arrays by name.
+Storage = Mapping[str, Any]
+Storages = Mapping[str | None, Storage]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,11 +96,63 @@ class NewArray:
     commit: Callable[[], None] | None = None
 
 
-def new_file(files: contextlib.ExitStack, path: str) -> _core.NewFile:
-    """Make an empty file that is to replace another, until then for the duration of a context."""
-    made = _core.NewFile(os.fsencode(path))
-    files.callback(made.discard)
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """
+    Properties of an array in a file, besides shape and element type.
+
+    :param format: Format, and its version: only there ``own`` has a meaning.
+    :param chunks: Extents of its chunks; None if there are none.
+    :param attributes: Attributes by name.
+    :param groups: Attributes of the groups that it is in, the outermost first.
+    :param dimension_names: Names of its axes, or None for those without one.
+    :param fill_value: Value of chunks that are not there; None if undefined.
+    :param missing: Value of elements without data, the attribute ``_FillValue`` of netCDF and xarray; None: none.
+    :param gzip: Level of gzip, 0 for no compression; None for another compression.
+    :param own: Arguments of :func:`dace_redist.save` that keep all else.
+    """
+
+    format: str
+    chunks: tuple[int, ...] | None = None
+    attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    groups: tuple[Mapping[str, Any], ...] = ()
+    dimension_names: tuple[str | None, ...] | None = None
+    fill_value: Any = None
+    missing: Any = None
+    gzip: int | None = None
+    own: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def new_file(
+    files: contextlib.ExitStack,
+    path: str,
+    *folder: Any,
+    discard: Callable[[_core.NewFile], object] = _core.NewFile.discard,
+) -> _core.NewFile:
+    """Make an empty file, or folder, that is to replace another, until then for the duration of a context."""
+    made = _core.NewFile(os.fsencode(path), *folder)
+    files.callback(discard, made)
     return made
+
+
+def leftovers(made: Iterable[NewArray]) -> list[str]:
+    """Return paths of other new files in the place of these: killed programs left them, or others write them."""
+    own, found = {os.path.abspath(new.path) for new in made}, set()
+    for folder, name in map(os.path.split, own):
+        begin = name.rsplit(".", 2)[0]
+        beside = [one for one in os.listdir(folder) if one.startswith(begin)]
+        matching = (one for one in beside if re.fullmatch(r"\.[0-9a-f]+\.tmp", one[len(begin) :]))
+        found |= {os.path.join(folder, one) for one in matching}
+    return sorted(found - own)
+
+
+def open_same(form: Any, path: str, name: str | None, layout: Layout) -> StoredArray:
+    """Open an array that another rank has found, to be read."""
+    stored: StoredArray = form.open_array(path, name)
+    if stored.layout != layout:
+        stored.close()
+        raise ValueError(f"ranks see different arrays in {path!r}: {layout} and, on another, {stored.layout}")
+    return stored
 
 
 class InvalidNameError(ValueError):

@@ -172,6 +172,28 @@ def test_long_arrays_in_rounds(comm, tmp_path, form, monkeypatch):
                 check_written(comm, path.with_name(f"copy.{form}"), whole)
 
 
+@pytest.mark.mpi(ranks=[3])
+def test_each_chunk_of_a_part_is_read_once(comm, tmp_path, monkeypatch):
+    """The part begins within a chunk, and ranks read several pieces."""
+    needed("zarr")
+    path, whole, read = folder(comm, tmp_path) / "a.zarr", numbers((64, 10)), list[int]()
+    if comm.rank == 0:
+        write(path, whole, (8, 10))
+    comm.barrier()
+    transfer = pieces.Selection.transfer
+
+    def counted(self: Any, stored: Any, part: Any, array: Any) -> None:
+        rows = self.box(part)[0]
+        read.extend(range(rows.start // 8, -(-rows.stop // 8)) if array.size else ())
+        transfer(self, stored, part, array)
+
+    monkeypatch.setattr(pieces.Selection, "transfer", counted)
+    columns = Distribution((58, 10), (1, 3))
+    back = load(path, columns, comm=comm, index=np.s_[3:61], readers=3, memory_bytes=1 << 16)
+    assert np.array_equal(back.local, columns.local(whole[3:61], comm.rank))
+    assert sorted(chunk for chunks in comm.allgather(read) for chunk in chunks) == [*range(8)]
+
+
 @pytest.mark.mpi(ranks=[2])
 def test_few_elements_of_a_chunked_file_need_their_memory(comm, tmp_path):
     needed("h5")

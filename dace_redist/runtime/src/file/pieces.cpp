@@ -6,12 +6,16 @@
 namespace dace_redist {
 namespace {
 
-/// The axis along which pieces follow one another. \param layer  set to the bytes of a layer of chunks along it.
+/// The axis along which pieces follow one another. \param layer  set to the bytes of a layer of whole chunks along it.
 std::size_t cut_axis(const FileLayout& layout, const PieceLimits& limits, Index& layer) {
   layer = layout.element_bytes;
-  for (const Index extent : layout.shape) layer *= extent;
+  std::vector<Index> chunks;
+  for (std::size_t d = 0; d < layout.shape.size(); ++d) {
+    chunks.push_back(ceil_div(layout.shape[d], layout.unit[d]));
+    layer *= chunks[d] * layout.unit[d];
+  }
   for (std::size_t axis = 0;; ++axis) {
-    layer = layer / layout.shape[axis] * layout.unit[axis];
+    layer /= chunks[axis];
     const bool all_ranks = layout.shape[axis] > layout.unit[axis] * (limits.ranks - 1) || layer <= limits.min_share;
     if ((layer <= limits.max_bytes && all_ranks) || axis + 1 == layout.shape.size()) return axis;
   }
@@ -61,7 +65,7 @@ std::vector<Round> rounds(const FileLayout& layout, const PieceLimits& limits) {
   const Index count = ceil_div(shape[axis], unit * limits.ranks * most);
   for (std::size_t d = 0; d < shape.size(); ++d) {
     const Index step = d < axis ? layout.unit[d] : d > axis ? shape[d] : unit * ceil_div(shape[d], unit * count);
-    found = cut(found, shape[d], step + layout.lead[d], step);
+    found = cut(found, shape[d], layout.lead[d] > 0 ? layout.lead[d] : step, step);
   }
   for (Round& one : found) {
     one.axis = axis;
