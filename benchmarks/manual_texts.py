@@ -18,7 +18,8 @@ ON_GPU |= {"slabs to pencils, 6.8 MiB": "slab-to-pencil-4-96", "3MM, n = 2048": 
 ON_GPU |= {"MTTKRP of order 5": "mttkrp5_2", "TTMc of order 5": "ttmc"}
 
 #: Words of rows about products of matrices, and their methods.
-PRODUCTS = {"COSMA 2.8.4": "COSMA, own distributions", "pdgemm": "pdgemm", "dgemm": "dgemm of a rank's share"}
+PRODUCTS = {"COSMA 2.8.4": "COSMA, own distributions", "pdgemm": "pdgemm"}
+PRODUCTS |= {"one rank's `dgemm`": "dgemm of a rank's share"}
 
 
 def mean_and_worst(values: Sequence[float]) -> str:

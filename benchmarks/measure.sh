@@ -154,10 +154,10 @@ mapped() {
 }
 
 case $1 in
-    results | processor | peers | ctf | auto | cores | gpu | nodes | copying | dispatch | mapped) "$1" ;;
+    results | processor | peers | ctf | products | auto | cores | gpu | nodes | copying | dispatch | mapped) "$1" ;;
     *)
-        echo "usage: benchmarks/measure.sh results | processor | peers | ctf | auto | cores | gpu | nodes | copying | dispatch |" \
-            "mapped" >&2
+        echo "usage: benchmarks/measure.sh results | processor | peers | ctf | products | auto | cores | gpu | nodes | copying |" \
+            "dispatch | mapped" >&2
         exit 2
         ;;
 esac
