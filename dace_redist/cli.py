@@ -195,8 +195,8 @@ def rechunk(source: str, target: str, names: tuple[str, ...], dry_run: bool, qui
     """
     Write a file in other chunks, or another format.
 
-    Under mpiexec or alone; IN and OUT are .npy, HDF5 or netCDF-4 files, or Zarr stores. Prints the plan first: slabs,
-    bytes read and written, peak memory per rank.
+    Under mpiexec or alone; IN and OUT are .npy, HDF5, netCDF-4 or safetensors files, or Zarr stores. Prints the plan
+    first: slabs, bytes read and written, peak memory per rank.
 
     \b
     mpiexec -n 4 dace-redist rechunk in.zarr out.zarr --chunks 8760,72,144 --memory 4GiB

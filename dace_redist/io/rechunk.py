@@ -153,7 +153,8 @@ def rechunk(
 
     Arrays keep attributes, also those of their groups, names of dimensions, fill value and, in files of one kind,
     compression; else gzip stays gzip. They replace those of the target as :func:`dace_redist.save` does: if anything
-    fails, the old ones are as they were.
+    fails, the old ones are as they were. In the call, glibc returns freed memory at once; its thresholds stay fixed
+    afterwards (``mallopt``).
 
     :param source: File or folder, as for :func:`dace_redist.load`.
     :param target: File or folder, also the source itself.
