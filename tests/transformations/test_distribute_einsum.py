@@ -54,7 +54,7 @@ def test_nothing_is_moved_that_is_not_in_the_plan(ranks):
 
 @pytest.mark.slow
 def test_other_sizes_get_another_program_only_if_need_be():
-    program = distributed("sweeps", 4)
+    program = distributed("functions", 4)
     others = [program.with_sizes(I=n).sdfg for n in range(5, 10)]
     assert any(sdfg is not program.sdfg for sdfg in others) and any(sdfg is program.sdfg for sdfg in others)
 
@@ -66,7 +66,7 @@ def strategies(program: Any) -> set[tuple[str, Any]]:
 
 @pytest.mark.slow
 def test_strategies_survive_other_sizes_and_a_changed_program_has_another_name():
-    program = distributed("sweeps", 4)
+    program = distributed("functions", 4)
     name = program.identity[0]
     assert program.identity[0] == name
     dace_redist.set_strategy(program.sdfg, "Pipelined", chunk_bytes=1 << 12)
