@@ -15,7 +15,7 @@ from mpi4py import MPI
 from dace_redist.distribution import AnyDistribution, Distribution
 from dace_redist.integers import AnyInt
 from dace_redist.io.pieces import Selection, box_of, chosen_ranks, rounds
-from dace_redist.io.stored import Slices, StoredArray, naming
+from dace_redist.io.stored import NewArray, Slices, StoredArray, naming
 from dace_redist.mpi.collective import together
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.arrays.new import new_array
@@ -178,6 +178,27 @@ class Access:
                 yield lower, pieces, buffer[: math.prod(shape)].reshape(shape)
                 done += math.prod(pieces.shape) * dtype.itemsize
                 show(f"{done / 2**20:.0f} MiB", done)
+
+
+@contextlib.contextmanager
+def replacing(
+    comm: MPI.Intracomm, path: str, leader: int, create: Callable[[contextlib.ExitStack], list[NewArray]]
+) -> Iterator[list[NewArray]]:
+    """
+    Give new arrays, which one rank creates, to all ranks; after the block they replace the old ones. Collective.
+
+    :param create: Called with what undoes it if anything fails.
+    """
+    made: list[NewArray] = []
+    with contextlib.ExitStack() as files:
+        with together(comm), naming(path):
+            if comm.rank == leader:
+                made = create(files)
+        yield comm.bcast([dataclasses.replace(new, commit=None) for new in made], leader)
+        with together(comm), naming(path):
+            for new in made:
+                if new.commit is not None:
+                    new.commit()
 
 
 def run_all(comm: MPI.Intracomm, path: str, parts: Sequence[Access], reading: bool) -> None:

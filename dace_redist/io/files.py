@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from dace_redist.distribution import AnyDistribution, check_distribution
 from dace_redist.errors import remedies
 from dace_redist.integers import AnyBytes, AnyInt, AnyInts, checked_memory_bytes
 from dace_redist.io.pieces import Selection, checked_ranks
-from dace_redist.io.stored import Layout, NewArray, StoredInfo, format_of, inspect_file, naming, new_names, open_same
+from dace_redist.io.stored import Layout, StoredInfo, format_of, inspect_file, naming, new_names, open_same
 from dace_redist.mpi.collective import check_congruent, checked_communicator, together
 from dace_redist.mpi.launch import check_ranks
 from dace_redist.redistribution.arrays import array_view
@@ -219,14 +218,14 @@ def save(
     :raises RuntimeError: On every rank, if h5py or zarr is missing, or fails.
     """
     with remedies("dace_redist.save"):
-        from dace_redist.io.access import Access, run_all
+        from dace_redist.io.access import Access, replacing, run_all
         from dace_redist.redistribution.distributed_array import DistributedArray
 
     several, arrays = isinstance(array, Mapping), dict[str | None, Any]({name: array})
     if isinstance(array, Mapping):
         arrays = {key: array[key] for key in sorted(array, key=str)}
     known = (one.comm for one in arrays.values() if isinstance(one, DistributedArray))
-    comm, made = checked_communicator(next(known, None)), list[NewArray]()
+    comm = checked_communicator(next(known, None))
     with together(comm):
         if not arrays or (several and name is not None):
             raise ValueError("array must have names, at least one, in place of the argument name")
@@ -243,25 +242,18 @@ def save(
     }
     _check_same(comm, sides, path=path, **given, memory_bytes=memory_bytes, strategy=strategy)
     leader = named[0] if isinstance(named, tuple) else 0
-    with contextlib.ExitStack() as files:
-        with together(comm), naming(path):
-            if comm.rank == leader:
-                shapes = {key: side.shape for key, side in sides.items()}
-                layouts = {names[key]: Layout(shape, kinds[key], (1,) * len(shape)) for key, shape in shapes.items()}
-                made = form.create(path, layouts, dict.fromkeys(layouts, storage), files)
+    shapes = {key: side.shape for key, side in sides.items()}
+    layouts = {names[key]: Layout(shape, kinds[key], (1,) * len(shape)) for key, shape in shapes.items()}
+    create = functools.partial(form.create, path, layouts, dict.fromkeys(layouts, storage))
+    with replacing(comm, path, leader, create) as made:
         how = checked_memory_bytes(memory_bytes), strategy, path, f"save {path}" if progress else ""
         parts = []
-        everywhere = comm.bcast([dataclasses.replace(new, commit=None) for new in made], leader)
-        for new, one in zip(everywhere, arrays.values(), strict=True):
+        for new, one in zip(made, arrays.values(), strict=True):
             own = new.layout.dtype == one.dtype and isinstance(one.local, np.ndarray) and one.local.flags.c_contiguous
             ranks, opened = (leader,) if new.one_writer else named, functools.partial(form.open_new, new)
             selection, side = Selection.of(new.layout), one.distribution
             parts.append(Access(comm, selection, side, one.local, opened, *how, ranks, own, one.op))
         run_all(comm, path, parts, reading=False)
-        with together(comm), naming(path):
-            for new in made:
-                if new.commit is not None:
-                    new.commit()
 
 
 def _saved_type(name: str | None, array: Any, kind: Any, memory_bytes: Any, comm: MPI.Intracomm) -> np.dtype[Any]:

@@ -176,7 +176,7 @@ def rechunk(
     :warns RuntimeWarning: If a call that was killed left hidden files: this one begins anew, and names them.
     """
     with remedies("dace_redist.rechunk"):
-        from dace_redist.io import access as _  # noqa: F401 (needs MPI)
+        from dace_redist.io import access  # needs MPI
 
     comm = checked_communicator(comm)
     given = {"chunks": chunks, "shards": shards, "names": names, "dry_run": dry_run, "storage": storage}
@@ -193,26 +193,19 @@ def rechunk(
     assert plan is not None
     if dry_run:
         return plan
-    made: list[NewArray] = []
-    with _returning_memory(), contextlib.ExitStack() as files:
+    layouts = {name: _plain(one.target) for name, one in plan.arrays.items()}
+    create = functools.partial(form.create, path, layouts, {name: one.storage for name, one in plan.arrays.items()})
+    with _returning_memory(), access.replacing(comm, path, 0, create) as made:
         with together(comm), naming(path):
-            if comm.rank == 0:
-                layouts = {name: _plain(one.target) for name, one in plan.arrays.items()}
-                made = form.create(path, layouts, {name: one.storage for name, one in plan.arrays.items()}, files)
-                if left := leftovers(made):
-                    text = f"rechunk begins anew. Remove {', '.join(left)}, unless a program still writes there"
-                    warnings.warn(f"a program was killed that wrote {path!r}: {text}", RuntimeWarning, stacklevel=2)
-        new_arrays = comm.bcast([dataclasses.replace(new, commit=None) for new in made])
+            if comm.rank == 0 and (left := leftovers(made)):
+                text = f"rechunk begins anew. Remove {', '.join(left)}, unless a program still writes there"
+                warnings.warn(f"a program was killed that wrote {path!r}: {text}", RuntimeWarning, stacklevel=2)
         with progress_bar(progress and comm.rank == 0, f"rechunk {path}", 2 * plan.bytes_written) as show:
             done = 0
-            for (name, one), new in zip(plan.arrays.items(), new_arrays, strict=True):
+            for (name, one), new in zip(plan.arrays.items(), made, strict=True):
                 reading = old_path, functools.partial(open_same, old_form, old_path, name, one.source)
                 writing = path, functools.partial(form.open_new, new)
                 done = _copy(comm, one, new, (reading, writing), done, show)
-        with together(comm), naming(path):
-            for new in made:
-                if new.commit is not None:
-                    new.commit()
     return plan
 
 
