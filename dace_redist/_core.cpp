@@ -172,18 +172,26 @@ py::array_t<dr::Index> messages(const dr::Distribution& source, const dr::Distri
 }
 
 /// The messages between ranks where replicas, or sums of partial results, move by nodes.
+/// \param in_order  Sums are those of a tree, see ReplicaPolicy.
 /// \param nodes  [ranks] node of each, a rank on it.
 py::array_t<dr::Index> node_messages(const dr::Distribution& source, const dr::Distribution& target, const Numbers& map,
-                                     bool sums, const std::vector<int>& nodes) {
+                                     bool sums, bool in_order, const std::vector<int>& nodes) {
   using Policy = dr::ReplicaPolicy;
   const dr::IndexMap index_map(map, source, target);
-  std::vector<Policy::Kind> steps{Policy::to_nodes};
-  if (sums) steps = {Policy::sums_of_nodes, Policy::sum_nodes};
-  if (target.replicas() > 1) steps.insert(steps.end(), {Policy::between_nodes, Policy::within_nodes});
+  std::vector<Policy> steps{{Policy::to_nodes}};
+  if (sums) steps = {{Policy::sums_of_nodes, false, true}, {Policy::sum_nodes, false, true}};
+  if (sums && in_order) {
+    steps.clear();
+    for (dr::Index level = 0; level == 0 || (dr::Index{1} << level) < source.replicas(); ++level)
+      steps.push_back({(dr::Index{2} << level) < source.replicas() ? Policy::sums_of_nodes : Policy::sum_nodes, false,
+                       true, true, level});
+  }
+  if (target.replicas() > 1)
+    for (const Policy::Kind kind : {Policy::between_nodes, Policy::within_nodes}) steps.push_back({kind, false, sums});
   Numbers rows;  // [messages, 4]
   for (std::size_t step = 0; step < steps.size(); ++step)
     for (dr::Index rank = 0; rank < static_cast<dr::Index>(nodes.size()); ++rank) {
-      const dr::ScheduleArguments arguments{source, target,  index_map, rank,  {steps[step], false, sums},
+      const dr::ScheduleArguments arguments{source, target,  index_map, rank,  steps[step],
                                             false,  nullptr, nullptr,   &nodes};
       for (const dr::Message& message : dr::received_messages(arguments))
         if (message.peer != rank)
@@ -532,7 +540,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("messages", &messages, py::arg("source"), py::arg("target"), py::arg("index_map") = Numbers{},
              py::arg("all_replicas") = false, "Rows of sender, receiver and elements, self copies among them.");
   module.def("node_messages", &node_messages, py::arg("source"), py::arg("target"), py::arg("index_map"),
-             py::arg("sums"), py::arg("nodes"),
+             py::arg("sums"), py::arg("in_order"), py::arg("nodes"),
              "Rows of sender, receiver, elements and number of the exchange where replicas or sums move by nodes.");
   module.def("tile_grid", &dr::tile_grid, py::arg("shape"), py::arg("tile"), py::arg("name"), "Tiles per dimension.");
   module.def(

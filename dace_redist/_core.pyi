@@ -58,7 +58,12 @@ def messages(
     source: Distribution, target: Distribution, index_map: Sequence[int] = (), all_replicas: bool = False
 ) -> npt.NDArray[np.int64]: ...
 def node_messages(
-    source: Distribution, target: Distribution, index_map: Sequence[int], sums: bool, nodes: Sequence[int]
+    source: Distribution,
+    target: Distribution,
+    index_map: Sequence[int],
+    sums: bool,
+    in_order: bool,
+    nodes: Sequence[int],
 ) -> npt.NDArray[np.int64]: ...
 def tile_grid(shape: Sequence[int], tile: Sequence[int], name: str) -> list[int]: ...
 def check_index_map(source: Distribution, target: Distribution, index_map: Sequence[int] = ()) -> None: ...

@@ -97,6 +97,10 @@ def schedule(
     conj: bool = False,
     op: str | None = None,
     reshape: AnyInts | None = None,
+    wire: npt.DTypeLike | None = None,
+    within_nodes: bool = False,
+    accumulate: npt.DTypeLike | None = None,
+    reproducible: bool = False,
 ) -> Schedule:
     """
     Return the messages that turn one distribution into another. Local; needs no MPI.
@@ -110,7 +114,8 @@ def schedule(
     for name, distribution in (("source", source), ("target", target)):
         check_distribution(name, distribution)
     reshape = checked_reshape(reshape, target.shape)
-    change = Transform(len(source.shape), dtype, target_dtype, axes, region, alpha, beta, conj, op, reshape)  # type: ignore[arg-type]
+    operation = target_dtype, axes, region, alpha, beta, conj, op, reshape, wire, within_nodes, accumulate, reproducible
+    change = Transform(len(source.shape), dtype, *operation)  # type: ignore[arg-type]
     check_shapes(source, target, change)
     if op is not None and isinstance(source, BoxDistribution):
         raise ValueError(

@@ -96,8 +96,9 @@ class Traffic:
 
     @property
     def _shared_bytes(self) -> int:
-        """Bytes of an element of the target; 0 if it is larger than in a message: shares are sent as they are."""
-        return self.itemsize if self.itemsize == self.target_dtype.itemsize else 0
+        """Bytes of an element of a share; 0 if it is larger than one of the source: there are no shares."""
+        nbytes = self.transform.result_itemsize
+        return nbytes if nbytes <= self.dtype.itemsize else 0
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -235,13 +236,17 @@ class Traffic:
         replicas = max(self.source.core.replicas, self.target.core.replicas)
         if replicas == 1 or nodes.max() in (0, len(nodes) - 1):
             for rank in range(self.ranks):
-                yield rank, *self.sent_to(rank)
+                targets, nbytes = self.sent_to(rank)
+                yield rank, targets, nbytes // self.itemsize * self.transform.wire_itemsize
             return
         on_node = np.unique(nodes, return_index=True)[1][nodes]
         sums = self.reduces and self.source.core.replicas > 1
-        where = self.source.core, self.target.core, self.transform.encoded, sums
+        change = self.transform
+        where = self.source.core, self.target.core, change.encoded, sums, change.reproducible
         senders, receivers, elements, step = _core.node_messages(*where, on_node.tolist()).T
-        yield senders, receivers, elements * np.where(step == 0, self.itemsize, self.target_dtype.itemsize)
+        levels = max(1, (self.source.core.replicas - 1).bit_length()) if change.reproducible else 2
+        sizes = [change.wire_itemsize] + [change.sum_itemsize] * (levels - 1 if sums else 0)
+        yield senders, receivers, elements * np.take([*sizes, *[change.forwarded_itemsize] * 2], step)
 
     def bound(self, bytes_per_second: float, copies: float = 1, node_of: npt.ArrayLike | None = None) -> float:
         """

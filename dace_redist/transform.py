@@ -16,10 +16,16 @@ from dace_redist.integers import checked_axes, checked_factor, integers
 #: Types that are computed with, in the order of ``ElementType`` in the library (``element_type.hpp``), from 1 on.
 COMPUTED_TYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float32", "float64", "complex64", "complex128"),
+    *("float32", "float64", "complex64", "complex128", "float16", "bfloat16"),
 )
 #: Reductions, in the order of ``Reduction`` in the library, from 1 on.
 OPS = ("sum", "prod", "min", "max")
+
+#: Fields of :class:`Transform` for types on the wire and of reductions, and the order of these.
+PRECISION = ("wire", "within_nodes", "accumulate", "reproducible")
+
+#: Members of ``dr_operation`` of the library.
+EncodedOperation = tuple[int, int, complex, complex, bool, int, int, bool, int, bool]
 
 #: Pairs of types between which GPUs convert.
 _CONVERTED_ON_GPUS = ({"float32", "float64"}, {"complex64", "complex128"})
@@ -72,12 +78,18 @@ class Transform:
     :param conj: True to conjugate the source.
     :param op: Reduction of partial results, one of :data:`OPS`; None: replicas of the source are equal.
     :param reshape: Shape to which the source, permuted by ``axes``, is reshaped in C order: the target's; None: none.
+    :param wire: Name of the type, one of :data:`COMPUTED_TYPES`, of elements in messages between nodes; None: the
+        smaller of the two types.
+    :param within_nodes: True to round all elements to ``wire``, also those that stay within a node or on their rank.
+    :param accumulate: Name of the type in which ``op`` reduces; None: ``target_dtype``.
+    :param reproducible: True to reduce replicas in the order of their numbers.
     :param permutes_last: True if ``axes`` permutes the tensor after the reshape, as the way back does: ``ndim`` is then
         that of the target, and ``reshape`` the shape in between.
     :raises TypeError: If axes or region are not lists of integers, a type is not computed with or not converted to
         the other, or a factor is not of the target's type.
     :raises ValueError: If the axes are not a permutation, a part of the region has another number of entries, the op
-        is unknown, ``beta`` is given with one that is not a sum, or both a region and a reshape are given.
+        is unknown, ``beta`` is given with one that is not a sum, both a region and a reshape are given, ``wire`` is
+        larger than elements in messages are without it, or one of the last four is given without what it is for.
     """
 
     ndim: int
@@ -90,6 +102,10 @@ class Transform:
     conj: bool = False
     op: str | None = None
     reshape: tuple[Any, ...] | None = None
+    wire: str | None = None
+    within_nodes: bool = False
+    accumulate: str | None = None
+    reproducible: bool = False
     permutes_last: bool = False
 
     def __post_init__(self) -> None:
@@ -102,9 +118,8 @@ class Transform:
             raise ValueError("region and reshape cannot be combined: move the region first, and reshape its result")
         for name in ("alpha", "beta"):
             fields[name] = checked_factor(name, fields[name])
-        if not isinstance(self.conj, bool | np.bool_):
-            raise TypeError(f"conj must be True or False, got {self.conj!r}")
-        fields["conj"] = bool(self.conj)
+        fields["conj"] = _flag("conj", self.conj)
+        fields |= checked_precision(**{name: fields[name] for name in PRECISION})
         if self.op is not None and self.op not in OPS:
             raise ValueError(f"op must be one of {', '.join(OPS)}, or None, got {self.op!r}")
         if self.op not in (None, "sum") and self.beta != 0:
@@ -113,6 +128,7 @@ class Transform:
             )
         if not self.is_copy:
             self._check_types()
+        self._check_precision()
 
     def _check_types(self) -> None:
         source, target = self.dtype, self.target_dtype
@@ -122,11 +138,11 @@ class Transform:
                     f"elements of type {dtype} are only moved; conversion, alpha, beta, conj and op need one of "
                     f"{', '.join(COMPUTED_TYPES)}"
                 )
-        if not np.can_cast(source, target, "same_kind"):
-            raise TypeError(
-                f'cannot convert elements of {source} to {target} (NumPy\'s casting rule "same_kind"); convert the '
-                "array before or after"
-            )
+        self._check_conversion(source.name, target.name)
+        for between in (self.wire, self.accumulate):
+            if between is not None:
+                self._check_conversion(source.name, between)
+                self._check_conversion(between, target.name)
         for name, factor in (("alpha", self.alpha), ("beta", self.beta)):
             fits = target.kind == "c" or factor.imag == 0
             if target.kind in "iu":
@@ -139,16 +155,72 @@ class Transform:
         if self.op in ("min", "max") and target.kind == "c":
             raise TypeError(f"op {self.op} needs real numbers, got {target}")
 
+    @staticmethod
+    def _check_conversion(source: str, target: str) -> None:
+        before, after = ("float16" if name == "bfloat16" else name for name in (source, target))  # as ml_dtypes has it
+        if not np.can_cast(before, after, "same_kind"):
+            raise TypeError(
+                f'cannot convert elements of {source} to {target} (NumPy\'s casting rule "same_kind"); convert the '
+                "array before or after"
+            )
+
+    def _check_precision(self) -> None:
+        if self.op is None and (self.accumulate or self.reproducible):
+            raise ValueError("accumulate and reproducible require op, such as op='sum': nothing is reduced without")
+        least = self.target_dtype.itemsize
+        if self.accumulate is not None and _nbytes(self.accumulate) < least:
+            raise ValueError(f"accumulate must have at least {least} bytes, as the target has, got {self.accumulate}")
+        if self.within_nodes and self.wire is None:
+            raise ValueError("within_nodes requires wire, the type to which elements are rounded")
+        if self.wire is None:
+            return
+        without = min(self.dtype.itemsize, self.target_dtype.itemsize)
+        if _nbytes(self.wire) > without:
+            raise ValueError(f"wire must have at most {without} bytes, those of elements without it, got {self.wire}")
+        if self.reproducible and not self.within_nodes:
+            raise ValueError(
+                "reproducible requires within_nodes=True with wire: which elements move between nodes depends on where "
+                "ranks run"
+            )
+
     @property
     def is_copy(self) -> bool:
         """True if elements are only moved, nothing is computed."""
-        computed = (self.dtype, self.alpha, self.beta, self.conj, self.op)
-        return computed == (self.target_dtype, 1, 0, False, None)
+        computed = (self.dtype, self.alpha, self.beta, self.conj, self.op, self.wire)
+        return computed == (self.target_dtype, 1, 0, False, None, None)
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element in a message: of the smaller one of both types."""
-        return min(self.dtype.itemsize, self.target_dtype.itemsize)
+        """Bytes of an element in a message within a node: of the smaller one of both types, or of ``wire``."""
+        return self.wire_itemsize if self.within_nodes else min(self.dtype.itemsize, self.target_dtype.itemsize)
+
+    @property
+    def wire_itemsize(self) -> int:
+        """Bytes of an element in a message between nodes."""
+        return min(self.dtype.itemsize, self.target_dtype.itemsize) if self.wire is None else _nbytes(self.wire)
+
+    @property
+    def result_itemsize(self) -> int:
+        """Bytes of an element of the result in a message within a node, from one of its replicas to others."""
+        is_rounded = self.accumulate is None or self.target_dtype.kind in "fc"
+        return self.target_dtype.itemsize if is_rounded else _nbytes(str(self.accumulate))
+
+    @property
+    def sum_itemsize(self) -> int:
+        """Bytes of an element of the sum of a node in a message between nodes."""
+        nbytes = _nbytes(self.accumulate or self.target_dtype.name)
+        return self.wire_itemsize if self._wires_results else nbytes
+
+    @property
+    def forwarded_itemsize(self) -> int:
+        """Bytes of an element of the result in a message between nodes, from one of its replicas to others."""
+        return self.wire_itemsize if self._wires_results else self.result_itemsize
+
+    @property
+    def _wires_results(self) -> bool:
+        computed = self.op is not None or (self.alpha, self.beta) != (1, 0)
+        alike = self.wire is not None and _kind(self.wire) == _kind(self.accumulate or self.target_dtype.name)
+        return alike and not (computed and self.within_nodes)
 
     @cached_property
     def encoded(self) -> tuple[Any, ...]:
@@ -168,12 +240,15 @@ class Transform:
         return np.array(self.encoded, np.int64)
 
     @property
-    def encoded_operation(self) -> tuple[int, int, complex, complex, bool, int]:
-        """Fields of ``dr_operation`` of the library: numbers of the types, factors, conjugation, number of the op."""
+    def encoded_operation(self) -> EncodedOperation:
+        """Fields of ``dr_operation`` of the library: numbers of types, factors, conjugation, number of the op, ..."""
         if self.is_copy:
-            return 0, 0, 1, 0, False, 0
-        source, target = (COMPUTED_TYPES.index(dtype.name) + 1 for dtype in (self.dtype, self.target_dtype))
-        return source, target, self.alpha, self.beta, self.conj, 0 if self.op is None else OPS.index(self.op) + 1
+            return 0, 0, 1, 0, False, 0, 0, False, 0, False
+        names = self.dtype.name, self.target_dtype.name, self.wire, self.accumulate
+        source, target, wire, accumulate = (0 if name is None else COMPUTED_TYPES.index(name) + 1 for name in names)
+        op = 0 if self.op is None else OPS.index(self.op) + 1
+        precision = wire, self.within_nodes, accumulate, self.reproducible
+        return source, target, self.alpha, self.beta, self.conj, op, *precision
 
     @property
     def source_axes(self) -> tuple[int, ...]:
@@ -211,7 +286,9 @@ class Transform:
             reshape = tuple(shape[axis] for axis in self.source_axes) if last else tuple(shape)
         axes = self.axes and self.target_axes
         types = self.target_dtype, self.dtype
-        return Transform(self.ndim, *types, axes, region, conj=self.conj, reshape=reshape, permutes_last=last)
+        precision = {"wire": self.wire, "within_nodes": self.within_nodes}
+        how: dict[str, Any] = {"conj": self.conj, "reshape": reshape, "permutes_last": last, **precision}
+        return Transform(self.ndim, *types, axes, region, **how)
 
     def adjoint(self, shape: Sequence[int], shares: int, reduces: bool) -> Transform:
         """
@@ -228,9 +305,10 @@ class Transform:
                 f"adjoint: the redistribution must be linear in its source, got {self.operation_text}; plan it without "
                 'beta, and with no op but "sum"'
             )
-        back = dataclasses.replace(self, alpha=1, op=None).inverse(shape)
+        back = dataclasses.replace(self, alpha=1, op=None, accumulate=None, reproducible=False).inverse(shape)
         alpha = self.alpha if self.conj else self.alpha.conjugate()
-        return dataclasses.replace(back, alpha=alpha / shares, op="sum" if reduces else None)
+        sums: dict[str, Any] = {"accumulate": self.accumulate, "reproducible": self.reproducible} if reduces else {}
+        return dataclasses.replace(back, alpha=alpha / shares, op="sum" if reduces else None, **sums)
 
     def check_on_gpu(self, source_on_gpu: bool, target_on_gpu: bool) -> None:
         """
@@ -265,9 +343,42 @@ class Transform:
             return ""
         value = "conj(x)" if self.conj else "x"
         scaled = value if self.alpha == 1 else f"{self.alpha:g} * {value}"
-        reduced = scaled if self.op is None else f"{self.op} of {scaled}"
+        how = " in order" if self.reproducible else ""
+        how += f" in {self.accumulate}" if self.accumulate else ""
+        reduced = scaled if self.op is None else f"{self.op}{how} of {scaled}"
         updated = reduced if self.beta == 0 else f"{reduced} + {self.beta:g} * there"
-        return updated if self.dtype == self.target_dtype else f"{updated}, as {self.target_dtype}"
+        converted = "" if self.dtype == self.target_dtype else f", as {self.target_dtype}"
+        where = "everywhere" if self.within_nodes else "between nodes"
+        return f"{updated}{converted}{f', {self.wire} {where}' if self.wire else ''}"
+
+
+def checked_precision(**given: Any) -> dict[str, Any]:
+    """Return fields of :data:`PRECISION` with types by their names; a TypeError if one has a wrong type."""
+    read = {"wire": _computed_type, "accumulate": _computed_type, "within_nodes": _flag, "reproducible": _flag}
+    return {name: read[name](name, value) for name, value in given.items()}
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def _computed_type(name: str, dtype: Any) -> str | None:
+    if dtype is None:
+        return None
+    found = dtype if isinstance(dtype, str) and dtype in COMPUTED_TYPES else element_type(dtype).name
+    if found not in COMPUTED_TYPES:
+        raise TypeError(f"{name} must be one of {', '.join(COMPUTED_TYPES)}, got {dtype!r}")
+    return found
+
+
+def _kind(name: str) -> str:
+    return "f" if name == "bfloat16" else np.dtype(name).kind
+
+
+def _nbytes(name: str) -> int:
+    return 2 if name == "bfloat16" else np.dtype(name).itemsize
 
 
 def element_type(dtype: Any) -> np.dtype[Any]:

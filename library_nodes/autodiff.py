@@ -65,5 +65,6 @@ def adjoint_node(forward: Redistribute) -> Redistribute:
         beta=1,
         conj=forward.conj,
         op=None if target_replicas == 1 else "sum",
+        **(forward.precision if target_replicas > 1 else {"wire": forward.wire, "within_nodes": forward.within_nodes}),
         **forward.options,
     )

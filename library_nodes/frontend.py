@@ -21,7 +21,7 @@ from dace_redist.library_nodes.node import INPUT, OUTPUT, lies_on_gpu
 from dace_redist.library_nodes.properties import DistributionProperty
 from dace_redist.library_nodes.redistribute import Redistribute
 from dace_redist.redistribution.in_program import CallableInProgram, set_builder
-from dace_redist.transform import element_type
+from dace_redist.transform import PRECISION, element_type
 
 
 @op_repository.replaces("dace_redist.redistribute")
@@ -115,7 +115,7 @@ def _plan_call(plan: Any, array: data.Data, out: data.Data | None) -> SDFG:
     if plan.schedule.transform.permutes_last and plan.axes is not None:
         raise TypeError("a plan that permutes axes after a reshape cannot be called in a DaCe program: call two plans")
     transform, how = plan.schedule.transform, {"strategy": plan.strategy, **plan.options}
-    for name in ("axes", "region", "reshape", "conj", "op"):
+    for name in ("axes", "region", "reshape", "conj", "op", *PRECISION):
         value = getattr(transform, name)
         how[name] = tuple(value) if isinstance(value, tuple) else value
     for name in ("alpha", "beta"):

@@ -33,7 +33,7 @@ from dace_redist.library_nodes.node import (
 from dace_redist.library_nodes.properties import DistributionProperty
 from dace_redist.schedule import check_shapes
 from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, PROGRESS, check_options, check_places, find_strategy
-from dace_redist.transform import Transform
+from dace_redist.transform import Transform, checked_precision
 
 #: Connector of the request, an ``int64``, that a non-blocking node passes to :class:`RedistributeWait`.
 REQUEST = "_request"
@@ -125,6 +125,8 @@ class Redistribute(StrategicNode, NonblockingCommNode):
     :param op: Reduction of the replicas of the source, which are then partial results: see :func:`dace_redist.plan`.
     :param reshape: Shape of the target, to which the source is reshaped in C order, numbers or symbols; one of them may
         be -1. None: no reshape.
+    :param wire, within_nodes, accumulate, reproducible: Types on the wire and of the reduction, and its order: see
+        :func:`dace_redist.plan`.
     :raises ValueError: If the strategy or an option is unknown or out of range, or if axes, region or reshape are
         invalid.
     :raises TypeError: If axes, region or reshape are not lists of integers, or a factor is complex.
@@ -150,6 +152,18 @@ class Redistribute(StrategicNode, NonblockingCommNode):
     op = properties.Property(
         dtype=str, default="", category="Semantics", desc="How replicas of the source are reduced; empty: not at all"
     )
+    wire = properties.Property(
+        dtype=str, default="", category="Semantics", desc="Element type between nodes; empty: the smaller of both types"
+    )
+    within_nodes = properties.Property(
+        dtype=bool, default=False, category="Semantics", desc="Whether all elements are rounded to that type"
+    )
+    accumulate = properties.Property(
+        dtype=str, default="", category="Semantics", desc="Element type of the reduction; empty: that of the output"
+    )
+    reproducible = properties.Property(
+        dtype=bool, default=False, category="Semantics", desc="Whether replicas are reduced in the order of the grid"
+    )
     progress = properties.Property(
         dtype=str,
         default=PROGRESS[0],
@@ -171,6 +185,10 @@ class Redistribute(StrategicNode, NonblockingCommNode):
         conj: bool = False,
         op: str | None = None,
         reshape: Sequence[Any] | None = None,
+        wire: Any = None,
+        within_nodes: bool = False,
+        accumulate: Any = None,
+        reproducible: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(name, inputs={INPUT}, outputs={OUTPUT})
@@ -180,6 +198,10 @@ class Redistribute(StrategicNode, NonblockingCommNode):
         with self.naming():
             shape = checked_reshape(reshape, target.shape)
             made = Transform(len(source.shape), _ANY_TYPE, axes=axes, region=region, op=op or None, reshape=shape)
+            of_sums = {"accumulate": accumulate or None, "reproducible": reproducible}
+            precision = checked_precision(wire=wire or None, within_nodes=within_nodes, **of_sums)
+        for field, value in precision.items():
+            setattr(self, field, value or type(getattr(self, field))())
         self.axes = list(made.axes or ())
         self.region = tuple(number for part in made.region or () for number in part)
         self.reshapes = made.reshape is not None
@@ -241,14 +263,20 @@ class Redistribute(StrategicNode, NonblockingCommNode):
     @property
     def is_copy(self) -> bool:
         """True if elements are neither scaled, conjugated nor reduced; types may differ."""
-        return (self.alpha, self.beta, self.conj, self.op) == (1, 0, False, "")
+        return (self.alpha, self.beta, self.conj, self.op, self.wire) == (1, 0, False, "", "")
+
+    @property
+    def precision(self) -> dict[str, Any]:
+        """Types on the wire and of the reduction, and its order, as arguments of :func:`dace_redist.plan`."""
+        types = {"wire": self.wire or None, "accumulate": self.accumulate or None}
+        return types | {"within_nodes": self.within_nodes, "reproducible": self.reproducible}
 
     def operation(self, sdfg: SDFG, state: SDFGState) -> Transform:
         """Return the operation on elements; symbolic factors count as 2."""
         types = [array.dtype.base_type.as_numpy_dtype() for array, _ in self.arrays(sdfg, state)]
         factors = [2 if symbols_of([factor]) else complex(factor) for factor in (self.alpha, self.beta)]
         with self.naming(ValueError):
-            return Transform(1, *types, None, None, *factors, self.conj, self.op or None)
+            return Transform(1, *types, None, None, *factors, self.conj, self.op or None, **self.precision)
 
     def validate_types(self, sdfg: SDFG, state: SDFGState) -> None:
         """Raise a ValueError unless the strategy supports both arrays' devices, the input's type and its conversion."""

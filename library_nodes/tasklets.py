@@ -181,9 +181,9 @@ def _arguments(node: Redistribute, state: SDFGState, field: str, options: str) -
 
 def _operation(node: Redistribute, state: SDFGState) -> str:
     """Return the ``dr_operation`` of a node."""
-    source, target, *_, conj, op = node.operation(state.sdfg, state).encoded_operation
+    source, target, _, _, *rest = node.operation(state.sdfg, state).encoded_operation
     factors = (braced([f"double({sym2cpp(factor)})", "0"]) for factor in (node.alpha, node.beta))
-    return braced([str(source), str(target), *factors, str(int(conj)), str(op)])
+    return braced([str(source), str(target), *factors, *(str(int(value)) for value in rest)])
 
 
 def changing_symbols(sdfg: SDFG) -> set[str]:

@@ -97,8 +97,8 @@ def _write_tensor(file: BinaryIO, case: dict[str, Any], comm: Any, layouts: int,
     transform = Transform(len(case["source"].shape), *types, **how)
     for encoded in (case["source"].encoded, case["target"].encoded, transform.encoded):
         _write_list(file, encoded)
-    source, target, alpha, beta, conj, op = transform.encoded_operation
-    _write(file, [transform.dtype.itemsize, source, target, alpha.real, beta.real, conj, op])
+    source, target, alpha, beta, *rest = transform.encoded_operation
+    _write(file, [transform.dtype.itemsize, source, target, alpha.real, beta.real, *rest])
     array, out, wanted = arrays(comm, {**case, "layouts": ["C", "C"]})
     for _ in range(layouts):
         _write_array(file, array, array, random)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import ml_dtypes as ml_dtypes  # registers bfloat16 with NumPy
 import numpy as np
 from distributions import ends, maps, moved
 from hypothesis import strategies as st
@@ -91,7 +92,7 @@ def replicas_of(case: dict[str, Any], ranks: int) -> list[np.ndarray]:
     drawn = [values(source.shape, dtype, seed=1 + (rank if op else 0)) for rank in range(ranks)]
     if op == "prod" and np.dtype(dtype).kind == "c":  # without zeros, whose signs depend on the order of the factors
         drawn = [1 + one.real % 2 + 1j * (1 + one.imag % 2) for one in drawn]
-    if op or case["how"]["beta"] or np.dtype(dtype).kind not in "fc":
+    if op or case["how"]["beta"] or case["how"]["wire"] or np.dtype(dtype).kind not in "fc":
         return drawn
     return [(one / 7).astype(dtype) for one in drawn]  # a product is rounded, and so shows where it was converted
 
@@ -125,6 +126,28 @@ def small_shapes(draw: st.DrawFn) -> tuple[int, ...]:
     return (draw(extents),) * ndim if alike else tuple(draw(extents) for _ in range(ndim))
 
 
+def converts(*types: str) -> bool:
+    """Return True if one type converts to another by NumPy's rule "same_kind"."""
+    return np.can_cast(*(name.removeprefix("b") if name == "bfloat16" else name for name in types), "same_kind")
+
+
+@st.composite
+def precisions(draw: st.DrawFn, before: str, after: str, op: str | None) -> dict[str, Any]:
+    """Draw types on the wire and of the reduction that hold all results, as small integers are, and its order."""
+    between = [name for name in COMPUTED_TYPES if converts(before, name) and converts(name, after)]
+    most = min(np.dtype(before).itemsize, np.dtype(after).itemsize)
+    wide = [name for name in between if np.dtype(name).itemsize >= np.dtype(after).itemsize]
+    narrow = [name for name in between if np.dtype(name).itemsize <= most]
+    wire = draw(st.sampled_from([None, None, *narrow])) if op != "prod" else None
+    within = wire is not None and draw(st.booleans())
+    return {
+        "wire": wire,
+        "within_nodes": within,
+        "accumulate": draw(st.sampled_from([None, None, *wide])) if op not in (None, "prod") else None,
+        "reproducible": op is not None and (wire is None or within) and draw(st.booleans()),
+    }
+
+
 @st.composite
 def cases(draw: st.DrawFn, ranks: int, shapes: st.SearchStrategy[Any] | None = None) -> dict[str, Any]:
     """
@@ -136,11 +159,12 @@ def cases(draw: st.DrawFn, ranks: int, shapes: st.SearchStrategy[Any] | None = N
     mapped, target_shape = draw(maps(shape)) if draw(st.sampled_from([True, True, False])) else ({}, shape)
     source, target = draw(ends(shape, target_shape, mapped, ranks))
     how: dict[str, Any] = {"alpha": 1, "beta": 0, "conj": False, "op": None}
+    how |= {"wire": None, "within_nodes": False, "accumulate": None, "reproducible": False}
     computes = draw(st.booleans())
     before = draw(st.sampled_from(COMPUTED_TYPES if computes else DTYPES))
     after = before
     if computes:
-        after = draw(st.sampled_from([name for name in COMPUTED_TYPES if np.can_cast(before, name, "same_kind")]))
+        after = draw(st.sampled_from([name for name in COMPUTED_TYPES if converts(before, name)]))
         how["op"] = op = draw(st.sampled_from([None, None, *OPS])) if hasattr(source, "grid") else None
         if after[0] == "c" and op in ("min", "max"):
             how["op"] = op = "sum"
@@ -148,6 +172,7 @@ def cases(draw: st.DrawFn, ranks: int, shapes: st.SearchStrategy[Any] | None = N
             how["alpha"] = draw(st.sampled_from([1, 1, 2, 3]))
             how["beta"] = draw(st.sampled_from([0, 0, 1, 2])) if op in (None, "sum") else 0
         how["conj"] = draw(st.booleans())
+    how |= draw(precisions(before, after, how["op"])) if computes else {}
     return {
         "source": source,
         "target": target,

@@ -61,8 +61,10 @@ def redistributions(sdfg: SDFG) -> list[tuple[Redistribute, SDFGState]]:
 
 
 def is_plain(node: Any) -> bool:
-    """True for a blocking redistribution of a whole tensor, of one shape, over the world."""
-    special = isinstance(node, Redistribute) and (node.region or node.reshapes or node.nonblocking)
+    """True for a blocking redistribution of a whole tensor, of one shape, over the world, with its types and order."""
+    special = isinstance(node, Redistribute) and (
+        node.region or node.reshapes or node.nonblocking or any(node.precision.values())
+    )
     return not (special or {*COMMUNICATORS} & set(node.in_connectors))
 
 

@@ -116,7 +116,7 @@ def placed_schedule(
     axes, region = node.axes or None, [numbers_of(node, part, values) for part in node.index_map.region or ()] or None
     reshape = target.shape if node.reshapes else None
     done, index_map = node.operation(state.sdfg, state), {"axes": axes, "region": region, "reshape": reshape}
-    operation = {"alpha": done.alpha, "beta": done.beta, "conj": done.conj, "op": done.op}
+    operation = {"alpha": done.alpha, "beta": done.beta, "conj": done.conj, "op": done.op, **node.precision}
     moved = schedule(source, target, done.dtype, target_dtype=done.target_dtype, **index_map, **operation)
     return PlacedSchedule(moved, memory)
 

@@ -59,13 +59,16 @@ def _problem(shape: tuple[int, ...], dtype: np.dtype[Any], whole: int, split: in
 def _move(comm: Any, transfer: tuple[Any, ...], calls: int, array: Any, out: Any) -> bool:
     """Move by a plan, if there is to be one after so many calls: then return True. Transfers are as in _problem."""
     problem, cache = _problem(*transfer, comm.size), plan_cache(comm)
-    if problem not in cache.plans:
+    made = cache.plans.get(problem)
+    if made is None:
         used = remembered(comm, "transfers of mpi4py-fft", Counter[Problem])
         used[problem] += 1
         if used[problem] <= calls:
             return False
         prepare(comm)
-    cache.get(problem, lambda: Plan(comm, problem))(np.asarray(array), np.asarray(out))
+        made = cache.get(comm, problem, lambda: Plan(comm, problem))
+    cache.plans.move_to_end(problem)
+    made(np.asarray(array), np.asarray(out))
     return True
 
 

@@ -198,7 +198,7 @@ def _planned(
         prepare(comm, ensure_contractions)
         return ExecutablePlan.of(call, comm, options)
 
-    return Known(cache.get(key, make), key, _digest((how.expression, facts, path, same)) or 1)
+    return Known(cache.get(comm, key, make), key, _digest((how.expression, facts, path, same)) or 1)
 
 
 def planned_einsum(

@@ -59,8 +59,9 @@ def einsum(
     :param memory_bytes: Maximum bytes of a rank, also as ``"4GiB"``, without workspace of contractions. Default: no
         limit, and buffers are kept from call to call.
     :param overrides: Process grid: number of parts by index, 1 where left out.
-    :param strategy, options: Strategy of the redistributions, and its options, as of :func:`dace_redist.plan`. They are
-        checked also if nothing moves.
+    :param strategy, options: Strategy of the redistributions, and its options, as of :func:`dace_redist.plan`; also
+        ``wire`` and ``within_nodes`` of all redistributions, ``accumulate`` and ``reproducible`` of sums of partial
+        results. They are checked also if nothing moves.
     :return: The result, of NumPy's type: ``numpy.result_type`` of the operands. A scalar has shape ``()`` and, without
         ``target``, is replicated on all ranks.
     :raises ValueError: On every rank, if an argument is invalid on one of them, or if ranks pass different ones. Names

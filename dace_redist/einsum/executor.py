@@ -212,7 +212,9 @@ class _Steps:
         shape, op = self._local_shape(target, tensor), op or getattr(source, "op", None)
         dtype, ends = self._type(slot), ends_of(source, target, self.planned.sizes[tensor])
         made = dtype if op is not None else self.call.dtype  # reduced before it is converted
-        moving = plan(*ends, dtype, comm=self.comm, op=op, target_dtype=made, **self.options)
+        of_sums = ("accumulate", "reproducible") if op is None else ()
+        how = {name: value for name, value in self.options.items() if name not in of_sums}
+        moving = plan(*ends, dtype, comm=self.comm, op=op, target_dtype=made, **how)
         self.plans.append(moving)
         before, after = (end.local_shape(self.comm.rank) for end in ends)
 

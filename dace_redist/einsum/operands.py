@@ -20,6 +20,7 @@ from dace_redist.redistribution.distributed_array import DistributedArray
 from dace_redist.redistribution.problem import check_ranks
 from dace_redist.report.units import count
 from dace_redist.strategies import checked_strategy
+from dace_redist.transform import PRECISION, checked_precision
 
 Array = npt.NDArray[Any]
 
@@ -69,7 +70,10 @@ class Settings(NamedTuple):
         for name in self.options:
             if name in _INSTEAD:
                 raise TypeError(f"einsum takes no {name!r}: {_INSTEAD[name]}")
-        strategy, options = checked_strategy(self.strategy, self.options, self._fields)
+        precision = {name: value for name, value in self.options.items() if name in PRECISION}
+        moving = {name: value for name, value in self.options.items() if name not in PRECISION}
+        strategy, options = checked_strategy(self.strategy, moving, (*self._fields, *PRECISION))
+        options |= checked_precision(**precision)
         memory_bytes = checked_memory_bytes(self.memory_bytes)
         return self._replace(strategy=strategy, options=options, memory_bytes=memory_bytes)
 

@@ -19,14 +19,13 @@ from dace_redist.native.toolchain import mpi_compiler, processor_levels
 from dace_redist.native.variants import load
 from dace_redist.schedule import Schedule
 from dace_redist.strategies import OPTIONS, default_options
+from dace_redist.transform import EncodedOperation
 
 _SUCCESS = 0
 
 #: Bytes of a version of any MPI, at most.
 _MAX_VERSION = 8192
 
-#: See :attr:`dace_redist.transform.Transform.encoded_operation`.
-EncodedOperation = tuple[int, int, complex, complex, bool, int]
 #: Extents and strides, in elements, of a rank's array; None: C order.
 StridedShape = tuple[Sequence[int], Sequence[int]] | None
 #: Handle of an MPI communicator as a number, name of a strategy, and its options that are not at their defaults.
@@ -42,7 +41,7 @@ _OPERATION = np.dtype(
     [
         *(("source_type", np.intc), ("target_type", np.intc)),
         *(("alpha", np.complex128), ("beta", np.complex128)),
-        *(("conjugate", np.intc), ("op", np.intc)),
+        *((name, np.intc) for name in ("conjugate", "op", "wire", "wire_within_nodes", "accumulate", "reproducible")),
     ]
 )
 _BLOCK = np.dtype(

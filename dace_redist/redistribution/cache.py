@@ -49,9 +49,13 @@ class PlanCache:
         self.calls: dict[Any, Known] = {}
         self.plans: OrderedDict[Any, Any] = OrderedDict()
 
-    def get(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return the plan of a key, made on first use. Collective."""
-        if key not in self.plans:
+    def get(self, comm: MPI.Intracomm, key: Any, make: Callable[[], Any]) -> Any:
+        """Return the plan of a key, made on first use, or anew where it failed on some rank. Collective."""
+        missing = np.array(key not in self.plans)
+        comm.Allreduce(MPI.IN_PLACE, missing, MPI.LOR)
+        if missing and key in self.plans:
+            self.drop(key)
+        if missing:
             plan = make()
             if len(self.plans) >= _MAX_PLANS:
                 self.drop(next(iter(self.plans))).free()
@@ -140,6 +144,10 @@ class Keywords(TypedDict, total=False):
     conj: bool | Sequence[bool]
     op: str | Sequence[str | None] | None
     reshape: AnyInts | Sequence[AnyInts | None] | None
+    wire: Types | None
+    within_nodes: bool | Sequence[bool]
+    accumulate: Types | None
+    reproducible: bool | Sequence[bool]
     memory_bytes: AnyBytes | None
     chunk_bytes: AnyInt
     depth: AnyInt
@@ -157,7 +165,7 @@ Settings = tuple[Any, ...]
 NAMES = "the names"
 _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(CHANGE),
-    **{"alpha": 1, "beta": 0, "conj": False},
+    **{"alpha": 1, "beta": 0, "conj": False, "within_nodes": False, "reproducible": False},
     **{"strategy": AUTO.name, "memory_bytes": None},
 }
 
@@ -217,7 +225,7 @@ def _move_checked(cache: PlanCache, arguments: tuple[Any, ...], comm: MPI.Intrac
     names = settings.pop(NAMES, None)
     given = Arguments(source, target, change, strategy, settings, memory_bytes, names)
     problem, _ = agreed_problem(checked_communicator(comm), given, array, out)
-    plan, failure = cache.get(problem, lambda: Plan(comm, problem)), None
+    plan, failure = cache.get(comm, problem, lambda: Plan(comm, problem)), None
     problem = plan._problem  # that of the first such call: with itself it is compared at once
     if call is not None and not problem.on_gpu:
         kept = [list(side) if given.lists else side for side in (source, target)]

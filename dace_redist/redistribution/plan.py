@@ -38,6 +38,10 @@ def plan(
     conj: bool | Sequence[bool] = False,
     op: str | Sequence[str | None] | None = None,
     reshape: AnyInts | Sequence[AnyInts | None] | None = None,
+    wire: Types | None = None,
+    within_nodes: bool | Sequence[bool] = False,
+    accumulate: Types | None = None,
+    reproducible: bool | Sequence[bool] = False,
     memory_bytes: AnyBytes | None = None,
     device: str | tuple[str, str] = "cpu",
     **options: AnyInt | float,
@@ -46,8 +50,8 @@ def plan(
     Plan a redistribution that runs repeatedly. Collective over ``comm``.
 
     Lists or tuples of distributions plan several tensors in one exchange, by any strategy: all blocks from one rank to
-    another form one message. ``dtype``, ``axes``, ``region``, ``target_dtype``, ``alpha``, ``beta``, ``conj``, ``op``
-    and ``reshape`` are then lists of one value per tensor, or a single value for all of them, such as ``axes=(1, 0)``.
+    another form one message. ``dtype``, ``axes``, ``region``, and all arguments from ``target_dtype`` to
+    ``reproducible`` are then lists of one value per tensor, or a single value for all of them, such as ``axes=(1, 0)``.
     Dicts plan tensors by name, and arrays, results and lists of values are then dicts.
 
     :param source: Source distribution; for several tensors a list.
@@ -74,6 +78,16 @@ def plan(
         and exchange the results. Default: replicas are equal.
     :param reshape: Global shape of the target, as in ``numpy.reshape``, after ``axes``; one extent may be -1. Not
         together with ``region``. Default: no reshape.
+    :param wire: Element type in messages between nodes, such as ``"float32"``, ``"float16"`` or ``"bfloat16"``, of at
+        most as many bytes as elements travel in without it. What stays within a node, or on its rank, is not rounded.
+        An integer that does not fit is an error. Arrays lie in main memory.
+    :param within_nodes: True to round all elements to ``wire``, also those that stay on their rank: the result then
+        does not depend on where ranks run.
+    :param accumulate: Element type in which ``op`` reduces, such as ``"float64"`` for arrays of float32. The result is
+        converted at the end. Default: ``target_dtype``. Arrays lie in main memory.
+    :param reproducible: True to reduce partial results in the order of the source's grid: the bits of the result
+        depend on the partial results only. Between nodes all of them move, not one sum per node. With ``wire`` it
+        requires ``within_nodes``.
     :param memory_bytes: Maximum bytes of buffers per rank, also as ``"64MiB"``. A lower limit means more, smaller
         chunks. For strategies with chunks or slots; ``"Auto"`` is then the default strategy. Default: set by the
         options.
@@ -96,7 +110,9 @@ def plan(
         if (given is None) != (groups is None):
             raise TypeError(f"sends must be True or False with an intercommunicator, and only then, got {given!r}")
         values: dict[str, Any] = {"source": source, "target": target, "dtype": dtype}
-        values |= dict(zip(CHANGE, (axes, region, target_dtype, alpha, beta, conj, op, reshape), strict=True))
+        precision = wire, within_nodes, accumulate, reproducible
+        change = axes, region, target_dtype, alpha, beta, conj, op, reshape, *precision
+        values |= dict(zip(CHANGE, change, strict=True))
         if is_named(source, target):
             names, values = by_name(values)
         source, target, dtype = (values.pop(name) for name in ("source", "target", "dtype"))

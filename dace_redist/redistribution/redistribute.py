@@ -55,6 +55,10 @@ def redistribute(
     conj: bool | Sequence[bool] = False,
     op: str | Sequence[str | None] | None = None,
     reshape: AnyInts | Sequence[AnyInts | None] | None = None,
+    wire: Types | None = None,
+    within_nodes: bool | Sequence[bool] = False,
+    accumulate: Types | None = None,
+    reproducible: bool | Sequence[bool] = False,
     memory_bytes: AnyBytes | None = None,
     **options: AnyInt | float,
 ) -> Any:
@@ -89,7 +93,8 @@ def redistribute(
     :raises RedistributionError: If MPI or a GPU fails, or the other group does not call.
     :raises MemoryError: On every rank, if a new array does not fit into the memory of one.
     """
-    how: Settings = (axes, region, target_dtype, alpha, beta, conj, op, reshape, strategy, memory_bytes)
+    change = axes, region, target_dtype, alpha, beta, conj, op, reshape, wire, within_nodes, accumulate, reproducible
+    how: Settings = (*change, strategy, memory_bytes)
     if options:
         how += typed(options)
     if isinstance(source, dict) or isinstance(target, dict) or isinstance(comm, MPI.Intercomm):

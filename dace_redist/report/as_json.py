@@ -13,7 +13,7 @@ from dace_redist.messages import Quantiles
 from dace_redist.report.text import joined_messages, measured_ranks, separate_messages
 from dace_redist.strategy_memory import all_extra_memory
 from dace_redist.traffic import Traffic
-from dace_redist.transform import Transform
+from dace_redist.transform import PRECISION, Transform
 
 #: Largest number of messages that ``to_json`` lists.
 MAX_LISTED_MESSAGES = 100_000
@@ -67,6 +67,7 @@ def head_json(schedule: Traffic) -> dict[str, Any]:
         "shape": list(schedule.shape),
         "dtype": str(schedule.dtype),
         "itemsize": schedule.itemsize,
+        "wire_itemsize": schedule.transform.wire_itemsize,
         "ranks": schedule.ranks,
         "source": distribution_json(schedule.source),
         "target": distribution_json(schedule.target),
@@ -83,7 +84,7 @@ def _operation_json(operation: Transform) -> dict[str, Any]:
     """Return an operation without its types; complex factors as real and imaginary part."""
     factors = {"alpha": operation.alpha, "beta": operation.beta}
     plain = {name: value if value.imag == 0 else [value.real, value.imag] for name, value in factors.items()}
-    return {**plain, "conj": operation.conj, "op": operation.op}
+    return plain | {name: getattr(operation, name) for name in ("conj", "op", *PRECISION)}
 
 
 def rank_json(schedule: Traffic, rank: int) -> dict[str, Any]:

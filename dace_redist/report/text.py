@@ -93,8 +93,10 @@ def _computed(schedule: Traffic) -> list[str]:
     if schedule.transform.is_copy:
         return []
     lines = [f"computes  {schedule.transform.operation_text}"]
-    if schedule.dtype != schedule.target_dtype:
-        lines.append(f"on wire   {count(schedule.itemsize, 'byte')} an element")
+    if schedule.dtype != schedule.target_dtype or schedule.transform.wire:
+        between = schedule.transform.wire_itemsize
+        within = "" if between == schedule.itemsize else f" between nodes, {schedule.itemsize} within a node"
+        lines.append(f"on wire   {count(between, 'byte')} an element{within}")
     if schedule.reduces:
         partial = count(schedule.source.core.replicas, "partial result")
         exchanges = count(schedule.exchanges, "exchange")

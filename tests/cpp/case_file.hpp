@@ -145,6 +145,10 @@ Move read_move(Reader& reader, int layouts) {
   move.operation.beta = static_cast<double>(reader.number());
   move.operation.conjugate = reader.number() != 0;
   move.operation.reduction = static_cast<Reduction>(reader.number());
+  move.operation.wire = static_cast<ElementType>(reader.number());
+  move.operation.wire_within_nodes = reader.number() != 0;
+  move.operation.accumulate = static_cast<ElementType>(reader.number());
+  move.operation.reproducible = reader.number() != 0;
   for (int layout = 0; layout < layouts; ++layout) move.layouts.emplace_back(reader);
   return move;
 }

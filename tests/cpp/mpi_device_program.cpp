@@ -96,7 +96,7 @@ void move(const char* strategy, int source_memory, int target_memory) {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   const dr_options options = {64, 2, 1.0, 0, 131072, 1 << 30};
-  const dr_operation none = {DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP};
+  const dr_operation none = {DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP, DR_OPAQUE, 0, DR_OPAQUE, 0};
   const Arguments arguments{rows_split, rows_local, columns_split, columns_local, sizeof(double),
                             options,    {},         none,          source_memory, target_memory};
   program::Plan plan("Redistribute", "move", strategy);

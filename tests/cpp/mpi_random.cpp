@@ -276,6 +276,10 @@ class Redistribution {
     problem.operation.beta[0] = operation.beta.real();
     problem.operation.conjugate = operation.conjugate;
     problem.operation.op = static_cast<int>(operation.reduction);
+    problem.operation.wire_type = static_cast<int>(operation.wire);
+    problem.operation.wire_within_nodes = operation.wire_within_nodes;
+    problem.operation.accumulate_type = static_cast<int>(operation.accumulate);
+    problem.operation.reproducible = operation.reproducible;
     problems_.push_back(problem);
     sources_.push_back(source.data());
     targets_.push_back(target.data());

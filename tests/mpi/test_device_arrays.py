@@ -29,7 +29,9 @@ def placed(array: np.ndarray, side: str) -> Any:
 
 
 def as_gpus_convert(case: dict[str, Any], sides: tuple[str, str]) -> None:
-    """Remove a conversion that a GPU does not support: the side with the larger elements converts."""
+    """Remove what a GPU does not support: types on the wire, conversions by the side with the larger elements."""
+    if "gpu" in sides:
+        case["how"] |= {"wire": None, "within_nodes": False, "accumulate": None}
     source, target = map(np.dtype, case["types"])
     known = source == target or {source.name, target.name} in ({"float32", "float64"}, {"complex64", "complex128"})
     refused = not known and sides[source.itemsize < target.itemsize] == "gpu"

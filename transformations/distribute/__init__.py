@@ -23,6 +23,7 @@ from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.planner import plan_einsums
 from dace_redist.einsum.statement import Statement
 from dace_redist.integers import AnyBytes, checked_memory_bytes
+from dace_redist.transform import checked_precision
 from dace_redist.transformations.distribute.choice import choose
 from dace_redist.transformations.distribute.emit import Recipe
 from dace_redist.transformations.distribute.emit.storage import check_for_gpu
@@ -55,6 +56,7 @@ def distribute(
     overrides: Mapping[str, Mapping[str, int]] | None = None,
     device: str = "cpu",
     arguments: str = "cpu",
+    reproducible: bool = False,
 ) -> DistributedProgram:
     """
     Distribute a program of einsums over MPI ranks. Not collective; needs no MPI.
@@ -78,6 +80,8 @@ def distribute(
         with several GPUs the launcher assigns one to each rank (``CUDA_VISIBLE_DEVICES``).
     :param arguments: Device of inputs and outputs; ``"gpu"`` only with ``device="gpu"``. Scalars are always in main
         memory.
+    :param reproducible: True to add partial results in the order of the process grid: the bits of a sum do not depend
+        on the nodes on which ranks run. They depend on the grid, which ``overrides`` fixes.
     :raises ValueError: If an argument is invalid, or a statement cannot be distributed. Names the statement, the reason
         and a remedy.
     :raises MemoryError: If a rank needs more than ``memory_bytes``. Names the bytes and the statement.
@@ -87,8 +91,10 @@ def distribute(
     _check_devices(device, arguments)
     limits = {"memory_bytes": checked_memory_bytes(memory_bytes), "node_size": node_size, "overrides": overrides}
     values, devices = _by_name(sizes or {}), (device, arguments)
+    order = checked_precision(reproducible=reproducible)["reproducible"]
     options = {"ranks": int(ranks), "sizes": values, "devices": devices, "placements": placements, **limits}
-    return kept(program, options, partial(_distributed, program, int(ranks), values, placements or {}, limits, devices))
+    make = partial(_distributed, program, int(ranks), values, placements or {}, limits, devices, order)
+    return kept(program, options | {"reproducible": order}, make)
 
 
 def _distributed(
@@ -98,6 +104,7 @@ def _distributed(
     placements: Mapping[str, Placement | AnyDistribution],
     limits: Mapping[str, Any],
     devices: tuple[str, str],
+    reproducible: bool,
 ) -> DistributedProgram:
     """Read, plan and emit a program."""
     sdfg = _simplified(program)
@@ -118,7 +125,9 @@ def _distributed(
     plan = choose(body, shapes, sizes, partial(_planned, sdfg, body, shapes, sizes, ranks, placed, limits), free)
     known = program.__sdfg_closure__() if isinstance(program, DaceProgram) else {}
     closure = {name: np.asarray(value) for name, value in known.items() if name in sdfg.arrays}
-    recipe = Recipe(sdfg, body, plan, limits["memory_bytes"] is None, closure, *devices, Captured(program))
+    recipe = Recipe(
+        sdfg, body, plan, limits["memory_bytes"] is None, closure, *devices, Captured(program), reproducible
+    )
     target = SDFG(f"{sdfg.name}_on_{ranks}_ranks" if devices[0] == "cpu" else f"{sdfg.name}_on_{ranks}_gpus")
     return DistributedProgram(recipe, dict(sizes), *recipe.build(target, sizes))
 

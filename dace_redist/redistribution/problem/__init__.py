@@ -18,6 +18,7 @@ from dace_redist.mpi.launch import check_ranks as check_ranks  # for distributed
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.strategies import check_places, checked_strategy, find_strategy, options_on_gpu
 from dace_redist.strategy_memory import options_within
+from dace_redist.transform import PRECISION
 
 #: A distribution, or one of each of several tensors; likewise an element type.
 Distributions = AnyDistribution | Sequence[AnyDistribution]
@@ -25,7 +26,7 @@ Named = Mapping[str, AnyDistribution]
 Types = npt.DTypeLike | Sequence[npt.DTypeLike]
 
 #: Arguments of ``redistribute`` and ``plan`` that describe the change of each tensor on its way.
-CHANGE = ("axes", "region", "target_dtype", "alpha", "beta", "conj", "op", "reshape")
+CHANGE = ("axes", "region", "target_dtype", "alpha", "beta", "conj", "op", "reshape", *PRECISION)
 #: Arguments that an option may be misspelt for.
 _ARGUMENTS = ("comm", "out", "strategy", "device", "memory_bytes", *CHANGE)
 

@@ -18,7 +18,8 @@ module dace_redist_c
     type(c_ptr) :: source_shape, source_strides, target_shape, target_strides, label, axes, region(3)
     integer(c_int) :: source_type, target_type
     real(c_double) :: alpha(2), beta(2)
-    integer(c_int) :: conjugate, op, source_memory, target_memory, reshape, sends
+    integer(c_int) :: conjugate, op, wire_type, wire_within_nodes, accumulate_type, reproducible
+    integer(c_int) :: source_memory, target_memory, reshape, sends
     integer(long) :: reserve(16)
   end type
   type, bind(C) :: c_file ! dr_file
@@ -79,11 +80,11 @@ module dace_redist
   private :: c_file, c_load, c_save, file_of
   private :: MPI_Comm, MPI_Abort, MPI_COMM_WORLD, error_unit
   integer, parameter :: DR_BOOL = 1, DR_INT8 = 2, DR_INT16 = 3, DR_INT32 = 4, DR_INT64 = 5, DR_FLOAT32 = 10, &
-    DR_FLOAT64 = 11, DR_COMPLEX64 = 12, DR_COMPLEX128 = 13
+    DR_FLOAT64 = 11, DR_COMPLEX64 = 12, DR_COMPLEX128 = 13, DR_FLOAT16 = 14, DR_BFLOAT16 = 15
   integer, parameter :: DR_SUM = 1, DR_PROD = 2, DR_MIN = 3, DR_MAX = 4
   integer, parameter :: DR_NOT_SPLIT = 0, DR_BLOCK_CEIL = 0, DR_BLOCK_BALANCED = -1, DR_BLOCK_LENGTHS = -2
   integer(c_int), parameter :: DR_PROGRESS_CALLS = 0, DR_PROGRESS_THREAD = 1
-  integer, parameter :: type_bytes(13) = [1, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 8, 16]
+  integer, parameter :: type_bytes(15) = [1, 1, 2, 4, 8, 1, 2, 4, 8, 4, 8, 8, 16, 2, 2]
 
   interface
     integer(c_int) function dr_options_init(options) bind(C)
@@ -161,16 +162,17 @@ contains
   !> dr_problem in C; `region` has columns first index in source, first index in target, and extents. With an
   !> intercommunicator one group passes `sends=.true.`. Collective.
   integer(c_int) function dr_plan_create(source, target, comm, plan, type, element_bytes, strategy, options, axes, &
-                                         region, target_type, alpha, beta, conjugate, op, sends) result(code)
+                                         region, target_type, alpha, beta, conjugate, op, sends, wire_type, &
+                                         wire_within_nodes, accumulate_type, reproducible) result(code)
     type(c_ptr), intent(in) :: source, target
     type(MPI_Comm), intent(in) :: comm
     type(c_ptr), intent(out) :: plan
-    integer, intent(in), optional :: type, element_bytes, axes(:), target_type, op
+    integer, intent(in), optional :: type, element_bytes, axes(:), target_type, op, wire_type, accumulate_type
     character(*), intent(in), optional :: strategy
     type(dr_options), intent(in), optional :: options
     integer(long), intent(in), optional :: region(:, :)
     complex(c_double), intent(in), optional :: alpha, beta
-    logical, intent(in), optional :: conjugate, sends
+    logical, intent(in), optional :: conjugate, sends, wire_within_nodes, reproducible
     type(c_problem) :: problem
     character(len=:, kind=c_char), allocatable, target :: name
     integer(long) :: lengths(3)
@@ -197,6 +199,10 @@ contains
     if (present(beta)) problem%beta = [real(beta), aimag(beta)]
     if (present(conjugate)) problem%conjugate = merge(1, 0, conjugate)
     if (present(op)) problem%op = op
+    if (present(wire_type)) problem%wire_type = wire_type
+    if (present(wire_within_nodes)) problem%wire_within_nodes = merge(1, 0, wire_within_nodes)
+    if (present(accumulate_type)) problem%accumulate_type = accumulate_type
+    if (present(reproducible)) problem%reproducible = merge(1, 0, reproducible)
     if (present(sends)) problem%sends = merge(1, 0, sends)
     code = c_plan(problem, comm%MPI_VAL, lengths, axes, region, plan)
   end function

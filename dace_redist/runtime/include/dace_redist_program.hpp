@@ -36,7 +36,7 @@ struct Arguments {
   std::int64_t element_bytes;
   dr_options options;
   Numbers index_map = {};
-  dr_operation operation = {DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP};
+  dr_operation operation = {DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP, DR_OPAQUE, 0, DR_OPAQUE, 0};
   int source_memory = DR_MAIN_MEMORY;
   int target_memory = DR_MAIN_MEMORY;
 };

@@ -46,7 +46,9 @@ typedef enum dr_type {
   DR_FLOAT32 = 10,
   DR_FLOAT64 = 11,
   DR_COMPLEX64 = 12,
-  DR_COMPLEX128 = 13
+  DR_COMPLEX128 = 13,
+  DR_FLOAT16 = 14,
+  DR_BFLOAT16 = 15 /**< the upper half of a float32 */
 } dr_type;
 
 /** How the replicas of the source, which are partial results, are put together. */
@@ -63,6 +65,12 @@ typedef struct dr_operation {
   double beta[2];  /**< the same */
   int conjugate; /**< whether the source is conjugated */
   int op;        /**< ::dr_op: replicas of the source are partial results, which are reduced in a fixed order */
+  int wire_type;         /**< ::dr_type of elements in messages between nodes, not larger than the smaller of the two
+                              types; DR_OPAQUE: the smaller one. Of integers, an element that does not fit is an error */
+  int wire_within_nodes; /**< whether all elements are rounded to wire_type, also those that stay on their rank */
+  int accumulate_type;   /**< ::dr_type in which op reduces; DR_OPAQUE: that of the target */
+  int reproducible;      /**< whether op reduces replicas in the order of their numbers, so that the result depends on
+                              nothing else: not on nodes, the strategy or the target */
 } dr_operation;
 
 /** Where an array lies. */

@@ -17,6 +17,7 @@ from dace_redist.transformations.distribute.emit.sdfg import emit_program
 from dace_redist.transformations.distribute.emit.storage import place_on_gpu, place_transients
 from dace_redist.transformations.distribute.ir import Body, logical_shape
 from dace_redist.transformations.distribute.read.captured import Captured
+from dace_redist.transformations.patterns import redistributions
 from dace_redist.transformations.strategy import chosen_nodes
 
 
@@ -33,6 +34,7 @@ class Recipe:
     :param arguments: ``"cpu"`` or ``"gpu"``, the device of this rank's parts of inputs and outputs. Scalars and the
         closure are in main memory.
     :param captured: Values from outside the Python function that are constants of the program.
+    :param reproducible: True if partial results are added in the order of the process grid.
     """
 
     source: SDFG
@@ -43,6 +45,7 @@ class Recipe:
     device: str = "cpu"
     arguments: str = "cpu"
     captured: Captured = field(default_factory=Captured, repr=False)
+    reproducible: bool = False
 
     def on_gpu(self, names: Iterable[str]) -> frozenset[str]:
         """Return the inputs and outputs whose local parts lie on the GPU."""
@@ -61,6 +64,8 @@ class Recipe:
         :raises ValueError: If it writes to an array of the closure, or a statement is not for the GPU.
         """
         symbols, read, written = emit_program(target, self.source, self.body, self.plan, sizes, self.device)
+        for node, _ in redistributions(target):
+            node.reproducible = self.reproducible and node.op != ""
         changed = [name.removeprefix("__g_") for name in written if name in self.closure]
         if changed:
             raise ValueError(

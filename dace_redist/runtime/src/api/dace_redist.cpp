@@ -261,7 +261,7 @@ int dr_problem_init(dr_problem* problem) {
     *problem = dr_problem{};
     problem->strategy = "Hierarchical";
     problem->options = default_options();
-    problem->operation = {DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP};
+    problem->operation = {DR_OPAQUE, DR_OPAQUE, {1, 0}, {0, 0}, 0, DR_NO_OP, DR_OPAQUE, 0, DR_OPAQUE, 0};
   });
 }
 

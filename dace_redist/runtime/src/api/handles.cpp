@@ -119,6 +119,11 @@ ElementOperation decoded(const dr_operation& operation) {
   result.beta = {operation.beta[0], operation.beta[1]};
   result.conjugate = operation.conjugate != 0;
   result.reduction = static_cast<Reduction>(checked(operation.op, reduction_count, "op"));
+  result.wire = static_cast<ElementType>(checked(operation.wire_type, element_type_count, "wire_type"));
+  result.wire_within_nodes = operation.wire_within_nodes != 0;
+  result.accumulate =
+      static_cast<ElementType>(checked(operation.accumulate_type, element_type_count, "accumulate_type"));
+  result.reproducible = operation.reproducible != 0;
   return result;
 }
 

@@ -12,13 +12,6 @@
 #include "copy/element_operation.hpp"
 #include "core/element_type.hpp"
 
-/// Marks what runs on a processor and on a GPU.
-#ifdef __CUDACC__
-#define DACE_REDIST_HOST_DEVICE __host__ __device__
-#else
-#define DACE_REDIST_HOST_DEVICE
-#endif
-
 namespace dace_redist {
 
 /// A complex number with the layout of std::complex, whose operators do not run on a GPU.

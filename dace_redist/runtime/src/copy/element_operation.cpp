@@ -54,6 +54,40 @@ void convert(const char* source, std::int64_t source_stride, char* target, std::
       [](const char* from, char* to) { store(to, converted<To>(load<From>(from))); });
 }
 
+/// As convert(), for a type that may not hold every value. \throws Error if an element does not fit.
+template <class From, class To>
+void convert_exactly(const char* source, std::int64_t source_stride, char* target, std::int64_t target_stride,
+                     std::int64_t count) {
+  using Limits = std::numeric_limits<To>;
+  bool fits = true;
+  From misfit{};
+  for_each_element<sizeof(From), sizeof(To)>(
+      source, source_stride, target, target_stride, count, [&](const char* from, char* to) {
+        const From value = load<From>(from);
+        const To made = static_cast<To>(value);
+        const bool same = static_cast<From>(made) == value && (made < 0) == (value < 0);
+        misfit = same ? misfit : value;
+        fits = fits && same;
+        store(to, made);
+      });
+  if (!fits)
+    throw Error(text("wire: the element ", +misfit, " is not from ", +Limits::min(), " to ", +Limits::max(),
+                     ": use a wider type, or none"));
+}
+
+/// The conversion from one type to another; null if that loses the kind of number. \param exactly  of integers.
+template <class From>
+auto conversion(ElementType target, bool exactly = false) {
+  using Function = void (*)(const char*, std::int64_t, char*, std::int64_t, std::int64_t);
+  return visit_element_type(target, [exactly](auto to) -> Function {
+    using To = Arithmetic<decltype(to)>;
+    if constexpr (!converts<From, To>()) return nullptr;
+    if constexpr (std::is_integral_v<From> && std::is_integral_v<To>)
+      if (exactly) return convert_exactly<From, To>;
+    if constexpr (converts<From, To>()) return convert<From, To>;
+  });
+}
+
 /// Combines elements with the current ones, see Combination; `source` holds elements of the target's type without gaps.
 template <class T, Reduction reduction>
 void combine(const ElementOperation& operation, const char* source, char* target, std::int64_t target_stride,
@@ -72,9 +106,64 @@ void combine(const ElementOperation& operation, const char* source, char* target
 /// Prefetch distance in the rows of a source, in bytes; in rows up to this length, the next row is prefetched.
 constexpr std::int64_t bytes_ahead = 4096;
 
+/// As reduce_rows(), in a binary tree: the lines of its sums are in a stack.
+template <class T, Reduction reduction>
+void reduce_rows_in_tree(const ElementKernel::ReducedRows& rows) {
+  constexpr auto nbytes = static_cast<std::int64_t>(sizeof(T));
+  constexpr std::size_t whole_line = static_cast<std::size_t>(detail::line_bytes / nbytes), most_sums = 8;
+  const Combination<T, static_cast<int>(reduction)> function((ElementOperation()));
+  alignas(detail::line_bytes) std::array<std::array<T, whole_line>, most_sums> sums;
+  for (std::int64_t r = 0; r < rows.row_count; ++r) {
+    char* const target = rows.target + r * rows.target_stride;
+    const auto reduce_at = [&](std::int64_t at, auto count) {
+      const auto source_at = [&](std::size_t s) { return rows.sources[s].row + r * rows.sources[s].row_stride + at; };
+      const auto prefetch = [&](std::size_t s) {
+        detail::prefetch_line(
+            detail::address_at(source_at(s), rows.row_bytes > bytes_ahead ? bytes_ahead : rows.sources[s].row_stride));
+      };
+      std::size_t depth = 0;
+      const auto join = [&] {
+        --depth;
+        for (std::size_t i = 0; i < count; ++i) sums[depth - 1][i] = function(sums[depth][i], sums[depth - 1][i]);
+      };
+      for (std::size_t s = 0; s < rows.source_count; s += 2) {
+        const char *const first = source_at(s), *const second = source_at(std::min(s + 1, rows.source_count - 1));
+        std::array<T, whole_line>& sum = sums[depth++];
+        prefetch(s);
+        if (s + 1 < rows.source_count) {
+          prefetch(s + 1);
+          for (std::size_t i = 0; i < count; ++i)
+            sum[i] = function(load<T>(second + i * sizeof(T)), load<T>(first + i * sizeof(T)));
+        } else {
+          std::memcpy(sum.data(), first, count * sizeof(T));
+        }
+        for (std::size_t groups = s / 2 + 1; groups % 2 == 0; groups /= 2) join();
+      }
+      while (depth > 1) join();
+    };
+    std::int64_t at = 0;
+    const auto reduce_until = [&](std::int64_t end) {
+      const std::size_t count = static_cast<std::size_t>((end - at) / nbytes);
+      reduce_at(at, count);
+      std::memcpy(target + at, sums[0].data(), count * sizeof(T));
+      at = end;
+    };
+    if (rows.stream) reduce_until(std::min(detail::bytes_to_line(target), rows.row_bytes));
+    for (; at + detail::line_bytes <= rows.row_bytes; at += detail::line_bytes) {
+      reduce_at(at, std::integral_constant<std::size_t, whole_line>());
+      if (rows.stream)
+        detail::stream_line(reinterpret_cast<const char*>(sums[0].data()), target + at);
+      else
+        std::memcpy(target + at, sums[0].data(), detail::line_bytes);
+    }
+    reduce_until(rows.row_bytes);
+  }
+}
+
 /// Reduces rows of contiguous elements, a line at a time, with prefetches between the stores.
 template <class T, Reduction reduction>
 void reduce_rows(const ElementKernel::ReducedRows& rows) {
+  if (rows.tree) return reduce_rows_in_tree<T, reduction>(rows);
   constexpr auto nbytes = static_cast<std::int64_t>(sizeof(T));
   const Combination<T, static_cast<int>(reduction)> function((ElementOperation()));
   for (std::int64_t r = 0; r < rows.row_count; ++r) {
@@ -136,17 +225,16 @@ void check_factor(const char* name, std::complex<double> factor, ElementType typ
 
 ElementKernel::ElementKernel(const ElementOperation& operation)
     : operation_(operation), target_bytes_(element_bytes_of(operation.target)) {
-  visit_element_type(operation.source, [&](auto from) {
-    visit_element_type(operation.target, [&](auto to) {
-      using From = Arithmetic<decltype(from)>;
-      using To = Arithmetic<decltype(to)>;
-      if constexpr (converts<From, To>()) convert_ = convert<From, To>;
-    });
-  });
-  if (!convert_)
-    throw Error(text("elements of type ", element_name(operation.source), " do not convert to ",
-                     element_name(operation.target),
+  const bool wired = operation.wire != ElementType::opaque;
+  const auto find = [](ElementType from, ElementType to, bool exactly) {
+    const Convert found =
+        visit_element_type(from, [&](auto value) { return conversion<Arithmetic<decltype(value)>>(to, exactly); });
+    if (found) return found;
+    throw Error(text("elements of type ", element_name(from), " do not convert to ", element_name(to),
                      " without losing their kind (NumPy's casting rule \"same_kind\")"));
+  };
+  convert_ = find(operation.source, wired ? operation.wire : operation.target, wired);
+  if (wired && operation.wire != operation.target) widen_ = find(operation.wire, operation.target, false);
   const auto reduction = static_cast<std::size_t>(operation.reduction);
   visit_element_type(operation.target, [&](auto to) {
     using T = Arithmetic<decltype(to)>;
@@ -164,7 +252,7 @@ ElementKernel::ElementKernel(const ElementOperation& operation)
       constexpr RowReduction row_reductions[] = {
           nullptr, dace_redist::reduce_rows<T, Reduction::sum>, dace_redist::reduce_rows<T, Reduction::prod>,
           dace_redist::reduce_rows<T, Reduction::min>, dace_redist::reduce_rows<T, Reduction::max>};
-      if (operation.source == operation.target && !scales) reduce_rows_ = row_reductions[reduction];
+      if (operation.source == operation.target && !scales && !wired) reduce_rows_ = row_reductions[reduction];
     }
     constexpr Combine combines[] = {combine<T, Reduction::none>, combine<T, Reduction::sum>,
                                     combine<T, Reduction::prod>, combine<T, Reduction::min>,
@@ -173,15 +261,29 @@ ElementKernel::ElementKernel(const ElementOperation& operation)
   });
 }
 
+void ElementKernel::convert_elements(const Row& row, std::int64_t first, std::int64_t count, char* to,
+                                     std::int64_t to_stride) const {
+  const char* const from = row.source + first * row.source_stride;
+  if (!widen_) return convert_(from, row.source_stride, to, to_stride, count);
+  const std::int64_t wire_bytes = element_bytes_of(operation_.wire);
+  alignas(64) std::array<char, static_cast<std::size_t>(combined_count) * sizeof(std::complex<double>)> wired;
+  for (std::int64_t done = 0; done < count; done += combined_count) {
+    const std::int64_t some = std::min(combined_count, count - done);
+    convert_(from + done * row.source_stride, row.source_stride, wired.data(), wire_bytes, some);
+    widen_(wired.data(), wire_bytes, to + done * to_stride, to_stride, some);
+  }
+}
+
 void ElementKernel::apply_row(const Row& row) const {
-  if (!combine_) return convert_(row.source, row.source_stride, row.target, row.target_stride, row.count);
+  if (!combine_) return convert_elements(row, 0, row.count, row.target, row.target_stride);
   alignas(64) std::array<char, static_cast<std::size_t>(combined_count) * sizeof(std::complex<double>)> converted;
-  const bool in_place = operation_.source == operation_.target && row.source_stride == target_bytes_;
+  const bool in_place = operation_.source == operation_.target && operation_.wire == ElementType::opaque &&
+                        row.source_stride == target_bytes_;
   for (std::int64_t done = 0; done < row.count; done += combined_count) {
     const std::int64_t some = std::min(combined_count, row.count - done);
     const char* from = row.source + done * row.source_stride;
     if (!in_place) {
-      convert_(from, row.source_stride, converted.data(), target_bytes_, some);
+      convert_elements(row, done, some, converted.data(), target_bytes_);
       from = converted.data();
     }
     combine_(operation_, from, row.target + done * row.target_stride, row.target_stride, some);
@@ -257,12 +359,17 @@ void ElementSteps::set(const ElementOperation& operation, std::int64_t source_by
   if (source_bytes != element_bytes_of(operation.source))
     throw Error(text("elements of type ", element_name(operation.source), " have ", element_bytes_of(operation.source),
                      " bytes, not ", source_bytes));
-  const bool source_travels = source_bytes < target_bytes;
+  const bool wired = operation.wire != ElementType::opaque, source_travels = source_bytes < target_bytes;
   ElementOperation conversion, rest = operation;
   conversion.source = operation.source;
-  conversion.target = source_travels ? operation.source : operation.target;
+  conversion.wire = operation.wire;
+  conversion.target = wired ? operation.wire : source_travels ? operation.source : operation.target;
   rest.source = conversion.target;
-  const std::int64_t message_bytes = std::min(source_bytes, target_bytes);
+  rest.wire = ElementType::opaque;
+  const std::int64_t message_bytes = element_bytes_of(conversion.target);
+  if (message_bytes > std::min(source_bytes, target_bytes))
+    throw Error(text("the type on the wire, ", element_name(operation.wire), ", has ", message_bytes,
+                     " bytes; elements travel in ", std::min(source_bytes, target_bytes), " without it"));
   pack_ = {source_bytes, message_bytes, kernel(pack_kernel_, conversion)};
   unpack_ = {message_bytes, target_bytes, kernel(unpack_kernel_, rest)};
   direct_ = {source_bytes, target_bytes, kernel(direct_kernel_, operation)};

@@ -28,19 +28,29 @@ inline constexpr const char* reduction_names[reduction_count] = {"none", "sum", 
 /// `target = alpha * source + beta * target`, or with a reduction `target = reduction(alpha * source, target)`; the
 /// source is converted to the target's type first, and conjugated if asked so. Where beta is 0 the target is not read.
 /// Integers wrap around.
+///
+/// With a wire type the source is converted to that before: of an ElementKernel each element, of a plan those that move
+/// between nodes. An integer that does not fit is an error.
 struct ElementOperation {
   ElementType source = ElementType::opaque, target = ElementType::opaque;
   std::complex<double> alpha{1}, beta{0};
   bool conjugate = false;
   Reduction reduction = Reduction::none;
+  ElementType wire = ElementType::opaque;        ///< opaque: none
+  bool wire_within_nodes = false;                ///< of a plan: the wire type is that of all elements
+  ElementType accumulate = ElementType::opaque;  ///< of a plan: type of the reduction; opaque: the target's
+  bool reproducible = false;                     ///< of a plan: the reduction is in the order of replicas
 
   /// True if elements are only copied.
   bool is_copy() const {
-    return source == target && alpha == 1.0 && beta == 0.0 && !conjugate && reduction == Reduction::none;
+    return source == target && alpha == 1.0 && beta == 0.0 && !conjugate && reduction == Reduction::none &&
+           wire == ElementType::opaque;
   }
   bool operator==(const ElementOperation& other) const {
     return source == other.source && target == other.target && alpha == other.alpha && beta == other.beta &&
-           conjugate == other.conjugate && reduction == other.reduction;
+           conjugate == other.conjugate && reduction == other.reduction && wire == other.wire &&
+           wire_within_nodes == other.wire_within_nodes && accumulate == other.accumulate &&
+           reproducible == other.reproducible;
   }
 };
 
@@ -65,6 +75,7 @@ class DR_API ElementKernel {
     char* target;  ///< of the first row
     std::int64_t target_stride, row_count, row_bytes;
     bool stream;  ///< use non-temporal stores; requires rows of the target aligned to its type
+    bool tree;    ///< reduce neighbouring groups of 1, 2, 4, ... sources to one, in the place of one after another
   };
 
   ElementKernel() = default;
@@ -106,12 +117,16 @@ class DR_API ElementKernel {
                            std::int64_t target_stride, std::int64_t count);
   using RowReduction = void (*)(const ReducedRows& rows);
 
+  /// Converts elements of a row to the target's type. \param to  the first one; at a stride of `to_stride` bytes.
+  void convert_elements(const Row& row, std::int64_t first, std::int64_t count, char* to, std::int64_t to_stride) const;
+
   /// As apply_row(), with non-temporal stores, by way of a buffer. The elements of the target are contiguous.
   /// \param writer  Writer of this target; its finish() writes the last bytes.
   void stream_row(const Row& row, detail::LineWriter& writer) const;
 
   ElementOperation operation_;
-  Convert convert_ = nullptr;  // to the target's type
+  Convert convert_ = nullptr;  // to the wire type if there is one, else to the target's
+  Convert widen_ = nullptr;    // from the wire type to the target's; null: they are equal, or there is none
   Combine combine_ = nullptr;  // with the current elements; null: only converted
   RowReduction reduce_rows_ = nullptr;
   std::int64_t target_bytes_ = 0;
@@ -123,8 +138,9 @@ struct ElementStep {
   const ElementKernel* kernel = nullptr;            ///< null: elements are copied
 };
 
-/// The steps of all elements of a plan. A message holds elements of the smaller of the two types. Scaling and updates
-/// of the target follow the conversion, so that the value of an element does not depend on its path.
+/// The steps of all elements of a plan. A message holds elements of the wire type or, without one, of the smaller of
+/// the two types. Scaling and updates of the target follow the conversion, so that the value of an element does not
+/// depend on its path.
 class ElementSteps {
  public:
   ElementSteps() = default;

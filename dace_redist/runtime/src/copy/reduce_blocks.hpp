@@ -21,6 +21,12 @@ struct PartialBlock {
   StridedBlock block;
 };
 
+/// The steps of sums of summands, elements of the target's type.
+struct SumSteps {
+  ElementKernel store;   ///< to the target, with beta
+  ElementKernel reduce;  ///< into another sum
+};
+
 /// Applies the kernels of all blocks, in their order, to each part of the target while it is in the first-level cache:
 /// the target goes to memory once.
 ///
@@ -30,7 +36,10 @@ struct PartialBlock {
 /// \param target  Start of the array, which overlaps no source.
 /// \param stream  Use non-temporal stores. Ignored unless 2 to max_batch blocks are reduced,
 ///                nothing is converted, scaled or updated, and rows are contiguous on all sides, of 1 KiB or more.
-DR_API void reduce_blocks(std::vector<PartialBlock>& blocks, std::int64_t target_bytes, char* target, bool stream);
+/// \param tree    Of blocks of ReductionSteps::leaf(): neighbouring groups of 1, 2, 4, ... blocks are reduced to one.
+///                Null: blocks are reduced one after another.
+DR_API void reduce_blocks(std::vector<PartialBlock>& blocks, std::int64_t target_bytes, char* target, bool stream,
+                          const SumSteps* tree = nullptr);
 
 /// The steps of the partial results of an element, see ElementSteps: the first one is stored (with beta), later ones
 /// are reduced into the target.
@@ -43,12 +52,18 @@ class DR_API ReductionSteps {
   /// \param packed  True if it comes from a message, false if from the source array.
   /// \return an empty block with the kernel and the size of its elements.
   PartialBlock partial(std::int64_t summand_index, bool packed) const;
+  /// As partial(), of a summand of a tree: those of even indices are stored without beta.
+  PartialBlock leaf(std::int64_t summand_index, bool packed) const;
+  const SumSteps& sums() const { return sums_; }
 
   std::int64_t target_bytes() const { return first_.direct().target_bytes; }
 
  private:
-  ElementSteps first_, further_;
+  PartialBlock made(const ElementSteps& steps, bool packed) const;
+
+  ElementSteps first_, further_, stored_;
   ElementKernel copy_;
+  SumSteps sums_;
 };
 
 }  // namespace dace_redist

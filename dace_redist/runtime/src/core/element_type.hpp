@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "core/error.hpp"
+#include "core/half.hpp"
 
 namespace dace_redist {
 
@@ -25,20 +26,22 @@ enum class ElementKind : std::int64_t { opaque, boolean, integer, real, complex 
 
 /// Expands `X(enumerator, name as in NumPy, C++ type, kind)` for every type. The order is the public
 /// numbering.
-#define DACE_REDIST_ELEMENT_TYPES(X)                      \
-  X(boolean, "bool", Boolean, boolean)                    \
-  X(int8, "int8", std::int8_t, integer)                   \
-  X(int16, "int16", std::int16_t, integer)                \
-  X(int32, "int32", std::int32_t, integer)                \
-  X(int64, "int64", std::int64_t, integer)                \
-  X(uint8, "uint8", std::uint8_t, integer)                \
-  X(uint16, "uint16", std::uint16_t, integer)             \
-  X(uint32, "uint32", std::uint32_t, integer)             \
-  X(uint64, "uint64", std::uint64_t, integer)             \
-  X(float32, "float32", float, real)                      \
-  X(float64, "float64", double, real)                     \
-  X(complex64, "complex64", std::complex<float>, complex) \
-  X(complex128, "complex128", std::complex<double>, complex)
+#define DACE_REDIST_ELEMENT_TYPES(X)                         \
+  X(boolean, "bool", Boolean, boolean)                       \
+  X(int8, "int8", std::int8_t, integer)                      \
+  X(int16, "int16", std::int16_t, integer)                   \
+  X(int32, "int32", std::int32_t, integer)                   \
+  X(int64, "int64", std::int64_t, integer)                   \
+  X(uint8, "uint8", std::uint8_t, integer)                   \
+  X(uint16, "uint16", std::uint16_t, integer)                \
+  X(uint32, "uint32", std::uint32_t, integer)                \
+  X(uint64, "uint64", std::uint64_t, integer)                \
+  X(float32, "float32", float, real)                         \
+  X(float64, "float64", double, real)                        \
+  X(complex64, "complex64", std::complex<float>, complex)    \
+  X(complex128, "complex128", std::complex<double>, complex) \
+  X(float16, "float16", Float16, real)                       \
+  X(bfloat16, "bfloat16", BFloat16, real)
 
 /// Type of an element; `opaque` elements of any size are copied, but not computed with.
 enum class ElementType : std::int64_t {

@@ -42,23 +42,23 @@ class ReceivedBuffer {
     const auto add_self = [&] {
       if (!self) return;
       for (const Block& block : self->blocks) copies.push_back({block.box, from_array, 0});
-      make_kernel(tensor.direct_step(self->summand));
+      make_kernel(tensor.direct_step(*self));
       self = nullptr;
     };
     Index count = 0;
     for (const PeerMessage& message : messages) {
       if (self && self->step < message.step) add_self();
-      offsets_.push_back(count * tensor.message_bytes());
+      offsets_.push_back(count * tensor.steps.message_bytes());
       for (const Block& block : message.blocks) {
         copies.push_back({from_packed(block.box, count), from_buffer, 0});
         count += block.box.count();
       }
       count = ceil_div(count, alignment) * alignment;
-      if (tensor.reduces) make_kernel(tensor.unpack_step(message.summand));
+      if (tensor.reduces) make_kernel(tensor.unpack_step(message));
     }
     make_kernel(tensor.steps.unpack());
     add_self();
-    nbytes_ = count * tensor.message_bytes();
+    nbytes_ = count * tensor.steps.message_bytes();
   }
 
   const std::vector<Index>& offsets() const { return offsets_; }  ///< [messages] bytes before each

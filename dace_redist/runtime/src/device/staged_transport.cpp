@@ -265,7 +265,7 @@ class StagedLane final : public Lane {
 
   void add_chunks(const PeerMessage& message) {
     const Tensor& tensor = *link_.tensors[0];
-    const ElementStep step = sends_ ? tensor.steps.pack() : tensor.unpack_step(message.summand);
+    const ElementStep step = sends_ ? tensor.steps.pack() : tensor.unpack_step(message);
     const auto add = [&](MessageCutter& cutter, Index max_bytes) {
       steps.push_back(message.step);
       StagedChunk& made = chunks_.emplace_back(StagedChunk{message.peer, 0, {}, nullptr});
@@ -276,7 +276,7 @@ class StagedLane final : public Lane {
       }
       std::vector<DeviceCopy> copies;
       made.nbytes = cutter.take(max_bytes, [&](Index displacement) {
-        copies.push_back({packed_side(side_, cutter.part(), displacement / tensor.message_bytes()), 0, 0});
+        copies.push_back({packed_side(side_, cutter.part(), displacement / tensor.steps.message_bytes()), 0, 0});
       });
       made.place = place_in_array(side_, copies, step);
       if (made.place < 0) made.kernel = std::make_unique<CopyKernel>(order_.get(), copies, step);
@@ -355,7 +355,7 @@ class StagedTransport final : public Pipeline<StagedLane> {
     if (self.nbytes > 0) {
       std::vector<DeviceCopy> copies;
       for (const Block& block : self.blocks) copies.push_back({block.box, 0, 0});
-      self_ = std::make_unique<CopyKernel>(order_.get(), copies, link_.tensors[0]->direct_step(self.summand));
+      self_ = std::make_unique<CopyKernel>(order_.get(), copies, link_.tensors[0]->direct_step(self));
     }
     set(sends_, receives_, self);
   }

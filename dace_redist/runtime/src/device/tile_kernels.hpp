@@ -81,7 +81,8 @@ void visit_target_words(ElementType target, const Visit& visit) {
   visit_element_type(target, [&](auto zero) {
     using To = Arithmetic<decltype(zero)>;
     constexpr ElementKind from = detail::kind_of<From>, to = detail::kind_of<To>;
-    if constexpr (std::is_same_v<From, To> || (from == to && from >= ElementKind::real))
+    if constexpr (std::is_same_v<From, To> ||
+                  (from == to && from >= ElementKind::real && !is_half<From> && !is_half<To>))
       visit(TypeTag<TileWords<From, To>>());
   });
 }

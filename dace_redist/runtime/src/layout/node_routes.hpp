@@ -197,6 +197,7 @@ class NodeRoutes {
   /// Partial results of each node to their leader, which comes first; then the ranks that follow it.
   template <class Move>
   void sum_on_nodes(const Move& move) const {
+    if (policy_.in_order) return sum_level(move, false);
     const NodeHolders* const on_node = sources_.on(node_of(rank_));
     if (!on_node) return;
     const std::vector<Index>& ranks = on_node->ranks;
@@ -208,10 +209,35 @@ class NodeRoutes {
   /// Partial results of all nodes to the owner; its own node comes first, then the nodes that follow it.
   template <class Move>
   void sum_nodes(const Move& move) const {
+    if (policy_.in_order) return sum_level(move, true);
     const auto next = first_node(sources_.nodes, node_of(owner()));
     const Index first = next - sources_.nodes.begin(), count = static_cast<Index>(sources_.nodes.size());
     for (Index summand = 0; summand < count; ++summand)
       move(chosen(sources_.nodes[static_cast<std::size_t>((first + summand) % count)]), owner(), summand);
+  }
+
+  /// One level of the tree of replicas: pairs of neighbouring groups of 1, 2, 4, ... replicas, of which one has the
+  /// sum, become one group. Each level halves the distance of the sum from the owner, if it is one of them.
+  template <class Move>
+  void sum_level(const Move& move, bool last) const {
+    const Index size = Index{1} << policy_.level, count = source_.replicas();
+    for (Index first = 0; first < count; first += 2 * size) {
+      const Index to = last ? owner() : rank_with_sum(first, 2 * size);
+      move(rank_with_sum(first, size), to, 0);
+      if (first + size < count) move(rank_with_sum(first + size, size), to, 1);
+    }
+  }
+
+  /// The rank that has the sum of a group of replicas: the owner if it is one of them.
+  Index rank_with_sum(Index first, Index size) const {
+    const std::vector<Index>& ranks = sources_.all.ranks;
+    const auto found = std::find(ranks.begin(), ranks.end(), owner());
+    const Index wanted = found != ranks.end() ? found - ranks.begin() : turn_ % source_.replicas();
+    while (size > 1) {
+      size /= 2;
+      if ((wanted & size) != 0 && first + size < source_.replicas()) first += size;
+    }
+    return sources_.all.at(first);
   }
 
   const Distribution &source_, &target_;

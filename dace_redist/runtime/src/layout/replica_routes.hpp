@@ -101,7 +101,7 @@ class ReplicaRoutes {
   /// them reduce in one order, and for all cells of a message. Cells and slices begin with different replicas of the
   /// source, so that all replicas send at a time.
   Index first_sender(const Cell& target, Index slice) const {
-    if (source_.replicas() == 1) return 0;
+    if (source_.replicas() == 1 || policy_.in_order) return 0;
     Index position = target_.blocked() ? 0 : target_.rank_of(target.coordinates, 0);
     for (std::size_t axis = 0; axis < target_.axes().size() && target_.blocked(); ++axis)
       position = position * target_.axes()[axis].parts + target.coordinates[axis];

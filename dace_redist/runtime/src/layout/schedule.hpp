@@ -34,6 +34,10 @@ struct ReplicaPolicy {
   Kind kind = any;
   bool scatter_target = false;  ///< of `all`: each replica of the target receives only its 1/n slice
   bool sums = false;            ///< of steps between nodes: what moves are sums of partial results
+  /// Of `all`, `sums_of_nodes` and `sum_nodes`: partial results are reduced by their replicas in a binary tree. Of the
+  /// latter two, the level of the tree, from 0 on, in the place of the step between nodes.
+  bool in_order = false;
+  Index level = 0;
 
   bool knows_nodes() const { return kind >= sums_of_nodes; }
   bool reduces() const { return kind == all || kind == sums_of_nodes || kind == sum_nodes; }

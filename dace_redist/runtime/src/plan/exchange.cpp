@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 namespace dace_redist {
@@ -50,13 +51,15 @@ Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem,
     Tensor& made = *tensors_.emplace_back(std::make_unique<Tensor>());
     made.operation = tensor.operation;
     made.reduces = policy_.reduces();
-    made.steps.set(tensor.operation, tensor.element_bytes);
-    if (made.reduces) made.reduction.set(tensor.operation, tensor.element_bytes);
-  }
-  if (policy_.kind == ReplicaPolicy::sums_of_nodes) {
-    const TensorProblem& tensor = problems_.front();
-    node_sums_ = std::make_shared<Buffer>(checked_product(tensor.source.local_shape(link_.rank()), "block") *
-                                          element_bytes_of(tensor.operation.target));
+    const auto set = [&](TensorSteps& steps, ElementType wire) {
+      ElementOperation operation = tensor.operation;
+      operation.wire = wire;
+      steps.steps.set(operation, tensor.element_bytes);
+      if (made.reduces) steps.reduction.set(operation, tensor.element_bytes);
+    };
+    const auto [wire, everywhere] = std::pair(tensor.operation.wire, tensor.operation.wire_within_nodes);
+    set(made, everywhere ? wire : ElementType::opaque);
+    set(made.between_nodes, wire);
   }
   set_layouts();
 }
@@ -64,13 +67,11 @@ Exchange::Exchange(Context& context, std::int64_t owner, const Problem& problem,
 void Exchange::set_layouts() {
   for (std::size_t t = 0; t < problems_.size(); ++t) {
     const TensorProblem& whole = problem_.tensors[numbers_[t]];
-    const bool to_sums = policy_.kind == ReplicaPolicy::sums_of_nodes,
-               of_sums = policy_.kind == ReplicaPolicy::sum_nodes;
     Tensor& tensor = *tensors_[t];
-    tensor.target = to_sums
+    tensor.target = problems_[t].target_buffer
                         ? LocalLayout{}
                         : local_layout(whole.target, whole.target_array, whole.element_bytes, link_.rank(), "target");
-    tensor.source = of_sums ? LocalLayout{}
+    tensor.source = problems_[t].source_buffer ? LocalLayout{}
                     : gathers()
                         ? tensor.target
                         : local_layout(whole.source, whole.source_array, whole.element_bytes, link_.rank(), "source");
@@ -119,7 +120,8 @@ Messages Exchange::plan_messages(std::vector<Layouts> sources, std::vector<Layou
   }
   const auto finish = [&](PeerMessage& message, Index peer, Index step) {
     message.peer = static_cast<int>(peer);
-    message.nbytes = packed_bytes(message.blocks, tensors_);
+    message.crosses_nodes = peer != rank && !link_.topology.is_partner(message.peer);
+    message.nbytes = packed_bytes(message, tensors_);
     message.step = message.summand * link_.context.size() + step;
   };
   finish(messages.self, rank, 0);
@@ -150,7 +152,9 @@ void Exchange::make(bool node_memory, bool joins_short) {
     return;
   }
   const TensorProblem& first = problems_.front();
-  if (policy_.kind == ReplicaPolicy::sum_nodes) node_memory = false;  // one transport reduces partial results, in order
+  if (policy_.reduces() && policy_.kind != ReplicaPolicy::all &&
+      (policy_.in_order || policy_.kind == ReplicaPolicy::sum_nodes))
+    node_memory = false;  // one transport reduces partial results, in order
   if (policy_.kind == ReplicaPolicy::all)
     node_memory = node_memory && link_.topology.one_node() && first.source.blocked() && first.target.blocked();
   const Index join_bytes = link_.options.join_bytes;
@@ -163,10 +167,11 @@ void Exchange::make(bool node_memory, bool joins_short) {
 std::string Exchange::set_arrays(const void* const* sources, void* const* targets) {
   for (std::size_t t = 0; t < problems_.size(); ++t) {
     const std::size_t number = numbers_[t];
-    targets_[t] = static_cast<char*>(targets[number]);
-    sources_[t] = gathers() ? targets_[t] : static_cast<const char*>(sources[number]);
-    if (policy_.kind == ReplicaPolicy::sums_of_nodes) targets_[t] = node_sums_->at(0);
-    if (policy_.kind == ReplicaPolicy::sum_nodes) sources_[t] = node_sums_->at(0);
+    const auto& [source_buffer, target_buffer] = std::tie(problems_[t].source_buffer, problems_[t].target_buffer);
+    targets_[t] = target_buffer ? target_buffer->at(0) : static_cast<char*>(targets[number]);
+    sources_[t] = source_buffer ? source_buffer->at(0)
+                  : gathers()   ? targets_[t]
+                                : static_cast<const char*>(sources[number]);
     if (const GivenMessages* const given = problems_[t].messages.get()) {
       sources_[t] = moved_bytes(sources_[t], given->source);
       targets_[t] = moved_bytes(targets_[t], given->target);

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "copy/buffer.hpp"
 #include "layout/schedule.hpp"
 #include "plan/problem.hpp"
 #include "plan/strategies.hpp"
@@ -43,11 +42,10 @@ class Exchange {
   const std::vector<Route>& routes() const { return routes_; }
   /// Takes over local arrays of the problem that have changed. Local.
   void replan();
-  /// The exchange that begins when this one is done, of sums of the node if this one makes them.
+  /// The exchange that begins when this one is done.
   void set_next(Exchange& next) {
     next_ = &next;
     next.follows_ = true;
-    next.node_sums_ = node_sums_;
   }
   /// Whether it begins when another exchange is done.
   bool follows() const { return follows_; }
@@ -95,7 +93,6 @@ class Exchange {
   std::vector<Route> routes_;
   Exchange* next_ = nullptr;
   bool follows_ = false;
-  std::shared_ptr<Buffer> node_sums_;  // like the source, in C order; null: it has none
 
   // Of the transfer at hand:
   bool under_way_ = false;

@@ -101,6 +101,7 @@ void Plan::prepare(const std::function<Problem()>& describe, std::string& facts,
   const trace::Span span("plan", problem_.label.c_str(), problem_.strategy.c_str());
   facts = agreed_facts(problem_);
   check_problem(problem_, context_->size());
+  node_memory_ = node_memory;
   make_exchanges();
   make_transports(node_memory, false, shortage);
 }
@@ -108,6 +109,10 @@ void Plan::prepare(const std::function<Problem()>& describe, std::string& facts,
 /// \return whether there is enough node-shared memory; if not, `shortage` says why.
 bool Plan::make_transports(bool node_memory, bool joins_short, std::string& shortage) {
   bool suffices = true;
+  if (std::exchange(node_memory_, node_memory) != node_memory) {  // reductions have other steps without
+    exchanges_.clear();
+    make_exchanges();
+  }
   for (const auto& exchange : exchanges_) try {
       exchange->make(node_memory, joins_short);
     } catch (const NoSharedMemory& error) {

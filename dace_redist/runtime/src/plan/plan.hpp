@@ -123,8 +123,10 @@ class Plan {
   }
   void make_exchanges();
   bool knows_nodes() const;
-  void add_reduction(std::size_t number);
-  void add_sums_of_nodes(std::size_t number);
+  void add_accumulation(const TensorProblem& tensor, std::size_t number);
+  void add_reduction(const TensorProblem& tensor, std::size_t number);
+  void add_steps(const TensorProblem& tensor, std::size_t number);
+  std::shared_ptr<Buffer> buffer_of(const Distribution& distribution, Index element_bytes) const;
   void add_forwarding(const std::vector<TensorProblem>& tensors, const std::vector<std::size_t>& numbers, bool sums);
   void add_exchange(std::vector<TensorProblem> tensors, std::vector<std::size_t> numbers, ReplicaPolicy policy);
 
@@ -159,6 +161,7 @@ class Plan {
   JointOperation operation_{};
   const int process_ = getpid();
   Stream stream_ = nullptr;
+  bool node_memory_ = false;  // whether ranks of a node use it
   std::vector<std::unique_ptr<Exchange>> exchanges_;
 
   std::atomic<State> state_{State::idle};

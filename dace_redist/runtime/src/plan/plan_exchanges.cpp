@@ -4,6 +4,45 @@
 #include "plan/plan.hpp"
 
 namespace dace_redist {
+namespace {
+
+/// The operation on sums of the target's type that move on. They may travel in the wire type if that is of their kind.
+/// Where it is that of all elements, the results of factors and reductions do not: their replicas are to be equal.
+ElementOperation moving(const ElementOperation& operation) {
+  const bool computed = operation.reduction != Reduction::none || operation.alpha != 1.0 || operation.beta != 0.0;
+  ElementOperation moved{operation.target, operation.target};
+  if (element_info(operation.wire).kind == element_info(operation.target).kind &&
+      !(computed && operation.wire_within_nodes))
+    moved.wire = operation.wire;
+  return moved;
+}
+
+/// The operation on results that move on to other replicas: in their last type, if they are to be rounded to it.
+ElementOperation forwarding(const TensorProblem& tensor) {
+  ElementOperation moved = moving(tensor.operation);
+  if (tensor.rounded_to == ElementType::opaque) return moved;
+  if (moved.wire == ElementType::opaque || element_bytes_of(moved.wire) > element_bytes_of(tensor.rounded_to)) {
+    moved.wire = tensor.rounded_to;
+    moved.wire_within_nodes = true;
+  }
+  return moved;
+}
+
+/// The elements of the target that a tensor moves to, from the same place.
+TensorProblem within_target(const TensorProblem& tensor) {
+  TensorProblem within{tensor.target, tensor.target, tensor.target_bytes()};
+  within.index_map = IndexMap(tensor.index_map, tensor.source, tensor.target).within_target();
+  within.source_memory = within.target_memory = tensor.target_memory;
+  return within;
+}
+
+}  // namespace
+
+/// Memory for this rank's part of a distribution.
+std::shared_ptr<Buffer> Plan::buffer_of(const Distribution& distribution, Index element_bytes) const {
+  return std::make_shared<Buffer>(checked_product(distribution.local_shape(rank()), "block") * element_bytes);
+}
+
 void Plan::add_exchange(std::vector<TensorProblem> tensors, std::vector<std::size_t> numbers, ReplicaPolicy policy) {
   exchanges_.push_back(std::make_unique<Exchange>(*context_, number_, problem_, std::move(tensors), std::move(numbers),
                                                   policy, stream_));
@@ -16,7 +55,7 @@ void Plan::make_exchanges() {
   std::vector<std::size_t> numbers;
   for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {
     if (problem_.tensors[t].reduces()) {
-      add_reduction(t);
+      add_reduction(problem_.tensors[t], t);
       continue;
     }
     TensorProblem tensor = problem_.tensors[t];
@@ -54,7 +93,8 @@ void Plan::add_forwarding(const std::vector<TensorProblem>& tensors, const std::
     const TensorProblem& tensor = tensors[t];
     if (tensor.messages || tensor.target.replicas() == 1) continue;
     shares = shares || shares_between_nodes(tensor.source, tensor.target, context_->topology().node_of);
-    forwarded.push_back({tensor.source, tensor.target, tensor.target_bytes(), tensor.index_map});
+    forwarded.push_back({tensor.source, tensor.target, tensor.target_bytes(), tensor.index_map, forwarding(tensor)});
+    forwarded.back().target_buffer = tensor.target_buffer;
     their_numbers.push_back(numbers[t]);
   }
   for (const auto kind : {ReplicaPolicy::between_nodes, ReplicaPolicy::within_nodes}) {
@@ -65,33 +105,68 @@ void Plan::add_forwarding(const std::vector<TensorProblem>& tensors, const std::
   }
 }
 
-/// A reduction between nodes: in each node, of these sums, and the exchanges of the results among the replicas.
-void Plan::add_sums_of_nodes(std::size_t number) {
-  TensorProblem on_node = problem_.tensors[number], between = on_node;
-  ElementOperation& operation = between.operation;
-  operation = {operation.target, operation.target, 1.0, operation.beta, false, operation.reduction};
-  between.element_bytes = on_node.target_bytes();
-  on_node.operation.beta = 0;
-  add_exchange({on_node}, {number}, {ReplicaPolicy::sums_of_nodes, false, true});
-  Exchange& sums = *exchanges_.back();
-  add_exchange({between}, {number}, {ReplicaPolicy::sum_nodes, false, true});
-  sums.set_next(*exchanges_.back());
-  add_forwarding({between}, {number}, true);
+/// A reduction in steps, and the exchanges of the results among the replicas. The steps are the sums in each node, and
+/// of these sums; of one that is reproducible, the levels of the tree of all partial results.
+void Plan::add_steps(const TensorProblem& tensor, std::size_t number) {
+  const bool tree = tensor.operation.reproducible;
+  Index steps = 2;
+  if (tree)
+    for (steps = 1; (Index{1} << steps) < tensor.source.replicas();) ++steps;
+  TensorProblem step = tensor;
+  for (Index level = 0; level < steps; ++level) {
+    const bool last = level + 1 == steps;
+    step.operation.beta = last ? tensor.operation.beta : 0;
+    step.target_buffer = last ? tensor.target_buffer : buffer_of(tensor.source, tensor.target_bytes());
+    Exchange* const before = level > 0 ? exchanges_.back().get() : nullptr;
+    const auto kind = last ? ReplicaPolicy::sum_nodes : ReplicaPolicy::sums_of_nodes;
+    add_exchange({step}, {number}, {kind, false, true, tree, level});
+    if (before) before->set_next(*exchanges_.back());
+    if (last) break;
+    step.operation = moving(tensor.operation);
+    step.operation.reduction = tensor.operation.reduction;
+    step.element_bytes = tensor.target_bytes();
+    step.source_buffer = step.target_buffer;
+  }
+  add_forwarding({step}, {number}, true);
+}
+
+/// A reduction in a type of its own, and then the conversion of its result.
+void Plan::add_accumulation(const TensorProblem& tensor, std::size_t number) {
+  TensorProblem reduced = tensor;
+  ElementOperation& operation = reduced.operation;
+  operation.target = std::exchange(operation.accumulate, ElementType::opaque);
+  operation.beta = 0;
+  TensorProblem stored = within_target(reduced);
+  stored.operation = {operation.target, tensor.operation.target, 1.0, tensor.operation.beta};
+  const auto [from, to] = std::pair(element_info(operation.target), element_info(tensor.operation.target));
+  if (from.kind == to.kind && to.kind >= ElementKind::real && to.nbytes < from.nbytes)
+    reduced.rounded_to = tensor.operation.target;
+  stored.source_buffer = reduced.target_buffer = buffer_of(tensor.target, reduced.target_bytes());
+  add_reduction(reduced, number);
+  Exchange& reduction = *exchanges_.back();
+  add_exchange({stored}, {number}, {});
+  reduction.set_next(*exchanges_.back());
 }
 
 /// A reduction, in which each target replica may get a slice only, and then the exchange of the slices among the
 /// replicas.
-void Plan::add_reduction(std::size_t number) {
-  const TensorProblem& tensor = problem_.tensors[number];
-  const Index target_bytes = tensor.target_bytes();
-  const Index sliced_bytes = target_bytes <= tensor.element_bytes ? target_bytes : 0;
-  if (knows_nodes() && !tensor.on_device() && tensor.source.blocked()) return add_sums_of_nodes(number);
+void Plan::add_reduction(const TensorProblem& tensor, std::size_t number) {
+  const ElementOperation& operation = tensor.operation;
+  if (operation.accumulate != ElementType::opaque && operation.accumulate != operation.target)
+    return add_accumulation(tensor, number);
+  const Index result_bytes =
+      tensor.rounded_to == ElementType::opaque ? tensor.target_bytes() : element_bytes_of(tensor.rounded_to);
+  const Index sliced_bytes = result_bytes <= tensor.element_bytes ? result_bytes : 0;
+  const bool at_once = node_memory_ && tensor.source.blocked() && tensor.target.blocked() &&
+                       context_->topology().one_node() && find_strategy(problem_.strategy).on_node;
+  if (!tensor.on_device() && (operation.reproducible ? !at_once : knows_nodes() && tensor.source.blocked()))
+    return add_steps(tensor, number);
   const bool scatter = scatters_target(tensor.source, tensor.target, sliced_bytes);
-  add_exchange({tensor}, {number}, {ReplicaPolicy::all, scatter});
+  add_exchange({tensor}, {number}, {ReplicaPolicy::all, scatter, false, operation.reproducible});
   if (!scatter) return;
-  TensorProblem slices{tensor.target, tensor.target, target_bytes};
-  slices.index_map = IndexMap(tensor.index_map, tensor.source, tensor.target).within_target();
-  slices.source_memory = slices.target_memory = tensor.target_memory;
+  TensorProblem slices = within_target(tensor);
+  slices.operation = forwarding(tensor);
+  slices.target_buffer = tensor.target_buffer;
   Exchange& reduction = *exchanges_.back();
   add_exchange({slices}, {number}, {ReplicaPolicy::allgather});
   reduction.set_next(*exchanges_.back());

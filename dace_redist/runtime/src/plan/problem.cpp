@@ -118,6 +118,10 @@ std::string agreed_facts(const Problem& problem) {
     add("beta", exact_text(operation.beta));
     add("conj", operation.conjugate ? "1" : "0");
     add("op", reduction_names[static_cast<std::size_t>(operation.reduction)]);
+    add("wire", element_name(operation.wire));
+    add("within_nodes", operation.wire_within_nodes ? "1" : "0");
+    add("accumulate", element_name(operation.accumulate));
+    add("reproducible", operation.reproducible ? "1" : "0");
     facts += facts_of(tensor.source, "source ") + facts_of(tensor.target, "target ");
     add("the length of axes, region and reshape", std::to_string(tensor.index_map.size()));
     add_lists(facts, "", tensor.index_map, map_lists(tensor.index_map, tensor.source.ndim()));
@@ -138,6 +142,19 @@ void check_problem(const Problem& problem, int ranks) {
     const ElementOperation& operation = tensor.operation;
     if (operation.reduction != Reduction::none && operation.reduction != Reduction::sum && operation.beta != 0.0)
       throw Error("beta other than 0 requires op=\"sum\"");
+    if (operation.accumulate != ElementType::opaque &&
+        element_bytes_of(operation.accumulate) < element_bytes_of(operation.target))
+      throw Error(text("accumulate must have at least as many bytes as the target's type ",
+                       element_name(operation.target), ", got ", element_name(operation.accumulate)));
+    const bool wired = operation.wire != ElementType::opaque, accumulates = operation.accumulate != ElementType::opaque;
+    if (operation.reduction == Reduction::none && (accumulates || operation.reproducible))
+      throw Error("accumulate and reproducible require op: nothing is reduced without");
+    if (wired && operation.reproducible && !operation.wire_within_nodes)
+      throw Error(
+          "reproducible requires a type on the wire that is that of all elements (within_nodes), or none: which "
+          "elements move between nodes depends on where ranks run");
+    if (!wired && operation.wire_within_nodes) throw Error("within_nodes requires wire, the type of the elements");
+    if (tensor.on_device() && (wired || accumulates)) throw Error("wire and accumulate require arrays in main memory");
     if (operation.reduction != Reduction::none && tensor.source.boxed())
       throw Error(
           "op reduces the replicas of blocks, but the source is in boxes: these are replicas where they overlap");

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "copy/buffer.hpp"
 #include "copy/element_operation.hpp"
 #include "core/machine.hpp"
 #include "core/options.hpp"
@@ -30,6 +31,10 @@ struct TensorProblem {
   ElementOperation operation{};
   LocalArray source_array{}, target_array{};
   Memory source_memory = Memory::host, target_memory = Memory::host;
+  /// Of a step of a plan: type to which its results are rounded when they are stored; opaque: that of the target.
+  ElementType rounded_to = ElementType::opaque;
+  /// Stand in place of the arrays of the program, in C order; null: there is none. Of a step of a plan.
+  std::shared_ptr<Buffer> source_buffer = nullptr, target_buffer = nullptr;
   /// Move in place of what the distributions, of no elements, determine; null: there are none.
   std::shared_ptr<const GivenMessages> messages = nullptr;
 

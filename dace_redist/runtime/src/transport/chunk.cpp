@@ -49,11 +49,12 @@ Chunk::Chunk(const PeerMessage& message, MessageCutter& cutter, const Tensors& t
   nbytes_ = cutter.take(max_bytes, [&](Index displacement) {
     const int t = cutter.tensor();
     const Tensor& tensor = *tensors[static_cast<std::size_t>(t)];
-    const ElementStep step = side == Side::sent       ? tensor.steps.pack()
-                             : side == Side::received ? tensor.unpack_step(message.summand)
-                                                      : tensor.direct_step(message.summand);
+    const ElementSteps& steps = tensor.steps_of(message).steps;
+    const ElementStep step = side == Side::sent       ? steps.pack()
+                             : side == Side::received ? tensor.unpack_step(message)
+                                                      : tensor.direct_step(message);
     if (sections_.empty() || sections_.back().tensor != t)
-      sections_.push_back({t, tensor.message_bytes(), displacement, {}, {}});
+      sections_.push_back({t, steps.message_bytes(), displacement, {}, {}});
     Section& section = sections_.back();
     const Index before = (displacement - section.offset) / section.element_bytes;
     const StridedBlock moved = packed_side(side, cutter.part(), before);
@@ -61,8 +62,7 @@ Chunk::Chunk(const PeerMessage& message, MessageCutter& cutter, const Tensors& t
     if (typed) backward = backward || runs_backward(section.typed_blocks.back());
     contiguous = section.copies.append(moved, step);
     computes = computes || step.kernel;
-    partner_computes =
-        partner_computes || (side == Side::sent ? tensor.steps.unpack() : tensor.steps.pack()).kernel != nullptr;
+    partner_computes = partner_computes || (side == Side::sent ? steps.unpack() : steps.pack()).kernel != nullptr;
     array_offset_ = (side == Side::sent ? moved.source_offset : moved.target_offset) * section.element_bytes;
     ++blocks;
   });

@@ -7,14 +7,14 @@
 namespace dace_redist {
 namespace {
 
-std::vector<BlockGroup> group_blocks(const BlockList& blocks, const Tensors& tensors, Index max_group_bytes,
+std::vector<BlockGroup> group_blocks(const PeerMessage& message, const Tensors& tensors, Index max_group_bytes,
                                      Index max_tiny_bytes) {
   std::vector<BlockGroup> groups;
   bool open = false;
-  for (auto block = blocks.begin(); block != blocks.end(); ++block) {
+  for (auto block = message.blocks.begin(); block != message.blocks.end(); ++block) {
     const int tensor = block.tensor();
     const Index elements = block.count();
-    const Index element_bytes = tensors[static_cast<std::size_t>(tensor)]->message_bytes();
+    const Index element_bytes = tensors[static_cast<std::size_t>(tensor)]->message_bytes(message);
     const bool tiny = elements * element_bytes <= max_tiny_bytes;
     if (open && tiny && groups.back().tensor == tensor &&
         (groups.back().elements + elements) * element_bytes <= max_group_bytes) {
@@ -34,12 +34,14 @@ ElementStep step_of(const PartialBlock& partial, Index target_bytes) {
 
 }  // namespace
 
-ElementStep Tensor::unpack_step(Index summand) const {
-  return reduces ? step_of(reduction.partial(summand, true), reduction.target_bytes()) : steps.unpack();
+ElementStep Tensor::unpack_step(const PeerMessage& message) const {
+  const TensorSteps& own = steps_of(message);
+  if (!reduces) return own.steps.unpack();
+  return step_of(own.reduction.partial(message.summand, true), own.reduction.target_bytes());
 }
 
-ElementStep Tensor::direct_step(Index summand) const {
-  return reduces ? step_of(reduction.partial(summand, false), reduction.target_bytes()) : steps.direct();
+ElementStep Tensor::direct_step(const PeerMessage& message) const {
+  return reduces ? step_of(reduction.partial(message.summand, false), reduction.target_bytes()) : steps.direct();
 }
 
 bool are_partial(const Tensors& tensors) {
@@ -47,7 +49,7 @@ bool are_partial(const Tensors& tensors) {
 }
 
 MessageCutter::MessageCutter(const PeerMessage& message, const Tensors& tensors, Index part_bytes, Index max_tiny_bytes)
-    : groups_(group_blocks(message.blocks, tensors, part_bytes, max_tiny_bytes)) {
+    : groups_(group_blocks(message, tensors, part_bytes, max_tiny_bytes)) {
   restart(part_bytes);
 }
 
@@ -118,13 +120,13 @@ StridedBlock from_packed(StridedBlock block, Index displacement) {
   return reversed(to_packed(reversed(block), displacement));
 }
 
-Index packed_bytes(const BlockList& blocks, const Tensors& tensors) {
+Index packed_bytes(const PeerMessage& message, const Tensors& tensors) {
   Index nbytes = 0;
   int last = 0;
-  for (auto block = blocks.begin(); block != blocks.end(); ++block) {
+  for (auto block = message.blocks.begin(); block != message.blocks.end(); ++block) {
     const int tensor = block.tensor();
     if (std::exchange(last, tensor) != tensor) nbytes = ceil_div(nbytes, element_alignment) * element_alignment;
-    nbytes += block.count() * tensors[static_cast<std::size_t>(tensor)]->message_bytes();
+    nbytes += block.count() * tensors[static_cast<std::size_t>(tensor)]->message_bytes(message);
   }
   return nbytes;
 }

@@ -23,6 +23,7 @@ struct PeerMessage {
   BlockList blocks;
   Index step = 0;     ///< place in the order of messages, equal on both sides
   Index summand = 0;  ///< of partial results: place in the order of the reduction, see ReplicaPolicy
+  bool crosses_nodes = false;
 };
 
 /// The messages of one rank.
@@ -37,19 +38,27 @@ inline Index bytes_of(const std::vector<PeerMessage>& messages) {
                          [](Index sum, const PeerMessage& message) { return sum + message.nbytes; });
 }
 
+/// Computation with elements on their way.
+struct TensorSteps {
+  ElementSteps steps;
+  ReductionSteps reduction;  ///< of partial results
+};
+
 /// What the transports know of a tensor.
-struct Tensor {
-  ElementSteps steps;          ///< computation with its elements on their way
-  ReductionSteps reduction;    ///< of partial results
+struct Tensor : TensorSteps {
+  TensorSteps between_nodes;   ///< of messages that cross nodes
   ElementOperation operation;  ///< the whole of it
   bool reduces = false;        ///< whether its messages are partial results
   LocalLayout source, target;
 
+  const TensorSteps& steps_of(const PeerMessage& message) const {
+    return message.crosses_nodes ? between_nodes : *this;
+  }
   /// Bytes of an element in a message.
-  Index message_bytes() const { return steps.message_bytes(); }
-  /// The step of a summand from a packed message to the target array, and from the source array to the target array.
-  ElementStep unpack_step(Index summand) const;
-  ElementStep direct_step(Index summand) const;
+  Index message_bytes(const PeerMessage& message) const { return steps_of(message).steps.message_bytes(); }
+  /// The step from a packed message to the target array, and of elements that stay on their rank.
+  ElementStep unpack_step(const PeerMessage& message) const;
+  ElementStep direct_step(const PeerMessage& message) const;
 };
 
 using Tensors = std::vector<std::unique_ptr<Tensor>>;
@@ -139,7 +148,7 @@ StridedBlock reversed(StridedBlock block);
 /// The block with its source side replaced by a packed message, from `displacement` elements on.
 StridedBlock from_packed(StridedBlock block, Index displacement);
 
-/// Bytes of a message with these blocks.
-Index packed_bytes(const BlockList& blocks, const Tensors& tensors);
+/// Bytes of a message.
+Index packed_bytes(const PeerMessage& message, const Tensors& tensors);
 
 }  // namespace dace_redist

@@ -230,7 +230,8 @@ ChannelMemory::ChannelMemory(const Link& link, const std::vector<PeerMessage>& s
   sweep_deferred();
   if (sends.empty()) return;
   Index max_element_bytes = 1;
-  for (const auto& tensor : link.tensors) max_element_bytes = std::max(max_element_bytes, tensor->message_bytes());
+  for (const auto& tensor : link.tensors)
+    max_element_bytes = std::max(max_element_bytes, tensor->steps.message_bytes());
   const Index receivers = traffic.receivers;
   const Index handshake_bytes =
       whole_lines(static_cast<Index>(sizeof(Handshake) + 2 * link.tensors.size() * sizeof(SharedArray)));

@@ -144,7 +144,7 @@ bool read(NodeTransfer& transfer, Channel& channel) {
   bool copied = true;
   cutter.take(read_bytes, [&](Index) {
     const auto tensor = static_cast<std::size_t>(cutter.tensor());
-    const Index element_bytes = transfer.tensor(cutter.tensor()).message_bytes();
+    const Index element_bytes = transfer.tensor(cutter.tensor()).steps.message_bytes();
     const CopyBlock block = cutter.whole_group() ? channel.direct[cutter.group()].blocks().front()
                                                  : make_copy_block(cutter.part(), element_bytes);
     copied = copied && channel.arena->read(block, sources[tensor].address, transfer.arrays.targets[tensor]);

@@ -14,7 +14,7 @@ PartialResults::PartialResults(std::vector<Channel*> channels) : channels_(std::
 
 Index PartialResults::target_bytes(const NodeTransfer& transfer) const {
   const Tensor& tensor = transfer.tensor(first().message.blocks.begin().tensor());
-  return first().message.nbytes / tensor.message_bytes() * tensor.reduction.target_bytes();
+  return first().message.nbytes / tensor.steps.message_bytes() * tensor.reduction.target_bytes();
 }
 
 bool PartialResults::ready() const {
@@ -55,8 +55,9 @@ void PartialResults::reduce_piece(const NodeTransfer& transfer) {
         ++next_[summand];
         blocks_.push_back(partial(transfer, channel, static_cast<Index>(summand), block, displacement));
       }
-      displacement += blocks_.front().block.count() * reduced.message_bytes();
-      reduce_blocks(blocks_, target_bytes, transfer.arrays.targets[tensor], transfer.stream_unpacked);
+      displacement += blocks_.front().block.count() * reduced.steps.message_bytes();
+      reduce_blocks(blocks_, target_bytes, transfer.arrays.targets[tensor], transfer.stream_unpacked,
+                    in_tree(reduced) ? &reduced.reduction.sums() : nullptr);
     }
     for (std::size_t summand = 1; summand < channels_.size(); ++summand) channels_[summand]->cutter.advance();
   });
@@ -67,7 +68,9 @@ PartialBlock PartialResults::partial(const NodeTransfer& transfer, const Channel
                                      const StridedBlock& block, Index displacement) const {
   const auto tensor = static_cast<std::size_t>(channel.cutter.tensor());
   const bool packed = !channel.is_self() && channel.protocol == Protocol::staged;
-  PartialBlock made = transfer.tensor(channel.cutter.tensor()).reduction.partial(summand, packed);
+  const Tensor& reduced = transfer.tensor(channel.cutter.tensor());
+  PartialBlock made =
+      in_tree(reduced) ? reduced.reduction.leaf(summand, packed) : reduced.reduction.partial(summand, packed);
   made.block = packed ? from_packed(block, 0) : block;
   made.source = packed              ? channel.slot(channel.total) + displacement
                 : channel.is_self() ? transfer.arrays.sources[tensor]
