@@ -9,6 +9,7 @@ from typing import Any
 
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
 from dace.sdfg import SDFG, SDFGState
+from dace.sdfg.nodes import Tasklet
 
 from dace_redist.library_nodes import JointRedistribute, Redistribute
 from dace_redist.library_nodes.environment import is_node_shared
@@ -30,10 +31,15 @@ def chosen_nodes(sdfg: SDFG, where: Where = None, joint: bool = False) -> list[t
 
     :param where: Selection of nodes, as for :func:`dace_redist.set_strategy`.
     :param joint: True to return nodes that move several tensors, too.
-    :raises ValueError: If ``where`` is given and no node matches; lists the labels.
+    :raises ValueError: If ``where`` is given and no node matches, which lists the labels; if there is no redistribution
+        and DaCe has expanded library nodes.
     """
     kinds = (Redistribute, StockRedistribute, *([JointRedistribute] if joint else []))
     every = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, kinds)]
+    code = [node.code.as_string for node, _ in sdfg.all_nodes_recursive() if isinstance(node, Tasklet)]
+    if not every and any("__redist" in one or "MPI_" in one for one in code):
+        remedy = "set or tune strategies before DaCe expands library nodes, as auto_optimize does"
+        raise ValueError(f"{sdfg.name} has no redistribution, or no longer: {remedy}")
     if where is None:
         return every
     if callable(where):
@@ -59,11 +65,12 @@ def placed_schedules(
     :param where: Selection of nodes, as for :func:`dace_redist.set_strategy`.
     :param memory: Kind of memory of the arrays, one of ``MEMORIES``, except arrays on the GPU in the SDFG; default: as
         in the SDFG.
-    :raises ValueError: If nothing is left, or if a symbol has no value or a name is not a symbol.
+    :raises ValueError: If none of the redistributions is left, or a symbol has no value or a name is not a symbol.
     :raises TypeError: If a value is not an integer.
     """
     values, placed = checked_symbols(sdfg, symbols), {}
-    for found, state in chosen_nodes(sdfg, where):
+    chosen = chosen_nodes(sdfg, where)
+    for found, state in chosen:
         if keeps_stock(found):
             continue
         with contextlib.suppress(ValueError):
@@ -72,7 +79,7 @@ def placed_schedules(
             array.is_packed_c_strides() for array, _ in found.arrays(state.sdfg, state)
         ):
             placed[found] = placed_schedule(found, state, values, memory)
-    if not placed:
+    if chosen and not placed:
         raise ValueError(f"{sdfg.name} has no redistribution to tune")
     return placed
 
@@ -143,17 +150,12 @@ def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> 
         ``redistribute(A, rows, columns)`` has the label ``redistribute_A_new``, with ``out=B`` ``redistribute_A_B``; a
         node of DaCe that of its descriptor, such as ``__tmp0``. Where no node matches, the error lists the labels.
     :param options: See :func:`dace_redist.plan`.
-    :return: ``sdfg``.
-    :raises ValueError: If an argument is invalid, or no node matches.
+    :return: ``sdfg``, unchanged if it has no redistribution and ``where`` is None.
+    :raises ValueError: If an argument is invalid, no node matches, or DaCe has expanded the nodes.
     :raises TypeError: If ``sdfg`` is not an SDFG, or an option has the wrong type.
     """
     checked_sdfg(sdfg, "set_strategy")
     check_options(find_strategy(name), options)
-    chosen = chosen_nodes(sdfg, where, joint=True)
-    if not chosen:
-        expanded = any(getattr(node, "environments", ()) for node, _ in sdfg.all_nodes_recursive())
-        remedy = ", or no longer: call set_strategy before DaCe expands library nodes, as auto_optimize does"
-        raise ValueError(f"no redistribution to set a strategy for: {sdfg.name} has none{remedy * expanded}")
-    for node, state in chosen:
+    for node, state in chosen_nodes(sdfg, where, joint=True):
         lower(node, state).set_strategy(name, **options)
     return sdfg

@@ -59,7 +59,7 @@ def tune(
         candidate is run at least three times.
     :param progress: See :func:`dace_redist.load`.
     :return: The times, equal on every rank; ``print`` shows them, and ``plan`` and ``redistribute`` take
-        ``**result.best``. Of an SDFG a list, one entry for each distinct redistribution.
+        ``**result.best``. Of an SDFG a list, one entry for each distinct redistribution, empty if it has none.
     :raises ValueError: On every rank, if an argument is invalid on one of them.
     :raises TypeError: On every rank, if an argument has the wrong type.
     :raises RuntimeError: On every rank, if no strategy can run, or one fails while it is measured.
@@ -94,7 +94,7 @@ def tune(
         options = dict(best[placed])
         name = options.pop("strategy")
         node.set_strategy(name, **(options_on_gpu(name, options) if placed.on_gpu else options))
-    return results if nodes else results[0]
+    return results[0] if isinstance(source, Schedule) else results
 
 
 def _refuse(arguments: Mapping[str, Any], tuned: str) -> None:

@@ -93,7 +93,7 @@ class Comparison:
             rows = [self._row(name, figures[name], reference) for name in ranking]
             lines += table([("", "median", "95 % of medians", "speed-up", "runs"), *rows], left=1)
         lines += [f"{name}  cannot: {reason}" for name, reason in self.refused.items()]
-        return "\n".join([*lines, self._verdict()])
+        return "\n".join([*lines, self.verdict])
 
     def _row(self, name: str, figure: Figure, reference: Figure | None) -> tuple[str, ...]:
         shown = f"{name} (default)" if name == DEFAULT_STRATEGY else name
@@ -101,8 +101,9 @@ class Comparison:
         speedup = f"{reference.median / figure.median:.2f}" if reference else "-"
         return shown, f"{milliseconds(figure.median)} ms", interval, speedup, str(len(figure.seconds))
 
-    def _verdict(self) -> str:
-        """The fastest strategy, and its speed-up, as far as intervals do not overlap."""
+    @property
+    def verdict(self) -> str:
+        """One line: the fastest strategy and its speed-up, or the candidates between which the times do not decide."""
         best, drifted = self._fastest(), self._drifted()
         if drifted:
             return f"not decided (machine busy?): the two intervals of {', '.join(drifted)} do not overlap"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dace
+import numpy as np
 import pytest
 from dace.libraries.comm.nodes.redistribute import Redistribute as StockRedistribute
 from sdfgs import COLUMNS, ROWS, add_move, redistributions, with_arrays
@@ -16,6 +17,11 @@ from dace_redist.strategies import DEFAULT_STRATEGY, OPTIONS, STRATEGIES
 @dace.program
 def product(A: dace.float64[6, 5], B: dace.float64[5, 4]):
     return A @ B
+
+
+@dace.program
+def exponentials(A: dace.float64[1 << 22]):
+    return np.exp(A) + 1  # its tasklets have an environment
 
 
 def three() -> dace.SDFG:
@@ -87,13 +93,13 @@ def test_no_match(where):
 
 
 def test_nothing_to_set():
-    expanded, remedy = three(), "call set_strategy before DaCe expands library nodes"
+    expanded, remedy = three(), "set or tune strategies before DaCe expands library nodes"
     expanded.expand_library_nodes()
-    with pytest.raises(ValueError, match=f"{expanded.name} has none, or no longer: {remedy}"):
-        dace_redist.set_strategy(expanded, "Pack")
-    for sdfg in (dace.SDFG("empty"), dace_redist.distribute(product, 2).sdfg):
-        with pytest.raises(ValueError, match=f"no redistribution to set a strategy for: {sdfg.name} has none$"):
-            dace_redist.set_strategy(sdfg, "Pack")
+    for change in (lambda: dace_redist.set_strategy(expanded, "Pack"), lambda: dace_redist.tune(expanded)):
+        with pytest.raises(ValueError, match=f"{expanded.name} has no redistribution, or no longer: {remedy}"):
+            change()
+    for sdfg in (dace.SDFG("empty"), *(dace_redist.distribute(program, 2).sdfg for program in (product, exponentials))):
+        assert dace_redist.set_strategy(sdfg, "Pack") is sdfg and dace_redist.tune(sdfg) == []
 
 
 @pytest.mark.parametrize(
