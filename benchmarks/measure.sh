@@ -21,13 +21,12 @@ einsum() {
 }
 
 results() {
-    local kernel
     without_pytorch
     rm -f $results/{redistribution,comparisons,einsums,gallery,overheads}.jsonl
     # of a method that is measured twice in a case, the last result counts
     mpiexec -n 12 python benchmarks/bench.py $both --limit 1.2 --json $results/redistribution.jsonl
     mpiexec -n 4 python benchmarks/bench.py "runs-*" $both --limit 2.5 --json $results/redistribution.jsonl
-    for kernel in mm2 mm3 ttmc; do einsum $kernel --by-hand stock; done
+    einsum mm2 mm3 ttmc --by-hand stock
     OMP_NUM_THREADS=1 mpiexec -n 2 python benchmarks/einsum/gallery_speedups.py --json $results/gallery.jsonl
     python benchmarks/overheads.py --json $results/overheads.jsonl
     make interop
@@ -52,13 +51,11 @@ peers() {
 
 # CTF, where DACE_REDIST_CTF_LIBRARY names it; see README.md.
 ctf() {
-    local kernel ranks
+    local ranks
     rm -f "$file"
     for ranks in 2 4; do
-        for kernel in mm2 mttkrp3_0 ttmc ladder; do
-            OMP_NUM_THREADS=1 mpiexec -n $ranks python benchmarks/einsum/run_einsum.py $kernel --against einsum,ctf \
-                --repetitions 11 --json $file
-        done
+        OMP_NUM_THREADS=1 mpiexec -n $ranks python benchmarks/einsum/run_einsum.py mm2 mttkrp3_0 ttmc ladder \
+            --against einsum,ctf --repetitions 11 --json $file
     done
 }
 
@@ -67,6 +64,13 @@ products() {
     rm -f "$file"
     OMP_NUM_THREADS=1 mpiexec -n 2 python benchmarks/compare.py products cp-als --json $file
     PYTHONPATH=benchmarks python -m comparisons.products --json $file
+}
+
+# The strategy that each redistribution of Deinsum's kernels took, and why.
+tuned() {
+    rm -f "$file"
+    OMP_NUM_THREADS=1 mpiexec -n 4 python benchmarks/einsum/run_einsum.py deinsum --strategies Auto,Datatype,Tuned --check \
+        --repetitions 15 --json $file
 }
 
 auto() {
@@ -94,15 +98,12 @@ cores() {
 }
 
 gpu() {
-    local kernel
     rm -f "$file"
     python benchmarks/copies.py --gpu --nbytes 134217728 --runs 8 --runs 32 --runs 64 --runs 512 --runs 4096 --json $file
     mpiexec -n 4 python benchmarks/bench.py runs-4KiB tiles-random slab-to-pencil-4-96 --variants ordinary,gpu --peers none \
         --strategies Auto,Pack,Pipelined --limit 3 --json $file
-    for kernel in mm3 mttkrp3_0 mttkrp5_2 ttmc; do
-        mpiexec -n 1 python benchmarks/einsum/run_einsum.py $kernel --preset M --device gpu --against cupy --check \
-            --repetitions 9 --json $file
-    done
+    mpiexec -n 1 python benchmarks/einsum/run_einsum.py mm3 mttkrp3_0 mttkrp5_2 ttmc --preset M --device gpu --against cupy \
+        --check --repetitions 9 --json $file
 }
 
 nodes() {
@@ -154,9 +155,9 @@ mapped() {
 }
 
 case $1 in
-    results | processor | peers | ctf | products | auto | cores | gpu | nodes | copying | dispatch | mapped) "$1" ;;
+    results | processor | peers | ctf | products | tuned | auto | cores | gpu | nodes | copying | dispatch | mapped) "$1" ;;
     *)
-        echo "usage: benchmarks/measure.sh results | processor | peers | ctf | products | auto | cores | gpu | nodes | copying |" \
+        echo "usage: benchmarks/measure.sh results | processor | peers | ctf | products | tuned | auto | cores | gpu | nodes | copying |" \
             "dispatch | mapped" >&2
         exit 2
         ;;

@@ -9,6 +9,7 @@ from typing import Any
 import einsum_kernels as programs
 import numpy as np
 from deinsum import kernels
+from deinsum_kernels import KERNELS
 
 PRESETS = ("S", "M", "weak", "paper")
 SLAB = 1 << 24  # elements of an operand that are made at once
@@ -85,19 +86,11 @@ _ORDER_3 = {"small": (192, 24), "medium": (400, 32), "indices": 4}
 _ORDER_5 = {"small": (24, 12), "medium": (36, 16), "indices": 6}
 _ORBITALS = {"small": (12, 48), "medium": (16, 96), "indices": 6, "paper": (32 * 72, (116, 1161))}
 
+_OF_DEINSUM = zip(KERNELS, [_MM] * 3 + [_ORDER_3] * 3 + [_ORDER_5] * 4, kernels(), strict=True)
 CASES = {
     case.name: case
     for case in (
-        EinsumCase(programs.mm1, **_MM, published="1MM"),
-        EinsumCase(programs.mm2, **_MM, published="2MM"),
-        EinsumCase(programs.mm3, **_MM, published="3MM"),
-        EinsumCase(programs.mttkrp3_0, **_ORDER_3, published="MTTKRP-O3-M0"),
-        EinsumCase(programs.mttkrp3_1, **_ORDER_3, published="MTTKRP-O3-M1"),
-        EinsumCase(programs.mttkrp3_2, **_ORDER_3, published="MTTKRP-O3-M2"),
-        EinsumCase(programs.mttkrp5_0, **_ORDER_5, published="MTTKRP-O5-M0"),
-        EinsumCase(programs.mttkrp5_2, **_ORDER_5, published="MTTKRP-O5-M2"),
-        EinsumCase(programs.mttkrp5_4, **_ORDER_5, published="MTTKRP-O5-M4"),
-        EinsumCase(programs.ttmc, **_ORDER_5, published="TTMc-O5-M0"),
+        *(EinsumCase(kernel, **lengths, published=name) for kernel, lengths, name in _OF_DEINSUM),
         EinsumCase(programs.snapshots, small=(96, 16), medium=(200, 32), indices=5),
         EinsumCase(programs.rings, **_ORBITALS),
         EinsumCase(programs.ladder, **_ORBITALS),
@@ -105,6 +98,9 @@ CASES = {
         EinsumCase(programs.cp, **_ORDER_3, published="MTTKRP-O3-M0", shift=0.5),
     )
 }
+
+#: Names of the kernels of Deinsum.
+DEINSUM = [kernel.f.__name__ for kernel in KERNELS]
 
 
 def elements(name: str, indices: Sequence[Any], shape: Sequence[int], xp: Any = np) -> Any:

@@ -1,81 +1,16 @@
-"""Kernels as their users write them, plain DaCe programs of NumPy calls, and the sizes they are run with."""
+"""Kernels as their users write them, plain DaCe programs of NumPy calls, besides those of Deinsum in ``examples``."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
 
 import dace
 import numpy as np
+from deinsum_kernels import I, J, K, OfJ, OfK, Order3, P, Q, T
 
-I, J, K, L, M = (dace.symbol(name, dace.int64) for name in "IJKLM")  # noqa: E741
-P, Q, R, T = (dace.symbol(name, dace.int64) for name in "PQRT")
 O, V, W = (dace.symbol(name, dace.int64) for name in "OVW")  # noqa: E741
 SWEEPS, NEWTON_SCHULZ = 3, 20
-Order3, Order5 = dace.float64[I, J, K], dace.float64[I, J, K, L, M]
-OfI, OfJ, OfK, OfL, OfM = (dace.float64[mode, R] for mode in (I, J, K, L, M))
-
-
-@dace.program
-def mm1(A: dace.float64[I, J], B: dace.float64[J, K]):
-    """A matrix product."""
-    return A @ B
-
-
-@dace.program
-def mm2(A: dace.float64[I, J], B: dace.float64[J, K], C: dace.float64[K, L]):
-    """Two matrix products."""
-    return np.einsum("ij,jk,kl->il", A, B, C)
-
-
-@dace.program
-def mm3(A: dace.float64[I, J], B: dace.float64[J, K], C: dace.float64[K, L], D: dace.float64[L, M]):
-    """Three matrix products."""
-    return np.einsum("ij,jk,kl,lm->im", A, B, C, D)
-
-
-@dace.program
-def mttkrp3_0(X: Order3, B: OfJ, C: OfK):
-    """Matricised tensor times Khatri-Rao product, order 3, first mode."""
-    return np.einsum("ijk,ja,ka->ia", X, B, C)
-
-
-@dace.program
-def mttkrp3_1(X: Order3, A: OfI, C: OfK):
-    """Matricised tensor times Khatri-Rao product, order 3, second mode."""
-    return np.einsum("ijk,ia,ka->ja", X, A, C)
-
-
-@dace.program
-def mttkrp3_2(X: Order3, A: OfI, B: OfJ):
-    """Matricised tensor times Khatri-Rao product, order 3, third mode."""
-    return np.einsum("ijk,ia,ja->ka", X, A, B)
-
-
-@dace.program
-def mttkrp5_0(X: Order5, B: OfJ, C: OfK, D: OfL, E: OfM):
-    """Matricised tensor times Khatri-Rao product, order 5, first mode."""
-    return np.einsum("ijklm,ja,ka,la,ma->ia", X, B, C, D, E)
-
-
-@dace.program
-def mttkrp5_2(X: Order5, A: OfI, B: OfJ, D: OfL, E: OfM):
-    """Matricised tensor times Khatri-Rao product, order 5, third mode."""
-    return np.einsum("ijklm,ia,ja,la,ma->ka", X, A, B, D, E)
-
-
-@dace.program
-def mttkrp5_4(X: Order5, A: OfI, B: OfJ, C: OfK, D: OfL):
-    """Matricised tensor times Khatri-Rao product, order 5, fifth mode."""
-    return np.einsum("ijklm,ia,ja,ka,la->ma", X, A, B, C, D)
-
-
-@dace.program
-def gram_of_mttkrp(X: Order3, B: OfJ, C: OfK):
-    """MTTKRP of order 3, first mode, and the Gram matrix of its result."""
-    M = np.einsum("ijk,ja,ka->ia", X, B, C)
-    return M.T @ M
-
-
-@dace.program
-def ttmc(X: Order5, B: dace.float64[J, P], C: dace.float64[K, Q], D: OfL, E: dace.float64[M, T]):
-    """Tensor times matrix chain, order 5, all modes but the first."""
-    return np.einsum("ijklm,jb,kc,ld,me->ibcde", X, B, C, D, E)
 
 
 @dace.program

@@ -1,6 +1,6 @@
 """
-Other programs of a kernel: distributed by hand, by ``dace_redist.einsum``, or by CTF; and of rank 0, while the others
-sleep: opt_einsum and CuPy.
+Other programs of a kernel: distributed by hand, by ``dace_redist.einsum``, or by CTF; and by CuPy on rank 0, while the
+others sleep.
 """
 
 import ctypes
@@ -61,17 +61,10 @@ def on_rank_0(work: Callable[[], Any] | None) -> None:
     sleeping_barrier(WORLD, 0.001)
 
 
-def _opt_einsum(case: EinsumCase, program: DistributedProgram) -> Callable[[], Any]:
-    import opt_einsum
-
-    (group,) = program.plan.statements
-    given = wholes(case, program)
-    operands = [given[name] for name in group.operands]
-    shapes = (operand.shape for operand in operands)
-    return partial(opt_einsum.contract_expression(str(group.einsum), *shapes, optimize="optimal"), *operands)
-
-
 def _cupy(case: EinsumCase, program: DistributedProgram) -> Callable[[], Any]:
+    """Return a run on rank 0, in the order that NumPy finds."""
+    if WORLD.rank != 0:
+        return partial(on_rank_0, None)
     import cupy
 
     given, contract = wholes(case, program, cupy), cupy.einsum
@@ -85,7 +78,7 @@ def _cupy(case: EinsumCase, program: DistributedProgram) -> Callable[[], Any]:
             case.program.f(**given)
         cupy.cuda.get_current_stream().synchronize()
 
-    return run
+    return partial(on_rank_0, run)
 
 
 def _einsum(case: EinsumCase, program: DistributedProgram) -> Callable[[], Any]:
@@ -131,14 +124,5 @@ def _ctf(case: EinsumCase, program: DistributedProgram) -> Callable[[], Any]:
     return lambda: [library.ctf_contract(*step) for step in steps]
 
 
-#: What makes a run on all ranks: of ``einsum``, and of CTF.
-PARALLEL_PEERS = {"einsum": _einsum, "ctf": _ctf}
-#: On rank 0: of opt_einsum on one thread, and CuPy in the order that NumPy finds.
-PEERS = {"opt_einsum": _opt_einsum, "cupy": _cupy}
-
-
-def peer_of(name: str, case: EinsumCase, program: DistributedProgram) -> Callable[[], None]:
-    """Return a run of one of :data:`PARALLEL_PEERS` or :data:`PEERS`. Collective."""
-    if name in PARALLEL_PEERS:
-        return PARALLEL_PEERS[name](case, program)
-    return partial(on_rank_0, PEERS[name](case, program) if WORLD.rank == 0 else None)
+#: Functions that make a run on all ranks; collective.
+PEERS = {"einsum": _einsum, "ctf": _ctf, "cupy": _cupy}

@@ -132,7 +132,7 @@ class Comparison:
         moved = self.placed.schedule
         facts = {"nodes": list(self.nodes), "dtype": str(moved.dtype), "shape": list(moved.shape)}
         times = {"before": seconds[:-1], "seconds": seconds[-1], "refused": dict(self.refused)}
-        return {**facts, "memory": self.placed.memory, **times, "best": self.best}
+        return {**facts, "memory": self.placed.memory, **times, "best": self.best, "verdict": self.verdict}
 
 
 def strategies_for(strategies: Sequence[str] | None, placed: PlacedSchedule) -> list[str]:

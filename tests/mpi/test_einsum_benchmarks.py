@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,19 @@ def test_right_and_equal(kernel: str, sizes: str, ranks: int, folder: Path) -> N
     assert all(result["parts"] == results[0]["parts"] for result in results)
 
 
+def test_table_of_tuned_strategies(tmp_path: Path) -> None:
+    words = ["mm1", "mttkrp3_0", *(word for size in ("I=64", "J=64", "K=64", "R=8") for word in ("--size", size))]
+    words += ["--strategies", "Datatype,Tuned", "--check", "--limit", "0.05", "--repetitions", "1"]
+    argv = [sys.executable, str(SCRIPTS / "run_einsum.py"), *words]
+    code, output = launch(2, argv, 300, cwd=tmp_path, environment={"DACE_REDIST_EXCHANGE_SECONDS": "0"})
+    assert code == 0 and output.count(", right, ") == 4, output
+    head, product, tensor = (re.split("  +", line) for line in output.splitlines()[-3:])
+    assert head == ["kernel", "Datatype, ms", "Tuned, ms", "redistribution", "strategy", "because"]
+    assert product[0] == "mm1" and product[3:] == ["none", "-"]
+    assert tensor[0] == "mttkrp3_0" and tensor[3] == "sum___return"
+    assert re.match(r"not decided|\w+.* is the fastest strategy", tensor[5]), tensor
+
+
 @pytest.mark.full
 def test_demo(tmp_path: Path) -> None:
     small = ["--case", "seed-k2", "--preset", "tiny", "--size", "6", "--repetitions", "2"]
@@ -94,9 +108,7 @@ def test_demo(tmp_path: Path) -> None:
     assert [record["strategy"] for record in records] == ["Auto", "Datatype"]
     for record in records:
         assert record["error"] < 1e-12
-        kinds = [step.split(" ")[0] for step in record["samples"]]
-        assert {"redistribute", "contract"} < set(kinds) and kinds[-1] == "total"
-        assert all(len(times) == 2 and min(times) > 0 for times in record["samples"].values())
+        assert len(record["samples"]) == 2 and min(record["samples"]) > 0
     trace = Trace(tmp_path / "trace")
     assert {"contract", "sum", "copy", "wait", "planning"} < set(trace.seconds)
     assert {span.name for span in trace.spans if span.kind == "contract"}

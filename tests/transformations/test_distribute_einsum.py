@@ -39,6 +39,9 @@ def test_planning_needs_no_mpi_and_prints():
     text = str(program)
     assert isinstance(program, dace_redist.DistributedProgram) and "8 ranks" in text and "ijk,ja,ka->ia" in text
     assert program.inputs["X"].distribution.shape == (7, 6, 5)
+    others = dict(reversed(program.sizes.items()))  # a rank may name the sizes in another order
+    other = dace_redist.distribute(PROGRAMS["mttkrp"].program, 8, others)
+    assert repr(other.identity) == repr(program.identity)
 
 
 @pytest.mark.slow

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from deinsum_kernels import mm2, mm3, ttmc
 from distributed_simulation import SimulatedRanks
-from einsum_kernels import mm2, mm3, ttmc
 from programs.program import arguments, sizes_of
 from results import by_numpy, check
 

@@ -271,7 +271,7 @@ def _check_arguments(program: Any, ranks: Any, sizes: Any, placements: Any, over
 
 
 def _by_name(sizes: Mapping[Any, int]) -> dict[str, int]:
-    named = {str(symbol): size for symbol, size in sizes.items()}
+    named = {str(symbol): sizes[symbol] for symbol in sorted(sizes, key=str)}  # a set has another order on each rank
     if len(named) < len(sizes):
         raise ValueError(f"distribute: sizes has a symbol twice: {', '.join(map(repr, sizes))}")
     return named
