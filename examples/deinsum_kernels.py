@@ -77,24 +77,20 @@ def main() -> None:
         if kernel.f.__name__ not in (sys.argv[1:] or kernel.f.__name__):
             continue
         arrays, seconds, results = kernel.f.__annotations__, [], []
-        symbols = {str(symbol) for array in arrays.values() for symbol in array.shape}
-        sizes = {symbol: rank if symbol in "PQRT" else extent for symbol in symbols}
+        sizes = {str(s): rank if str(s) in "PQRT" else extent for array in arrays.values() for s in array.shape}
         program = dace_redist.distribute(kernel, comm.size, sizes)  # chooses distributions: print(program)
-        operands = {n: rng.random([sizes[str(symbol)] for symbol in array.shape]) for n, array in arrays.items()}
-        parts = program.scatter(**operands)
-        for strategy in ("Datatype", "tuned"):
-            if strategy == "tuned":
+        whole = {name: rng.random([sizes[str(s)] for s in array.shape]) for name, array in arrays.items()}
+        parts = program.scatter(**whole)
+        for tuned in (False, True):
+            dace_redist.set_strategy(program.sdfg, "Datatype")  # a transformation of the SDFG
+            if tuned:
                 found = dace_redist.tune(program.sdfg, symbols=sizes, limit_seconds=0.5, progress=False)
-            else:
-                dace_redist.set_strategy(program.sdfg, strategy)  # a transformation of the SDFG
             results.append(program.gather(program.run(**parts)))  # the first run compiles
-            times = []
-            for _ in range(7):
-                comm.Barrier()
-                start = MPI.Wtime()
+            comm.Barrier()
+            start = MPI.Wtime()
+            for _ in range(10):
                 program.run(**parts)
-                times.append(comm.allreduce(MPI.Wtime() - start, MPI.MAX))
-            seconds.append(np.median(times))
+            seconds.append(comm.allreduce(MPI.Wtime() - start, MPI.MAX) / 10)
         if comm.rank == 0:
             assert np.allclose(*results)
             print(f"{kernel.f.__name__:10} {1e3 * seconds[0]:8.2f} ms by Datatype {1e3 * seconds[1]:8.2f} ms tuned")
