@@ -13,7 +13,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-from comparisons import cp_als, files, fused, halo, libraries, products, scalapack_routines, sparse_stacks
+from comparisons import (
+    checkpoints,
+    cp_als,
+    files,
+    fused,
+    halo,
+    libraries,
+    products,
+    replicas,
+    scalapack_routines,
+    sparse_stacks,
+)
 from comparisons.comparison import Comparison, UnsuitableError
 from mpi4py import MPI
 from records import append, environment, json_option
@@ -53,6 +64,10 @@ ENTRIES = {
     "products": Entry("products of square matrices, by BLAS, COSMA, pdgemm", ((1024,), (2048,)), products.by_layout),
     "cp-als": Entry("sweeps of CP-ALS, or by hand with mpi4py", ((12, 10, 8), (100, 100, 100)), cp_als.sweeps),
     "files": Entry("a file of 1 GiB, by load() or by each rank's hyperslab", ((1 << 14, 1 << 14),), files.read),
+    "hdf5": Entry("12 arrays in a file, or by h5py, a rank after another", ((10752, 1024),), checkpoints.hdf5),
+    "npy": Entry("an array in a file, or by MPI-IO", ((8192, 8192),), checkpoints.npy),
+    "names": Entry("1,000 arrays by name, in one call or each alone", ((16, 8),), checkpoints.by_name),
+    "replicas": Entry("replicas and sums, or MPI's collectives", ((128, 1 << 14),), replicas.by_mpi),
 }
 
 

@@ -1,5 +1,5 @@
 """
-Time of one rank's schedule, and of the plan of a program.
+Time of one rank's schedule.
 
 ``ranks``: for 1,000,000 ranks in five dimensions, with the messages handed to Python.
 
@@ -7,9 +7,7 @@ Time of one rank's schedule, and of the plan of a program.
 indices, each box has a random owner. With PyTorch installed, the planner of its distributed checkpoints
 (``create_read_items_for_chunk_list``) plans the reads of the same rank, with its metadata objects made beforehand.
 
-``program``: ``distribute`` for the 50 statements of coupled cluster on 4 ranks, in seconds of the processor.
-
-    python benchmarks/planner.py [ranks] [boxes] [program] [--parts 100] [--json FILE]
+    python benchmarks/planner.py [ranks] [boxes] [--parts 100] [--json FILE]
 """
 
 from __future__ import annotations
@@ -18,11 +16,9 @@ import functools
 import importlib.util
 import math
 import statistics
-import sys
 import timeit
 from collections.abc import Callable
 from pathlib import Path
-from time import process_time
 from typing import Any
 
 import click
@@ -95,26 +91,13 @@ def plan_boxes(parts: int, path: Path | None) -> None:
     append(path, record | {"ranks": BOX_RANKS, "environment": environment(1, [0])})
 
 
-def plan_program(path: Path | None) -> None:
-    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
-    from coupled_cluster import coupled_cluster
-
-    from dace_redist import distribute
-
-    start = process_time()
-    program = distribute(coupled_cluster, 4, {"N": 5, "M": 8})
-    seconds, groups = process_time() - start, len(program.plan.groups)
-    click.echo(f"coupled cluster, {groups} groups on {program.ranks} ranks: {seconds:.2f} s")
-    append(path, {"kind": "program", "ranks": program.ranks, "groups": groups, "seconds": seconds})
-
-
 @click.command(help=__doc__)
-@click.argument("what", nargs=-1, type=click.Choice(["ranks", "boxes", "program"]))
+@click.argument("what", nargs=-1, type=click.Choice(["ranks", "boxes"]))
 @click.option("--parts", default=100, show_default=True, type=click.IntRange(2, 300), help="parts of each axis: boxes")
 @json_option()
 def main(what: tuple[str, ...], parts: int, path: Path | None) -> None:
     for one in what or ("ranks", "boxes"):
-        {"ranks": plan_ranks, "boxes": functools.partial(plan_boxes, parts), "program": plan_program}[one](path)
+        {"ranks": plan_ranks, "boxes": functools.partial(plan_boxes, parts)}[one](path)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ MEMORIES: dict[str, Callable[..., Any]] = {"ordinary": np.empty, "node-shared": 
 
 
 class UnsuitableError(Exception):
-    """Comparison that does not fit the number of ranks or the machine; raised on every rank."""
+    """Comparison or method that does not fit the ranks, the case or the machine; raised on every rank."""
 
 
 class Comparison(NamedTuple):

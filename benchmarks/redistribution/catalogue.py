@@ -17,6 +17,7 @@ import numpy as np
 from dace_redist.distribution import AnyDistribution, Distribution, TiledDistribution
 from dace_redist.schedule import Schedule, schedule
 from dace_redist.strategies import check_options, find_strategy
+from dace_redist.timing.comparison import Candidate
 
 #: Sizes of the cases: for tests, for two cores and 24 GiB of memory, for a large machine.
 PRESETS = ("tiny", "default", "large")
@@ -51,19 +52,6 @@ class DeviceMesh:
     target: Sequence[int | None]
 
 
-@dataclasses.dataclass(frozen=True)
-class ConfiguredStrategy:
-    """Strategy with options, one method of a case."""
-
-    strategy: str
-    options: tuple[tuple[str, int | float], ...] = ()
-
-    @property
-    def label(self) -> str:
-        """Name in tables and figures."""
-        return " ".join([self.strategy, *(f"{name}={value}" for name, value in self.options)])
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
     """
@@ -87,7 +75,7 @@ class Case:
     x: float = 0
     x_name: str = ""
     within: Within | None = None
-    choices: tuple[ConfiguredStrategy, ...] = ()
+    choices: tuple[Candidate, ...] = ()
     region: tuple[tuple[int, ...], ...] | None = None
     pencil: tuple[int, int] | None = None
     dtensor: DeviceMesh | None = None
@@ -173,6 +161,6 @@ def _distribution(shape: Sequence[int], words: Mapping[str, Any]) -> AnyDistribu
     return TiledDistribution(shape, words["tile"], owners)
 
 
-def _choice(words: dict[str, Any]) -> ConfiguredStrategy:
+def _choice(words: dict[str, Any]) -> Candidate:
     name = words.pop("strategy")
-    return ConfiguredStrategy(name, tuple(check_options(find_strategy(name), words).items()))
+    return Candidate(name, check_options(find_strategy(name), words))

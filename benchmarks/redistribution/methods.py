@@ -11,15 +11,17 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from comparisons.comparison import UnsuitableError
 
 from dace_redist import strategies
 from dace_redist.mpi.collective import together
 from dace_redist.redistribution.arrays.new import DeviceArray
+from dace_redist.timing.comparison import Candidate
 from dace_redist.timing.memories import PlacedSchedule
 from dace_redist.timing.timed_plan import TimedPlan
 from redistribution import peers, scalapack
 from redistribution.arrays import Array, Arrays, is_right
-from redistribution.catalogue import Case, ConfiguredStrategy
+from redistribution.catalogue import Case
 from redistribution.stock import Stock
 
 #: Labels of methods other than strategies.
@@ -54,7 +56,7 @@ class Method:
     run: Callable[[], Any]
     target: Array | DeviceArray | None = None
     free: Callable[[], None] = lambda: None
-    choice: ConfiguredStrategy = ConfiguredStrategy("")
+    choice: Candidate = Candidate("")
     variant: str = "ordinary"
 
 
@@ -62,10 +64,6 @@ class Method:
 Skipped = tuple[str, str]
 #: Label of a method, and what makes it.
 _Maker = tuple[str, Callable[[], Method]]
-
-
-class UnsuitableError(Exception):
-    """Method that does not fit the case or the machine; raised on every rank."""
 
 
 class WrongResultError(Exception):
@@ -89,10 +87,10 @@ def prepare(arrays: Arrays, stock: Stock | str, options: Mapping[str, Any]) -> I
 
 
 def _strategies(arrays: Arrays, strategies: Sequence[str] | None, variants: Sequence[str]) -> Iterator[_Maker]:
-    for choice in arrays.case.choices or map(ConfiguredStrategy, STRATEGIES):
+    for choice in arrays.case.choices or map(Candidate, STRATEGIES):
         for variant in variants if strategies is None or choice.strategy in strategies else ():
             if choice.strategy in _STRATEGIES_OF.get(variant, _SHARING):
-                label = choice.label if variant == "ordinary" else f"{choice.label}, {variant}"
+                label = str(choice) if variant == "ordinary" else f"{choice}, {variant}"
                 yield label, partial(_strategy, label, arrays, choice, variant)
 
 
@@ -144,7 +142,7 @@ def _stock(arrays: Arrays, stock: Stock | str) -> Method:
     return Method(STOCK, "stock", partial(stock.run, source, target), target)
 
 
-def _strategy(label: str, arrays: Arrays, choice: ConfiguredStrategy, variant: str) -> Method:
+def _strategy(label: str, arrays: Arrays, choice: Candidate, variant: str) -> Method:
     case = arrays.case
     if variant == "gpu" and case.within:
         raise UnsuitableError("arrays on a GPU are measured as a whole only")
@@ -153,7 +151,7 @@ def _strategy(label: str, arrays: Arrays, choice: ConfiguredStrategy, variant: s
     except MemoryError as error:
         raise UnsuitableError(str(error)) from None
     problem = PlacedSchedule(case.schedule, "ordinary" if variant == "mapped" else variant)
-    made = TimedPlan(problem, choice.strategy, dict(choice.options), (source, target), arrays.comm)
+    made = TimedPlan(problem, choice.strategy, choice.options, (source, target), arrays.comm)
     return Method(label, "strategy", made, target, made.free, choice, variant)
 
 

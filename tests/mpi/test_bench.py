@@ -78,13 +78,13 @@ def test_a_method_that_does_wrong_is_found_on_every_rank(comm, monkeypatch):
         list(methods.prepare(Arrays(case, comm), Wrong(), {"strategies": (), "variants": (), "peers": "none"}))
 
 
-MATRICES = ["axes", "reshape", "convert", "several", "reduce", "stacks", "files"]
+MATRICES = ["axes", "reshape", "convert", "several", "reduce", "stacks", "files", "hdf5", "npy", "names", "replicas"]
 
 
 @pytest.mark.parametrize(
     ("names", "shape", "count", "ranks"),
     [
-        (MATRICES, "128x128", 13, 4),
+        (MATRICES, "128x128", 25, 4),
         (["libraries"], "16x16", 4, 2),  # imports take most of the time
         (["halo"], "8x8x8", 4, 4),
         (["cp-als"], "9x8x7", 1, 2),
