@@ -110,5 +110,5 @@ def test_demo(tmp_path: Path) -> None:
         assert record["error"] < 1e-12
         assert len(record["samples"]) == 2 and min(record["samples"]) > 0
     trace = Trace(tmp_path / "trace")
-    assert {"contract", "sum", "copy", "wait", "planning"} < set(trace.seconds)
+    assert {"contract", "reduce", "copy", "wait", "planning"} < set(trace.seconds)
     assert {span.name for span in trace.spans if span.kind == "contract"}
