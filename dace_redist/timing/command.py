@@ -41,14 +41,18 @@ def _time(seconds: float) -> Callable[[Any], Any]:
     )
 
 
-def _rank() -> int:
-    """Return the rank of this process in a world that the launcher and the MPI library agree on."""
+def _print(strategies: tuple[str, ...], as_json: bool, memory: str, given: dict[str, Any], **how: Any) -> None:
+    """Measure strategies in a world that the launcher and the MPI library agree on, and print them on rank 0."""
     from mpi4py import MPI
 
     from dace_redist.mpi.launch import check_launcher
+    from dace_redist.timing.tune import tuned
 
     check_launcher(MPI.COMM_WORLD)
-    return int(MPI.COMM_WORLD.rank)
+    placed = PlacedSchedule(described_schedule(given), memory)
+    (found,) = tuned({placed: ()}, strategies=strategies or None, **how)
+    if MPI.COMM_WORLD.rank == 0:
+        print_found(found, as_json)
 
 
 @click.command(cls=GroupedCommand)
@@ -69,12 +73,7 @@ def tune(
     \b
     mpiexec -n 12 dace-redist tune --shape 48,24,24,72,288 --from 2,1,1,3,2 --to 1,1,1,1,12 --dtype int32
     """  # noqa: D301 (click reads the backspace)
-    from dace_redist.timing.tune import tuned
-
-    rank, problems = _rank(), {PlacedSchedule(described_schedule(given), memory): ()}
-    (found,) = tuned(problems, strategies=strategies or None, limit_seconds=limit_seconds, progress=not quiet)
-    if rank == 0:
-        print_found(found, as_json)
+    _print(strategies, as_json, memory, given, limit_seconds=limit_seconds, progress=not quiet)
 
 
 @click.command(cls=GroupedCommand)
@@ -90,9 +89,4 @@ def bench(strategies: tuple[str, ...], limit_seconds: float, as_json: bool, memo
     \b
     mpiexec -n 4 dace-redist bench --shape 4096x4096 --from 4 --to 1x4
     """  # noqa: D301 (click reads the backspace)
-    from dace_redist.timing.comparison import compare
-
-    rank = _rank()
-    found = compare(PlacedSchedule(described_schedule(given), memory), strategies, limit_seconds)
-    if rank == 0:
-        print_found(found, as_json)
+    _print(strategies, as_json, memory, given, limit_seconds=limit_seconds, progress=False, versus_mpi=True)

@@ -12,7 +12,6 @@ from mpi4py import MPI
 from dace_redist.errors import RedistributionError
 from dace_redist.messages import Message
 from dace_redist.mpi.collective import together
-from dace_redist.mpi.launch import check_both_ranks
 from dace_redist.report.progress import Show
 from dace_redist.report.text import header
 from dace_redist.report.units import milliseconds, table
@@ -170,17 +169,16 @@ class Race:
         with together(comm):
             self.arrays = new_arrays(placed, comm.rank)
 
-    def run(
-        self, candidates: Sequence[Candidate], limit_seconds: float, baseline: Alltoallw | None = None
-    ) -> dict[str, Figure]:
+    def run(self, candidates: Sequence[Candidate], limit_seconds: float, versus_mpi: bool = False) -> dict[str, Figure]:
         """
         Measure candidates by turns, and return their times by name, equal on every rank.
 
         :param limit_seconds: Time for measuring, without the time for making plans.
-        :param baseline: Measured beside them.
+        :param versus_mpi: True to measure ``MPI_Alltoallw`` beside them, which takes no arrays on a GPU.
         :raises RuntimeError: On every rank, if no candidate can run, or one fails while it is measured.
         """
         plans: dict[str, TimedPlan] = {}
+        baseline = Alltoallw(self.placed.schedule, self.comm) if versus_mpi and not self.placed.on_gpu else None
         try:
             for candidate in candidates:
                 made = self._started(candidate)
@@ -208,6 +206,8 @@ class Race:
         finally:
             for plan in plans.values():
                 plan.free()
+            if baseline is not None:
+                baseline.free()
         return figures
 
     def _started(self, candidate: Candidate) -> TimedPlan | str:
@@ -221,25 +221,6 @@ class Race:
         except RuntimeError as error:
             return " ".join(str(error).removeprefix("measure: ").split())  # what MPI holds of the plan is not known
         return plan
-
-
-def compare(placed: PlacedSchedule, strategies: Sequence[str], limit_seconds: float) -> Comparison:
-    """
-    Time strategies with their default options, and ``MPI_Alltoallw``. Collective over all ranks.
-
-    :param strategies: Names of strategies; none: all that work here.
-    :raises ValueError: On every rank, if a strategy is unknown, or too few ranks were started.
-    :raises RuntimeError: See :meth:`Race.run`.
-    """
-    comm = MPI.COMM_WORLD
-    with together(comm):
-        check_both_ranks(placed.schedule, comm.size)
-        candidates = [Candidate(name) for name in strategies_for(strategies or None, placed)]
-    race, baseline = Race(placed, comm), None if placed.on_gpu else Alltoallw(placed.schedule, comm)
-    figures = race.run(candidates, limit_seconds, baseline)
-    if baseline is not None:
-        baseline.free()
-    return Comparison(placed, {str(one): one for one in candidates}, [figures], race.refused)
 
 
 class Alltoallw:

@@ -42,11 +42,13 @@ def tuned(
     strategies: Sequence[str] | None = None,
     limit_seconds: float = 60.0,
     progress: bool = True,
+    versus_mpi: bool = False,
 ) -> list[Comparison]:
     """
     Measure strategies for redistributions. Collective over ``comm``.
 
     :param problems: Redistributions, with the labels of their nodes in an SDFG: none for a redistribution by itself.
+    :param versus_mpi: True to measure the strategies with their default options only, and ``MPI_Alltoallw``.
 
     The other parameters are those of :func:`dace_redist.tune`.
     """
@@ -67,14 +69,16 @@ def tuned(
     results = []
     for (placed, labels), names in zip(problems.items(), tried, strict=True):
         with progress_bar(progress and comm.rank == 0, ", ".join(labels) or "tune", limit_seconds) as show:
-            found = _measured(Race(placed, comm, show), names, float(limit_seconds))
+            found = _measured(Race(placed, comm, show), names, float(limit_seconds), versus_mpi)
         results.append(dataclasses.replace(found, nodes=labels))
     return results
 
 
-def _measured(race: Race, names: Sequence[str], limit_seconds: float) -> Comparison:
+def _measured(race: Race, names: Sequence[str], limit_seconds: float, versus_mpi: bool) -> Comparison:
     """Measure strategies with default options, then those near the best, and the default one, with other options."""
     every = {name: Candidate(name) for name in names}
+    if versus_mpi:
+        return Comparison(race.placed, every, [race.run(list(every.values()), limit_seconds, True)], race.refused)
     first = race.run(list(every.values()), _FIRST * limit_seconds)
     best = min(figure.median for figure in first.values())
     near = sorted((name for name in first if first[name].low <= _CLOSE * best), key=lambda name: first[name].median)
