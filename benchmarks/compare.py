@@ -20,6 +20,7 @@ from comparisons import (
     fused,
     halo,
     libraries,
+    planner,
     products,
     replicas,
     scalapack_routines,
@@ -68,6 +69,8 @@ ENTRIES = {
     "npy": Entry("an array in a file, or by MPI-IO", ((8192, 8192),), checkpoints.npy),
     "names": Entry("1,000 arrays by name, in one call or each alone", ((16, 8),), checkpoints.by_name),
     "replicas": Entry("replicas and sums, or MPI's collectives", ((128, 1 << 14),), replicas.by_mpi),
+    "ranks": Entry("plan of one of 1,000,000 ranks", (planner.SHAPE,), planner.ranks),
+    "boxes": Entry("plan of one of 1,000 ranks, 1,000,000 boxes to 1,000,000", ((10_000,) * 3,), planner.boxes),
 }
 
 
@@ -81,7 +84,7 @@ def _shape(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tup
 def _report(name: str, shape: Shape, comparison: Comparison, seconds: dict[str, float]) -> None:
     first = next(iter(seconds.values()))
     click.echo(f"{name}, {'x'.join(map(str, shape))}, {MPI.COMM_WORLD.size} ranks, {comparison.what}")
-    rows = [(f"  {m}", f"{1e3 * s:.2f} ms", f"{s / first:.2f} times as long") for m, s in seconds.items()]
+    rows = [(f"  {m}", f"{1e3 * s:.3f} ms", f"{s / first:.2f} times as long") for m, s in seconds.items()]
     click.echo("\n".join(table(rows, left=1)))
 
 

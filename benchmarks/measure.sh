@@ -33,7 +33,7 @@ results() {
     mpiexec -n 4 python benchmarks/bench.py owners-transposed-3840 "quarters-to-rows-*" fft-transpose-1536 \
         slab-to-pencil-4-240 $both --limit 8 --json $results/redistribution.jsonl
     mpiexec -n 4 python benchmarks/compare.py --json $results/comparisons.jsonl
-    python benchmarks/planner.py boxes --json $results/comparisons.jsonl
+    python benchmarks/compare.py boxes --json $results/comparisons.jsonl
 }
 
 # The cases of "results" against MPI alone: rename the file to redistribution-NAME.jsonl, which manual.py reads.

@@ -25,21 +25,6 @@ CTF_VARIABLE = "DACE_REDIST_CTF_LIBRARY"
 MODES = dict(zip("IJKLMPQRT", "ijklmbcde", strict=True))
 
 
-def from_rank_0(make: Callable[[], Any]) -> Any:
-    """Return an object that rank 0 makes while the others sleep; raise its error on all ranks. Collective."""
-    made, failure = None, None
-    if WORLD.rank == 0:
-        try:
-            made = make()
-        except Exception as error:
-            failure = error
-    sleeping_barrier(WORLD)
-    made, failure = WORLD.bcast((made, failure))
-    if failure is not None:
-        raise failure
-    return made
-
-
 def wholes(case: EinsumCase, program: DistributedProgram, xp: Any = np) -> dict[str, Any]:
     """Return each input as a whole."""
     shapes = {name: tensor.shape for name, tensor in program.inputs.items()}

@@ -24,7 +24,7 @@ import click
 import dace
 import numpy as np
 from einsum_cases import CASES, DEINSUM, PRESETS, EinsumCase, numpy_result
-from einsum_peers import PEERS, SPINNING_SECONDS, by_hand_program, from_rank_0, wholes
+from einsum_peers import PEERS, SPINNING_SECONDS, by_hand_program, on_rank_0, wholes
 from mpi4py import MPI
 from records import append, json_option, names_option
 
@@ -101,9 +101,10 @@ def run(case: EinsumCase, options: dict[str, Any]) -> list[dict[str, Any]]:
     sizes |= {name: size for name, size in options["sizes"].items() if name in sizes}
     planning = {name: options[name] for name in ("node_size", "device")}
     planning["placements"] = {name: slabs(case, sizes, name, axis) for name, axis in options["slabs"].items()}
-    program = from_rank_0(lambda: distribute(case.program, WORLD.size, sizes, arguments=options["device"], **planning))
+    program = distribute(case.program, WORLD.size, sizes, arguments=options["device"], **planning)
     say(str(program))
-    from_rank_0(lambda: options["plot"] and program.plot(options["plot"]))
+    if options["plot"] and WORLD.rank == 0:
+        program.plot(options["plot"])
     say(f"compiling, then measuring {options['repetitions']} rounds, after one to warm up")
     programs, found = {}, []
     for strategy in options["strategies"]:
@@ -220,14 +221,15 @@ def copies(local: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def relative_error(case: EinsumCase, program: DistributedProgram, outputs: dict[str, np.ndarray]) -> float:
     """Return the maximum difference to NumPy's outputs, relative to the largest element. Collective."""
-    gathered = {name: program.gather(outputs[name], name) for name in program.outputs}
+    gathered, errors = {name: program.gather(outputs[name], name) for name in program.outputs}, []
 
-    def compare() -> float:
+    def compare() -> None:
         given = wholes(case, program)
         expected = {"__return": numpy_result(case.program, given)} | given
-        return max(float(abs(got - expected[n]).max() / abs(expected[n]).max()) for n, got in gathered.items())
+        errors.extend(float(abs(got - expected[n]).max() / abs(expected[n]).max()) for n, got in gathered.items())
 
-    return from_rank_0(compare)
+    on_rank_0(compare if WORLD.rank == 0 else None)
+    return max(WORLD.bcast(errors))
 
 
 def report(record: dict, result: str) -> None:

@@ -89,6 +89,7 @@ MATRICES = ["axes", "reshape", "convert", "several", "reduce", "stacks", "files"
         (["halo"], "8x8x8", 4, 4),
         (["cp-als"], "9x8x7", 1, 2),
         (["products"], "128", 3, 2),
+        (["boxes"], "9x8x7", 1, 1),
     ],
 )
 def test_comparisons(names, shape, count, ranks, tmp_path):
