@@ -162,10 +162,10 @@ class Race:
     :raises RuntimeError: On every rank, if one has too little memory for arrays.
     """
 
-    def __init__(self, placed: PlacedSchedule, comm: Any, show: Show | None = None) -> None:
+    def __init__(self, placed: PlacedSchedule, comm: Any, show: Show) -> None:
         self.placed, self.comm = placed, comm
         self.refused: dict[str, str] = {}
-        self._show, self._spent = show or (lambda name, seconds: None), 0.0
+        self._show, self._spent = show, 0.0
         with together(comm):
             self.arrays = new_arrays(placed, comm.rank)
 
