@@ -25,16 +25,15 @@ from dace_redist.transformations.stock import label_of, lower
 Where = str | Callable[[Any, SDFGState], bool] | None
 
 
-def chosen_nodes(sdfg: SDFG, where: Where = None, joint: bool = False) -> list[tuple[Any, SDFGState]]:
+def chosen_nodes(sdfg: SDFG, where: Where = None) -> list[tuple[Any, SDFGState]]:
     """
-    Return the selected redistributions, of this package and stock ones, including those of nested SDFGs.
+    Return the selected redistributions, of this package, joint ones too, and stock ones, also in nested SDFGs.
 
     :param where: Selection of nodes, as for :func:`dace_redist.set_strategy`.
-    :param joint: True to return nodes that move several tensors, too.
     :raises ValueError: If ``where`` is given and no node matches, which lists the labels; if there is no redistribution
         and DaCe has expanded library nodes.
     """
-    kinds = (Redistribute, StockRedistribute, *([JointRedistribute] if joint else []))
+    kinds = Redistribute | JointRedistribute | StockRedistribute
     every = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, kinds)]
     code = [node.code.as_string for node, _ in sdfg.all_nodes_recursive() if isinstance(node, Tasklet)]
     if not every and any("__redist" in one or "MPI_" in one for one in code):
@@ -58,8 +57,8 @@ def placed_schedules(
     """
     Return what the redistributions of an SDFG move, for :func:`dace_redist.tune`; stock nodes are replaced first.
 
-    Nodes of arrays that are not in C order, nodes of DaCe's own implementation, and stock nodes that cannot be
-    expressed are left out.
+    Nodes of several tensors, of arrays that are not in C order, of DaCe's own implementation, and stock nodes that
+    cannot be expressed are left out.
 
     :param sdfg: Changed in place, nested SDFGs included.
     :param where: Selection of nodes, as for :func:`dace_redist.set_strategy`.
@@ -71,7 +70,7 @@ def placed_schedules(
     values, placed = checked_symbols(sdfg, symbols), {}
     chosen = chosen_nodes(sdfg, where)
     for found, state in chosen:
-        if keeps_stock(found):
+        if isinstance(found, JointRedistribute) or keeps_stock(found):
             continue
         with contextlib.suppress(ValueError):
             found = lower(found, state)
@@ -156,6 +155,6 @@ def set_strategy(sdfg: SDFG, name: str, where: Where = None, **options: Any) -> 
     """
     checked_sdfg(sdfg, "set_strategy")
     check_options(find_strategy(name), options)
-    for node, state in chosen_nodes(sdfg, where, joint=True):
+    for node, state in chosen_nodes(sdfg, where):
         lower(node, state).set_strategy(name, **options)
     return sdfg

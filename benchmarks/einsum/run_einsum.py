@@ -24,7 +24,7 @@ import click
 import dace
 import numpy as np
 from einsum_cases import CASES, DEINSUM, PRESETS, EinsumCase, numpy_result
-from einsum_peers import PEERS, SPINNING_SECONDS, by_hand_program, on_rank_0, wholes
+from einsum_peers import PEERS, SPINNING_SECONDS, by_hand_program, wholes
 from mpi4py import MPI
 from records import append, json_option, names_option
 
@@ -103,8 +103,9 @@ def run(case: EinsumCase, options: dict[str, Any]) -> list[dict[str, Any]]:
     planning["placements"] = {name: slabs(case, sizes, name, axis) for name, axis in options["slabs"].items()}
     program = distribute(case.program, WORLD.size, sizes, arguments=options["device"], **planning)
     say(str(program))
-    if options["plot"] and WORLD.rank == 0:
-        program.plot(options["plot"])
+    with together(WORLD):
+        if options["plot"] and WORLD.rank == 0:
+            program.plot(options["plot"])
     say(f"compiling, then measuring {options['repetitions']} rounds, after one to warm up")
     programs, found = {}, []
     for strategy in options["strategies"]:
@@ -222,13 +223,11 @@ def copies(local: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def relative_error(case: EinsumCase, program: DistributedProgram, outputs: dict[str, np.ndarray]) -> float:
     """Return the maximum difference to NumPy's outputs, relative to the largest element. Collective."""
     gathered, errors = {name: program.gather(outputs[name], name) for name in program.outputs}, []
-
-    def compare() -> None:
-        given = wholes(case, program)
-        expected = {"__return": numpy_result(case.program, given)} | given
-        errors.extend(float(abs(got - expected[n]).max() / abs(expected[n]).max()) for n, got in gathered.items())
-
-    on_rank_0(compare if WORLD.rank == 0 else None)
+    with together(WORLD):
+        if WORLD.rank == 0:
+            given = wholes(case, program)
+            expected = {"__return": numpy_result(case.program, given)} | given
+            errors = [float(abs(got - expected[n]).max() / abs(expected[n]).max()) for n, got in gathered.items()]
     return max(WORLD.bcast(errors))
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from dace import SDFG
 
 from dace_redist.einsum.plan import EinsumPlan
+from dace_redist.library_nodes.redistribute import StrategicNode
 from dace_redist.strategies import OPTIONS
 from dace_redist.transformations.distribute.emit.arrays import LocalSymbols
 from dace_redist.transformations.distribute.emit.joined import join_exchanges
@@ -18,7 +19,6 @@ from dace_redist.transformations.distribute.emit.storage import place_on_gpu, pl
 from dace_redist.transformations.distribute.ir import Body, logical_shape
 from dace_redist.transformations.distribute.read.captured import Captured
 from dace_redist.transformations.patterns import redistributions
-from dace_redist.transformations.strategy import chosen_nodes
 
 
 @dataclass(frozen=True)
@@ -90,15 +90,20 @@ def _take_strategies(target: SDFG, source: SDFG) -> None:
     A redistribution without a counterpart gets them if they are equal for all others.
     """
     known: dict[Any, list[dict[str, Any]]] = {}
-    for node, _ in chosen_nodes(source, joint=True):
+    for node in _strategic_nodes(source):
         known.setdefault(_key(node), []).append({name: getattr(node, name) for name in ("implementation", *OPTIONS)})
     every = [chosen for choices in known.values() for chosen in choices]
     common = every[:1] if all(chosen == every[0] for chosen in every) else []
-    for node, _ in chosen_nodes(target, joint=True):
+    for node in _strategic_nodes(target):
         choices = known.get(_key(node), common)
         chosen = choices.pop(0) if len(choices) > 1 else next(iter(choices), {})
         for name, value in chosen.items():
             setattr(node, name, value)
+
+
+def _strategic_nodes(sdfg: SDFG) -> list[StrategicNode]:
+    """Return redistributions, joint ones too."""
+    return [node for node, _ in sdfg.all_nodes_recursive() if isinstance(node, StrategicNode)]
 
 
 def _key(node: Any) -> tuple[str, ...]:
