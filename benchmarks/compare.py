@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import click
 from comparisons import (
-    checkpoints,
     cp_als,
     files,
     fused,
@@ -65,9 +64,9 @@ ENTRIES = {
     "products": Entry("products of square matrices, by BLAS, COSMA, pdgemm", ((1024,), (2048,)), products.by_layout),
     "cp-als": Entry("sweeps of CP-ALS, or by hand with mpi4py", ((12, 10, 8), (100, 100, 100)), cp_als.sweeps),
     "files": Entry("a file of 1 GiB, by load() or by each rank's hyperslab", ((1 << 14, 1 << 14),), files.read),
-    "hdf5": Entry("12 arrays in a file, or by h5py, a rank after another", ((10752, 1024),), checkpoints.hdf5),
-    "npy": Entry("an array in a file, or by MPI-IO", ((8192, 8192),), checkpoints.npy),
-    "names": Entry("1,000 arrays by name, in one call or each alone", ((16, 8),), checkpoints.by_name),
+    "hdf5": Entry("12 arrays in a file, or by h5py, a rank after another", ((10752, 1024),), files.hdf5),
+    "npy": Entry("an array in a file, or by MPI-IO", ((8192, 8192),), files.npy),
+    "names": Entry("1,000 arrays by name, in one call or each alone", ((16, 8),), files.by_name),
     "replicas": Entry("replicas and sums, or MPI's collectives", ((128, 1 << 14),), replicas.by_mpi),
     "ranks": Entry("plan of one of 1,000,000 ranks", (planner.SHAPE,), planner.ranks),
     "boxes": Entry("plan of one of 1,000 ranks, 1,000,000 boxes to 1,000,000", ((10_000,) * 3,), planner.boxes),
