@@ -3,6 +3,7 @@
 import functools
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from builds import built
@@ -18,14 +19,15 @@ ROWS, COLUMNS = Distribution(SHAPE, (2, 1)), Distribution((10, 12), (2, 1))
 PART: dict[str, Any] = {"axes": (1, 0), "region": ((2, 4), (3, 1), (8, 5))}
 
 
-def sdfg_of_calls(turned: Any, added: Any, part: Any) -> Any:
+def sdfg_of_calls(turned: Any, added: Any, part: Any, summed: Any) -> Any:
     import dace
 
     size = dace.symbol("size")
 
     @dace.program
-    def calls(A: dace.float32[6, 10], B: dace.float64[size, 12], D: dace.float32[5, 12]):
+    def calls(A: dace.float32[6, 10], B: dace.float64[size, 12], D: dace.float32[5, 12], E: dace.float32[3, 10]):
         added(A, B)
+        summed(A, E)
         part(A, out=D)
         C = turned(A)
         return C + 1
@@ -40,12 +42,19 @@ def test_options_types_and_new_arrays(comm: Any) -> None:
     how: dict[str, Any] = {"axes": (1, 0), "target_dtype": "float64"}
     turned = dace_redist.plan(ROWS, COLUMNS, "float32", strategy="Pack", threads=2, **how)
     added = dace_redist.plan(ROWS, COLUMNS, "float32", alpha=2, beta=3, **how)
-    program = built(comm, "plans_in_a_program", functools.partial(sdfg_of_calls, turned, added, part))
+    partial, halves = Distribution((6, 10), (2,), dims=(None, None)), Distribution((6, 10), (2, 1))
+    sums: dict[str, Any] = {"op": "sum", "accumulate": "float64", "reproducible": True}
+    summed = dace_redist.plan(partial, halves, "float32", wire="bfloat16", within_nodes=True, **sums)
+    program = built(comm, "plans_in_a_program", functools.partial(sdfg_of_calls, turned, added, part, summed))
     whole = np.arange(120, dtype=np.float32).reshape(SHAPE)
     B, D, inner = np.ones((9, 12)), np.zeros((5, 12), np.float32), np.zeros((10, 12), np.float32)
+    E, mine = np.zeros((3, 10), np.float32), ROWS.local(whole, comm.rank) + np.float32(0.001)
+    rounded = sum(one.astype(ml_dtypes.bfloat16).astype(np.float64) for one in comm.allgather(mine))
+    program(A=mine, B=B.copy(), D=D.copy(), E=E, size=9)
+    assert np.array_equal(E, halves.local(rounded, comm.rank).astype(np.float32))
     inner[3:8, 1:9] = whole[2:10, 4:9].T
     for times in (1, 2):
-        result = program(A=ROWS.local(whole, comm.rank), B=B, D=D, size=9)
+        result = program(A=ROWS.local(whole, comm.rank), B=B, D=D, E=E, size=9)
         assert np.array_equal(result, COLUMNS.local(whole.T.copy(), comm.rank) + 1)
         assert np.array_equal(D, COLUMNS.local(inner, comm.rank))
         expected = np.ones((9, 12))

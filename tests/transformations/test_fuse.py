@@ -124,6 +124,7 @@ def read_by_a_condition() -> dace.SDFG:
         (lambda: chain(Redistribute("a", HALVES, SIDES), Redistribute("b", SIDES, HALVES), transient=False), False),
         (lambda: chain(Redistribute("a", HALVES, SIDES), Redistribute("b", SIDES, HALVES), dace.float32), False),
         (lambda: chain(Redistribute("a", HALVES, SIDES), Redistribute("b", SIDES, HALVES, op="sum")), False),
+        (lambda: chain(Redistribute("a", HALVES, SIDES, wire="float32"), Redistribute("b", SIDES, HALVES)), False),
         (read_by_a_condition, False),
         (ordered, False),
         (from_the_gpu, True),
