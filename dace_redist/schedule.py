@@ -122,6 +122,11 @@ def schedule(
             "op reduces replicas of a Distribution; overlapping boxes of a source hold equal elements: describe "
             "partial results by a grid axis that no tensor axis names"
         )
+    if (accumulate is not None or reproducible) and isinstance(target, BoxDistribution) and any(target.halo):
+        raise ValueError(
+            "accumulate and reproducible need a target without halo where it is in boxes, which may not hold the "
+            "elements of the margins: exchange the halo afterwards"
+        )
     return Schedule(source, target, change)
 
 

@@ -16,7 +16,16 @@ from launching import launch
 from mpi4py import MPI
 from seeds import some
 
-from dace_redist import Distribution, RedistributionError, einsum, einsum_plan, plan, redistribute, schedule
+from dace_redist import (
+    BoxDistribution,
+    Distribution,
+    RedistributionError,
+    einsum,
+    einsum_plan,
+    plan,
+    redistribute,
+    schedule,
+)
 from dace_redist.redistribution.distributed_array import DistributedArray
 from dace_redist.report.trace import Trace
 from dace_redist.strategies import STRATEGIES
@@ -264,3 +273,25 @@ def test_refused(how: dict[str, Any], error: type[Exception], words: str) -> Non
         plan(whole, whole, "f4", comm=MPI.COMM_SELF, **how)
     with pytest.raises(error, match=words):
         redistribute(np.zeros(4, "f4"), whole, whole, comm=MPI.COMM_SELF, **how)
+
+
+def test_margins_of_boxes_are_refused() -> None:
+    boxes = BoxDistribution((4,), [((1,), (2,))], [0], halo=(1,))
+    for how in ({"reproducible": True}, {"accumulate": "f8"}):
+        with pytest.raises(ValueError, match="need a target without halo where it is in boxes"):
+            schedule(Distribution((4,), (1,)), boxes, op="sum", **how)
+
+
+@pytest.mark.mpi(ranks=[4])
+@pytest.mark.parametrize("shared_bytes", ["", "0"])
+def test_sums_with_margins_that_wrap(comm, monkeypatch, shared_bytes):
+    """An element that is on a rank and in its margins is added once, between nodes without shared memory, too."""
+    for name, value in ((NODE_RANKS, "2"), ("DACE_REDIST_SHARED_BYTES", shared_bytes)):
+        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
+    used = comm.Dup()  # which looks for shared memory
+    partial = Distribution((6, 8), (4,), dims=(None, None))
+    target = Distribution((6, 8), (), ranks=(1,), halo=(2, 1), periodic=(True, True))
+    for reproducible in (False, True):
+        made = redistribute(np.ones((6, 8)), partial, target, op="sum", comm=used, reproducible=reproducible)
+        assert np.all(made == 4)
+    used.Free()

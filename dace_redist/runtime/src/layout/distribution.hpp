@@ -59,6 +59,8 @@ class DR_API Distribution {
   bool operator==(const Distribution& other) const { return data_ == other.data_ || encoding() == other.encoding(); }
   bool operator!=(const Distribution& other) const { return !(*this == other); }
 
+  /// The same without margins.
+  Distribution without_margins() const { return has_margins() ? Distribution(data_->encoding, name_) : *this; }
   /// The same with ranks counted from `first` on.
   Distribution shifted_ranks(Index first) const;
 

@@ -123,7 +123,7 @@ class Plan {
   }
   void make_exchanges();
   bool knows_nodes() const;
-  void add_accumulation(const TensorProblem& tensor, std::size_t number);
+  void add_buffered(const TensorProblem& tensor, std::size_t number);
   void add_reduction(const TensorProblem& tensor, std::size_t number);
   void add_steps(const TensorProblem& tensor, std::size_t number);
   std::shared_ptr<Buffer> buffer_of(const Distribution& distribution, Index element_bytes) const;

@@ -28,6 +28,10 @@ ElementOperation forwarding(const TensorProblem& tensor) {
   return moved;
 }
 
+bool accumulates(const ElementOperation& operation) {
+  return operation.accumulate != ElementType::opaque && operation.accumulate != operation.target;
+}
+
 /// The elements of the target that a tensor moves to, from the same place.
 TensorProblem within_target(const TensorProblem& tensor) {
   TensorProblem within{tensor.target, tensor.target, tensor.target_bytes()};
@@ -130,18 +134,21 @@ void Plan::add_steps(const TensorProblem& tensor, std::size_t number) {
   add_forwarding({step}, {number}, true);
 }
 
-/// A reduction in a type of its own, and then the conversion of its result.
-void Plan::add_accumulation(const TensorProblem& tensor, std::size_t number) {
+/// A reduction into a buffer, in a type of its own and without margins, and then the move of its result.
+void Plan::add_buffered(const TensorProblem& tensor, std::size_t number) {
   TensorProblem reduced = tensor;
+  reduced.target = tensor.target.without_margins();
   ElementOperation& operation = reduced.operation;
-  operation.target = std::exchange(operation.accumulate, ElementType::opaque);
+  if (accumulates(operation)) operation.target = operation.accumulate;
+  operation.accumulate = ElementType::opaque;
   operation.beta = 0;
   TensorProblem stored = within_target(reduced);
+  stored.target = tensor.target;
   stored.operation = {operation.target, tensor.operation.target, 1.0, tensor.operation.beta};
   const auto [from, to] = std::pair(element_info(operation.target), element_info(tensor.operation.target));
   if (from.kind == to.kind && to.kind >= ElementKind::real && to.nbytes < from.nbytes)
     reduced.rounded_to = tensor.operation.target;
-  stored.source_buffer = reduced.target_buffer = buffer_of(tensor.target, reduced.target_bytes());
+  stored.source_buffer = reduced.target_buffer = buffer_of(reduced.target, reduced.target_bytes());
   add_reduction(reduced, number);
   Exchange& reduction = *exchanges_.back();
   add_exchange({stored}, {number}, {});
@@ -152,15 +159,17 @@ void Plan::add_accumulation(const TensorProblem& tensor, std::size_t number) {
 /// replicas.
 void Plan::add_reduction(const TensorProblem& tensor, std::size_t number) {
   const ElementOperation& operation = tensor.operation;
-  if (operation.accumulate != ElementType::opaque && operation.accumulate != operation.target)
-    return add_accumulation(tensor, number);
   const Index result_bytes =
       tensor.rounded_to == ElementType::opaque ? tensor.target_bytes() : element_bytes_of(tensor.rounded_to);
   const Index sliced_bytes = result_bytes <= tensor.element_bytes ? result_bytes : 0;
   const bool at_once = node_memory_ && tensor.source.blocked() && tensor.target.blocked() &&
                        context_->topology().one_node() && find_strategy(problem_.strategy).on_node;
-  if (!tensor.on_device() && (operation.reproducible ? !at_once : knows_nodes() && tensor.source.blocked()))
-    return add_steps(tensor, number);
+  // MPI would bring an element to a buffer of a step once more for each margin that it is in
+  const bool repeats = (operation.reproducible || !node_memory_) && tensor.target.has_margins();
+  const bool in_steps = !tensor.on_device() && !(repeats && tensor.target.boxed()) &&
+                        (operation.reproducible ? !at_once : knows_nodes() && tensor.source.blocked());
+  if (accumulates(operation) || (in_steps && repeats)) return add_buffered(tensor, number);
+  if (in_steps) return add_steps(tensor, number);
   const bool scatter = scatters_target(tensor.source, tensor.target, sliced_bytes);
   add_exchange({tensor}, {number}, {ReplicaPolicy::all, scatter, false, operation.reproducible});
   if (!scatter) return;

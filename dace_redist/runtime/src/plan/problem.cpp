@@ -149,6 +149,10 @@ void check_problem(const Problem& problem, int ranks) {
     const bool wired = operation.wire != ElementType::opaque, accumulates = operation.accumulate != ElementType::opaque;
     if (operation.reduction == Reduction::none && (accumulates || operation.reproducible))
       throw Error("accumulate and reproducible require op: nothing is reduced without");
+    if ((accumulates || operation.reproducible) && tensor.target.boxed() && tensor.target.has_margins())
+      throw Error(
+          "accumulate and reproducible require a target without margins where it is in boxes, which may not hold the "
+          "elements of the margins");
     if (wired && operation.reproducible && !operation.wire_within_nodes)
       throw Error(
           "reproducible requires a type on the wire that is that of all elements (within_nodes), or none: which "
