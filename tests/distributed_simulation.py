@@ -172,11 +172,11 @@ class SimulatedRanks:
             if kind == "Contraction":
                 _contract(node, state, arrays, symbols)
             elif kind == "LinearSolve":
-                _solve(node, state, arrays)
+                _solve(node, state, arrays, symbols)
             elif isinstance(node, nodes.Tasklet):
                 _compute(node, state, arrays, symbols)
             elif kind == "Reduce":
-                _reduce(node, state, arrays)
+                _reduce(node, state, arrays, symbols)
             elif isinstance(node, nodes.AccessNode):
                 for edge in state.out_edges(node):
                     if isinstance(edge.dst, nodes.AccessNode):
@@ -214,10 +214,11 @@ class _JumpError(Exception):
         self.kind = kind
 
 
-def _reduce(node, state, arrays):
+def _reduce(node, state, arrays, symbols):
     (source,), (target,) = state.in_edges(node), state.out_edges(node)
     kind = np.maximum if ">=" in node.wcr else np.minimum
-    operand, result = arrays[source.data.data], _result(arrays, target.data.data, [])
+    operand = arrays[source.data.data][slices_of(source.data.subset, symbols)]
+    result = _result(arrays, target.data.data, [])[slices_of(target.data.subset, symbols)]
     result[...] = kind.reduce(operand, axis=tuple(node.axes), initial=node.identity).reshape(result.shape)
 
 
@@ -250,10 +251,10 @@ def slices_of(subset, symbols):
     return tuple(slice(low, high + 1) for low, high in ends)
 
 
-def _solve(node, state, arrays):
-    names = [node.memlet(connector, state).data for connector in node.operand_connectors]
-    result = _result(arrays, node.memlet("_result", state).data, names)
-    operands = [arrays[name] for name in names]
+def _solve(node, state, arrays, symbols):
+    memlets, written = [node.memlet(one, state) for one in node.operand_connectors], node.memlet("_result", state)
+    result = _result(arrays, written.data, [memlet.data for memlet in memlets])[slices_of(written.subset, symbols)]
+    operands = [arrays[memlet.data][slices_of(memlet.subset, symbols)] for memlet in memlets]
     if not any(0 in array.shape for array in operands):
         result[...] = solved(node.einsum, *operands)
 

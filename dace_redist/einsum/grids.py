@@ -253,7 +253,8 @@ def _with_reductions(grids: Candidates) -> Candidates:
     options = [(grids.parts[~reduces], NO_REDUCTION), (grids.parts[reduces], TO_ROOT)]
     for axis, (size, index) in enumerate(zip(grids.step.shape, grids.at(grids.step.einsum.result), strict=True)):
         long_enough = reduces & (grids.parts[:, index] * grids.partial <= size)
-        options.append((grids.parts[long_enough], axis))
+        if grids.step.einsum.result[axis] not in grids.step.whole:
+            options.append((grids.parts[long_enough], axis))
     scatter = [np.full(len(parts), axis, np.int64) for parts, axis in options]
     parts = np.concatenate([parts for parts, _ in options])
     return dataclasses.replace(grids, parts=parts, scatter=np.concatenate(scatter))

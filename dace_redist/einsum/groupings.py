@@ -160,9 +160,12 @@ class ContractionTree:
         terms = (*einsum.operands, *(step.result for step in self.steps))
         own = Einsum(tuple(terms[c] for c in operands), terms[number])
         pairs = tuple((place, index) for place, index in equal.items() if place in own.indices)
-        return self._step(own, operands, number, steps=tuple(steps), path=tuple(path), equal=pairs)
+        whole = "".join(place for place, index in pairs if index in self.statement.whole)
+        return self._step(own, operands, number, whole, steps=tuple(steps), path=tuple(path), equal=pairs)
 
-    def _step(self, einsum: Einsum, operands: Sequence[int], number: int, **more: Any) -> EinsumStep:
+    def _step(
+        self, einsum: Einsum, operands: Sequence[int], number: int, whole: str = "", **more: Any
+    ) -> EinsumStep:
         if len(einsum.indices) > MAX_INDICES:
             raise ValueError(
                 f"einsum '{self.statement.einsum}': a step of its path has {len(einsum.indices)} indices, expected at "
@@ -178,6 +181,7 @@ class ContractionTree:
             elementwise=self.statement.elementwise,
             solves=self.statement.solves,
             replicated=self.statement.replicated,
+            whole="".join(dict.fromkeys(whole + self.statement.whole)),
             **more,
         )
 
@@ -192,7 +196,7 @@ class ContractionTree:
         columns = [index for index in einsum.result if index not in matrix] if count > 1 else [matrix[0]]
         factors = ContractionStep((0,), matrix, matrix + matrix[0])
         solution = ContractionStep((0, count - 1), einsum.result, matrix + "".join(columns))
-        return self._step(einsum, range(count), count, steps=(factors, solution), path=(), whole=matrix)
+        return self._step(einsum, range(count), count, matrix, steps=(factors, solution), path=())
 
     def _first(self, number: int) -> int:
         """Return the first operand of the statement that an operand or intermediate contains."""

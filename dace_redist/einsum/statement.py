@@ -54,6 +54,7 @@ class Statement:
     :param reduction: ``"max"`` or ``"min"`` instead of a sum.
     :param code: Expression of an elementwise statement; not used by the planner.
     :param replicated: True if each rank computes the whole.
+    :param whole: Indices that are never split.
     :raises ValueError: If the number of operands differs from the einsum, an elementwise statement sums, or the indices
         are not those of a linear system.
     """
@@ -72,6 +73,7 @@ class Statement:
     reduction: str = ""
     code: Code | None = None
     replicated: bool = False
+    whole: str = ""
 
     def __post_init__(self) -> None:
         if len(self.operands) != len(self.einsum.operands):

@@ -29,7 +29,16 @@ from dace_redist.transformations.distribute.emit import Recipe
 from dace_redist.transformations.distribute.emit.storage import check_for_gpu
 from dace_redist.transformations.distribute.fuse_code import fuse_elementwise
 from dace_redist.transformations.distribute.homes import homes_of_boxes, in_blocks
-from dace_redist.transformations.distribute.ir import Body, Item, Move, check_sizes, operations, scalars_of, shapes_of
+from dace_redist.transformations.distribute.ir import (
+    Body,
+    Item,
+    Move,
+    changing_axes,
+    check_sizes,
+    operations,
+    scalars_of,
+    shapes_of,
+)
 from dace_redist.transformations.distribute.kept import kept
 from dace_redist.transformations.distribute.read import read_statements
 from dace_redist.transformations.distribute.read.captured import Captured
@@ -122,7 +131,7 @@ def _distributed(
     limits = {**limits, "overrides": overrides}
     shapes = shapes_of(sdfg, sizes, body)
     free = devices[0] == "cpu" and not overrides
-    plan = choose(body, shapes, sizes, partial(_planned, sdfg, body, shapes, sizes, ranks, placed, limits), free)
+    plan = choose(body, shapes, partial(_planned, sdfg, body, shapes, ranks, placed, limits), free)
     known = program.__sdfg_closure__() if isinstance(program, DaceProgram) else {}
     closure = {name: np.asarray(value) for name, value in known.items() if name in sdfg.arrays}
     recipe = Recipe(
@@ -153,7 +162,6 @@ def _planned(
     sdfg: SDFG,
     body: Body,
     shapes: Mapping[str, tuple[int, ...]],
-    sizes: Mapping[str, int],
     ranks: int,
     placed: Mapping[str, Home | AnyDistribution],
     limits: Mapping[str, Any],
@@ -165,14 +173,13 @@ def _planned(
     :param whole: Numbers of the operations that each rank computes as a whole: it holds all that they write, and all
         of which they use parts.
     """
-    ops, shared = list(operations(body)), _from_scalars(body, shapes)
-    statements = [
-        replace(
-            operation if isinstance(operation, Statement) else operation.planned(len(shapes[operation.result])),
-            replicated=number in whole or operation.result in shared,
-        )
-        for number, operation in enumerate(ops)
-    ]
+    ops, shared, changing = list(operations(body)), _from_scalars(body, shapes), changing_axes(sdfg)
+    statements = []
+    for number, operation in enumerate(ops):
+        one = operation if isinstance(operation, Statement) else operation.planned(len(shapes[operation.result]))
+        ends = zip((*one.operands, one.result), (*one.einsum.operands, one.einsum.result), strict=True)
+        unsplit = "".join(dict.fromkeys(term[axis] for name, term in ends for axis in sorted(changing[name])))
+        statements.append(replace(one, replicated=number in whole or one.result in shared, whole=unsplit))
     held = {name for number in whole for name in (ops[number].names if isinstance(ops[number], Move) else ())}
     held |= {ops[number].result for number in whole}
     known = {name for statement in statements for name in statement.names}
@@ -181,7 +188,7 @@ def _planned(
     # Scalars of conditions are replicated. Tensors of which only parts are used are unknown to the planner.
     fixed |= {name: everywhere(0, ranks) for name in sorted(scalars)}
     fixed |= {name: everywhere(len(shapes[name]), ranks) for name in sorted(held - {*fixed})}
-    fixed = homes_of_boxes(body, shapes, sizes, ranks, {*fixed, *limits["overrides"]}) | fixed
+    fixed = homes_of_boxes(body, shapes, changing, ranks, {*fixed, *limits["overrides"]}) | fixed
     used = {name for operation in operations(body) for name in operation.read} | scalars
     for name in {name for one in operations(body) if isinstance(one, Move) for name in one.names} | scalars:
         if isinstance(fixed.get(name), Given):

@@ -24,7 +24,7 @@ from dace_redist.einsum.rates import (
 )
 from dace_redist.integers import environment_seconds
 from dace_redist.report.units import count
-from dace_redist.transformations.distribute.ir import Block, Body, Move, Operation, Slice, in_numbers, operations
+from dace_redist.transformations.distribute.ir import Block, Body, Move, Operation, Slice, operations
 
 #: Environment variable: seconds of a collective step of small messages.
 VARIABLE = "DACE_REDIST_EXCHANGE_SECONDS"
@@ -64,18 +64,16 @@ def exchange_seconds() -> float:
     return environment_seconds(VARIABLE, DEFAULT_SECONDS)
 
 
-def predicted(
-    plan: EinsumPlan, body: Body, shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]
-) -> Prediction:
+def predicted(plan: EinsumPlan, body: Body, shapes: Mapping[str, tuple[int, ...]]) -> Prediction:
     """Return the predicted time of a run, of inputs in their homes."""
-    steps = list(_steps(plan, body, shapes, sizes))
+    steps = list(_steps(plan, body, shapes))
     exchanges = sum(repeats for repeats, exchanges, _ in steps if exchanges)
     exchanged = exchanges * exchange_seconds() * max(math.log2(plan.ranks), 1)
     return Prediction(exchanged + sum(repeats * seconds for repeats, _, seconds in steps), exchanges, exchanged)
 
 
 def _steps(
-    plan: EinsumPlan, body: Body, shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]
+    plan: EinsumPlan, body: Body, shapes: Mapping[str, tuple[int, ...]]
 ) -> Iterator[tuple[int, bool, float]]:
     """Yield for each step how often it runs, whether it is an exchange, and its seconds without the exchange itself."""
     moves = {number for number, operation in enumerate(operations(body)) if isinstance(operation, Move)}
@@ -93,7 +91,7 @@ def _steps(
     last, changed = None, set[str]()  # loops of the last exchange of boxes, and tensors written since: see joined.py
     for operation in operations(body):
         if isinstance(operation, Move):
-            nbytes, loops = _moved(operation, plan, shapes, sizes) * plan.itemsize, _loops(operation)
+            nbytes, loops = _moved(operation, plan, shapes) * plan.itemsize, _loops(operation)
             joined = bool(loops) and loops == last and operation.source not in changed
             yield operation.place["repeats"], nbytes > 0 and not joined, nbytes / BYTES_PER_SECOND
             if nbytes > 0 and not joined:
@@ -101,14 +99,14 @@ def _steps(
         changed.add(operation.result)
 
 
-def _moved(move: Move, plan: EinsumPlan, shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int]) -> float:
+def _moved(move: Move, plan: EinsumPlan, shapes: Mapping[str, tuple[int, ...]]) -> float:
     """Return the elements that a move of a box, or a reshape, exchanges."""
     if is_everywhere(plan.homes[move.source], plan.ranks):
         both = isinstance(move, Slice) and move.written and not is_everywhere(plan.homes[move.result], plan.ranks)
         return math.prod(shapes[move.source]) if both else 0
     if not isinstance(move, Slice):
         return math.prod(shapes[move.source])
-    whole, part, extents = plan.homes[move.whole], plan.homes[move.part], in_numbers(move.box.extents, sizes)
+    whole, part, extents = plan.homes[move.whole], plan.homes[move.part], move.extents(shapes)
     assert isinstance(whole, Placement) and isinstance(part, Placement)
     alike = part.parts == tuple(whole.parts[axis] for axis in move.box.kept) and whole.ranks == part.ranks
     spans = (
@@ -135,7 +133,6 @@ def _seconds_of(group: Group, itemsize: int) -> float:
 def choose(
     body: Body,
     shapes: Mapping[str, tuple[int, ...]],
-    sizes: Mapping[str, int],
     made: Callable[[Whole], EinsumPlan],
     free: bool = True,
 ) -> EinsumPlan:
@@ -149,7 +146,7 @@ def choose(
     plan = made(frozenset())
     if not free or plan.ranks == 1 or not exchange_seconds():
         return plan
-    search = _Search(body, shapes, sizes, made, plan, predicted(plan, body, shapes, sizes))
+    search = _Search(body, shapes, made, plan, predicted(plan, body, shapes))
     if search.cost.exchanged > NEGLIGIBLE * search.cost.seconds:
         search.try_all()
         if search.cost.seconds > FASTER * search.least:
@@ -164,12 +161,11 @@ class _Search:
         self,
         body: Body,
         shapes: Mapping[str, tuple[int, ...]],
-        sizes: Mapping[str, int],
         made: Callable[[Whole], EinsumPlan],
         plan: EinsumPlan,
         cost: Prediction,
     ) -> None:
-        self._facts, self._made, self.plan, self.cost = (body, shapes, sizes), made, plan, cost
+        self._facts, self._made, self.plan, self.cost = (body, shapes), made, plan, cost
         self._numbers = {id(operation): number for number, operation in enumerate(operations(body))}
         self._whole: Whole = frozenset()  # with the blocks chosen so far
         self._blocks_cost = self._distributed = cost
@@ -178,7 +174,7 @@ class _Search:
 
     def _tried(self, added: Sequence[Operation]) -> tuple[Whole, EinsumPlan, Prediction] | None:
         """Return a plan in which further operations are computed as a whole; None if that takes too much memory."""
-        _, shapes, _ = self._facts
+        _, shapes = self._facts
         whole = self._whole | {self._numbers[id(operation)] for operation in added}
         names = {
             name

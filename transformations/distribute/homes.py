@@ -13,10 +13,9 @@ from networkx.utils import UnionFind
 from dace_redist.einsum.grids import LOAD_TOLERANCE
 from dace_redist.einsum.placement import Placement, ceil_division
 from dace_redist.einsum.statement import Statement
-from dace_redist.transformations.distribute.ir import Body, Slice, in_numbers, operations
+from dace_redist.transformations.distribute.ir import Axis, Body, Slice, axes_alike, operations
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
-_Axis: TypeAlias = tuple[str, int]
 
 #: Minimum share of an axis that a box must span to be split as its tensor.
 MIN_SHARE = 0.5
@@ -25,7 +24,7 @@ MAX_SHARE = 0.5
 
 
 def homes_of_boxes(
-    body: Body, shapes: Shapes, sizes: Mapping[str, int], ranks: int, known: Collection[str] = ()
+    body: Body, shapes: Shapes, whole: Mapping[str, Collection[int]], ranks: int, known: Collection[str] = ()
 ) -> dict[str, Placement]:
     """
     Return placements of tensors of which boxes are used, such that little of the boxes moves, and of large boxes.
@@ -33,14 +32,15 @@ def homes_of_boxes(
     Each is split along one axis: the halo of a stencil is then a margin. Operands and results of contractions are left
     to the planner.
 
+    :param whole: Axes of each tensor that are not split.
     :param known: Tensors whose homes or grids are given.
     """
     slices = [one for one in operations(body) if isinstance(one, Slice) and shapes[one.whole]]
     statements = [one for one in operations(body) if isinstance(one, Statement)]
     planned = {name for one in statements if not one.elementwise for name in one.names}
-    alike, used, own, moved, uneven = _alike(body), Counter[str](), Counter[_Axis](), Counter[_Axis](), set[_Axis]()
+    alike, used, own, moved, uneven = _alike(body), Counter[str](), Counter[Axis](), Counter[Axis](), set[Axis]()
     for one in slices:
-        extents = in_numbers(one.box.extents, sizes)
+        extents = one.extents(shapes)
         elements = one.place["repeats"] * math.prod(extents)
         used[one.whole] += elements
         for axis, extent in enumerate(shapes[one.whole]):
@@ -48,7 +48,7 @@ def homes_of_boxes(
             own[one.whole, axis] += elements * (1 - spans)
     for name in sorted(used):
         loads = [ceil_division(extent, ranks) * ranks / max(extent, 1) for extent in shapes[name]]
-        together: dict[_Axis, float] = {}
+        together: dict[Axis, float] = {}
         for axis, load in enumerate(loads):
             group = alike[name, axis]
             together[group] = min(together.get(group, math.inf), own[name, axis])
@@ -59,14 +59,15 @@ def homes_of_boxes(
         group = alike[name, axis]
         return group in uneven, moved[group], own[name, axis]
 
-    wholes = sorted(used.keys() - planned - {*known})
-    best = {name: min(range(len(shapes[name])), key=partial(cost, name)) for name in wholes}
+    free = {name: [axis for axis in range(len(shapes[name])) if axis not in whole[name]] for name in used}
+    wholes = sorted(name for name in used.keys() - planned - {*known} if free[name])
+    best = {name: min(free[name], key=partial(cost, name)) for name in wholes}
     axes = {name: axis for name, axis in best.items() if own[name, axis] < MAX_SHARE * used[name]}
     for one in slices:
         axis = axes.get(one.whole)
         if shapes[one.part] and axis in one.box.kept and one.part not in known:
             at = one.box.kept.index(axis)
-            if shapes[one.part][at] >= MIN_SHARE * shapes[one.whole][axis]:
+            if at not in whole[one.part] and shapes[one.part][at] >= MIN_SHARE * shapes[one.whole][axis]:
                 axes.setdefault(one.part, at)
     return {name: in_blocks(shapes[name], ranks, axis) for name, axis in axes.items()}
 
@@ -75,13 +76,8 @@ def _alike(body: Body) -> UnionFind:
     """Return groups of axes of tensors, each by name and number, that should be split alike."""
     groups = UnionFind()
     for one in operations(body):
-        if isinstance(one, Slice):
-            for number, axis in enumerate(one.box.kept):
-                groups.union((one.whole, axis), (one.part, number))
-        elif isinstance(one, Statement) and one.elementwise:
-            for name, term in zip(one.operands, one.einsum.operands, strict=True):
-                for axis, index in enumerate(term):
-                    groups.union((name, axis), (one.result, one.einsum.result.index(index)))
+        for pair in axes_alike(one) if isinstance(one, Slice) or getattr(one, "elementwise", False) else ():
+            groups.union(*pair)
     return groups
 
 

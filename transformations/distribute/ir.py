@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import ast
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import sympy
 from dace import FLOAT_TYPES, SDFG, data, dtypes, symbolic
 from dace.frontend.python.astutils import ASTFindReplace
 from dace.properties import CodeBlock
 from dace.sdfg.state import BreakBlock, ConditionalBlock, ContinueBlock, LoopRegion
+from networkx.utils import UnionFind
 
 from dace_redist.einsum.statement import Statement
 from dace_redist.library_nodes.node import simplified
@@ -82,12 +85,12 @@ def check_sizes(sdfg: SDFG, sizes: Mapping[str, int]) -> None:
 
 def shapes_of(sdfg: SDFG, sizes: Mapping[str, int], body: Body) -> dict[str, tuple[int, ...]]:
     """
-    Return the logical shape of every array of a program, in numbers.
+    Return the logical shape of every array of a program, in numbers: the largest one that it may have.
 
     :param sizes: Checked by :func:`check_sizes`.
     :raises ValueError: If an extent is negative, or a maximum or minimum is one of no elements; names the statement.
     """
-    shapes = {name: in_numbers(logical_shape(array), sizes) for name, array in sdfg.arrays.items()}
+    shapes = {name: in_numbers(bound, sizes) for name, bound in bounds_of(sdfg, body).items()}
     labels = {operation.result: operation.label for operation in operations(body)}
     for name, shape in shapes.items():
         if any(extent < 0 for extent in shape):
@@ -176,6 +179,11 @@ class Slice(Move):
         """Name of the tensor of the elements of the box."""
         return self.source if self.written else self.result
 
+    def extents(self, shapes: Mapping[str, tuple[Any, ...]]) -> tuple[Any, ...]:
+        """Return the extents of the box, given the shape of its tensor."""
+        known = dict(zip(self.box.kept, shapes[self.part], strict=True))
+        return tuple(known.get(axis, 1) for axis in range(len(self.box.extents)))
+
 
 @dataclass(frozen=True)
 class Block:
@@ -254,3 +262,64 @@ class _Renaming(ASTFindReplace):  # type: ignore[misc]
         if first and isinstance(node.value, ast.Name) and node.value.id in self.repldict:
             return self.visit(node.value)  # type: ignore[no-any-return]
         return self.generic_visit(node)
+
+
+# Extents that change while the program runs
+
+#: Axis of a tensor, by name and number.
+Axis: TypeAlias = tuple[str, int]
+
+
+def changing_axes(sdfg: SDFG) -> dict[str, frozenset[int]]:
+    """Return the axes of each array whose extents change while the program runs, as those of ``A[i, :i]``."""
+    changing = changing_symbols(sdfg)
+
+    def of(array: data.Data) -> frozenset[int]:
+        extents = enumerate(logical_shape(array))
+        return frozenset(axis for axis, extent in extents if changing & {*symbolic.symlist(extent)})
+
+    return {name: of(array) for name, array in sdfg.arrays.items()}
+
+
+def axes_alike(operation: Operation) -> Iterator[tuple[Axis, Axis]]:
+    """Yield pairs of axes that an operation relates: one that is written, and one of equal extent that is read."""
+    if isinstance(operation, Slice):
+        axes = [(operation.whole, axis) for axis in operation.box.kept]
+        parts = [(operation.part, number) for number in range(len(axes))]
+        yield from zip(*((axes, parts) if operation.written else (parts, axes)), strict=True)
+    elif isinstance(operation, Statement):
+        result = operation.einsum.result
+        for name, term in zip(operation.read, operation.einsum.operands, strict=False):
+            pairs = [((operation.result, result.index(i)), (name, axis)) for axis, i in enumerate(term) if i in result]
+            yield from pairs
+
+
+def bounds_of(sdfg: SDFG, body: Body) -> dict[str, tuple[Any, ...]]:
+    """
+    Return the logical shape of every array, with an upper bound for each extent that changes while the program runs.
+
+    An array of such an extent holds parts of others, whose extents bound it.
+
+    :raises ValueError: If an array of such an extent holds other values, too; names the statement.
+    """
+    shapes, changing = {name: logical_shape(array) for name, array in sdfg.arrays.items()}, changing_axes(sdfg)
+    groups, known = UnionFind(), defaultdict[Axis, set[Any]](set)
+    for operation in operations(body) if any(changing.values()) else ():
+        pairs = list(axes_alike(operation))
+        for pair in pairs:
+            inner = [(name, axis) for name, axis in pair if axis in changing[name]]
+            groups.union(*inner)
+            if len(inner) == 1:
+                ((name, axis),) = {*pair} - {*inner}
+                known[inner[0]].add(shapes[name][axis])
+        bounded = {axis for (name, axis), read in pairs if name == operation.result != read[0]}
+        if changing[operation.result] - bounded:
+            raise ValueError(
+                f"{operation.label}: cannot be distributed: the extents {shapes[operation.result]} of "
+                f"{operation.result} change while the program runs; write to a slice of an array of sizes, as in w[:k]"
+            )
+    bounds = {one: set().union(*(known[other] for other in group)) for group in groups.to_sets() for one in group}
+    for name, axes in changing.items():
+        largest = {axis: sympy.Max(*bounds.get((name, axis), {0})) for axis in axes}
+        shapes[name] = tuple(largest.get(axis, extent) for axis, extent in enumerate(shapes[name]))
+    return shapes

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 import dace
 import numpy as np
+import sympy
 from dace import SDFG, Memlet, symbolic
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.einsum.placement import Given, Home, Placement
 from dace_redist.einsum.plan import EinsumPlan
-from dace_redist.transformations.distribute.ir import in_numbers, logical_shape
+from dace_redist.transformations.distribute.ir import Body, bounds_of, in_numbers, logical_shape
 
 
 @dataclass(frozen=True)
@@ -115,9 +116,12 @@ class LocalArrays:
     :param sizes: Values of the program's symbols: they determine which placements are equivalent.
     """
 
-    def __init__(self, sdfg: SDFG, source: SDFG, plan: EinsumPlan, sizes: Mapping[str, int]) -> None:
+    def __init__(self, sdfg: SDFG, source: SDFG, body: Body, plan: EinsumPlan, sizes: Mapping[str, int]) -> None:
         self.sdfg, self.ranks, self.sizes, self.homes = sdfg, plan.ranks, sizes, plan.homes
         self.shapes = {name: logical_shape(array) for name, array in source.arrays.items()}
+        #: Shapes with an upper bound for each extent that changes while the program runs: those of allocated arrays.
+        self.bounds = bounds_of(source, body)
+        self._used: dict[str, list[Any]] = {}
         self.types = {name: array.dtype for name, array in source.arrays.items()}
         loops = source.all_control_flow_regions()
         self._taken = {*source.arrays, *source.symbols, *(getattr(loop, "loop_variable", "") for loop in loops)}
@@ -125,7 +129,7 @@ class LocalArrays:
         self.symbols = LocalSymbols()
         self.arguments = tuple(n for n, array in source.arrays.items() if not array.transient and n in plan.homes)
         for name in self.arguments:
-            shape = self._local_shape(self.shapes[name], plan.homes[name])
+            shape = self._local_shape(name, plan.homes[name])
             self._made[name, plan.homes[name]] = str(sdfg.add_array(name, shape, self.types[name])[0])
         #: The arrays that hold a tensor in its current state, by placement.
         self.copies: dict[str, dict[Home, str]] = {name: {plan.homes[name]: name} for name in self.arguments}
@@ -141,7 +145,7 @@ class LocalArrays:
 
     def known(self, tensor: str, placement: Home) -> Home:
         """Return an equivalent placement under which the tensor has an array already."""
-        shape, same = self.shapes[tensor], self.symbols.same
+        shape, same = self.bounds[tensor], self.symbols.same
         for name, known in self._made:
             pair = (known, placement, shape)
             if name == tensor and known != placement and pair not in same:
@@ -152,16 +156,30 @@ class LocalArrays:
 
     def new(self, name: str, tensor: str, placement: Home) -> str:
         """Add an array for this rank's part of a tensor, under this name or a similar one."""
-        return self.add_transient(name, self._local_shape(self.shapes[tensor], placement), self.types[tensor])
+        array = self.add_transient(name, self._local_shape(tensor, placement), self.types[tensor])
+        if self.shapes[tensor] != self.bounds[tensor]:
+            ends = zip(self.shapes[tensor], self.bounds[tensor], self.sdfg.arrays[array].shape, strict=True)
+            self._used[array] = [n if held == bound else sympy.Min(n, held) for n, bound, held in ends]
+        return array
 
     def add_transient(self, name: str, shape: Sequence[Any], dtype: Any) -> str:
         """Add an array under this name or a similar one."""
         name = re.sub(r"^__return", "result", name)  # DaCe treats such names as return values
         return str(self.sdfg.add_transient(name, shape, dtype, find_new_name=True)[0])
 
+    def extents(self, array: str) -> Sequence[Any]:
+        """Return the extents of the part of a tensor that an array holds, which may be larger."""
+        return self._used.get(array) or self.sdfg.arrays[array].shape
+
     def whole(self, array: str) -> Memlet:
-        """Return the memlet of an array as a whole."""
-        return Memlet.from_array(array, self.sdfg.arrays[array])
+        """Return the memlet of the part of a tensor that an array holds."""
+        if array not in self._used:
+            return Memlet.from_array(array, self.sdfg.arrays[array])
+        return Memlet(f"{array}[{', '.join(f'0:{symbolic.symstr(extent)}' for extent in self._used[array])}]")
+
+    def derive(self, name: str, like: str, shape: Sequence[Any], bound: Sequence[Any]) -> None:
+        """Add a tensor of elements as those of another one; ``bound`` is its shape with bounds."""
+        self.shapes[name], self.bounds[name], self.types[name] = tuple(shape), tuple(bound), self.types[like]
 
     def distribution(self, placement: Home, tensor: str) -> AnyDistribution:
         """Return the distribution of a tensor, whose sizes may be symbols."""
@@ -169,13 +187,13 @@ class LocalArrays:
 
     # Symbols
 
-    def _local_shape(self, shape: tuple[Any, ...], placement: Home) -> list[Any]:
+    def _local_shape(self, tensor: str, placement: Home) -> list[Any]:
         if isinstance(placement, Given):
             return [self._symbol(GivenExtent(placement, axis)) for axis in range(len(placement.whole.local_shape(0)))]
         everywhere = len(placement.ranks) == self.ranks
         return [
             extent if everywhere and placement.parts[axis] == 1 else self.local_extent(placement, axis, extent)
-            for axis, extent in enumerate(shape)
+            for axis, extent in enumerate(self.bounds[tensor])
         ] or [1]
 
     def local_extent(self, placement: Placement, axis: int, extent: Any) -> dace.symbol:

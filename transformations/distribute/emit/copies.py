@@ -135,7 +135,7 @@ class Emitter:
             self._copy_box(region, local, whole, other)
             return
         lifted, name = place.with_axes(box.kept, len(box.extents)), f"{inner}_box"
-        arrays.shapes[name], arrays.types[name] = box.extents, arrays.types[inner]
+        arrays.derive(name, inner, box.extents, move.extents(arrays.bounds))
         array = arrays.new(name, name, lifted)
         of_box, (of_tensor, part, offsets) = arrays.distribution(lifted, name), self._around(tensor, box, whole)
         if move.written:
@@ -151,7 +151,7 @@ class Emitter:
         """Return distribution and memlet of the part of a tensor around a box, and the offsets of the box in it."""
         home, shape = self._arrays.home(tensor), self._arrays.shapes[tensor]
         extents, offsets = list(shape), list(box.offsets)
-        ranges = [(0, extent) for extent in self._sdfg.arrays[whole].shape]
+        ranges = [(0, extent) for extent in self._arrays.extents(whole)]
         for axis in range(len(shape)):
             if home.parts[axis] == 1 and len(home.ranks) == self._arrays.ranks:  # on each rank
                 ranges[axis] = (box.offsets[axis], box.extents[axis])
@@ -170,7 +170,7 @@ class Emitter:
         """
         (array,) = (name for name in ends if name != box)
         # A scalar is a vector of one element, which not every rank has.
-        shape = self._sdfg.arrays[array].shape if kept else (self._arrays.scalar_extent(place),)
+        shape = self._arrays.extents(array) if kept else (self._arrays.scalar_extent(place),)
         indices = [f"__{number}" for number in range(len(shape))]
         of_box = dict.fromkeys(range(len(self._sdfg.arrays[box].shape)), "0") | dict(zip(kept, indices, strict=False))
         parts = {box: of_box.values(), array: indices if kept else ["0"]}

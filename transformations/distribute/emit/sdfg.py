@@ -44,7 +44,7 @@ def emit_program(
     """
     for name, dtype in source.symbols.items():
         target.add_symbol(name, dace.float64 if dtype in dace.FLOAT_TYPES else dace.int64)
-    arrays = LocalArrays(target, source, plan, sizes)
+    arrays = LocalArrays(target, source, body, plan, sizes)
     builder = _Builder(target, body, plan, arrays, device)
     builder.emit(target, body)
     inputs = builder.read_first | (builder.results - builder.written)
@@ -176,9 +176,9 @@ class _Builder(Emitter):
         self._read(read)
         self._write(name)
         if name not in arrays.shapes:
-            extents = group.einsum.extents([arrays.shapes[tensor] for tensor in group.operands])
-            arrays.shapes[name] = tuple(extents[index] for index in group.einsum.result)
-            arrays.types[name] = arrays.types[statement.result]
+            shapes, result = (arrays.shapes, arrays.bounds), group.einsum.result
+            extents = (group.einsum.extents([one[tensor] for tensor in group.operands]) for one in shapes)
+            arrays.derive(name, statement.result, *([one[index] for index in result] for one in extents))
         if name in self._direct.written:
             whole = arrays.home_array(self._direct.written[name].result)
             self._compute(region, group, statement, operands, whole)
@@ -222,7 +222,7 @@ class _Builder(Emitter):
     ) -> None:
         node, ranges = _node_of(group, statement), self._diagonals(group) if group.equal else {}
         if any(index in ranges for index in group.einsum.result):  # the other elements are on other ranks
-            shape = {f"__{n}": extent for n, extent in enumerate(self._sdfg.arrays[result].shape)}
+            shape = {f"__{n}": extent for n, extent in enumerate(self._arrays.extents(result))}
             zeros = {"_out": Memlet(f"{result}[{', '.join(shape)}]")}
             self.map(region, f"clear_{result}", shape, {}, "_out = 0", zeros)
         named = zip(operands, group.einsum.operands, strict=True)
@@ -245,7 +245,7 @@ class _Builder(Emitter):
         """Return the memlet of an array, or of ranges of it under some indices."""
         if not any(index in ranges for index in indices):
             return self._arrays.whole(name)
-        whole = [f"0:{symbolic.symstr(extent)}" for extent in self._sdfg.arrays[name].shape]
+        whole = [f"0:{symbolic.symstr(extent)}" for extent in self._arrays.extents(name)]
         return Memlet(f"{name}[{', '.join(ranges.get(i, all_) for i, all_ in zip(indices, whole, strict=True))}]")
 
     def _reduce(self, region: ControlFlowRegion, group: Group, kind: str, operand: str, result: str) -> None:
@@ -264,7 +264,7 @@ class _Builder(Emitter):
         arrays, placement = self._arrays, group.result_placement
         terms = [*group.einsum.operands[: len(operands)], group.einsum.result]
         written = self._direct.written.get(group.result)
-        extents = written.box.shape if written else self._sdfg.arrays[result].shape
+        extents = written.box.shape if written else arrays.extents(result)
         if not group.einsum.result:  # scalars are vectors of one element, which some ranks lack
             held = is_everywhere(placement, arrays.ranks)
             terms, extents = [""] * len(terms) if held else ["e"] * len(terms), [arrays.scalar_extent(placement)]

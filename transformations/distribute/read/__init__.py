@@ -17,7 +17,6 @@ from dace.transformation.dataflow import TaskletFusion
 from dace.transformation.passes.analysis import loop_analysis
 
 from dace_redist.library_nodes.node import simplified
-from dace_redist.library_nodes.tasklets import changing_symbols
 from dace_redist.transformations.distribute.ir import (
     Assignment,
     Block,
@@ -69,12 +68,9 @@ class _FuseTasklets(TaskletFusion):
 
 
 def _check_arrays(sdfg: SDFG) -> None:
-    changing = changing_symbols(sdfg)
     for state in sdfg.states():
         for node in state.data_nodes():
             descriptor = sdfg.arrays[node.data]
-            if changing & {symbol for extent in descriptor.shape for symbol in symbolic.symlist(extent)}:
-                Location(sdfg, node, state).refuse_shape(node.data, descriptor.shape)
             if type(descriptor) in (data.ArrayView, data.View):  # becomes a copy of its array
                 array = data.Array(descriptor.dtype, descriptor.shape, strides=descriptor.strides, transient=True)
                 array.debuginfo = descriptor.debuginfo

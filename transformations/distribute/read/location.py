@@ -112,13 +112,6 @@ class Location:
         """Raise an error: the statement cannot be distributed."""
         raise ValueError(f"{self}: cannot be distributed: {why}")
 
-    def refuse_shape(self, what: str, shape: Sequence[Any]) -> NoReturn:
-        """Raise an error for a shape that depends on a symbol that the program changes."""
-        self.refuse(
-            f"the extents {tuple(shape)} of {what} change while the program runs; take the whole axis, or loop over "
-            "its indices"
-        )
-
     @property
     def _place(self) -> dict[str, Any]:
         repeats = max(1, round(math.prod(count for _, count in self.loops)))
@@ -185,8 +178,6 @@ class Location:
 
     def read_box(self, name: str, box: Box) -> Slice:
         """Copy a box of a tensor to a new tensor."""
-        if changing_symbols(self.sdfg) & {symbol for extent in box.extents for symbol in symbolic.symlist(extent)}:
-            self.refuse_shape(f"a slice of {name}", box.extents)
         return Slice(name, self.new(box.shape, name), self._place, _of_tensor(box), written=False)
 
     def written_box(self, name: str, box: Box, value: str) -> Slice:
@@ -202,6 +193,8 @@ class Location:
             strides = np.cumprod([1, *array.shape[:0:-1]])[::-1] if array.shape else []
             if any(n != 1 and not equal(a, b) for a, b, n in zip(array.strides, strides, array.shape, strict=True)):
                 self.refuse(f"{name} has not NumPy's default order of elements, so it cannot be reshaped")
+            if changing_symbols(self.sdfg) & {symbol for extent in array.shape for symbol in symbolic.symlist(extent)}:
+                self.refuse(f"the extents {tuple(array.shape)} change while the program runs, so it cannot be reshaped")
         return Move(source, target, self._place)
 
 
