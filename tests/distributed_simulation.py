@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import operator
 import re
 from typing import Any
 
@@ -24,7 +25,7 @@ FUNCTIONS |= {"max": np.maximum, "min": np.minimum, "pow": np.power, "math": np,
 FUNCTIONS |= {name: getattr(np, name) for name in ("logical_and", "logical_or", "logical_not", "conj", "real", "imag")}
 FUNCTIONS |= {name: one for name, one in vars(np).items() if isinstance(one, np.ufunc)}
 FUNCTIONS |= {f"numpy_{name}": one for name, one in vars(np).items() if isinstance(one, np.ufunc)}
-FUNCTIONS["numpy_clip"] = np.clip
+FUNCTIONS |= {"numpy_clip": np.clip, "numpy_scalar_power": np.power, "int_floor": operator.floordiv}
 
 
 def _number(value, symbols):

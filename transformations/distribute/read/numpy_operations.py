@@ -27,6 +27,7 @@ from dace_redist.transformations.distribute.read.numpy_functions import (
     shapes_of,
     summed,
 )
+from dace_redist.transformations.distribute.read.numpy_code import text_of
 from dace_redist.transformations.distribute.read.ufuncs import elementwise
 
 _DACE = op_repository.Replacements
@@ -39,6 +40,19 @@ _elementwise = _DACE.get("dace.elementwise")
 def _empty(visitor: Any, sdfg: SDFG, state: SDFGState, shape: Any, dtype: Any = dtypes.float64) -> Any:
     """Add an array; DaCe has no default type."""
     return _dace_empty(visitor, sdfg, state, shape, dtype)
+
+
+def _linspace(
+    visitor: Any, sdfg: SDFG, state: SDFGState, start: Any, stop: Any, num: Any = 50, **options: Any
+) -> str:
+    """Add numbers at equal distances; DaCe gives them a second axis."""
+    if {*options} - {"dtype"} or getattr(options.get("dtype"), "to_string", lambda: "float64")() != "float64":
+        raise ValueError("np.linspace is known for float64, with start, stop and num; write it by np.arange")
+    ends = [text_of(sdfg, number, end, np.dtype(float)) for number, end in enumerate((start, stop), 1)]
+    given = {f"__in{number}": (end, []) for number, end in enumerate((start, stop), 1) if end in sdfg.arrays}
+    output, last = new_array(visitor, sdfg, [num], dtypes.float64), f"dace.float64({simplified(num - 1)})"
+    code = f"{ends[1]} if __i0 > 0 and __i0 == {last} else __i0 * (({ends[1]} - {ends[0]}) / {last}) + {ends[0]}"
+    return add_map(state, [num], given, output, code)
 
 
 def _astype(visitor: Any, sdfg: SDFG, state: SDFGState, array: str, dtype: Any, *rest: Any, **options: Any) -> Any:
@@ -266,6 +280,7 @@ FUNCTIONS: dict[str, Replacement] = {
     **{f"numpy.{name}": _triangle(name) for name in ("tril", "triu")},
     "numpy.empty": _empty,
     "numpy.kron": _kron,
+    "numpy.linspace": _linspace,
     "numpy.linalg.inv": _invert,
     "numpy.linalg.norm": _norm,
     "numpy.linalg.solve": _solve,

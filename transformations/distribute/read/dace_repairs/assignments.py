@@ -18,7 +18,7 @@ from dace.subsets import Range
 
 from dace_redist.transformations.distribute.read.dace_repairs.parameters import SEQUENCE, elements_of, name_of
 from dace_redist.transformations.distribute.read.dace_repairs.replaced import dace_attribute, in_place_of
-from dace_redist.transformations.distribute.read.numpy_code import augmented, type_of
+from dace_redist.transformations.distribute.read.numpy_code import BY_SIGN, augmented, resolved, type_of
 from dace_redist.transformations.distribute.read.sizes import text_of_sizes
 
 NUMBER = (bool, int, float, complex, np.generic)
@@ -172,8 +172,8 @@ def _copied(visitor: Any, value: ast.expr, before: Sequence[str], target: Sequen
     return ast.fix_missing_locations(call)
 
 
-def _check_type(visitor: Any, node: Any, target: Any, operand: Any, augments: bool = False) -> None:
-    """Raise an error for an assignment to a scalar variable whose type cannot hold the value."""
+def _check_type(visitor: Any, node: Any, target: Any, operand: Any, sign: str = "") -> None:
+    """Raise an error for an assignment, or one as ``target += operand``, to a scalar whose type cannot hold the value."""
     named = next(iter(getattr(node, "targets", [])), getattr(node, "target", None))
     name, value = (one[0] if isinstance(one, tuple) else one for one in (target, operand))
     array = visitor.sdfg.arrays[name]
@@ -182,8 +182,10 @@ def _check_type(visitor: Any, node: Any, target: Any, operand: Any, augments: bo
     if value not in visitor.sdfg.arrays if isinstance(value, str) else not isinstance(value, NUMBER):
         return
     held, kind = array.dtype.as_numpy_dtype(), type_of(visitor.sdfg, value, python=False)
+    if sign:
+        *_, kind = resolved(visitor.sdfg, BY_SIGN[sign], [name, value])
     dtype, literal = np.dtype(kind), isinstance(kind, type)
-    may_differ = literal or augments or getattr(array, "of_literals", False)
+    may_differ = literal or getattr(array, "of_literals", False)
     if np.can_cast(dtype, held, "same_kind" if literal else "safe") and (may_differ or dtype == held):
         return
     variable = next((variable for variable, known in visitor.variables.items() if known == name), name)
@@ -217,7 +219,7 @@ def _add_broadcast_assignment(
     add: Any, visitor: Any, node: Any, rtarget: Any, wtarget: Any, operand: Any, op: str, *rest: Any, **options: Any
 ) -> None:
     """Add ``A += B`` in NumPy's types, also with a broadcast B."""
-    _check_type(visitor, node, wtarget, operand, augments=True)
+    _check_type(visitor, node, wtarget, operand, op)
     arrays = visitor.sdfg.arrays
     read, write, other = (one if isinstance(one, tuple) else (one, None) for one in (rtarget, wtarget, operand))
     code = augmented(visitor.sdfg, op, read[0], other[0], arrays[write[0]].dtype.as_numpy_dtype())
