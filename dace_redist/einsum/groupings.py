@@ -163,9 +163,7 @@ class ContractionTree:
         whole = "".join(place for place, index in pairs if index in self.statement.whole)
         return self._step(own, operands, number, whole, steps=tuple(steps), path=tuple(path), equal=pairs)
 
-    def _step(
-        self, einsum: Einsum, operands: Sequence[int], number: int, whole: str = "", **more: Any
-    ) -> EinsumStep:
+    def _step(self, einsum: Einsum, operands: Sequence[int], number: int, whole: str = "", **more: Any) -> EinsumStep:
         if len(einsum.indices) > MAX_INDICES:
             raise ValueError(
                 f"einsum '{self.statement.einsum}': a step of its path has {len(einsum.indices)} indices, expected at "

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from programs import as_in_numpy, eigenvalues, einsums, factorisations, kernels, learning, networks, solvers, statements
+from programs import (
+    as_in_numpy,
+    eigenvalues,
+    einsums,
+    factorisations,
+    kernels,
+    learning,
+    networks,
+    solvers,
+    statements,
+    suite,
+)
 from programs.program import Program
 
 #: Modules by tag.
@@ -11,6 +22,7 @@ TAGS = {
     "kernel": (kernels,),
     "einsum": (einsums,),
     "statement": (statements, as_in_numpy),
+    "suite": (suite,),
 }
 
 

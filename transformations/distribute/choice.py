@@ -72,9 +72,7 @@ def predicted(plan: EinsumPlan, body: Body, shapes: Mapping[str, tuple[int, ...]
     return Prediction(exchanged + sum(repeats * seconds for repeats, _, seconds in steps), exchanges, exchanged)
 
 
-def _steps(
-    plan: EinsumPlan, body: Body, shapes: Mapping[str, tuple[int, ...]]
-) -> Iterator[tuple[int, bool, float]]:
+def _steps(plan: EinsumPlan, body: Body, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[int, bool, float]]:
     """Yield for each step how often it runs, whether it is an exchange, and its seconds without the exchange itself."""
     moves = {number for number, operation in enumerate(operations(body)) if isinstance(operation, Move)}
     written = [(operation.result, _loops(operation)) for operation in operations(body)]

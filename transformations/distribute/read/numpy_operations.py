@@ -42,9 +42,7 @@ def _empty(visitor: Any, sdfg: SDFG, state: SDFGState, shape: Any, dtype: Any = 
     return _dace_empty(visitor, sdfg, state, shape, dtype)
 
 
-def _linspace(
-    visitor: Any, sdfg: SDFG, state: SDFGState, start: Any, stop: Any, num: Any = 50, **options: Any
-) -> str:
+def _linspace(visitor: Any, sdfg: SDFG, state: SDFGState, start: Any, stop: Any, num: Any = 50, **options: Any) -> str:
     """Add numbers at equal distances; DaCe gives them a second axis."""
     if {*options} - {"dtype"} or getattr(options.get("dtype"), "to_string", lambda: "float64")() != "float64":
         raise ValueError("np.linspace is known for float64, with start, stop and num; write it by np.arange")
