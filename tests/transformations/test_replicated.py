@@ -43,7 +43,7 @@ def test_any_choice_gives_what_numpy_gives(number, monkeypatch):
     """Each rank computes random statements as a whole, whatever that costs."""
     rng = np.random.default_rng([seed(), number])
 
-    def random_choice(body, shapes, sizes, made, free):
+    def random_choice(body, shapes, made, free):
         numbers = range(len(list(choice.operations(body))))
         return made(frozenset(n for n in numbers if rng.random() < 0.5))
 

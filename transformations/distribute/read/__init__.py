@@ -23,13 +23,14 @@ from dace_redist.transformations.distribute.ir import (
     Item,
     Operation,
     all_items,
+    bounds_of,
     codes_of,
     equal,
     logical_shape,
     operations,
 )
 from dace_redist.transformations.distribute.read.library_nodes import statement_of
-from dace_redist.transformations.distribute.read.location import EARLY_RETURN, Location, check_offsets, in_order
+from dace_redist.transformations.distribute.read.location import EARLY_RETURN, Location, check_box, in_order
 from dace_redist.transformations.distribute.read.maps import TaskletReader, map_operations
 from dace_redist.transformations.patterns import is_named_by_edges
 
@@ -50,6 +51,7 @@ def read_statements(sdfg: SDFG, sizes: dict[str, int]) -> tuple[Item, ...]:
     sdfg.apply_transformations_repeated(_FuseTasklets, validate=False)
     body = tuple(_Reader(sdfg, sizes).region(sdfg))
     known = {name for name, array in sdfg.arrays.items() if not array.transient and not name.startswith("__return")}
+    bounds_of(sdfg, body)  # which are checked
     for operation in operations(body):
         unknown = [name for name in operation.read if name not in known]
         if unknown:
@@ -85,8 +87,8 @@ class _Reader:
         self._sdfg = sdfg
         self._values: dict[str, float] = dict(sizes)  # and the mean of each surrounding loop's variable
         self._sizes = sizes
-        #: First and last value of variables of loops whose iterations all run.
-        self._ends: dict[str, tuple[float, float]] = {}
+        #: First and last value, and step, of variables of loops whose iterations all run, the outermost first.
+        self._ends: dict[str, tuple[Any, Any, Any]] = {}
         self._labels: Counter[str] = Counter()
 
     # Loops and branches
@@ -112,7 +114,7 @@ class _Reader:
         if isinstance(block, SDFGState):
             for node in in_order(block):
                 for operation in self._node(node, block, loops):
-                    check_offsets(operation, self._sizes, self._ends)
+                    check_box(operation, self._sdfg, self._sizes, self._ends)
                     yield operation
         elif isinstance(block, LoopRegion):
             yield self._loop(block, loops)
@@ -158,8 +160,8 @@ class _Reader:
                     repeats = math.floor(repeats)
                 self._values[loop.loop_variable] = start + (repeats - 1) * stride / 2
                 jumps = any(isinstance(one, BreakBlock | ContinueBlock) for one in loop.all_control_flow_blocks())
-                if used <= {*self._sizes} and repeats > 0 and not jumps:
-                    self._ends[loop.loop_variable] = (start, start + (repeats - 1) * stride)
+                if used <= {*self._sizes, *self._ends} and not jumps:
+                    self._ends[loop.loop_variable] = (first, last, step)
             certain = bool(count.is_Integer and count > 0)
         body = tuple(self.region(loop, self._within(loops, loop.label, repeats)))
         self._ends.pop(loop.loop_variable, None)

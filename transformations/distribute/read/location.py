@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import linecache
 import math
 import os
@@ -203,23 +202,49 @@ def _of_tensor(box: Box) -> Box:
     return box._replace(kept=()) if len(box.kept) == 1 and equal(box.shape[0], 1) else box
 
 
-def check_offsets(operation: Any, sizes: Mapping[str, int], ends: Mapping[str, tuple[float, float]]) -> None:
+def check_box(operation: Any, sdfg: SDFG, sizes: Mapping[str, int], ends: Mapping[str, tuple[Any, Any, Any]]) -> None:
     """
-    Raise an error if a slice begins before the first element in an iteration of the loops around it.
+    Raise an error if a slice begins before the first element, or ends after the last, in an iteration of its loops.
 
-    :param ends: First and last values of the loops' variables, as far as they are known.
+    :param ends: First and last value, and step, of the loops' variables, as far as they are known.
     """
-    for offset in operation.box.offsets if isinstance(operation, Slice) else ():
-        used = set(symbolic.symlist(offset))
-        varying = sorted(used & set(ends)) if used <= {*sizes, *ends} else []
-        for values in itertools.product(*(ends[name] for name in varying)) if varying else ():
-            known = dict(zip(varying, values, strict=True))
-            if symbolic.evaluate(offset, {**sizes, **known}) < 0:
-                where = ", ".join(f"{name} = {value:g}" for name, value in known.items())
+    if not isinstance(operation, Slice):
+        return
+    box, whole = operation.box, sdfg.arrays[operation.whole].shape
+    for begin, extent, n in zip(box.offsets, box.extents, whole, strict=True):
+        if not {*symbolic.symlist(begin), *symbolic.symlist(extent)} & {*ends}:
+            continue
+        for known in _corners((begin, extent, n), sizes, ends):
+            first, length, end = (symbolic.evaluate(one, known) for one in (begin, extent, n))
+            if first < 0 or length < 0 or first + length > end:
+                where = ", ".join(f"{name} = {value}" for name, value in known.items() if name not in sizes)
+                instead = "count it from the end; write such iterations before the loop, with an index from -1 down"
+                if first < 0:
+                    raise ValueError(
+                        f"{operation.label}: the index {begin} is negative at {where}, and NumPy would {instead}"
+                    )
                 raise ValueError(
-                    f"{operation.label}: the index {offset} is negative at {where}, and NumPy would count it from the "
-                    "end; write such iterations before the loop, with an index from -1 down"
+                    f"{operation.label}: the slice has the elements {begin} to {simplified(begin + extent)} of {n} at "
+                    f"{where}, which NumPy would cut; write such iterations apart"
                 )
+
+
+def _corners(
+    used: Sequence[Any], sizes: Mapping[str, int], ends: Mapping[str, tuple[Any, Any, Any]]
+) -> Iterator[dict[str, int]]:
+    """Yield values of all symbols in expressions, for the first and last iterations of the loops; none if unknown."""
+    names = {name for one in used for name in symbolic.symlist(one)}
+    for name in reversed([*ends]):
+        names |= {other for one in ends[name] for other in symbolic.symlist(one)} if name in names else set()
+    known = [dict(sizes)] if names <= {*sizes, *ends} else []
+    for name in [name for name in ends if name in names]:
+        found = []
+        for values in known:
+            first, last, step = (int(symbolic.evaluate(one, values)) for one in ends[name])
+            count = (last - first) // step
+            found += [{**values, name: first + number * step} for number in {0, count} if count >= 0]
+        known = found
+    yield from known
 
 
 def in_order(state: SDFGState) -> Sequence[nodes.Node]:

@@ -16,6 +16,7 @@ from dace.libraries.standard.nodes.reduce import Reduce
 from dace_redist.library_nodes.indexed import LinearSolve
 from dace_redist.library_nodes.node import simplified
 from dace_redist.transformations.distribute.ir import common_type, is_complex, neutral_element
+from dace_redist.transformations.distribute.read.numpy_code import text_of
 from dace_redist.transformations.distribute.read.numpy_functions import (
     Replacement,
     Shape,
@@ -27,7 +28,6 @@ from dace_redist.transformations.distribute.read.numpy_functions import (
     shapes_of,
     summed,
 )
-from dace_redist.transformations.distribute.read.numpy_code import text_of
 from dace_redist.transformations.distribute.read.ufuncs import elementwise
 
 _DACE = op_repository.Replacements

@@ -173,7 +173,7 @@ def _copied(visitor: Any, value: ast.expr, before: Sequence[str], target: Sequen
 
 
 def _check_type(visitor: Any, node: Any, target: Any, operand: Any, sign: str = "") -> None:
-    """Raise an error for an assignment, or one as ``target += operand``, to a scalar whose type cannot hold the value."""
+    """Raise an error for an assignment, also by ``+=`` or another sign, to a scalar that cannot hold the value."""
     named = next(iter(getattr(node, "targets", [])), getattr(node, "target", None))
     name, value = (one[0] if isinstance(one, tuple) else one for one in (target, operand))
     array = visitor.sdfg.arrays[name]
