@@ -270,10 +270,13 @@ def _compute(tasklet, state, arrays, symbols):
     starts = symbols | dict.fromkeys(grid, 0)
 
     def at(memlet: Any) -> Any:
-        """Return element numbers along each axis, aligned by axes of the map."""
-        begins = [begin for begin, _, _ in memlet.subset.ndrange()]
-        used = [grid.keys() & set(map(str, symbolic.symlist(begin))) for begin in begins]
-        return tuple(sum((grid[p] for p in one), int(_number(b, starts))) for one, b in zip(used, begins, strict=True))
+        """Return element numbers along each axis, aligned by axes of the map; a slice where the code has an index."""
+        ranges = [(begin, end) for begin, end, _ in memlet.subset.ndrange()]
+        used = [grid.keys() & set(map(str, symbolic.symlist(begin))) for begin, _ in ranges]
+        return tuple(
+            sum((grid[p] for p in one), int(_number(b, starts))) if b == e else slice(int(_number(b, starts)), None)
+            for one, (b, e) in zip(used, ranges, strict=True)
+        )
 
     if not all(map(len, extents.values())):
         return
@@ -285,9 +288,23 @@ def _compute(tasklet, state, arrays, symbols):
     values: dict[str, Any] = {**symbols, **grid}
     for edge in state.in_edges(tasklet):
         if edge.data.data is not None:
-            values[edge.dst_conn] = arrays[edge.data.data][at(edge.data)]
+            index = at(edge.data)
+            indexed = any(isinstance(one, slice) for one in index)
+            array = arrays[edge.data.data]
+            values[edge.dst_conn] = _Indexed(array, index) if indexed else array[index]
     exec(_compiled(tasklet.code.as_string), dict(FUNCTIONS), values)
     result[at(out.data)] = values[out.src_conn]
+
+
+class _Indexed:
+    """Elements of an array, of which the code has the indices along some axes."""
+
+    def __init__(self, array, index):
+        self.array, self.index = array, index
+
+    def __getitem__(self, index):
+        given = iter(index if isinstance(index, tuple) else (index,))
+        return self.array[tuple(next(given) + one.start if isinstance(one, slice) else one for one in self.index)]
 
 
 @functools.cache

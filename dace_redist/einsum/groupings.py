@@ -179,7 +179,7 @@ class ContractionTree:
             elementwise=self.statement.elementwise,
             solves=self.statement.solves,
             replicated=self.statement.replicated,
-            whole="".join(dict.fromkeys(whole + self.statement.whole)),
+            whole="".join(sorted({*whole, *self.statement.whole})),
             **more,
         )
 

@@ -42,7 +42,8 @@ class Statement:
     :param operands: Name of each operand's tensor; a tensor may occur twice.
     :param result: Name of the tensor that is written.
     :param where: File, line and text of the statement, for error messages.
-    :param elementwise: True for an expression such as ``2 * A + B``; no index is summed over.
+    :param elementwise: True for an expression such as ``2 * A + B``; no index is summed over. An index in
+        ``whole`` that the result lacks is that of an operand any of whose elements along it may be read.
     :param solves: True for the solution of a linear system: ``ij,ik->jk`` or ``ij,i->j`` is the X of
         ``G X = B``, ``ij->ji`` the inverse of G.
     :param repeats: Number of runs in the loops around it: the weight of its bytes and operations.
@@ -80,7 +81,7 @@ class Statement:
             raise ValueError(
                 f"{self.label}: the einsum has {len(self.einsum.operands)} operands, got {len(self.operands)} tensors"
             )
-        if self.elementwise and (self.einsum.summed or self.einsum.repeated):
+        if self.elementwise and ({*self.einsum.summed} - {*self.whole} or self.einsum.repeated):
             raise ValueError(
                 f"{self.label}: an elementwise statement neither sums nor takes a diagonal, "
                 f"but this one does over {self.einsum.summed or self.einsum.repeated!r}"
@@ -211,7 +212,8 @@ def contraction_steps(
     einsum, _ = statement.einsum.distinct
     count = len(einsum.operands)
     if count == 1 or statement.elementwise:
-        return (ContractionStep(tuple(range(count)), einsum.result, einsum.indices),)
+        points = einsum.result if statement.elementwise else einsum.indices
+        return (ContractionStep(tuple(range(count)), einsum.result, points),)
     first = tuple(_alone(einsum))
     there = dict(enumerate(einsum.operands))
     for number, step in enumerate(first, count):

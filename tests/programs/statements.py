@@ -299,6 +299,47 @@ def loops_up_to_scalars(steps: dace.int64, first: dace.int32, A: dace.float64[N,
         x *= 3.0
 
 
+@dace.program
+def steps(A: dace.float64[2 * I, J], B: dace.float64[I, J], x: dace.float64[I], y: dace.float64[2 * I]):
+    y[::2] += x
+    A[::2, 1:] += B[:, 1:]
+    A[1::2] *= A[::2]
+    A[1, ::2] = x[1] * A[0, ::2]
+    for m in range(2):
+        A[m::2, 1] -= x
+    for i in dace.map[0:I]:
+        y[2 * i + 1] = x[I - 1 - i] + i
+    for k in dace.map[0:I]:
+        A[2 * I - 1 - 2 * k, 0] = B[k, 0] * k
+    for j in dace.map[1 : 2 * I : 3]:
+        y[j] = j + y[j]
+    C = A[::2] > 0.0
+    A[::2] = np.where(C, A[::2], 1.0)
+    return A[::2] @ A[1::3, :].T, A[1::5, 0:2:2], y[::2] - x, y[: 2 * I - 1 : 2]
+
+
+@dace.program
+def reversals(A: dace.float64[N, K], x: dace.float64[N]):
+    x[:] = np.flip(x) - 0.5 * x
+    A[1:] -= np.flip(A[:-1], axis=-1)
+    return np.flip(A), np.flip(A, (0,)), x @ np.flip(x)
+
+
+@dace.program
+def growing_parts(A: dace.float64[N, N], B: dace.float64[N, N, K], x: dace.float64[N]):
+    total = np.zeros_like(x)
+    for i in range(1, N):
+        A[i, :i] = np.flip(A[:i, i]) * 2.0
+        A[:i:2, 0] = A[i, 1]
+        A[i - 1, : N - i] = 0.5 * i
+        for j in range(i):
+            B[i, j:i, 1:] += B[j:i, i, :-1] - np.mean(A[: j + 1, j])
+        t = A[:i, :i] @ x[:i] + np.max(B[i, :i], axis=1)
+        x[:i] += t * np.sum(A[i:])
+        total[i] = np.trace(A[:i, :i]) + np.min(A[i - 1, :i])
+    return total
+
+
 PROGRAMS = [
     Program(program, sizes_of(program, SIZES))
     for program in (
@@ -331,6 +372,9 @@ PROGRAMS = [
         shapes_in_other_words,
         numbers_from_numbers,
         rolled,
+        steps,
+        reversals,
+        growing_parts,
     )
 ]
 PROGRAMS += [Program(loops_up_to_scalars, {"N": 6}, lambda sizes, rng: {"steps": 4, "first": 1})]

@@ -396,6 +396,7 @@ PROGRAMS = [
     Program(cholesky, dict(N=8), lambda s, r: {"A": positive_definite(s["N"], r)}),
     Program(correlation, dict(N=9, M=7), lambda s, r: {"n": 9.0}),
     Program(covariance, dict(N=9, M=7), lambda s, r: {"n": 9.0}),
+    Program(durbin, dict(N=8), lambda s, r: {"r": r.uniform(-0.3, 0.3, s["N"])}),
     Program(lu, dict(N=8), _square),
     Program(ludcmp, dict(N=8), _square),
     Program(nussinov, dict(N=9), lambda s, r: {"seq": r.integers(0, 4, s["N"]).astype(np.int32)}),

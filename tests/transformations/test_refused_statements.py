@@ -48,9 +48,6 @@ return T
 for i in dace.map[0:N]:
     A[i, i] = x[i]
 # A\[i, i\] = x\[i\]: cannot be distributed: it writes A\[i, i\]
-for i, j in dace.map[0:N:2, 0:N]:
-    A[i, j] = 2.0 * A[i, j]
-# for i, j in dace.map.*: its index i runs over 0:N:2, with a step
 return np.einsum(",ij->ij", 2.0, A)
 # np\.einsum.*operand 0 of np\.einsum is 2\.0: expected an array.*factors outside
 return A * np.cross(A, A)
@@ -68,10 +65,10 @@ T = A @ A
 print(T)
 return T
 # py:\d+: print\(T\): cannot be distributed: .* take it out
-return A[::2] @ A
-# A\[::2\] @ A: cannot be distributed: it takes \[0:N:2, 0:N\], a slice with a step
-return A[1::2]
-# return A\[1::2\]: cannot be distributed: it takes \[1:N:2, 0:N\], a slice with a step; write a loop
+return A[::-1]
+# return A\[::-1\]: DaCe cannot read it .*; write A\[::-1\] as np\.flip\(A, axis=0\)
+return np.linspace(0.0, s, N, endpoint=False)
+# np\.linspace is known for float64, with start, stop and num; write it by np\.arange
 for k in range(N):
     A[k + 2 :, k] = 0.0
 # A\[k \+ 2 :, k\] = 0\.0: the slice has the elements k \+ 2 to N of N at k = 6, which NumPy would cut; write such
@@ -82,7 +79,7 @@ for i in range(1, N):
 for k in range(1, N):
     t = np.zeros((k,))
     A += np.sum(t)
-# t = np\.zeros\(\(k,\)\): cannot be .* extents \(k,\) of t change while the program runs; write to a slice of
+# t = np\.zeros\(\(k,\)\): cannot be .* extents \(k,\) change while the program runs; write to a slice of
 residual = A @ x
 p = residual
 for _ in range(2):

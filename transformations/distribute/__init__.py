@@ -178,7 +178,7 @@ def _planned(
     for number, operation in enumerate(ops):
         one = operation if isinstance(operation, Statement) else operation.planned(len(shapes[operation.result]))
         ends = zip((*one.operands, one.result), (*one.einsum.operands, one.einsum.result), strict=True)
-        unsplit = "".join(dict.fromkeys(term[axis] for name, term in ends for axis in sorted(changing[name])))
+        unsplit = one.whole + "".join(term[axis] for name, term in ends for axis in sorted(changing[name]))
         statements.append(replace(one, replicated=number in whole or one.result in shared, whole=unsplit))
     held = {name for number in whole for name in (ops[number].names if isinstance(ops[number], Move) else ())}
     held |= {ops[number].result for number in whole}

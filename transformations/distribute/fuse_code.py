@@ -47,7 +47,7 @@ def fuse_elementwise(sdfg: SDFG) -> Rule:
 
 def _is_plain(statement: Statement, sdfg: SDFG) -> bool:
     """Return True for an elementwise statement of real numbers whose code is one assignment, without indices."""
-    if statement.code is None or statement.code.indices:
+    if statement.code is None or statement.code.indices or statement.einsum.summed:
         return False
     if any(sdfg.arrays[name].dtype.as_numpy_dtype().kind == "c" for name in (*statement.read, statement.result)):
         return False

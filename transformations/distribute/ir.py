@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -294,6 +294,16 @@ def axes_alike(operation: Operation) -> Iterator[tuple[Axis, Axis]]:
             yield from pairs
 
 
+def _related_axes(item: Item) -> list[tuple[Axis, Axis]]:
+    """Return the pairs of :func:`axes_alike`, and those of axes of which one has elements of the other at distances."""
+    pairs = list(axes_alike(item)) if isinstance(item, Operation) else []
+    if isinstance(item, Statement) and item.elementwise and item.einsum.summed:
+        for name, term in zip(item.read, item.einsum.operands, strict=False):
+            apart = (n for n, index in enumerate(term) if index in item.einsum.summed)
+            pairs += [((item.result, n), (name, n)) for n in apart if len(term) == len(item.einsum.result)]
+    return pairs
+
+
 def bounds_of(sdfg: SDFG, body: Body) -> dict[str, tuple[Any, ...]]:
     """
     Return the logical shape of every array, with an upper bound for each extent that changes while the program runs.
@@ -303,20 +313,27 @@ def bounds_of(sdfg: SDFG, body: Body) -> dict[str, tuple[Any, ...]]:
     :raises ValueError: If an array of such an extent holds other values, too; names the statement.
     """
     shapes, changing = {name: logical_shape(array) for name, array in sdfg.arrays.items()}, changing_axes(sdfg)
-    groups, known = UnionFind(), defaultdict[Axis, set[Any]](set)
-    for operation in operations(body) if any(changing.values()) else ():
-        pairs = list(axes_alike(operation))
+    groups, known, items = UnionFind(), defaultdict[Axis, set[Any]](set), list(all_items(body))
+    writes = Counter(item.result for item in items if isinstance(item, Operation))
+    for number, operation in enumerate(items) if any(changing.values()) else ():
+        pairs = _related_axes(operation)
         for pair in pairs:
             inner = [(name, axis) for name, axis in pair if axis in changing[name]]
             groups.union(*inner)
             if len(inner) == 1:
                 ((name, axis),) = {*pair} - {*inner}
                 known[inner[0]].add(shapes[name][axis])
-        bounded = {axis for (name, axis), read in pairs if name == operation.result != read[0]}
-        if changing[operation.result] - bounded:
+        if not isinstance(operation, Operation):
+            continue
+        name = operation.result
+        bounded = {axis for (_, axis), read in pairs if read[0] != name}
+        for after in items[number + 1 : number + 3] if writes[name] == 1 else ():  # it may become a part of an array
+            if getattr(after, "written", False) or isinstance(after, Statement) and after.einsum.summed:
+                bounded |= {axis for _, (other, axis) in _related_axes(after) if other == name}
+        if changing[name] - bounded:
             raise ValueError(
-                f"{operation.label}: cannot be distributed: the extents {shapes[operation.result]} of "
-                f"{operation.result} change while the program runs; write to a slice of an array of sizes, as in w[:k]"
+                f"{operation.label}: cannot be distributed: its extents {shapes[name]} change while the program runs; "
+                "write to a slice of an array of sizes, as in w[:k]"
             )
     bounds = {one: set().union(*(known[other] for other in group)) for group in groups.to_sets() for one in group}
     for name, axes in changing.items():

@@ -60,6 +60,7 @@ def direct_boxes(
             else:
                 reader = _reader(items[number + 1 :], item)
                 fits = reader is not None and reader.code and reader.result != item.source
+                fits = fits and not reader.einsum.summed  # of which any elements may be read
                 if fits and computes_at_home(reader, alone):
                     found.read[alone] = here
     return found

@@ -274,13 +274,19 @@ class _Builder(Emitter):
             indices[name] = f"{symbolic.symstr(start + begin)} + __{letter}"
         boxes = [*map(self._direct.read.get, group.operands[: len(operands)]), written]
         memlets = [
-            box_memlet(name, box.box, term) if box else Memlet(f"{name}[{', '.join(f'__{i}' for i in term) or 0}]")
+            box_memlet(name, box.box, term) if box else self._element(name, term, group.einsum.summed)
             for name, term, box in zip([*operands, result], terms, boxes, strict=True)
         ]
         inputs, outputs = dict(zip(code.inputs, memlets[:-1], strict=True)), {code.output: memlets[-1]}
         ranges = {f"__{index}": extent for index, extent in zip(terms[-1], extents, strict=False)}
         part = whole_box(result, written.box) if written else None
         self.map(region, f"compute_{group.result}", ranges, inputs, renamed(code.text, indices), outputs, part)
+
+    def _element(self, array: str, indices: str, whole: str) -> Memlet:
+        """Return the memlet of an element of an array, or along some indices of all of them."""
+        ends = [f"0:{symbolic.symstr(extent)}" for extent in self._arrays.extents(array)]
+        parts = [end if index in whole else f"__{index}" for index, end in zip(indices, ends, strict=False)]
+        return Memlet(f"{array}[{', '.join(parts) or 0}]")
 
 
 def _node_of(group: Group, statement: Statement) -> LinearSolve | Contraction:

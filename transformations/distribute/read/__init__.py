@@ -30,7 +30,7 @@ from dace_redist.transformations.distribute.ir import (
     operations,
 )
 from dace_redist.transformations.distribute.read.library_nodes import statement_of
-from dace_redist.transformations.distribute.read.location import EARLY_RETURN, Location, check_box, in_order
+from dace_redist.transformations.distribute.read.location import EARLY_RETURN, Location, Step, check_box, in_order
 from dace_redist.transformations.distribute.read.maps import TaskletReader, map_operations
 from dace_redist.transformations.patterns import is_named_by_edges
 
@@ -280,20 +280,29 @@ def _copy(edge: Any, source: Location) -> Iterator[Operation]:
     subsets = [Range.from_array(a) if subset is None else subset for a, subset in zip(arrays, subsets, strict=True)]
     boxes = [location.box_of(subset, end) for subset, end in zip(subsets, (name, target), strict=True)]
     whole = [box.is_whole(array) for box, array in zip(boxes, arrays, strict=True)]
+    spread = Step.all_of(subsets[1], boxes[1])
     wanted = location.shape(target) if whole[1] else boxes[1].shape
+    wanted = tuple(spread[axis].count if axis in spread else extent for axis, extent in enumerate(wanted))
+    box = boxes[0]
     if not whole[0]:
-        box = location.box_of(subsets[0], name, len(wanted)) if whole[1] else boxes[0]
+        box = location.box_of(subsets[0], name, len(wanted)) if whole[1] else box
         part = location.read_box(name, box)
         name = part.result
         yield part
+    if steps := Step.all_of(subsets[0], box):
+        picked = location.picked(name, steps)
+        name = picked.result
+        yield picked
     shape = location.shape(name)
     if len(shape) != len(wanted) or not all(map(equal, shape, wanted)):
         if not equal(math.prod(shape), math.prod(wanted)):
             location.refuse(f"it copies {shape} elements of {edge.src.data} to {wanted} of {target}")
-        other = target if whole[1] else location.new(wanted, name)
+        other = target if whole[1] and not spread else location.new(wanted, name)
         yield location.reshaped(name, other)
         name = other
-    if not whole[1]:
+    if spread:
+        yield from location.spread(name, target, boxes[1], spread)
+    elif not whole[1]:
         yield location.written_box(target, boxes[1], name)
     elif name != target:
         yield location.copy(name, target)

@@ -8,7 +8,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from string import ascii_letters
+from typing import Any, NamedTuple, NoReturn
 
 import networkx as nx
 import numpy as np
@@ -50,6 +51,7 @@ _REMEDIES = {
     "visit_Compare NotImplementedError": "compare two values at a time, as in 0 < a and a < 1",
     "Starred": "give each value a variable of its own, or slice the array",
     r"assign\w* KeyError: \w+$|FileExistsError": "give the variable another name than that of a size (dace.symbol)",
+    "Negative strides": "write A[::-1] as np.flip(A, axis=0)",
     "Data-dependent shape": "write sizes in the call, as in np.zeros((A.shape[0], N))",
     "Iterator": "loop over indices, as in for i in range(A.shape[0]), and take A[i]",
     "Cannot reassign|already defined|already assigned": "give the result another name",
@@ -81,6 +83,22 @@ def source_line(info: Any) -> str:
         return ""
     text = linecache.getline(info.filename, info.start_line).strip()
     return f"{os.path.basename(info.filename)}:{info.start_line}" + (f": {text}" if text else "")
+
+
+class Step(NamedTuple):
+    """First index, distance and number of elements along an axis of a box."""
+
+    first: Any
+    step: Any
+    count: Any
+
+    @staticmethod
+    def all_of(subset: Any, box: Box) -> dict[int, Step]:
+        """Return the steps of a memlet's subset, by axis of the tensor of its box."""
+        steps = zip(subset.ndrange(), subset.size(), strict=True)
+        several = {axis: Step(0, step, n) for axis, ((_, _, step), n) in enumerate(steps) if not equal(n, 1)}
+        found = {axis: step for axis, step in several.items() if step.step != 1}
+        return {box.kept.index(axis): step for axis, step in found.items() if axis in box.kept}
 
 
 @dataclass(frozen=True)
@@ -159,14 +177,15 @@ class Location:
     # Boxes
 
     def box_of(self, subset: Any, name: str, dimensions: int | None = None) -> Box:
-        """Return the box that a memlet covers, of so many dimensions, else without axes of one element of several."""
+        """
+        Return the box that a memlet covers, of so many dimensions, else without axes of one element of several.
+
+        Along an axis with a step it has the elements in between, too.
+        """
         ranges, whole = list(subset.ndrange()), self.array(name).shape
-        if any(step != 1 for _, _, step in ranges):
-            self.refuse(
-                f"it takes [{subset}], a slice with a step; write a loop, as in for i in range(N // 2): b[i] = a[2 * i]"
-            )
         offsets = tuple(begin for begin, _, _ in ranges)
-        extents = tuple(simplified(end - begin + 1) for begin, end, _ in ranges)
+        counts = zip(ranges, subset.size(), strict=True)
+        extents = tuple(1 if equal(n, 1) else simplified(end - begin + 1) for (begin, end, _), n in counts)
         single = [axis for axis, n in enumerate(extents) if equal(n, 1)]
         if dimensions is None:
             dropped = {axis for axis in single if not equal(whole[axis], 1)}
@@ -182,6 +201,41 @@ class Location:
     def written_box(self, name: str, box: Box, value: str) -> Slice:
         """Copy a tensor to a box of another one."""
         return Slice(value, name, self._place, _of_tensor(box), written=True)
+
+    def picked(self, name: str, steps: Mapping[int, Step]) -> Statement:
+        """Return a copy of the elements at regular distances along some axes of a tensor, which are not split."""
+        letters = ascii_letters[: len(self.shape(name))]
+        result = self.new([steps[axis].count if axis in steps else n for axis, n in enumerate(self.shape(name))], name)
+        term = "".join(ascii_letters[~axis] if axis in steps else index for axis, index in enumerate(letters))
+        firsts = {axis: symbolic.symstr(step.first) for axis, step in steps.items()}
+        places = ", ".join(f"{firsts[axis]} + ({steps[axis].step}) * _i{axis}" for axis in sorted(steps))
+        indices = tuple((f"_i{axis}", letters[axis], 0) for axis in sorted(steps))
+        facts = {"elementwise": True, "whole": "".join(ascii_letters[~axis] for axis in steps)}
+        code = Code(f"_out = _in[{places}]", ("_in",), "_out", indices)
+        return self.statement((term, letters), (name, result), letters, result, code=code, **facts)
+
+    def spread(self, value: str, name: str, box: Box, steps: Mapping[int, Step]) -> Iterator[Statement | Slice]:
+        """Yield the copy of a tensor to elements of a box of another one at regular distances along some axes."""
+        part = name
+        if not box.is_whole(self.array(name)):
+            read = self.read_box(name, box)
+            part = read.result
+            yield read
+        letters = ascii_letters[: len(self.shape(part))]
+        term = "".join(ascii_letters[~axis] if axis in steps else index for axis, index in enumerate(letters))
+        ends = {
+            axis: f"_i{axis}" if one.step > 0 else f"({symbolic.symstr(one.first)} - _i{axis})"
+            for axis, one in steps.items()
+        }
+        places = ", ".join(f"{ends[axis]} // {abs(steps[axis].step)}" for axis in sorted(steps))
+        chosen = " and ".join(f"{ends[axis]} % {abs(steps[axis].step)} == 0" for axis in sorted(steps))
+        indices = tuple((f"_i{axis}", letters[axis], 0) for axis in sorted(steps))
+        facts = {"elementwise": True, "whole": "".join(ascii_letters[~axis] for axis in steps)}
+        code = Code(f"_out = _new[{places}] if {chosen} else _old", ("_new", "_old"), "_out", indices)
+        merged = name if part == name else self.new(box.shape, name)
+        yield self.statement((term, letters), (value, part), letters, merged, code=code, **facts)
+        if part != name:
+            yield self.written_box(name, box, merged)
 
     def reshaped(self, source: str, target: str) -> Move:
         """Give the elements of a tensor another shape, if both tensors are in NumPy's default order."""

@@ -16,8 +16,8 @@ from sympy import SympifyError
 
 from dace_redist.einsum.statement import Code
 from dace_redist.library_nodes.node import simplified
-from dace_redist.transformations.distribute.ir import Box, Operation, Slice, equal, logical_shape, renamed
-from dace_redist.transformations.distribute.read.location import Location
+from dace_redist.transformations.distribute.ir import Box, Operation, equal, logical_shape, renamed
+from dace_redist.transformations.distribute.read.location import Location, Step
 
 #: Connector of the result's elements before a statement that writes some of them.
 _KEPT = "__kept"
@@ -31,19 +31,16 @@ def map_operations(entry: nodes.MapEntry, location: Location) -> Iterator[Operat
         location.refuse("its map holds more than one operation; write expressions of whole arrays")
     ranges = {}
     for parameter, (begin, end, step) in zip(entry.map.params, entry.map.range.ndrange(), strict=True):
-        if step != 1:
-            location.refuse(f"its index {parameter} runs over {begin}:{end + 1}:{step}, with a step")
-        ranges[parameter] = (begin, simplified(end - begin + 1))
+        ranges[parameter] = Step(begin, step, symbolic.int_ceil(end - begin + 1, step))
     yield from TaskletReader(tasklets[0], location.at(tasklets[0]), ranges).operations()
 
 
 class TaskletReader:
-    """Translation of one tasklet, given first value and number of values of each map index."""
+    """Translation of one tasklet, given the values of each map index."""
 
-    def __init__(self, tasklet: nodes.Tasklet, location: Location, ranges: dict[str, tuple[Any, Any]]) -> None:
-        self._tasklet, self._location = tasklet, location
-        self._begins = {name: begin for name, (begin, _) in ranges.items()}
-        self._extents = {name: extent for name, (_, extent) in ranges.items()}
+    def __init__(self, tasklet: nodes.Tasklet, location: Location, ranges: dict[str, Step]) -> None:
+        self._tasklet, self._location, self._ranges = tasklet, location, ranges
+        self._extents = {name: simplified(values.count) for name, values in ranges.items()}
         self._letters = dict(zip(ranges, ascii_letters, strict=False))
         #: Indices, name and connector of each operand: first of scalars that the code reads by name, then of memlets.
         self._read = [("", name, connector) for name, connector in self._by_name.items()]
@@ -55,16 +52,15 @@ class TaskletReader:
         for edge in state.in_edges(self._tasklet):
             memlet = _read_memlet(edge, state)
             if memlet.data is not None:
-                indices, name, part = self._operand(memlet)
+                indices, name, copies, _ = self._operand(memlet)
                 self._read.append((indices, name, edge.dst_conn))
-                if part is not None:
-                    yield part
+                yield from copies
         (write,) = (edge for edge in state.out_edges(self._tasklet) if edge.data.data is not None)
-        result, written, part = self._operand(write.data)
+        result, written, copies, (box, steps) = self._operand(write.data)
         if len(set(result)) < len(result):
             self._location.refuse(f"it writes {write.data.data}[{write.data.subset}], which is not the whole array")
-        if part is not None and (write.data.wcr is not None or write.data.dynamic):  # it keeps or adds to elements
-            yield part
+        if write.data.wcr is not None or write.data.dynamic:  # it keeps or adds to elements
+            yield from copies
         if write.data.wcr is not None:
             yield from self._sum(result, written, write.data.wcr)
         else:
@@ -73,8 +69,10 @@ class TaskletReader:
                 code = self._with_kept_elements(write.src_conn)
                 self._read.append((result, written, _KEPT))
             yield from self._elementwise(result, written, write.src_conn, code)
-        if part is not None:
-            yield self._location.written_box(write.data.data, part.box, written)
+        if steps:
+            yield from self._location.spread(written, write.data.data, box, steps)
+        elif copies:
+            yield self._location.written_box(write.data.data, box, written)
 
     def _with_kept_elements(self, output: str) -> str:
         """Return code that writes every element, from code that writes those for which a condition holds."""
@@ -101,9 +99,12 @@ class TaskletReader:
             operands.append(name)
         if not set(result) <= set("".join(terms)):  # the result itself has the indices that the operands lack
             terms, operands = [*terms, result], [*operands, written]
-        text = renamed(code, self._by_name)
         used = {str(name) for name in self._tasklet.free_symbols} & set(self._extents)
-        indices = tuple((name, self._letters[name], self._begins[name]) for name in sorted(used))
+        apart = {name: self._ranges[name] for name in sorted(used) if self._ranges[name].step != 1}
+        values = {name: f"({symbolic.symstr(s.first)} + {s.step} * {name})" for name, s in apart.items()}
+        text = renamed(renamed(code, self._by_name), values)
+        firsts = {name: 0 if name in apart else self._ranges[name].first for name in used}
+        indices = tuple((name, self._letters[name], firsts[name]) for name in sorted(used))
         connectors = tuple(connector for _, _, connector in self._read)
         facts = {"elementwise": True, "code": Code(text, connectors, output, indices)}
         yield self._location.statement(tuple(terms), tuple(operands), result, written, **facts)
@@ -144,39 +145,54 @@ class TaskletReader:
         if len(written) != 1:
             self._location.refuse(f"it has {len(written)} results, not one")
 
-    def _operand(self, memlet: Any) -> tuple[str, str, Slice | None]:
+    def _operand(self, memlet: Any) -> tuple[str, str, list[Operation], tuple[Box, dict[int, Step]]]:
         """
-        Return the indices and the name of an array: that of the memlet, or a copy of the box that is used.
+        Return the indices and the name of an array: that of the memlet, or a copy of the elements that are used; then
+        the statements of the copy, and the box of these elements, with its steps.
 
         A dimension of length 1 under no index of the map has the same letter in all arrays, counted from the last
         dimension.
         """
         array = self._location.array(memlet.data)
         if not logical_shape(array):
-            return "", memlet.data, None
-        ones = ascii_letters[len(self._extents) :]
-        axes, last = [], len(array.shape) - 1
+            return "", memlet.data, [], (Box((), (), ()), {})
+        ones, axes, last = ascii_letters[len(self._extents) :], [], len(array.shape) - 1
+        steps: dict[int, Step] = {}
         for axis, ((begin, end, _), whole) in enumerate(zip(memlet.subset.ndrange(), array.shape, strict=True)):
-            name = next((name for name in self._letters if name in symbolic.symlist(begin)), None)
+            names = [name for name in self._letters if name in symbolic.symlist(begin)]
             if not equal(begin, end):
                 self._location.refuse(
                     f"it takes any of {memlet.data}[{memlet.subset}] for an element, as by an array of indices; write "
                     "a loop, as in for i in range(N): k = q[i], then b[i] = w[k]"
                 )
-            if name is None:
+            if not names:
                 letter = ones[last - axis] if equal(begin, 0) and equal(whole, 1) else ""
                 axes.append((letter, begin, 1))
                 continue
-            offset = begin.subs(symbolic.symlist(begin)[name], 0)
-            if set(symbolic.symlist(offset)) & set(self._letters) or not equal(begin - offset, name):
+            index, (values, letter) = (
+                symbolic.symlist(begin)[names[0]],
+                (self._ranges[names[0]], self._letters[names[0]]),
+            )
+            slope = simplified(begin.subs(index, index + 1) - begin)
+            first, step, count = begin.subs(index, values.first), simplified(slope * values.step), values.count
+            if len(names) > 1 or not step.is_Integer or step == 0:
                 self._refuse_use(memlet)
-            axes.append((self._letters[name], simplified(offset + self._begins[name]), self._extents[name]))
+            if step == 1 or equal(count, 1):
+                axes.append((letter, simplified(first), self._extents[names[0]]))
+                continue
+            length = simplified(abs(step) * (count - 1))
+            axes.append((letter, simplified(first if step > 0 else first - length), simplified(length + 1)))
+            steps[axis] = Step(0 if step > 0 else length, step, self._extents[names[0]])
         letters, offsets, extents = zip(*axes, strict=True)
         box = Box(offsets, extents, tuple(axis for axis, letter in enumerate(letters) if letter))
-        if box.is_whole(array):
-            return "".join(letters), memlet.data, None
-        part = self._location.read_box(memlet.data, box)
-        return ("".join(letters) if self._location.shape(part.result) else ""), part.result, part
+        copies, name = list[Operation](), memlet.data
+        if not box.is_whole(array):
+            copies.append(self._location.read_box(name, box))
+            name = copies[-1].result
+        if steps := {box.kept.index(axis): step for axis, step in steps.items()}:
+            copies.append(self._location.picked(name, steps))
+            name = copies[-1].result
+        return ("".join(letters) if self._location.shape(name) else ""), name, copies, (box, steps)
 
     def _refuse_use(self, memlet: Any) -> NoReturn:
         self._location.refuse(f"it uses {memlet.data}[{memlet.subset}], which is not elementwise over whole arrays")

@@ -65,19 +65,25 @@ def add_node(
 
 
 def add_map(
-    state: SDFGState, shape: Sequence[Any], inputs: dict[str, tuple[str, Sequence[int | None]]], output: str, code: str
+    state: SDFGState,
+    shape: Sequence[Any],
+    inputs: dict[str, tuple[str, Sequence[int | str | None]]],
+    output: str,
+    code: str,
 ) -> str:
     """
     Add a map over a shape, whose indices are ``__i0``, ``__i1``, ..., and return the name of its result.
 
     Without a shape, add a tasklet.
 
-    :param inputs: Name and axes of each operand, by its name in ``code``; None for an axis of one element.
+    :param inputs: Name and axes of each operand, by its name in ``code``; None for an axis of one element, a text for
+        an index of another value.
     :param code: Expression of the elements of the result.
     """
 
-    def element(array: str, axes: Iterable[int | None]) -> Memlet:
-        return Memlet(f"{array}[{', '.join('0' if axis is None else f'__i{axis}' for axis in axes) or 0}]")
+    def element(array: str, axes: Iterable[int | str | None]) -> Memlet:
+        indices = ("0" if axis is None else f"__i{axis}" if isinstance(axis, int) else axis for axis in axes)
+        return Memlet(f"{array}[{', '.join(indices) or 0}]")
 
     reads = {name: element(*operand) for name, operand in inputs.items()}
     if not shape:
@@ -295,6 +301,18 @@ def _roll(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, shift: Any, axis: 
     return output
 
 
+def _flip(visitor: Any, sdfg: SDFG, state: SDFGState, m: str, axis: Any = None) -> str:
+    """Add a copy with reversed axes; DaCe has a view for it, which it does not always accept."""
+    shape = operand_shape(sdfg, "flip", 0, m)
+    given = range(len(shape)) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
+    if not all(type(one) is int and -len(shape) <= one < len(shape) for one in given):
+        raise ValueError(f"np.flip: {m} has the axes 0 to {len(shape) - 1}, got {axis}")
+    reversed_axes = {one % len(shape) for one in given}
+    axes = [f"{n} - 1 - __i{one}" if one in reversed_axes else one for one, n in enumerate(shape)]
+    output = new_array(visitor, sdfg, shape, sdfg.arrays[m].dtype)
+    return add_map(state, shape, {"__inp": (m, axes)}, output, "__inp")
+
+
 _EINSUMS = {name: _named(name) for name in _SUBSCRIPTS}
 
 #: Functions by their names in DaCe.
@@ -302,6 +320,7 @@ FUNCTIONS: dict[str, Replacement] = {
     **{f"numpy.{name}": function for name, function in _EINSUMS.items()},
     "numpy.copy": _copy,
     "numpy.einsum": add_einsum,
+    "numpy.flip": _flip,
     "numpy.matmul": _matmul,
     "numpy.roll": _roll,
 }

@@ -229,7 +229,8 @@ def _add_broadcast_assignment(
         subset = write[1] or Range.from_array(arrays[write[0]])
         axes = sliced_axes(getattr(node, "target", None), len(subset))
         shape = arrays[other[0]].shape
-        differs = list(shape) != [subset.size()[axis] for axis in axes] and arrays[other[0]].total_size != 1
+        differs = any(step != 1 for _, _, step in subset.ndrange())  # which DaCe ignores
+        differs |= list(shape) != [subset.size()[axis] for axis in axes] and arrays[other[0]].total_size != 1
         if differs and 0 < len(shape) <= len(axes):
             _broadcast(visitor, node, (read[0], write[0], subset, axes), other[0], code)
             return
@@ -244,8 +245,8 @@ def _add_broadcast_assignment(
 
 def _broadcast(visitor: Any, node: Any, target: tuple[str, str, Range, list[int]], operand: str, code: str) -> None:
     read, write, subset, axes = target
-    begins = [begin for begin, _, _ in subset.ndrange()]
-    indices = [f"{begin} + __i{axis}" if axis in axes else str(begin) for axis, begin in enumerate(begins)]
+    begins = [(begin, step) for begin, _, step in subset.ndrange()]
+    indices = [f"{b} + {s} * __i{axis}" if axis in axes else str(b) for axis, (b, s) in enumerate(begins)]
     shape = visitor.sdfg.arrays[operand].shape
     aligned = zip(shape, axes[len(axes) - len(shape) :], strict=True)
     taken = ["0" if extent == 1 else f"__i{axis}" for extent, axis in aligned]
