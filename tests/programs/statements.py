@@ -340,6 +340,13 @@ def growing_parts(A: dace.float64[N, N], B: dace.float64[N, N, K], x: dace.float
     return total
 
 
+@dace.program
+def by_arrays_of_indices(w: dace.float64[N, 5], v: dace.float32[N], q: dace.int64[I], p: dace.int32[I, J]):
+    for i in range(3):
+        v[i] += np.sum(v[q])
+    return w[q], v[p] * v[0], w[:, 1][q], w[q, p[:, 1]], w[1:, 2:4][q] + 1.0, v[q + 1][1:]
+
+
 PROGRAMS = [
     Program(program, sizes_of(program, SIZES))
     for program in (
@@ -375,6 +382,7 @@ PROGRAMS = [
         steps,
         reversals,
         growing_parts,
+        by_arrays_of_indices,
     )
 ]
 PROGRAMS += [Program(loops_up_to_scalars, {"N": 6}, lambda sizes, rng: {"steps": 4, "first": 1})]

@@ -39,8 +39,8 @@ return np.roll(A, 1) - A
 # np\.roll\(A, 1\) - A: np\.roll is known for a number of places along one axis, as in np\.roll\(a, 1, axis=0\)
 return np.add.outer(x, x)
 # methods of np\.add cannot be distributed; .* outer\(x, y\) as np\.add\(x\[:, None\], y\)
-return x[q]
-# return x\[q\]: cannot be distributed: it takes any of x\[0:N\] for an element, .*; write a loop
+x[q] = 1.0
+# x\[q\] = 1\.0: cannot be distributed: it takes any of x\[0:N\] for an element, .*; write a loop
 T = np.empty_like(A)
 T += A
 return T

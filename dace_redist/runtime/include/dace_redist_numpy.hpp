@@ -6,6 +6,8 @@
 /// `numpy.NAME`, special values included, for operands of the type in which NumPy computes.
 
 #include <math.h>  // NOLINT(modernize-deprecated-headers): sqrt(float) is a float
+#include <stdio.h>
+#include <stdlib.h>
 
 #include <complex>
 #include <cstdint>
@@ -25,6 +27,23 @@ template <typename T, typename = void>
 inline constexpr bool numpy_is_complex = false;
 template <typename T>
 inline constexpr bool numpy_is_complex<T, std::void_t<typename T::value_type>> = true;
+
+// Index of an element of an axis; a negative one counts from the end
+
+NUMPY_FUNCTION std::int64_t numpy_index(T index, std::int64_t length) {
+  const auto place = static_cast<std::int64_t>(index) + (index < T(0) ? length : 0);
+  if (place < 0 || place >= length) {
+    printf("IndexError: index %lld is out of bounds for an axis of %lld elements\n", static_cast<long long>(index),
+           static_cast<long long>(length));
+#ifdef __CUDA_ARCH__
+    __trap();
+#else
+    fflush(stdout);
+    abort();
+#endif
+  }
+  return place;
+}
 
 // Comparisons: of integers with and without a sign, and of complex numbers by their real parts, then by the others
 

@@ -32,6 +32,7 @@ from dace_redist.transformations.distribute.ir import (
 from dace_redist.transformations.distribute.read.library_nodes import statement_of
 from dace_redist.transformations.distribute.read.location import EARLY_RETURN, Location, Step, check_box, in_order
 from dace_redist.transformations.distribute.read.maps import TaskletReader, map_operations
+from dace_redist.transformations.distribute.read.sizes import count_in_integers
 from dace_redist.transformations.patterns import is_named_by_edges
 
 #: Label and mean number of iterations of each surrounding loop, the outermost first.
@@ -47,6 +48,7 @@ def read_statements(sdfg: SDFG, sizes: dict[str, int]) -> tuple[Item, ...]:
     :param sizes: Values of symbols, to count iterations of loops.
     :raises ValueError: If it has other contents, or a tensor is read before it is written; names the statement.
     """
+    count_in_integers(sdfg)
     _check_arrays(sdfg)
     sdfg.apply_transformations_repeated(_FuseTasklets, validate=False)
     body = tuple(_Reader(sdfg, sizes).region(sdfg))

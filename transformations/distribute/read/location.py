@@ -22,6 +22,7 @@ from dace_redist.einsum.statement import Code, Statement
 from dace_redist.library_nodes.node import simplified
 from dace_redist.library_nodes.tasklets import changing_symbols
 from dace_redist.transformations.distribute.ir import Box, Move, Slice, equal, logical_shape
+from dace_redist.transformations.distribute.read.sizes import in_integers
 
 #: Error of a return in a branch or loop.
 EARLY_RETURN = (
@@ -95,7 +96,7 @@ class Step(NamedTuple):
     @staticmethod
     def all_of(subset: Any, box: Box) -> dict[int, Step]:
         """Return the steps of a memlet's subset, by axis of the tensor of its box."""
-        steps = zip(subset.ndrange(), subset.size(), strict=True)
+        steps = zip(subset.ndrange(), map(in_integers, subset.size()), strict=True)
         several = {axis: Step(0, step, n) for axis, ((_, _, step), n) in enumerate(steps) if not equal(n, 1)}
         found = {axis: step for axis, step in several.items() if step.step != 1}
         return {box.kept.index(axis): step for axis, step in found.items() if axis in box.kept}

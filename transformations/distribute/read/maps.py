@@ -9,15 +9,16 @@ from functools import cached_property
 from string import ascii_letters
 from typing import Any, NoReturn
 
+import sympy
 from dace import SDFGState, dtypes, symbolic
 from dace.frontend.operations import detect_reduction_type
 from dace.sdfg import nodes
-from sympy import SympifyError
 
 from dace_redist.einsum.statement import Code
 from dace_redist.library_nodes.node import simplified
 from dace_redist.transformations.distribute.ir import Box, Operation, equal, logical_shape, renamed
 from dace_redist.transformations.distribute.read.location import Location, Step
+from dace_redist.transformations.distribute.read.sizes import in_integers
 
 #: Connector of the result's elements before a statement that writes some of them.
 _KEPT = "__kept"
@@ -31,7 +32,7 @@ def map_operations(entry: nodes.MapEntry, location: Location) -> Iterator[Operat
         location.refuse("its map holds more than one operation; write expressions of whole arrays")
     ranges = {}
     for parameter, (begin, end, step) in zip(entry.map.params, entry.map.range.ndrange(), strict=True):
-        ranges[parameter] = Step(begin, step, symbolic.int_ceil(end - begin + 1, step))
+        ranges[parameter] = Step(begin, step, in_integers(sympy.ceiling((end - begin + 1) / step)))
     yield from TaskletReader(tasklets[0], location.at(tasklets[0]), ranges).operations()
 
 
@@ -42,6 +43,7 @@ class TaskletReader:
         self._tasklet, self._location, self._ranges = tasklet, location, ranges
         self._extents = {name: simplified(values.count) for name, values in ranges.items()}
         self._letters = dict(zip(ranges, ascii_letters, strict=False))
+        self._free = ""  # indices of axes of which the code takes any element
         #: Indices, name and connector of each operand: first of scalars that the code reads by name, then of memlets.
         self._read = [("", name, connector) for name, connector in self._by_name.items()]
 
@@ -52,7 +54,7 @@ class TaskletReader:
         for edge in state.in_edges(self._tasklet):
             memlet = _read_memlet(edge, state)
             if memlet.data is not None:
-                indices, name, copies, _ = self._operand(memlet)
+                indices, name, copies, _ = self._operand(memlet, edge.dst_conn)
                 self._read.append((indices, name, edge.dst_conn))
                 yield from copies
         (write,) = (edge for edge in state.out_edges(self._tasklet) if edge.data.data is not None)
@@ -89,7 +91,7 @@ class TaskletReader:
             self._location.refuse("it is neither elementwise nor an einsum: not every index is one of the result's")
         terms, operands = [], []
         for indices, name, _ in self._read:
-            kept = "".join(index for index in dict.fromkeys(indices) if index in result)
+            kept = "".join(index for index in dict.fromkeys(indices) if index in {*result, *self._free})
             if kept != indices:  # a diagonal, or dimensions of length 1 that the result lacks
                 shape = self._location.array(name).shape
                 reduced = self._location.new([shape[indices.index(index)] for index in kept], name)
@@ -106,8 +108,26 @@ class TaskletReader:
         firsts = {name: 0 if name in apart else self._ranges[name].first for name in used}
         indices = tuple((name, self._letters[name], firsts[name]) for name in sorted(used))
         connectors = tuple(connector for _, _, connector in self._read)
-        facts = {"elementwise": True, "code": Code(text, connectors, output, indices)}
+        if self._free:
+            text = self._with_wrapped_indices(text)
+        facts = {"elementwise": True, "code": Code(text, connectors, output, indices), "whole": self._free}
         yield self._location.statement(tuple(terms), tuple(operands), result, written, **facts)
+
+    def _with_wrapped_indices(self, code: str) -> str:
+        """Return code in which indices count from the end if they are negative, and are checked."""
+        arrays = {connector: (indices, name) for indices, name, connector in self._read}
+        tree = ast.parse(code)
+        for node in ast.walk(tree):
+            name = getattr(node.value, "id", "") if isinstance(node, ast.Subscript) else ""
+            if isinstance(node, ast.Subscript) and name in arrays:
+                term, array = arrays[name]
+                shape = zip(term, self._location.shape(array), strict=True)
+                extents = [symbolic.symstr(extent) for index, extent in shape if index in self._free]
+                given = zip(
+                    node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice], extents, strict=True
+                )
+                node.slice = ast.parse(", ".join(f"numpy_index({ast.unparse(i)}, {n})" for i, n in given)).body[0].value
+        return ast.unparse(tree)
 
     @cached_property
     def _by_name(self) -> dict[str, str]:
@@ -145,7 +165,9 @@ class TaskletReader:
         if len(written) != 1:
             self._location.refuse(f"it has {len(written)} results, not one")
 
-    def _operand(self, memlet: Any) -> tuple[str, str, list[Operation], tuple[Box, dict[int, Step]]]:
+    def _operand(
+        self, memlet: Any, connector: str = ""
+    ) -> tuple[str, str, list[Operation], tuple[Box, dict[int, Step]]]:
         """
         Return the indices and the name of an array: that of the memlet, or a copy of the elements that are used; then
         the statements of the copy, and the box of these elements, with its steps.
@@ -161,10 +183,8 @@ class TaskletReader:
         for axis, ((begin, end, _), whole) in enumerate(zip(memlet.subset.ndrange(), array.shape, strict=True)):
             names = [name for name in self._letters if name in symbolic.symlist(begin)]
             if not equal(begin, end):
-                self._location.refuse(
-                    f"it takes any of {memlet.data}[{memlet.subset}] for an element, as by an array of indices; write "
-                    "a loop, as in for i in range(N): k = q[i], then b[i] = w[k]"
-                )
+                axes.append((self._any_of(connector, memlet), begin, simplified(end - begin + 1)))
+                continue
             if not names:
                 letter = ones[last - axis] if equal(begin, 0) and equal(whole, 1) else ""
                 axes.append((letter, begin, 1))
@@ -194,6 +214,20 @@ class TaskletReader:
             name = copies[-1].result
         return ("".join(letters) if self._location.shape(name) else ""), name, copies, (box, steps)
 
+    def _any_of(self, connector: str, memlet: Any) -> str:
+        """Return the index of an axis of which the code takes any element, as by an array of indices."""
+        nodes_of = [node for line in self._tasklet.code.code for node in ast.walk(line)]
+        parts = [node for node in nodes_of if isinstance(node, ast.Subscript)]
+        places = [part.slice for part in parts if getattr(part.value, "id", "") == connector]
+        axes = sum(not equal(begin, end) for begin, end, _ in memlet.subset.ndrange())
+        if not places or any(len(getattr(place, "elts", [place])) != axes for place in places):
+            self._location.refuse(
+                f"it takes any of {memlet.data}[{memlet.subset}] for an element, as by an array of indices; write "
+                "a loop, as in for i in range(N): k = q[i], then b[i] = w[k]"
+            )
+        self._free += ascii_letters[~len(self._free)]
+        return self._free[-1]
+
     def _refuse_use(self, memlet: Any) -> NoReturn:
         self._location.refuse(f"it uses {memlet.data}[{memlet.subset}], which is not elementwise over whole arrays")
 
@@ -216,7 +250,7 @@ def _factor_of_product(tasklet: nodes.Tasklet) -> Any:
         return None
     try:
         value = symbolic.pystr_to_symbolic(ast.unparse(statements[0].value))
-    except (TypeError, SympifyError):
+    except (TypeError, sympy.SympifyError):
         return None
     ratio = value / math.prod(symbolic.pystr_to_symbolic(name) for name in tasklet.in_connectors)
     return ratio if ratio.is_Number else None

@@ -6,9 +6,11 @@ import ast
 from typing import Any
 
 import sympy
-from dace import dtypes
+from dace import SDFG, data, dtypes, symbolic
 from dace.frontend.python import newast
 from dace.frontend.python.replacements import operators
+from dace.sdfg import nodes
+from dace.subsets import Range
 
 _unparse, _sym_type = operators.astutils.unparse, newast.sym_type  # before they are replaced
 
@@ -54,3 +56,27 @@ def type_of_sizes(expression: Any) -> dtypes.typeclass:
 def unparse(node: Any) -> Any:
     """Return the text of a node or of an expression of sizes."""
     return text_of_sizes(node) if isinstance(node, sympy.Basic) else _unparse(node)
+
+
+def in_integers(expression: Any) -> Any:
+    """Return an expression of sizes with divisions of integers: DaCe prints others as quotients, which C++ rounds."""
+
+    def divided(rounded: Any) -> Any:
+        divide = symbolic.int_ceil if isinstance(rounded, sympy.ceiling) else symbolic.int_floor
+        return divide(*rounded.args[0].together().as_numer_denom())
+
+    expression = sympy.sympify(expression)
+    return expression.replace(lambda part: isinstance(part, sympy.ceiling | sympy.floor), divided)
+
+
+def count_in_integers(sdfg: SDFG) -> None:
+    """Apply :func:`in_integers` to all shapes, maps and memlets of an SDFG."""
+    for array in sdfg.arrays.values():
+        if isinstance(array, data.Array):
+            array.shape, array.strides = (tuple(map(in_integers, one)) for one in (array.shape, array.strides))
+    for state in sdfg.states():
+        ranges = [node.map.range for node in state.nodes() if isinstance(node, nodes.MapEntry)]
+        ranges += [one for edge in state.edges() for one in (edge.data.subset, edge.data.other_subset)]
+        for one in ranges:
+            if isinstance(one, Range):
+                one.ranges = [tuple(map(in_integers, ends)) for ends in one.ranges]
