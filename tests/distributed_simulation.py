@@ -26,6 +26,7 @@ FUNCTIONS |= {name: getattr(np, name) for name in ("logical_and", "logical_or", 
 FUNCTIONS |= {name: one for name, one in vars(np).items() if isinstance(one, np.ufunc)}
 FUNCTIONS |= {f"numpy_{name}": one for name, one in vars(np).items() if isinstance(one, np.ufunc)}
 FUNCTIONS |= {"numpy_clip": np.clip, "numpy_scalar_power": np.power, "int_floor": operator.floordiv}
+FUNCTIONS["int_ceil"] = lambda a, b: -(-a // b)
 FUNCTIONS["numpy_index"] = lambda index, length: np.where(index < 0, index + length, index)
 
 

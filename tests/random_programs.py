@@ -85,7 +85,7 @@ class _Writer:
             *(self._einsum, self._einsum, self._product, self._elementwise, self._elementwise, self._broadcast),
             *(self._reduction, self._reduction, self._permutation, self._update, self._part, self._written_part),
             *(self._mask, self._mask, self._choice, self._choice, self._method, self._function),
-            *(self._reshape, self._diagonal, self._loop, self._branch),
+            *(self._parts_alike, self._reshape, self._diagonal, self._loop, self._branch),
         ]
 
     def program(self) -> str:
@@ -272,6 +272,19 @@ class _Writer:
         value = self._number() if other is None else f"{other[0]} * {self._number()}"
         sign = self._rng.choice(("=", "=", "+="))
         return self._line(depth, f"{found[0]}[{text}] {sign} {value}")
+
+    def _parts_alike(self, depth: int) -> list[str]:
+        """Return a statement of equal parts of two arrays, which may have steps, and extents that change in a loop."""
+        found = self._array()
+        other = self._any(lambda shape: shape == found[1])[0]
+        grow = [text for index in self._indices for text in (f":{index} + 1", f"{index}:", f"{index}::2")]
+        places = {extent: (":", "::2", "1:", ":-1", "1::3", *grow, *grow) for extent in found[1]}
+        places |= {"1": (":",), **dict.fromkeys(self._any_extent, (":", "::2"))}
+        part = ", ".join(self._rng.choice(places[extent]) for extent in found[1])
+        value = self._rng.choice((f"{other}[{part}] * {self._number()}", f"np.flip({other}[{part}])", self._number()))
+        if self._rng.random() < 0.3:
+            return self._line(depth, f"{self._new(())} = np.sum({found[0]}[{part}] * {other}[{part}])")
+        return self._line(depth, f"{found[0]}[{part}] {self._rng.choice(('=', '+='))} {value}")
 
     def _reshape(self, depth: int) -> list[str]:
         found = self._array(2, 3)

@@ -201,7 +201,7 @@ class TaskletReader:
                 axes.append((letter, simplified(first), self._extents[names[0]]))
                 continue
             length = simplified(abs(step) * (count - 1))
-            axes.append((letter, simplified(first if step > 0 else first - length), simplified(length + 1)))
+            axes.append((letter, simplified(first if step > 0 else first - length), sympy.Max(0, length + 1)))
             steps[axis] = Step(0 if step > 0 else length, step, self._extents[names[0]])
         letters, offsets, extents = zip(*axes, strict=True)
         box = Box(offsets, extents, tuple(axis for axis, letter in enumerate(letters) if letter))
