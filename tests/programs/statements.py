@@ -347,6 +347,22 @@ def by_arrays_of_indices(w: dace.float64[N, 5], v: dace.float32[N], q: dace.int6
     return w[q], v[p] * v[0], w[:, 1][q], w[q, p[:, 1]], w[1:, 2:4][q] + 1.0, v[q + 1][1:]
 
 
+@dace.program
+def even_and_odd(w: dace.float64[K], A: dace.float64[K, I]):
+    w[:-1] *= 2.0
+    return w[1::2] - w[::2] * w[1::2], A[::2] + A[1::2, :1]
+
+
+@dace.program
+def even_and_odd_of_an_odd_size(w: dace.float64[N]):
+    return w[1::2] + w[::2]
+
+
+@dace.program
+def more_than_there_are(w: dace.float64[N]):
+    return w[: N - 5] + w[4 : N - 1]
+
+
 PROGRAMS = [
     Program(program, sizes_of(program, SIZES))
     for program in (
@@ -383,6 +399,11 @@ PROGRAMS = [
         reversals,
         growing_parts,
         by_arrays_of_indices,
+        even_and_odd,
     )
+]
+PROGRAMS += [
+    Program(even_and_odd_of_an_odd_size, {"N": 7}, refused="with these sizes it takes elements 0 to 4 of 3"),
+    Program(more_than_there_are, {"N": 4}, refused="with these sizes"),
 ]
 PROGRAMS += [Program(loops_up_to_scalars, {"N": 6}, lambda sizes, rng: {"steps": 4, "first": 1})]

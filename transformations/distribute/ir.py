@@ -93,18 +93,33 @@ def shapes_of(sdfg: SDFG, sizes: Mapping[str, int], body: Body) -> dict[str, tup
     shapes = {name: in_numbers(bound, sizes) for name, bound in bounds_of(sdfg, body).items()}
     labels = {operation.result: operation.label for operation in operations(body)}
     for name, shape in shapes.items():
-        if any(extent < 0 for extent in shape):
+        if any(extent < 0 for extent in shape) and (name in labels or not sdfg.arrays[name].transient):
             where = labels.get(name, f'"{sdfg.name}": {name}')
             raise ValueError(
                 f"{where}: with these sizes the shape is {shape}; give sizes for which no extent is negative"
             )
     for operation in operations(body):
+        for begin, extent, whole in _ends_in_numbers(operation, sdfg, sizes):
+            if begin + extent > whole:
+                raise ValueError(
+                    f"{operation.label}: with these sizes it takes elements {begin} to {begin + extent} of {whole}; "
+                    "give sizes for which there are as many"
+                )
         if getattr(operation, "reduction", "") and 0 not in shapes[operation.result] and 0 in shapes[operation.read[0]]:
             raise ValueError(
                 f"{operation.label}: with these sizes it is the {operation.reduction} of no elements, as in NumPy an "
                 "error; give larger sizes"
             )
     return shapes
+
+
+def _ends_in_numbers(operation: Operation, sdfg: SDFG, sizes: Mapping[str, int]) -> Iterator[tuple[int, ...]]:
+    """Yield first index, extent and length of each axis of a slice, where they are the same in all iterations."""
+    if isinstance(operation, Slice):
+        box = operation.box
+        for ends in zip(box.offsets, box.extents, sdfg.arrays[operation.whole].shape, strict=True):
+            if {name for end in ends for name in symbolic.symlist(end)} <= {*sizes}:
+                yield in_numbers(ends, sizes)
 
 
 class Box(NamedTuple):
@@ -281,27 +296,22 @@ def changing_axes(sdfg: SDFG) -> dict[str, frozenset[int]]:
     return {name: of(array) for name, array in sdfg.arrays.items()}
 
 
-def axes_alike(operation: Operation) -> Iterator[tuple[Axis, Axis]]:
-    """Yield pairs of axes that an operation relates: one that is written, and one of equal extent that is read."""
-    if isinstance(operation, Slice):
-        axes = [(operation.whole, axis) for axis in operation.box.kept]
-        parts = [(operation.part, number) for number in range(len(axes))]
-        yield from zip(*((axes, parts) if operation.written else (parts, axes)), strict=True)
-    elif isinstance(operation, Statement):
-        result = operation.einsum.result
-        for name, term in zip(operation.read, operation.einsum.operands, strict=False):
-            pairs = [((operation.result, result.index(i)), (name, axis)) for axis, i in enumerate(term) if i in result]
-            yield from pairs
+def axes_alike(item: Item) -> Iterator[tuple[Axis, Axis]]:
+    """
+    Yield pairs of axes that an item of a program relates: one that is written, and one that is read.
 
-
-def _related_axes(item: Item) -> list[tuple[Axis, Axis]]:
-    """Return the pairs of :func:`axes_alike`, and those of axes of which one has elements of the other at distances."""
-    pairs = list(axes_alike(item)) if isinstance(item, Operation) else []
-    if isinstance(item, Statement) and item.elementwise and item.einsum.summed:
+    Their extents are equal, or one has elements of the other at regular distances.
+    """
+    if isinstance(item, Slice):
+        axes = [(item.whole, axis) for axis in item.box.kept]
+        parts = [(item.part, number) for number in range(len(axes))]
+        yield from zip(*((axes, parts) if item.written else (parts, axes)), strict=True)
+    elif isinstance(item, Statement):
+        result = item.einsum.result
         for name, term in zip(item.read, item.einsum.operands, strict=False):
-            apart = (n for n, index in enumerate(term) if index in item.einsum.summed)
-            pairs += [((item.result, n), (name, n)) for n in apart if len(term) == len(item.einsum.result)]
-    return pairs
+            apart = item.einsum.summed if item.elementwise and len(term) == len(result) else ""
+            places = ((axis, axis if index in apart else result.find(index)) for axis, index in enumerate(term))
+            yield from (((item.result, place), (name, axis)) for axis, place in places if place >= 0)
 
 
 def bounds_of(sdfg: SDFG, body: Body) -> dict[str, tuple[Any, ...]]:
@@ -316,7 +326,7 @@ def bounds_of(sdfg: SDFG, body: Body) -> dict[str, tuple[Any, ...]]:
     groups, known, items = UnionFind(), defaultdict[Axis, set[Any]](set), list(all_items(body))
     writes = Counter(item.result for item in items if isinstance(item, Operation))
     for number, operation in enumerate(items) if any(changing.values()) else ():
-        pairs = _related_axes(operation)
+        pairs = list(axes_alike(operation))
         for pair in pairs:
             inner = [(name, axis) for name, axis in pair if axis in changing[name]]
             groups.union(*inner)
@@ -329,7 +339,7 @@ def bounds_of(sdfg: SDFG, body: Body) -> dict[str, tuple[Any, ...]]:
         bounded = {axis for (_, axis), read in pairs if read[0] != name}
         for after in items[number + 1 : number + 3] if writes[name] == 1 else ():  # it may become a part of an array
             if getattr(after, "written", False) or isinstance(after, Statement) and after.einsum.summed:
-                bounded |= {axis for _, (other, axis) in _related_axes(after) if other == name}
+                bounded |= {axis for _, (other, axis) in axes_alike(after) if other == name}
         if changing[name] - bounded:
             raise ValueError(
                 f"{operation.label}: cannot be distributed: its extents {shapes[name]} change while the program runs; "

@@ -119,7 +119,7 @@ class Location:
     def __str__(self) -> str:
         """Return the statement of the node, as far as DaCe knows it."""
         held = self.sdfg.arrays.get(getattr(self.node, "data", ""))
-        known = (getattr(place, "debuginfo", None) for place in (self.node, held))
+        known = (getattr(place, "debuginfo", None) for place in (self.node, held, *self.state.nodes()))
         return next(filter(None, map(source_line, known)), f"{self.state.label}: {self.node.label}")
 
     def at(self, node: nodes.Node) -> Location:
@@ -205,38 +205,38 @@ class Location:
 
     def picked(self, name: str, steps: Mapping[int, Step]) -> Statement:
         """Return a copy of the elements at regular distances along some axes of a tensor, which are not split."""
-        letters = ascii_letters[: len(self.shape(name))]
         result = self.new([steps[axis].count if axis in steps else n for axis, n in enumerate(self.shape(name))], name)
-        term = "".join(ascii_letters[~axis] if axis in steps else index for axis, index in enumerate(letters))
-        firsts = {axis: symbolic.symstr(step.first) for axis, step in steps.items()}
-        places = ", ".join(f"{firsts[axis]} + ({steps[axis].step}) * _i{axis}" for axis in sorted(steps))
-        indices = tuple((f"_i{axis}", letters[axis], 0) for axis in sorted(steps))
-        facts = {"elementwise": True, "whole": "".join(ascii_letters[~axis] for axis in steps)}
-        code = Code(f"_out = _in[{places}]", ("_in",), "_out", indices)
-        return self.statement((term, letters), (name, result), letters, result, code=code, **facts)
+        first = {axis: symbolic.symstr(step.first) for axis, step in steps.items()}
+        places = ", ".join(f"{first[axis]} + ({step.step}) * _i{axis}" for axis, step in steps.items())
+        return self._at_places(f"_out = _in[{places}]", {"_in": name}, result, steps)
 
     def spread(self, value: str, name: str, box: Box, steps: Mapping[int, Step]) -> Iterator[Statement | Slice]:
         """Yield the copy of a tensor to elements of a box of another one at regular distances along some axes."""
-        part = name
+        part = merged = name
         if not box.is_whole(self.array(name)):
             read = self.read_box(name, box)
-            part = read.result
+            part, merged = read.result, self.new(box.shape, name)
             yield read
-        letters = ascii_letters[: len(self.shape(part))]
-        term = "".join(ascii_letters[~axis] if axis in steps else index for axis, index in enumerate(letters))
-        ends = {
-            axis: f"_i{axis}" if one.step > 0 else f"({symbolic.symstr(one.first)} - _i{axis})"
-            for axis, one in steps.items()
-        }
-        places = ", ".join(f"{ends[axis]} // {abs(steps[axis].step)}" for axis in sorted(steps))
-        chosen = " and ".join(f"{ends[axis]} % {abs(steps[axis].step)} == 0" for axis in sorted(steps))
-        indices = tuple((f"_i{axis}", letters[axis], 0) for axis in sorted(steps))
-        facts = {"elementwise": True, "whole": "".join(ascii_letters[~axis] for axis in steps)}
-        code = Code(f"_out = _new[{places}] if {chosen} else _old", ("_new", "_old"), "_out", indices)
-        merged = name if part == name else self.new(box.shape, name)
-        yield self.statement((term, letters), (value, part), letters, merged, code=code, **facts)
+        places, chosen = [], []
+        for axis, (first, step, _) in steps.items():
+            offset = f"(_i{axis} - {symbolic.symstr(first)})" if step > 0 else f"({symbolic.symstr(first)} - _i{axis})"
+            places.append(f"{offset} // {abs(step)}")
+            chosen.append(f"{offset} % {abs(step)} == 0")
+        code = f"_out = _new[{', '.join(places)}] if {' and '.join(chosen)} else _old"
+        yield self._at_places(code, {"_new": value, "_old": part}, merged, steps)
         if part != name:
             yield self.written_box(name, box, merged)
+
+    def _at_places(self, code: str, operands: Mapping[str, str], result: str, steps: Mapping[int, Step]) -> Statement:
+        """Return an elementwise statement whose first operand has other places along some axes, which are not split."""
+        letters = ascii_letters[: len(self.shape(result))]
+        places = {axis: ascii_letters[~axis] for axis in steps}
+        term = "".join(places.get(axis, index) for axis, index in enumerate(letters))
+        indices = tuple((f"_i{axis}", letters[axis], 0) for axis in steps)
+        facts = {"elementwise": True, "whole": "".join(places.values())}
+        first, *others = operands.values()
+        names, made = (first, *(others or [result])), Code(code, tuple(operands), "_out", indices)
+        return self.statement((term, letters), names, letters, result, code=made, **facts)
 
     def reshaped(self, source: str, target: str) -> Move:
         """Give the elements of a tensor another shape, if both tensors are in NumPy's default order."""
@@ -271,13 +271,13 @@ def check_box(operation: Any, sdfg: SDFG, sizes: Mapping[str, int], ends: Mappin
             continue
         for known in _corners((begin, extent, n), sizes, ends):
             first, length, end = (symbolic.evaluate(one, known) for one in (begin, extent, n))
-            if first < 0 or length < 0 or first + length > end:
-                where = ", ".join(f"{name} = {value}" for name, value in known.items() if name not in sizes)
-                instead = "count it from the end; write such iterations before the loop, with an index from -1 down"
-                if first < 0:
-                    raise ValueError(
-                        f"{operation.label}: the index {begin} is negative at {where}, and NumPy would {instead}"
-                    )
+            where = ", ".join(f"{name} = {value}" for name, value in known.items() if name not in sizes)
+            if first < 0:
+                raise ValueError(
+                    f"{operation.label}: the index {begin} is negative at {where}, and NumPy would count it from the "
+                    "end; write such iterations before the loop, with an index from -1 down"
+                )
+            if length < 0 or first + length > end:
                 raise ValueError(
                     f"{operation.label}: the slice has the elements {begin} to {simplified(begin + extent)} of {n} at "
                     f"{where}, which NumPy would cut; write such iterations apart"

@@ -123,10 +123,10 @@ class TaskletReader:
                 term, array = arrays[name]
                 shape = zip(term, self._location.shape(array), strict=True)
                 extents = [symbolic.symstr(extent) for index, extent in shape if index in self._free]
-                given = zip(
-                    node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice], extents, strict=True
-                )
-                node.slice = ast.parse(", ".join(f"numpy_index({ast.unparse(i)}, {n})" for i, n in given)).body[0].value
+                given = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+                pairs = zip(map(ast.unparse, given), extents, strict=True)
+                texts = ", ".join(f"numpy_index({index}, {extent})" for index, extent in pairs)
+                node.slice = ast.parse(texts, mode="eval").body
         return ast.unparse(tree)
 
     @cached_property
@@ -143,7 +143,7 @@ class TaskletReader:
     def _sum(self, result: str, written: str, wcr: str) -> Iterator[Operation]:
         """Yield a sum of products, times the number of values of indices that neither operands nor result have."""
         alpha = _factor_of_product(self._tasklet)
-        if alpha is None or not self._read or detect_reduction_type(wcr) != dtypes.ReductionType.Sum:
+        if alpha is None or self._free or not self._read or detect_reduction_type(wcr) != dtypes.ReductionType.Sum:
             self._location.refuse(f"it combines values by {wcr}; only sums of products are supported")
         terms, operands, _ = zip(*self._read, strict=True)
         known = set("".join(terms))
@@ -189,10 +189,8 @@ class TaskletReader:
                 letter = ones[last - axis] if equal(begin, 0) and equal(whole, 1) else ""
                 axes.append((letter, begin, 1))
                 continue
-            index, (values, letter) = (
-                symbolic.symlist(begin)[names[0]],
-                (self._ranges[names[0]], self._letters[names[0]]),
-            )
+            index, letter = symbolic.symlist(begin)[names[0]], self._letters[names[0]]
+            values = self._ranges[names[0]]
             slope = simplified(begin.subs(index, index + 1) - begin)
             first, step, count = begin.subs(index, values.first), simplified(slope * values.step), values.count
             if len(names) > 1 or not step.is_Integer or step == 0:

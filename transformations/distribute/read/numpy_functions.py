@@ -308,7 +308,7 @@ def _flip(visitor: Any, sdfg: SDFG, state: SDFGState, m: str, axis: Any = None) 
     if not all(type(one) is int and -len(shape) <= one < len(shape) for one in given):
         raise ValueError(f"np.flip: {m} has the axes 0 to {len(shape) - 1}, got {axis}")
     reversed_axes = {one % len(shape) for one in given}
-    axes = [f"{n} - 1 - __i{one}" if one in reversed_axes else one for one, n in enumerate(shape)]
+    axes = [None if n == 1 else f"{n} - 1 - __i{k}" if k in reversed_axes else k for k, n in enumerate(shape)]
     output = new_array(visitor, sdfg, shape, sdfg.arrays[m].dtype)
     return add_map(state, shape, {"__inp": (m, axes)}, output, "__inp")
 

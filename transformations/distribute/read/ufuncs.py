@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import sympy
 from dace import SDFG, SDFGState, data, dtypes
 from dace.frontend.common import op_repository
 from dace.frontend.python.nested_call import NestedCall
@@ -52,8 +53,9 @@ def mapped(
     shapes = {connector: operand_shape(sdfg, name, 0, array) for connector, array in arrays.items()}
     ndim = max(map(len, shapes.values()), default=0)
     aligned = [(1,) * (ndim - len(shape)) + shape for shape in shapes.values()]
-    whole = [next((n for n in extents if n != 1), 1) for extents in zip(*aligned, strict=True)]
-    if not all(n == 1 or equal(n, extent) for shape in aligned for n, extent in zip(shape, whole, strict=True)):
+    whole = [_common(extents) for extents in zip(*aligned, strict=True)]
+    pairs = [(n, extent) for shape in aligned for n, extent in zip(shape, whole, strict=True)]
+    if not all(n == 1 or equal(n, extent) or isinstance(extent, sympy.Max) for n, extent in pairs):
         raise ValueError(
             f"np.{name}: the shapes {', '.join(map(str, shapes.values()))} cannot be broadcast together; write them "
             "with the same symbols"
@@ -69,6 +71,13 @@ def mapped(
     else:
         output = sdfg.add_transient(target, whole or [1], kind, find_new_name=True)[0]
     return add_map(state, [] if whole == [1] else whole, inputs, str(output), code)
+
+
+def _common(extents: Sequence[Any]) -> Any:
+    """Return the extent of broadcast axes: the largest one of slices with steps, compared when sizes are known."""
+    long = [extent for extent in extents if extent != 1] or [1]
+    steps = any(sympy.sympify(extent).has(sympy.ceiling) for extent in long)
+    return sympy.Max(*long) if steps and not all(equal(extent, long[0]) for extent in long) else long[0]
 
 
 def where(visitor: Any, sdfg: SDFG, state: SDFGState, *operands: Any) -> str:
