@@ -29,7 +29,7 @@ OF_BENCHMARKS = dict(I=9, J=7, K=6, L=5, M=4, P=3, Q=2, R=4, T=3, O=3, V=5, W=4)
 
 #: Programs, and the numbers of ranks of `make test` and of `make test-full`.
 RUN = [(one, (4,), (1, 3, 7)) for name, one in GALLERY.items() if name not in REFUSED]
-RUN += [(one, (3,), (1, 4, 8)) for one in tagged("einsum", "statement").values()]
+RUN += [(one, (3,), (1, 4, 8)) for name, one in tagged("einsum", "statement").items() if name not in REFUSED]
 RUN += [(one, (3,), (1, 2, 4)) for one in tagged("suite").values()]
 RUN += [(PROGRAMS[name].with_sizes(**sizes), (4,), (3,)) for name, sizes in SMALL.items()]
 RUN += [(Program(case.program, sizes_of(case.program, OF_BENCHMARKS)), (8,), (3,)) for case in CASES.values()]
