@@ -94,6 +94,7 @@ def test_random_programs(comm, tmp_path, monkeypatch):
 KINDS = """
 in_place functions diagonals quotients
 by_index while_and_branches chosen positions diagonal variables_after_their_loops
+covariance steps by_arrays_of_indices
 gram_schmidt_qr attention mttkrp_by_unfolding gauss_legendre
 """.split()
 
@@ -104,7 +105,7 @@ def test_each_kind_of_code(comm, others):
     """Simulations do not run the generated code. Arguments are scattered, then whole."""
     from programs import tagged
 
-    for name, one in tagged("gallery", "einsum", "statement").items():
+    for name, one in tagged("gallery", "einsum", "statement", "suite").items():
         if not one.refused and (name in KINDS) != others:
             program, given, wanted = planned(comm, one.program, one.sizes), one.arguments(), one.expected()
             check_gathered(comm, program, given, wanted, name, tolerance=1e-7)
