@@ -354,6 +354,13 @@ def even_and_odd(w: dace.float64[K], A: dace.float64[K, I]):
 
 
 @dace.program
+def returned_and_reshaped(A: dace.float64[N, K]):
+    B = A * 2.0
+    C = np.reshape(B, (N * K,))
+    return C * C, B, np.sum(C)
+
+
+@dace.program
 def even_and_odd_of_an_odd_size(w: dace.float64[N]):
     return w[1::2] + w[::2]
 
@@ -400,6 +407,7 @@ PROGRAMS = [
         growing_parts,
         by_arrays_of_indices,
         even_and_odd,
+        returned_and_reshaped,
     )
 ]
 PROGRAMS += [

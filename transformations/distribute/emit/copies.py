@@ -237,7 +237,8 @@ class Emitter:
 
     def _view(self, region: ControlFlowRegion, tensor: str, source: str, target: str) -> None:
         state, like = self.state(region, f"reshape_{tensor}"), self._sdfg.arrays[target]
-        view, descriptor = self._sdfg.add_view(f"{source}_view", like.shape, like.dtype, find_new_name=True)
+        name = f"view_of_{source}"  # DaCe treats names that begin as those of return values as such
+        view, descriptor = self._sdfg.add_view(name, like.shape, like.dtype, find_new_name=True)
         descriptor.lifetime = dtypes.AllocationLifetime.Scope
         node = state.add_access(view)
         state.add_edge(state.add_read(source), None, node, "views", self._arrays.whole(source))
