@@ -324,7 +324,7 @@ def bounds_of(sdfg: SDFG, body: Body) -> dict[str, tuple[Any, ...]]:
     """
     shapes, changing = {name: logical_shape(array) for name, array in sdfg.arrays.items()}, changing_axes(sdfg)
     groups, known, items = UnionFind(), defaultdict[Axis, set[Any]](set), list(all_items(body))
-    writes = Counter(item.result for item in items if isinstance(item, Operation))
+    writes = Counter(one.result for one in operations(body) if not getattr(one, "written", False))  # of whole arrays
     for number, operation in enumerate(items) if any(changing.values()) else ():
         pairs = list(axes_alike(operation))
         for pair in pairs:
@@ -337,6 +337,8 @@ def bounds_of(sdfg: SDFG, body: Body) -> dict[str, tuple[Any, ...]]:
             continue
         name = operation.result
         bounded = {axis for (_, axis), read in pairs if read[0] != name}
+        if getattr(operation, "written", False):
+            bounded = changing[name] if writes[name] else frozenset()
         for after in items[number + 1 : number + 3] if writes[name] == 1 else ():  # it may become a part of an array
             if getattr(after, "written", False) or isinstance(after, Statement) and after.einsum.summed:
                 bounded |= {axis for _, (other, axis) in axes_alike(after) if other == name}
