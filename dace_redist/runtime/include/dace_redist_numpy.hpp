@@ -6,11 +6,11 @@
 /// `numpy.NAME`, special values included, for operands of the type in which NumPy computes.
 
 #include <math.h>  // NOLINT(modernize-deprecated-headers): sqrt(float) is a float
-#include <stdio.h>
-#include <stdlib.h>
 
 #include <complex>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <type_traits>
 
 #ifdef __CUDACC__
@@ -38,8 +38,8 @@ NUMPY_FUNCTION std::int64_t numpy_index(T index, std::int64_t length) {
 #ifdef __CUDA_ARCH__
     __trap();
 #else
-    fflush(stdout);
-    abort();
+    std::fflush(stdout);
+    std::abort();
 #endif
   }
   return place;
