@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from dace_redist._core import (
     min_many_part_bytes,
     min_often_joined,
 )
+from dace_redist.distribution import AnyDistribution
 from dace_redist.strategies import OPTIONS, STRATEGIES, check_options, default_options, find_strategy
 from dace_redist.traffic import Traffic
 
@@ -75,10 +77,21 @@ def _joined(schedule: Traffic, options: Mapping[str, int]) -> npt.NDArray[np.int
 
 def _node_sums(schedule: Traffic, _: Mapping[str, int]) -> npt.NDArray[np.int64]:
     """Return the bytes of the sums of a node's partial results, which each rank has in an array like its source."""
-    if not schedule.reduces or schedule.source.core.replicas == 1:
-        return np.zeros(schedule.ranks, np.int64)
-    shapes = [schedule.source.local_shape(rank) for rank in range(schedule.ranks)]
-    return np.asarray(np.prod(np.array(shapes, np.int64), axis=1) * schedule.target_dtype.itemsize, np.int64)
+    return _part(schedule, schedule.source) * schedule.reduces * (schedule.source.core.replicas > 1)
+
+
+def _buffered(schedule: Traffic) -> npt.NDArray[np.int64]:
+    """Return the bytes of the sums of a tree but for its last level, and of a result that is moved or converted."""
+    change, levels = schedule.transform, (schedule.source.core.replicas - 1).bit_length()
+    is_buffered = change.accumulate is not None or (change.reproducible and any(schedule.target.halo))
+    nbytes = _part(schedule, schedule.target) * (is_buffered and levels > 0)
+    return nbytes + _part(schedule, schedule.source) * (change.reproducible * max(0, levels - 1))
+
+
+def _part(schedule: Traffic, distribution: AnyDistribution) -> npt.NDArray[np.int64]:
+    """Return the bytes of each rank's part of a distribution, in the type of sums."""
+    elements = [math.prod(distribution.local_shape(rank)) for rank in range(schedule.ranks)]
+    return np.array(elements, np.int64) * schedule.transform.reduced_itemsize
 
 
 #: Formulas of bytes per rank, from a schedule and a value for every option.
@@ -106,7 +119,8 @@ def extra_memory(schedule: Traffic, strategy: str, **options: Any) -> int | None
     values = default_options() | check_options(chosen, options)
     if not chosen.buffers:
         return None
-    return int(np.max(sum(_FORMULAS[name](schedule, values) for name in chosen.buffers), initial=0))
+    of_strategy = sum(_FORMULAS[name](schedule, values) for name in chosen.buffers)
+    return int(np.max(of_strategy + _buffered(schedule), initial=0))
 
 
 def all_extra_memory(schedule: Traffic) -> dict[str, int]:

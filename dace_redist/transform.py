@@ -202,14 +202,17 @@ class Transform:
     @property
     def result_itemsize(self) -> int:
         """Bytes of an element of the result in a message within a node, from one of its replicas to others."""
-        is_rounded = self.accumulate is None or self.target_dtype.kind in "fc"
-        return self.target_dtype.itemsize if is_rounded else _nbytes(str(self.accumulate))
+        return self.target_dtype.itemsize if self.target_dtype.kind in "fc" else self.reduced_itemsize
+
+    @property
+    def reduced_itemsize(self) -> int:
+        """Bytes of an element of a sum in a buffer."""
+        return self.target_dtype.itemsize if self.accumulate is None else _nbytes(self.accumulate)
 
     @property
     def sum_itemsize(self) -> int:
-        """Bytes of an element of the sum of a node in a message between nodes."""
-        nbytes = _nbytes(self.accumulate or self.target_dtype.name)
-        return self.wire_itemsize if self._wires_results else nbytes
+        """Bytes of an element of a sum in a message between nodes."""
+        return self.wire_itemsize if self._wires_results else self.reduced_itemsize
 
     @property
     def forwarded_itemsize(self) -> int:

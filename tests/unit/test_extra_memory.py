@@ -47,6 +47,13 @@ def test_partial_results_share_a_ring_of_chunks_and_all_lie_in_whole_messages():
     assert with_sums >= without + 64 * 64 * 8  # those of a node, like the source
 
 
+def test_sums_of_a_tree_and_results_in_another_type_have_buffers():
+    parts, whole = Distribution((64, 64), (4,), dims=(None, None)), Distribution((64, 64), (4,))
+    plain = extra_memory(schedule(parts, whole, "f4", op="sum"), "Pack")
+    assert extra_memory(schedule(parts, whole, "f4", op="sum", reproducible=True), "Pack") == plain + 64 * 64 * 4
+    assert extra_memory(schedule(parts, whole, "f4", op="sum", accumulate="f8"), "Pack") == plain + 16 * 64 * 8
+
+
 def test_wrong():
     with pytest.raises(ValueError, match="unknown strategy"):
         extra_memory(rows_to_columns(8), "Quick")
