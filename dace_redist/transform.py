@@ -82,7 +82,7 @@ class Transform:
         smaller of the two types.
     :param within_nodes: True to round all elements to ``wire``, also those that stay within a node or on their rank.
     :param accumulate: Name of the type in which ``op`` reduces; None: ``target_dtype``.
-    :param reproducible: True to reduce replicas in the order of their numbers.
+    :param reproducible: True to reduce replicas in a binary tree of their numbers.
     :param permutes_last: True if ``axes`` permutes the tensor after the reshape, as the way back does: ``ndim`` is then
         that of the target, and ``reshape`` the shape in between.
     :raises TypeError: If axes or region are not lists of integers, a type is not computed with or not converted to
@@ -346,7 +346,7 @@ class Transform:
             return ""
         value = "conj(x)" if self.conj else "x"
         scaled = value if self.alpha == 1 else f"{self.alpha:g} * {value}"
-        how = " in order" if self.reproducible else ""
+        how = " in a tree" if self.reproducible else ""
         how += f" in {self.accumulate}" if self.accumulate else ""
         reduced = scaled if self.op is None else f"{self.op}{how} of {scaled}"
         updated = reduced if self.beta == 0 else f"{reduced} + {self.beta:g} * there"

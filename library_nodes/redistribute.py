@@ -162,7 +162,7 @@ class Redistribute(StrategicNode, NonblockingCommNode):
         dtype=str, default="", category="Semantics", desc="Element type of the reduction; empty: that of the output"
     )
     reproducible = properties.Property(
-        dtype=bool, default=False, category="Semantics", desc="Whether replicas are reduced in the order of the grid"
+        dtype=bool, default=False, category="Semantics", desc="Whether replicas are reduced in a binary tree"
     )
     progress = properties.Property(
         dtype=str,

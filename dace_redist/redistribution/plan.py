@@ -85,9 +85,9 @@ def plan(
         does not depend on where ranks run.
     :param accumulate: Element type in which ``op`` reduces, such as ``"float64"`` for arrays of float32. The result is
         converted at the end. Default: ``target_dtype``. Arrays lie in main memory.
-    :param reproducible: True to reduce partial results in the order of the source's grid: the bits of the result
-        depend on the partial results only. Between nodes all of them move, not one sum per node. With ``wire`` it
-        requires ``within_nodes``.
+    :param reproducible: True to reduce partial results in a binary tree over the source's grid: the bits of the result
+        depend on the partial results only, not on nodes, the strategy or the target. With ``wire`` it requires
+        ``within_nodes``.
     :param memory_bytes: Maximum bytes of buffers per rank, also as ``"64MiB"``. A lower limit means more, smaller
         chunks. For strategies with chunks or slots; ``"Auto"`` is then the default strategy. Default: set by the
         options.

@@ -69,8 +69,8 @@ typedef struct dr_operation {
                               types; DR_OPAQUE: the smaller one. Of integers, an element that does not fit is an error */
   int wire_within_nodes; /**< whether all elements are rounded to wire_type, also those that stay on their rank */
   int accumulate_type;   /**< ::dr_type in which op reduces; DR_OPAQUE: that of the target */
-  int reproducible;      /**< whether op reduces replicas in the order of their numbers, so that the result depends on
-                              nothing else: not on nodes, the strategy or the target */
+  int reproducible;      /**< whether op reduces replicas in a binary tree of their numbers, so that the result depends
+                              on nothing else: not on nodes, the strategy or the target */
 } dr_operation;
 
 /** Where an array lies. */

@@ -39,7 +39,7 @@ struct ElementOperation {
   ElementType wire = ElementType::opaque;        ///< opaque: none
   bool wire_within_nodes = false;                ///< of a plan: the wire type is that of all elements
   ElementType accumulate = ElementType::opaque;  ///< of a plan: type of the reduction; opaque: the target's
-  bool reproducible = false;                     ///< of a plan: the reduction is in the order of replicas
+  bool reproducible = false;                     ///< of a plan: the reduction is a tree of the replicas
 
   /// True if elements are only copied.
   bool is_copy() const {
