@@ -92,7 +92,7 @@ def replicas_of(case: dict[str, Any], ranks: int) -> list[np.ndarray]:
     drawn = [values(source.shape, dtype, seed=1 + (rank if op else 0)) for rank in range(ranks)]
     if op == "prod" and np.dtype(dtype).kind == "c":  # without zeros, whose signs depend on the order of the factors
         drawn = [1 + one.real % 2 + 1j * (1 + one.imag % 2) for one in drawn]
-    if op or case["how"]["beta"] or case["how"]["wire"] or np.dtype(dtype).kind not in "fc":
+    if op or case["how"]["beta"] or case["how"].get("wire") or np.dtype(dtype).kind not in "fc":
         return drawn
     return [(one / 7).astype(dtype) for one in drawn]  # a product is rounded, and so shows where it was converted
 

@@ -230,7 +230,7 @@ static void compute_and_start(int rank, int size) {
   dr_distribution_local_count(rows, rank, &count);
   problems[0].operation.source_type = DR_FLOAT64, problems[0].operation.target_type = 99;
   EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_ERROR_PLAN,
-         "target_type must be from 0 to 13, got 99");
+         "target_type must be from 0 to 15, got 99");
   problems[0].operation.target_type = DR_FLOAT32, problems[0].operation.alpha[0] = -2;
   problems[0].element_bytes = 4;
   EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "float64 have 8 bytes, not 4");

@@ -285,7 +285,7 @@ contains
     if (wrong) region(2, 1) = 3
     call made(dr_plan_create(rows, rows, MPI_COMM_WORLD, plan, DR_FLOAT64, region=region), &
               'region: 10 indices from 3 on are not inside dimension 2 of the source, which has 10')
-    call made(dr_plan_create(rows, rows, MPI_COMM_WORLD, plan, merge(99, DR_FLOAT64, wrong)), 'type must be from 0 to 13, got 99')
+    call made(dr_plan_create(rows, rows, MPI_COMM_WORLD, plan, merge(99, DR_FLOAT64, wrong)), 'type must be from 0 to 15, got 99')
     call made(dr_plan_create(rows, rows, MPI_COMM_WORLD, plan, merge(0, DR_FLOAT64, wrong)), 'element_bytes must be set')
     call made(dr_plan_create(rows, rows, MPI_COMM_WORLD, plan, DR_FLOAT64, strategy=strategy), 'unknown strategy "Fastest"')
     call refused(dr_plan_free(rows), '')

@@ -289,7 +289,7 @@ static void misuse_files(const char* folder, int rank, int size) {
   file.path = path;
   for (int i = 0; i < 6; ++i) {
     sprintf(path, "%s/%s", folder, names[i]);
-    BAD(dr_load(&file, rows, MPI_COMM_WORLD, array), "file->type must be a dr_type from 1 to 13 of a .npy file, got 0");
+    BAD(dr_load(&file, rows, MPI_COMM_WORLD, array), "file->type must be a dr_type from 1 to 15 of a .npy file, got 0");
     file.type = DR_FLOAT64;
     EXPECT(dr_load(&file, rows, MPI_COMM_WORLD, array) == DR_ERROR_FILE && strstr(dr_error(), said[i]));
     EXPECT(strstr(dr_error(), path) && (rank == 0 || strstr(dr_error(), "on rank 0: ")));

@@ -102,7 +102,8 @@ def test_comparisons(names, shape, count, ranks, tmp_path):
     assert code == 0, printed
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     assert len(lines) == count and {line["comparison"] for line in lines} == set(names)
-    assert all(len(line["seconds"]) >= 2 for line in lines)
+    least = 1 if names == ["boxes"] else 2  # the other planner of boxes is PyTorch's, if that is installed
+    assert all(len(line["seconds"]) >= least for line in lines)
 
 
 @pytest.mark.parametrize("where", ["cpu", "gpu"])

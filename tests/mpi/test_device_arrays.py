@@ -32,6 +32,7 @@ def as_gpus_convert(case: dict[str, Any], sides: tuple[str, str]) -> None:
     """Remove what a GPU does not support: types on the wire, conversions by the side with the larger elements."""
     if "gpu" in sides:
         case["how"] |= {"wire": None, "within_nodes": False, "accumulate": None}
+        case["types"] = tuple(name.removeprefix("b") if name == "bfloat16" else name for name in case["types"])
     source, target = map(np.dtype, case["types"])
     known = source == target or {source.name, target.name} in ({"float32", "float64"}, {"complex64", "complex128"})
     refused = not known and sides[source.itemsize < target.itemsize] == "gpu"

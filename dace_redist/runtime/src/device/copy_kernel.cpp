@@ -211,7 +211,9 @@ std::size_t common_alignment(const char* side, const std::set<int>& used, const 
 
 bool device_computes(ElementType source, ElementType target) {
   const ElementKind from = element_info(source).kind, to = element_info(target).kind;
-  return from != ElementKind::opaque && (source == target || (from == to && from >= ElementKind::real));
+  const auto is_short = [](ElementType type) { return element_info(type).nbytes < 4; };  // float16, bfloat16
+  const bool converts = from == to && from >= ElementKind::real && !is_short(source) && !is_short(target);
+  return from != ElementKind::opaque && (source == target || converts);
 }
 
 void check_device_step(const ElementStep& step) {
