@@ -179,13 +179,7 @@ py::array_t<dr::Index> node_messages(const dr::Distribution& source, const dr::D
   using Policy = dr::ReplicaPolicy;
   const dr::IndexMap index_map(map, source, target);
   std::vector<Policy> steps{{Policy::to_nodes}};
-  if (sums) steps = {{Policy::sums_of_nodes, false, true}, {Policy::sum_nodes, false, true}};
-  if (sums && in_order) {
-    steps.clear();
-    for (dr::Index level = 0; level == 0 || (dr::Index{1} << level) < source.replicas(); ++level)
-      steps.push_back({(dr::Index{2} << level) < source.replicas() ? Policy::sums_of_nodes : Policy::sum_nodes, false,
-                       true, true, level});
-  }
+  if (sums) steps = dr::steps_of_sums(source.replicas(), in_order);
   if (target.replicas() > 1)
     for (const Policy::Kind kind : {Policy::between_nodes, Policy::within_nodes}) steps.push_back({kind, false, sums});
   Numbers rows;  // [messages, 4]

@@ -35,10 +35,11 @@ def chosen_nodes(sdfg: SDFG, where: Where = None) -> list[tuple[Any, SDFGState]]
     """
     kinds = Redistribute | JointRedistribute | StockRedistribute
     every = [(n, s) for n, s in sdfg.all_nodes_recursive() if isinstance(n, kinds)]
-    code = [node.code.as_string for node, _ in sdfg.all_nodes_recursive() if isinstance(node, Tasklet)]
-    if not every and any("__redist" in one or "MPI_" in one for one in code):
-        remedy = "set or tune strategies before DaCe expands library nodes, as auto_optimize does"
-        raise ValueError(f"{sdfg.name} has no redistribution, or no longer: {remedy}")
+    if not every:
+        code = [node.code.as_string for node, _ in sdfg.all_nodes_recursive() if isinstance(node, Tasklet)]
+        if any("__redist" in one or "MPI_" in one for one in code):
+            remedy = "set or tune strategies before DaCe expands library nodes, as auto_optimize does"
+            raise ValueError(f"{sdfg.name} has no redistribution, or no longer: {remedy}")
     if where is None:
         return every
     if callable(where):

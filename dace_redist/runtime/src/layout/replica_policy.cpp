@@ -7,6 +7,17 @@
 
 namespace dace_redist {
 
+std::vector<ReplicaPolicy> steps_of_sums(Index replicas, bool in_order) {
+  std::vector<ReplicaPolicy> steps{{ReplicaPolicy::sums_of_nodes, false, true},
+                                   {ReplicaPolicy::sum_nodes, false, true}};
+  if (!in_order) return steps;
+  steps.clear();
+  for (Index level = 0; level == 0 || (Index{1} << level) < replicas; ++level)
+    steps.push_back({ReplicaPolicy::sums_of_nodes, false, true, true, level});
+  steps.back().kind = ReplicaPolicy::sum_nodes;
+  return steps;
+}
+
 bool shares_between_nodes(const Distribution& source, const Distribution& target, const std::vector<int>& nodes) {
   constexpr Index min_elements = Index{1} << 15;  // against one exchange more
   if (target.replicas() == 1 || !source.blocked()) return false;

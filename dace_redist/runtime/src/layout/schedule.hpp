@@ -47,6 +47,9 @@ struct ReplicaPolicy {
   bool has_one_cell() const { return forwards() || kind == sums_of_nodes; }
 };
 
+/// The steps that reduce partial results in each node, and then those of the nodes; in order, the levels of the tree.
+std::vector<ReplicaPolicy> steps_of_sums(Index replicas, bool in_order);
+
 /// True if the nodes that hold the source are so few that, of its replicas in the target, each node is to receive a
 /// share only, and then to send it to the other nodes. \param nodes  [ranks] node of each.
 bool shares_between_nodes(const Distribution& source, const Distribution& target, const std::vector<int>& nodes);

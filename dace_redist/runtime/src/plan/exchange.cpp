@@ -151,12 +151,10 @@ void Exchange::make(bool node_memory, bool joins_short) {
     routes_.push_back({make_device_transport(strategy_, link_, messages, problems_, stream_, node_memory), everything});
     return;
   }
-  const TensorProblem& first = problems_.front();
-  if (policy_.reduces() && policy_.kind != ReplicaPolicy::all &&
-      (policy_.in_order || policy_.kind == ReplicaPolicy::sum_nodes))
-    node_memory = false;  // one transport reduces partial results, in order
   if (policy_.kind == ReplicaPolicy::all)
-    node_memory = node_memory && link_.topology.one_node() && first.source.blocked() && first.target.blocked();
+    node_memory = node_memory && reduces_at_once(link_.topology, problems_.front());
+  else if (policy_.kind == ReplicaPolicy::sum_nodes || policy_.in_order)
+    node_memory = false;  // one transport reduces partial results, in order
   const Index join_bytes = link_.options.join_bytes;
   joins_short = joins_short || join_bytes > 0;
   has_many_short_ =

@@ -33,6 +33,11 @@ class Exchange {
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
+  /// Whether the ranks reduce all partial results of a tensor in one exchange, if they map each other's memory.
+  static bool reduces_at_once(const Topology& topology, const TensorProblem& tensor) {
+    return topology.one_node() && tensor.source.blocked() && tensor.target.blocked();
+  }
+
   /// Plans the messages and makes the transports. Local; may be repeated with other arguments.
   /// \param joins_short  as of make_routes(); set for a strategy that joins any number of them.
   void make(bool node_memory, bool joins_short);

@@ -123,6 +123,7 @@ class Plan {
   }
   void make_exchanges();
   bool knows_nodes() const;
+  void add_next(std::vector<TensorProblem> tensors, std::vector<std::size_t> numbers, ReplicaPolicy policy);
   void add_buffered(const TensorProblem& tensor, std::size_t number);
   void add_reduction(const TensorProblem& tensor, std::size_t number);
   void add_steps(const TensorProblem& tensor, std::size_t number);

@@ -52,6 +52,13 @@ void Plan::add_exchange(std::vector<TensorProblem> tensors, std::vector<std::siz
                                                   policy, stream_));
 }
 
+/// Adds an exchange that begins when the last one is done.
+void Plan::add_next(std::vector<TensorProblem> tensors, std::vector<std::size_t> numbers, ReplicaPolicy policy) {
+  Exchange& last = *exchanges_.back();
+  add_exchange(std::move(tensors), std::move(numbers), policy);
+  last.set_next(*exchanges_.back());
+}
+
 /// Tensors that are copied in main memory share an exchange. Partial results of each tensor have exchanges of their
 /// own, and so has each tensor with an array on a device.
 void Plan::make_exchanges() {
@@ -103,28 +110,20 @@ void Plan::add_forwarding(const std::vector<TensorProblem>& tensors, const std::
   }
   for (const auto kind : {ReplicaPolicy::between_nodes, ReplicaPolicy::within_nodes}) {
     if (forwarded.empty() || (kind == ReplicaPolicy::between_nodes && !shares)) continue;
-    Exchange& last = *exchanges_.back();
-    add_exchange(forwarded, their_numbers, {kind, false, sums});
-    last.set_next(*exchanges_.back());
+    add_next(forwarded, their_numbers, {kind, false, sums});
   }
 }
 
 /// A reduction in steps, and the exchanges of the results among the replicas. The steps are the sums in each node, and
 /// of these sums; of one that is reproducible, the levels of the tree of all partial results.
 void Plan::add_steps(const TensorProblem& tensor, std::size_t number) {
-  const bool tree = tensor.operation.reproducible;
-  Index steps = 2;
-  if (tree)
-    for (steps = 1; (Index{1} << steps) < tensor.source.replicas();) ++steps;
+  const std::vector<ReplicaPolicy> steps = steps_of_sums(tensor.source.replicas(), tensor.operation.reproducible);
   TensorProblem step = tensor;
-  for (Index level = 0; level < steps; ++level) {
-    const bool last = level + 1 == steps;
+  for (const ReplicaPolicy& policy : steps) {
+    const bool last = &policy == &steps.back();
     step.operation.beta = last ? tensor.operation.beta : 0;
     step.target_buffer = last ? tensor.target_buffer : buffer_of(tensor.source, tensor.target_bytes());
-    Exchange* const before = level > 0 ? exchanges_.back().get() : nullptr;
-    const auto kind = last ? ReplicaPolicy::sum_nodes : ReplicaPolicy::sums_of_nodes;
-    add_exchange({step}, {number}, {kind, false, true, tree, level});
-    if (before) before->set_next(*exchanges_.back());
+    &policy == &steps.front() ? add_exchange({step}, {number}, policy) : add_next({step}, {number}, policy);
     if (last) break;
     step.operation = moving(tensor.operation);
     step.operation.reduction = tensor.operation.reduction;
@@ -150,9 +149,7 @@ void Plan::add_buffered(const TensorProblem& tensor, std::size_t number) {
     reduced.rounded_to = tensor.operation.target;
   stored.source_buffer = reduced.target_buffer = buffer_of(reduced.target, reduced.target_bytes());
   add_reduction(reduced, number);
-  Exchange& reduction = *exchanges_.back();
-  add_exchange({stored}, {number}, {});
-  reduction.set_next(*exchanges_.back());
+  add_next({stored}, {number}, {});
 }
 
 /// A reduction, in which each target replica may get a slice only, and then the exchange of the slices among the
@@ -162,8 +159,8 @@ void Plan::add_reduction(const TensorProblem& tensor, std::size_t number) {
   const Index result_bytes =
       tensor.rounded_to == ElementType::opaque ? tensor.target_bytes() : element_bytes_of(tensor.rounded_to);
   const Index sliced_bytes = result_bytes <= tensor.element_bytes ? result_bytes : 0;
-  const bool at_once = node_memory_ && tensor.source.blocked() && tensor.target.blocked() &&
-                       context_->topology().one_node() && find_strategy(problem_.strategy).on_node;
+  const bool at_once = node_memory_ && find_strategy(problem_.strategy).on_node &&
+                       Exchange::reduces_at_once(context_->topology(), tensor);
   // MPI would bring an element to a buffer of a step once more for each margin that it is in
   const bool repeats = (operation.reproducible || !node_memory_) && tensor.target.has_margins();
   const bool in_steps = !tensor.on_device() && !(repeats && tensor.target.boxed()) &&
@@ -176,9 +173,7 @@ void Plan::add_reduction(const TensorProblem& tensor, std::size_t number) {
   TensorProblem slices = within_target(tensor);
   slices.operation = forwarding(tensor);
   slices.target_buffer = tensor.target_buffer;
-  Exchange& reduction = *exchanges_.back();
-  add_exchange({slices}, {number}, {ReplicaPolicy::allgather});
-  reduction.set_next(*exchanges_.back());
+  add_next({slices}, {number}, {ReplicaPolicy::allgather});
 }
 
 }  // namespace dace_redist
