@@ -293,7 +293,7 @@ bool reduces_like_the_oracle(const Case& made, Random& random) {
   const ElementType message_type = element_bytes_of(source_type) < target_bytes ? source_type : target_type;
   for (std::int64_t turn = 0; turn < source_count; ++turn) {
     const bool packed = random.one_in(2);
-    PartialBlock partial = steps.partial(turn, packed);
+    PartialBlock partial = steps.leaf(turn, packed);
     partial.block = made.block;
     partial.block.source_offset = 0;
     const auto order = random_order(random, static_cast<std::size_t>(made.block.ndim));
@@ -315,7 +315,7 @@ bool reduces_like_the_oracle(const Case& made, Random& random) {
     char* const start = reinterpret_cast<char*>(expected.data()) + (target.data() - target.bytes().data());
     write_number(start + to * target_bytes, target_type, numbers[static_cast<std::size_t>(to)]);
   });
-  reduce_blocks(blocks, target_bytes, reinterpret_cast<char*>(target.data()), made.stream);
+  reduce_blocks(blocks, steps.sums(), target_bytes, reinterpret_cast<char*>(target.data()), made.stream);
   return target.bytes() == expected;
 }
 

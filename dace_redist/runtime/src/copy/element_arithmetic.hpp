@@ -123,6 +123,27 @@ DACE_REDIST_HOST_DEVICE constexpr decltype(auto) wrapping(const T& value) {
     return (value);  // by reference: of copies of complex numbers compilers make other code
 }
 
+/// The reduction of two elements; the incoming one without any.
+template <class T>
+DACE_REDIST_HOST_DEVICE T reduced(Reduction reduction, T incoming, T current) {
+  if (reduction == Reduction::none) return incoming;
+  if constexpr (std::is_same_v<T, Boolean>) {
+    const bool joins = reduction == Reduction::sum || reduction == Reduction::max;
+    const bool first = incoming.value != 0, second = current.value != 0;
+    incoming.value = joins ? first | second : first & second;
+    return incoming;
+  } else {
+    if (reduction == Reduction::sum) return static_cast<T>(wrapping(incoming) + wrapping(current));
+    if (reduction == Reduction::prod) return static_cast<T>(wrapping(incoming) * wrapping(current));
+    if constexpr (!is_complex<T>) {  // as numpy.minimum and maximum: NaN wins
+      const bool first = reduction == Reduction::min ? incoming < current : incoming > current;
+      return first || incoming != incoming ? incoming : current;
+    } else {
+      return incoming;
+    }
+  }
+}
+
 /// Combines a converted element and the current one of the target.
 /// \tparam known_reduction  The reduction if it is known at compile time, as loops need it to be vectorised; else -1.
 template <class T, int known_reduction = -1>
@@ -144,13 +165,13 @@ class Combination {
 
   DACE_REDIST_HOST_DEVICE T operator()(T incoming, T current) const {
     if constexpr (std::is_same_v<T, Boolean>) {
-      return reduced(incoming, current);
+      return reduced(reduction(), incoming, current);
     } else {
       if (conjugates_) incoming = conjugated(incoming);
       if (scales_) incoming = static_cast<T>(wrapping(alpha_) * wrapping(incoming));
       if (weighs_) return static_cast<T>(wrapping(incoming) + wrapping(beta_) * wrapping(current));
       if (adds_) return static_cast<T>(wrapping(incoming) + wrapping(current));
-      return reduced(incoming, current);
+      return reduced(reduction(), incoming, current);
     }
   }
 
@@ -162,25 +183,6 @@ class Combination {
 
   DACE_REDIST_HOST_DEVICE constexpr Reduction reduction() const {
     return known_reduction < 0 ? reduction_ : static_cast<Reduction>(known_reduction);
-  }
-
-  DACE_REDIST_HOST_DEVICE T reduced(T incoming, T current) const {
-    if (reduction() == Reduction::none) return incoming;
-    if constexpr (std::is_same_v<T, Boolean>) {
-      const bool joins = reduction() == Reduction::sum || reduction() == Reduction::max;
-      const bool first = incoming.value != 0, second = current.value != 0;
-      incoming.value = joins ? first | second : first & second;
-      return incoming;
-    } else {
-      if (reduction() == Reduction::sum) return static_cast<T>(wrapping(incoming) + wrapping(current));
-      if (reduction() == Reduction::prod) return static_cast<T>(wrapping(incoming) * wrapping(current));
-      if constexpr (!is_complex<T>) {  // as numpy.minimum and maximum: NaN wins
-        const bool first = reduction() == Reduction::min ? incoming < current : incoming > current;
-        return first || incoming != incoming ? incoming : current;
-      } else {
-        return incoming;
-      }
-    }
   }
 
   T alpha_, beta_;

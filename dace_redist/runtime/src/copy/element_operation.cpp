@@ -106,105 +106,92 @@ void combine(const ElementOperation& operation, const char* source, char* target
 /// Prefetch distance in the rows of a source, in bytes; in rows up to this length, the next row is prefetched.
 constexpr std::int64_t bytes_ahead = 4096;
 
-/// As reduce_rows(), in a binary tree: the lines of its sums are in a stack.
-template <class T, Reduction reduction>
-void reduce_rows_in_tree(const ElementKernel::ReducedRows& rows) {
+/// Rows that are reduced in registers; more in groups of as many, whose results are reduced then.
+constexpr std::size_t rows_at_once = 8;
+static_assert(max_batch <= rows_at_once * rows_at_once);
+/// Bytes of a row that are reduced in groups at a time: their results stay in the first-level cache.
+constexpr std::int64_t grouped_bytes = 4096;
+
+/// The reduction of `count` elements in a binary tree. \param element  returns that of an index.
+template <Reduction reduction, std::size_t count, std::size_t first = 0, class Element>
+[[gnu::always_inline]] inline auto reduced_in_tree(const Element& element) {
+  if constexpr (count == 1) {
+    return element(first);
+  } else {
+    constexpr std::size_t left = count > 4 ? 4 : count > 2 ? 2 : 1;
+    const auto earlier = reduced_in_tree<reduction, left, first>(element);
+    return reduced(reduction, reduced_in_tree<reduction, count - left, first + left>(element), earlier);
+  }
+}
+
+/// Reduces a row of each source, a line at a time, with prefetches between the stores.
+template <class T, Reduction reduction, std::size_t source_count>
+void reduce_few_rows(const ElementKernel::ReducedRows& rows) {
   constexpr auto nbytes = static_cast<std::int64_t>(sizeof(T));
-  constexpr std::size_t whole_line = static_cast<std::size_t>(detail::line_bytes / nbytes), most_sums = 8;
-  const Combination<T, static_cast<int>(reduction)> function((ElementOperation()));
-  alignas(detail::line_bytes) std::array<std::array<T, whole_line>, most_sums> sums;
   for (std::int64_t r = 0; r < rows.row_count; ++r) {
     char* const target = rows.target + r * rows.target_stride;
-    const auto reduce_at = [&](std::int64_t at, auto count) {
-      const auto source_at = [&](std::size_t s) { return rows.sources[s].row + r * rows.sources[s].row_stride + at; };
-      const auto prefetch = [&](std::size_t s) {
-        detail::prefetch_line(
-            detail::address_at(source_at(s), rows.row_bytes > bytes_ahead ? bytes_ahead : rows.sources[s].row_stride));
-      };
-      std::size_t depth = 0;
-      const auto join = [&] {
-        --depth;
-        for (std::size_t i = 0; i < count; ++i) sums[depth - 1][i] = function(sums[depth][i], sums[depth - 1][i]);
-      };
-      for (std::size_t s = 0; s < rows.source_count; s += 2) {
-        const char *const first = source_at(s), *const second = source_at(std::min(s + 1, rows.source_count - 1));
-        std::array<T, whole_line>& sum = sums[depth++];
-        prefetch(s);
-        if (s + 1 < rows.source_count) {
-          prefetch(s + 1);
-          for (std::size_t i = 0; i < count; ++i)
-            sum[i] = function(load<T>(second + i * sizeof(T)), load<T>(first + i * sizeof(T)));
-        } else {
-          std::memcpy(sum.data(), first, count * sizeof(T));
-        }
-        for (std::size_t groups = s / 2 + 1; groups % 2 == 0; groups /= 2) join();
-      }
-      while (depth > 1) join();
+    std::array<const char*, source_count> from;  // in registers: loops over sources are unrolled
+#pragma GCC unroll 8
+    for (std::size_t s = 0; s < source_count; ++s) from[s] = rows.sources[s].row + r * rows.sources[s].row_stride;
+    const auto sum_at = [&from](std::int64_t at) {
+      return reduced_in_tree<reduction, source_count>([&](std::size_t s) { return load<T>(from[s] + at); });
     };
     std::int64_t at = 0;
     const auto reduce_until = [&](std::int64_t end) {
-      const std::size_t count = static_cast<std::size_t>((end - at) / nbytes);
-      reduce_at(at, count);
-      std::memcpy(target + at, sums[0].data(), count * sizeof(T));
-      at = end;
+      for (; at < end; at += nbytes) store(target + at, sum_at(at));
     };
     if (rows.stream) reduce_until(std::min(detail::bytes_to_line(target), rows.row_bytes));
     for (; at + detail::line_bytes <= rows.row_bytes; at += detail::line_bytes) {
-      reduce_at(at, std::integral_constant<std::size_t, whole_line>());
+      alignas(detail::line_bytes) std::array<T, static_cast<std::size_t>(detail::line_bytes / nbytes)> line;
+#pragma GCC unroll 8
+      for (std::size_t s = 0; s < source_count; ++s)
+        detail::prefetch_line(
+            detail::address_at(from[s] + at, rows.row_bytes > bytes_ahead ? bytes_ahead : rows.sources[s].row_stride));
+        // Elements are read one by one, not copied first: vectors are then loaded at their full width.
+#pragma omp simd
+      for (std::size_t i = 0; i < line.size(); ++i) line[i] = sum_at(at + static_cast<std::int64_t>(i) * nbytes);
+      const auto* const bytes = reinterpret_cast<const char*>(line.data());
       if (rows.stream)
-        detail::stream_line(reinterpret_cast<const char*>(sums[0].data()), target + at);
+        detail::stream_line(bytes, target + at);
       else
-        std::memcpy(target + at, sums[0].data(), detail::line_bytes);
+        std::memcpy(target + at, bytes, detail::line_bytes);
     }
     reduce_until(rows.row_bytes);
   }
 }
 
-/// Reduces rows of contiguous elements, a line at a time, with prefetches between the stores.
+/// Reduces rows of contiguous elements, see ReducedRows.
 template <class T, Reduction reduction>
 void reduce_rows(const ElementKernel::ReducedRows& rows) {
-  if (rows.tree) return reduce_rows_in_tree<T, reduction>(rows);
-  constexpr auto nbytes = static_cast<std::int64_t>(sizeof(T));
-  const Combination<T, static_cast<int>(reduction)> function((ElementOperation()));
-  for (std::int64_t r = 0; r < rows.row_count; ++r) {
+  constexpr void (*few[])(const ElementKernel::ReducedRows&) = {
+      reduce_few_rows<T, reduction, 1>, reduce_few_rows<T, reduction, 2>, reduce_few_rows<T, reduction, 3>,
+      reduce_few_rows<T, reduction, 4>, reduce_few_rows<T, reduction, 5>, reduce_few_rows<T, reduction, 6>,
+      reduce_few_rows<T, reduction, 7>, reduce_few_rows<T, reduction, 8>};
+  if (rows.source_count <= rows_at_once) return few[rows.source_count - 1](rows);
+  using Source = ElementKernel::ReducedRows::Source;
+  constexpr std::size_t most_groups = (max_batch - 1) / rows_at_once + 1;
+  alignas(detail::line_bytes) std::array<std::array<char, grouped_bytes + detail::line_bytes>, most_groups> results;
+  const std::int64_t rows_of_piece = std::max<std::int64_t>(1, grouped_bytes / rows.row_bytes);
+  for (std::int64_t r = 0; r < rows.row_count; r += rows_of_piece) {
     char* const target = rows.target + r * rows.target_stride;
-    const auto source_at = [&rows, r](std::size_t s, std::int64_t at) {
-      return rows.sources[s].row + r * rows.sources[s].row_stride + at;
-    };
-    const auto reduce_until = [&](std::int64_t from, std::int64_t end) {
-      const char *const first = source_at(0, 0), *const second = source_at(1, 0);
-      for (std::int64_t at = from; at < end; at += nbytes)
-        store(target + at, function(load<T>(second + at), load<T>(first + at)));
-      for (std::size_t s = 2; s < rows.source_count; ++s)
-        for (std::int64_t at = from; at < end; at += nbytes)
-          store(target + at, function(load<T>(source_at(s, at)), load<T>(target + at)));
-    };
-    const auto prefetch = [&](std::size_t s, std::int64_t at) {
-      const std::int64_t ahead = rows.row_bytes > bytes_ahead ? bytes_ahead : rows.sources[s].row_stride;
-      detail::prefetch_line(detail::address_at(source_at(s, at), ahead));
-    };
-    std::int64_t at = rows.stream ? std::min(detail::bytes_to_line(target), rows.row_bytes) : 0;
-    if (at > 0) reduce_until(0, at);
-    // A line is read by elements, not copied first: vectors are then loaded from the source at their full width.
-    for (; at + detail::line_bytes <= rows.row_bytes; at += detail::line_bytes) {
-      alignas(detail::line_bytes) std::array<T, static_cast<std::size_t>(detail::line_bytes / nbytes)> line;
-      const auto element = [&](std::size_t s, std::size_t i) {
-        return load<T>(source_at(s, at) + static_cast<std::int64_t>(i) * nbytes);
-      };
-      prefetch(0, at);
-      prefetch(1, at);
-      for (std::size_t i = 0; i < line.size(); ++i) line[i] = function(element(1, i), element(0, i));
-      for (std::size_t s = 2; s < rows.source_count; ++s) {
-        prefetch(s, at);
-        for (std::size_t i = 0; i < line.size(); ++i) line[i] = function(element(s, i), line[i]);
+    const std::int64_t row_count = std::min(rows_of_piece, rows.row_count - r);
+    for (std::int64_t at = 0, some; at < rows.row_bytes; at += some) {
+      some = std::min(detail::bytes_to_line(target + at) + grouped_bytes, rows.row_bytes - at);
+      std::array<Source, rows_at_once> group;
+      std::array<Source, most_groups> groups;
+      std::size_t group_count = 0;
+      for (std::size_t s = 0; s < rows.source_count; s += rows_at_once) {
+        const std::size_t count = std::min(rows_at_once, rows.source_count - s);
+        for (std::size_t k = 0; k < count; ++k) {
+          const Source& source = rows.sources[s + k];
+          group[k] = {source.row + r * source.row_stride + at, row_count > 1 ? source.row_stride : bytes_ahead};
+        }
+        char* const result = results[group_count].data();
+        few[count - 1]({group.data(), count, result, some, row_count, some, false});
+        groups[group_count++] = {result, some};
       }
-      const auto* const reduced = reinterpret_cast<const char*>(line.data());
-      if (rows.stream)
-        detail::stream_line(reduced, target + at);
-      else
-        std::memcpy(target + at, reduced, detail::line_bytes);
+      few[group_count - 1]({groups.data(), group_count, target + at, rows.target_stride, row_count, some, rows.stream});
     }
-    if (at < rows.row_bytes) reduce_until(at, rows.row_bytes);
   }
 }
 

@@ -64,18 +64,18 @@ class DR_API ElementKernel {
     std::int64_t source_stride, target_stride, count;
   };
 
-  /// Rows of contiguous elements of the target's type, in several sources, to reduce to one in the target.
+  /// Rows of contiguous elements of the target's type, in several sources, to reduce to one in the target. Sources are
+  /// reduced in a binary tree: neighbouring groups of 1, 2, 4, ... to one.
   struct ReducedRows {
     struct Source {
       const char* row;          ///< the first one
       std::int64_t row_stride;  ///< in bytes
     };
-    const Source* sources;  ///< [source_count], two or more, in the order of the reduction
+    const Source* sources;  ///< [source_count], 1 to max_batch, in the order of the reduction
     std::size_t source_count;
     char* target;  ///< of the first row
     std::int64_t target_stride, row_count, row_bytes;
     bool stream;  ///< use non-temporal stores; requires rows of the target aligned to its type
-    bool tree;    ///< reduce neighbouring groups of 1, 2, 4, ... sources to one, in the place of one after another
   };
 
   ElementKernel() = default;

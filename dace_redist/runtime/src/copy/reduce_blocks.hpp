@@ -27,19 +27,17 @@ struct SumSteps {
   ElementKernel reduce;  ///< into another sum
 };
 
-/// Applies the kernels of all blocks, in their order, to each part of the target while it is in the first-level cache:
-/// the target goes to memory once.
+/// Reduces the blocks in a binary tree, neighbouring groups of 1, 2, 4, ... blocks to one, in each part of the target
+/// while it is in the first-level cache: the target goes to memory once.
 ///
-/// \param blocks  At least one. Counts and target sides of all are equal. Used as scratch: their dimensions are ordered
-///                by target stride, and merged where they are contiguous on all sides.
+/// \param blocks  At least one, of ReductionSteps::leaf(). Counts and target sides of all are equal. Used as scratch:
+///                their dimensions are ordered by target stride, and merged where they are contiguous on all sides.
 /// \param target_bytes  Of an element.
 /// \param target  Start of the array, which overlaps no source.
 /// \param stream  Use non-temporal stores. Ignored unless 2 to max_batch blocks are reduced,
 ///                nothing is converted, scaled or updated, and rows are contiguous on all sides, of 1 KiB or more.
-/// \param tree    Of blocks of ReductionSteps::leaf(): neighbouring groups of 1, 2, 4, ... blocks are reduced to one.
-///                Null: blocks are reduced one after another.
-DR_API void reduce_blocks(std::vector<PartialBlock>& blocks, std::int64_t target_bytes, char* target, bool stream,
-                          const SumSteps* tree = nullptr);
+DR_API void reduce_blocks(std::vector<PartialBlock>& blocks, const SumSteps& sums, std::int64_t target_bytes,
+                          char* target, bool stream);
 
 /// The steps of the partial results of an element, see ElementSteps: the first one is stored (with beta), later ones
 /// are reduced into the target.
@@ -52,7 +50,7 @@ class DR_API ReductionSteps {
   /// \param packed  True if it comes from a message, false if from the source array.
   /// \return an empty block with the kernel and the size of its elements.
   PartialBlock partial(std::int64_t summand_index, bool packed) const;
-  /// As partial(), of a summand of a tree: those of even indices are stored without beta.
+  /// As partial(), for reduce_blocks().
   PartialBlock leaf(std::int64_t summand_index, bool packed) const;
   const SumSteps& sums() const { return sums_; }
 
@@ -61,7 +59,7 @@ class DR_API ReductionSteps {
  private:
   PartialBlock made(const ElementSteps& steps, bool packed) const;
 
-  ElementSteps first_, further_, stored_;
+  ElementSteps first_, further_, leaf_;
   ElementKernel copy_;
   SumSteps sums_;
 };

@@ -56,8 +56,8 @@ void PartialResults::reduce_piece(const NodeTransfer& transfer) {
         blocks_.push_back(partial(transfer, channel, static_cast<Index>(summand), block, displacement));
       }
       displacement += blocks_.front().block.count() * reduced.steps.message_bytes();
-      reduce_blocks(blocks_, target_bytes, transfer.arrays.targets[tensor], transfer.stream_unpacked,
-                    in_tree(reduced) ? &reduced.reduction.sums() : nullptr);
+      reduce_blocks(blocks_, reduced.reduction.sums(), target_bytes, transfer.arrays.targets[tensor],
+                    transfer.stream_unpacked);
     }
     for (std::size_t summand = 1; summand < channels_.size(); ++summand) channels_[summand]->cutter.advance();
   });
@@ -68,9 +68,7 @@ PartialBlock PartialResults::partial(const NodeTransfer& transfer, const Channel
                                      const StridedBlock& block, Index displacement) const {
   const auto tensor = static_cast<std::size_t>(channel.cutter.tensor());
   const bool packed = !channel.is_self() && channel.protocol == Protocol::staged;
-  const Tensor& reduced = transfer.tensor(channel.cutter.tensor());
-  PartialBlock made =
-      in_tree(reduced) ? reduced.reduction.leaf(summand, packed) : reduced.reduction.partial(summand, packed);
+  PartialBlock made = transfer.tensor(channel.cutter.tensor()).reduction.leaf(summand, packed);
   made.block = packed ? from_packed(block, 0) : block;
   made.source = packed              ? channel.slot(channel.total) + displacement
                 : channel.is_self() ? transfer.arrays.sources[tensor]

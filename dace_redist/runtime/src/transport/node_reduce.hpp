@@ -28,11 +28,6 @@ class PartialResults {
 
  private:
   Channel& first() const { return *channels_.front(); }
-  /// Whether the order of reduction is that of a tree. Of two results that is the order of their numbers, and of three,
-  /// too, unless a product with alpha is rounded before it is added.
-  bool in_tree(const Tensor& tensor) const {
-    return tensor.operation.reproducible && channels_.size() > (tensor.operation.alpha == 1.0 ? 3u : 2u);
-  }
   void reduce_piece(const NodeTransfer& transfer);
   PartialBlock partial(const NodeTransfer& transfer, const Channel& channel, Index summand, const StridedBlock& block,
                        Index displacement) const;
