@@ -56,6 +56,7 @@ class Totals:
     sends: npt.NDArray[np.int64]
     receives: npt.NDArray[np.int64]
     sizes: Counter[int]  # how many messages between ranks have each number of elements
+    results: int  # elements sent from one replica of the result of a reduction to another
 
 
 @dataclasses.dataclass

@@ -151,13 +151,14 @@ class Traffic:
                 f"Schedule: the messages of {self.ranks} ranks are too many to count, the limit is "
                 f"{MAX_COUNTED_RANKS} ranks; look at one rank at a time"
             )
-        rows, sizes = np.zeros((5, self.ranks), np.int64), Counter[int]()
+        rows, sizes, results = np.zeros((5, self.ranks), np.int64), Counter[int](), 0
         for rank in range(self.ranks):
             parts = sends, receives, _ = self.arrays(rank, with_blocks=False)
             sizes.update(sends.elements.tolist())
+            results += int(sends.elements[self._are_results(sends)].sum())
             rows[:, rank] = *(part.elements.sum() for part in parts), len(sends), len(receives)
         sent, received, kept, send_counts, receive_counts = rows
-        return Totals(sent, received, kept, send_counts, receive_counts, sizes)
+        return Totals(sent, received, kept, send_counts, receive_counts, sizes, results)
 
     def sent_to(self, rank: AnyInt) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """
@@ -173,19 +174,35 @@ class Traffic:
             nbytes = np.zeros(len(targets), np.int64)
             np.add.at(nbytes, columns, all_nbytes)
             return targets, nbytes
+        return self._sent_by(rank, self.itemsize, self.transform.result_itemsize)
+
+    def _sent_by(
+        self, rank: AnyInt, itemsize: int, result_itemsize: int
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the targets of a rank, and the bytes to each, by the bytes of an element and of one of a result."""
         sends, _, kept = self.arrays(rank, with_blocks=False)
-        peers, elements = (
-            np.concatenate(pair) for pair in ((sends.peers, kept.peers), (sends.elements, kept.elements))
-        )
+        columns = ((side.peers, side.elements, self._are_results(side)) for side in (sends, kept))
+        peers, elements, results = (np.concatenate(column) for column in zip(*columns, strict=True))
         targets, rows = np.unique(peers[elements > 0], return_inverse=True)
         counts = np.zeros(len(targets), np.int64)
         np.add.at(counts, rows, elements[elements > 0])
-        if counts.max(initial=0) > np.iinfo(np.int64).max // self.itemsize:
+        if counts.max(initial=0) > np.iinfo(np.int64).max // max(itemsize, result_itemsize):
             raise ValueError(
                 f"Schedule: rank {rank} sends a rank {counts.max()} elements, whose bytes are more than 64 bits hold; "
                 "bytes_moved() has no such limit"
             )
-        return targets, counts * self.itemsize
+        nbytes = np.zeros(len(targets), np.int64)
+        np.add.at(nbytes, rows, (elements * np.where(results, result_itemsize, itemsize))[elements > 0])
+        return targets, nbytes
+
+    def _are_results(self, messages: MessageArrays) -> npt.NDArray[np.bool_]:
+        """Return which messages hold results of a reduction: replicas of the target send them to each other."""
+        return np.equal(messages.exchanges, self.source.core.replicas if self.reduces else -1)
+
+    def bytes_of(self, messages: MessageArrays) -> npt.NDArray[np.int64]:
+        """Return the bytes of messages of a rank between ranks of a node, [messages]."""
+        sizes = np.where(self._are_results(messages), self.transform.result_itemsize, self.itemsize)
+        return messages.elements * sizes
 
     def volume_matrix(self) -> npt.NDArray[np.int64]:
         """
@@ -206,7 +223,11 @@ class Traffic:
 
     def bytes_moved(self) -> int:
         """Return the bytes that move between ranks."""
-        return sum(int(tensor.totals.sent.sum()) * tensor.itemsize for tensor in self.tensors)
+        return sum(
+            int(tensor.totals.sent.sum()) * tensor.itemsize
+            + tensor.totals.results * (tensor.transform.result_itemsize - tensor.itemsize)
+            for tensor in self.tensors
+        )
 
     def bytes_between_nodes(self, node_of: npt.ArrayLike) -> int:
         """
@@ -236,8 +257,8 @@ class Traffic:
         replicas = max(self.source.core.replicas, self.target.core.replicas)
         if replicas == 1 or nodes.max() in (0, len(nodes) - 1):
             for rank in range(self.ranks):
-                targets, nbytes = self.sent_to(rank)
-                yield rank, targets, nbytes // self.itemsize * self.transform.wire_itemsize
+                change = self.transform
+                yield rank, *self._sent_by(rank, change.wire_itemsize, change.forwarded_itemsize)
             return
         on_node = np.unique(nodes, return_index=True)[1][nodes]
         sums = self.reduces and self.source.core.replicas > 1

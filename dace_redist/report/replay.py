@@ -93,9 +93,9 @@ def _exchanged(exchange: Traffic, rank: int) -> Iterator[Operation]:
     for tensor in exchange.tensors:
         sends, receives, _ = tensor.arrays(rank, with_blocks=False)
         for kind, side in (("receive", receives), ("send", sends)):
-            columns = (column.tolist() for column in (side.exchanges, side.peers, side.elements))
-            for number, peer, elements in zip(*columns, strict=True):
-                started[number, kind, peer] += elements * tensor.itemsize
+            columns = (column.tolist() for column in (side.exchanges, side.peers, tensor.bytes_of(side)))
+            for number, peer, nbytes in zip(*columns, strict=True):
+                started[number, kind, peer] += nbytes
     for _, messages in itertools.groupby(sorted(started.items()), key=lambda message: message[0][0]):
         yield from (Operation(kind, nbytes, peer) for (_, kind, peer), nbytes in messages)
         yield Operation("wait")

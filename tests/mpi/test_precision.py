@@ -120,15 +120,15 @@ import numpy as np
 from mpi4py import MPI
 from dace_redist import Distribution, redistribute
 
-comm, wire = MPI.COMM_WORLD, sys.argv[1] or None
+comm, how = MPI.COMM_WORLD, {"wire": sys.argv[1] or None, "within_nodes": sys.argv[2] == "within"}
 rows, columns = Distribution((64, 96), (4, 1)), Distribution((64, 96), (1, 4))
 replicas = Distribution((64, 96), (4,), dims=(None, None))
 here = np.ones(rows.local_shape(comm.rank))
-for strategy in sys.argv[2:]:
-    redistribute(here, rows, columns, wire=wire, strategy=strategy)
-    redistribute(here, rows, replicas, wire=wire, strategy=strategy)
-    redistribute(np.ones((64, 96)), replicas, columns, op="sum", wire=wire, strategy=strategy)
-    redistribute(np.ones((64, 96)), replicas, replicas, op="sum", wire=wire, strategy=strategy)
+for strategy in sys.argv[3:]:
+    redistribute(here, rows, columns, **how, strategy=strategy)
+    redistribute(here, rows, replicas, **how, strategy=strategy)
+    redistribute(np.ones((64, 96)), replicas, columns, **how, op="sum", strategy=strategy)
+    redistribute(np.ones((64, 96)), replicas, replicas, **how, op="sum", strategy=strategy)
 """
 
 
@@ -137,20 +137,28 @@ for strategy in sys.argv[2:]:
 def test_bytes_between_nodes_are_halved(tmp_path: Path, node_ranks: int) -> None:
     """Those of float64 by float32, as plans count them; within a node of several ranks MPI moves none."""
     between, strategies = {}, [*STRATEGIES] if node_ranks == 1 else ["Hierarchical"]
-    for wire in ("", "f4"):
-        folder = tmp_path / (wire or "none")
+    rows, columns = Distribution((64, 96), (4, 1)), Distribution((64, 96), (1, 4))
+    replicas = Distribution((64, 96), (4,), dims=(None, None))
+    moves = [(rows, columns, None), (rows, replicas, None), (replicas, columns, "sum"), (replicas, replicas, "sum")]
+    nodes = np.arange(4) // node_ranks
+    for wire, where in (("", "between"), ("f4", "between"), ("f4", "within")):
+        folder = tmp_path / (wire + where)
         variables = {NODE_RANKS: str(node_ranks), "DACE_REDIST_TRACE": str(folder)}
         code, printed = launch(
-            4, [sys.executable, "-m", "mpi4py", "-c", BYTES, wire, *strategies], 200, environment=variables
+            4, [sys.executable, "-m", "mpi4py", "-c", BYTES, wire, where, *strategies], 200, environment=variables
         )
         assert code == 0, printed
-        between[wire] = sum(span.nbytes for span in Trace(folder).spans if span.kind in ("send", "put"))
-    assert 0 < between[""] == 2 * between["f4"]
-    rows, replicas = Distribution((64, 96), (4, 1)), Distribution((64, 96), (4,), dims=(None, None))
-    nodes = np.arange(4) // node_ranks
-    for source, target, op in [(rows, rows, None), (rows, replicas, None), (replicas, rows, "sum")]:
-        counted = [schedule(source, target, op=op, wire=wire).bytes_between_nodes(nodes) for wire in (None, "f4")]
-        assert counted[0] == 2 * counted[1]
+        moved = sum(span.nbytes for span in Trace(folder).spans if span.kind in ("send", "put"))
+        how = {"wire": wire or None, "within_nodes": where == "within"}
+        planned = [schedule(source, target, op=op, **how) for source, target, op in moves]
+        counted = sum(one.bytes_between_nodes(nodes) for one in planned)
+        assert moved == len(strategies) * counted
+        if node_ranks == 1 and how["within_nodes"]:
+            assert counted == sum(one.bytes_moved() for one in planned)
+        between[wire, where] = moved
+    assert 0 < between["", "between"] == 2 * between["f4", "between"]
+    # results of sums, which replicas of the target send each other, are not rounded
+    assert between["f4", "between"] < between["f4", "within"] < between["", "between"]
 
 
 @pytest.mark.mpi(ranks=[4], full=[7])
