@@ -124,7 +124,8 @@ template <Reduction reduction, std::size_t count, std::size_t first = 0, class E
   }
 }
 
-/// Reduces a row of each source, a line at a time, with prefetches between the stores.
+/// Reduces a row of each source, a line at a time, with prefetches between the stores. Elements are read one by one,
+/// not copied first: vectors are then loaded at their full width.
 template <class T, Reduction reduction, std::size_t source_count>
 void reduce_few_rows(const ElementKernel::ReducedRows& rows) {
   constexpr auto nbytes = static_cast<std::int64_t>(sizeof(T));
@@ -133,12 +134,12 @@ void reduce_few_rows(const ElementKernel::ReducedRows& rows) {
     std::array<const char*, source_count> from;  // in registers: loops over sources are unrolled
 #pragma GCC unroll 8
     for (std::size_t s = 0; s < source_count; ++s) from[s] = rows.sources[s].row + r * rows.sources[s].row_stride;
-    const auto sum_at = [&from](std::int64_t at) {
+    const auto reduced_at = [&from](std::int64_t at) {
       return reduced_in_tree<reduction, source_count>([&](std::size_t s) { return load<T>(from[s] + at); });
     };
     std::int64_t at = 0;
     const auto reduce_until = [&](std::int64_t end) {
-      for (; at < end; at += nbytes) store(target + at, sum_at(at));
+      for (; at < end; at += nbytes) store(target + at, reduced_at(at));
     };
     if (rows.stream) reduce_until(std::min(detail::bytes_to_line(target), rows.row_bytes));
     for (; at + detail::line_bytes <= rows.row_bytes; at += detail::line_bytes) {
@@ -147,9 +148,8 @@ void reduce_few_rows(const ElementKernel::ReducedRows& rows) {
       for (std::size_t s = 0; s < source_count; ++s)
         detail::prefetch_line(
             detail::address_at(from[s] + at, rows.row_bytes > bytes_ahead ? bytes_ahead : rows.sources[s].row_stride));
-        // Elements are read one by one, not copied first: vectors are then loaded at their full width.
 #pragma omp simd
-      for (std::size_t i = 0; i < line.size(); ++i) line[i] = sum_at(at + static_cast<std::int64_t>(i) * nbytes);
+      for (std::size_t i = 0; i < line.size(); ++i) line[i] = reduced_at(at + static_cast<std::int64_t>(i) * nbytes);
       const auto* const bytes = reinterpret_cast<const char*>(line.data());
       if (rows.stream)
         detail::stream_line(bytes, target + at);
