@@ -47,9 +47,10 @@ def test_every_object_of_mpi_is_counted() -> None:
 def test_thousands_of_plans_leave_nothing(program: Path, strategy: str) -> None:
     """
     No memory, MPI objects, requests or files. The program also checks that running allocates nothing, unless ranks wait
-    so long that they look for missing ones, and that all plans of a communicator share one duplicate of it.
+    so long that they look for missing ones, and that all plans of a communicator share one duplicate of it. Of fewer
+    plans, what MPI's lists grow by now and then is seen.
     """
-    assert "heap" in run(program, 2, "plans", strategy, 1000, DACE_REDIST_WAIT_MESSAGE="0")
+    assert "heap" in run(program, 2, "plans", strategy, 3000, DACE_REDIST_WAIT_MESSAGE="0")
 
 
 def test_freed_communicators_leave_nothing(program: Path) -> None:
