@@ -181,8 +181,8 @@ class Traffic:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the targets of a rank, and the bytes to each, by the bytes of an element and of one of a result."""
         sends, _, kept = self.arrays(rank, with_blocks=False)
-        columns = ((side.peers, side.elements, self._are_results(side)) for side in (sends, kept))
-        peers, elements, results = (np.concatenate(column) for column in zip(*columns, strict=True))
+        columns = ((m.peers, m.elements, self._bytes_of(m, itemsize, result_itemsize)) for m in (sends, kept))
+        peers, elements, sizes = (np.concatenate(column) for column in zip(*columns, strict=True))
         targets, rows = np.unique(peers[elements > 0], return_inverse=True)
         counts = np.zeros(len(targets), np.int64)
         np.add.at(counts, rows, elements[elements > 0])
@@ -192,7 +192,7 @@ class Traffic:
                 "bytes_moved() has no such limit"
             )
         nbytes = np.zeros(len(targets), np.int64)
-        np.add.at(nbytes, rows, (elements * np.where(results, result_itemsize, itemsize))[elements > 0])
+        np.add.at(nbytes, rows, sizes[elements > 0])
         return targets, nbytes
 
     def _are_results(self, messages: MessageArrays) -> npt.NDArray[np.bool_]:
@@ -201,8 +201,10 @@ class Traffic:
 
     def bytes_of(self, messages: MessageArrays) -> npt.NDArray[np.int64]:
         """Return the bytes of messages of a rank between ranks of a node, [messages]."""
-        sizes = np.where(self._are_results(messages), self.transform.result_itemsize, self.itemsize)
-        return messages.elements * sizes
+        return self._bytes_of(messages, self.itemsize, self.transform.result_itemsize)
+
+    def _bytes_of(self, messages: MessageArrays, itemsize: int, result_itemsize: int) -> npt.NDArray[np.int64]:
+        return messages.elements * np.where(self._are_results(messages), result_itemsize, itemsize)
 
     def volume_matrix(self) -> npt.NDArray[np.int64]:
         """
