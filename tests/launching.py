@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -45,6 +46,16 @@ def launch(
         code = supervise(mpiexec_command(ranks, argv), timeout, environment=variables, cwd=cwd, output=output)
         output.seek(0)
         return code, output.read().decode(errors="replace")
+
+
+def long_waits(printed: str) -> list[tuple[int, str, set[int]]]:
+    """
+    Return what ranks said that waited for others: (rank, operation, ranks that are not in it).
+
+    On a busy machine a rank that was to be in time is missing, too: ask whether a rank is among those missing.
+    """
+    found = re.findall(r"^dace-redist: rank (\d+) has waited [\d.]+ s in (.+): ranks? ([\d, ]+) (?:is|are) ", printed, re.M)
+    return [(int(rank), operation, set(map(int, missing.split(",")))) for rank, operation, missing in found]
 
 
 def supervise(

@@ -25,6 +25,8 @@ def pair(comm: MPI.Intracomm) -> tuple[Distribution, Distribution, np.ndarray]:
     return rows, columns, np.ones(rows.local_shape(comm.rank))
 
 
+rows, columns, part = pair(MPI.COMM_SELF)
+redistribute(part, rows, columns, comm=MPI.COMM_SELF)  # loads the library, which may take seconds
 rows, columns, part = pair(world)
 late()
 redistribute(part, rows, columns)  # of a communicator that was never used
