@@ -214,10 +214,9 @@ bool Plan::leave_in_time() noexcept {
   constexpr double max_seconds = 10;  // in which a partner that is late, or any message, arrives
   bool left = false;
   caught([&] {
-    Clock clock;
-    clock.start();
+    const double end = Stay::now() + max_seconds;
     Backoff backoff = this->backoff();
-    while (!(left = leave()) && clock.seconds() < max_seconds) {
+    while (!(left = leave()) && Stay::now() < end) {
       Progress::instance().advance();
       if (!backoff.wait()) continue;
       for (const auto& exchange : exchanges_) exchange->wake_partners();

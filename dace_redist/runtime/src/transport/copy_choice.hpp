@@ -10,51 +10,43 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <utility>
+#include <vector>
 
 namespace dace_redist {
 
-/// Measures the time since a start.
-class Clock {
- public:
-  void start() { start_ = now(); }
-  double seconds() const { return std::chrono::duration<double>(now() - start_).count(); }
+/// From when to when a rank is in a transfer, in seconds of the clock that all processes of a node share.
+struct Stay {
+  double begun = 0, ended = 0;
 
- private:
-  static std::chrono::steady_clock::time_point now() { return std::chrono::steady_clock::now(); }
-
-  std::chrono::steady_clock::time_point start_;
+  static double now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+  double seconds() const { return ended - begun; }
 };
 
 /// Which of several ways of doing the same takes the least time.
 ///
 /// Every way is timed in the first transfers, a much slower one once only, and the fastest one taken from then on. Now
-/// and then another one is tried again.
+/// and then another one is tried again. A transfer counts whose way is that of the one before: the first of all touches
+/// new pages, and the first by another way finds in the caches what the ways before have left there.
 class TimedChoice {
  public:
-  /// \param first  of the ways, of which `last` is the last.
-  /// \param way  until others were timed.
-  TimedChoice(std::size_t first, std::size_t last, std::size_t way) : first_(first), last_(last), way_(way) {}
+  /// \param ways  their number, up to 4.
+  /// \param way  that is taken until others were timed.
+  /// \param delay  transfers, 1 or 2, until the time of a transfer is known.
+  TimedChoice(std::size_t ways, std::size_t way, std::size_t delay) : ways_(ways), way_(way), delay_(delay) {}
 
   std::size_t way() const { return way_; }
 
-  /// The first way is not taken any more.
-  void forbid_first() {
-    if (way_ == first_++) way_ = fastest();
-  }
-  std::size_t first() const { return first_; }
-
-  /// Takes note of what the last transfer took, and chooses for the next one. The first transfer of all does not count:
-  /// pages are touched for the first time.
-  void learn(double time, bool counts = true) {
-    if (++since_trial_ == 0 || !counts) return;
-    times_[way_].add(time);
-    way_ = fastest();
-    if (!is_known(way_) || since_trial_ < trial_interval) return;
-    since_trial_ = 0;
-    last_trial_ = after(last_trial_);
-    if (last_trial_ == way_) last_trial_ = after(last_trial_);
-    way_ = last_trial_;
+  /// Chooses for the transfer that begins.
+  /// \param time  of the transfer that began `delay` transfers ago; none if it was not by the way of this choice.
+  void begin(std::optional<double> time) {
+    const std::size_t timed = taken_[delay_ - 1];
+    if (time && timed < ways_ && timed == taken_[delay_]) times_[timed].add(*time);
+    choose();
+    taken_ = {way_, taken_[0], taken_[1]};
   }
 
  private:
@@ -82,8 +74,23 @@ class TimedChoice {
   static constexpr std::size_t enough = 3;    // transfers
   static constexpr double hopeless = 1.5;     // times as long as the fastest way: one transfer is enough
   static constexpr int trial_interval = 128;  // transfers until another way is tried again
+  static constexpr int trial_transfers = 2;   // of which the second counts
 
-  std::size_t after(std::size_t way) const { return way >= last_ ? first_ : way + 1; }
+  std::size_t after(std::size_t way) const { return (way + 1) % ways_; }
+
+  void choose() {
+    if (trial_left_ > 0) {
+      --trial_left_;
+      return;
+    }
+    way_ = fastest();
+    if (!is_known(way_) || ++since_trial_ < trial_interval) return;
+    since_trial_ = 0;
+    trial_left_ = trial_transfers - 1;
+    last_trial_ = after(last_trial_);
+    if (last_trial_ == way_) last_trial_ = after(last_trial_);
+    way_ = last_trial_;
+  }
 
   /// Whether the times of a way tell whether it is the fastest.
   bool is_known(std::size_t way) const {
@@ -97,57 +104,66 @@ class TimedChoice {
 
   /// One that is not known yet, else the fastest.
   std::size_t fastest() const {
-    std::size_t best = first_;
-    for (std::size_t way = first_; way <= last_; ++way) {
+    std::size_t best = way_;  // as long as it is not known, so that transfers by it follow each other
+    for (std::size_t step = 0, way = way_; step < ways_; ++step, way = after(way)) {
       if (!is_known(way)) return way;
       if (times_[way].median() < times_[best].median()) best = way;
     }
     return best;
   }
 
-  std::size_t first_, last_, way_, last_trial_ = last_;
-  int since_trial_ = -1;
-  std::array<Times, 3> times_{};  // [ways]
+  static constexpr std::size_t max_ways = 4;
+
+  std::size_t ways_, way_, delay_, last_trial_ = 0;
+  int since_trial_ = 0, trial_left_ = 0;                            // transfers
+  std::array<std::size_t, 3> taken_{max_ways, max_ways, max_ways};  // ways of the last transfers, the latest first
+  std::array<Times, max_ways> times_{};                             // [ways]
 };
 
-/// Copied by the receiver out of the sender's memory, by the kernel; or staged in slots, which the sender writes with
+/// How the messages of a rank are copied that could be copied in several ways. Those that the kernel can read may be
+/// copied by the receiver out of the sender's memory. Others are staged in slots, which the sender writes with
 /// non-temporal stores, so that they lie in memory, or with ordinary ones, so that they lie in its core's cache.
-enum class CopyWay { read, streamed, cached };
+struct CopyWay {
+  bool reads, streams;
+};
 
-/// The way of a message in each transfer.
+/// The way of the messages of a rank in each transfer.
 ///
 /// A core that shares a cache with the sender's takes a piece from there sooner than from memory; any other core up to
 /// four times later. What the kernel takes to read differs by a factor of three between machines, and where ranks share
 /// cores, staging has them wait for each other. Nothing says reliably which of these holds, and it may change.
 ///
-/// What counts is the time of the whole transfer: what a message takes by itself also depends on what both ranks copy
-/// for others meanwhile. Most messages of a plan try the same way in the same transfer.
+/// What counts is the time of the whole transfer, from when the last of a rank and its receivers began to when the last
+/// one ended: what a message takes by itself also depends on what both ranks copy for others meanwhile. So all messages
+/// of a rank take the same way, and ranks that have the same partners, and see the same times, try and take the same
+/// one.
 class CopyChoice {
  public:
-  CopyChoice() : CopyChoice(CopyWay::streamed, false) {}
-  /// \param way  until others were timed.
-  CopyChoice(CopyWay way, bool may_read)
-      : choice_(index(may_read ? CopyWay::read : CopyWay::streamed), index(CopyWay::cached), index(way)) {}
+  CopyChoice() : CopyChoice(false, true, false) {}
+  /// \param some_read  whether some of the messages can be read.
+  /// \param some_staged  whether some cannot.
+  /// \param reads_first  whether those are read until other ways were timed.
+  CopyChoice(bool some_read, bool some_staged, bool reads_first)
+      : ways_(known_ways(some_read, some_staged)),
+        choice_(ways_.size(), some_read && !reads_first ? ways_.size() - 2 : 0, 2) {}
 
-  /// From now on the message is staged.
-  void forbid_reading() {
-    if (choice_.first() == index(CopyWay::read)) choice_.forbid_first();
-  }
+  CopyWay way() const { return ways_[choice_.way()]; }
 
-  CopyWay way() const { return static_cast<CopyWay>(choice_.way()); }
-
-  /// Takes note of what the last transfer took, and chooses for the next one.
-  /// \param time  of the transfer, of the rank that began it last.
-  void learn(double time) {
-    const bool new_slots = way() != CopyWay::read && std::exchange(slots_are_new_, false);
-    choice_.learn(time, !new_slots);
-  }
+  /// Chooses for the transfer that begins.
+  /// \param time  that the last but one took; none if no message took the way of the choice.
+  void begin(std::optional<double> time) { choice_.begin(time); }
 
  private:
-  static std::size_t index(CopyWay way) { return static_cast<std::size_t>(way); }
+  static std::vector<CopyWay> known_ways(bool some_read, bool some_staged) {
+    std::vector<CopyWay> ways;
+    if (some_read) ways.push_back({true, true});
+    if (some_read && some_staged) ways.push_back({true, false});
+    ways.insert(ways.end(), {{false, true}, {false, false}});
+    return ways;
+  }
 
+  std::vector<CopyWay> ways_;
   TimedChoice choice_;
-  bool slots_are_new_ = true;
 };
 
 /// Whether copies from or into node-shared arrays use non-temporal stores.
@@ -166,11 +182,11 @@ class StoreChoice {
         timed_(!fixed && bytes >= threshold / min_timed_divisor && bytes <= threshold * max_timed_factor) {}
 
   /// A transfer from or into node-shared arrays starts.
-  /// \param since_last  seconds since the last one started.
-  /// \param taken  seconds that the last one took by itself.
-  void begin(double since_last, double taken) {
-    const bool repeated = timed_ && since_last <= max_others * taken;
-    if (std::exchange(repeated_, repeated) && repeated) choice_.learn(since_last);
+  /// \param now  of the clock of Stay.
+  void begin(double now, const Stay& last) {
+    const double since_last = now - last.begun;
+    const bool repeated = timed_ && since_last <= max_others * last.seconds();
+    choice_.begin(std::exchange(repeated_, repeated) && repeated ? std::optional(since_last) : std::nullopt);
   }
 
   bool streams(std::int64_t bytes) const { return (bytes >= threshold_) != (repeated_ && choice_.way() == opposite); }
@@ -182,7 +198,7 @@ class StoreChoice {
 
   std::int64_t threshold_ = 0;
   bool timed_ = false, repeated_ = false;
-  TimedChoice choice_{expected, opposite, expected};
+  TimedChoice choice_{2, expected, 1};
 };
 
 }  // namespace dace_redist

@@ -172,10 +172,8 @@ void Channel::set(PeerMessage new_message, const Tensors& tensors, bool sends) {
     const std::vector<CopyBlock>& blocks = direct.back().blocks();
     min_run = std::min(min_run, group.count == 1 && blocks.size() == 1 ? blocks[0].run_bytes : 0);
   }
-  const bool may_read = min_run >= min_tried_run && !are_partial(tensors);  // partial results are staged
+  may_read = min_run >= min_tried_run && !are_partial(tensors);  // partial results are staged
   timed = message.nbytes > max_eager_bytes && (may_read || message.nbytes >= stream_threshold_bytes() / timed_part);
-  const CopyWay staged = timed ? CopyWay::streamed : CopyWay::cached;
-  choice = CopyChoice(may_read && min_run >= min_remote_run ? CopyWay::read : staged, may_read);
 }
 
 void Channel::begin() {
@@ -185,11 +183,9 @@ void Channel::begin() {
   cutter.restart(part_bytes);
 }
 
-void Channel::decide(Protocol new_protocol, std::uint64_t transfer) {
-  const CopyWay way = choice.way();
+void Channel::decide(Protocol new_protocol, bool new_streams, std::uint64_t transfer) {
   protocol = new_protocol;
-  streams = protocol == Protocol::staged && timed && way == CopyWay::streamed;
-  chosen = timed && protocol == (way == CopyWay::read ? Protocol::read : Protocol::staged);
+  streams = new_streams && protocol == Protocol::staged;
   slots = streams ? state->slots : state->cached_slots;
   handshake->slots = slots;
   handshake->decision.store(transfer * ChannelState::protocols + static_cast<std::uint64_t>(protocol),

@@ -65,7 +65,7 @@ struct Handshake {
 
   alignas(cache_line_bytes) Counter entered;   ///< by the receiver: transfer for which its targets hold
   Index receiver_copy_bytes;                   ///< bytes that the receiver copies if it copies all it receives
-  double receiver_seconds;                     ///< of the receiver's last transfer
+  std::array<Stay, 2> receiver_stays;          ///< [transfer % 2] of the receiver, in the transfer before that
   Counter refused;                             ///< by the receiver: transfer in which it cannot read
   alignas(cache_line_bytes) Counter decision;  ///< by the sender: transfer * protocols + protocol
   Index slots;                                 ///< by the sender, before its decision: in use if the message is staged
@@ -100,8 +100,8 @@ struct PlannedMessage {
   /// Of a sender, whether the receiver should copy where either rank could. The side that copies goes through its own
   /// array in order; the runs that are then scattered, on the other side, should be the longer ones.
   bool pulls_better = false;
-  bool timed = false;   ///< whether transfers are timed, to choose how the message is copied
-  CopyChoice choice{};  ///< of a sender
+  bool timed = false;     ///< whether transfers are timed, to choose how the message is copied
+  bool may_read = false;  ///< whether the receiver may read it out of private memory, if that takes less time
 };
 
 /// Where a message passes through shared memory, as long as the plan lives.
@@ -121,7 +121,6 @@ struct ChannelProgress {
   bool done = true;
   bool told = false;                            ///< whether something was stored for the partner since it was last rung
   bool streams = false;                         ///< whether staged pieces are packed with non-temporal stores
-  bool chosen = false;                          ///< whether it takes, or the last transfer took, the way of `choice`
   std::vector<char*> partner{};                 ///< [tensors] the partner's arrays, while they can be addressed
   std::vector<std::shared_ptr<char>> mapped{};  ///< [tensors] what is mapped of the partner's private arrays
 };
@@ -136,7 +135,8 @@ class Channel : public PlannedMessage, public ChannelPlace, public ChannelProgre
 
   void begin();
   /// Of a sender: copies the message by a protocol in this transfer, and tells the receiver.
-  void decide(Protocol new_protocol, std::uint64_t transfer);
+  /// \param new_streams  whether a staged message is packed with non-temporal stores.
+  void decide(Protocol new_protocol, bool new_streams, std::uint64_t transfer);
   bool eager() const { return handshake == nullptr; }
   bool is_self() const { return state == nullptr; }
   bool is_contiguous() const { return min_run == message.nbytes; }  ///< on both sides

@@ -22,9 +22,7 @@ struct NodeTransfer {
   int threads = 1;
   std::size_t open = 0;         ///< channels that are not done
   bool tells = false;           ///< whether a channel is told
-  Clock clock;                  ///< runs since the start
-  double seconds = 0;           ///< that the last transfer took
-  double since_last = 0;        ///< seconds from the start of the last transfer to the start of this one
+  Stay stay, last_stay;         ///< in this transfer, and in the last one
   bool sources_shared = false;  ///< whether all sources of this rank lie in its arena
   bool large_source = false;    ///< whether this rank sends more than stays in the cache meanwhile
 
@@ -35,14 +33,14 @@ struct NodeTransfer {
   void begin(const Arrays& new_arrays) {
     arrays = new_arrays;
     ++number;
-    since_last = clock.seconds();
-    clock.start();
+    last_stay = stay;
+    stay.begun = stay.ended = Stay::now();
   }
   /// Something was stored for the partner of a channel.
   void tell(Channel& channel) { tells = channel.told = true; }
   void close(Channel& channel) {
     channel.done = true;
-    if (--open == 0) seconds = clock.seconds();
+    if (--open == 0) stay.ended = Stay::now();
   }
   void close_if_done(Channel& channel) {
     if (channel.cutter.done()) close(channel);

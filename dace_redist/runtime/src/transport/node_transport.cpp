@@ -75,13 +75,14 @@ class NodeTransport final : public Transport {
     const Arena* const arena = Arena::made();
     const auto shared = [arena](const void* array) { return !array || (arena && arena->offset_of(array) >= 0); };
     transfer_.begin(arrays);
+    begin_copies();
     bool targets_shared = true;
     transfer_.sources_shared = true;
     for (std::size_t t = 0; t < link_.tensors.size(); ++t) {
       transfer_.sources_shared = transfer_.sources_shared && shared(arrays.sources[t]);
       targets_shared = targets_shared && shared(arrays.targets[t]);
     }
-    if (targets_shared || transfer_.sources_shared) stores_.begin(transfer_.since_last, transfer_.seconds);
+    if (targets_shared || transfer_.sources_shared) stores_.begin(transfer_.stay.begun, transfer_.last_stay);
     transfer_.stream_pushed = stores_.streams(sent_bytes_);
     transfer_.stream_pulled = stores_.streams(received_bytes_);
     transfer_.stream_self = targets_shared ? transfer_.stream_pushed : stream_self_private_;
@@ -196,6 +197,7 @@ class NodeTransport final : public Transport {
     for (const Channel& channel : receives_) received_bytes_ += channel.message.nbytes;
     compare_shapes(sends_);
     compare_shapes(receives_);
+    choose_copies();
     if (reduces_) reduced_ = find_partial_results(sends_[0], receives_);
     const Index threshold = stream_threshold_bytes();
     const auto ranks = static_cast<Index>(link_.topology.partners.size());
@@ -211,6 +213,31 @@ class NodeTransport final : public Transport {
   }
 
   // Sender:
+  void choose_copies() {
+    const auto any = [this](const auto& holds) { return std::any_of(sends_.begin() + 1, sends_.end(), holds); };
+    copies_ =
+        CopyChoice(any([](const Channel& channel) { return channel.may_read; }),
+                   any([](const Channel& channel) { return channel.timed && !channel.may_read; }),
+                   any([](const Channel& channel) { return channel.may_read && channel.min_run >= min_remote_run; }));
+  }
+
+  void stop_reading(Channel& channel) {
+    if (std::exchange(channel.may_read, false)) choose_copies();
+  }
+
+  /// Chooses how messages are copied, by the time of the last transfer but one, which all receivers have left.
+  void begin_copies() {
+    Stay all = std::exchange(earlier_stay_, transfer_.last_stay);
+    const bool counts = std::exchange(earlier_took_choice_, std::exchange(takes_choice_, false));
+    if (!counts) return copies_.begin(std::nullopt);
+    for (const Channel& channel : sends_) {
+      if (!channel.handshake) continue;
+      const Stay& stay = channel.handshake->receiver_stays[(transfer_.number - 1) % 2];
+      all = {std::max(all.begun, stay.begun), std::max(all.ended, stay.ended)};
+    }
+    copies_.begin(all.seconds());
+  }
+
   /// Decides on a protocol for every receiver that has entered since.
   bool decide_all() {
     if (undecided_ == 0) return false;
@@ -226,8 +253,9 @@ class NodeTransport final : public Transport {
   }
 
   void decide(Channel& channel) {
-    if (channel.chosen) channel.choice.learn(std::min(transfer_.seconds, channel.handshake->receiver_seconds));
-    const Protocol protocol = best_protocol(channel);
+    const bool refused = channel.handshake->refused.load(std::memory_order_acquire) != 0;
+    if (refused) stop_reading(channel);
+    const Protocol protocol = best_protocol(channel, refused);
     if (protocol == Protocol::pull || protocol == Protocol::read) {
       const Arena* const arena = Arena::made();
       SharedArray* const sources = channel.handshake->sources(link_.tensors.size());
@@ -235,12 +263,11 @@ class NodeTransport final : public Transport {
         sources[t].set(transfer_.arrays.sources[t], link_.tensors[t]->source, arena);
     }
     if (protocol == Protocol::read) bytes_not_delegated_ -= channel.message.nbytes;
+    takes_choice_ |= channel.timed && (protocol == Protocol::staged || protocol == Protocol::read);
     set_protocol(channel, protocol);
   }
 
-  Protocol best_protocol(Channel& channel) const {
-    const bool refused = channel.handshake->refused.load(std::memory_order_acquire) != 0;
-    if (refused) channel.choice.forbid_reading();
+  Protocol best_protocol(Channel& channel, bool refused) const {
     const Reach reach{!reduces_ && channel.address_partner(channel.handshake->targets()),
                       transfer_.sources_shared || (Arena::own().head().exported >= 0 && !refused),
                       channel.min_run >= min_remote_run && !refused};
@@ -257,12 +284,13 @@ class NodeTransport final : public Transport {
     }
     // where ranks share cores, the second copy of a staged message takes time from others, which its own does not show
     const bool shares_cores = static_cast<std::int64_t>(link_.topology.partners.size()) > usable_cores();
-    const bool reads = (shares_cores && reach.read && channel.is_contiguous()) || channel.choice.way() == CopyWay::read;
+    const bool reads =
+        (shares_cores && reach.read && channel.is_contiguous()) || (channel.may_read && copies_.way().reads);
     return reads ? Protocol::read : Protocol::staged;
   }
 
   void set_protocol(Channel& channel, Protocol protocol) {
-    channel.decide(protocol, transfer_.number);
+    channel.decide(protocol, channel.timed && copies_.way().streams, transfer_.number);
     std::atomic_thread_fence(std::memory_order_seq_cst);  // before it is looked whether the receiver has left
     transfer_.tell(channel);
   }
@@ -290,7 +318,7 @@ class NodeTransport final : public Transport {
     for (Channel& channel : sends_) {
       if (channel.done || (channel.protocol != Protocol::pull && channel.protocol != Protocol::read)) continue;
       if (channel.handshake->refused.load(std::memory_order_acquire) == transfer_.number) {
-        channel.choice.forbid_reading();
+        stop_reading(channel);
         const bool pushes = !reduces_ && channel.address_partner(channel.handshake->targets());
         set_protocol(channel, pushes ? Protocol::push : Protocol::staged);
         any = true;
@@ -311,7 +339,7 @@ class NodeTransport final : public Transport {
       for (std::size_t t = 0; t < link_.tensors.size(); ++t)
         handshake.targets()[t].set(transfer_.arrays.targets[t], link_.tensors[t]->target, arena);
       handshake.receiver_copy_bytes = sent_bytes_ + received_bytes_;
-      handshake.receiver_seconds = transfer_.seconds;
+      handshake.receiver_stays[transfer_.number % 2] = transfer_.last_stay;
       handshake.entered.store(transfer_.number, std::memory_order_release);
       transfer_.tell(channel);
     }
@@ -416,6 +444,7 @@ class NodeTransport final : public Transport {
       found->second->begin();
     }
     compare_shapes(sends ? sends_ : receives_);
+    if (sends) choose_copies();
   }
 
   Link link_;
@@ -428,6 +457,9 @@ class NodeTransport final : public Transport {
   Index sent_bytes_ = 0, received_bytes_ = 0;             // with the self copy, without
   bool stream_self_private_ = false;  // whether the self copy to a private array uses non-temporal stores
   StoreChoice stores_;                // of what is pushed or pulled
+  CopyChoice copies_;                 // of what is staged, or read out of private memory
+  bool takes_choice_ = false, earlier_took_choice_ = false;  // whether a message of this transfer, or the last, does
+  Stay earlier_stay_;                                        // in the last transfer but one
   std::vector<PartialResults> reduced_;
 
   NodeTransfer transfer_;
