@@ -75,8 +75,8 @@ struct Staging {
 /// its core beside what is copied, in half of the second level; with many receivers, pieces get shorter for that.
 /// Non-temporal stores pass the cache by: with four times as many slots, the two ranks wait less for each other.
 Staging staging_of(Index nbytes, Index max_element_bytes, const NodeTraffic& traffic, const Options& options) {
-  constexpr Index growth_pieces = 16, streamed_rings = 4;
-  const Index max_part = options.slot_bytes, half = ceil_div(max_part, 2), quarter = ceil_div(max_part, 4);
+  constexpr Index streamed_rings = 4;
+  const Index max_part = options.slot_bytes, quarter = ceil_div(max_part, 4);
   const Index receivers = traffic.receivers;
   const Index ring_bytes = stream_threshold_bytes() / 8 / std::max<Index>(1, receivers);
   Staging made;
@@ -85,9 +85,7 @@ Staging staging_of(Index nbytes, Index max_element_bytes, const NodeTraffic& tra
   } else if (traffic.both_ways && receivers <= many_receivers && nbytes <= max_part) {
     made.part_bytes = nbytes;  // the receiver packs meanwhile
   } else if (traffic.in_order || receivers <= many_receivers) {
-    // two pieces at least, so that sender and receiver overlap; larger ones in long messages
-    made.part_bytes =
-        std::max(std::clamp(ceil_div(nbytes, 2), quarter, half), std::min(nbytes / growth_pieces, max_part));
+    made.part_bytes = std::clamp(ceil_div(nbytes, 2), quarter, max_part);  // so that sender and receiver overlap
   } else {
     const Index fair = std::max(min_many_part_bytes, quarter * many_receivers / receivers);
     const Index most = std::min(std::max(fair, ring_bytes), max_part);
