@@ -30,13 +30,15 @@ struct Stay {
 ///
 /// Every way is timed in the first transfers, a much slower one once only, and the fastest one taken from then on. Now
 /// and then another one is tried again. A transfer counts whose way is that of the one before: the first of all touches
-/// new pages, and the first by another way finds in the caches what the ways before have left there.
+/// new pages, and the first by another way finds in the caches what the ways before have left there. A trial is two
+/// transfers, and others follow by the fastest way until its time is known.
 class TimedChoice {
  public:
   /// \param ways  their number, up to 4.
   /// \param way  that is taken until others were timed.
   /// \param delay  transfers, 1 or 2, until the time of a transfer is known.
-  TimedChoice(std::size_t ways, std::size_t way, std::size_t delay) : ways_(ways), way_(way), delay_(delay) {}
+  TimedChoice(std::size_t ways, std::size_t way, std::size_t delay)
+      : ways_(ways), first_(way), way_(way), delay_(delay), last_trial_(way) {}
 
   std::size_t way() const { return way_; }
 
@@ -71,25 +73,27 @@ class TimedChoice {
     double median_ = 0;
   };
 
-  static constexpr std::size_t enough = 3;    // transfers
-  static constexpr double hopeless = 1.5;     // times as long as the fastest way: one transfer is enough
-  static constexpr int trial_interval = 128;  // transfers until another way is tried again
-  static constexpr int trial_transfers = 2;   // of which the second counts
+  static constexpr std::size_t enough = 3;            // transfers
+  static constexpr double hopeless = 1.5;             // times as long as the fastest way: one transfer is enough
+  static constexpr std::size_t trial_interval = 128;  // transfers until another way is tried again
+  static constexpr std::size_t trial_transfers = 2;   // of which the second counts
 
   std::size_t after(std::size_t way) const { return (way + 1) % ways_; }
 
   void choose() {
-    if (trial_left_ > 0) {
-      --trial_left_;
-      return;
-    }
+    if (++since_trial_ < trial_transfers) return;
     way_ = fastest();
-    if (!is_known(way_) || ++since_trial_ < trial_interval) return;
+    if (!is_known(way_) || since_trial_ < trial_transfers + delay_ - 1) return;
+    std::size_t next = last_trial_;
+    do next = after(next);
+    while (is_known(next) && next != last_trial_);
+    if (is_known(next)) {  // as all are
+      if (since_trial_ < trial_interval) return;
+      next = after(next);
+      if (next == way_) next = after(next);
+    }
+    way_ = last_trial_ = next;
     since_trial_ = 0;
-    trial_left_ = trial_transfers - 1;
-    last_trial_ = after(last_trial_);
-    if (last_trial_ == way_) last_trial_ = after(last_trial_);
-    way_ = last_trial_;
   }
 
   /// Whether the times of a way tell whether it is the fastest.
@@ -102,20 +106,18 @@ class TimedChoice {
     return times.count() > 0 && times.median() >= hopeless * least;
   }
 
-  /// One that is not known yet, else the fastest.
+  /// Of the ways that are known; the first one before that.
   std::size_t fastest() const {
-    std::size_t best = way_;  // as long as it is not known, so that transfers by it follow each other
-    for (std::size_t step = 0, way = way_; step < ways_; ++step, way = after(way)) {
-      if (!is_known(way)) return way;
-      if (times_[way].median() < times_[best].median()) best = way;
-    }
+    std::size_t best = first_;
+    for (std::size_t way = 0; way < ways_; ++way)
+      if (is_known(way) && (!is_known(best) || times_[way].median() < times_[best].median())) best = way;
     return best;
   }
 
   static constexpr std::size_t max_ways = 4;
 
-  std::size_t ways_, way_, delay_, last_trial_ = 0;
-  int since_trial_ = 0, trial_left_ = 0;                            // transfers
+  std::size_t ways_, first_, way_, delay_, last_trial_;
+  std::size_t since_trial_ = trial_interval;                        // transfers
   std::array<std::size_t, 3> taken_{max_ways, max_ways, max_ways};  // ways of the last transfers, the latest first
   std::array<Times, max_ways> times_{};                             // [ways]
 };
