@@ -54,7 +54,8 @@ def long_waits(printed: str) -> list[tuple[int, str, set[int]]]:
 
     On a busy machine a rank that was to be in time is missing, too: ask whether a rank is among those missing.
     """
-    found = re.findall(r"^dace-redist: rank (\d+) has waited [\d.]+ s in (.+): ranks? ([\d, ]+) (?:is|are) ", printed, re.M)
+    form = r"^dace-redist: rank (\d+) has waited [\d.]+ s in (.+): ranks? ([\d, ]+) (?:is|are) "
+    found = re.findall(form, printed, re.MULTILINE)
     return [(int(rank), operation, set(map(int, missing.split(",")))) for rank, operation, missing in found]
 
 

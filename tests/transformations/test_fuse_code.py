@@ -87,3 +87,15 @@ def test_fused_statements_give_what_numpy_gives(function):
 
 def test_programs_for_the_gpu_are_not_fused():
     assert len(elementwise(distribute(dace.program(chain), 3, device="gpu"))) == 4
+
+
+@pytest.mark.parametrize(("n", "ranks", "parallel"), [(63, 1, False), (64, 1, True), (64, 2, False)])
+def test_threads_share_maps_of_many_iterations_only(n: int, ranks: int, parallel: bool):
+    extent = dace.symbol("N")
+
+    @dace.program
+    def shifted(x: dace.float64[extent, extent]):
+        return x + 1.0
+
+    code = distribute(shifted, ranks, {"N": n}).sdfg.generate_code()[0].clean_code
+    assert "_on_" in code and ("omp parallel" in code) == parallel

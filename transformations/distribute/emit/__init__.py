@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy.typing as npt
-from dace import SDFG
+from dace import SDFG, dtypes, symbolic
+from dace.sdfg import nodes
 
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.library_nodes.redistribute import StrategicNode
@@ -16,9 +18,12 @@ from dace_redist.transformations.distribute.emit.arrays import LocalSymbols
 from dace_redist.transformations.distribute.emit.joined import join_exchanges
 from dace_redist.transformations.distribute.emit.sdfg import emit_program
 from dace_redist.transformations.distribute.emit.storage import place_on_gpu, place_transients
-from dace_redist.transformations.distribute.ir import Body, logical_shape
+from dace_redist.transformations.distribute.ir import Body, in_numbers, logical_shape
 from dace_redist.transformations.distribute.read.captured import Captured
 from dace_redist.transformations.patterns import redistributions
+
+#: Iterations of a map from which on threads share it.
+MIN_PARALLEL = 4096
 
 
 @dataclass(frozen=True)
@@ -74,13 +79,29 @@ class Recipe:
         given = tuple(name for name in read if name not in self.closure)
         if self.device == "gpu":
             place_on_gpu(target, read, written, self.keep_transients, self.on_gpu((*given, *written)))
-        elif self.keep_transients:  # the first touch of new memory costs as much as its use
+        else:
             values = symbols.values(sizes, None)
-            join_exchanges(target, values)
-            place_transients(target, values)
+            if self.keep_transients:  # the first touch of new memory costs as much as its use
+                join_exchanges(target, values)
+                place_transients(target, values)
+            _take_one_thread(target, values)
         if strategies_of is not None:
             _take_strategies(target, strategies_of)
         return target, symbols, given, written
+
+
+def _take_one_thread(sdfg: SDFG, sizes: Mapping[str, int]) -> None:
+    """
+    Compute maps of few iterations without OpenMP, whose parallel region takes 0.2 us even on one thread.
+
+    :param sizes: Values of all symbols, on the rank with the largest parts.
+    """
+    for node, _ in sdfg.all_nodes_recursive():
+        if isinstance(node, nodes.MapEntry):
+            extents = node.map.range.size()
+            known = set(sizes) >= {str(symbol) for extent in extents for symbol in symbolic.symlist(extent)}
+            if known and math.prod(in_numbers(extents, sizes)) < MIN_PARALLEL:
+                node.map.schedule = dtypes.ScheduleType.Sequential
 
 
 def _take_strategies(target: SDFG, source: SDFG) -> None:
