@@ -97,5 +97,11 @@ def test_threads_share_maps_of_many_iterations_only(n: int, ranks: int, parallel
     def shifted(x: dace.float64[extent, extent]):
         return x + 1.0
 
-    code = distribute(shifted, ranks, {"N": n}).sdfg.generate_code()[0].clean_code
-    assert "_on_" in code and ("omp parallel" in code) == parallel
+    @dace.program
+    def lower(x: dace.float64[extent * extent]):
+        for i in range(1, extent * extent + 1):
+            x[:i] += 1.0
+
+    for program in (shifted, lower) if ranks == 1 else (shifted,):  # x of lower is on each rank
+        code = distribute(program, ranks, {"N": n}).sdfg.generate_code()[0].clean_code
+        assert "_on_" in code and ("omp parallel" in code) == parallel

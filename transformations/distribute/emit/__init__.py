@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy.typing as npt
-from dace import SDFG, dtypes, symbolic
+from dace import SDFG, SDFGState, dtypes, symbolic
 from dace.sdfg import nodes
+from dace.sdfg.state import ConditionalBlock, ControlFlowRegion, LoopRegion
+from dace.transformation.passes.analysis import loop_analysis
 
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.library_nodes.redistribute import StrategicNode
@@ -84,24 +86,39 @@ class Recipe:
             if self.keep_transients:  # the first touch of new memory costs as much as its use
                 join_exchanges(target, values)
                 place_transients(target, values)
-            _take_one_thread(target, values)
+            _take_one_thread(target, [values])
         if strategies_of is not None:
             _take_strategies(target, strategies_of)
         return target, symbols, given, written
 
 
-def _take_one_thread(sdfg: SDFG, sizes: Mapping[str, int]) -> None:
+def _take_one_thread(region: ControlFlowRegion, values: Sequence[Mapping[str, int]]) -> None:
     """
     Compute maps of few iterations without OpenMP, whose parallel region takes 0.2 us even on one thread.
 
-    :param sizes: Values of all symbols, on the rank with the largest parts.
+    :param values: Values of all symbols, on the rank with the largest parts, at the ends of the loops around.
     """
-    for node, _ in sdfg.all_nodes_recursive():
-        if isinstance(node, nodes.MapEntry):
-            extents = node.map.range.size()
-            known = set(sizes) >= {str(symbol) for extent in extents for symbol in symbolic.symlist(extent)}
-            if known and math.prod(in_numbers(extents, sizes)) < MIN_PARALLEL:
-                node.map.schedule = dtypes.ScheduleType.Sequential
+    for block in region.nodes():
+        for node in block.nodes() if isinstance(block, SDFGState) else ():
+            if isinstance(node, nodes.MapEntry):
+                most = _largest(math.prod(node.map.range.size()), values)
+                if most is not None and most < MIN_PARALLEL:
+                    node.map.schedule = dtypes.ScheduleType.Sequential
+        if isinstance(block, LoopRegion):
+            ends = [read(block) for read in (loop_analysis.get_init_assignment, loop_analysis.get_loop_end)]
+            found = [(one, _largest(end, [one])) for one in values for end in ends]
+            known = [{**one, block.loop_variable: end} for one, end in found if end is not None]
+            _take_one_thread(block, known if len(known) == len(found) else values)
+        elif isinstance(block, ConditionalBlock):
+            for _, body in block.branches:
+                _take_one_thread(body, values)
+
+
+def _largest(expression: Any, values: Sequence[Mapping[str, int]]) -> int | None:
+    """Return the largest value of an expression; None if it has none."""
+    if expression is None or not {*symbolic.symlist(expression)} <= set(values[0]):
+        return None
+    return max(in_numbers([expression], one)[0] for one in values)
 
 
 def _take_strategies(target: SDFG, source: SDFG) -> None:
