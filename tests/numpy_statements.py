@@ -18,7 +18,7 @@ TYPES = (
 )
 #: Statements that NumPy computes, and distributed programs do not.
 REFUSED = (
-    r"np\.(modf|frexp|divmod|ldexp|spacing|logaddexp2?|angle|any|all|prod|round|cumsum|var|bitwise_count|linalg\.norm)\(|"
+    r"np\.(modf|frexp|divmod|ldexp|spacing|logaddexp2?|angle|any|all|prod|round|var|bitwise_count|linalg\.norm)\(|"
     r"\.(any|all|prod)\(|complex\d+\.max\(|np\.(rint|exp2|expm1|log2|log1p|reciprocal|fmax|fmin|max|min|argmax|argmin)\(.*complex|"
     r"reciprocal\(._[bui]|(\*\*=?|power\(.*,) (._int|n|np.int)|f(min|max)\(.*j|0j|(==|!=|<=?|>=?) (-1|300)$|^(-1|300) <"
 )
@@ -42,7 +42,8 @@ UNARY = [
     *(f"np.{name}(a, {n})" for name in ("maximum", "fmin", "power", "copysign", "gcd") for n in _NUMBERS),
     *(f"np.where(a == a, {number}, a)" for number in _NUMBERS),
     *(f"np.{name}(a{options})" for name in _REDUCTIONS for options in ("", ", axis=0", ", axis=1")),
-    *("a.sum()", "a.max(axis=1)", "np.where(a != 0, 2, 3)", "np.sum(a, axis=1, keepdims=True)", "a.prod()", "a.T @ a"),
+    *("a.sum()", "a.max(axis=1)", "np.where(a != 0, 2, 3)", "np.sum(a, axis=1, keepdims=True)", "a.prod()"),
+    *("a.T @ a", "np.cumsum(a, 0)", "np.cumsum(a, axis=-1)"),
 ]
 BINARY = [
     *(f"np.{one.__name__}(a, b)" for one in _UFUNCS if one.nin == 2 and one.signature is None),

@@ -286,6 +286,13 @@ def rolled(A: dace.float64[I, J, N], x: dace.float64[N]):
 
 
 @dace.program
+def running_sums(A: dace.float64[I, J, N], q: dace.int32[N], x: dace.float32[N]):
+    for _ in range(2):
+        A[:] = A - 0.25 * np.cumsum(A, axis=1)
+    return np.cumsum(x), q[1:].cumsum(), np.cumsum(A, -1) + np.cumsum(A, axis=0)
+
+
+@dace.program
 def loops_up_to_scalars(steps: dace.int64, first: dace.int32, A: dace.float64[N, N], x: dace.float64[N]):
     for t in range(1, steps):
         x[1:-1] = 0.5 * (x[:-2] + x[2:])
@@ -402,6 +409,7 @@ PROGRAMS = [
         shapes_in_other_words,
         numbers_from_numbers,
         rolled,
+        running_sums,
         steps,
         reversals,
         growing_parts,

@@ -138,8 +138,8 @@ return x
 # x\[0\] = 1\.0: x may still be the array of the caller
 np.matmul(A, A, out=B)
 # np\.matmul\(A, A, out=B\): .*; assign the result, as in C\[:\] = np\.matmul\(A, B\)
-return np.cumsum(x)
-# return np\.cumsum\(x\): .*; write it as np\.tril\(np\.ones\(\(N, N\)\)\) @ x, or as a loop
+return np.cumsum(A)
+# return np\.cumsum\(A\): np\.cumsum of shape \(N, N\) is known along one axis, as in np\.cumsum\(A, axis=0\)
 return np.var(q)
 # np\.var is known for real floating-point numbers, got int64; convert the array
 k = np.argmax(x)

@@ -38,7 +38,6 @@ INSTEAD = {
     **dict.fromkeys(("sort", "argsort", "median"), "call it on the gathered tensor outside the program"),
     **dict.fromkeys(("concatenate", "stack", "hstack", "vstack"), "write the parts to slices of np.empty"),
     "cshift": "write the parts to slices of np.empty",  # DaCe's node of np.roll
-    "cumsum": "write it as np.tril(np.ones((N, N))) @ x, or as a loop",
     "cov": "write it as A.T @ A / (N - 1), with A without its mean",
     "round": "take np.rint",
 }

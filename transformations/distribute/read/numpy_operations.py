@@ -8,10 +8,11 @@ from string import ascii_letters
 from typing import Any
 
 import numpy as np
-from dace import SDFG, SDFGState, dtypes
+from dace import SDFG, InterstateEdge, Memlet, SDFGState, dtypes
 from dace.frontend.common import op_repository
 from dace.frontend.python.nested_call import NestedCall
 from dace.libraries.standard.nodes.reduce import Reduce
+from dace.sdfg.state import LoopRegion
 
 from dace_redist.library_nodes.indexed import LinearSolve
 from dace_redist.library_nodes.node import simplified
@@ -164,6 +165,45 @@ def _reduction(function: str) -> Replacement:
     return add
 
 
+def _running_sum(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, axis: Any = None, **options: Any) -> Any:
+    _check_options("cumsum", "axis", options)
+    shape = operand_shape(sdfg, "cumsum", 0, a)
+    if axis is None and len(shape) > 1:
+        raise ValueError(f"np.cumsum of shape {shape} is known along one axis, as in np.cumsum({a}, axis=0)")
+    (along,) = _axes("cumsum", a, shape, axis)
+    nest = NestedCall(visitor, sdfg, state)
+    return nest, nest(_add_running_sum)(summed(nest, a), shape, along)
+
+
+def _add_running_sum(visitor: Any, sdfg: SDFG, state: SDFGState, a: str, shape: Shape, along: int) -> str:
+    """Add a loop along an axis, of sums of whole slices."""
+    dtype = sdfg.arrays[a].dtype
+    output = new_array(visitor, sdfg, shape, dtype)
+    inner = SDFG("cumsum")
+    for name in (a, output):
+        inner.add_array(name, shape, dtype)
+    ranges = {f"__i{axis}": f"0:{extent}" for axis, extent in enumerate(shape) if axis != along} or {"__i": "0:1"}
+
+    def element(name: str, position: str) -> Memlet:
+        indices = (position if axis == along else f"__i{axis}" for axis in range(len(shape)))
+        return Memlet(f"{name}[{', '.join(indices)}]")
+
+    first = inner.add_state("first")
+    loop = LoopRegion("along", f"__k < {shape[along]}", "__k", "__k = 1", "__k = __k + 1")
+    inner.add_edge(first, loop, InterstateEdge())
+    for at, position, code in ((first, "0", "__inp"), (loop.add_state("next"), "__k", "__sum + __inp")):
+        reads = {"__inp": element(a, position)} | ({"__sum": element(output, "__k - 1")} if at is not first else {})
+        written = {"__out": element(output, position)}
+        at.add_mapped_tasklet(
+            "sum", ranges, reads, f"__out = {code}", written, external_edges=True, debuginfo=visitor.current_lineinfo
+        )
+    node = state.add_nested_sdfg(inner, {a}, {output}, symbol_mapping={name: name for name in inner.symbols})
+    node.debuginfo = visitor.current_lineinfo
+    state.add_edge(state.add_read(a), None, node, a, Memlet.from_array(a, sdfg.arrays[a]))
+    state.add_edge(node, output, state.add_write(output), None, Memlet.from_array(output, sdfg.arrays[output]))
+    return output
+
+
 def _check_options(function: str, known: str, options: Collection[str]) -> None:
     if options:
         raise ValueError(f"np.{function} is known with {known}, got {', '.join(options)} besides; leave it out")
@@ -276,6 +316,7 @@ FUNCTIONS: dict[str, Replacement] = {
     **{f"numpy.{name}": _position(name) for name in ("argmax", "argmin")},
     **{f"numpy.{name}": _variance(name) for name in ("std", "var")},
     **{f"numpy.{name}": _triangle(name) for name in ("tril", "triu")},
+    "numpy.cumsum": _running_sum,
     "numpy.empty": _empty,
     "numpy.kron": _kron,
     "numpy.linspace": _linspace,
@@ -287,7 +328,7 @@ FUNCTIONS: dict[str, Replacement] = {
 
 #: Methods of arrays.
 METHODS: dict[str, Replacement] = {
-    **{name: FUNCTIONS[f"numpy.{name}"] for name in ("argmax", "argmin", "max", "mean", "min", "std", "sum", "var")},
+    **{name: FUNCTIONS[f"numpy.{name}"] for name in "argmax argmin cumsum max mean min std sum var".split()},
     "astype": _astype,
     "reshape": _reshape_method,
 }
