@@ -115,10 +115,13 @@ def _take_one_thread(region: ControlFlowRegion, values: Sequence[Mapping[str, in
 
 
 def _largest(expression: Any, values: Sequence[Mapping[str, int]]) -> int | None:
-    """Return the largest value of an expression; None if it has none."""
+    """Return the largest value of an expression; None if it has none, or reads an array."""
     if expression is None or not {*symbolic.symlist(expression)} <= set(values[0]):
         return None
-    return max(in_numbers([expression], one)[0] for one in values)
+    try:
+        return max(in_numbers([expression], one)[0] for one in values)
+    except TypeError:  # an element of an array is not among the symbols
+        return None
 
 
 def _take_strategies(target: SDFG, source: SDFG) -> None:
