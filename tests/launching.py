@@ -48,13 +48,13 @@ def launch(
         return code, output.read().decode(errors="replace")
 
 
-def long_waits(printed: str) -> list[tuple[int, str, set[int]]]:
+def long_waits(printed: str, seconds: str = "0.5") -> list[tuple[int, str, set[int]]]:
     """
-    Return what ranks said that waited for others: (rank, operation, ranks that are not in it).
+    Return what ranks said that waited so long for others: (rank, operation, ranks that are not in it).
 
     On a busy machine a rank that was to be in time is missing, too: ask whether a rank is among those missing.
     """
-    form = r"^dace-redist: rank (\d+) has waited [\d.]+ s in (.+): ranks? ([\d, ]+) (?:is|are) "
+    form = rf"^dace-redist: rank (\d+) has waited {re.escape(seconds)} s in (.+): ranks? ([\d, ]+) (?:is|are) "
     found = re.findall(form, printed, re.MULTILINE)
     return [(int(rank), operation, set(map(int, missing.split(",")))) for rank, operation, missing in found]
 
