@@ -78,7 +78,7 @@ def build_libraries(folder, mpi, levels):
     """Build the libraries for an MPI: for the lowest level to link with, for the others where the linker finds them."""
     name, scalapack = VARIANTS["LIBRARY_FILE"], VARIANTS["SCALAPACK_FILE"]
     settings = [f"-DMPI_CXX_COMPILER={mpi}", f"-DDACE_REDIST_VERSION={VERSION}", "-DCMAKE_SKIP_BUILD_RPATH=ON"]
-    blas = blas_settings()
+    blas = blas_settings()  # without its path, too: Python loads it before
     settings += blas
     for level in levels:
         with tempfile.TemporaryDirectory() as build:

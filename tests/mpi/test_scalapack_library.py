@@ -24,6 +24,7 @@ from seeds import seed, some
 from dace_redist.mpi.collective import sleeping_barrier
 from dace_redist.mpi.topology import processor_facts
 from dace_redist.native.cmake_build import ensure_library
+from dace_redist.native.loaded_mpi import mpi_in_use
 from dace_redist.native.toolchain import SCALAPACK, mpi_compiler
 
 SEED = seed()
@@ -228,6 +229,15 @@ def test_threads_that_call_at_once_are_an_error() -> None:
     )
 
 
+def test_libraries_have_no_path_of_an_mpi() -> None:
+    """They are kept for all MPIs of an interface, and the one they were built with may be gone."""
+    found = [
+        re.findall(r"(?:RUNPATH|RPATH).*\[(.*)\]", subprocess.check_output(["readelf", "-d", library], text=True))
+        for library in (ensure_library(), ensure_library(SCALAPACK))
+    ]
+    assert found == [[], ["$ORIGIN"]]
+
+
 def test_processor_below_the_level_of_the_library() -> None:
     if not shutil.which("qemu-x86_64"):
         pytest.skip("no emulator of x86-64 (Debian: apt-get install qemu-user)")
@@ -236,7 +246,8 @@ def test_processor_below_the_level_of_the_library() -> None:
     if "avx512f" not in processor_facts().get("flags", ""):  # for which the library is compiled, but not the emulator
         processors["max"] = True
     for processor, loads in processors.items():
-        emulated = ["qemu-x86_64", "-cpu", processor, "-E", f"LD_PRELOAD={library}", "/bin/true"]
+        found = f"LD_LIBRARY_PATH={Path(mpi_in_use().path).parent}"
+        emulated = ["qemu-x86_64", "-cpu", processor, "-E", f"LD_PRELOAD={library}", "-E", found, "/bin/true"]
         done = subprocess.run(emulated, capture_output=True, text=True)
         assert (done.returncode == 0) == loads, done.stderr
         assert ("CPU ISA level is lower than required" in done.stderr) != loads, done.stderr
