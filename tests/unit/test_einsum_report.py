@@ -39,7 +39,7 @@ def test_report():
     assert re.search(r"summed over k on 2 ranks each, scattered along i +16 MiB", words)
     assert "bytes per rank   96 MiB: fetched 48 MiB, reduced 48 MiB, moved 0 B" in words
     assert re.search(r"move A +4096 x 4096 +1 x 1 blocks to 4 x 2 blocks +112 MiB", str(planned(placements=ON_ONE)))
-    assert re.search(r"communication +2.8 % of the time, at 1 GB/s and 10 GFLOP/s per rank", words)
+    assert re.search(r"communication +10.5 % of the time, at 1 GB/s and 40 GFLOP/s per rank", words)
     assert max(map(len, words.splitlines())) < 130
 
 
