@@ -140,6 +140,7 @@ def precisions(draw: st.DrawFn, before: str, after: str, op: str | None) -> dict
     narrow = [name for name in between if np.dtype(name).itemsize <= most]
     wire = draw(st.sampled_from([None, None, *narrow])) if op != "prod" else None
     within = wire is not None and draw(st.booleans())
+    wide = [name for name in wide if wire is None or converts(wire, name)]
     return {
         "wire": wire,
         "within_nodes": within,

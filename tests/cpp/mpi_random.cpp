@@ -3,11 +3,12 @@
 // array: each rank gets an error or the right tensor, no rank waits for ever, and the next plan works. As soon as a
 // call returns, its rank uses the memory of the arrays for other things, which nobody changes. table: by every
 // strategy, on one node and on two, with a fault at every stage of the first, a middle and the last rank (every
-// STRIDEth of these): then every rank gets an error. threads: by two threads under MPI_THREAD_SERIALIZED, which are
-// never in MPI together.
+// STRIDEth of these): then every rank gets an error. allocations: as SEED, by every strategy, at every STRIDEth
+// allocation of the first and the last rank. threads: by two threads under MPI_THREAD_SERIALIZED, which are never in
+// MPI together.
 //
-// Usage: mpiexec -n RANKS mpi_random FOLDER CASES all|table STRIDE|threads|SEED [first case], with the folder's files
-// of tests/case_files.py
+// Usage: mpiexec -n RANKS mpi_random FOLDER CASES all|table STRIDE|allocations STRIDE|threads|SEED [first case], with
+// the folder's files of tests/case_files.py
 //
 // Linked with toy_transport.cpp, whose strategy is one of all.
 
@@ -369,6 +370,27 @@ class Checker {
           }
   }
 
+  /// As check_fault(), by every strategy, at every `stride`th allocation of the first and the last rank, while the plan
+  /// of a new communicator is made and while a transfer runs.
+  void check_allocations(Reader& reader, Index number, Index stride) {
+    const Case the = read_case(reader, number, {comms_.begin(), comms_.end()}, 1);
+    if (the.comm == MPI_COMM_NULL) return;
+    control_ = controls_[0];
+    set_nodes(0);
+    for (const char* strategy : strategies)
+      for (const int rank : {0, comm_size(control_) - 1})
+        for (const bool creation : {true, false}) {
+          int any = 1;
+          for (Index at = 1 + number_of_row_++ % stride; any; at += stride) {
+            const Fault fault{allocation, rank, static_cast<double>(at), creation, creation ? execute : wait};
+            struck = false;
+            run(text("case ", number, ", allocation ", at), the, strategy, fault, creation);
+            any = struck;
+            PMPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_MAX, control_);
+          }
+        }
+  }
+
   /// Two threads have plans of their own, by some strategies, and move their arrays: all ranks execute a plan, or all
   /// start it, and complete it in ways that differ between ranks.
   void check_threads(Reader& reader, Index number) {
@@ -416,7 +438,7 @@ class Checker {
   struct Fault {
     Kind kind;
     int rank;
-    double at;  // part of the calls before it; < 0: none, and every rank gets an error
+    double at;  // part of the calls before it, or from 1 on its number; < 0: none, and every rank gets an error
     bool creation;
     Mode mode;
   };
@@ -462,8 +484,9 @@ class Checker {
   void arm(const Fault& fault, const std::array<long, kinds>& count) {
     struck = false;
     where = "";
-    long number = count[fault.kind] == 0
-                      ? 0
+    long number = count[fault.kind] == 0 ? 0
+                  : fault.at >= 1
+                      ? static_cast<long>(fault.at)
                       : 1 + static_cast<long>(std::max(0.0, fault.at) * static_cast<double>(count[fault.kind]));
     if (fault.kind == collective_call)
       PMPI_Allreduce(MPI_IN_PLACE, &number, 1, MPI_LONG, MPI_MIN, control_);
@@ -575,7 +598,8 @@ int main(int argc, char** argv) {
   const auto number = [&](int at) { return at < argc ? std::atoll(argv[at]) : 0; };
   try {
     if (argc < 4) throw Error("usage: see the file");
-    const bool all = argv[3] == std::string("all"), table = argv[3] == std::string("table");
+    const bool all = argv[3] == std::string("all"), table = argv[3] == std::string("table"),
+               allocations = argv[3] == std::string("allocations");
     if (!all) {
       Watchdog::install();
       if (!serialized) replace_strategies(std::make_index_sequence<strategies.size()>());
@@ -589,6 +613,8 @@ int main(int argc, char** argv) {
         checker.check_threads(reader, c);
       else if (table)
         checker.check_table(reader, c, number(4));
+      else if (allocations)
+        checker.check_allocations(reader, c, number(4));
       else
         checker.check_fault(reader, c, static_cast<std::uint64_t>(number(3)), c < number(4));
     checker.print();

@@ -107,6 +107,17 @@ def test_every_strategy_fails_everywhere(program: Path, ranks: int, tmp_path: Pa
     assert found and int(found[1]) == int(found[2]) > count * 6 * 5 * 3 * 2 // stride - 10, printed
 
 
+def test_every_allocation_fails(program: Path, tmp_path: Path) -> None:
+    """At whichever allocation a rank is out of memory: an error or the right tensor everywhere, and no hang."""
+    ranks = 3
+    rows, columns = (Distribution((9, 9), (ranks,), dims=dims) for dims in ((0, None), (None, 0)))
+    copy = reduction(ranks, False, ("float64", "float64"), None) | {"source": rows, "target": columns}
+    count, stride = write_cases(tmp_path, ranks, 0, seed(), given=[(0, [copy])]), 1 if some(9) == 9 else 5
+    printed = run(program, ranks, tmp_path, count, "allocations", stride, timeout=500)
+    found = re.search(r"(\d+) faults", printed)
+    assert found and int(found[1]) > 7 * 2 * 100 // stride, printed
+
+
 @pytest.fixture
 def xpmem() -> dict[str, str]:
     """Return the environment with a stand-in of XPMEM, by which programs can attach arrays of other ranks."""

@@ -174,6 +174,7 @@ Context::Context(MPI_Comm comm) : rank_(comm_rank(comm)) {
   world_ranks_ = ranks_in(comm, MPI_COMM_WORLD);
   node_of_.resize(world_ranks_.size());
   partners_.reserve(world_ranks_.size());
+  near_ranks_.reserve(world_ranks_.size());
 }
 
 /// \return the ranks of this node, in their order here.

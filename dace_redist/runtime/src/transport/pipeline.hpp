@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/machine.hpp"
+#include "transport/copy_choice.hpp"
 #include "transport/transport.hpp"
 
 namespace dace_redist {
@@ -108,7 +109,8 @@ class Pipeline : public Transport {
   bool done() const override { return done_; }
 
   /// A receive that has matched cannot be cancelled, and completes as long as its sender has not left. A send that has
-  /// not matched when its receiver has left never will.
+  /// not matched when its receiver has left never will; but MPI may send a short message without a match, later if it
+  /// has no room for it at once, and gets some time for that.
   Leaving leave() override {
     const auto receives_end = requests_.begin() + static_cast<std::ptrdiff_t>(receives_.slots());
     const auto is_open = [](MPI_Request request) { return request != MPI_REQUEST_NULL; };
@@ -119,12 +121,17 @@ class Pipeline : public Transport {
     }
     test_some(requests_, completed_);
     if (std::any_of(requests_.begin(), receives_end, is_open)) return Leaving::receiving;
+    bool lends = false;
     for (std::size_t slot = 0; slot < sends_.slots(); ++slot) {
       if (!is_open(requests_[receives_.slots() + slot])) continue;
       const int receiver = sends_->lent_to(sends_.chunk_in[slot]);
-      if (receiver != Lane::no_rank && !link_.context.has_left(link_.owner, receiver)) return Leaving::lending;
+      if (receiver == Lane::no_rank) continue;
+      if (!link_.context.has_left(link_.owner, receiver)) return Leaving::lending;
+      lends = true;
     }
-    return Leaving::left;
+    constexpr double max_seconds = 0.2;
+    if (lends && lends_alone_since_ < 0) lends_alone_since_ = Stay::now();
+    return lends && Stay::now() < lends_alone_since_ + max_seconds ? Leaving::lending : Leaving::left;
   }
   bool at_rest() const override {
     return lent_.empty() && unpacking_.empty() && sent_ == sends_.started &&
@@ -161,6 +168,10 @@ class Pipeline : public Transport {
     std::vector<std::size_t> chunk_in{};  // [slots]
     std::size_t started = 0, done = 0;    // chunks of the transfer at hand
 
+    void set(std::size_t slots) {
+      chunk_in.resize(slots);
+      started = done = 0;
+    }
     AnyLane* operator->() const { return lane; }
     std::size_t chunks() const { return lane->steps.size(); }
     std::size_t slots() const { return chunk_in.size(); }
@@ -200,15 +211,15 @@ class Pipeline : public Transport {
     }
   }
 
-  /// Before a transfer. Allocates what it takes, unless the transfer before was of equal pace.
+  /// Before a transfer. Allocates what it takes, unless the transfer before was of equal pace. Where that fails, there
+  /// is a request for each slot nevertheless.
   void reset(const Arrays& arrays, Pace pace) {
     arrays_ = arrays;
     pace_ = pace;
-    for (Direction* const direction : {&sends_, &receives_}) {
-      direction->chunk_in.resize(direction->lane->begin(arrays, pace));
-      direction->started = direction->done = 0;
-    }
-    requests_.assign(receives_.slots() + sends_.slots(), MPI_REQUEST_NULL);
+    const std::size_t send_slots = sends_->begin(arrays, pace), receive_slots = receives_->begin(arrays, pace);
+    requests_.assign(receive_slots + send_slots, MPI_REQUEST_NULL);
+    sends_.set(send_slots);
+    receives_.set(receive_slots);
     completed_.resize(requests_.size());
     send_slots_.reserve(sends_.slots() + sends_.chunks());
     send_slots_.resize(sends_.slots());
@@ -327,6 +338,7 @@ class Pipeline : public Transport {
   std::vector<std::size_t> lent_, unpacking_;  // slots with which receivers, or copies, are not done
   std::vector<std::size_t> arrived_;           // [received chunks] slot of those that wait for their turn
   bool self_done_ = true, waits_ = false, done_ = true, leaves_ = false;
+  double lends_alone_since_ = -1;  // seconds: when all receivers of sends that are open had left a transfer that failed
 };
 
 }  // namespace dace_redist
