@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from distributions import some_distribution
-from launching import launch
+from launching import launch, skip_without_spawn
 from seeds import seed, some
 
 import dace_redist
 from dace_redist import Distribution, RedistributionError, redistribute
-from dace_redist.native.loaded_mpi import mpi_in_use
 
 #: Program of both groups, which mpiexec starts or the first of which spawns the second.
 PROGRAM = Path(__file__).parents[1] / "coupled_program.py"
@@ -124,8 +123,7 @@ def test_wrong_arguments_of_one_rank(comm):
 @pytest.mark.mpi_matrix
 @pytest.mark.parametrize("how", ["spawn", "connect"])
 def test_groups_that_were_spawned_or_connected(how):
-    if "Intel" in mpi_in_use().version:
-        pytest.skip("a bare Spawn ends by signal 11 under Intel MPI 2021.18, without this package")
+    skip_without_spawn()
     code, output = launch(2 if how == "spawn" else 5, [sys.executable, str(PROGRAM), how], 200)
     assert (code, output.count("moved all")) == (0, 5), output
 

@@ -17,10 +17,12 @@ import pytest
 from click.testing import CliRunner
 from device_arrays import use_device
 from interop_libraries import LIBRARIES, imported
+from launching import skip_without_spawn
 from redistribution import scalapack
 
 from dace_redist import cli
 from dace_redist.mpi.launch import mpi_environment
+from dace_redist.native.toolchain import mpi_compiler
 
 ROOT = Path(__file__).parents[2]
 FILES = (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))
@@ -119,6 +121,8 @@ def test_program_on_ranks(name: str, tmp_path: Path, comm, monkeypatch: pytest.M
         imported(library)
     if "DeviceArray" in code_of(name):
         use_device("host", monkeypatch)
+    if ".Spawn(" in code_of(name):
+        skip_without_spawn()
     path = write(code_of(name), tmp_path) if comm.rank == 0 else None
     path = comm.bcast(path)  # one file: DaCe takes programs of two files for two programs
     monkeypatch.chdir(Path(path).parent)
@@ -140,8 +144,10 @@ def test_command_prints_what_is_shown(name: str, tmp_path: Path, monkeypatch: py
 @pytest.mark.compile
 @pytest.mark.parametrize("name", blocks("console", "run"))
 def test_commands_run(name: str, tmp_path: Path) -> None:
-    if "mpifort" in code_of(name) and not (shutil.which("mpifort") and shutil.which("gfortran")):
-        pytest.skip("needs mpifort and gfortran (apt-get install libopenmpi-dev openmpi-bin gfortran)")
+    if "mpifort" in code_of(name) and not (
+        shutil.which("gfortran") and Path(mpi_compiler()).with_name("mpifort").exists()
+    ):
+        pytest.skip("needs gfortran, and the mpifort of this MPI (apt-get install libopenmpi-dev gfortran)")
     if "scalapack" in code_of(name) and (reason := scalapack.library_missing()):
         pytest.skip(reason)
     if BLOCKS[name][1] == "smpirun":
