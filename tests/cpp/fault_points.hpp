@@ -168,7 +168,7 @@ FAILS_EVERYWHERE(MPI_Win_allocate, (MPI_Aint a, int b, MPI_Info c, MPI_Comm d, v
 
 /// So few tags that communicators run out of them.
 extern "C" int MPI_Comm_get_attr(MPI_Comm comm, int key, void* value, int* found) {
-  static int max_tag = 255;
+  static int max_tag = 511;
   const Call call;
   const int code = PMPI_Comm_get_attr(comm, key, value, found);
   if (key == MPI_TAG_UB) *static_cast<int**>(value) = &max_tag;
