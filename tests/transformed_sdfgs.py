@@ -124,6 +124,11 @@ def have_equal_code(sdfg: dace.SDFG) -> bool:
     return False
 
 
+def clears_arrays(sdfg: dace.SDFG) -> bool:
+    """Return True if transients are cleared in each run: `auto_optimize` makes them persistent, which are so once."""
+    return any(node.setzero and node.desc(sdfg).transient for state in sdfg.states() for node in state.data_nodes())
+
+
 def has_views_of_views(sdfg: dace.SDFG) -> bool:
     """Return True if an array is viewed through another view, which DaCe's own simplification mistakes."""
     accesses = [(node, where) for node, where in sdfg.all_nodes_recursive() if isinstance(node, nodes.AccessNode)]

@@ -53,14 +53,14 @@ def built(comm: Any, numbers: range, folder: str, auto: bool) -> tuple[str, dict
     import dace
     from dace.transformation.auto.auto_optimize import auto_optimize
     from mpi4py import MPI
-    from transformed_sdfgs import SYMBOLS, Draw, has_views_of_views, one_program
+    from transformed_sdfgs import SYMBOLS, Draw, clears_arrays, has_views_of_views, one_program
 
     from dace_redist.library_nodes import JointRedistribute, Redistribute
     from dace_redist.strategies import STRATEGIES
 
     draws = [Draw.of(number, comm.size, MPI.COMM_SELF, for_one_program=True) for number in numbers]
     if auto:
-        draws = [draw for draw in draws if not has_views_of_views(draw.before)]
+        draws = [draw for draw in draws if not has_views_of_views(draw.before) and not clears_arrays(draw.before)]
     program = one_program(draws)
     moves = [node for node, _ in program.all_nodes_recursive() if isinstance(node, Redistribute | JointRedistribute)]
     for node, strategy in zip(moves, itertools.cycle(STRATEGIES), strict=False):
