@@ -61,6 +61,17 @@ def mpi_flags() -> list[str]:
     raise RuntimeError(f"{mpicxx} answers neither -showme:compile nor -show: {done.stderr}")
 
 
+def mpifort(folder: Path) -> Path:
+    """Return the Fortran compiler of the MPI in use; skip the test without one that knows ``mpi_f08``."""
+    found = Path(mpi_compiler()).with_name("mpifort")
+    if not found.exists() or not shutil.which("gfortran"):
+        pytest.skip("needs gfortran, and the mpifort of this MPI (apt-get install libopenmpi-dev gfortran)")
+    (folder / "probe.f90").write_text("use mpi_f08\nend\n")
+    if subprocess.run([found, "-c", "probe.f90"], cwd=folder, capture_output=True).returncode:
+        pytest.skip("this MPI has no module mpi_f08 for this gfortran")
+    return found
+
+
 @cache
 def build(name: str, *switches: str, sources: tuple[str, ...] = (), linked: tuple[str, ...] = ()) -> Path:
     """

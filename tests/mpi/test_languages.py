@@ -7,7 +7,6 @@ import math
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from launching import launch, long_waits
+from mpi_programs import mpifort
 from redistribution import scalapack
 
 from dace_redist import _core
@@ -66,14 +66,8 @@ def cpp(source: str, folder: Path) -> str:
 
 def fortran(source: str, folder: Path) -> str:
     """A Fortran program, compiled as its manual page says."""
-    mpifort = Path(mpi_compiler()).with_name("mpifort")
-    if not mpifort.exists() or not shutil.which("gfortran"):
-        pytest.skip("needs mpifort and gfortran")
-    (folder / "probe.f90").write_text("use mpi_f08\nend\n")
-    if subprocess.run([mpifort, "-c", "probe.f90"], cwd=folder, capture_output=True).returncode:
-        pytest.skip("this MPI has no module mpi_f08 for this gfortran")
     checks = ["-std=f2018", "-Wall", "-Werror", "-Wno-maybe-uninitialized", "-fcheck=bounds"]
-    return compiled(mpifort, source, folder, *checks, *config("--fortran"))
+    return compiled(mpifort(folder), source, folder, *checks, *config("--fortran"))
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,11 @@ from click.testing import CliRunner
 from device_arrays import use_device
 from interop_libraries import LIBRARIES, imported
 from launching import skip_without_spawn
+from mpi_programs import mpifort
 from redistribution import scalapack
 
 from dace_redist import cli
 from dace_redist.mpi.launch import mpi_environment
-from dace_redist.native.toolchain import mpi_compiler
 
 ROOT = Path(__file__).parents[2]
 FILES = (ROOT / "README.md", *ROOT.glob("docs/**/*.md"))
@@ -144,10 +144,8 @@ def test_command_prints_what_is_shown(name: str, tmp_path: Path, monkeypatch: py
 @pytest.mark.compile
 @pytest.mark.parametrize("name", blocks("console", "run"))
 def test_commands_run(name: str, tmp_path: Path) -> None:
-    if "mpifort" in code_of(name) and not (
-        shutil.which("gfortran") and Path(mpi_compiler()).with_name("mpifort").exists()
-    ):
-        pytest.skip("needs gfortran, and the mpifort of this MPI (apt-get install libopenmpi-dev gfortran)")
+    if "mpifort" in code_of(name):
+        mpifort(tmp_path)
     if "scalapack" in code_of(name) and (reason := scalapack.library_missing()):
         pytest.skip(reason)
     if BLOCKS[name][1] == "smpirun":
