@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "core/agreement.hpp"
+#include "core/stay.hpp"
 #include "trace/trace.hpp"
-#include "transport/copy_choice.hpp"
 #include "transport/transports.hpp"
 
 namespace dace_redist {

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -14,17 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/stay.hpp"
+
 namespace dace_redist {
-
-/// From when to when a rank is in a transfer, in seconds of the clock that all processes of a node share.
-struct Stay {
-  double begun = 0, ended = 0;
-
-  static double now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  }
-  double seconds() const { return ended - begun; }
-};
 
 /// Which of several ways of doing the same takes the least time.
 ///

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/machine.hpp"
-#include "transport/copy_choice.hpp"
+#include "core/stay.hpp"
 #include "transport/transport.hpp"
 
 namespace dace_redist {
