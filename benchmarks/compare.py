@@ -102,7 +102,7 @@ def main(names: tuple[str, ...], shapes: tuple[Shape, ...], limit: float, path: 
             try:
                 with pinned_to_core(comm):
                     for comparison in ENTRIES[name].prepare(comm, shape):
-                        figures = measure(comparison.methods, comm, limit_seconds=limit)
+                        figures = measure(comparison.methods, comm, settle=comparison.settle, limit_seconds=limit)
                         seconds = {method: figure.median for method, figure in figures.items()}
                         if comm.rank == 0:
                             _report(name, shape, comparison, seconds)

@@ -566,6 +566,8 @@ PYBIND11_MODULE(_core, module) {
         return dr::write_npy_header(dr::open_file(path, "r+e"), {type, fortran_order, shape}, nbytes);
       },
       "Makes room for an array in an empty file; returns the position of its first element.");
+  module.def("reserve", &dr::reserve, py::arg("file"), py::arg("position"), py::arg("nbytes"),
+             py::call_guard<py::gil_scoped_release>(), "As in stored_file.hpp.");
   module.def("file_rounds", &file_rounds, "Parts of an array in a file, of which each rank takes a piece.");
   module.def("shared_bytes", &shared_bytes, py::arg("nbytes"), "An array of bytes in node-shared memory.");
   module.def("is_shared", &is_shared, py::arg("array"));

@@ -20,10 +20,15 @@ class UnsuitableError(Exception):
 
 
 class Comparison(NamedTuple):
-    """What distinguishes it from others of its kind, and collective methods by name, first that of this package."""
+    """
+    What distinguishes it from others of its kind, and collective methods by name, first that of this package.
+
+    :param settle: Untimed repetitions before each timed one.
+    """
 
     what: str
     methods: dict[str, Callable[[], Any]]
+    settle: int = 0
 
 
 def agreeing(comm: Any, methods: dict[str, Callable[[], Any]], out: Any) -> dict[str, Callable[[], Any]]:

@@ -15,6 +15,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from dace_redist import _core
 from dace_redist.io.stored import (
     Description,
     Layout,
@@ -337,6 +338,7 @@ def _changed(path: str) -> Iterator[Any]:
             yield file
         if raw.failure is not None:
             raise raw.failure
+        _core.reserve(raw.fileno(), 0, os.fstat(raw.fileno()).st_size)
         os.fsync(raw.fileno())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import dataclasses
 import math
 import os
 from collections.abc import Mapping
@@ -21,7 +20,6 @@ from dace_redist.io.stored import (
     Storage,
     Storages,
     StoredArray,
-    min_run_of,
     name_parts,
     new_file,
     raw_array,
@@ -84,8 +82,6 @@ def _create(path: str, layout: Layout, files: contextlib.ExitStack) -> NewArray:
     file, nbytes = new_file(files, path), math.prod(layout.shape) * layout.dtype.itemsize
     kind = repr(np.lib.format.dtype_to_descr(layout.dtype))
     offset = _core.write_npy_header(file.path, kind, layout.reversed, layout.shape[layout.order], nbytes)
-    with open(file.path, "rb") as made:
-        layout = dataclasses.replace(layout, min_run=min_run_of(made))
     return NewArray(os.fsdecode(file.path), None, layout, offset, commit=file.replace)
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dace_redist import _core
 from dace_redist.io.stored import (
     Description,
     Layout,
@@ -26,7 +27,6 @@ from dace_redist.io.stored import (
     Storage,
     Storages,
     StoredArray,
-    min_run_of,
     naming,
     new_file,
     raw_array,
@@ -129,15 +129,12 @@ class Format:
         others = {name: tensor for name, tensor in old.tensors.items() if name not in wanted}
         made = os.fsdecode(new.path)
         begins = _write_header(made, metadata, {**others, **{name: _new(one.layout) for name, one in wanted.items()}})
-        with open(made, "r+b", buffering=0) as file:
-            min_run = min_run_of(file)
-            if others:
-                with _opened(path, old) as source:
-                    for name, tensor in others.items():
-                        file.seek(begins[name])
-                        _copy(source, tensor, file)
-        sides = {name: dataclasses.replace(one.layout, min_run=min_run) for name, one in wanted.items()}
-        arrays = [NewArray(made, name, layout, begins[name]) for name, layout in sides.items()]
+        if others:
+            with open(made, "r+b", buffering=0) as file, _opened(path, old) as source:
+                for name, tensor in others.items():
+                    file.seek(begins[name])
+                    _copy(source, tensor, file)
+        arrays = [NewArray(made, name, one.layout, begins[name]) for name, one in wanted.items()]
         return [dataclasses.replace(arrays[0], commit=new.replace), *arrays[1:]]
 
 
@@ -213,7 +210,9 @@ def _write_header(path: str, metadata: Mapping[str, str], tensors: Mapping[str, 
     base = 8 + len(text)
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        file.truncate(base + end)
+        file.flush()
+        if not _core.reserve(file.fileno(), 0, base + end):
+            file.truncate(base + end)
     return {name: base + begin for name, begin in begins.items()}
 
 

@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from results import refused
 
-from dace_redist import DistributedArray, Distribution, TiledDistribution, load, save, shared_empty
+from dace_redist import DistributedArray, Distribution, TiledDistribution, _core, load, save, shared_empty
 from dace_redist.io import pieces
-from dace_redist.io.stored import format_of
+from dace_redist.io.stored import Layout, format_of
 
 FORMATS = ("npy", "h5", "zarr", "safetensors")
 
@@ -321,8 +321,8 @@ def test_files_that_only_some_ranks_see(comm, tmp_path, form, monkeypatch):
 
 @pytest.mark.mpi(ranks=[2], alone=True)
 @pytest.mark.parametrize("form", ["npy", "h5", "safetensors"])
-def test_disk_that_fills(comm, tmp_path, form):
-    """The old file stays, and nothing is left beside it; then there is room again."""
+def test_disk_that_fills(comm, tmp_path, form, monkeypatch):
+    """No rank writes, the old file stays, and nothing is left beside it; then there is room again."""
     needed(form)
     place = folder(comm, tmp_path) / "disk"
     if comm.rank == 0:
@@ -335,9 +335,12 @@ def test_disk_that_fills(comm, tmp_path, form):
     try:
         save(path, DistributedArray(small.local(numbers((8, 8)), comm.rank), small, comm))
         array = DistributedArray(np.ones(large.local_shape(comm.rank)), large, comm)
-        with pytest.raises((OSError, RuntimeError), match=path.name):
+        moved: list[object] = []
+        with monkeypatch.context() as patch, pytest.raises((OSError, RuntimeError), match=path.name):
+            patch.setattr(pieces.Selection, "transfer", lambda *one: moved.append(one))
             save(path, array)
         comm.barrier()
+        assert not moved
         assert np.array_equal(written(path), numbers((8, 8))) and os.listdir(place) == [path.name]
         save(path, DistributedArray(small.local(-numbers((8, 8)), comm.rank), small, comm))
         comm.barrier()
@@ -426,7 +429,11 @@ def test_memory_is_bounded(comm, tmp_path):
 
 @pytest.mark.parametrize("form", ["npy", "safetensors"])
 def test_ranks_read_short_arrays_themselves(tmp_path, form):
-    """Columns of an array of one block are short runs, which each rank reads; those of a longer one are exchanged."""
+    """
+    Columns of an array of one block are short runs, which each rank reads; those of a longer one are exchanged.
+
+    Those of a new array are always exchanged.
+    """
     needed(form)
     block = max(16384, os.stat(tmp_path).st_blksize)
     for count in (block, 2 * block):
@@ -434,3 +441,21 @@ def test_ranks_read_short_arrays_themselves(tmp_path, form):
         write(path, np.zeros(columns.shape, "u1"))
         with contextlib.closing(format_of(path)[1].open_array(str(path), None)) as stored:
             assert (pieces.Selection.of(stored.layout).own_box(columns, 0) is not None) == (count == block)
+        with contextlib.ExitStack() as files:
+            layout = Layout(columns.shape, np.dtype("u1"), (1, 1))
+            (new,) = format_of(path)[1].create(str(path), {None: layout}, {None: {}}, files)
+            assert pieces.Selection.of(new.layout).own_box(columns, 0) is None
+
+
+def test_space_is_set_aside(tmp_path):
+    """What a file has stays; a device, or a file system that cannot, is no error."""
+    with open(tmp_path / "a", "w+b", buffering=0) as file:
+        file.write(b"ab")
+        if not _core.reserve(file.fileno(), 1, 1 << 20):
+            pytest.skip("needs a file system with fallocate")
+        facts = os.fstat(file.fileno())
+        assert (facts.st_size, os.pread(file.fileno(), 3, 0)) == (1 + (1 << 20), b"ab\0") and facts.st_blocks >= 2048
+        with pytest.raises(OSError, match="File too large"):
+            _core.reserve(file.fileno(), 1, (1 << 63) - 2)
+    with open("/dev/null", "wb") as device:
+        assert not _core.reserve(device.fileno(), 0, 8)

@@ -122,6 +122,8 @@ class FileCall {
     }
     if (file_.raw) {
       opened_ = open_in_place(file_.path);
+      if (context_->rank() == 0 && nbytes_of(opened_) < file_.offset + nbytes_)
+        reserve(fileno(opened_.get()), file_.offset, nbytes_);
       return;
     }
     if (context_->rank() == 0) {
@@ -150,7 +152,7 @@ class FileCall {
     check(MPI_Bcast(head, 3, MPI_INT64_T, 0, context_->comm()), "MPI_Bcast");
     file_.fortran_order = static_cast<int>(head[0]);
     file_.offset = head[1];
-    min_run_ = std::clamp<Index>(head[2], min_run_bytes, max_run_bytes);
+    min_run_ = reading_ ? std::clamp<Index>(head[2], min_run_bytes, max_run_bytes) : max_run_bytes;
     new_path_ = broadcast_text(context_->comm(), new_path_, 0);
   }
 

@@ -13,7 +13,8 @@ namespace dace_redist {
 
 /// Bytes that a rank reads or writes at a time, and of the share of a rank that is chosen to.
 constexpr Index piece_bytes = Index{64} << 20, min_share_bytes = Index{4} << 20;
-/// A rank reads or writes its own part if it has runs of a block of the file system, within these limits.
+/// A rank reads its own part if it has runs of a block of the file system, within these limits. It writes its own part
+/// from the upper limit on: a new file that ranks write in turns by shorter runs lies on the disk in as many parts.
 constexpr Index min_run_bytes = Index{16} << 10, max_run_bytes = Index{1} << 20;
 
 /// How an array lies in a file: in C order of its chunks, which are single elements in a file without chunks.

@@ -88,6 +88,15 @@ File open_in_place(const std::string& path) {
 Index nbytes_of(const File& file) { return facts_of(file).st_size; }
 Index block_bytes_of(const File& file) { return facts_of(file).st_blksize; }
 
+bool reserve(int file, Index position, Index nbytes) {
+  int failed = 0;
+  do failed = nbytes > 0 && fallocate(file, 0, position, nbytes) != 0 ? errno : 0;
+  while (failed == EINTR);
+  const bool is_unknown = failed == EOPNOTSUPP || failed == ENOSYS || failed == ENODEV;  // the last: a device
+  if (failed && !is_unknown) throw FileError(failed);
+  return !is_unknown;
+}
+
 void flush(const File& file) {
   if (fsync(fileno(file.get())) != 0 && errno != EINVAL) throw FileError(errno);  // EINVAL: a device
 }
@@ -164,7 +173,8 @@ Index write_npy_header(const File& file, const NpyHeader& header, Index nbytes) 
   for (Index shift = 0; shift < 8 * (ahead - 8); shift += 8) begin += static_cast<char>(length >> shift);
   all.resize(static_cast<std::size_t>(length - 1), ' ');
   begin += all + '\n';
-  checked(ftruncate(fileno(file.get()), ahead + length + nbytes));
+  if (!reserve(fileno(file.get()), 0, ahead + length + nbytes))
+    checked(ftruncate(fileno(file.get()), ahead + length + nbytes));
   transfer_bytes(fileno(file.get()), false, begin.data(), ahead + length, 0);
   return ahead + length;
 }

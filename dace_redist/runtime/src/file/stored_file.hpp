@@ -44,6 +44,10 @@ File open_in_place(const std::string& path);
 Index nbytes_of(const File& file);
 /// Bytes of a block of its file system, which parallel ones have large.
 Index block_bytes_of(const File& file);
+/// Sets aside space of a file for bytes that ranks will write, and makes it at least so long. A disk without that space
+/// fails here; a file that ranks write in turns else lies on the disk in as many parts.
+/// \return whether its file system can.
+bool reserve(int file, Index position, Index nbytes);
 /// Brings what was written to the disk.
 void flush(const File& file);
 
