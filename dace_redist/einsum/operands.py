@@ -153,14 +153,32 @@ class EinsumCall:
         return np.ones(1, self.dtype)
 
     def homes(self) -> dict[str, Home]:
-        """Return the home of each operand, and of the result if it is given."""
-        homes = dict[str, Home]()
-        for name, operand, axes in zip(self.names, self.operands, self.axes, strict=True):
-            whole = operand.distribution
-            keeps = 0 < len(axes) == len(whole.shape)
-            homes[name] = home_of(whole, operand.op) if keeps else Given(whole, axes, operand.op)
+        """
+        Return the home of each operand, and of the result if it is given.
+
+        An einsum does not depend on the order of an index. An index that all tensors have in the same block-cyclic
+        parts, of equal lengths, is renumbered so that the elements of a rank are consecutive.
+        """
+        tensors = [
+            (name, one.distribution, term, axes, one.op)
+            for name, one, term, axes in zip(self.names, self.operands, self.einsum.operands, self.axes, strict=True)
+        ]
         if self.target is not None:
-            homes[RESULT] = home_of(self.target) if self.target.shape else Given(self.target, ())
+            tensors.append((RESULT, self.target, self.einsum.result, tuple(range(len(self.target.shape))), None))
+        parts: dict[str, set[Any]] = {index: {None} for index in self.einsum.result if self.target is None}
+        readers: dict[tuple[str, int], str] = {}
+        for name, whole, term, axes, _ in tensors:
+            for index, axis in zip(term, axes, strict=True):
+                parts.setdefault(index, set()).add(_cyclic_parts(whole, axis))
+                readers[name, axis] = readers.get((name, axis), "") + index
+        alike = {index for index, found in parts.items() if len(found) == 1 and found != {None}}
+        while mixed := alike.intersection("".join(one for one in readers.values() if not alike.issuperset(one))):
+            alike -= mixed
+        homes = dict[str, Home]()
+        for name, whole, term, axes, op in tensors:
+            if consecutive := [axis for index, axis in zip(term, axes, strict=True) if index in alike]:
+                whole = _consecutive(whole, consecutive)
+            homes[name] = home_of(whole, op) if 0 < len(axes) == len(whole.shape) else Given(whole, axes, op)
         return homes
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -286,6 +304,24 @@ def path_of(expression: str, operands: Sequence[Any], optimize: Any) -> tuple[tu
     except KeyError as error:
         raise ValueError(f"optimize: {error.args[0]}") from error
     return tuple(map(tuple, path))
+
+
+def _cyclic_parts(whole: Any, axis: int) -> tuple[int, int] | None:
+    """Return number and length of block-cyclic parts along an axis of which each rank has equally many; else None."""
+    special = not isinstance(whole, Distribution) or whole.is_symbolic or any(whole.halo)
+    if special or any(pin is not None for pin in whole.pins):
+        return None
+    dim, block, extent = whole.dims[axis], whole.core.uniform_block(axis), whole.shape[axis]
+    parts = 1 if dim is None else whole.grid[dim]
+    return (parts, block) if 0 < block * parts < extent and extent % (block * parts) == 0 else None
+
+
+def _consecutive(whole: Any, axes: Sequence[int]) -> Distribution:
+    """Return a distribution with consecutive indices of each rank along axes of which each has equally many."""
+    block = list(whole.block)
+    for axis in axes:
+        block[axis] = whole.shape[axis] // whole.grid[whole.dims[axis]]
+    return Distribution(whole.shape, whole.grid, dims=whole.dims, block=block, ranks=whole.ranks)
 
 
 def _names() -> Iterable[str]:

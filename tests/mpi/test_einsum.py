@@ -14,6 +14,7 @@ from cases import DTYPES, LAYOUTS, local_array, values
 from distributions import distributions, same_on_all_ranks, with_margins
 from hypothesis import given
 from hypothesis import strategies as st
+from seeds import seed, some
 
 from dace_redist import DistributedArray, Distribution, einsum, einsum_plan, replicated
 
@@ -134,6 +135,46 @@ def test_random_einsums(comm):
     check()
     for made in communicators[1:]:
         made.Free()
+
+
+@pytest.mark.fuzz
+@pytest.mark.mpi(ranks=[2, 4], full=[3])
+def test_random_block_cyclic_einsums(comm):
+    """Axes that are dealt out alike, or not, also of one array under two indices."""
+    rng = np.random.default_rng([seed(), comm.size])
+    grids = [(comm.size, 1), (1, comm.size), *([(2, 2)] if comm.size == 4 else [])]
+    expressions = "ij,jk->ik ij,kj->ik ij,ji-> ij,jk,kl->il ii->i ij->ji ij,ij->ij ij,j->i ii,ij->ij ij->j ij,ik->jk"
+    for number in range(some(200)):
+        expression, size = str(rng.choice(expressions.split())), int(rng.choice([16, 24, 30, 32]))
+        operands, result = expression.split("->")
+
+        def drawn(axes: int, size: int = size) -> Distribution:
+            if axes == 0:
+                return Distribution((), (comm.size,))
+            block, grid = int(rng.choice([2, 4, 4])), grids[rng.integers(len(grids))] if axes == 2 else (comm.size,)
+            return Distribution((size,) * axes, grid, dims=rng.permutation(axes).tolist(), block=[block] * axes)
+
+        one, alike, twice = drawn(2), rng.integers(2), rng.integers(3) == 0
+        sides = [one if alike and len(term) == 2 else drawn(len(term)) for term in (*operands.split(","), result)]
+        wholes = [rng.integers(-3, 4, side.shape).astype(float) for side in sides[:-1]]
+        pairs = zip(sides[:-1], wholes, strict=True)
+        arrays = [DistributedArray(side.local(whole, comm.rank), side, comm) for side, whole in pairs]
+        if twice and all(len(term) == 2 for term in operands.split(",")):
+            wholes, arrays = [wholes[0]] * len(wholes), [arrays[0]] * len(arrays)
+        found = einsum(expression, *arrays, target=sides[-1] if rng.integers(4) else None)
+        assert not wrong(comm, found, np.einsum(expression, *wholes)), f"{number}: {expression} of {sides}"
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_axes_that_are_dealt_alike_are_not_moved(comm):
+    """A product of block-cyclic matrices has the bytes of one of blocks; a target of other parts costs more."""
+    blocks, cyclic, other = (Distribution((64, 64), (2, 1), block=[length, 64]) for length in (32, 4, 8))
+    numbers = [
+        einsum_plan("ij,jk->ik", left, right, target=left, dtype="f8", comm=comm).bytes_per_rank
+        for left, right in ((blocks, blocks), (cyclic, cyclic), (cyclic, other))
+    ]
+    mixed = einsum_plan("ij,kj->ik", cyclic, cyclic, target=blocks, dtype="f8", comm=comm).bytes_per_rank
+    assert numbers[0] == numbers[1] == numbers[2] < mixed
 
 
 @pytest.mark.mpi(ranks=[1, 2])
