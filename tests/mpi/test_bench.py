@@ -84,7 +84,7 @@ MATRICES = ["axes", "reshape", "convert", "several", "reduce", "stacks", "files"
 @pytest.mark.parametrize(
     ("names", "shape", "count", "ranks"),
     [
-        (MATRICES, "128x128", 25, 4),
+        (MATRICES, "128x128", 30, 4),
         (["libraries"], "16x16", 4, 2),  # imports take most of the time
         (["halo"], "8x8x8", 4, 4),
         (["cp-als"], "9x8x7", 1, 2),
