@@ -156,28 +156,21 @@ class EinsumCall:
         """
         Return the home of each operand, and of the result if it is given.
 
-        An einsum does not depend on the order of an index. An index that all tensors have in the same block-cyclic
-        parts, of equal lengths, is renumbered so that the elements of a rank are consecutive.
+        An einsum does not depend on the order of an index: those that are dealt out alike are renumbered, so that the
+        elements of a rank are consecutive.
         """
         tensors = [
-            (name, one.distribution, term, axes, one.op)
+            _Tensor(name, one.distribution, term, axes, one.op)
             for name, one, term, axes in zip(self.names, self.operands, self.einsum.operands, self.axes, strict=True)
         ]
         if self.target is not None:
-            tensors.append((RESULT, self.target, self.einsum.result, tuple(range(len(self.target.shape))), None))
-        parts: dict[str, set[Any]] = {index: {None} for index in self.einsum.result if self.target is None}
-        readers: dict[tuple[str, int], str] = {}
-        for name, whole, term, axes, _ in tensors:
-            for index, axis in zip(term, axes, strict=True):
-                parts.setdefault(index, set()).add(_cyclic_parts(whole, axis))
-                readers[name, axis] = readers.get((name, axis), "") + index
-        alike = {index for index, found in parts.items() if len(found) == 1 and found != {None}}
-        while mixed := alike.intersection("".join(one for one in readers.values() if not alike.issuperset(one))):
-            alike -= mixed
+            axes = tuple(range(len(self.target.shape)))
+            tensors.append(_Tensor(RESULT, self.target, self.einsum.result, axes, None))
+        alike = _dealt_alike(tensors, self.einsum.result if self.target is None else "")
         homes = dict[str, Home]()
         for name, whole, term, axes, op in tensors:
-            if consecutive := [axis for index, axis in zip(term, axes, strict=True) if index in alike]:
-                whole = _consecutive(whole, consecutive)
+            if dealt := [axis for index, axis in zip(term, axes, strict=True) if index in alike]:
+                whole = _consecutive(whole, dealt)
             homes[name] = home_of(whole, op) if 0 < len(axes) == len(whole.shape) else Given(whole, axes, op)
         return homes
 
@@ -304,6 +297,30 @@ def path_of(expression: str, operands: Sequence[Any], optimize: Any) -> tuple[tu
     except KeyError as error:
         raise ValueError(f"optimize: {error.args[0]}") from error
     return tuple(map(tuple, path))
+
+
+class _Tensor(NamedTuple):
+    """Operand, or result, with an index for each axis that is kept."""
+
+    name: str
+    whole: AnyDistribution
+    term: str
+    axes: tuple[int, ...]
+    op: str | None
+
+
+def _dealt_alike(tensors: Sequence[_Tensor], others: str) -> set[str]:
+    """Return the indices, but for others, that all tensors have in the same block-cyclic parts of equal lengths."""
+    parts: dict[str, set[Any]] = {index: {None} for index in others}
+    of_axis: dict[tuple[str, int], set[str]] = {}  # one array may have several indices
+    for one in tensors:
+        for index, axis in zip(one.term, one.axes, strict=True):
+            parts.setdefault(index, set()).add(_cyclic_parts(one.whole, axis))
+            of_axis.setdefault((one.name, axis), set()).add(index)
+    alike = {index for index, found in parts.items() if len(found) == 1 and found != {None}}
+    while mixed := {index for indices in of_axis.values() if not indices <= alike for index in indices & alike}:
+        alike -= mixed
+    return alike
 
 
 def _cyclic_parts(whole: Any, axis: int) -> tuple[int, int] | None:

@@ -143,7 +143,9 @@ def test_random_block_cyclic_einsums(comm):
     """Axes that are dealt out alike, or not, also of one array under two indices."""
     rng = np.random.default_rng([seed(), comm.size])
     grids = [(comm.size, 1), (1, comm.size), *([(2, 2)] if comm.size == 4 else [])]
-    expressions = "ij,jk->ik ij,kj->ik ij,ji-> ij,jk,kl->il ii->i ij->ji ij,ij->ij ij,j->i ii,ij->ij ij->j ij,ik->jk"
+    expressions = (
+        "ij,jk->ik ij,kj->ik ij,ji-> ij,jk,kl->il ii->i ij->ji ij,ij->ij ij,j->i ii,ij->ij ij->j ij,ik->jk ij,kj->i"
+    )
     for number in range(some(200)):
         expression, size = str(rng.choice(expressions.split())), int(rng.choice([16, 24, 30, 32]))
         operands, result = expression.split("->")

@@ -46,6 +46,8 @@ def accepted(texts, given, folder, name):
 def test_they_give_what_numpy_gives(comm, chunk, tmp_path):
     given, name = arguments(), f"statements_{chunk}"
     texts = cases(random.Random(SEED))[SIZE * chunk : SIZE * (chunk + 1)]
+    if not texts:
+        pytest.skip("some seeds draw fewer cases")
     program = None
     if comm.rank == 0:
         texts = accepted(texts, given, tmp_path, name)

@@ -89,12 +89,10 @@ Index nbytes_of(const File& file) { return facts_of(file).st_size; }
 Index block_bytes_of(const File& file) { return facts_of(file).st_blksize; }
 
 bool reserve(int file, Index position, Index nbytes) {
-  int failed = 0;
-  do failed = nbytes > 0 && fallocate(file, 0, position, nbytes) != 0 ? errno : 0;
-  while (failed == EINTR);
-  const bool is_unknown = failed == EOPNOTSUPP || failed == ENOSYS || failed == ENODEV;  // the last: a device
-  if (failed && !is_unknown) throw FileError(failed);
-  return !is_unknown;
+  if (nbytes == 0 || fallocate(file, 0, position, nbytes) == 0) return true;
+  constexpr int unable[] = {EOPNOTSUPP, ENOSYS, ENODEV, EINTR};  // of a device; where signals come too often
+  if (std::find(std::begin(unable), std::end(unable), errno) == std::end(unable)) throw FileError(errno);
+  return false;
 }
 
 void flush(const File& file) {
