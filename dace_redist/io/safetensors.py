@@ -210,9 +210,8 @@ def _write_header(path: str, metadata: Mapping[str, str], tensors: Mapping[str, 
     base = 8 + len(text)
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        file.flush()
-        if not _core.reserve(file.fileno(), 0, base + end):
-            file.truncate(base + end)
+        file.truncate(base + end)
+        _core.reserve(file.fileno(), 0, base + end)
     return {name: base + begin for name, begin in begins.items()}
 
 

@@ -171,8 +171,8 @@ Index write_npy_header(const File& file, const NpyHeader& header, Index nbytes) 
   for (Index shift = 0; shift < 8 * (ahead - 8); shift += 8) begin += static_cast<char>(length >> shift);
   all.resize(static_cast<std::size_t>(length - 1), ' ');
   begin += all + '\n';
-  if (!reserve(fileno(file.get()), 0, ahead + length + nbytes))
-    checked(ftruncate(fileno(file.get()), ahead + length + nbytes));
+  checked(ftruncate(fileno(file.get()), ahead + length + nbytes));
+  reserve(fileno(file.get()), 0, ahead + length + nbytes);
   transfer_bytes(fileno(file.get()), false, begin.data(), ahead + length, 0);
   return ahead + length;
 }
