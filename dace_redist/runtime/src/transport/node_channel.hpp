@@ -139,7 +139,6 @@ class Channel : public PlannedMessage, public ChannelPlace, public ChannelProgre
   void decide(Protocol new_protocol, bool new_streams, std::uint64_t transfer);
   bool eager() const { return handshake == nullptr; }
   bool is_self() const { return state == nullptr; }
-  bool is_contiguous() const { return min_run == message.nbytes; }  ///< on both sides
 
   /// Finds the partner's arrays in this process, where they lie in its arena or can be mapped.
   /// \return whether all that the message needs can be addressed.

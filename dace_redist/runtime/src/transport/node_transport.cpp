@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/machine.hpp"
 #include "transport/node_reduce.hpp"
 #include "transport/transports.hpp"
 
@@ -282,11 +281,7 @@ class NodeTransport final : public Transport {
                             channel.max_source_run <= max_scattered_run;
       return scatters ? Protocol::staged : Protocol::pull;
     }
-    // where ranks share cores, the second copy of a staged message takes time from others, which its own does not show
-    const bool shares_cores = static_cast<std::int64_t>(link_.topology.partners.size()) > usable_cores();
-    const bool reads =
-        (shares_cores && reach.read && channel.is_contiguous()) || (channel.may_read && copies_.way().reads);
-    return reads ? Protocol::read : Protocol::staged;
+    return channel.may_read && copies_.way().reads ? Protocol::read : Protocol::staged;
   }
 
   void set_protocol(Channel& channel, Protocol protocol) {
