@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/machine.hpp"
 #include "transport/node_reduce.hpp"
 #include "transport/transports.hpp"
 
@@ -273,8 +274,10 @@ class NodeTransport final : public Transport {
     if (reduces_) return reach.pull ? Protocol::pull : Protocol::staged;
     if (reach.pull && reach.push) return channel.pulls_better ? Protocol::pull : Protocol::push;
     if (reach.push) {
+      // the kernel takes longer to read: this pays where the receiver's core would be idle
+      const bool owns_core = static_cast<std::int64_t>(link_.topology.partners.size()) <= usable_cores();
       const bool receiver_copies_less = channel.handshake->receiver_copy_bytes < bytes_not_delegated_;
-      return reach.read && receiver_copies_less ? Protocol::read : Protocol::push;
+      return reach.read && owns_core && receiver_copies_less ? Protocol::read : Protocol::push;
     }
     if (reach.pull) {
       const bool scatters = static_cast<Index>(sends_.size()) - 1 >= several_receivers && transfer_.large_source &&

@@ -38,7 +38,7 @@ std::unique_ptr<Transport> make_joined(const Link& link, Messages messages);
 /// - push or pull where the sender reaches the targets, or the receiver the sources: in an arena, or mapped by XPMEM.
 ///   A large source that has short runs for each of several receivers is not pulled;
 /// - read, of long runs, where the receiver does not reach the sources: if the sender could push, but has more to copy
-///   than the receiver; else if that was measured to be faster than staging;
+///   than the receiver, and ranks do not share cores; else if that was measured to be faster than staging;
 /// - staged in all other cases, and for short messages.
 ///
 /// Partial results are pulled or staged; their receiver reduces them piece by piece, once all that belong to the same
