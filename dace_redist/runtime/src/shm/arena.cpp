@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -221,16 +222,20 @@ std::int32_t take_clean(ArenaHead& head, std::int64_t nbytes, std::int64_t align
 /// The arena of this process, and those that it has inherited from processes that forked it.
 struct ProcessArenas {
   std::mutex guard;
-  Arena* own = nullptr;
+  std::atomic<Arena*> own{nullptr};
   std::vector<const Arena*> inherited;
   std::string failure;
 };
 
 ProcessArenas& arenas() {
   static auto* const all = [] {
-    const auto unlock = [] { arenas().guard.unlock(); };
-    pthread_atfork([] { arenas().guard.lock(); }, unlock, unlock);  // a child has none of the threads that may hold it
-    return new ProcessArenas;                                       // never freed: arrays may outlive everything
+    const auto in_child = [] {  // which has none of the threads that may hold the lock
+      ProcessArenas& child = arenas();
+      if (Arena* const of_parent = child.own.exchange(nullptr)) child.inherited.push_back(of_parent);
+      child.guard.unlock();
+    };
+    pthread_atfork([] { arenas().guard.lock(); }, [] { arenas().guard.unlock(); }, in_child);
+    return new ProcessArenas;  // never freed: arrays may outlive everything
   }();
   return *all;
 }
@@ -253,15 +258,9 @@ Arena* Arena::find_or_make(std::string& failure) {
   return head ? new Arena(head) : nullptr;  // never freed: arrays may outlive everything
 }
 
-Arena* Arena::made() {
-  ProcessArenas& all = arenas();
-  const std::lock_guard<std::mutex> guard(all.guard);
-  if (all.own && all.own->process_ != getpid()) all.inherited.push_back(std::exchange(all.own, nullptr));
-  return all.own;
-}
+Arena* Arena::made() { return arenas().own.load(std::memory_order_acquire); }
 
 bool Arena::is_inherited(const void* address) {
-  made();  // notices a fork
   ProcessArenas& all = arenas();
   const std::lock_guard<std::mutex> guard(all.guard);
   return std::any_of(all.inherited.begin(), all.inherited.end(),

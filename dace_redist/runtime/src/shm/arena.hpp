@@ -128,7 +128,7 @@ class Arena {
   ArenaHead& head() const { return *head_; }
 
  private:
-  explicit Arena(ArenaHead* head) : head_(head), process_(head->name.process) {}
+  explicit Arena(ArenaHead* head) : head_(head) {}
   static Arena* find_or_make(std::string& failure);
 
   Allocation take(std::int64_t nbytes, bool in_huge_pages);
@@ -137,7 +137,6 @@ class Arena {
   void release(std::int64_t offset) noexcept;
 
   ArenaHead* head_;
-  std::int64_t process_;
 };
 
 /// Whether an address lies in node-shared memory of this process.
