@@ -102,11 +102,6 @@ class JointRedistribute(StrategicNode, CommNode):
                 )
         self.tensors = tensors
 
-    def expand(self, state: SDFGState, implementation: str | None = None, **options: Any) -> str:
-        """Expand by a strategy, which becomes that of the node."""
-        self.implementation = implementation or self.implementation
-        return str(super().expand(state, **options))
-
     @property
     def operand_connectors(self) -> list[str]:
         """Connectors of the inputs."""

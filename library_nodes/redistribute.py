@@ -91,6 +91,11 @@ class StrategicNode(RedistNode):
         """True if the program names a strategy, or an option other than the default."""
         return self.implementation is not None or any(n != OPTIONS[name].default for name, n in self.options.items())
 
+    def expand(self, state: SDFGState, implementation: str | None = None, **options: Any) -> str:
+        """Expand by a strategy, which becomes that of the node."""
+        self.implementation = implementation or self.implementation
+        return str(super().expand(state, **options))
+
     def validate(self, sdfg: SDFG, state: SDFGState) -> None:
         """Check strategy and options, too: see :meth:`RedistNode.validate`."""
         self._check_strategy(self.strategy, self.options)

@@ -42,6 +42,16 @@ def test_expansion_by_name_whatever_the_node_says(strategy: str):
         assert f'Plan("{type(node).__name__}", "move", "{strategy}")' in tasklet.code_init.as_string
 
 
+def test_expansion_by_a_strategy_that_cannot_move_the_arrays():
+    sdfg = with_arrays("refused", A=(2, 8), B=(8, 2))
+    for array in sdfg.arrays.values():
+        array.storage = dace.StorageType.GPU_Global
+    state, node = sdfg.add_state(), Redistribute("move", ROWS, COLUMNS)
+    add_move(state, node, "A", "B")
+    with pytest.raises(ValueError, match="strategy Pack moves arrays in main memory only"):
+        node.expand(state, "Pack")
+
+
 @pytest.mark.parametrize("label", ['a "b" \\ c', "gr\u00f6\u00dfe", "\N{GRINNING FACE}"])
 def test_labels_are_literals_of_cpp(label: str):
     """C++ refuses the pairs of escapes that JSON has for characters of more than 16 bits."""
