@@ -153,13 +153,13 @@ def gpu_strategies() -> tuple[str, ...]:
     return tuple(name for name, strategy in STRATEGIES.items() if strategy.on_gpus)
 
 
-#: Strategy that ``"Auto"`` stands for. It chooses for each pair of ranks: on one node it
+#: The default strategy. It chooses for each pair of ranks: on one node it
 #: copies into (push) or out of (pull) the array that is node-shared, through a ring where none is, and where short runs
 #: of a large source would be pulled by several ranks; between nodes chunks over MPI.
 DEFAULT_STRATEGY = "Hierarchical"
 
-#: Placeholder with the options that every strategy takes.
-AUTO = Strategy("Auto", "the default strategy")
+#: Another name of the default strategy, that of the default of arguments.
+AUTO = "Auto"
 
 
 def find_strategy(name: str) -> Strategy:
@@ -168,12 +168,12 @@ def find_strategy(name: str) -> Strategy:
 
     :raises ValueError: If the name is unknown; lists the known ones.
     """
-    if name == "Auto":
+    if name == AUTO:
         name = DEFAULT_STRATEGY
     if isinstance(name, str) and name in STRATEGIES:
         return STRATEGIES[name]
     hint = _hint(str(name), STRATEGIES)
-    raise ValueError(f"unknown strategy {name!r}{hint}; choose from Auto, {', '.join(STRATEGIES)}")
+    raise ValueError(f"unknown strategy {name!r}{hint}; choose from {AUTO}, {', '.join(STRATEGIES)}")
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
@@ -207,8 +207,8 @@ def with_options(strategy: str, options: Mapping[str, Any]) -> str:
 
 
 def checked_strategy(name: Any, options: Mapping[str, Any], arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Return the name of a strategy, or ``"Auto"``, and its options; see :func:`check_options`."""
-    chosen = AUTO if name == AUTO.name else find_strategy(name)
+    """Return the name of a strategy, never ``"Auto"``, and its options; see :func:`check_options`."""
+    chosen = find_strategy(name)
     return chosen.name, check_options(chosen, options, arguments)
 
 

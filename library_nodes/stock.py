@@ -46,14 +46,14 @@ def remove_descriptor_edges(stock: StockRedistribute, state: SDFGState) -> None:
 
 def keeps_stock(node: StockRedistribute | Redistribute) -> bool:
     """True if the program names DaCe's own implementation, or a foreign one, for a stock node."""
-    return node.implementation not in (None, AUTO.name, *STRATEGIES)
+    return node.implementation not in (None, AUTO, *STRATEGIES)
 
 
 def strategy_of(stock: StockRedistribute) -> str:
     """Return the strategy that a program or DaCe's configuration names for a stock node, else ``"Auto"``."""
     configured = str(Config.get("library", "comm", "default_implementation"))
-    wanted = stock.implementation or (configured if configured in STRATEGIES else AUTO.name)
-    return wanted if wanted in STRATEGIES else AUTO.name
+    wanted = stock.implementation or (configured if configured in STRATEGIES else AUTO)
+    return wanted if wanted in STRATEGIES else AUTO
 
 
 @library.expansion
@@ -82,7 +82,7 @@ class ExpandStockRedistribute(ExpandTransformation):
         return made
 
 
-for _name in (AUTO.name, *STRATEGIES):
+for _name in (AUTO, *STRATEGIES):
     StockRedistribute.register_implementation(_name, ExpandStockRedistribute)
 
 
@@ -93,9 +93,9 @@ def follow_configuration() -> None:
     It does by the hook, or by a strategy as ``library.comm.default_implementation``. That holds for all nodes of
     DaCe's library: those that only redistribute by MPI keep it.
     """
-    configured = {str(Config.get("library", "comm", "default_implementation"))} & {AUTO.name, *STRATEGIES}
+    configured = {str(Config.get("library", "comm", "default_implementation"))} & {AUTO, *STRATEGIES}
     asked = configured or "dace_redist.hook" in str(Config.get("call_hooks"))
-    StockRedistribute.default_implementation = AUTO.name if asked else "MPI"
+    StockRedistribute.default_implementation = AUTO if asked else "MPI"
     for node in comm._dace_library_nodes if configured else ():
         if node.default_implementation is None:
             node.implementations |= dict.fromkeys(configured, node.implementations["MPI"])

@@ -89,10 +89,9 @@ def plan(
         depend on the partial results only, not on nodes, the strategy or the target. With ``wire`` it requires
         ``within_nodes``.
     :param memory_bytes: Maximum bytes of buffers per rank, also as ``"64MiB"``. A lower limit means more, smaller
-        chunks. For strategies with chunks or slots; ``"Auto"`` is then the default strategy. Default: set by the
-        options.
+        chunks. For strategies with chunks or slots. Default: set by the options.
     :param device: ``"cpu"``, ``"gpu"`` (the current GPU of this process), or a pair for source and target.
-    :param options: Options of the strategy, such as ``chunk_bytes=1 << 20``. With ``"Auto"`` only common options.
+    :param options: Options of the strategy, such as ``chunk_bytes=1 << 20``.
     :return: The plan.
     :raises ValueError: On every rank, if an argument is invalid on one of them, or if the ranks pass different
         arguments; names the rank, the expected and the given value.

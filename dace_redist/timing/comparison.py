@@ -66,7 +66,7 @@ class Comparison:
         """
         name, default = self._fastest(), self._last.get(DEFAULT_STRATEGY)
         if self._drifted() or (default is not None and default.low <= self._last[name].high):
-            return {"strategy": AUTO.name}
+            return {"strategy": AUTO}
         return {"strategy": self.candidates[name].strategy, **self.candidates[name].options}
 
     @property
@@ -146,7 +146,7 @@ def strategies_for(strategies: Sequence[str] | None, placed: PlacedSchedule) -> 
     known = gpu_strategies() if placed.on_gpu else tuple(STRATEGIES)
     names = list(known if strategies is None else dict.fromkeys(strategies))
     for name in names:
-        if name == AUTO.name or find_strategy(name).name not in known:
+        if name == AUTO or find_strategy(name).name not in known:
             arrays = f"with {placed.memory} arrays"
             raise ValueError(f"strategy {name} cannot be measured {arrays}; choose from {', '.join(known)}")
     if not names:

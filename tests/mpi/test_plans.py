@@ -34,6 +34,15 @@ def test_misuse_of_lists(comm):
         made([A, A])
 
 
+@pytest.mark.mpi(ranks=[2])
+def test_auto_is_the_default_strategy_with_its_options(comm):
+    rows, columns, here, there = rows_to_columns(comm, (6, 10))
+    kept = len(plans_in_use(comm))
+    for strategy in ("Auto", "Hierarchical"):
+        assert np.array_equal(redistribute(here, rows, columns, comm=comm, strategy=strategy, slot_bytes=128), there)
+    assert len(plans_in_use(comm)) == kept + 1 and plans_in_use(comm)[-1] == ("Hierarchical", {"slot_bytes": 128})
+
+
 @pytest.mark.mpi(ranks=[3])
 def test_plans_of_lists_are_kept(comm):
     rows, columns, here, there = rows_to_columns(comm, (6, 9))

@@ -15,7 +15,7 @@ from seeds import seed, some
 
 import dace_redist
 from dace_redist import DistributedArray, Distribution, Plan, einsum, einsum_plan, plan, redistribute
-from dace_redist.strategies import AUTO, OPTIONS, STRATEGIES, Option
+from dace_redist.strategies import OPTIONS, STRATEGIES, Option, find_strategy
 
 SHAPE = (6, 4)
 WHOLE = np.arange(24.0).reshape(SHAPE)
@@ -71,7 +71,7 @@ def test_keywords_that_a_function_does_not_take(comm, tmp_path):
             dace_redist.save(path, here.array)
         call, arguments = rng.choice(here.calls(path))
         strategy = rng.choice(["Auto", *STRATEGIES])
-        options = AUTO.options if strategy == "Auto" else STRATEGIES[strategy].options
+        options = find_strategy(strategy).options
         takes = inspect.signature(redistribute if call == here.array.redistribute else call).parameters
         names = [*FOREIGN, *OPTIONS, *(misspelt(rng, one) for one in (*takes, *OPTIONS) if len(one) > 3)]
         name = rng.choice([one for one in names if one not in (*takes, *options)])

@@ -69,7 +69,7 @@ move(part if last else None)  # ValueError: array must have the shape \(2, 8\) t
 redistribute(None, none, none, out=np.zeros((0, 8)), target_dtype="f8")  # ValueError: array is None on every rank: pass
 redistribute([part, None], [rows, none], [columns, none_of_columns])
 # ValueError: array\[1\] is None on every rank: pass an empty array
-move(strategy="Pack" if last else "Auto")  # ValueError: strategy is Auto on rank 0 and Pack on rank 2
+move(strategy="Pack" if last else "Auto")  # ValueError: strategy is Hierarchical on rank 0 and Pack on rank 2
 move(**({"max_message_bytes": 64} if last else {}))  # ValueError: options is none on rank 0 and max_message_bytes=64
 move(part.astype("f4" if last else "f8"), out=None)  # ValueError: dtype is float64 on rank 0 and float32 on rank 2
 move(source=Distribution((6, 8), [3], block="ceil" if last else None))

@@ -38,7 +38,7 @@ class Problem:
 
     :param tensors: Schedule of each tensor.
     :param lists: True if calls have lists of arrays.
-    :param strategy: Name of a strategy, or ``"Auto"``.
+    :param strategy: Name of a strategy, never ``"Auto"``.
     :param options: Options of the strategy that are given.
     :param device: Devices of all sources and of all targets, each one of ``DEVICES``.
     :param names: Names of the tensors; None: they have none.
@@ -70,9 +70,9 @@ class Problem:
         return self if device == self.device else dataclasses.replace(self, device=device)
 
     def chosen(self) -> tuple[str, dict[str, int | float]]:
-        """Return the strategy, never ``"Auto"``, and its options that are not at the defaults for main memory."""
-        name, options = find_strategy(self.strategy).name, dict(self.options)
-        return name, options_on_gpu(name, options) if self.on_gpu else options
+        """Return the strategy, and its options that are not at the defaults for main memory."""
+        options = dict(self.options)
+        return self.strategy, options_on_gpu(self.strategy, options) if self.on_gpu else options
 
     @property
     def elements(self) -> str:
@@ -174,7 +174,6 @@ class Arguments(NamedTuple):
         if limit is not None:
             if self.lists:
                 raise ValueError("memory_bytes is for one tensor, not for lists")
-            strategy = find_strategy(strategy).name
             options = options_within(tensors[0], strategy, limit, options)
         return Problem(tensors, self.lists, strategy, tuple(sorted(options.items())), names=self.names)
 
