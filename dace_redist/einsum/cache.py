@@ -19,7 +19,7 @@ from dace_redist.native.interface import agree, prepare
 from dace_redist.redistribution.arrays import array_view
 from dace_redist.redistribution.cache import Known, PlanCache, plan_cache, typed
 from dace_redist.redistribution.distributed_array import DistributedArray, known_communicator, part_of
-from dace_redist.redistribution.problem.agreement import compare_arguments
+from dace_redist.redistribution.problem.agreement import enter_without_plan
 from dace_redist.transform import element_type
 
 
@@ -38,7 +38,7 @@ def evaluate(arrays: Sequence[Any], *settings: Any) -> DistributedArray:
     except Exception:  # not hashable, or of a wrong type, which all ranks find below
         call = None
     if known is None:
-        compare_arguments(checked_communicator(comm))
+        enter_without_plan(checked_communicator(comm))
     else:
         try:
             memory = known.plan.allocate(how.out, arrays)
@@ -71,7 +71,7 @@ def _run(
     try:
         result: DistributedArray = known.plan.run(*known.plan.call.split(arrays), memory, out)
     except Exception:
-        cache.drop(known.key).free()
+        cache.drop(known.key)
         raise
     return result
 
@@ -175,9 +175,9 @@ def _part(number: int, array: Any, comm: MPI.Intracomm) -> Any:
 
 
 def _planned(
-    cache: PlanCache, comm: MPI.Intracomm, operands: Sequence[Any], same: Sequence[int], how: Settings
+    cache: PlanCache | None, comm: MPI.Intracomm, operands: Sequence[Any], same: Sequence[int], how: Settings
 ) -> Known:
-    """Return the plan of a problem, made on first use. Collective."""
+    """Return the plan of a problem, made on first use, or without a cache now. Collective."""
     given = list(how.optimize) if isinstance(how.optimize, list | tuple) else how.optimize
     path: Any = None
     with together(comm, {"optimize": given if isinstance(given, list | str | bool) else "an optimizer"}):
@@ -198,7 +198,8 @@ def _planned(
         prepare(comm, ensure_contractions)
         return ExecutablePlan.of(call, comm, options)
 
-    return Known(cache.get(comm, key, make), key, _digest((how.expression, facts, path, same)) or 1)
+    plan = make() if cache is None else cache.get(comm, key, make)
+    return Known(plan, key, _digest((how.expression, facts, path, same)) or 1)
 
 
 def planned_einsum(
@@ -225,6 +226,5 @@ def planned_einsum(
             whole, op = (given.distribution, given.op) if isinstance(given, DistributedArray) else (given, None)
             check_distribution(f"operand {number}", whole)
             operands.append(Operand(whole, element_type(element), op))
-    once = PlanCache()  # the plan belongs to the caller
-    made: ExecutablePlan = _planned(once, comm, operands, range(len(operands)), how.checked()).plan
+    made: ExecutablePlan = _planned(None, comm, operands, range(len(operands)), how.checked()).plan
     return made

@@ -12,10 +12,10 @@ import numpy as np
 from mpi4py import MPI
 
 from dace_redist.integers import AnyBytes, AnyInt, AnyInts, AnyNumber
-from dace_redist.mpi.collective import checked_communicator
+from dace_redist.mpi.collective import checked_communicator, together
 from dace_redist.native.interface import check
 from dace_redist.redistribution.problem import CHANGE, Arguments, Types, is_list
-from dace_redist.redistribution.problem.agreement import agreed, agreed_problem, compare_arguments
+from dace_redist.redistribution.problem.agreement import agreed_problem, enter_without_plan
 from dace_redist.redistribution.tensor_plan import Plan, run_if_agreed
 from dace_redist.strategies import AUTO
 
@@ -58,7 +58,7 @@ class PlanCache:
         if missing:
             plan = make()
             if len(self.plans) >= _MAX_PLANS:
-                self.drop(next(iter(self.plans))).free()
+                self.drop(next(iter(self.plans)))
             self.plans[key] = plan
         self.plans.move_to_end(key)
         return self.plans[key]
@@ -69,16 +69,16 @@ class PlanCache:
             self.calls.clear()
         self.calls[call] = known
 
-    def drop(self, key: Any) -> Any:
-        """Take a plan out and return it. One that failed is not to be freed: MPI may still use its buffers."""
+    def drop(self, key: Any) -> None:
+        """Take a plan out and free it; of one that failed, the library keeps what MPI or other ranks may still use."""
         plan = self.plans.pop(key)
         self.calls = {call: known for call, known in self.calls.items() if known.plan is not plan}
-        return plan
+        plan.free()
 
     def free(self) -> None:
         """Free all plans."""
         while self.plans:
-            self.drop(next(iter(self.plans))).free()
+            self.drop(next(iter(self.plans)))
 
 
 #: Plan caches by the handle of the communicator. A forked child has none: MPI belongs to its parent.
@@ -125,9 +125,9 @@ def key_of_call(array: Any, source: Any, target: Any, out: Any, how: tuple[Any, 
         return None
     plain = {*map(type, array)} == {np.ndarray}  # quicker than a look at each of a thousand
     types = tuple([one.dtype if plain or isinstance(one, np.ndarray) else None for one in array])
-    listed = ((list, *value) if isinstance(value, list) else value for value in how)
+    listed = tuple([(list, *value) if isinstance(value, list) else value for value in how[0]])
     # "out is None" is part of the key: some redistributions require out
-    return tuple(map(id, source)), tuple(map(id, target)), types, out is None, *listed
+    return tuple(map(id, source)), tuple(map(id, target)), types, out is None, listed, *how[1:]
 
 
 class Keywords(TypedDict, total=False):
@@ -159,26 +159,29 @@ class Keywords(TypedDict, total=False):
     max_in_flight_bytes: AnyInt
 
 
-#: Arguments of a call: those of :data:`CHANGE`, strategy, memory_bytes, then the options as of :func:`typed`.
-Settings = tuple[Any, ...]
-#: Name of the option that holds the names of the tensors.
-NAMES = "the names"
+#: Arguments of a call: the values of :data:`CHANGE`, strategy, memory_bytes, options as of :func:`typed`, and the names
+#: of the tensors or None.
+Settings = tuple[tuple[Any, ...], Any, Any, tuple[Any, Any], Any]
 _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(CHANGE),
     **{"alpha": 1, "beta": 0, "conj": False, "within_nodes": False, "reproducible": False},
-    **{"strategy": AUTO.name, "memory_bytes": None},
 }
 
 
-def typed(options: Mapping[str, Any]) -> tuple[Any, ...]:
+def typed(options: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return options, then the types of their values, for a key: a number may equal True, which is no option."""
-    return *options.items(), *map(type, options.values())
+    return tuple(options.items()), tuple(map(type, options.values()))
+
+
+#: No options.
+NO_OPTIONS = typed({})
 
 
 def settings(arguments: Mapping[str, Any]) -> Settings:
-    """Return keyword arguments of :func:`dace_redist.redistribute`, with its defaults, in the order of the cache."""
-    values = _DEFAULTS | dict(arguments)
-    return (*(values.pop(name) for name in _DEFAULTS), *typed(values))
+    """Return keyword arguments of :func:`dace_redist.redistribute`, with its defaults."""
+    options = dict(arguments)
+    change = tuple([options.pop(name, default) for name, default in _DEFAULTS.items()])
+    return change, options.pop("strategy", AUTO), options.pop("memory_bytes", None), typed(options), None
 
 
 def move(array: Any, source: Any, target: Any, comm: MPI.Intracomm | None, out: Any, how: Settings) -> Any:
@@ -193,7 +196,7 @@ def move(array: Any, source: Any, target: Any, comm: MPI.Intracomm | None, out: 
     except TypeError:  # not hashable
         call = None
     if found is None:
-        compare_arguments(checked_communicator(comm))
+        enter_without_plan(checked_communicator(comm))
     else:
         plan, problem, run, _ = found
         try:
@@ -219,22 +222,17 @@ def _move_checked(cache: PlanCache, arguments: tuple[Any, ...], comm: MPI.Intrac
     plan is registered under ``call`` for later calls, unless that is None.
     """
     array, source, target, out, how = arguments
-    strategy, memory_bytes, *options = how[len(CHANGE) :]
-    change = dict(zip(CHANGE, how, strict=False))
-    settings: dict[str, Any] = dict(option for option in options if isinstance(option, tuple))
-    names = settings.pop(NAMES, None)
-    given = Arguments(source, target, change, strategy, settings, memory_bytes, names)
+    change, strategy, memory_bytes, (options, _), names = how
+    of_tensors = dict(zip(CHANGE, change, strict=True))
+    given = Arguments(source, target, of_tensors, strategy, dict(options), memory_bytes, names)
     problem, _ = agreed_problem(checked_communicator(comm), given, array, out)
-    plan, failure = cache.get(comm, problem, lambda: Plan(comm, problem)), None
+    plan = cache.get(comm, problem, lambda: Plan(comm, problem))
     problem = plan._problem  # that of the first such call: with itself it is compared at once
     if call is not None and not problem.on_gpu:
         kept = [list(side) if given.lists else side for side in (source, target)]
         cache.remember(call, Known(plan, problem, run_if_agreed(plan), kept))
-    try:
+    with together(comm):
         out = plan.empty_target(array) if out is None else out
-    except Exception as error:
-        failure = error
-    agreed(comm, problem, failure)
     try:
         return plan(array, out)
     except Exception:

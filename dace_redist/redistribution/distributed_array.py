@@ -260,9 +260,10 @@ def redistribute_known(array: Any, target: Any, comm: Any, out: Any, how: Settin
     arrays, sources, ops = ([getattr(part, name) for part in parts] for name in ("local", "distribution", "op"))
     if not lists:
         arrays, sources, ops = arrays[0], sources[0], ops[0]
-    if how[_OP] is None:
-        how = *how[:_OP], ops, *how[_OP + 1 :]
-    results = move(arrays, sources, target, comm, outs, how)
+    change = list(how[0])
+    if change[_OP] is None:
+        change[_OP] = ops
+    results = move(arrays, sources, target, comm, outs, (tuple(change), *how[1:]))
 
     def made(result: Any, side: AnyDistribution, out: Any) -> DistributedArray:
         return out if isinstance(out, DistributedArray) else DistributedArray(result, side, comm)

@@ -10,7 +10,7 @@ from mpi4py import MPI
 from dace_redist.distribution import check_distribution
 from dace_redist.mpi.collective import checked_communicator, together
 from dace_redist.mpi.groups import Groups
-from dace_redist.redistribution.cache import NAMES, Settings, move
+from dace_redist.redistribution.cache import Settings, move
 from dace_redist.redistribution.distributed_array import known_communicator, redistribute_known
 from dace_redist.redistribution.problem import CHANGE, Problem, is_list
 from dace_redist.redistribution.problem.agreement import fail_together
@@ -72,7 +72,7 @@ def redistribute_in_form(array: Any, source: Any, target: Any, comm: Any, out: A
         comm = known_communicator([*array.values()] if isinstance(array, Mapping) else []) or MPI.COMM_WORLD
     try:
         values = {"array": array, "source": source, "target": target, "out": out}
-        values |= dict(zip(CHANGE, how, strict=False))
+        values |= dict(zip(CHANGE, how[0], strict=True))
         if is_named(array, source, target):
             names, values = by_name(values)
         array, source, target, out, *change = values.values()
@@ -80,7 +80,7 @@ def redistribute_in_form(array: Any, source: Any, target: Any, comm: Any, out: A
             source, target = on_both_groups(groups, bool(sends), source, target)
     except Exception as error:
         fail_together(comm, error)
-    how = *change, *how[len(CHANGE) :], (NAMES, names)
+    how = (tuple(change), *how[1:-1], names)
     if source is None or target is None:
         results = redistribute_known(array, target if source is None else source, comm, out, how)
     else:

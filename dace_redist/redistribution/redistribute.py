@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.integers import AnyBytes, AnyInt, AnyInts, AnyNumber
-from dace_redist.redistribution.cache import Keywords, Settings, move, typed
+from dace_redist.redistribution.cache import NO_OPTIONS, Keywords, Settings, move, typed
 from dace_redist.redistribution.distributed_array import DistributedArray, redistribute_known
 from dace_redist.redistribution.forms import redistribute_in_form
 from dace_redist.redistribution.problem import Distributions, Named, Types
@@ -67,8 +67,8 @@ def redistribute(
 
     Lists or tuples in the places of ``array``, ``source`` and ``target`` (and ``out``) move several tensors in one
     exchange, as :func:`dace_redist.plan` does; dicts do so by name, and the result is a dict. The first call with a
-    pair of distributions makes a plan, which later calls reuse. The first call on a machine builds the package's
-    library, which is kept on disk for later processes.
+    pair of distributions makes a plan, which later calls reuse. Where the installation brings no library for the MPI,
+    the first call on a machine builds it, and keeps it on disk for later processes.
 
     ``redistribute(array, target)`` takes an array that knows its distribution: a :class:`DistributedArray`, or one of
     another library, see :mod:`dace_redist.interop`. It returns a :class:`DistributedArray`; of lists, a list. Default
@@ -94,9 +94,7 @@ def redistribute(
     :raises MemoryError: On every rank, if a new array does not fit into the memory of one.
     """
     change = axes, region, target_dtype, alpha, beta, conj, op, reshape, wire, within_nodes, accumulate, reproducible
-    how: Settings = (*change, strategy, memory_bytes)
-    if options:
-        how += typed(options)
+    how: Settings = change, strategy, memory_bytes, typed(options) if options else NO_OPTIONS, None
     if isinstance(source, dict) or isinstance(target, dict) or isinstance(comm, MPI.Intercomm):
         return redistribute_in_form(array, source, target, comm, out, how)
     if target is None or source is None:

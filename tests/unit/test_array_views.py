@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import os
 import random
@@ -80,13 +81,15 @@ def test_read_only_dlpack():
     assert not arrays.array_view("A", Exporter(array)).writeable
 
 
-def test_calls_of_a_dropped_plan_are_forgotten():
+def test_a_dropped_plan_is_freed_and_its_calls_forgotten():
     plans, problems = PlanCache(), [Problem((), False, name, ()) for name in ("Pack", "RMA")]
-    made: list[Any] = [SimpleNamespace(), SimpleNamespace()]
+    freed: list[int] = []
+    made: list[Any] = [SimpleNamespace(free=functools.partial(freed.append, number)) for number in range(2)]
     for problem, plan in zip(problems, made, strict=True):
         plans.plans[problem] = plan
         plans.remember(id(plan), Known(plan, problem, len))
-    assert plans.drop(problems[0]) is made[0]
+    plans.drop(problems[0])
+    assert freed == [0]
     assert plans.calls == {id(made[1]): Known(made[1], problems[1], len)} and [*plans.plans] == problems[1:]
 
 

@@ -156,12 +156,12 @@ def _placed(problem: Problem, anywhere: Facts) -> Problem:
 
 def fail_together(comm: MPI.Intracomm, failure: Exception) -> NoReturn:
     """Raise a failure that kept this rank from a problem, and have :func:`agreed_problem` raise it on all others."""
-    compare_arguments(comm)
+    enter_without_plan(comm)
     agreed(comm, None, failure)
     raise AssertionError  # for type checkers
 
 
-def compare_arguments(comm: MPI.Intracomm) -> None:
+def enter_without_plan(comm: MPI.Intracomm) -> None:
     """Begin a ``redistribute`` without a plan: all ranks then compare their arguments. Collective."""
     prepare(comm)
     agree(MPI._handleof(comm), 0)
@@ -169,7 +169,7 @@ def compare_arguments(comm: MPI.Intracomm) -> None:
 
 def shapes_on_ranks(comm: MPI.Intracomm, shapes: list[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
     """Return for each array the shapes of its parts on all ranks. An error on every rank if one has a problem."""
-    compare_arguments(comm)
+    enter_without_plan(comm)
     agreed(comm, None, None, Facts(incomplete=True))
     rows = comm.allgather(tuple(shapes))  # a list is of element types, from agreed_problem
     if any(not isinstance(row, tuple) or len(row) != len(shapes) for row in rows):
