@@ -18,7 +18,7 @@ PACKAGE = Path("dace_redist")
 RUNTIME, CONTRACTION = PACKAGE / "runtime", PACKAGE / "contraction"
 INCLUDE = [str(folder) for folder in (RUNTIME / "src", RUNTIME / "include", CONTRACTION / "src")]
 HEADERS = sorted(str(header) for room in (RUNTIME, CONTRACTION) for header in room.rglob("*.h*"))
-#: The planner, files, node-shared memory and messages of ranks that wait, which need no MPI.
+#: The planner, files, node-shared memory, messages of ranks that wait, and the parser of einsums, which need no MPI.
 SOURCES = sorted(str(source) for room in ("layout", "file") for source in RUNTIME.glob(f"src/{room}/*.cpp"))
 SOURCES += [str(RUNTIME / f"src/shm/{name}.cpp") for name in ("arena", "array_allocator", "available_memory", "xpmem")]
 SOURCES += [str(RUNTIME / f"src/{name}.cpp") for name in ("copy/huge_pages", "core/long_wait")]

@@ -294,6 +294,11 @@ class Redistribute(StrategicNode, NonblockingCommNode):
             with self.naming(ValueError):
                 operation.check_on_gpu(*self.on_gpu(sdfg, state))
 
+    @property
+    def tensors(self) -> tuple[Redistribute]:
+        """The node itself: a :class:`JointRedistribute` has several."""
+        return (self,)
+
     def set_nonblocking(self, progress: str = PROGRESS[0]) -> None:
         """
         Make the node non-blocking.

@@ -15,7 +15,6 @@ from dace.libraries.comm.nodes.node import input_descriptor_name, mpi_communicat
 from dace.libraries.standard.helper import CURRENT_STREAM_NAME as STREAM
 from dace.sdfg import SDFGState, nodes
 
-from dace_redist.library_nodes.joint import JointRedistribute
 from dace_redist.library_nodes.node import (
     COMMUNICATORS,
     INPUT,
@@ -131,7 +130,6 @@ def plan_tasklet(node: Any, state: SDFGState, sdfg: SDFG, strategy: str = "") ->
     """
     node.validate(sdfg, state)
     strategy = strategy or node.strategy
-    tensors = node.tensors if isinstance(node, JointRedistribute) else [node]
     field, communicator = field_name("__redist", sdfg), mpi_communicator(node, state)
     values = default_options() | {name: getattr(node, name) for name in find_strategy(strategy).options}
     options = braced(
@@ -139,7 +137,7 @@ def plan_tasklet(node: Any, state: SDFGState, sdfg: SDFG, strategy: str = "") ->
         for name, value in values.items()
     )
     constants, described, symbols = "", [], node.free_symbols
-    for position, tensor in enumerate(tensors):
+    for position, tensor in enumerate(node.tensors):
         constant, arguments, used = _arguments(tensor, state, f"{field}_{position}", options)
         constants, symbols = constants + constant, symbols | used
         described.append(arguments)
@@ -152,7 +150,7 @@ def plan_tasklet(node: Any, state: SDFGState, sdfg: SDFG, strategy: str = "") ->
     arrays = [braced(one.replace(INPUT, end) for one in node.operand_connectors) for end in (INPUT, OUTPUT)]
     listed = [communicator, passed, *arrays]
     listed += [str(PROGRESS.index(node.progress)), REQUEST] if starts else []
-    listed += [STREAM] if any(any(tensor.on_gpu(sdfg, state)) for tensor in tensors) else []
+    listed += [STREAM] if any(any(tensor.on_gpu(sdfg, state)) for tensor in node.tensors) else []
     call = f"__state->{field}->{'start' if starts else 'run'}({', '.join(listed)});"
     made = f'Plan("{type(node).__name__}", {string_literal(node.label)}, "{strategy}")'
     return stateful_tasklet(node, state, field, made, call, code_init=init, code_global=constants)

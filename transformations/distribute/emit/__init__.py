@@ -149,5 +149,5 @@ def _strategic_nodes(sdfg: SDFG) -> list[StrategicNode]:
 
 def _key(node: Any) -> tuple[str, ...]:
     """Return the label of a redistribution and its ends: alike in programs for several sizes."""
-    ends = [end for one in getattr(node, "tensors", (node,)) for end in (one.source, one.target)]
+    ends = [end for one in node.tensors for end in (one.source, one.target)]
     return (node.label, *map(str, ends))

@@ -96,7 +96,7 @@ def _uses(
             for node in block.nodes():
                 if isinstance(node, nodes.AccessNode):
                     writers = [one for one in block.predecessors(node) if isinstance(one, StrategicNode)]
-                    tensors = [tensor for one in writers for tensor in getattr(one, "tensors", (one,))]
+                    tensors = [tensor for one in writers for tensor in one.tensors]
                     # one with a region writes only a part of the array
                     reads = block.out_degree(node) > 0 or any(one.region for one in tensors)
                     reads |= any(_writes_a_part(edge, block.sdfg) for edge in block.in_edges(node))
