@@ -596,6 +596,7 @@ PYBIND11_MODULE(_core, module) {
   module.attr("min_run_bytes") = dr::min_run_bytes;
   module.attr("max_run_bytes") = dr::max_run_bytes;
   module.attr("max_eager_bytes") = dr::max_eager_bytes;
+  module.attr("min_shared_bytes") = dr::min_shared_bytes;
   module.attr("cache_line_bytes") = dr::cache_line_bytes;
   module.attr("many_receivers") = dr::many_receivers;
   module.attr("min_many_part_bytes") = dr::min_many_part_bytes;

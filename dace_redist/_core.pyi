@@ -11,6 +11,7 @@ _Arrays = tuple[npt.NDArray[np.int64], ...]
 
 #: Limits of ``core/options.hpp``, ``core/machine.hpp`` and ``file/pieces.hpp``.
 max_eager_bytes: int
+min_shared_bytes: int
 piece_bytes: int
 min_share_bytes: int
 min_run_bytes: int

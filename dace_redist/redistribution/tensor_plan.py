@@ -13,7 +13,7 @@ from mpi4py import MPI
 from dace_redist import _core
 from dace_redist.native.interface import NativePlan, StridedShape, check, function_address
 from dace_redist.redistribution.arrays import DEVICES, ArrayView, Views
-from dace_redist.redistribution.arrays.new import MIN_SHARED_BYTES, new_array
+from dace_redist.redistribution.arrays.new import new_array
 from dace_redist.redistribution.halo_adjoint import HaloGradients, adjoint_of_owned
 from dace_redist.redistribution.in_program import CallableInProgram
 from dace_redist.redistribution.message_plan import from_datatypes, from_messages
@@ -76,7 +76,7 @@ class Plan(FreeablePlan, CallableInProgram):
         self._results_are_shared = find_strategy(self.strategy).node_aware
         plain = self._covers and not problem.on_gpu and not any(any(one.target.halo) for one in tensors)
         sizes = (math.prod(shape) * dtype.itemsize for _, dtype, _, shape in self._parts)
-        self._small_targets = plain and max(sizes) < MIN_SHARED_BYTES  # NumPy arrays made without a further look
+        self._small_targets = plain and max(sizes) < _core.min_shared_bytes  # NumPy arrays made without a further look
 
     def _each(self, values: list[Any]) -> Any:
         """Return a list of one value per tensor as users see it: of a single tensor its value."""

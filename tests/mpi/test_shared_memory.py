@@ -22,8 +22,7 @@ from launching import launch
 
 import dace_redist
 from dace_redist import Distribution, node_shared_memory, plan, redistribute
-from dace_redist._core import is_shared
-from dace_redist.redistribution.arrays.new import MIN_SHARED_BYTES
+from dace_redist._core import is_shared, min_shared_bytes
 
 ROWS, COLUMNS = Distribution((96, 200), (4, 1)), Distribution((96, 200), (1, 4))
 NO_SHARED_MEMORY = "DACE_REDIST_SHARED_BYTES"
@@ -168,7 +167,7 @@ def test_results_lie_there(comm):
     assert all(map(is_shared, kept))
 
 
-LEAST = MIN_SHARED_BYTES // 8  # elements of float64
+LEAST = min_shared_bytes // 8  # elements of float64
 
 
 def test_arrays_of_that_size_in_this_context():

@@ -131,10 +131,6 @@ class DeviceArray:
         return f"DeviceArray(shape={self.shape}, dtype={self.dtype})"
 
 
-#: Minimum bytes of an array in node-shared memory; as ``min_shared_bytes`` of the runtime.
-MIN_SHARED_BYTES = 64 << 10
-
-
 def new_array(
     sample: Any, shape: tuple[int, ...], dtype: np.dtype[Any], device: str, shared: bool = False, zeros: bool = False
 ) -> Any:
@@ -153,7 +149,7 @@ def new_array(
         return getattr(cupy, name)(shape, dtype)
     if device == "gpu":
         return DeviceArray.from_numpy(np.zeros(shape, dtype)) if zeros else DeviceArray(shape, dtype)
-    if shared and not zeros and math.prod(shape) * dtype.itemsize >= MIN_SHARED_BYTES:
+    if shared and not zeros and math.prod(shape) * dtype.itemsize >= _core.min_shared_bytes:
         with contextlib.suppress(ValueError):
             return _shared(shape, dtype)
     return getattr(np, name)(shape, dtype)
