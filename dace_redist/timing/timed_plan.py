@@ -15,6 +15,7 @@ from dace_redist.native.interface import prepare
 from dace_redist.redistribution.arrays.new import DeviceArray, shared_empty
 from dace_redist.redistribution.problem import Problem
 from dace_redist.redistribution.tensor_plan import Plan, bound_call
+from dace_redist.strategies import find_strategy
 from dace_redist.timing.memories import PLACES, PlacedSchedule
 
 
@@ -36,7 +37,7 @@ class TimedPlan:
     ) -> None:
         prepare(comm)
         source, target = ("gpu" if place == "gpu" else "cpu" for place in PLACES[placed.memory])
-        moved = Problem((placed.schedule,), False, strategy, tuple(sorted(options.items())))
+        moved = Problem((placed.schedule,), False, find_strategy(strategy).name, tuple(sorted(options.items())))
         self.plan = Plan(comm, moved.placed((source, target)))
         self._on_gpu = placed.on_gpu
         self._call = bound_call(self.plan, *arrays) if placed.on_gpu else functools.partial(self.plan, *arrays)
