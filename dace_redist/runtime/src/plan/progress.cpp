@@ -3,7 +3,6 @@
 
 #include <sched.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
@@ -36,13 +35,14 @@ Progress::Round Progress::advance(const Plan* awaited) {
 
 /// Without one, partners may wait until this rank calls test or wait.
 void Progress::start_service_thread() {
-  if (service_process_ == getpid() || !Arena::made()) return;
+  const Arena* const arena = Arena::made();  // a forked child, which has no such thread, has another one
+  if (!arena || arena == served_) return;
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the threads of the program
   try {
     std::thread([this] { serve(); }).detach();
-    service_process_ = getpid();
+    served_ = arena;
   } catch (const std::exception&) {
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -12,6 +12,7 @@
 
 namespace dace_redist {
 
+class Arena;
 class Plan;
 
 /// Advances every transfer that was started and is not waited for, whichever of them a rank waits for: ranks may wait
@@ -54,7 +55,7 @@ class Progress {
 
   std::mutex guard_;
   std::vector<Plan*> started_;
-  int service_process_ = 0;  // process that has a service thread
+  const Arena* served_ = nullptr;  // whose bell a service thread waits for
 };
 
 }  // namespace dace_redist
