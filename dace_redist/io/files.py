@@ -108,12 +108,12 @@ def load(
     comm = checked_communicator(comm)
     with together(comm):
         path, form = format_of(path)
-        named = checked_ranks("readers", readers, comm.size)
+        named, limit = checked_ranks("readers", readers, comm.size), checked_memory_bytes(memory_bytes)
     leader, several = named[0] if isinstance(named, tuple) else 0, isinstance(target, Mapping) or callable(target)
     targets = _targets(comm, path, target, name, names, leader) if several else {name: target}
     with together(comm):
         for key, side in targets.items():
-            _check(key, side, memory_bytes, comm.size)
+            _check(key, side, comm.size)
     given = {"index": index, "target_dtype": target_dtype, "readers": named}
     _check_same(comm, targets, path=path, **given, memory_bytes=memory_bytes, strategy=strategy)
     layouts: dict[str | None, Layout] = {}
@@ -124,7 +124,7 @@ def load(
     layouts = comm.bcast(layouts, leader)
     with together(comm):
         read = [_Read(path, *one, layouts[one[0]], index, target_dtype, comm.rank) for one in targets.items()]
-    how = checked_memory_bytes(memory_bytes), strategy, path, f"load {path}" if progress else ""
+    how = limit, strategy, path, f"load {path}" if progress else ""
     parts = []
     for part in read:
         own = part.out.dtype == part.layout.dtype
@@ -230,8 +230,8 @@ def save(
         if not arrays or (several and name is not None):
             raise ValueError("array must have names, at least one, in place of the argument name")
         path, form = format_of(path)
-        named = checked_ranks("writers", writers, comm.size)
-        kinds = {key: _saved_type(key, one, target_dtype, memory_bytes, comm) for key, one in arrays.items()}
+        named, limit = checked_ranks("writers", writers, comm.size), checked_memory_bytes(memory_bytes)
+        kinds = {key: _saved_type(key, one, target_dtype, comm) for key, one in arrays.items()}
         names = new_names(arrays, form.RESERVED)
     sides = {key: one.distribution for key, one in arrays.items()}
     given = {
@@ -246,7 +246,7 @@ def save(
     layouts = {names[key]: Layout(shape, kinds[key], (1,) * len(shape)) for key, shape in shapes.items()}
     create = functools.partial(form.create, path, layouts, dict.fromkeys(layouts, storage))
     with replacing(comm, path, leader, create) as made:
-        how = checked_memory_bytes(memory_bytes), strategy, path, f"save {path}" if progress else ""
+        how = limit, strategy, path, f"save {path}" if progress else ""
         parts = []
         for new, one in zip(made, arrays.values(), strict=True):
             own = new.layout.dtype == one.dtype and isinstance(one.local, np.ndarray) and one.local.flags.c_contiguous
@@ -256,7 +256,7 @@ def save(
         run_all(comm, path, parts, reading=False)
 
 
-def _saved_type(name: str | None, array: Any, kind: Any, memory_bytes: Any, comm: MPI.Intracomm) -> np.dtype[Any]:
+def _saved_type(name: str | None, array: Any, kind: Any, comm: MPI.Intracomm) -> np.dtype[Any]:
     """Check an array to be saved; return its element type in the file."""
     from dace_redist.redistribution.distributed_array import DistributedArray
 
@@ -264,20 +264,19 @@ def _saved_type(name: str | None, array: Any, kind: Any, memory_bytes: Any, comm
         kind = type(array).__name__
         raise TypeError(f"array must be a DistributedArray, got {kind}: pass DistributedArray(array, distribution)")
     check_congruent(array.comm, comm)
-    _check(name, array.distribution, memory_bytes, comm.size)
+    _check(name, array.distribution, comm.size)
     view = array_view("array", array.local)
     if view.device == "gpu":
         raise ValueError("save: array must lie in main memory, but lies on the GPU: copy it first")
     return _converted(view.dtype, kind, len(array.distribution.shape))
 
 
-def _check(name: Any, distribution: Any, memory_bytes: Any, size: int) -> None:
+def _check(name: Any, distribution: Any, size: int) -> None:
     """Check arguments that loading and saving share."""
     check_distribution("target", distribution)
     check_ranks("target", distribution, size)
     if not isinstance(name, str | None):
         raise TypeError(f"name must be the name of an array in the file, or None, got {name!r}")
-    checked_memory_bytes(memory_bytes)
 
 
 def _check_same(comm: MPI.Intracomm, sides: Mapping[str | None, AnyDistribution], **others: Any) -> None:

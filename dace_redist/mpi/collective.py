@@ -6,7 +6,7 @@ import contextlib
 import functools
 import hashlib
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -74,7 +74,8 @@ def together(comm: Any, values: Mapping[str, object] | None = None) -> Iterator[
     except Exception as error:
         failure = error
     mine = {name: repr(value) for name, value in (values or {}).items()}
-    if _agree(comm, repr(mine), failure is None):
+    digest = int.from_bytes(hashlib.blake2b(repr(mine).encode(), digest_size=7).digest(), "big")
+    if compared(comm, digest, failure is not None)[:2] == (True, False):
         return
     found = comm.allgather((mine, encoded_failure(failure)))
     first = found[0][0]
@@ -88,15 +89,14 @@ def together(comm: Any, values: Mapping[str, object] | None = None) -> Iterator[
     raise_first(failure, [failed for _, failed in found])
 
 
-def _agree(comm: Any, text: str, well: bool) -> bool:
-    """Return True, on every rank, if all ranks have one text and are well. Collective, by a few bytes."""
+def compared(comm: Any, digest: int, failed: bool, facts: Sequence[bool] = ()) -> tuple[bool, bool, list[bool]]:
+    """Return whether all ranks have one digest, whether one failed, and the logical OR of each fact. Collective."""
     from mpi4py import MPI
 
     watch()
-    digest = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")
-    facts = np.array([digest, -digest, not well], np.int64)
-    comm.Allreduce(MPI.IN_PLACE, facts, MPI.MAX)
-    return bool(facts[0] == -facts[1] and not facts[2])
+    highest = np.array([digest, -digest, failed, *facts], np.int64)
+    comm.Allreduce(MPI.IN_PLACE, highest, MPI.MAX)
+    return bool(highest[0] == -highest[1]), bool(highest[2]), [bool(fact) for fact in highest[3:]]
 
 
 def encoded_failure(failure: Exception | None) -> str:

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, Distribution, check_distribution
 from dace_redist.integers import AnyInt, at_least
-from dace_redist.mpi.collective import encoded_failure, raise_first, together
+from dace_redist.mpi.collective import compared, encoded_failure, raise_first, together
 from dace_redist.native.device import ensure_device_library
 from dace_redist.native.interface import agree, prepare
 from dace_redist.redistribution.arrays import ArrayView, Views
@@ -61,13 +61,11 @@ def agreed(comm: MPI.Intracomm, problem: Problem | None, failure: Exception | No
     :return: The logical OR of each fact over all ranks.
     """
     digest = 0 if problem is None else problem.digest
-    mine = np.array([failure is not None, digest, -digest, *facts], np.int64)
-    highest = np.empty_like(mine)
-    comm.Allreduce(mine, highest, MPI.MAX)
-    if highest[0]:
+    alike, failed, found = compared(comm, digest, failure is not None, facts)
+    if failed:
         raise_first(failure, comm.allgather(encoded_failure(failure)))
-    anywhere = Facts(*(bool(fact) for fact in highest[3:]))
-    if highest[1] != -highest[2] and not anywhere.incomplete:
+    anywhere = Facts(*found)
+    if not (alike or anywhere.incomplete):
         assert problem is not None
         raise ValueError(_difference(comm.allgather(problem.facts())))
     return anywhere
