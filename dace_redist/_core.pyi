@@ -9,7 +9,7 @@ import numpy.typing as npt
 #: Fields of ``MessageArrays``, see ``messages.py``.
 _Arrays = tuple[npt.NDArray[np.int64], ...]
 
-#: Limits of ``core/options.hpp``, ``core/machine.hpp`` and ``file/pieces.hpp``.
+#: Limits of ``core/options.hpp``, ``core/machine.hpp``, ``shm/array_allocator.hpp`` and ``file/pieces.hpp``.
 max_eager_bytes: int
 min_shared_bytes: int
 piece_bytes: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from dace_redist import interop
 from dace_redist.distribution import BoxDistribution, TiledDistribution, check_distribution
 from dace_redist.einsum.executor import ExecutablePlan
 from dace_redist.einsum.operands import Array, Operand, Settings, described, is_number, path_of
-from dace_redist.mpi.collective import check_congruent, checked_communicator, together
+from dace_redist.mpi.collective import check_congruent, checked_communicator, digest, together
 from dace_redist.native.contraction import ensure_contractions
 from dace_redist.native.interface import agree, prepare
 from dace_redist.redistribution.arrays import array_view
@@ -42,10 +41,11 @@ def evaluate(arrays: Sequence[Any], *settings: Any) -> DistributedArray:
     else:
         try:
             memory = known.plan.allocate(how.out, arrays)
-            digest = known.same ^ _digest([np.asarray(arrays[n]).tobytes() for n in known.plan.call.numbers])
+            numbers = [np.asarray(arrays[n]).tobytes() for n in known.plan.call.numbers]
+            same = known.same ^ digest(numbers) if numbers else known.same
         except MemoryError:  # all ranks take the way below, where one reports it to the others
-            memory, digest = None, 0
-        if agree(MPI._handleof(comm), digest):
+            memory, same = None, 0
+        if agree(MPI._handleof(comm), same):
             cache.plans.move_to_end(known.key)
             return _run(cache, known, memory, arrays, how.out)
     return _evaluate_checked(cache, comm, arrays, how, call)
@@ -104,11 +104,6 @@ def _same(arrays: Sequence[Any]) -> tuple[int, ...]:
     """Return for each operand the number of the first one that is the same array; a number is another one each time."""
     first: dict[int, int] = {}
     return tuple(n if is_number(one) else first.setdefault(id(one), n) for n, one in enumerate(arrays))
-
-
-def _digest(values: Any) -> int:
-    """Return a hash of 56 bits of values, from their ``repr``; 0 of none."""
-    return int.from_bytes(hashlib.blake2b(repr(values).encode(), digest_size=7).digest(), "little") if values else 0
 
 
 def _evaluate_checked(
@@ -199,7 +194,7 @@ def _planned(
         return ExecutablePlan.of(call, comm, options)
 
     plan = make() if cache is None else cache.get(comm, key, make)
-    return Known(plan, key, _digest((how.expression, facts, path, same)) or 1)
+    return Known(plan, key, digest((how.expression, facts, path, same)) or 1)
 
 
 def planned_einsum(

@@ -74,8 +74,7 @@ def together(comm: Any, values: Mapping[str, object] | None = None) -> Iterator[
     except Exception as error:
         failure = error
     mine = {name: repr(value) for name, value in (values or {}).items()}
-    digest = int.from_bytes(hashlib.blake2b(repr(mine).encode(), digest_size=7).digest(), "big")
-    if compared(comm, digest, failure is not None)[:2] == (True, False):
+    if compared(comm, digest(mine), failure is not None)[:2] == (True, False):
         return
     found = comm.allgather((mine, encoded_failure(failure)))
     first = found[0][0]
@@ -89,12 +88,17 @@ def together(comm: Any, values: Mapping[str, object] | None = None) -> Iterator[
     raise_first(failure, [failed for _, failed in found])
 
 
-def compared(comm: Any, digest: int, failed: bool, facts: Sequence[bool] = ()) -> tuple[bool, bool, list[bool]]:
-    """Return whether all ranks have one digest, whether one failed, and the logical OR of each fact. Collective."""
+def digest(values: object) -> int:
+    """Return a hash of 56 bits of values, from their ``repr``."""
+    return int.from_bytes(hashlib.blake2b(repr(values).encode(), digest_size=7).digest(), "little")
+
+
+def compared(comm: Any, number: int, failed: bool, facts: Sequence[bool] = ()) -> tuple[bool, bool, list[bool]]:
+    """Return whether all ranks have one number, whether one failed, and the logical OR of each fact. Collective."""
     from mpi4py import MPI
 
     watch()
-    highest = np.array([digest, -digest, failed, *facts], np.int64)
+    highest = np.array([number, -number, failed, *facts], np.int64)
     comm.Allreduce(MPI.IN_PLACE, highest, MPI.MAX)
     return bool(highest[0] == -highest[1]), bool(highest[2]), [bool(fact) for fact in highest[3:]]
 
