@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import opt_einsum
 from results import solved
@@ -21,17 +23,39 @@ class Simulation:
         for name in plan.inputs:
             self._put(name, plan.homes[name], inputs[name])
 
-    def run(self, rounds=1):
-        """Run all groups, several times as the body of a loop; a loop starts with every tensor at home only."""
-        for _ in range(rounds):
-            for number in range(len(self.plan.groups)):
-                self._moves(number, feeding=True)
-                self._group(self.plan.groups[number])
-                self._moves(number + 1, feeding=False)
-            for name, places in self.at.items():
-                homes, shape = self.plan.homes, self.plan.sizes[name]  # a tensor that is not used has no home
-                self.at[name] = [place for place in places if place[0].is_equivalent_to(homes[name], shape)]
+    def run(self):
+        """Run all groups, and all iterations of loops; of branches each one."""
+        self._run(range(len(self.plan.groups)), 0)
         return {name: self._whole(name, self.plan.homes[name]) for name in self.plan.outputs}
+
+    def _run(self, numbers, depth):
+        for loop, inside in itertools.groupby(numbers, lambda number: (*self._loops(number)[depth:], None)[0]):
+            inside = list(inside)
+            if loop is None:
+                for number in inside:
+                    self._moves(lambda move, now=number: move.before_group == now <= move.group, depth)
+                    self._group(self.plan.groups[number])
+                    self._moves(lambda move, now=number: move.before_group > now == move.group, depth)
+                continue
+            first = inside[0]
+            self._moves(lambda move, now=first: move.before_group == now <= move.group, depth, not loop.is_branch)
+            written = {self.plan.groups[number].result for number in inside}
+            before = {(name, place) for name in self.at.keys() - written for place, _ in self.at[name]}
+            for _ in range(int(loop.iterations)):
+                self._forget(before)
+                self._run(inside, depth + 1)
+            self._forget(before)
+
+    def _loops(self, number):
+        return self.plan.statements[self.plan.groups[number].statement].loops
+
+    def _forget(self, kept):
+        """Forget copies but some: an iteration starts with what is written in the loop at home only."""
+        for name, places in self.at.items():
+            homes, shape = self.plan.homes, self.plan.sizes[name]  # a tensor that is not used has no home
+            held = [place for place in places if (name, place[0]) in kept]
+            held += [place for place in places if place not in held and place[0].is_equivalent_to(homes[name], shape)]
+            self.at[name] = held
 
     def _put(self, name, placement, whole):
         parts = owned(placement, whole.shape)
@@ -55,9 +79,10 @@ class Simulation:
                 return {rank: blocks.get(rank, nothing[part]) for rank, part in owned(wanted, sizes).items()}
         raise AssertionError(f"{name} is not at {wanted}")
 
-    def _moves(self, number, feeding):
+    def _moves(self, now, depth, allowed=True):
         for move in self.plan.moves:
-            if move.before_group == number and (move.group == number) == feeding:
+            if len(move.loops) == depth and now(move):
+                assert allowed, f"{move} runs between branches"
                 self._put(move.tensor, move.target, self._whole(move.tensor, move.source))
 
     def _group(self, group):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from einsum_simulation import Simulation
 
@@ -46,13 +48,21 @@ def shapes_of(statements):
     return {name: shape for name, shape in shapes.items() if name not in written}
 
 
-def check_results(plan, statements, rounds=1, seed=0):
+def in_order(statements, depth=0):
+    """Yield the statements as often as they run."""
+    for loop, inside in itertools.groupby(statements, lambda one: (*one.loops[depth:], None)[0]):
+        inside = list(inside)
+        for _ in range(int(loop.iterations) if loop else 0):
+            yield from in_order(inside, depth + 1)
+        yield from inside if loop is None else ()
+
+
+def check_results(plan, statements, seed=0):
     assert 0 <= plan.communication_share <= 1 and plan.groups[0].result in str(plan)
     random = np.random.default_rng(seed)
     inputs = {name: random.random(plan.sizes[name]) for name in plan.inputs}
     tensors = dict(inputs)
-    for _ in range(rounds):
-        for s in statements:
-            tensors[s.result] = np.einsum(str(s.einsum), *(tensors[name] for name in s.operands))
-    for name, found in Simulation(plan, inputs).run(rounds).items():
+    for s in in_order(statements):
+        tensors[s.result] = np.einsum(str(s.einsum), *(tensors[name] for name in s.operands))
+    for name, found in Simulation(plan, inputs).run().items():
         np.testing.assert_allclose(found, tensors[name], rtol=1e-12)

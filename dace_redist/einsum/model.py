@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dace_redist.einsum.dataflow import EinsumProgram, End
+from dace_redist.einsum.dataflow import EinsumProgram, End, operands_read
 from dace_redist.einsum.grids import Candidates, Layouts
 from dace_redist.einsum.nodes import internode_elements
 from dace_redist.einsum.placement import Array, Floats, Given, Overlap, Placement, ceil_division, overlap_matrix
@@ -84,12 +84,12 @@ class Model:
 
     def _edges(self, number: int) -> Iterator[Edge]:
         """Yield an edge for every tensor that a group reads or writes elsewhere than at the tensor's home."""
-        step, repeats = self.program.steps[number], self.program.statement(number).repeats
-        for operand, name in enumerate(step.operands):
+        step, statement = self.program.steps[number], self.program.statement(number)
+        for operand, name in enumerate(operands_read(statement, step)):
             if (home := self.program.owner(name)) != (number, operand):
-                yield Edge(name, home, (number, operand), repeats)
-        if (home := self.program.owner(step.result)) != (number, None):
-            yield Edge(step.result, (number, None), home, repeats)
+                yield Edge(name, home, (number, operand), self.program.repeats_of_move(number, name))
+        if (home := self.program.owner(step.result)) != (number, None) and not statement.at_home:
+            yield Edge(step.result, (number, None), home, statement.repeats)
 
     def keep(self, variable: int, which: Array) -> None:
         """Drop all candidates of a group but these."""
@@ -109,7 +109,9 @@ class Model:
         for operand, layouts in enumerate(found.operands):  # from any distribution a rank receives its part, at most
             elements = elements + self._arriving.get((number, operand), 0) * layouts.elements
         if node_size is not None:
-            across = internode_elements(found, node_size, repeats, fetched) / self.ranks
+            moved = [self.program.repeats_of_move(number, name) for name in names]
+            counts = [1 if n in fetched else often for n, often in enumerate(moved)]
+            across = internode_elements(found, node_size, [*counts, repeats]) / self.ranks
             elements = elements + BYTES_PER_SECOND / INTERNODE_BYTES_PER_SECOND * across
         for edge in self.edges:
             if edge.groups <= {number, None}:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -60,16 +60,14 @@ def _between(grids: Array, nodes: Array, tensors: Sequence[Blocks]) -> Floats:
     return total
 
 
-def internode_elements(found: Candidates, size: int, repeats: int, fetched: Collection[int]) -> Floats:
+def internode_elements(found: Candidates, size: int, counts: Sequence[int]) -> Floats:
     """
     Return a lower bound on the elements of operands and partial results sent between nodes, per candidate: (K,).
 
-    :param fetched: Numbers of the operands that are fetched once, not in each run.
+    :param counts: How often each operand, and the result, is moved.
     """
-    einsum = found.step.einsum
-    counts = [1 if number in fetched else repeats for number in range(len(einsum.operands))]
-    names = [*einsum.operands, einsum.result]
-    blocks = [count * found.block_product(name) for name, count in zip(names, [*counts, repeats], strict=True)]
+    names = [*found.step.einsum.operands, found.step.einsum.result]
+    blocks = [count * found.block_product(name) for name, count in zip(names, counts, strict=True)]
     return least_internode(found.parts, list(zip(map(found.at, names), blocks, strict=True)), size)[1]
 
 
@@ -123,7 +121,7 @@ def bytes_between_nodes(plan: PlannedProgram, size: int) -> float:
             total += plan.repeats(number) * _reduced(group, plan.sizes[group.result], size, plan.itemsize)
     for move in plan.moves:
         moved = schedule_of(move.source, move.target, plan.sizes[move.tensor])
-        total += plan.repeats(move.group) * moved.bytes_between_nodes(np.arange(moved.ranks) // size)
+        total += move.repeats * moved.bytes_between_nodes(np.arange(moved.ranks) // size)
     return total * plan.itemsize
 
 

@@ -169,7 +169,7 @@ class _Picture:
 
     def _read_label(self, number: int, name: str) -> tuple[str, str]:
         plan, group = self.plan, self.plan.groups[number]
-        moves = [m for m in plan.moves if m.group == number == m.before_group and m.tensor == name]
+        moves = [m for m in plan.moves if m.before_group <= number == m.group and m.tensor == name]
         if moved := sum(move.bytes_per_rank for move in moves):
             return "moved", format_bytes(moved)
         placement = group.operand_placements[group.operands.index(name)]

@@ -58,7 +58,7 @@ class EinsumProblem:
     @property
     def tensors(self) -> list[str]:
         """Names of all tensors of the program."""
-        return list(dict.fromkeys(name for s in self.statements for name in (*s.operands, s.result)))
+        return list(dict.fromkeys(name for s in self.statements for name in (*s.operands, *s.at_home, s.result)))
 
     def _home(self, name: str, given: Home | AnyDistribution) -> Home:
         """Return the user's home of a tensor, checked."""

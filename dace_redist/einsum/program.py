@@ -16,7 +16,7 @@ from dace_redist.einsum.bounds import least_elements
 from dace_redist.einsum.groupings import EinsumStep
 from dace_redist.einsum.placement import Home, Placement, block_length
 from dace_redist.einsum.rates import BYTES_PER_SECOND, FLOPS_PER_SECOND, INTERNODE_BYTES_PER_SECOND
-from dace_redist.einsum.statement import Statement
+from dace_redist.einsum.statement import Loop, Statement, repeats_in
 
 #: Share of a bound that may come from rounding.
 _ROUNDING = 1e-9
@@ -149,8 +149,9 @@ class Move:
     A redistribution of a tensor.
 
     :param before_group: Number of the group that it precedes; the number of groups if it follows the last one.
-    :param group: Number of the group in whose loops it runs: the next reader of the tensor, or the writer if the
-        tensor is moved to its home.
+    :param group: Number of the group for which it runs: the next reader of the tensor, or the writer if the tensor is
+        moved to its home.
+    :param loops: Loops in which it runs: those around the group, or the outer ones of them.
     :param bytes_sent_max: Maximum over ranks of the bytes sent.
     :param bytes_received_max: Maximum over ranks of the bytes received.
     :param bytes_total: Bytes sent between ranks; self copies do not count.
@@ -161,9 +162,15 @@ class Move:
     tensor: str
     source: Home
     target: Home
+    loops: tuple[Loop, ...]
     bytes_sent_max: int
     bytes_received_max: int
     bytes_total: int
+
+    @property
+    def repeats(self) -> int:
+        """Number of runs."""
+        return repeats_in(self.loops)
 
     @property
     def bytes_per_rank(self) -> int:
@@ -227,7 +234,7 @@ class PlannedProgram:
     def bytes_per_rank(self) -> float:
         """Bytes through the busiest rank of every step, summed over operands, partial results and moves."""
         steps = sum(cost.fetched + self.repeats(g) * cost.reduced for g, cost in enumerate(self.costs))
-        return steps + sum(self.repeats(move.group) * move.bytes_per_rank for move in self.moves)
+        return steps + sum(move.repeats * move.bytes_per_rank for move in self.moves)
 
     @cached_property
     def bound(self) -> float:

@@ -78,7 +78,7 @@ def _rows(plan: PlannedProgram, statement: int) -> Iterator[tuple[str, ...]]:
     for number, group in enumerate(plan.groups):
         if group.statement != statement:
             continue
-        yield from (_move_row(plan, move) for move in plan.moves if move.group == number == move.before_group)
+        yield from (_move_row(plan, move) for move in plan.moves if move.before_group <= number == move.group)
         cost, names = plan.costs[number], f"{group.result} = {', '.join(group.operands)}"
         yield (operation_text(group), names, grid_text(group), format_flops(group.flops))
         if cost.fetched:
@@ -91,6 +91,8 @@ def _rows(plan: PlannedProgram, statement: int) -> Iterator[tuple[str, ...]]:
 def _move_row(plan: PlannedProgram, move: Move) -> tuple[str, ...]:
     source, target = _placement_text(move.source), _placement_text(move.target)
     moved = format_bytes(move.bytes_per_rank) if move.bytes_total else "nothing sent"
+    if move.repeats < plan.repeats(move.group):
+        moved += f", {move.repeats} times" if move.repeats > 1 else ", once"
     return (f"move {move.tensor}", shape_text(plan.sizes[move.tensor]), f"{source} to {target}", moved)
 
 
@@ -104,7 +106,7 @@ def _placement_text(placement: Home) -> str:
 def _totals(plan: PlannedProgram) -> Iterator[str]:
     fetched = sum(cost.fetched for cost in plan.costs)
     reduced = sum(plan.repeats(number) * cost.reduced for number, cost in enumerate(plan.costs))
-    moved = sum(plan.repeats(move.group) * move.bytes_per_rank for move in plan.moves)
+    moved = sum(move.repeats * move.bytes_per_rank for move in plan.moves)
     yield (
         f"bytes per rank   {format_bytes(plan.bytes_per_rank)}: fetched {format_bytes(fetched)}, "
         f"reduced {format_bytes(reduced)}, moved {format_bytes(moved)}"
@@ -169,6 +171,8 @@ def _move_json(plan: PlannedProgram, move: Move) -> dict[str, Any]:
         "source": _home_json(move.source),
         "target": _home_json(move.target),
         "shape": plan.sizes[move.tensor],
+        "loops": [loop.name for loop in move.loops],
+        "repeats": move.repeats,
     }
 
 

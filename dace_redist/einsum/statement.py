@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from string import ascii_letters
-from typing import Any
+from typing import Any, NamedTuple
 
 from dace_redist.einsum.expression import Einsum
 
@@ -33,6 +33,25 @@ class Code:
 COPY = Code("_out = _in", ("_in",), "_out")
 
 
+class Loop(NamedTuple):
+    """
+    Loop around a statement, or branches of which one runs, or one of them.
+
+    :param name: Unique in the program.
+    :param iterations: Mean number of its iterations.
+    :param is_branch: True for one of several branches, around which is a loop of one iteration.
+    """
+
+    name: str
+    iterations: float = 1
+    is_branch: bool = False
+
+
+def repeats_in(loops: Iterable[Loop]) -> int:
+    """Return the number of runs, at least 1, of what is in loops."""
+    return max(1, round(math.prod(loop.iterations for loop in loops)))
+
+
 @dataclasses.dataclass(frozen=True)
 class Statement:
     """
@@ -46,9 +65,7 @@ class Statement:
         ``whole`` that the result lacks is that of an operand any of whose elements along it may be read.
     :param solves: True for the solution of a linear system: ``ij,ik->jk`` or ``ij,i->j`` is the X of
         ``G X = B``, ``ij->ji`` the inverse of G.
-    :param repeats: Number of runs in the loops around it: the weight of its bytes and operations.
-    :param loops: Names of the loops around it, the outermost first: a copy made before a loop that writes the tensor is
-        out of date in the second iteration.
+    :param loops: Loops and branches around it, the outermost first.
     :param alpha: Factor of a product.
     :param beta: Factor of ``added``.
     :param added: Name of a tensor that is added to a product; empty for none, which the planner requires.
@@ -56,6 +73,8 @@ class Statement:
     :param code: Expression of an elementwise statement; not used by the planner.
     :param replicated: True if each rank computes the whole.
     :param whole: Indices that are never split.
+    :param at_home: Names of the tensors that it reads at their homes, in place of its operands, if it also writes its
+        result at home.
     :raises ValueError: If the number of operands differs from the einsum, an elementwise statement sums, or the indices
         are not those of a linear system.
     """
@@ -65,8 +84,7 @@ class Statement:
     result: str
     where: str = ""
     elementwise: bool = False
-    repeats: int = 1
-    loops: tuple[str, ...] = ()
+    loops: tuple[Loop, ...] = ()
     solves: bool = False
     alpha: Any = 1
     beta: Any = 0
@@ -75,6 +93,7 @@ class Statement:
     code: Code | None = None
     replicated: bool = False
     whole: str = ""
+    at_home: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.operands) != len(self.einsum.operands):
@@ -90,13 +109,18 @@ class Statement:
             raise ValueError(
                 f"{self.label}: expected a linear system, as ij,ik->jk, ij,i->j or ij->ji, got {self.einsum}"
             )
-        if self.repeats < 1:
-            raise ValueError(f"{self.label}: repeats must be at least 1, got {self.repeats}")
 
     @property
     def read(self) -> tuple[str, ...]:
         """Names of the tensors read, one per operand."""
+        if self.at_home:
+            return ()
         return self.operands if self.code is None else self.operands[: len(self.code.inputs)]
+
+    @property
+    def repeats(self) -> int:
+        """Number of runs: the weight of its bytes and operations."""
+        return repeats_in(self.loops)
 
     @property
     def names(self) -> set[str]:
@@ -113,7 +137,7 @@ class Statement:
         """
         Return ``target = source``.
 
-        :param place: ``where``, ``repeats`` and ``loops``.
+        :param place: ``where`` and ``loops``; further fields.
         """
         indices = ascii_letters[:dimensions]
         return cls(Einsum((indices,), indices), (source,), target, elementwise=True, code=COPY, **place)
@@ -121,7 +145,7 @@ class Statement:
     @property
     def place(self) -> dict[str, Any]:
         """Location and loops, as arguments of another statement at this place."""
-        return {"where": self.where, "repeats": self.repeats, "loops": self.loops}
+        return {"where": self.where, "loops": self.loops}
 
     @property
     def label(self) -> str:

@@ -1,5 +1,6 @@
 """All programs give what NumPy gives on simulated ranks, or are refused in one line; those of the gallery unchanged."""
 
+import math
 import re
 from pathlib import Path
 
@@ -45,8 +46,15 @@ def test_they_give_what_numpy_gives(one, some, others, full):
     sdfg = parse(one.program)  # once for all, but an SDFG does not know what its function has besides arguments
     source = one.program if any(array.startswith("__g_") for array in sdfg.arrays) else sdfg
     for ranks in others if full else some:
-        found = SimulatedRanks(distribute(source, ranks, one.sizes)).run(**given)
+        program = distribute(source, ranks, one.sizes)
+        found = SimulatedRanks(program).run(**given)
+        parts = [one.distribution.local_shape(0) + (one.dtype.itemsize,) for one in tensors(program)]
+        assert sum(map(math.prod, parts)) <= program.plan.memory_bytes
         check(found, wanted, given, f"on {ranks} ranks", tolerance=1e-7 if one.name in GALLERY else 1e-9)
+
+
+def tensors(program):
+    return {**program.inputs, **program.outputs}.values()
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -15,6 +15,7 @@ from planner_statements import PROGRAMS, E, check_results, shapes_of, statements
 from dace_redist import Distribution
 from dace_redist.einsum import Einsum, Statement, plan_einsums
 from dace_redist.einsum.placement import home_of, schedule_of
+from dace_redist.einsum.statement import Loop
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 7, 8, 12])
@@ -24,24 +25,39 @@ def test_results_are_numpys(name, ranks):
     check_results(plan_einsums(statements, shapes_of(statements), ranks), statements)
 
 
+def loops_after(loops, number):
+    """Return the loops that may be around a statement after another one: the same, outer, new inner ones, branches."""
+    outer = [loops[:depth] for depth in range(len(loops) + 1) if not loops[depth:] or not loops[depth].is_branch]
+    found = [loops, *outer]
+    for around in outer if len(loops) < 3 else ():
+        found.append((*around, Loop(f"loop {number}", 2)))
+        found.append((*around, Loop(f"if {number}"), Loop(f"branch {number}", 1, True)))
+    if loops and loops[-1].is_branch:
+        found.append((*loops[:-1], Loop(f"branch {number}", 1, True)))
+    return found
+
+
 @st.composite
 def random_programs(draw):
     sizes = {index: draw(st.integers(0, 9)) for index in "ijkl"}
     known = {name: draw(st.text("ijkl", min_size=1, max_size=3)) for name in "AB"}
     statements, shapes = [], {name: tuple(sizes[i] for i in indices) for name, indices in known.items()}
-    for result in draw(st.lists(st.sampled_from("ABCD"), min_size=1, max_size=3)):
+    loops = ()
+    for number, result in enumerate(draw(st.lists(st.sampled_from("ABCD"), min_size=1, max_size=5))):
+        loops = draw(st.sampled_from(loops_after(loops, number)))
         operands = draw(st.lists(st.sampled_from(sorted(known)), min_size=1, max_size=3))
         letters = "".join(dict.fromkeys("".join(known[name] for name in operands)))
         kept = known.get(result, "".join(i for i in letters if draw(st.booleans())))
         if set(kept) <= set(letters) and len(set(kept)) == len(kept):
-            statements.append(Statement(Einsum(tuple(known[n] for n in operands), kept), tuple(operands), result))
+            einsum = Einsum(tuple(known[n] for n in operands), kept)
+            statements.append(Statement(einsum, tuple(operands), result, loops=loops))
             known[result] = kept
     return statements, shapes
 
 
 @pytest.mark.slow
 @given(random_programs(), st.integers(1, 9))
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=120, deadline=None, derandomize=True)
 def test_results_of_random_programs(program, ranks):
     statements, shapes = program
     if statements:
@@ -140,15 +156,15 @@ def test_equal_intermediates_are_computed_once(ranks):
 
 @pytest.mark.parametrize("ranks", [3, 8])
 def test_loops(ranks):
-    statements = statements_of("sweep", repeats=3, loops=("sweep",))
+    statements = statements_of("sweep", loops=(Loop("sweep", 3),))
     shapes = {"X": (21, 18, 27), "B": (18, 5), "C": (27, 5)}
     plan = plan_einsums(statements, shapes, ranks, outputs=["A", "B", "C"])
     assert not any(move.tensor == "X" for move in plan.moves)
-    check_results(plan, statements, rounds=3)
+    check_results(plan, statements)
 
 
 def test_a_copy_made_before_a_loop_that_writes_the_tensor_is_not_reused():
-    inside = {"repeats": 2, "loops": ("loop",)}
+    inside = {"loops": (Loop("loop", 2),)}
     statements = [
         Statement(E("ij,jk->ik"), ("A", "B"), "C"),
         Statement(E("ij,jk->ik"), ("A", "B"), "D", **inside),
@@ -160,6 +176,20 @@ def test_a_copy_made_before_a_loop_that_writes_the_tensor_is_not_reused():
     assert [move.before_group for move in plan.moves if move.tensor == "A"] == [0, 1]
     once = plan_einsums(statements[:2], shapes, 4, overrides={0: {"k": 4}, 1: {"k": 4}})
     assert not [move for move in once.moves if move.tensor == "A"]
+
+
+def test_a_move_in_one_branch_of_what_another_one_writes_stays_in_it():
+    around = Loop("if")
+    first, second = ((around, Loop(name, 1, True)) for name in ("then", "else"))
+    statements = [
+        Statement(E("kj,ik->ij"), ("E", "D"), "A", loops=first),
+        Statement(E("ij,jk->ik"), ("A", "B"), "C", loops=second),
+        Statement(E("ij,jk->ik"), ("B", "E"), "F", loops=second),
+    ]
+    shapes = {"A": (7, 6), "B": (6, 9), "D": (7, 9), "E": (9, 6)}
+    plan = plan_einsums(statements, shapes, 4, overrides={0: {"i": 4}, 1: {"k": 4}, 2: {"k": 4}})
+    assert {(move.tensor, move.loops) for move in plan.moves} == {("A", second), ("B", ()), ("E", ())}
+    check_results(plan, statements)
 
 
 def test_elementwise_statements_follow_their_operands():
@@ -193,7 +223,8 @@ def test_linear_systems(ranks):
     assert solution.flops == 6**3 + 2 * 6**2 * math.ceil(23 / ranks)
     assert not [move for move in plan.moves if move.tensor == "H"]  # it is already where C is computed
     inputs = {name: rng.random(shape) for name, shape in shapes.items()}
-    gram, found = inputs["A"].T @ inputs["A"], Simulation(plan, inputs).run(rounds=2)
+    simulation = Simulation(plan, inputs)
+    gram, _, found = inputs["A"].T @ inputs["A"], simulation.run(), simulation.run()
     np.testing.assert_allclose(found["H"], np.linalg.inv(gram), rtol=1e-9)
     np.testing.assert_allclose(found["X"], np.linalg.solve(gram, (inputs["B"] @ found["H"]).T), rtol=1e-9)
     np.testing.assert_allclose(found["y"], np.linalg.solve(gram, inputs["x"]), rtol=1e-9)

@@ -14,10 +14,11 @@ from dace_redist.einsum import plan_einsums, plot
 from dace_redist.einsum.placement import Placement
 from dace_redist.einsum.plot import draw
 from dace_redist.einsum.report import to_json
+from dace_redist.einsum.statement import Loop
 
 #: Programs with the options of their statements.
 PICTURES = {name: {} for name in ("2MM", "3MM", "MTTKRP of order 5", "shared", "scalar")}
-PICTURES |= {"sweep": {"repeats": 10, "loops": ("sweep",)}, "systems": {"solves": True}}
+PICTURES |= {"sweep": {"loops": (Loop("sweep", 10),)}, "systems": {"solves": True}}
 
 
 ON_ONE = {"A": Distribution.on_rank((4096, 4096), 0)}

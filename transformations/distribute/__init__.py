@@ -185,7 +185,7 @@ def _planned(
     known = {name for statement in statements for name in statement.names}
     written, scalars = {statement.result for statement in statements}, scalars_of(body)
     fixed = {name: _home(name, given, shapes) for name, given in placed.items()}
-    # Scalars of conditions are replicated. Tensors of which only parts are used are unknown to the planner.
+    # Scalars of conditions are replicated. The planner takes the homes of tensors of which only parts are used.
     fixed |= {name: everywhere(0, ranks) for name in sorted(scalars)}
     fixed |= {name: everywhere(len(shapes[name]), ranks) for name in sorted(held - {*fixed})}
     fixed = homes_of_boxes(body, shapes, changing, ranks, {*fixed, *limits["overrides"]}) | fixed
@@ -196,17 +196,18 @@ def _planned(
                 f"placements: parts of {name} are read or written, or it is reshaped, or a condition, so each rank "
                 f"must have one block, got {fixed[name].distribution(())}"
             )
-    moved = {name: fixed.get(name) or in_blocks(shapes[name], ranks) for name in sorted(used - known)}
+    fixed |= {name: in_blocks(shapes[name], ranks) for name in sorted(used - known - {*fixed})}
+    alone = scalars - {name for statement in statements for name in (*statement.names, *statement.at_home)}
     plan = plan_einsums(
         statements,
         shapes,
         ranks,
         itemsize=max(array.dtype.bytes for array in sdfg.arrays.values()),
-        placements={name: place for name, place in fixed.items() if name not in moved},
+        placements={name: home for name, home in fixed.items() if name not in alone},
         outputs=[name for name in _arguments(sdfg) if name in written],
         **limits,
     )
-    return replace(plan, homes={**plan.homes, **moved})
+    return replace(plan, homes=plan.homes | {name: fixed[name] for name in sorted(alone)})
 
 
 def _from_scalars(body: Body, shapes: Mapping[str, tuple[int, ...]]) -> set[str]:

@@ -22,6 +22,7 @@ from dace_redist.einsum.rates import (
     FLOPS_PER_SECOND,
     MEMORY_BYTES_PER_SECOND,
 )
+from dace_redist.einsum.statement import Loop, repeats_in
 from dace_redist.integers import environment_seconds
 from dace_redist.report.units import count
 from dace_redist.transformations.distribute.ir import Block, Body, Move, Operation, Slice, operations
@@ -75,23 +76,19 @@ def predicted(plan: EinsumPlan, body: Body, shapes: Mapping[str, tuple[int, ...]
 def _steps(plan: EinsumPlan, body: Body, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[int, bool, float]]:
     """Yield for each step how often it runs, whether it is an exchange, and its seconds without the exchange itself."""
     moves = {number for number, operation in enumerate(operations(body)) if isinstance(operation, Move)}
-    written = [(operation.result, _loops(operation)) for operation in operations(body)]
     for number, group in enumerate(plan.groups):
         if group.statement not in moves:
             yield plan.repeats(number), False, _seconds_of(group, plan.itemsize)
             if group.reduction is not None:
                 yield plan.repeats(number), True, plan.costs[number].reduced / BYTES_PER_SECOND
     for move in plan.moves:
-        statement = plan.statements[plan.groups[move.group].statement]
-        changes = any(name == move.tensor and set(loops) & set(statement.loops) for name, loops in written)
-        repeats = statement.repeats if changes else 1  # it leaves the loops
-        yield repeats, move.bytes_total > 0, move.bytes_per_rank / BYTES_PER_SECOND
+        yield move.repeats, move.bytes_total > 0, move.bytes_per_rank / BYTES_PER_SECOND
     last, changed = None, set[str]()  # loops of the last exchange of boxes, and tensors written since: see joined.py
     for operation in operations(body):
         if isinstance(operation, Move):
             nbytes, loops = _moved(operation, plan, shapes) * plan.itemsize, _loops(operation)
             joined = bool(loops) and loops == last and operation.source not in changed
-            yield operation.place["repeats"], nbytes > 0 and not joined, nbytes / BYTES_PER_SECOND
+            yield repeats_in(_loops(operation)), nbytes > 0 and not joined, nbytes / BYTES_PER_SECOND
             if nbytes > 0 and not joined:
                 last, changed = loops, set()
         changed.add(operation.result)
@@ -115,7 +112,7 @@ def _moved(move: Move, plan: EinsumPlan, shapes: Mapping[str, tuple[int, ...]]) 
     return math.prod(extents) * (1 - math.prod(spans) if alike else 1)
 
 
-def _loops(operation: Operation) -> tuple[str, ...]:
+def _loops(operation: Operation) -> tuple[Loop, ...]:
     return tuple(operation.place["loops"])
 
 

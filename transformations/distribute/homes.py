@@ -12,7 +12,7 @@ from networkx.utils import UnionFind
 
 from dace_redist.einsum.grids import LOAD_TOLERANCE
 from dace_redist.einsum.placement import Placement, ceil_division
-from dace_redist.einsum.statement import Statement
+from dace_redist.einsum.statement import Statement, repeats_in
 from dace_redist.transformations.distribute.ir import Axis, Body, Slice, axes_alike, operations
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
@@ -41,7 +41,7 @@ def homes_of_boxes(
     alike, used, own, moved, uneven = _alike(body), Counter[str](), Counter[Axis](), Counter[Axis](), set[Axis]()
     for one in slices:
         extents = one.extents(shapes)
-        elements = one.place["repeats"] * math.prod(extents)
+        elements = repeats_in(one.place["loops"]) * math.prod(extents)
         used[one.whole] += elements
         for axis, extent in enumerate(shapes[one.whole]):
             spans = extents[axis] / max(extent, 1) if axis in one.box.kept else 0.0

@@ -150,7 +150,7 @@ class Move:
     """
     Copy of a tensor to another one, in the same order in memory (NumPy's order "C"); their shapes may differ.
 
-    :param place: ``where``, ``repeats`` and ``loops`` of a ``Statement``.
+    :param place: ``where`` and ``loops`` of a ``Statement``.
     """
 
     source: str
@@ -174,7 +174,7 @@ class Move:
 
     def planned(self, dimensions: int) -> Statement:
         """Return its statement in the plan: an elementwise one of this many dimensions, which only names the result."""
-        return Statement.copy(self.result, self.result, dimensions, **self.place)
+        return Statement.copy(self.result, self.result, dimensions, at_home=self.read, **self.place)
 
 
 @dataclass(frozen=True)

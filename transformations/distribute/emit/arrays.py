@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
@@ -131,8 +131,6 @@ class LocalArrays:
         for name in self.arguments:
             shape = self._local_shape(name, plan.homes[name])
             self._made[name, plan.homes[name]] = str(sdfg.add_array(name, shape, self.types[name])[0])
-        #: The arrays that hold a tensor in its current state, by placement.
-        self.copies: dict[str, dict[Home, str]] = {name: {plan.homes[name]: name} for name in self.arguments}
 
     # Arrays
 
@@ -225,34 +223,13 @@ class LocalArrays:
             self.sdfg.add_symbol(name, dace.int64)
         return dace.symbol(name, dace.int64)
 
-    # Current placements of tensors
-
     def home(self, tensor: str) -> Home:
         """Return the placement of a tensor after each write."""
         return self.known(tensor, self.homes[tensor])
 
-    def current(self, tensor: str) -> tuple[Home, str]:
-        """Return an array that holds a tensor, and its placement."""
-        return next(iter(self.copies[tensor].items()))
-
     def home_array(self, tensor: str) -> str:
         """Return the array that holds a tensor at home."""
         return self.of(tensor, self.home(tensor))
-
-    def written_at_home(self, tensor: str) -> str:
-        """Return the array of a tensor at home, before it is written in part or as a whole."""
-        home = self.home(tensor)
-        array = self.of(tensor, home)
-        self.copies[tensor] = {home: array}
-        return array
-
-    def keep_homes(self, names: Iterable[str]) -> None:
-        """Forget copies other than the one that is current whenever a loop or branch is entered or left."""
-        for name in names:
-            copies = self.copies.get(name, {})
-            if copies:
-                home = self.known(name, self.homes.get(name) or next(iter(copies)))
-                self.copies[name] = {home: copies[home]}
 
 
 def _axes(placement: Placement, axes: Sequence[int]) -> Placement:

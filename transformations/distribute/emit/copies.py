@@ -104,16 +104,11 @@ class Emitter:
                 edge.data = written or self._arrays.whole(edge.data.data)
         tasklet.environments = {NumpyEnvironment.full_class_path()}
 
-    def at(self, region: ControlFlowRegion, tensor: str, placement: Home) -> str:
-        """Return the array of a tensor under a placement; redistribute the tensor if it has none."""
-        arrays = self._arrays
-        placement, copies = arrays.known(tensor, placement), arrays.copies[tensor]
-        if placement not in copies:
-            origin, array = arrays.current(tensor)
-            copies[placement] = arrays.of(tensor, placement)
-            ends = (arrays.distribution(end, tensor) for end in (origin, placement))
-            self.connect(region, Redistribute(f"redistribute_{tensor}", *ends), array, copies[placement])
-        return copies[placement]
+    def redistribute(self, region: ControlFlowRegion, tensor: str, ends: Sequence[Home]) -> None:
+        """Move a tensor from one placement to another."""
+        between = (self._arrays.distribution(end, tensor) for end in ends)
+        source, target = (self._arrays.of(tensor, end) for end in ends)
+        self.connect(region, Redistribute(f"redistribute_{tensor}", *between), source, target)
 
     def slice(self, region: ControlFlowRegion, move: Slice) -> None:
         """
@@ -125,12 +120,8 @@ class Emitter:
         """
         arrays, box, zeros = self._arrays, move.box, (0,) * len(move.box.extents)
         tensor, inner = move.whole, move.part
-        if move.written:
-            (place, other), whole = arrays.current(inner), arrays.written_at_home(tensor)
-        else:
-            whole = arrays.copies[tensor][arrays.home(tensor)]
-            place, other = arrays.home(inner), arrays.written_at_home(inner)
-        local = self.local(move, place)
+        whole, other, place = arrays.home_array(tensor), arrays.home_array(inner), arrays.home(inner)
+        local = self.local(move)
         if local is not None:
             self._copy_box(region, local, whole, other)
             return
@@ -178,10 +169,10 @@ class Emitter:
         extents = dict(zip(indices, shape, strict=True))
         self.map(region, f"copy_{ends[0]}", extents, {"_in": read}, "_out = _in", {"_out": written})
 
-    def local(self, move: Slice, place: Home | None = None) -> Slice | None:
-        """Return a slice with the box of the rank's array that it needs at a place; None if others have parts of it."""
+    def local(self, move: Slice) -> Slice | None:
+        """Return a slice with the box of the rank's array that it needs; None if others have parts of it."""
         home, box, shape = self._arrays.home(move.whole), move.box, self._arrays.shapes[move.whole]
-        place = place or self._arrays.home(move.part)
+        place = self._arrays.home(move.part)
         if all(is_everywhere(one, self._arrays.ranks) for one in (home, place)):
             return move
         assert isinstance(home, Placement) and isinstance(place, Placement)
@@ -212,8 +203,7 @@ class Emitter:
         """Reshape a tensor whose split gives each rank the same elements under both shapes."""
         arrays, ends = self._arrays, (move.source, move.result)
         if all(is_everywhere(arrays.home(name), arrays.ranks) for name in ends):
-            source = arrays.copies[move.source][arrays.home(move.source)]
-            self._view(region, move.source, source, arrays.written_at_home(move.result))
+            self._view(region, move.source, *map(arrays.home_array, ends))
             return
         extent, axes, inners = splittable(*(arrays.shapes[name] for name in ends), arrays.sizes)
         block = symbolic.int_ceil(extent, arrays.ranks)
@@ -227,13 +217,12 @@ class Emitter:
             cuts.append(Distribution(shape, (arrays.ranks,), dims=dims, block=blocks))
             extents = [held * inner if on else n for on, n in zip(split, shape, strict=True)]
             local.append(arrays.add_transient(f"{name}_cut", extents, arrays.types[move.source]))
-        place, array = arrays.current(move.source)
-        there = Redistribute(f"redistribute_{move.source}", arrays.distribution(place, move.source), cuts[0])
-        self.connect(region, there, array, local[0])
+        homes = [arrays.distribution(arrays.home(name), name) for name in ends]
+        there = Redistribute(f"split_{move.source}", homes[0], cuts[0])
+        self.connect(region, there, arrays.home_array(move.source), local[0])
         self._view(region, move.source, local[0], local[1])
-        array = arrays.written_at_home(move.result)
-        home = arrays.distribution(arrays.home(move.result), move.result)
-        self.connect(region, Redistribute(f"redistribute_{move.result}", cuts[1], home), local[1], array)
+        back = Redistribute(f"join_{move.result}", cuts[1], homes[1])
+        self.connect(region, back, local[1], arrays.home_array(move.result))
 
     def _view(self, region: ControlFlowRegion, tensor: str, source: str, target: str) -> None:
         state, like = self.state(region, f"reshape_{tensor}"), self._sdfg.arrays[target]

@@ -10,9 +10,11 @@ from dace.libraries.standard.nodes.reduce import Reduce
 from dace.properties import CodeBlock
 from dace.sdfg.state import ConditionalBlock, ControlFlowRegion, LoopRegion
 
+from dace_redist.einsum.dataflow import Moves, operands_read
 from dace_redist.einsum.placement import Home, is_everywhere
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.program import Group
+from dace_redist.einsum.program import Move as PlannedMove
 from dace_redist.einsum.statement import Code, Statement
 from dace_redist.library_nodes import Contraction, LinearSolve, Redistribute
 from dace_redist.library_nodes.indexed import RESULT
@@ -24,7 +26,9 @@ from dace_redist.transformations.distribute.ir import (
     Block,
     Body,
     Move,
+    Operation,
     Slice,
+    in_numbers,
     neutral_element,
     operations,
     renamed,
@@ -53,14 +57,16 @@ def emit_program(
 
 
 class _Builder(Emitter):
-    """Emitter of operations, loops and branches."""
+    """Emitter of operations, loops and branches, and of the moves of a plan between them."""
 
     def __init__(self, sdfg: SDFG, body: Body, plan: EinsumPlan, arrays: LocalArrays, device: str) -> None:
         super().__init__(sdfg, arrays, device)
-        self._groups: dict[int, list[Group]] = {id(operation): [] for operation in operations(body)}
+        #: Numbers of the groups of each operation.
+        self._groups: dict[int, list[int]] = {id(operation): [] for operation in operations(body)}
         keys = list(self._groups)
-        for group in plan.groups:
-            self._groups[keys[group.statement]].append(group)
+        for number, group in enumerate(plan.groups):
+            self._groups[keys[group.statement]].append(number)
+        self._plan, self._moves = plan, _moves(plan, arrays)
         self.read_first: set[str] = set()
         self.written: set[str] = set()  # for certain, even if loops run zero times
         self.results: set[str] = set()
@@ -68,21 +74,30 @@ class _Builder(Emitter):
 
     def _computes_at_home(self, statement: Statement, tensor: str) -> bool:
         """Return True if a statement is computed in one step that uses a tensor at home."""
-        arrays, groups = self._arrays, self._groups[id(statement)]
+        arrays, groups = self._arrays, self._groups_of(statement)
         if len(groups) != 1 or groups[0].reduction is not None:
             return False
         names = (*groups[0].operands, groups[0].result)
         places = zip(names, (*groups[0].operand_placements, groups[0].result_placement), strict=True)
         return all(arrays.known(tensor, place) == arrays.home(tensor) for name, place in places if name == tensor)
 
+    def _groups_of(self, operation: Operation) -> list[Group]:
+        return [self._plan.groups[number] for number in self._groups[id(operation)]]
+
     # Loops and branches
 
-    def emit(self, region: ControlFlowRegion, body: Body) -> None:
-        """Add the items of a body to a region."""
+    def emit(self, region: ControlFlowRegion, body: Body, depth: int = 0) -> None:
+        """
+        Add the items of a body to a region.
+
+        :param depth: Number of the loops around it in the plan.
+        """
         for item in body:
             if isinstance(item, Statement):
-                for group in self._groups[id(item)]:
-                    self._group(region, group, item)
+                for number in self._groups[id(item)]:
+                    self._redistribute(region, number, depth)
+                    self._group(region, self._plan.groups[number], item)
+                    self._redistribute(region, number, depth, after=True)
             elif isinstance(item, Move):
                 self._move(region, item)
             elif isinstance(item, type):  # a jump
@@ -93,36 +108,39 @@ class _Builder(Emitter):
                 self.state(region, "assign")
                 self.append(region, SDFGState("assigned", self._sdfg), values)
             else:
-                self._blocks(region, item)
+                self._blocks(region, item, depth)
 
-    def _blocks(self, region: ControlFlowRegion, item: Block) -> None:
+    def _redistribute(self, region: ControlFlowRegion, number: int, depth: int, after: bool = False) -> None:
+        """Add the moves of the plan before a group, or of its result after it, that run in so many loops."""
+        for move in self._moves:
+            ends = (move.source, move.target)
+            chosen = move.group == number if after else move.before_group == number
+            if chosen and after == (move.before_group > move.group) and len(move.loops) == depth:
+                self.redistribute(region, move.tensor, ends)
+
+    def _blocks(self, region: ControlFlowRegion, item: Block, depth: int) -> None:
         """Add a loop or branches, which may run or not."""
         self._read(item.scalars)
-        groups = [group for operation in operations([item]) for group in self._groups[id(operation)]]
-        written = {group.result for group in groups}
-        for group in groups:  # operands that do not change inside are moved once, before
-            for number, name in enumerate(group.operands):
-                if name not in written:
-                    self.at(region, name, group.operand_placements[number])
-        self._arrays.keep_homes(written)
+        numbers = [number for operation in operations([item]) for number in self._groups[id(operation)]]
+        if numbers:
+            self._redistribute(region, numbers[0], depth)
         before = set(self.written)
         if isinstance(item.region, LoopRegion):
-            self._loop(region, item.region, item)
+            self._loop(region, item.region, item, depth + 1)
         else:
-            self._branch(region, item.region, item, written)
+            self._branch(region, item.region, item, depth + 2)
         if not item.certain:
             self.written = before
-        self._arrays.keep_homes(written)
 
-    def _loop(self, region: ControlFlowRegion, head: LoopRegion, loop: Block) -> None:
+    def _loop(self, region: ControlFlowRegion, head: LoopRegion, loop: Block, depth: int) -> None:
         codes = (head.loop_condition, head.init_statement, head.update_statement)
         condition, start, update = (code and self._named_here(code.as_string, loop.scalars) for code in codes)
         inner = LoopRegion(head.label, condition, head.loop_variable, start, update, head.inverted)
         self.append(region, inner)
-        self.emit(inner, loop.bodies[0])
+        self.emit(inner, loop.bodies[0], depth)
         self.not_empty(inner)
 
-    def _branch(self, region: ControlFlowRegion, head: ConditionalBlock, branch: Block, written: Iterable[str]) -> None:
+    def _branch(self, region: ControlFlowRegion, head: ConditionalBlock, branch: Block, depth: int) -> None:
         block = ConditionalBlock(head.label)
         self.append(region, block)
         before = set(self.written)
@@ -130,14 +148,12 @@ class _Builder(Emitter):
             inner = ControlFlowRegion(old.label)
             block.add_branch(condition and CodeBlock(self._named_here(condition.as_string, branch.scalars)), inner)
             self.written = set(before)
-            self.emit(inner, body)
+            self.emit(inner, body, depth)
             self.not_empty(inner)
-            self._arrays.keep_homes(written)
 
     def _named_here(self, code: str, scalars: Iterable[str]) -> str:
         """Return a condition or value with the arrays that hold its scalars on this rank."""
-        arrays = self._arrays
-        return renamed(code, {name: f"{arrays.copies[name][arrays.home(name)]}[0]" for name in scalars})
+        return renamed(code, {name: f"{self._arrays.home_array(name)}[0]" for name in scalars})
 
     def _read(self, names: Iterable[str]) -> None:
         self.read_first |= set(names) - self.written
@@ -153,9 +169,7 @@ class _Builder(Emitter):
         if isinstance(move, Slice):
             if move.result in self._direct.read and not move.written:
                 return
-            if move.source in self._direct.written and move.written:
-                self._arrays.written_at_home(move.result)
-            else:
+            if not (move.source in self._direct.written and move.written):
                 self.slice(region, move)
             if move.written:  # the other elements are unchanged
                 self._read([move.result])
@@ -169,10 +183,10 @@ class _Builder(Emitter):
         self._write(move.result)
 
     def _group(self, region: ControlFlowRegion, group: Group, statement: Statement) -> None:
-        """Redistribute operands, compute, and sum partial results."""
+        """Compute, and sum partial results."""
         arrays, name, placement = self._arrays, group.result, group.result_placement
-        read = group.operands if statement.code is None else group.operands[: len(statement.code.inputs)]
-        operands = [self._operand(region, tensor, group.operand_placements[k]) for k, tensor in enumerate(read)]
+        read = operands_read(statement, group)
+        operands = [self._operand(tensor, group.operand_placements[k]) for k, tensor in enumerate(read)]
         self._read(read)
         self._write(name)
         if name not in arrays.shapes:
@@ -198,14 +212,12 @@ class _Builder(Emitter):
             state.add_nedge(state.add_read(result), state.add_write(written), arrays.whole(written))
         else:
             self._compute(region, group, statement, operands, written)
-        arrays.copies[name] = {arrays.known(name, placement): written}
-        self.at(region, name, arrays.homes.get(name, placement))
 
-    def _operand(self, region: ControlFlowRegion, tensor: str, placement: Home) -> str:
+    def _operand(self, tensor: str, placement: Home) -> str:
         """Return the array of an operand, or that of the box it is."""
         if tensor in self._direct.read:
             return self._arrays.home_array(self._direct.read[tensor].source)
-        return self.at(region, tensor, placement)
+        return self._arrays.of(tensor, placement)
 
     def _compute(
         self, region: ControlFlowRegion, group: Group, statement: Statement, operands: Sequence[str], result: str
@@ -287,6 +299,18 @@ class _Builder(Emitter):
         ends = [f"0:{symbolic.symstr(extent)}" for extent in self._arrays.extents(array)]
         parts = [end if index in whole else f"__{index}" for index, end in zip(indices, ends, strict=False)]
         return Memlet(f"{array}[{', '.join(parts) or 0}]")
+
+
+def _moves(plan: EinsumPlan, arrays: LocalArrays) -> Sequence[PlannedMove]:
+    """Return the moves of a plan, made again if the sizes are not those that it was made for."""
+    shapes = {name: in_numbers(bound, arrays.sizes) for name, bound in arrays.bounds.items()}
+    for group in plan.groups:
+        if group.result not in shapes:  # within a statement
+            extents = group.einsum.extents([shapes[name] for name in group.operands])
+            shapes[group.result] = tuple(extents[index] for index in group.einsum.result)
+    if all(shapes[name] == shape for name, shape in plan.sizes.items()):
+        return plan.moves
+    return Moves(plan.statements, plan.groups, plan.homes, shapes, plan.itemsize).moves
 
 
 def _node_of(group: Group, statement: Statement) -> LinearSolve | Contraction:

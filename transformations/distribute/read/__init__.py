@@ -16,6 +16,7 @@ from dace.subsets import Range
 from dace.transformation.dataflow import TaskletFusion
 from dace.transformation.passes.analysis import loop_analysis
 
+from dace_redist.einsum.statement import Loop
 from dace_redist.library_nodes.node import simplified
 from dace_redist.transformations.distribute.ir import (
     Assignment,
@@ -36,7 +37,7 @@ from dace_redist.transformations.distribute.read.sizes import count_in_integers
 from dace_redist.transformations.patterns import is_named_by_edges
 
 #: Label and mean number of iterations of each surrounding loop, the outermost first.
-Loops = tuple[tuple[str, float], ...]
+Loops = tuple[Loop, ...]
 
 
 def read_statements(sdfg: SDFG, sizes: dict[str, int]) -> tuple[Item, ...]:
@@ -106,11 +107,11 @@ class _Reader:
                     values = dict(edge.data.assignments)
                     yield Assignment(values, self._scalars(values.values(), ", ".join(values.values())))
 
-    def _within(self, loops: Loops, label: str, repeats: float) -> Loops:
+    def _within(self, loops: Loops, label: str, *facts: Any) -> Loops:
         """Return the loops and branches of a body, each under a unique name."""
         self._labels[label] += 1
         number = self._labels[label]
-        return (*loops, (label if number == 1 else f"{label}_{number}", repeats))
+        return (*loops, Loop(label if number == 1 else f"{label}_{number}", *facts))
 
     def _block(self, block: Any, loops: Loops) -> Iterator[Item]:
         if isinstance(block, SDFGState):
@@ -124,7 +125,8 @@ class _Reader:
             conditions = [code.as_string for code in codes_of(block)]
             scalars = self._scalars(conditions, f"if {conditions[0]}")
             ends, self._ends = self._ends, {}
-            bodies = [tuple(self.region(body, self._within(loops, body.label, 1))) for _, body in block.branches]
+            inside = self._within(loops, block.label)
+            bodies = [tuple(self.region(body, self._within(inside, body.label, 1, True))) for _, body in block.branches]
             self._ends = ends
             yield Block(block, tuple(bodies), scalars)
         elif isinstance(block, BreakBlock | ContinueBlock):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from dace.sdfg import nodes
 from dace.sdfg import utils as sdutil
 
 from dace_redist.einsum.expression import Einsum
-from dace_redist.einsum.statement import Code, Statement
+from dace_redist.einsum.statement import Code, Loop, Statement
 from dace_redist.library_nodes.node import simplified
 from dace_redist.library_nodes.tasklets import changing_symbols
 from dace_redist.transformations.distribute.ir import Box, Move, Slice, equal, logical_shape
@@ -107,13 +106,13 @@ class Location:
     A place in the program.
 
     :param sdfg: The program, to which arrays for intermediate results are added.
-    :param loops: Label and mean number of iterations of each loop around it, the outermost first.
+    :param loops: Loops and branches around it, the outermost first.
     """
 
     sdfg: SDFG
     node: nodes.Node
     state: SDFGState
-    loops: tuple[tuple[str, float], ...] = ()
+    loops: tuple[Loop, ...] = ()
 
     def __str__(self) -> str:
         """Return the statement of the node, as far as DaCe knows it."""
@@ -131,8 +130,7 @@ class Location:
 
     @property
     def _place(self) -> dict[str, Any]:
-        repeats = max(1, round(math.prod(count for _, count in self.loops)))
-        return {"where": str(self), "repeats": repeats, "loops": tuple(label for label, _ in self.loops)}
+        return {"where": str(self), "loops": self.loops}
 
     def array(self, name: str) -> data.Data:
         """Return the description of an array."""
