@@ -13,6 +13,7 @@ from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution
 from dace_redist.einsum.operands import RESULT, EinsumCall, Operand
+from dace_redist.einsum.pieces import pieces
 from dace_redist.einsum.placement import Given, Home, ends_of
 from dace_redist.einsum.plan import EinsumPlan
 from dace_redist.einsum.planner import plan_einsums
@@ -256,17 +257,16 @@ class _Steps:
 
     def _new_buffers(self) -> list[Array]:
         """Return memory for the results of all steps but the last; those with disjoint lifetimes share it."""
-        pieces: list[tuple[int, Array]] = []  # last step that uses each, and its bytes
-        made: list[Array] = []
-        for number, step in enumerate(self.steps[:-1]):
-            nbytes = math.prod(step.shape) * step.dtype.itemsize
-            fit = [p for p, (last, piece) in enumerate(pieces) if last < number and piece.size >= nbytes]
-            place = min(fit, key=lambda p: pieces[p][1].size) if fit else len(pieces)
-            if not fit:
-                pieces.append((0, new_array(None, (nbytes,), np.dtype("u1"), "cpu", shared=True)))
-            pieces[place] = step.last, pieces[place][1]
-            made.append(pieces[place][1][:nbytes].view(step.dtype).reshape(step.shape))
-        return made
+        steps = self.steps[:-1]
+        nbytes = [math.prod(step.shape) * step.dtype.itemsize for step in steps]
+        numbers = pieces(nbytes, [(number, step.last) for number, step in enumerate(steps)])
+        sizes = [
+            max(size for size, of in zip(nbytes, numbers, strict=True) if of == piece)
+            for piece in range(len({*numbers}))
+        ]
+        memory = [new_array(None, (size,), np.dtype("u1"), "cpu", shared=True) for size in sizes]
+        placed = zip(steps, nbytes, numbers, strict=True)
+        return [memory[piece][:size].view(step.dtype).reshape(step.shape) for step, size, piece in placed]
 
     def allocate(self, out: Array | None) -> list[Array]:
         """Return the arrays that the steps write."""

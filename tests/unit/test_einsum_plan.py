@@ -14,6 +14,7 @@ from planner_statements import PROGRAMS, E, check_results, shapes_of, statements
 
 from dace_redist import Distribution
 from dace_redist.einsum import Einsum, Statement, plan_einsums
+from dace_redist.einsum.pieces import pieces
 from dace_redist.einsum.placement import home_of, schedule_of
 from dace_redist.einsum.statement import Loop
 
@@ -152,6 +153,18 @@ def test_equal_intermediates_are_computed_once(ranks):
     assert sum(set(operands) == {"A", "B"} for operands, _ in reading) == 2  # before and after A is written
     assert sum(operands == ("G",) for operands, _ in reading) == 1
     check_results(plan, statements)
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 20), st.integers(0, 9)), max_size=12))
+def test_arrays_that_share_memory_are_not_live_together(drawn):
+    lifetimes = [(first, first + length) for _, first, length in drawn]
+    numbers = pieces([size for size, _, _ in drawn], lifetimes)
+    assert {*numbers} == {*range(len({*numbers}))}
+    live = [
+        [n for n, (first, last) in zip(numbers, lifetimes, strict=True) if first <= now <= last] for now in range(30)
+    ]
+    assert all(len(there) == len({*there}) for there in live)
+    assert len({*numbers}) < 2 or any(len(there) > 1 for there in live)
 
 
 @pytest.mark.parametrize("ranks", [3, 8])

@@ -12,6 +12,7 @@ from dace import SDFG, Memlet, data, dtypes
 from dace.sdfg import nodes
 from dace.sdfg.state import ControlFlowRegion, LoopRegion, SDFGState
 
+from dace_redist.einsum.pieces import pieces
 from dace_redist.einsum.statement import Statement
 from dace_redist.library_nodes import Contraction, LinearSolve
 from dace_redist.library_nodes.environment import MEMORY_PIECE, NODE_SHARED, RuntimeEnvironment, allocate_at_start
@@ -49,19 +50,13 @@ def place_transients(sdfg: SDFG, sizes: Mapping[str, int]) -> None:
     }
     code = [node for state in sdfg.states() for node in state.nodes() if isinstance(node, nodes.CodeNode)]
     lifetimes, on_node = _lifetimes(sdfg), _exchanged(sdfg)
-    pieces: list[list[tuple[int, int]]] = []  # the lifetimes of the arrays in each piece of memory
-    for name in sorted(nbytes, key=lambda name: -nbytes[name]):  # the largest first; among equals as they were made
-        array, lifetime = sdfg.arrays[name], lifetimes.get(name)
-        if lifetime is None or nbytes[name] < MIN_BYTES or not code:
-            array.lifetime = dtypes.AllocationLifetime.Persistent
-            continue
-        apart = (all(lifetime[1] < first or last < lifetime[0] for first, last in piece) for piece in pieces)
-        number = next((number for number, free in enumerate(apart) if free), len(pieces))
-        if number == len(pieces):
-            pieces.append([])
-        pieces[number].append(lifetime)
-        allocate_at_start(array, {MEMORY_PIECE: number, **({NODE_SHARED: 1} if name in on_node else {})})
-    for node in code if pieces else ():  # this environment makes the program allocate the pieces; library nodes have it
+    large = [name for name, size in nbytes.items() if size >= MIN_BYTES and name in lifetimes and code]
+    for name in nbytes.keys() - {*large}:
+        sdfg.arrays[name].lifetime = dtypes.AllocationLifetime.Persistent
+    numbers = pieces([nbytes[name] for name in large], [lifetimes[name] for name in large])
+    for name, number in zip(large, numbers, strict=True):
+        allocate_at_start(sdfg.arrays[name], {MEMORY_PIECE: number, **({NODE_SHARED: 1} if name in on_node else {})})
+    for node in code if large else ():  # this environment makes the program allocate the pieces; library nodes have it
         if isinstance(node, nodes.Tasklet):
             node.environments = {*node.environments, RuntimeEnvironment.full_class_path()}
 
