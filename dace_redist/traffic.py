@@ -76,7 +76,7 @@ class Traffic:
         """True if the source's replicas are partial results."""
         return self.transform.op is not None
 
-    @property
+    @cached_property
     def exchanges_halo(self) -> bool:
         """True if only margins change, so that source and target may be one array."""
         moved = self.transform

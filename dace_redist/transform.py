@@ -183,7 +183,7 @@ class Transform:
                 "ranks run"
             )
 
-    @property
+    @cached_property
     def is_copy(self) -> bool:
         """True if elements are only moved, nothing is computed."""
         computed = (self.dtype, self.alpha, self.beta, self.conj, self.op, self.wire)
@@ -242,7 +242,7 @@ class Transform:
         """:attr:`encoded` as an array; all its numbers are known."""
         return np.array(self.encoded, np.int64)
 
-    @property
+    @cached_property
     def encoded_operation(self) -> EncodedOperation:
         """Fields of ``dr_operation`` of the library: numbers of types, factors, conjugation, number of the op, ..."""
         if self.is_copy:

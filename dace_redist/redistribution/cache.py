@@ -51,9 +51,10 @@ class PlanCache:
 
     def get(self, comm: MPI.Intracomm, key: Any, make: Callable[[], Any]) -> Any:
         """Return the plan of a key, made on first use, or anew where it failed on some rank. Collective."""
-        missing = np.array(key not in self.plans)
+        plan = self.plans.get(key)
+        missing = np.array(plan is None)
         comm.Allreduce(MPI.IN_PLACE, missing, MPI.LOR)
-        if missing and key in self.plans:
+        if missing and plan is not None:
             self.drop(key)
         if missing:
             plan = make()
@@ -61,7 +62,7 @@ class PlanCache:
                 self.drop(next(iter(self.plans)))
             self.plans[key] = plan
         self.plans.move_to_end(key)
-        return self.plans[key]
+        return plan
 
     def remember(self, call: Any, known: Known) -> None:
         """Register what is known under the arguments of a call, which are hashable."""
@@ -229,7 +230,7 @@ def _move_checked(cache: PlanCache, arguments: tuple[Any, ...], comm: MPI.Intrac
     plan = cache.get(comm, problem, lambda: Plan(comm, problem))
     problem = plan._problem  # that of the first such call: with itself it is compared at once
     if call is not None and not problem.on_gpu:
-        kept = [list(side) if given.lists else side for side in (source, target)]
+        kept = [list(side) if problem.lists else side for side in (source, target)]
         cache.remember(call, Known(plan, problem, run_if_agreed(plan), kept))
     with together(comm):
         out = plan.empty_target(array) if out is None else out

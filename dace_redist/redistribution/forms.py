@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mpi4py import MPI
@@ -95,8 +95,8 @@ class FormedPlan(Plan):
         self._form = Form(problem.names, sends)
         super().__init__(comm, problem)
 
-    def _each(self, values: list[Any]) -> Any:
-        return self._form.named(super()._each(values))
+    def _each(self, rows: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
+        return [*map(self._form.named, super()._each(rows))]
 
     def _like(self, problem: Problem) -> Plan:
         sends = self._form.sends

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from dace_redist.redistribution.problem import Problem, is_list
 from dace_redist.redistribution.problem.checks import check_arrays, check_covered, check_devices
 from dace_redist.redistribution.request import FreeablePlan, Request, progress_number, write_back
 from dace_redist.schedule import Schedule
-from dace_redist.strategies import find_strategy
+from dace_redist.strategies import STRATEGIES
 
 
 class Plan(FreeablePlan, CallableInProgram):
@@ -50,19 +50,20 @@ class Plan(FreeablePlan, CallableInProgram):
         self._comm, self._handle, self._problem = comm, MPI._handleof(comm), problem
         tensors, self.device = problem.tensors, problem.device
         self.strategy, self.options = problem.chosen()
-        self.source = self._each([one.source for one in tensors])
-        self.target = self._each([one.target for one in tensors])
-        self.dtype = self._each([one.dtype for one in tensors])
-        self.target_dtype = self._each([one.target_dtype for one in tensors])
-        self.axes = self._each([one.transform.axes for one in tensors])
-        self.region = self._each([one.transform.region for one in tensors])
-        self.reshape = self._each([one.transform.reshape for one in tensors])
+        rows = [
+            (one.source, one.target, change.dtype, change.target_dtype, change.axes, change.region, change.reshape)
+            for one in tensors
+            for change in [one.transform]
+        ]
+        shown = self._each(rows)
+        self.source, self.target, self.dtype, self.target_dtype, self.axes, self.region, self.reshape = shown
         places = [DEVICES.index(side) for side in self.device]
         how = self._handle, self.strategy, self.options
         self._native = native = NativePlan.of_tensors(how, tensors, places, problem.elements)
         self._rank = rank = comm.rank
         self._parts = [
-            (one.dtype, one.target_dtype, one.source.local_shape(rank), one.target.local_shape(rank)) for one in tensors
+            (dtype, made, tuple(source.core.local_shape(rank)), tuple(target.core.local_shape(rank)))
+            for source, target, dtype, made, *_ in rows
         ]
         in_place = [one.exchanges_halo for one in tensors]
         # Fast path: runs without further Python if the strides equal those of the previous call, initially C order.
@@ -73,14 +74,14 @@ class Plan(FreeablePlan, CallableInProgram):
         self._stream = 0
         self._covers = all(one.transform.covers(one.target.shape) and one.transform.beta == 0 for one in tensors)
         self._zeros = False  # in new targets
-        self._results_are_shared = find_strategy(self.strategy).node_aware
+        self._results_are_shared = STRATEGIES[self.strategy].node_aware
         plain = self._covers and not problem.on_gpu and not any(any(one.target.halo) for one in tensors)
         sizes = (math.prod(shape) * dtype.itemsize for _, dtype, _, shape in self._parts)
         self._small_targets = plain and max(sizes) < _core.min_shared_bytes  # NumPy arrays made without a further look
 
-    def _each(self, values: list[Any]) -> Any:
-        """Return a list of one value per tensor as users see it: of a single tensor its value."""
-        return values if self._problem.lists else values[0]
+    def _each(self, rows: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
+        """Return columns of values per tensor as users see them: of a single tensor its values."""
+        return [list(column) for column in zip(*rows, strict=True)] if self._problem.lists else rows[0]
 
     def __call__(self, array: Any, out: Any = None) -> Any:
         """

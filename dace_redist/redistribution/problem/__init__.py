@@ -16,7 +16,7 @@ from dace_redist.integers import checked_memory_bytes, checked_nbytes
 from dace_redist.mpi.launch import check_both_ranks
 from dace_redist.mpi.launch import check_ranks as check_ranks  # for distributed_array.py
 from dace_redist.schedule import Schedule, schedule
-from dace_redist.strategies import check_places, checked_strategy, find_strategy, options_on_gpu
+from dace_redist.strategies import STRATEGIES, check_places, checked_strategy, options_on_gpu
 from dace_redist.strategy_memory import options_within
 from dace_redist.transform import PRECISION
 
@@ -59,14 +59,14 @@ class Problem:
     def _hash(self) -> int:
         return hash(tuple(getattr(self, field.name) for field in dataclasses.fields(self)))
 
-    @property
+    @functools.cached_property
     def on_gpu(self) -> bool:
         """True if an array lies on a GPU."""
         return "gpu" in self.device
 
     def placed(self, device: tuple[str, str]) -> Problem:
         """Return the problem for arrays on some devices; a ValueError if the strategy does not move between them."""
-        check_places(find_strategy(self.strategy), *(side == "gpu" for side in device))
+        check_places(STRATEGIES[self.strategy], *(side == "gpu" for side in device))
         return self if device == self.device else dataclasses.replace(self, device=device)
 
     def chosen(self) -> tuple[str, dict[str, int | float]]:
@@ -74,7 +74,7 @@ class Problem:
         options = dict(self.options)
         return self.strategy, options_on_gpu(self.strategy, options) if self.on_gpu else options
 
-    @property
+    @functools.cached_property
     def elements(self) -> str:
         """Element types in words; in brackets for lists, with the names of the tensors."""
         types = [_name_of(tensor.dtype) for tensor in self.tensors]
@@ -132,22 +132,20 @@ class Arguments(NamedTuple):
     memory_bytes: Any
     names: tuple[str, ...] | None = None
 
-    @property
-    def lists(self) -> bool:
-        """True if they describe several tensors."""
-        return is_list(self.source) or is_list(self.target)
-
-    def tensor_count(self) -> int:
-        """Return the number of tensors; a ValueError if source and target are not lists of equal length."""
-        if not self.lists:
-            return 1
-        lengths = [len(side) if is_list(side) else "no list" for side in (self.source, self.target)]
+    def in_columns(self) -> Columns:
+        """Return them with one value per tensor; a ValueError if a list has another length than ``source``."""
+        ends = {"source": self.source, "target": self.target}
+        lengths = [len(side) if is_list(side) else "no list" for side in ends.values()]
+        values = {**ends, **self.change}
+        if lengths == ["no list", "no list"]:
+            return Columns(self, False, 1, {name: [value] for name, value in values.items()})
         if lengths[0] != lengths[1] or not lengths[0]:
             raise ValueError(
                 f"source and target must be lists of equal length, at least 1, for several tensors: got {lengths[0]} "
                 f"and {lengths[1]}"
             )
-        return len(self.source)
+        count = len(self.source)
+        return Columns(self, True, count, {name: listed(name, value, count) for name, value in values.items()})
 
     def checked(self, dtype: Any, ranks: int) -> Problem:
         """
@@ -156,26 +154,44 @@ class Arguments(NamedTuple):
         :param dtype: Element type of the sources; a list of one per tensor, or one for all.
         :param ranks: Size of the communicator.
         """
-        count = self.tensor_count()
-        columns = {"source": self.source, "target": self.target, "dtype": dtype, **self.change}
-        if self.lists:
-            columns = {name: listed(name, value, count) for name, value in columns.items()}
-            tensors = tuple(
-                schedule(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)
-            )
-        else:
-            tensors = (schedule(**columns),)
+        columns = self.in_columns()
+        return columns.checked(listed("dtype", dtype, columns.length) if columns.lists else [dtype], ranks)
+
+
+class Columns(NamedTuple):
+    """
+    Arguments with one value per tensor.
+
+    :param lists: True if there are lists of tensors.
+    :param length: Number of tensors.
+    :param values: Distributions, and :data:`CHANGE`, by name.
+    """
+
+    given: Arguments
+    lists: bool
+    length: int
+    values: dict[str, list[Any]]
+
+    def checked(self, types: Sequence[Any], ranks: int) -> Problem:
+        """Return the problem for sources of some element types; see :meth:`Arguments.checked`."""
+        rows = zip(*self.values.values(), strict=True)
+        tensors = tuple(
+            [
+                schedule(dtype=of, **dict(zip(self.values, row, strict=True)))
+                for of, row in zip(types, rows, strict=True)
+            ]
+        )
         for tensor in tensors:
             check_both_ranks(tensor, ranks)
             checked_nbytes("source", tensor.source.shape, tensor.dtype.itemsize)
             checked_nbytes("target", tensor.target.shape, tensor.target_dtype.itemsize)
-        strategy, options = checked_strategy(self.strategy, self.options, _ARGUMENTS)
-        limit = checked_memory_bytes(self.memory_bytes)
+        strategy, options = checked_strategy(self.given.strategy, self.given.options, _ARGUMENTS)
+        limit = checked_memory_bytes(self.given.memory_bytes)
         if limit is not None:
             if self.lists:
                 raise ValueError("memory_bytes is for one tensor, not for lists")
             options = options_within(tensors[0], strategy, limit, options)
-        return Problem(tensors, self.lists, strategy, tuple(sorted(options.items())), names=self.names)
+        return Problem(tensors, self.lists, strategy, tuple(sorted(options.items())), names=self.given.names)
 
 
 def is_list(value: Any) -> bool:

@@ -15,7 +15,7 @@ from dace_redist.mpi.collective import compared, encoded_failure, raise_first, t
 from dace_redist.native.device import ensure_device_library
 from dace_redist.native.interface import agree, prepare
 from dace_redist.redistribution.arrays import ArrayView, Views
-from dace_redist.redistribution.problem import Arguments, Problem, listed
+from dace_redist.redistribution.problem import Arguments, Columns, Problem
 from dace_redist.redistribution.problem.checks import check_arrays
 
 #: Element types of the sources; None: unknown.
@@ -93,10 +93,11 @@ def agreed_problem(comm: MPI.Intracomm, given: Arguments, array: Any, out: Any) 
         problem = views = failure = None
         types: _Known = ()
         try:
-            views = Views.of(array, out, given.tensor_count(), given.lists)
-            types = _source_types(given, views, told)
-            if all(element is not None for element in types):
-                problem = given.checked(list(types) if given.lists else types[0], comm.size)
+            columns = given.in_columns()
+            views = Views.of(array, out, columns.length, columns.lists)
+            types = _source_types(columns, views, told)
+            if not any(element is None for element in types):  # float64 equals None, for NumPy
+                problem = columns.checked(types, comm.size)
                 check_arrays(problem, views, comm.rank, new=out is None)
         except Exception as error:
             failure = error
@@ -110,11 +111,11 @@ def agreed_problem(comm: MPI.Intracomm, given: Arguments, array: Any, out: Any) 
             if problem.on_gpu:
                 prepare(comm, ensure_device_library)
             return problem, views
-        columns = itertools.zip_longest(*comm.allgather(types))  # another number of tensors is an error next time
-        told = [next((element for element in column if element is not None), None) for column in columns]
+        known = itertools.zip_longest(*comm.allgather(types))  # another number of tensors is an error next time
+        told = [next((element for element in of_all if element is not None), None) for of_all in known]
 
 
-def _source_types(given: Arguments, views: Views, told: _Known | None) -> _Known:
+def _source_types(columns: Columns, views: Views, told: _Known | None) -> _Known:
     """
     Return the element types of the sources. A None source has the type of its target or, without one or if elements are
     converted, the type that other ranks report.
@@ -122,12 +123,12 @@ def _source_types(given: Arguments, views: Views, told: _Known | None) -> _Known
     :param told: Types that any rank knows; None: the ranks were not asked yet.
     """
     types: list[np.dtype[Any] | None] = []
-    wanted = listed("target_dtype", given.change["target_dtype"], len(views.sources))
+    wanted = columns.values["target_dtype"]
     for number, (source, target) in enumerate(zip(*views, strict=True)):
-        name = views.name("array", number, given.lists)
         typed = source if source is not None or wanted[number] is not None else target
         types.append(typed.dtype if typed is not None else None if told is None else told[number])
         if types[-1] is None and told is not None:
+            name = views.name("array", number, columns.lists)
             raise ValueError(f"{name} is None on every rank: pass an empty array of the source's element type")
     return types
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,9 @@ def check_arrays(problem: Problem, views: Views, rank: int, new: bool = False) -
         )
         for side, view, distribution, dtype in sides[: 1 if new else 2]:
             name = views.name(side, number, problem.lists)
-            check_part(name, view, distribution.local_shape(rank), dtype, rank)
+            check_part(name, view, tuple(distribution.core.local_shape(rank)), dtype, rank)
         if new:
-            check_covered(tensor, tensor.target.local_shape(rank))
+            check_covered(tensor, tensor.target.core.local_shape(rank))
     _check_apart(views, problem)
 
 
@@ -77,7 +78,7 @@ def check_part(name: str, view: ArrayView | None, shape: tuple[int, ...], dtype:
         raise TypeError(f"{name} must hold {dtype}, got {view.dtype}{hint}")
 
 
-def check_covered(tensor: Schedule, shape: tuple[int, ...]) -> None:
+def check_covered(tensor: Schedule, shape: Sequence[int]) -> None:
     """Check that a redistribution defines all elements of a new array of a shape."""
     if 0 in shape:  # as on ranks that own nothing of the target
         return
