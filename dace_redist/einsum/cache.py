@@ -36,6 +36,7 @@ def evaluate(arrays: Sequence[Any], *settings: Any) -> DistributedArray:
         known = None if call is None else cache.calls.get(call)
     except Exception:  # not hashable, or of a wrong type, which all ranks find below
         call = None
+    same, memory = 0, None
     if known is None:
         enter_without_plan(checked_communicator(comm))
     else:
@@ -44,11 +45,17 @@ def evaluate(arrays: Sequence[Any], *settings: Any) -> DistributedArray:
             numbers = [np.asarray(arrays[n]).tobytes() for n in known.plan.call.numbers]
             same = known.same ^ digest(numbers) if numbers else known.same
         except MemoryError:  # all ranks take the way below, where one reports it to the others
-            memory, same = None, 0
-        if agree(MPI._handleof(comm), same):
-            cache.plans.move_to_end(known.key)
-            return _run(cache, known, memory, arrays, how.out)
-    return _evaluate_checked(cache, comm, arrays, how, call)
+            same = 0
+    if known is not None and agree(MPI._handleof(comm), same):
+        cache.plans.move_to_end(known.key)
+    else:
+        known, memory, arrays = _checked(cache, comm, arrays, how, call)
+    try:
+        result: DistributedArray = known.plan.run(*known.plan.call.split(arrays), memory, how.out)
+    except Exception:
+        cache.drop(known.key)
+        raise
+    return result
 
 
 def _of_lists(arrays: Sequence[Any], how: Settings) -> tuple[Sequence[Any], Settings]:
@@ -63,17 +70,6 @@ def _of_lists(arrays: Sequence[Any], how: Settings) -> tuple[Sequence[Any], Sett
     except Exception:  # not operands before lists of indices, which all ranks find below
         text, operands = list(arrays), tuple(one for one in given if not isinstance(one, list | tuple))
     return operands, how._replace(expression=text)
-
-
-def _run(
-    cache: PlanCache, known: Known, memory: Any, arrays: Sequence[Any], out: DistributedArray | Array | None
-) -> DistributedArray:
-    try:
-        result: DistributedArray = known.plan.run(*known.plan.call.split(arrays), memory, out)
-    except Exception:
-        cache.drop(known.key)
-        raise
-    return result
 
 
 def _key(arrays: Sequence[Any], comm: MPI.Intracomm, how: Settings) -> Any:
@@ -103,13 +99,16 @@ def _key(arrays: Sequence[Any], comm: MPI.Intracomm, how: Settings) -> Any:
 def _same(arrays: Sequence[Any]) -> tuple[int, ...]:
     """Return for each operand the number of the first one that is the same array; a number is another one each time."""
     first: dict[int, int] = {}
-    return tuple(n if is_number(one) else first.setdefault(id(one), n) for n, one in enumerate(arrays))
+    are_numbers = [
+        not isinstance(one, DistributedArray) and is_number(one) for one in arrays
+    ]  # the former is soon told
+    return tuple([n if are_numbers[n] else first.setdefault(id(one), n) for n, one in enumerate(arrays)])
 
 
-def _evaluate_checked(
+def _checked(
     cache: PlanCache, comm: MPI.Intracomm, arrays: Sequence[Any], how: Settings, call: Any
-) -> DistributedArray:
-    """Evaluate with all checks: the call is new to a rank, or the arguments of the ranks differ."""
+) -> tuple[Known, list[Array], list[Any]]:
+    """Return plan, memory and operands, checked: the call is new to a rank, or the arguments of the ranks differ."""
     read = _read(arrays, comm, how)
     how, target = how.checked(), how.target
     with together(comm):
@@ -129,7 +128,7 @@ def _evaluate_checked(
     with together(comm):
         known.plan.check_out(how.out)
         memory = known.plan.allocate(how.out, read)
-    return _run(cache, known, memory, read, how.out)
+    return known, memory, read
 
 
 def _read(arrays: Sequence[Any], comm: MPI.Intracomm, how: Settings) -> list[Any]:

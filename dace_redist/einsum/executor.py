@@ -115,20 +115,24 @@ class ExecutablePlan(EinsumPlan, Freeable):
 
     def allocate(self, out: DistributedArray | Array | None, operands: Sequence[Any]) -> list[Array]:
         """Return the arrays of a run, of which the last is the result."""
-        if self._steps.freed:
+        steps = self._steps
+        if steps.freed:
             raise ValueError("this plan was freed")
-        if out is not None and not any(np.may_share_memory(_local(out), _local(one)) for one in operands):
-            return self._steps.allocate(_local(out))
-        made = self._steps.allocate(None)
-        if any(self.distribution.halo):  # margins at the ends of the tensor are not written
-            made[-1][...] = 0
-        return made
+        result: Array | None = None if out is None else _local(out)
+        if result is None or any(np.may_share_memory(result, _local(one)) for one in operands):
+            last = steps.steps[-1]
+            result = new_array(None, last.shape, last.dtype, "cpu", shared=True)
+            if any(self.distribution.halo):  # margins at the ends of the tensor are not written
+                result[...] = 0
+        return [*(steps.new_buffers() if steps.kept is None else steps.kept), result]
 
     def run(
         self, local: Sequence[Array], alpha: Array, memory: list[Array], out: DistributedArray | Array | None
     ) -> DistributedArray:
         """Compute with checked local arrays, times the product of the numbers, in memory of :meth:`allocate`."""
-        made = self._steps.run(local, alpha, memory)
+        slots, made = [*local, *memory], memory[-1]
+        for step, target in zip(self._steps.steps, memory, strict=True):
+            step.compute([slots[source] for source in step.sources], target, alpha)
         if out is not None and made is not _local(out):
             _local(out)[...] = made
         if isinstance(out, DistributedArray):
@@ -143,7 +147,7 @@ class ExecutablePlan(EinsumPlan, Freeable):
 
 
 class _Steps:
-    """Steps of a plan on this rank."""
+    """Steps of a plan on this rank, and their memory."""
 
     def __init__(self, planned: EinsumPlan, comm: MPI.Intracomm, call: EinsumCall, options: Mapping[str, Any]) -> None:
         self.planned, self.comm, self.call, self.options = planned, comm, call, options
@@ -174,7 +178,7 @@ class _Steps:
                     self.steps[source - self.count].last = number
         with together(self.comm):
             if call.memory_bytes is None:
-                self.kept = self._new_buffers()
+                self.kept = self.new_buffers()
 
     # Making steps
 
@@ -253,9 +257,7 @@ class _Steps:
 
         return compute
 
-    # Running them
-
-    def _new_buffers(self) -> list[Array]:
+    def new_buffers(self) -> list[Array]:
         """Return memory for the results of all steps but the last; those with disjoint lifetimes share it."""
         steps = self.steps[:-1]
         nbytes = [math.prod(step.shape) * step.dtype.itemsize for step in steps]
@@ -267,19 +269,6 @@ class _Steps:
         memory = [new_array(None, (size,), np.dtype("u1"), "cpu", shared=True) for size in sizes]
         placed = zip(steps, nbytes, numbers, strict=True)
         return [memory[piece][:size].view(step.dtype).reshape(step.shape) for step, size, piece in placed]
-
-    def allocate(self, out: Array | None) -> list[Array]:
-        """Return the arrays that the steps write."""
-        last = self.steps[-1]
-        result = new_array(None, last.shape, last.dtype, "cpu", shared=True) if out is None else out
-        return [*(self._new_buffers() if self.kept is None else self.kept), result]
-
-    def run(self, local: Sequence[Array], alpha: Array, memory: list[Array]) -> Array:
-        """Run all steps; return this rank's part of the result."""
-        slots = [*local, *memory]
-        for step, target in zip(self.steps, memory, strict=True):
-            step.compute([slots[source] for source in step.sources], target, alpha)
-        return memory[-1]
 
 
 def _local(array: Any) -> Any:

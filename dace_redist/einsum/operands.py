@@ -32,8 +32,6 @@ _COMPUTED_IN = {"bool": "int64", "float16": "float32"}
 
 def is_number(operand: Any) -> bool:
     """Return True for a number of Python or NumPy, or an array of one without dimensions."""
-    if isinstance(operand, DistributedArray):  # soon told: calls of small arrays ask
-        return False
     return isinstance(operand, Number | np.generic) or (isinstance(operand, np.ndarray) and operand.ndim == 0)
 
 

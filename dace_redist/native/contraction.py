@@ -80,7 +80,8 @@ class LocalContraction:
 
     def __call__(self, operands: Sequence[Array], result: Array, alpha: Array) -> None:
         """Compute ``result = alpha * einsum(operands)``, where ``alpha`` is an array of one element."""
-        _check(not self._run(operands, result, alpha))
+        if self._run(operands, result, alpha):
+            _check(None)
 
 
 def _check(well: object) -> None:
