@@ -283,16 +283,18 @@ class BoundContraction {
 class BoundPlan {
  public:
   using Execute = int (*)(void* plan, const void* source, void* target);
+  using Start = int (*)(void* plan, const void* source, void* target, int progress, void** request);
   using Agree = int (*)(std::uintptr_t comm, std::uint64_t number);
   using Part = std::tuple<py::dtype, py::dtype, Numbers, Numbers>;  // of a tensor: types and shapes of its two sides
 
-  /// \param execute, agree, plan  addresses of `dr_plan_execute`, `dr_python_agree` and the plan; without a plan no
-  ///     array fits.
+  /// \param execute, start, agree, plan  addresses of `dr_plan_execute`, `dr_plan_start`, `dr_python_agree` and the
+  ///     plan; without a plan no array fits.
   /// \param in_place  whether a tensor's source and target may be one array.
   /// \param lists     whether calls have lists of arrays; else parts has one element.
-  BoundPlan(std::uintptr_t execute, std::uintptr_t agree, std::uintptr_t plan, const std::vector<Part>& parts,
-            std::vector<bool> in_place, bool lists)
+  BoundPlan(std::uintptr_t execute, std::uintptr_t start, std::uintptr_t agree, std::uintptr_t plan,
+            const std::vector<Part>& parts, std::vector<bool> in_place, bool lists)
       : execute_(reinterpret_cast<Execute>(execute)),
+        start_(reinterpret_cast<Start>(start)),
         agree_(reinterpret_cast<Agree>(agree)),
         plan_(reinterpret_cast<void*>(plan)),
         in_place_(std::move(in_place)),
@@ -319,6 +321,16 @@ class BoundPlan {
     if (!fit(source, target, arrays)) return -1;
     const py::gil_scoped_release released;
     return execute(arrays);
+  }
+
+  /// The code of `dr_plan_start`, -1 if the arrays do not fit; and the address of the request.
+  std::pair<int, std::uintptr_t> start(const py::handle& source, const py::handle& target, int progress) const {
+    Arrays arrays;
+    if (!fit(source, target, arrays)) return {-1, 0};
+    const py::gil_scoped_release released;
+    void* request = nullptr;
+    const int code = start_(plan_, arrays.sources.data(), arrays.targets.data(), progress, &request);
+    return {code, reinterpret_cast<std::uintptr_t>(request)};
   }
 
   /// As `run`, if all ranks of the communicator call this with the same number and arrays that fit; -1 on all of them
@@ -449,6 +461,7 @@ class BoundPlan {
   }
 
   Execute execute_;
+  Start start_;
   Agree agree_;
   void* plan_;
   std::vector<bool> in_place_;  // [tensors]
@@ -583,10 +596,11 @@ PYBIND11_MODULE(_core, module) {
       .def(py::init<std::uintptr_t, std::uintptr_t, std::vector<py::ssize_t>>())
       .def("run", &BoundContraction::run);
   py::class_<BoundPlan>(module, "BoundPlan")
-      .def(py::init<std::uintptr_t, std::uintptr_t, std::uintptr_t, const std::vector<BoundPlan::Part>&,
+      .def(py::init<std::uintptr_t, std::uintptr_t, std::uintptr_t, std::uintptr_t, const std::vector<BoundPlan::Part>&,
                     std::vector<bool>, bool>())
       .def("set_strides", &BoundPlan::set_strides)
       .def("run", &BoundPlan::run)
+      .def("start", &BoundPlan::start)
       .def("run_if_agreed", &BoundPlan::run_if_agreed)
       .def("new_targets", &BoundPlan::new_targets)
       .def("release", &BoundPlan::release);

@@ -65,7 +65,7 @@ class MessagePlan(FreeablePlan):
         """Start to move the messages; see :meth:`dace_redist.Plan.start`."""
         number = progress_number(progress)
         native, views = self._prepared(array, out)
-        return self._request(native, views, views, out, number)
+        return self._start(native, views, views, out, number)
 
     def _prepared(self, array: Any, out: Any) -> tuple[NativePlan, Views]:
         native = self._ready()

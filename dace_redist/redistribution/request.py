@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dace_redist.native.interface import NativePlan, check, library
-from dace_redist.redistribution.arrays import Views
+from dace_redist.redistribution.arrays import ArrayView, Views
 from dace_redist.redistribution.arrays.locks import lock, unlock
 from dace_redist.strategies import PROGRESS
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Array = npt.NDArray[Any]
+#: Targets, each with the array that the library writes in its place.
+Copies = Sequence[tuple[ArrayView, ArrayView]]
 
 #: Arrays and handles of requests that were dropped before completion; the library still accesses them.
 _ABANDONED: list[Any] = []
@@ -71,11 +73,16 @@ class FreeablePlan(Freeable):
         if self._started:
             raise ValueError("a transfer of this plan is under way: wait for it first")
 
-    def _request(self, native: NativePlan, given: Views, used: Views, result: Any, progress: int) -> Request:
-        """Start a transfer between ``used``, in place of the arrays of a call; see :class:`Request`."""
-        request = Request(native.start(*used.addresses(), progress), given, used, result, self._ended)
+    def _start(self, native: NativePlan, given: Views, used: Views, result: Any, progress: int) -> Request:
+        """Start a transfer between ``used``, in place of the arrays of a call."""
+        handle = native.start(*used.addresses(), progress)
+        views = (*used.sources, *used.targets, *given.targets)
+        return self._request(handle, [view.owner for view in views if view is not None], result, copied(given, used))
+
+    def _request(self, handle: ctypes.c_void_p, arrays: Sequence[Any], result: Any, copies: Copies = ()) -> Request:
+        """Return the request of a transfer that was started; see :class:`Request`."""
         self._started = True
-        return request
+        return Request(handle, arrays, copies, result, self._ended)
 
     def _ended(self) -> None:
         self._started = False
@@ -92,13 +99,22 @@ class Request:
     """
 
     def __init__(
-        self, handle: ctypes.c_void_p, given: Views, used: Views, result: Any, ended: Callable[[], None]
+        self,
+        handle: ctypes.c_void_p,
+        arrays: Sequence[Any],
+        copies: Copies,
+        result: Any,
+        ended: Callable[[], None],
     ) -> None:
-        """Make arrays read-only: those of the call, and those used in their place. ``ended`` is called at the end."""
+        """
+        Make arrays read-only.
+
+        :param arrays: Those of the call, and those used in their place.
+        :param copies: To write back at the end, when ``ended`` is called, too.
+        """
         self._handle: ctypes.c_void_p | None = handle
-        self._given, self._used, self._result, self._ended = given, used, result, ended
-        views = (*used.sources, *used.targets, *given.targets)
-        self._locked = lock(view.owner for view in views if view is not None and isinstance(view.owner, np.ndarray))
+        self._arrays, self._copies, self._result, self._ended = arrays, copies, result, ended
+        self._locked = lock([array for array in arrays if isinstance(array, np.ndarray)])
         self._failure: Exception | None = None
         #: Turns the targets into what :meth:`wait` returns.
         self.show: Callable[[Any], Any] | None = None
@@ -183,9 +199,9 @@ class Request:
             self._locked = []
             try:
                 if self.done:
-                    write_back(self._given, self._used)
+                    write_back(self._copies)
             finally:
-                self._given = self._used = Views([], [])
+                self._arrays = self._copies = ()
                 self._ended()
 
     def __reduce__(self) -> NoReturn:
@@ -202,16 +218,21 @@ class Request:
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:
-            _ABANDONED.append((self._handle, self._given, self._used, self._result))
+            _ABANDONED.append((self._handle, self._arrays, self._copies, self._result))
             message = "a started redistribution was not waited for: its arrays stay read-only, and its plan in use"
             warnings.warn(f"{message}; keep the request and call its wait()", RuntimeWarning, stacklevel=2)
 
 
-def write_back(given: Views, used: Views) -> None:
-    """Copy the targets that the library wrote in place of those of a call."""
-    for target, written in zip(given.targets, used.targets, strict=True):
-        if target is not None and written is not None and written is not target:
-            target.as_numpy()[...] = written.as_numpy()
+def copied(given: Views, used: Views) -> Copies:
+    """Return the targets of a call, each with the array that the library writes in its place."""
+    pairs = zip(given.targets, used.targets, strict=True)
+    return [(target, copy) for target, copy in pairs if target is not None and copy is not None and copy is not target]
+
+
+def write_back(copies: Copies) -> None:
+    """Copy what the library wrote to the targets of a call."""
+    for target, copy in copies:
+        target.as_numpy()[...] = copy.as_numpy()
 
 
 def progress_number(progress: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from dace_redist.redistribution.in_program import CallableInProgram
 from dace_redist.redistribution.message_plan import from_datatypes, from_messages
 from dace_redist.redistribution.problem import Problem, is_list
 from dace_redist.redistribution.problem.checks import check_arrays, check_covered, check_devices
-from dace_redist.redistribution.request import FreeablePlan, Request, progress_number, write_back
+from dace_redist.redistribution.request import FreeablePlan, Request, copied, progress_number, write_back
 from dace_redist.schedule import Schedule
 from dace_redist.strategies import STRATEGIES
 
@@ -67,9 +68,9 @@ class Plan(FreeablePlan, CallableInProgram):
         ]
         in_place = [one.exchanges_halo for one in tensors]
         # Fast path: runs without further Python if the strides equal those of the previous call, initially C order.
-        execute, agreement = function_address("dr_plan_execute"), function_address("dr_python_agree")
+        execute, start, agreement = map(function_address, ("dr_plan_execute", "dr_plan_start", "dr_python_agree"))
         address = 0 if problem.on_gpu else native.address
-        self._bound = _core.BoundPlan(execute, agreement, address, self._parts, in_place, problem.lists)
+        self._bound = _core.BoundPlan(execute, start, agreement, address, self._parts, in_place, problem.lists)
         self._layouts = [(_layout(None), _layout(None))] * len(tensors)
         self._stream = 0
         self._covers = all(one.transform.covers(one.target.shape) and one.transform.beta == 0 for one in tensors)
@@ -125,9 +126,16 @@ class Plan(FreeablePlan, CallableInProgram):
         """
         number = progress_number(progress)
         out = self._new_targets(array) if out is None else out
+        self._ready()
+        code, request = self._bound.start(array, out, number)
+        if code > 0:
+            check(code)
+        if code == 0:
+            arrays = (*array, *out) if self._problem.lists else (array, out)
+            return self._request(ctypes.c_void_p(request), arrays, out)
         given = self._checked(array, out)
         native, used = self._prepared(given)
-        return self._request(native, given, used, out, number)
+        return self._start(native, given, used, out, number)
 
     def empty_target(self, array: Any = None) -> Any:
         """
@@ -243,7 +251,7 @@ class Plan(FreeablePlan, CallableInProgram):
     def _run(self, given: Views) -> None:
         native, used = self._prepared(given)
         native.execute(*used.addresses())
-        write_back(given, used)
+        write_back(copied(given, used))
 
     def _prepared(self, given: Views) -> tuple[NativePlan, Views]:
         """Return the native plan, set up for some arrays, and these or copies that it reads and writes."""

@@ -104,7 +104,7 @@ def test_negative_ranks(rank):
 
 def test_strides_of_a_bound_plan():
     part = (np.dtype("float64"), np.dtype("float64"), [4, 3], [4, 3])
-    bound = _core.BoundPlan(0, 0, 0, [part, part], [False, False], True)
+    bound = _core.BoundPlan(0, 0, 0, 0, [part, part], [False, False], True)
     bound.set_strides([([24, 8], []), ([], [24, 8])])
     with pytest.raises(ValueError, match="strides of 2 tensors are needed, got 1"):
         bound.set_strides([([], [])])
