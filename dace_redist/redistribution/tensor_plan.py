@@ -118,8 +118,8 @@ class Plan(FreeablePlan, CallableInProgram):
         :param array: As in a call of the plan.
         :param out: As in a call of the plan.
         :param progress: ``"calls"``: the transfer advances in :meth:`Request.test` and :meth:`Request.wait` of any
-            transfer; ``"thread"``: in a separate thread. Within a node it also advances while this rank computes. The
-            thread requires ``MPI_THREAD_MULTIPLE``, which mpi4py requests by default.
+            transfer, and within a node while a partner waits; ``"thread"``: in a separate thread, which requires
+            ``MPI_THREAD_MULTIPLE``, as mpi4py requests by default.
         :raises ValueError: On this rank only, as for a call, and if a transfer of the plan is under way.
         :raises TypeError: On this rank only, if an array has another type.
         :raises RedistributionError: If MPI has no threads, or fails.
