@@ -285,10 +285,11 @@ class Redistribute(StrategicNode, NonblockingCommNode):
 
     def validate_types(self, sdfg: SDFG, state: SDFGState) -> None:
         """Raise a ValueError unless the strategy supports both arrays' devices, the input's type and its conversion."""
-        self._validate_memory(sdfg, state)
         source, target = (array.dtype for array, _ in self.arrays(sdfg, state))
         if source == target:
             super().validate_types(sdfg, state)
+        else:
+            self._validate_memory(sdfg, state)
         if source != target or not self.is_copy:
             operation = self.operation(sdfg, state)
             with self.naming(ValueError):

@@ -106,7 +106,7 @@ def numbers(values: Iterable[Any]) -> str:
 
 def number(value: Any) -> str:
     """Return a number as an item of a list of 64-bit integers; symbols, often ``int``, are widened before products."""
-    value = plain_number(value)
+    value = value if isinstance(value, int) else plain_number(value)
     if isinstance(value, int):
         return str(value)
     expression, names = sym2cpp(value), "|".join(map(re.escape, symbolic.symlist(value)))
