@@ -51,7 +51,7 @@ def evaluate(arrays: Sequence[Any], *settings: Any) -> DistributedArray:
     else:
         known, memory, arrays = _checked(cache, comm, arrays, how, call)
     try:
-        result: DistributedArray = known.plan.run(*known.plan.call.split(arrays), memory, how.out)
+        result: DistributedArray = known.plan.run(arrays, memory, how.out)
     except Exception:
         cache.drop(known.key)
         raise
@@ -75,10 +75,12 @@ def _of_lists(arrays: Sequence[Any], how: Settings) -> tuple[Sequence[Any], Sett
 def _key(arrays: Sequence[Any], comm: MPI.Intracomm, how: Settings) -> Any:
     """Return the key of a call; None if it needs the full check."""
     parts: list[Any] = []
-    for one in arrays:
+    first: dict[int, int] = {}  # number of the first operand that is the same array
+    for number, one in enumerate(arrays):
         if isinstance(one, DistributedArray) and isinstance(one.local, np.ndarray):
             of_comm = None if one.comm is comm else (id(one.comm), bool(one.comm))  # False if it was freed
-            parts.append((id(one.distribution), one.local.dtype, one.local.shape, one.op, of_comm))
+            same = first.setdefault(id(one), number)
+            parts.append((id(one.distribution), one.local.dtype, one.local.shape, one.op, of_comm, same))
         elif is_number(one):
             parts.append(np.asarray(one).dtype)
         else:
@@ -90,7 +92,7 @@ def _key(arrays: Sequence[Any], comm: MPI.Intracomm, how: Settings) -> Any:
         of = (id(out.distribution), out.op, id(out.comm), bool(out.comm)) if local is not out else ()
         parts.append((*of, local.dtype, local.shape, local.flags.writeable))
     path = how.optimize if isinstance(how.optimize, str | bool | tuple) else id(how.optimize)
-    key = how.expression, *parts, _same(arrays), id(how.target), path, how.strategy
+    key = how.expression, *parts, id(how.target), path, how.strategy
     if how.memory_bytes is None and not how.overrides and not how.options:
         return key
     return key + typed({"memory_bytes": how.memory_bytes, **(how.overrides or {}), **how.options})
@@ -99,10 +101,7 @@ def _key(arrays: Sequence[Any], comm: MPI.Intracomm, how: Settings) -> Any:
 def _same(arrays: Sequence[Any]) -> tuple[int, ...]:
     """Return for each operand the number of the first one that is the same array; a number is another one each time."""
     first: dict[int, int] = {}
-    are_numbers = [
-        not isinstance(one, DistributedArray) and is_number(one) for one in arrays
-    ]  # the former is soon told
-    return tuple([n if are_numbers[n] else first.setdefault(id(one), n) for n, one in enumerate(arrays)])
+    return tuple(n if is_number(one) else first.setdefault(id(one), n) for n, one in enumerate(arrays))
 
 
 def _checked(

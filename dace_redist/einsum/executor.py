@@ -104,7 +104,7 @@ class ExecutablePlan(EinsumPlan, Freeable):
         checked_communicator(self.comm)
         self.call.check_operands(arrays, self.comm.rank)
         self.check_out(out)
-        return self.run(*self.call.split(arrays), self.allocate(out, arrays), out)
+        return self.run(arrays, self.allocate(out, arrays), out)
 
     def check_out(self, out: Any) -> None:
         """Check the array for the result, if any."""
@@ -127,10 +127,13 @@ class ExecutablePlan(EinsumPlan, Freeable):
         return [*(steps.new_buffers() if steps.kept is None else steps.kept), result]
 
     def run(
-        self, local: Sequence[Array], alpha: Array, memory: list[Array], out: DistributedArray | Array | None
+        self, operands: Sequence[Any], memory: list[Array], out: DistributedArray | Array | None
     ) -> DistributedArray:
-        """Compute with checked local arrays, times the product of the numbers, in memory of :meth:`allocate`."""
-        slots, made = [*local, *memory], memory[-1]
+        """Compute with checked operands, in memory of :meth:`allocate`."""
+        call, made = self.call, memory[-1]
+        alpha = call.factor(operands) if call.numbers else call.one
+        local = [getattr(one, "local", one) for number, one in enumerate(operands) if number not in call.numbers]
+        slots = [*local, *memory]
         for step, target in zip(self._steps.steps, memory, strict=True):
             step.compute([slots[source] for source in step.sources], target, alpha)
         if out is not None and made is not _local(out):

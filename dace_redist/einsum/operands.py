@@ -147,7 +147,8 @@ class EinsumCall:
         return tuple(operand.dtype for operand in self.operands)
 
     @cached_property
-    def _one(self) -> Array:
+    def one(self) -> Array:
+        """The number 1, an array of one element."""
         return np.ones(1, self.dtype)
 
     def homes(self) -> dict[str, Home]:
@@ -177,15 +178,12 @@ class EinsumCall:
         wholes = zip(self.names, self.operands, self.axes, strict=True)
         return {name: tuple(one.distribution.shape[axis] for axis in axes) for name, one, axes in wholes}
 
-    def split(self, arguments: Sequence[Any]) -> tuple[list[Array], Array]:
-        """Return the local arrays of the operands, and the product of the numbers, an array of one element."""
-        local = [getattr(one, "local", one) for n, one in enumerate(arguments) if n not in self.numbers]
-        if not self.numbers:
-            return local, self._one
-        alpha = self._one.copy()
+    def factor(self, arguments: Sequence[Any]) -> Array:
+        """Return the product of the numbers, an array of one element."""
+        alpha: Array = self.one.copy()
         for number in self.numbers:
             alpha *= np.asarray(arguments[number]).astype(self.dtype)
-        return local, alpha
+        return alpha
 
     def check_operands(self, arguments: Sequence[Any], rank: int) -> None:
         """Check that arguments are as planned: arrays of the distributions and types, and numbers."""
