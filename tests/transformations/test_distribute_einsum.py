@@ -10,14 +10,17 @@ import pytest
 from dace.libraries.blas.nodes import BatchedMatMul, Dot, Gemm, Gemv, Ger, MatMul
 from dace.libraries.linalg import TensorDot, TensorTranspose, Transpose
 from dace.libraries.standard.nodes import Reduce
+from distributed_simulation import SimulatedRanks
 from programs import tagged
 from programs.einsums import I, J, K, R
 from programs.program import simulate
+from results import check
 
 import dace_redist
 from dace_redist.library_nodes import JointRedistribute, Redistribute
 from dace_redist.transformations.distribute.read.frontend import parse
 from dace_redist.transformations.distribute.read.library_nodes import statement_of
+from dace_redist.transformations.patterns import redistributions
 
 ALL, PROGRAMS = tagged("einsum", "gallery", "statement"), tagged("einsum")
 #: Programs of which some moves leave loops.
@@ -72,6 +75,25 @@ def test_other_sizes_get_another_program_only_if_need_be():
     program = distributed("functions", 4)
     others = [program.with_sizes(I=n).sdfg for n in range(5, 10)]
     assert any(sdfg is not program.sdfg for sdfg in others) and any(sdfg is program.sdfg for sdfg in others)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "ranks", "first"),
+    [
+        ("attention_by_einsum", 6, {"T": 6, "D": 5}),
+        ("cp_als", 8, {"I": 2, "J": 8, "K": 8, "R": 8}),
+        ("inverse_iteration", 8, {"N": 6}),
+        ("sinkhorn", 6, {"N": 8, "M": 6}),
+    ],
+)
+def test_other_sizes_take_other_moves(name, ranks, first):
+    one = ALL[name]
+    planned = dace_redist.distribute(one.program, ranks, first)
+    program, given = planned.with_sizes(**one.sizes), one.arguments()
+    counts = [sum(1 for _ in redistributions(made.sdfg)) for made in (planned, program)]
+    assert counts[0] < counts[1]
+    check(SimulatedRanks(program).run(**given), one.expected(), given, name, tolerance=1e-7)
 
 
 def strategies(program: Any) -> set[tuple[str, Any]]:
