@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from string import ascii_letters
@@ -14,7 +14,8 @@ from dace import SDFG, Memlet, SDFGState, dtypes, symbolic
 from dace.sdfg.state import ControlFlowRegion
 
 from dace_redist.distribution import Distribution
-from dace_redist.einsum.placement import Home, Placement, is_everywhere
+from dace_redist.einsum.placement import Placement, is_everywhere
+from dace_redist.einsum.program import Move as PlannedMove
 from dace_redist.library_nodes import Redistribute
 from dace_redist.library_nodes.environment import NumpyEnvironment
 from dace_redist.library_nodes.node import INPUT, OUTPUT
@@ -104,11 +105,13 @@ class Emitter:
                 edge.data = written or self._arrays.whole(edge.data.data)
         tasklet.environments = {NumpyEnvironment.full_class_path()}
 
-    def redistribute(self, region: ControlFlowRegion, tensor: str, ends: Sequence[Home]) -> None:
-        """Move a tensor from one placement to another."""
-        between = (self._arrays.distribution(end, tensor) for end in ends)
-        source, target = (self._arrays.of(tensor, end) for end in ends)
-        self.connect(region, Redistribute(f"redistribute_{tensor}", *between), source, target)
+    def redistribute(self, region: ControlFlowRegion, moves: Iterable[PlannedMove]) -> None:
+        """Move tensors from one placement to another."""
+        for move in moves:
+            name, ends = move.tensor, (move.source, move.target)
+            between = (self._arrays.distribution(end, name) for end in ends)
+            source, target = (self._arrays.of(name, end) for end in ends)
+            self.connect(region, Redistribute(f"redistribute_{name}", *between), source, target)
 
     def slice(self, region: ControlFlowRegion, move: Slice) -> None:
         """

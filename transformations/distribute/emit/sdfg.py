@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import dace
@@ -66,7 +67,14 @@ class _Builder(Emitter):
         keys = list(self._groups)
         for number, group in enumerate(plan.groups):
             self._groups[keys[group.statement]].append(number)
-        self._plan, self._moves = plan, _moves(plan, arrays)
+        self._plan = plan
+        self._before = defaultdict[tuple[int, int], list[PlannedMove]](list)  # by group, and the number of loops around
+        self._after = defaultdict[int, list[PlannedMove]](list)  # moves of the result of a group
+        for move in _moves(plan, arrays):
+            if move.before_group > move.group:
+                self._after[move.group].append(move)
+            else:
+                self._before[move.before_group, len(move.loops)].append(move)
         self.read_first: set[str] = set()
         self.written: set[str] = set()  # for certain, even if loops run zero times
         self.results: set[str] = set()
@@ -95,9 +103,9 @@ class _Builder(Emitter):
         for item in body:
             if isinstance(item, Statement):
                 for number in self._groups[id(item)]:
-                    self._redistribute(region, number, depth)
+                    self.redistribute(region, self._before[number, depth])
                     self._group(region, self._plan.groups[number], item)
-                    self._redistribute(region, number, depth, after=True)
+                    self.redistribute(region, self._after[number])
             elif isinstance(item, Move):
                 self._move(region, item)
             elif isinstance(item, type):  # a jump
@@ -110,20 +118,12 @@ class _Builder(Emitter):
             else:
                 self._blocks(region, item, depth)
 
-    def _redistribute(self, region: ControlFlowRegion, number: int, depth: int, after: bool = False) -> None:
-        """Add the moves of the plan before a group, or of its result after it, that run in so many loops."""
-        for move in self._moves:
-            ends = (move.source, move.target)
-            chosen = move.group == number if after else move.before_group == number
-            if chosen and after == (move.before_group > move.group) and len(move.loops) == depth:
-                self.redistribute(region, move.tensor, ends)
-
     def _blocks(self, region: ControlFlowRegion, item: Block, depth: int) -> None:
         """Add a loop or branches, which may run or not."""
         self._read(item.scalars)
         numbers = [number for operation in operations([item]) for number in self._groups[id(operation)]]
         if numbers:
-            self._redistribute(region, numbers[0], depth)
+            self.redistribute(region, self._before[numbers[0], depth])
         before = set(self.written)
         if isinstance(item.region, LoopRegion):
             self._loop(region, item.region, item, depth + 1)
