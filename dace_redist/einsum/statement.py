@@ -35,7 +35,7 @@ COPY = Code("_out = _in", ("_in",), "_out")
 
 class Loop(NamedTuple):
     """
-    Loop around a statement, or branches of which one runs, or one of them.
+    Loop around statements; the branches of a condition, of which one runs; or one of these branches.
 
     :param name: Unique in the program.
     :param iterations: Mean number of its iterations.
@@ -70,11 +70,11 @@ class Statement:
     :param beta: Factor of ``added``.
     :param added: Name of a tensor that is added to a product; empty for none, which the planner requires.
     :param reduction: ``"max"`` or ``"min"`` instead of a sum.
-    :param code: Expression of an elementwise statement; not used by the planner.
+    :param code: Expression of an elementwise statement, whose inputs are the operands that are read.
     :param replicated: True if each rank computes the whole.
     :param whole: Indices that are never split.
-    :param at_home: Names of the tensors that it reads at their homes, in place of its operands, if it also writes its
-        result at home.
+    :param at_home: Names of the tensors that a copy of boxes reads at their homes. Its operands are then not read, and
+        its result is written at home.
     :raises ValueError: If the number of operands differs from the einsum, an elementwise statement sums, or the indices
         are not those of a linear system.
     """
