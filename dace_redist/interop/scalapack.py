@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from dace_redist.distribution import Distribution
-from dace_redist.grid_distribution import DESCRIPTOR
+from dace_redist.distribution import DESCRIPTOR, Distribution
 from dace_redist.interop import Part
 
 #: What ``blacs_get`` returns: the Fortran handle of a context's communicator, of processes in row-major order.
