@@ -7,7 +7,7 @@ import functools
 import hashlib
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -74,18 +74,7 @@ def together(comm: Any, values: Mapping[str, object] | None = None) -> Iterator[
     except Exception as error:
         failure = error
     mine = {name: repr(value) for name, value in (values or {}).items()}
-    if compared(comm, digest(mine), failure is not None)[:2] == (True, False):
-        return
-    found = comm.allgather((mine, encoded_failure(failure)))
-    first = found[0][0]
-    for rank, (others, _) in enumerate(found):
-        if [*others] != [*first]:
-            names = f"rank 0 checks {', '.join(first)} and rank {rank} {', '.join(others)}"
-            raise ValueError(f"the ranks do different things: {names}")
-        for name, other in others.items():
-            if other != first[name]:
-                raise ValueError(f"the ranks differ in {name}: {first[name]} on rank 0 and {other} on rank {rank}")
-    raise_first(failure, [failed for _, failed in found])
+    agreed(comm, failure, digest(mine) or 1, lambda: mine)
 
 
 def digest(values: object) -> int:
@@ -93,14 +82,47 @@ def digest(values: object) -> int:
     return int.from_bytes(hashlib.blake2b(repr(values).encode(), digest_size=7).digest(), "little")
 
 
-def compared(comm: Any, number: int, failed: bool, facts: Sequence[bool] = ()) -> tuple[bool, bool, list[bool]]:
-    """Return whether all ranks have one number, whether one failed, and the logical OR of each fact. Collective."""
+def agreed(
+    comm: Any,
+    failure: Exception | None,
+    number: int,
+    values: Callable[[], Mapping[str, str]] = dict,
+    facts: Sequence[bool] = (),
+) -> list[bool] | None:
+    """
+    Raise on every rank a difference in what the ranks do, or the failure of any. Collective.
+
+    :param failure: Failure of this rank, or None.
+    :param number: Hash of what this rank does, of 56 bits; 0 if it failed, or cannot tell yet.
+    :param values: Returns what that is, in words, by name; called only if ranks differ or one failed.
+    :return: The logical OR of each fact over all ranks; None if a rank cannot tell yet.
+    """
     from mpi4py import MPI
 
     watch()
-    highest = np.array([number, -number, failed, *facts], np.int64)
+    unknown = number == 0 and failure is None
+    highest = np.array([number, -number, failure is not None, unknown, *facts], np.int64)
     comm.Allreduce(MPI.IN_PLACE, highest, MPI.MAX)
-    return bool(highest[0] == -highest[1]), bool(highest[2]), [bool(fact) for fact in highest[3:]]
+    most, minus_least, failed, unknown, *found = highest.tolist()
+    if failed or not (unknown or most == -minus_least):
+        _raise_of_any(failure, comm.allgather((dict(values()) if number else {}, encoded_failure(failure))))
+    return None if unknown else [*map(bool, found)]
+
+
+def _raise_of_any(failure: Exception | None, found: Sequence[tuple[Mapping[str, str], str]]) -> NoReturn:
+    """Raise the first difference between the ranks that tell what they do, else the first failure."""
+    telling = [(rank, values) for rank, (values, _) in enumerate(found) if values]
+    for rank, values in telling[1:]:
+        first_rank, first = telling[0]
+        for name, value in first.items():
+            if values.get(name, value) != value:
+                each = f"{value} on rank {first_rank} and {values[name]} on rank {rank}"
+                raise ValueError(f"the ranks differ in {name}: {each}")
+        if [*values] != [*first]:
+            names = f"rank {first_rank} checks {', '.join(first)} and rank {rank} {', '.join(values)}"
+            raise ValueError(f"the ranks do different things: {names}")
+    failures = (decoded_failure(encoded, rank) for rank, (_, encoded) in enumerate(found))
+    raise failure or next(filter(None, failures), ValueError("the ranks do different things"))
 
 
 def encoded_failure(failure: Exception | None) -> str:
@@ -119,16 +141,6 @@ def decoded_failure(encoded: str, rank: int) -> Exception | None:
     """Return the failure of another rank from :func:`encoded_failure`; None for another text."""
     name, _, text = encoded.partition(": ")
     return _KINDS[name](f"on rank {rank}: {text}") if name in _KINDS else None
-
-
-def raise_first(failure: Exception | None, failures: list[str]) -> None:
-    """Raise this rank's failure, else that of the first rank that has one; ``failures`` has one entry per rank."""
-    if failure is not None:
-        raise failure
-    for rank, encoded in enumerate(failures):
-        other = decoded_failure(encoded, rank)
-        if other is not None:
-            raise other
 
 
 def check_same(comm: Any, values: Mapping[str, object]) -> None:

@@ -155,7 +155,7 @@ def _options(given: tuple[tuple[str, int | float], ...]) -> ctypes.c_void_p:
 
 #: Text of an error of another rank that :func:`dace_redist.mpi.collective.encoded_failure` made.
 _OF_ANOTHER_RANK = re.compile(r"plan: on rank (?P<rank>\d+): (?P<failure>\w+: .*)", re.DOTALL)
-_DIFFERENCE = "plan: the ranks differ: "
+_DIFFERENCE = "plan: the ranks differ in "
 
 
 def check_agreed(code: int) -> None:
@@ -166,7 +166,7 @@ def check_agreed(code: int) -> None:
     other = _OF_ANOTHER_RANK.fullmatch(text)
     failure = decoded_failure(other["failure"], int(other["rank"])) if other else None
     if text.startswith(_DIFFERENCE):
-        failure = ValueError(f"the ranks ask for different redistributions: {text.removeprefix(_DIFFERENCE)}")
+        failure = ValueError(text.removeprefix("plan: "))
     raise failure or RedistributionError(text)
 
 

@@ -65,12 +65,11 @@ class DistributedArray(NDArrayOperatorsMixin):
         self.dtype: np.dtype[Any] = view.dtype
 
     @classmethod
-    def of_checked(
-        cls, local: npt.NDArray[Any], distribution: AnyDistribution, comm: MPI.Intracomm
-    ) -> DistributedArray:
+    def of_checked(cls, local: Any, distribution: AnyDistribution, comm: MPI.Intracomm) -> DistributedArray:
         """Return the array of parts that fit, without checks; for results."""
         made = cls.__new__(cls)
-        made.local, made.distribution, made.comm, made.op, made.dtype = local, distribution, comm, None, local.dtype
+        made.local, made.distribution, made.comm, made.op = local, distribution, comm, None
+        made.dtype = local.dtype if isinstance(local, np.ndarray) else array_view("local", local).dtype
         return made
 
     @classmethod
@@ -246,8 +245,6 @@ def redistribute_known(array: Any, target: Any, comm: Any, out: Any, how: Settin
         if target is None:
             check_distribution("target", target)
         parts = [part_of(one, comm) for one in given]
-        for part in parts:
-            check_congruent(part.comm, comm)
         outs = _local_outs(out, target, comm)
     except Exception as error:
         fail_together(comm, error)
@@ -266,7 +263,7 @@ def redistribute_known(array: Any, target: Any, comm: Any, out: Any, how: Settin
     results = move(arrays, sources, target, comm, outs, (tuple(change), *how[1:]))
 
     def made(result: Any, side: AnyDistribution, out: Any) -> DistributedArray:
-        return out if isinstance(out, DistributedArray) else DistributedArray(result, side, comm)
+        return out if isinstance(out, DistributedArray) else DistributedArray.of_checked(result, side, comm)
 
     return list(map(made, results, target, out or repeat(None))) if lists else made(results, target, out)
 
@@ -277,10 +274,10 @@ def _local_outs(out: Any, target: Any, comm: MPI.Intracomm) -> Any:
         return [_local_outs(one, side, comm) for one, side in zip(out, target, strict=True)]
     if not isinstance(out, DistributedArray):
         return out
-    check_congruent(out.comm, comm)
-    if out.op is not None or not out.distribution.is_equivalent_to(target):
+    part = part_of(out, comm)
+    if part.op is not None or not part.distribution.is_equivalent_to(target):
         raise ValueError(f"out must be distributed as target, {target}, without op, got {out.distribution}, {out.op}")
-    return out.local
+    return part.local
 
 
 def known_communicator(arrays: Sequence[Any]) -> MPI.Intracomm | None:
@@ -294,9 +291,17 @@ def known_communicator(arrays: Sequence[Any]) -> MPI.Intracomm | None:
 
 
 def part_of(array: Any, comm: MPI.Intracomm) -> interop.Part:
-    """Return this rank's part of an array; of another library as one of NumPy, unless it lies on a GPU."""
+    """
+    Return this rank's part of an array; of another library as one of NumPy, unless it lies on a GPU.
+
+    :param comm: Communicator of the call, which must have the ranks of the array's.
+    """
     if isinstance(array, DistributedArray):
-        return interop.Part(array.local, array.distribution, array.comm, array.op)
-    part = interop.read(array, comm)
-    view = array_view("array", part.local)
-    return part._replace(local=view.as_numpy()) if view.device == "cpu" else part
+        part = interop.Part(array.local, array.distribution, array.comm, array.op)
+    else:
+        part = interop.read(array, comm)
+        view = array_view("array", part.local)
+        if view.device == "cpu":
+            part = part._replace(local=view.as_numpy())
+    check_congruent(part.comm, comm)
+    return part

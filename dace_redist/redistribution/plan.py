@@ -16,9 +16,8 @@ from dace_redist.mpi.groups import Groups
 from dace_redist.native.device import ensure_device_library
 from dace_redist.native.interface import NativePlan, prepare
 from dace_redist.redistribution.arrays import DEVICES
-from dace_redist.redistribution.forms import FormedPlan, on_both_groups
+from dace_redist.redistribution.forms import FormedPlan, by_name, is_named, on_both_groups
 from dace_redist.redistribution.problem import CHANGE, Arguments, Distributions, Named, Types
-from dace_redist.redistribution.problem.names import by_name, is_named
 from dace_redist.redistribution.tensor_plan import Plan
 
 

@@ -187,8 +187,8 @@ static void disagree(int rank, int size) {
   dr_distribution *rows = blocks(shape, size, 1), *columns = blocks(shape, 1, size), *cyclic = NULL;
   dr_distribution_create_blocks(2, shape, 2, grid, NULL, block, NULL, &cyclic);
   for (int what = 0; what < 5; ++what) {
-    const char* const said[] = {"element size in bytes is 8 on rank 0 and 4", "strategy is Pack on rank 0 and RMA",
-                                "depth is 8 on rank 0 and 5", "source grid[0] is", "target block[0] is"};
+    const char* const said[] = {"element size in bytes: 8 on rank 0 and 4", "strategy: Pack on rank 0 and RMA",
+                                "depth: 8 on rank 0 and 5", "source grid[0]: ", "target block[0]: "};
     const int differs = rank == size - 1;
     dr_problem problem = problem_of(what == 3 && differs ? columns : rows, what == 4 && differs ? cyclic : rows,
                                     what == 0 && differs ? 4 : 8);
@@ -259,7 +259,7 @@ static void compute_and_start(int rank, int size) {
   problems[0].strategy = problems[1].strategy = "Hierarchical";
   if (size > 1)
     EXPECT(dr_plan_create_joint(1 + (rank == 0), problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN,
-           "number of tensors is 2 on rank 0");
+           "number of tensors: 2 on rank 0");
   const int twice[] = {1, 1};
   if (rank == size - 1) problems[1].axes = twice;
   EXPECT(dr_plan_create_joint(2, problems, MPI_COMM_WORLD, &joint), DR_ERROR_PLAN, "each of the 2 dimensions once");

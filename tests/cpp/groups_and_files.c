@@ -165,7 +165,7 @@ static void misuse_groups(MPI_Comm inter, int first, int rank) {
   problem.target = first ? rows : other;
   BAD(dr_plan_create(&problem, inter, &plan), "one global shape");
   problem.source = problem.target;
-  BAD(dr_plan_create(&problem, inter, &plan), "the ranks differ: source shape[1] is");
+  BAD(dr_plan_create(&problem, inter, &plan), "the ranks differ in source shape[1]: ");
   problem.source = problem.target = rows;
   both[0] = both[1] = problem;
   both[1].sends = !first;
@@ -312,9 +312,9 @@ static void misuse_files(const char* folder, int rank, int size) {
   file.ranks = 0;
   if (size > 1) {
     file.type = rank == 0 ? DR_FLOAT64 : DR_INT64;
-    BAD(dr_save(&file, rows, MPI_COMM_WORLD, array), "the ranks differ: type is 11 on rank 0 and 5 on rank 1");
+    BAD(dr_save(&file, rows, MPI_COMM_WORLD, array), "the ranks differ in type: 11 on rank 0 and 5 on rank 1");
     file.type = DR_FLOAT64;
-    BAD(dr_save(&file, rank == 0 ? rows : others, MPI_COMM_WORLD, array), "the ranks differ: shape[0] is 7 on rank 0");
+    BAD(dr_save(&file, rank == 0 ? rows : others, MPI_COMM_WORLD, array), "the ranks differ in shape[0]: 7 on rank 0");
   }
   file.raw = 1, file.type = DR_OPAQUE;
   BAD(dr_load(&file, rows, MPI_COMM_WORLD, array), "file->element_bytes must be at least 1, got 0");

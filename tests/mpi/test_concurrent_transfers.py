@@ -229,7 +229,7 @@ def test_variable_that_is_wrong(comm, monkeypatch):
     plan(source, target, "float64", comm=comm).free()  # from then on, facts of the communicator are known
     for on_last, on_others, text in (
         ("two", "two", 'DACE_REDIST_NODE_RANKS: expected a number of ranks >= 0 .0: all ranks of a node., got "two"'),
-        ("2", "0", "DACE_REDIST_NODE_RANKS is 0 on rank 0 and 2 on rank 2"),
+        ("2", "0", "DACE_REDIST_NODE_RANKS: 0 on rank 0 and 2 on rank 2"),
         ("-2", "1", "DACE_REDIST_NODE_RANKS: expected a number of ranks"),
     ):
         monkeypatch.setenv(NODE_RANKS, on_last if comm.rank == 2 else on_others)

@@ -144,7 +144,7 @@ def test_bad_calls_are_errors_on_every_rank_of_both_groups(comm, monkeypatch):
     for arguments, kind, message in [
         ((array if first else whole, SPLIT, COLUMNS), ValueError, "one group .* must send .*, but both do"),
         ((None, SPLIT, COLUMNS), ValueError, "one group .* must send .*, but none does"),
-        ((array, SPLIT, tall), ValueError, "the ranks ask for different redistributions: target is"),
+        ((array, SPLIT, tall), ValueError, "the ranks differ in target: "),
         ((array, SPLIT, Distribution(SHAPE, (5, 1))), ValueError, "target needs 5 ranks, but its group has 3"),
         ((whole if first else None, SPLIT, COLUMNS), ValueError, "array must have the shape"),
         (

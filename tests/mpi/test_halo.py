@@ -106,7 +106,7 @@ def test_one_array_is_only_for_exchanges(comm):
     wide = np.zeros((array.shape[0] + 1, *array.shape[1:]))
     with plan(halo, halo, "f8", comm=comm) as exchange, pytest.raises(ValueError, match="array and out overlap"):
         exchange(wide[1:], out=wide[:-1])
-    with pytest.raises(ValueError, match=r"source halo\[1\] is 1 on rank 0 and 0 on rank 1"):
+    with pytest.raises(ValueError, match=r"source halo\[1\]: 1 on rank 0 and 0 on rank 1"):
         mine = Distribution(SHAPE, (comm.size,), halo=(1, 1 - comm.rank))
         plan(mine, halo, "f8", comm=comm)
 

@@ -114,7 +114,7 @@ def test_bad_input(comm):
     for arguments, sizes, content in (
         ((8, 2, 3), {"S": 3 if comm.rank == 1 else 4}, short.format("source", 1, 3, 4)),
         ((8, 3, 3), {"T": 2 if comm.rank == 0 else 5}, short.format("target", 0, 2, 3)),
-        ((8 + comm.rank // 2, 3, 1), {"T": 20}, "the ranks differ: source shape[0] is 8 on rank 0 and 9 on rank 2"),
+        ((8 + comm.rank // 2, 3, 1), {"T": 20}, "the ranks differ in source shape[0]: 8 on rank 0 and 9 on rank 2"),
         ((8, 4, 1), {}, "the source distribution names ranks up to 3, but the communicator has 3 ranks"),
     ):
         text = failure(program, comm, *arguments, **sizes)

@@ -69,10 +69,10 @@ def test_plans_of_lists_are_kept(comm):
     if comm.rank == 1:
         rows, columns, here = [rows], [columns], [here]
     for call, text in (
-        (lambda: redistribute(here, rows, columns, comm=comm), "the kind of arguments is single on rank 0 and lists"),
-        (lambda: plan(rows, columns, "f8", comm=comm), r"type of elements is float64 on rank 0 and \[float64\]"),
+        (lambda: redistribute(here, rows, columns, comm=comm), "the kind of arguments: single on rank 0 and lists"),
+        (lambda: plan(rows, columns, "f8", comm=comm), r"type of elements: float64 on rank 0 and \[float64\]"),
     ):
-        with pytest.raises(ValueError, match=f"the ranks ask for different redistributions: {text} on rank 1"):
+        with pytest.raises(ValueError, match=f"the ranks differ in {text} on rank 1"):
             call()
 
 

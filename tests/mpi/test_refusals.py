@@ -69,25 +69,25 @@ move(part if last else None)  # ValueError: array must have the shape \(2, 8\) t
 redistribute(None, none, none, out=np.zeros((0, 8)), target_dtype="f8")  # ValueError: array is None on every rank: pass
 redistribute([part, None], [rows, none], [columns, none_of_columns])
 # ValueError: array\[1\] is None on every rank: pass an empty array
-move(strategy="Pack" if last else "Auto")  # ValueError: strategy is Hierarchical on rank 0 and Pack on rank 2
-move(**({"max_message_bytes": 64} if last else {}))  # ValueError: options is none on rank 0 and max_message_bytes=64
-move(part.astype("f4" if last else "f8"), out=None)  # ValueError: dtype is float64 on rank 0 and float32 on rank 2
+move(strategy="Pack" if last else "Auto")  # ValueError: strategy: Hierarchical on rank 0 and Pack on rank 2
+move(**({"max_message_bytes": 64} if last else {}))  # ValueError: options: none on rank 0 and max_message_bytes=64
+move(part.astype("f4" if last else "f8"), out=None)  # ValueError: dtype: float64 on rank 0 and float32 on rank 2
 move(source=Distribution((6, 8), [3], block="ceil" if last else None))
-# ValueError: source is Distribution.* on rank 0 and Distribution.*ceil.* on rank
+# ValueError: source: Distribution.* on rank 0 and Distribution.*ceil.* on rank
 move(target=TiledDistribution((6, 8), (6, 8), [[0]]) if last else columns, out=None)
-# ValueError: target is Distribution.* on rank 0 and TiledDistribution.* on rank
+# ValueError: target: Distribution.* on rank 0 and TiledDistribution.* on rank
 move(target=BoxDistribution((6, 8), [((0, 0), (6, 8))], [0]) if last else columns, out=None)
-# ValueError: target is Distribution.* on rank 0 and BoxDistribution.* on rank
+# ValueError: target: Distribution.* on rank 0 and BoxDistribution.* on rank
 redistribute(x if last else part, columns)  # TypeError: source is left out
 move(comm=MPI.COMM_NULL)  # TypeError: comm must be an mpi4py intra-communicator
 move(comm=MPI.REQUEST_NULL)  # TypeError: comm must be an mpi4py intra-communicator
 move(comm=MPI.GROUP_EMPTY)  # TypeError: comm must be an mpi4py intra-communicator
 move(comm="world")  # TypeError: comm must be an mpi4py intra-communicator
 move(comm=0)  # TypeError: comm must be an mpi4py intra-communicator
-redistribute(x, columns if last else rows)  # ValueError: different redistributions
+redistribute(x, columns if last else rows)  # ValueError: the ranks differ in target: 
 x.redistribute(columns, out=y if last else x)  # ValueError: out must be distributed as target
 move(**({"axes": (1, 0)} if last else {"reshape": (8, 6)}), target=turned, out=None)
-# ValueError: axes, region or reshape is reshape to \(8, 6\) on rank 0 and axes \(1, 0\) on rank 2
+# ValueError: axes, region or reshape: reshape to \(8, 6\) on rank 0 and axes \(1, 0\) on rank 2
 == plan(rows, columns, "f8").free()
 plan([rows], [columns, columns], "f8")  # ValueError: lists of equal length, at least 1, .*: got 1 and 2
 plan([rows], columns, "f8")  # ValueError: got 1 and no list
@@ -103,9 +103,9 @@ plan([rows] * 2, [columns] * 2, "f8", reshape=[4, 6])  # TypeError: reshape must
 plan(rows, turned, "f8", reshape=(6, 8))  # ValueError: reshape must be the shape of the target, \(8, 6\), got \(6, 8\)
 plan(vast, vast, "f8")  # ValueError: source of shape .* would have 9.22e.18 bytes: give smaller sizes
 == each rank: plan(rows, columns, "f8").free()
-plan([rows] * (1 + last), [columns] * (1 + last), "f8")  # ValueError: number of tensors is 1 on rank 0 and 2 on rank 2
+plan([rows] * (1 + last), [columns] * (1 + last), "f8")  # ValueError: number of tensors: 1 on rank 0 and 2 on rank 2
 plan(rows, turned, "f8", **({"axes": (1, 0)} if last else {"reshape": (8, 6)}))
-# ValueError: the length of axes, region and reshape is 3 on rank 0 and 2 on rank 2
+# ValueError: the length of axes, region and reshape: 3 on rank 0 and 2 on rank 2
 == gather(part, rows)
 gather(part[1:], rows)  # ValueError: array must have the shape \(2, 8\)
 gather(part, rows, root="0")  # TypeError: root must be an integer, got '0'

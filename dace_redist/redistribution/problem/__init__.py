@@ -93,12 +93,16 @@ class Problem:
                 state.update(part.encoded_array.tobytes())
         return int.from_bytes(state.digest(), "little") or 1
 
-    def facts(self) -> list[tuple[str, str]]:
-        """Return names and values of everything that all ranks must agree on, for error messages."""
-        options = ", ".join(f"{name}={value}" for name, value in self.options) or "none"
-        facts = [("strategy", self.strategy), ("options", options), ("the number of tensors", str(len(self.tensors)))]
-        facts += [("the kind of arguments", "lists" if self.lists else "single"), ("device", " to ".join(self.device))]
-        facts += [("the list of names", ", ".join(self.names or ("none",)))]
+    def facts(self) -> dict[str, str]:
+        """Return everything that all ranks must agree on, by name, for error messages."""
+        facts = {
+            "strategy": self.strategy,
+            "options": ", ".join(f"{name}={value}" for name, value in self.options) or "none",
+            "the number of tensors": str(len(self.tensors)),
+            "the kind of arguments": "lists" if self.lists else "single",
+            "device": " to ".join(self.device),
+            "the list of names": ", ".join(self.names or ("none",)),
+        }
         for number, tensor in enumerate(self.tensors):
             of_tensor = f" of tensor {number}" if self.lists else ""
             values = {
@@ -108,7 +112,7 @@ class Problem:
                 "axes, region or reshape": tensor.transform.map_text or "none",
                 "op, alpha, beta, conj or target_dtype": tensor.transform.operation_text or "none",
             }
-            facts += [(name + of_tensor, str(value)) for name, value in values.items()]
+            facts |= {name + of_tensor: str(value) for name, value in values.items()}
         return facts
 
 

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from dace_redist.distribution import AnyDistribution, Distribution, check_distribution
 from dace_redist.integers import AnyInt, at_least
-from dace_redist.mpi.collective import compared, encoded_failure, raise_first, together
+from dace_redist.mpi.collective import agreed, together
 from dace_redist.native.device import ensure_device_library
 from dace_redist.native.interface import agree, prepare
 from dace_redist.redistribution.arrays import ArrayView, Views
@@ -26,11 +26,10 @@ class Facts(NamedTuple):
     """
     Local booleans of a call, of which all ranks learn the logical OR.
 
-    They are true if element types are unknown yet; and if a source, or a target, has elements in main memory, has some
-    on the GPU, or has strides that are negative or not a multiple of the element size.
+    They are true if a source, or a target, has elements in main memory, has some on the GPU, or has strides that are
+    negative or not a multiple of the element size.
     """
 
-    incomplete: bool = False
     source_cpu: bool = False
     source_gpu: bool = False
     source_irregular: bool = False
@@ -41,7 +40,7 @@ class Facts(NamedTuple):
     @classmethod
     def of(cls, views: Views) -> Facts:
         """Return the facts of the arrays of a complete call."""
-        return cls(False, *_of_side(views.sources), *_of_side(views.targets))
+        return cls(*_of_side(views.sources), *_of_side(views.targets))
 
 
 def _of_side(views: Sequence[ArrayView | None]) -> tuple[bool, bool, bool]:
@@ -51,34 +50,6 @@ def _of_side(views: Sequence[ArrayView | None]) -> tuple[bool, bool, bool]:
 
 
 _NO_FACTS = Facts()
-
-
-def agreed(comm: MPI.Intracomm, problem: Problem | None, failure: Exception | None, facts: Facts = _NO_FACTS) -> Facts:
-    """
-    Raise on every rank the failure of any rank, or a difference between their problems. Collective.
-
-    :param problem: Problem of this rank; None if its arguments are invalid or incomplete.
-    :return: The logical OR of each fact over all ranks.
-    """
-    digest = 0 if problem is None else problem.digest
-    alike, failed, found = compared(comm, digest, failure is not None, facts)
-    if failed:
-        raise_first(failure, comm.allgather(encoded_failure(failure)))
-    anywhere = Facts(*found)
-    if not (alike or anywhere.incomplete):
-        assert problem is not None
-        raise ValueError(_difference(comm.allgather(problem.facts())))
-    return anywhere
-
-
-def _difference(facts: list[list[tuple[str, str]]]) -> str:
-    """Describe the first fact in which a rank differs from rank 0."""
-    asked = "the ranks ask for different redistributions"
-    for rank, other in enumerate(facts):
-        for (name, first), (_, value) in zip(facts[0], other, strict=False):
-            if first != value:
-                return f"{asked}: {name} is {first} on rank 0 and {value} on rank {rank}"
-    return asked
 
 
 def agreed_problem(comm: MPI.Intracomm, given: Arguments, array: Any, out: Any) -> tuple[Problem, Views]:
@@ -101,13 +72,13 @@ def agreed_problem(comm: MPI.Intracomm, given: Arguments, array: Any, out: Any) 
                 check_arrays(problem, views, comm.rank, new=out is None)
         except Exception as error:
             failure = error
-        facts = Facts(incomplete=failure is None)
-        if problem is not None and views is not None and failure is None:
-            facts = Facts.of(views)
-        anywhere = agreed(comm, problem, failure, facts)
-        if not anywhere.incomplete:
+        if problem is None or views is None:
+            found = agreed(comm, failure, 0, facts=_NO_FACTS)
+        else:
+            found = agreed(comm, failure, problem.digest, problem.facts, Facts.of(views))
+        if found is not None:
             assert problem is not None and views is not None
-            problem = _placed(problem, anywhere)
+            problem = _placed(problem, Facts(*found))
             if problem.on_gpu:
                 prepare(comm, ensure_device_library)
             return problem, views
@@ -156,7 +127,7 @@ def _placed(problem: Problem, anywhere: Facts) -> Problem:
 def fail_together(comm: MPI.Intracomm, failure: Exception) -> NoReturn:
     """Raise a failure that kept this rank from a problem, and have :func:`agreed_problem` raise it on all others."""
     enter_without_plan(comm)
-    agreed(comm, None, failure)
+    agreed(comm, failure, 0, facts=_NO_FACTS)
     raise AssertionError  # for type checkers
 
 
@@ -169,11 +140,11 @@ def enter_without_plan(comm: MPI.Intracomm) -> None:
 def shapes_on_ranks(comm: MPI.Intracomm, shapes: list[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
     """Return for each array the shapes of its parts on all ranks. An error on every rank if one has a problem."""
     enter_without_plan(comm)
-    agreed(comm, None, None, Facts(incomplete=True))
+    agreed(comm, None, 0, facts=_NO_FACTS)
     rows = comm.allgather(tuple(shapes))  # a list is of element types, from agreed_problem
     if any(not isinstance(row, tuple) or len(row) != len(shapes) for row in rows):
         kinds = [f"{len(row)} of another library" if isinstance(row, tuple) else "others" for row in rows]
-        agreed(comm, None, ValueError(f"the ranks pass different arrays, by rank: {', '.join(kinds)}"))
+        agreed(comm, ValueError(f"the ranks pass different arrays, by rank: {', '.join(kinds)}"), 0, facts=_NO_FACTS)
     return [list(of_array) for of_array in zip(*rows, strict=True)]
 
 

@@ -34,7 +34,7 @@ std::string first_difference(const std::string& first, const std::string& other,
     }
     name = entry(name, by_position ? counted(number) : counted_axis(number, count));
   }
-  return text("the ranks differ: ", name, " is ", values, " on rank 0 and ", other_values, " on rank ", rank);
+  return text("the ranks differ in ", name, ": ", values, " on rank 0 and ", other_values, " on rank ", rank);
 }
 
 }  // namespace
