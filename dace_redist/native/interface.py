@@ -181,7 +181,7 @@ class NativePlan:
         the error of all ranks; None: it describes a problem.
     :param arrays: Number of arrays on each side.
     :raises RedistributionError: On every rank, if one of them cannot make it.
-    :raises ValueError: On every rank, if they ask for different redistributions.
+    :raises ValueError: On every rank, if they differ in an argument.
     """
 
     def __init__(self, create: str, how: How, *described: Any, failure: str | None, arrays: int = 1) -> None:

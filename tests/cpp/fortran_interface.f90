@@ -292,7 +292,7 @@ contains
     call made(dr_plan_create(rows, wider, MPI_COMM_WORLD, plan, DR_FLOAT64), &
               'source and target need one global shape, got (12, 10) and (12, 11)')
     if (ranks > 1) call refused(dr_plan_create(wider, wider, MPI_COMM_WORLD, plan, DR_FLOAT64), &
-                                'source shape(2) is 10 on rank 0 and 11')
+                                'source shape(2): 10 on rank 0 and 11')
     call dr_check(dr_distribution_free(rows))
     call dr_check(dr_distribution_free(wider))
   end subroutine
