@@ -18,14 +18,17 @@ namespace {
 /// Rounds in which this process sleeps, until it yields again to see whether its core is still shared.
 std::atomic<int> shared_core_rounds{0};
 
-/// Yields the core, and takes note of whether another process used it.
-void yield_core() {
-  using Clock = std::chrono::steady_clock;
+using Clock = std::chrono::steady_clock;
+
+/// Yields the core, and takes note of whether another process used it. \return the time.
+Clock::time_point yield_core() {
   constexpr std::chrono::microseconds min_slice(200);
   constexpr int rounds = 256;
   const Clock::time_point before = Clock::now();
   sched_yield();
-  if (Clock::now() - before > min_slice) shared_core_rounds.store(rounds, std::memory_order_relaxed);
+  const Clock::time_point now = Clock::now();
+  if (now - before > min_slice) shared_core_rounds.store(rounds, std::memory_order_relaxed);
+  return now;
 }
 
 /// Whether the launcher says that all ranks of the world are on this node.
@@ -56,24 +59,30 @@ bool Backoff::wait() {
   constexpr int look_interval = 64;
   constexpr timespec nap{0, 50000};
   const bool looks = rounds_ % look_interval == look_interval - 1 || rounds_ >= sleeping_from;
-  const bool slept = rounds_ == sleeping_from;
   if (rounds_ < sleeping_from) ++rounds_;
   if (rounds_ <= busy_rounds_) return looks;
   const trace::Span span("wait");
   if (rounds_ < sleeping_from) {
-    yield_core();
+    constexpr std::chrono::milliseconds long_yields(20);  // on a busy core, where each takes milliseconds
+    const Clock::time_point now = yield_core();
+    if (yields_since_ == Clock::time_point()) yields_since_ = now;
+    if (looks && now - yields_since_ > long_yields) look();
   } else {
     nanosleep(&nap, nullptr);
-    long_wait_.look(!slept);
+    look();
   }
   return looks;
 }
 
+void Backoff::look() {
+  long_wait_.look(!looked_);
+  looked_ = true;
+}
+
 bool Backoff::slept() {
   const MpiPause others;
-  const bool begins = rounds_ < sleeping_from;
   rounds_ = std::min(rounds_ + nap_rounds, sleeping_from);
-  if (rounds_ == sleeping_from) long_wait_.look(begins);
+  if (rounds_ == sleeping_from) look();
   return true;
 }
 

@@ -4,6 +4,7 @@
 /// \file
 /// How a rank waits for others.
 
+#include <chrono>
 #include <cstdint>
 
 #include "core/long_wait.hpp"
@@ -30,7 +31,11 @@ class Backoff {
   bool wait();
   /// Takes note of a sleep that no bell has ended. \return as wait().
   bool slept();
-  void reset() { rounds_ = 0; }
+  void reset() {
+    rounds_ = 0;
+    yields_since_ = {};
+    looked_ = false;
+  }
   /// Whether the rank should sleep if a bell can wake it.
   bool sleeps() const;
   /// Whether nothing has happened for so long that a partner may be blocked elsewhere.
@@ -39,8 +44,11 @@ class Backoff {
  private:
   static constexpr int spinning_rounds = 1000, nap_rounds = 32, blocked_from = 96, sleeping_from = 20000;
 
-  bool crowded_;
+  void look();
+
+  bool crowded_, looked_ = false;
   int busy_rounds_, rounds_ = 0;
+  std::chrono::steady_clock::time_point yields_since_;
   LongWait long_wait_;
 };
 
