@@ -246,7 +246,7 @@ from_datatypes(of_rows(3), good)
 # RedistributionError: sends 24 bytes to rank ., which receives 16: both ranks must describe equally many
 from_datatypes(good, good, strategy="Packed")  # ValueError: unknown strategy
 == each rank: from_datatypes(good, good).free()
-from_datatypes(good, good, strategy="RMA" if last else "Pack")  # ValueError: the ranks differ in strategy: Pack on rank 0
+from_datatypes(good, good, strategy="RMA" if last else "Pack")  # ValueError: ranks differ in strategy: Pack on rank 0
 == from_messages(blocks, blocks).free()
 from_messages([(0, 0, (2,))], blocks)  # TypeError: sends\[0\] must be \(peer, offset, counts, strides\)
 from_messages([(0, 0.5, (2,), (1,))], blocks)
