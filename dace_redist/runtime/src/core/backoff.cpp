@@ -63,15 +63,17 @@ bool Backoff::wait() {
   if (rounds_ <= busy_rounds_) return looks;
   const trace::Span span("wait");
   if (rounds_ < sleeping_from) {
-    constexpr std::chrono::milliseconds long_yields(20);  // on a busy core, where each takes milliseconds
+    constexpr std::chrono::milliseconds look_period(5);  // a few yields of a core that others use
     const Clock::time_point now = yield_core();
-    if (yields_since_ == Clock::time_point()) yields_since_ = now;
-    if (looks && now - yields_since_ > long_yields) look();
+    if (next_look_ == Clock::time_point()) next_look_ = now + look_period;
+    if (now < next_look_) return looks;
+    next_look_ = now + look_period;
+    rounds_ = std::max(rounds_, +blocked_from);
   } else {
     nanosleep(&nap, nullptr);
-    look();
   }
-  return looks;
+  look();
+  return true;
 }
 
 void Backoff::look() {

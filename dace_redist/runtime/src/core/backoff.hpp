@@ -33,7 +33,7 @@ class Backoff {
   bool slept();
   void reset() {
     rounds_ = 0;
-    yields_since_ = {};
+    next_look_ = {};
     looked_ = false;
   }
   /// Whether the rank should sleep if a bell can wake it.
@@ -48,7 +48,7 @@ class Backoff {
 
   bool crowded_, looked_ = false;
   int busy_rounds_, rounds_ = 0;
-  std::chrono::steady_clock::time_point yields_since_;
+  std::chrono::steady_clock::time_point next_look_;  ///< whatever the number of rounds, as yields can take long
   LongWait long_wait_;
 };
 
