@@ -37,9 +37,13 @@ def tests(arguments: list[str]) -> list[str]:
 
 
 def rounds(names: list[str]) -> Iterator[str]:
-    """All tests in random order, again and again."""
+    """One of the parametrisations of each test, in random order, again and again: some tests have a hundred."""
+    tests: dict[str, list[str]] = {}
+    for name in names:
+        tests.setdefault(name.partition("[")[0], []).append(name)
     while True:
-        yield from random.sample(names, len(names))
+        for cases in random.sample([*tests.values()], len(tests)):
+            yield random.choice(cases)
 
 
 def main() -> int:
