@@ -38,11 +38,11 @@ def tests(arguments: list[str]) -> list[str]:
 
 def rounds(names: list[str]) -> Iterator[str]:
     """One of the parametrisations of each test, in random order, again and again: some tests have a hundred."""
-    tests: dict[str, list[str]] = {}
+    cases_of: dict[str, list[str]] = {}
     for name in names:
-        tests.setdefault(name.partition("[")[0], []).append(name)
+        cases_of.setdefault(name.partition("[")[0], []).append(name)
     while True:
-        for cases in random.sample([*tests.values()], len(tests)):
+        for cases in random.sample([*cases_of.values()], len(cases_of)):
             yield random.choice(cases)
 
 

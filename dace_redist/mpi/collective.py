@@ -105,7 +105,7 @@ def agreed(
     comm.Allreduce(MPI.IN_PLACE, highest, MPI.MAX)
     most, minus_least, failed, unknown, *found = highest.tolist()
     if failed or not (unknown or most == -minus_least):
-        _raise_of_any(failure, comm.allgather((dict(values()) if number else {}, encoded_failure(failure))))
+        _raise_of_any(failure, comm.allgather((values() if number else {}, encoded_failure(failure))))
     return None if unknown else [*map(bool, found)]
 
 

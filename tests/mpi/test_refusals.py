@@ -84,7 +84,7 @@ move(comm=MPI.REQUEST_NULL)  # TypeError: comm must be an mpi4py intra-communica
 move(comm=MPI.GROUP_EMPTY)  # TypeError: comm must be an mpi4py intra-communicator
 move(comm="world")  # TypeError: comm must be an mpi4py intra-communicator
 move(comm=0)  # TypeError: comm must be an mpi4py intra-communicator
-redistribute(x, columns if last else rows)  # ValueError: the ranks differ in target: 
+redistribute(x, columns if last else rows)  # ValueError: the ranks differ in target: Distribution
 x.redistribute(columns, out=y if last else x)  # ValueError: out must be distributed as target
 move(**({"axes": (1, 0)} if last else {"reshape": (8, 6)}), target=turned, out=None)
 # ValueError: axes, region or reshape: reshape to \(8, 6\) on rank 0 and axes \(1, 0\) on rank 2

@@ -72,19 +72,14 @@ bool Backoff::wait() {
   } else {
     nanosleep(&nap, nullptr);
   }
-  look();
+  long_wait_.look();
   return true;
-}
-
-void Backoff::look() {
-  long_wait_.look(!looked_);
-  looked_ = true;
 }
 
 bool Backoff::slept() {
   const MpiPause others;
   rounds_ = std::min(rounds_ + nap_rounds, sleeping_from);
-  if (rounds_ == sleeping_from) look();
+  if (rounds_ == sleeping_from) long_wait_.look();
   return true;
 }
 

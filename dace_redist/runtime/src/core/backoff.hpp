@@ -34,7 +34,7 @@ class Backoff {
   void reset() {
     rounds_ = 0;
     next_look_ = {};
-    looked_ = false;
+    long_wait_.reset();
   }
   /// Whether the rank should sleep if a bell can wake it.
   bool sleeps() const;
@@ -44,9 +44,7 @@ class Backoff {
  private:
   static constexpr int spinning_rounds = 1000, nap_rounds = 32, blocked_from = 96, sleeping_from = 20000;
 
-  void look();
-
-  bool crowded_, looked_ = false;
+  bool crowded_;
   int busy_rounds_, rounds_ = 0;
   std::chrono::steady_clock::time_point next_look_;  ///< whatever the number of rounds, as yields can take long
   LongWait long_wait_;

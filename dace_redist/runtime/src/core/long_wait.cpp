@@ -101,9 +101,9 @@ std::string wait_message(int rank, double seconds, const std::string& operation,
               "=0 silences this\n");
 }
 
-void LongWait::look(bool begins) noexcept {
+void LongWait::look() noexcept {
   const auto now = std::chrono::steady_clock::now();
-  if (begins) since_ = now;
+  if (since_ == decltype(since_)()) since_ = now;
   static const double limit = wait_message_seconds();
   if (limit <= 0 || told_) return;
   const std::chrono::duration<double> waited = now - since_;

@@ -57,9 +57,10 @@ class LongWait {
     if (socket_ >= 0) leave();
   }
 
-  /// Called now and then while nothing can be done. What fails is not said. \param begins  for the first time since
-  ///     something was done.
-  void look(bool begins) noexcept;
+  /// Called now and then while nothing can be done. What fails is not said.
+  void look() noexcept;
+  /// Something was done: the next look() begins anew.
+  void reset() { since_ = {}; }
 
  private:
   void enter();
@@ -67,7 +68,7 @@ class LongWait {
   void tell(double seconds) const;
 
   const JointOperation& operation_;
-  std::chrono::steady_clock::time_point since_;
+  std::chrono::steady_clock::time_point since_;  ///< of the first look
   int socket_ = -1;
   bool told_ = false;
 };
