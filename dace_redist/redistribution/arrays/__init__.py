@@ -202,7 +202,7 @@ def array_view(name: str, array: Any) -> ArrayView:
     :raises TypeError: If it is not an array, or a masked one, lies neither in main memory nor on a GPU, or does not
         provide its address.
     """
-    if isinstance(array, np.ma.MaskedArray):
+    if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):  # numpy.ma is imported by its first use
         raise TypeError(
             f"{name} is a masked array, whose mask would be lost: pass its filled() or data, its mask in another call"
         )
