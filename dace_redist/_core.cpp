@@ -278,6 +278,14 @@ class BoundContraction {
   std::vector<py::ssize_t> dimensions_;
 };
 
+/// Waits for a request by `dr_request_wait`, and writes its code where the caller finds it even if a handler of a
+/// signal raises an exception before this returns.
+void wait_for(std::uintptr_t wait, std::uintptr_t request, std::uintptr_t code) {
+  using Wait = int (*)(void** request);
+  const py::gil_scoped_release released;
+  *reinterpret_cast<int*>(code) = reinterpret_cast<Wait>(wait)(reinterpret_cast<void**>(request));
+}
+
 /// A plan of the library, called with a NumPy array and another one, or with lists or tuples of them: the checks that
 /// each call needs, and nothing more.
 class BoundPlan {
@@ -323,14 +331,13 @@ class BoundPlan {
     return execute(arrays);
   }
 
-  /// The code of `dr_plan_start`, -1 if the arrays do not fit; and the address of the request.
-  std::pair<int, std::uintptr_t> start(const py::handle& source, const py::handle& target, int progress) const {
+  /// The code of `dr_plan_start`, -1 if the arrays do not fit.
+  /// \param request  address of where the library's request is written.
+  int start(const py::handle& source, const py::handle& target, int progress, std::uintptr_t request) const {
     Arrays arrays;
-    if (!fit(source, target, arrays)) return {-1, 0};
+    if (!fit(source, target, arrays)) return -1;
     const py::gil_scoped_release released;
-    void* request = nullptr;
-    const int code = start_(plan_, arrays.sources.data(), arrays.targets.data(), progress, &request);
-    return {code, reinterpret_cast<std::uintptr_t>(request)};
+    return start_(plan_, arrays.sources.data(), arrays.targets.data(), progress, reinterpret_cast<void**>(request));
   }
 
   /// As `run`, if all ranks of the communicator call this with the same number and arrays that fit; -1 on all of them
@@ -592,6 +599,7 @@ PYBIND11_MODULE(_core, module) {
   module.def("presence_name", &dr::presence_name, py::arg("rank"), py::arg("operation"));
   module.def("wait_message", &dr::wait_message, py::arg("rank"), py::arg("seconds"), py::arg("operation"),
              py::arg("missing"), py::arg("elsewhere"), "As in long_wait.hpp.");
+  module.def("wait_for", &wait_for, py::arg("wait"), py::arg("request"), py::arg("code"));
   py::class_<BoundContraction>(module, "BoundContraction")
       .def(py::init<std::uintptr_t, std::uintptr_t, std::vector<py::ssize_t>>())
       .def("run", &BoundContraction::run);

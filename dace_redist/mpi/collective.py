@@ -32,10 +32,12 @@ def checked_communicator(comm: Any) -> MPI.Intracomm:
     Return ``comm``, or the world if it is None.
 
     :raises TypeError: If it is not an intra-communicator of this rank.
-    :raises RedistributionError: If MPI was finalized, and a call of MPI would end the process.
+    :raises RedistributionError: If MPI was not initialized or was finalized, and a call of MPI would end the process.
     """
     from mpi4py import MPI
 
+    if not MPI.Is_initialized():
+        raise RedistributionError("MPI was not initialized: call MPI.Init() before")
     if MPI.Is_finalized():
         raise RedistributionError("MPI was finalized")
     comm = MPI.COMM_WORLD if comm is None else comm

@@ -263,12 +263,12 @@ class NativePlan:
         """Move the tensors between addresses of this rank's parts. Collective."""
         check(library().dr_plan_execute(self._plan, self._addresses(*sources), self._addresses(*targets)))
 
-    def start(self, sources: Sequence[int | None], targets: Sequence[int | None], progress: int) -> ctypes.c_void_p:
-        """Start :meth:`execute`, and return the library's request; ``progress`` is a ``dr_progress``."""
-        started = ctypes.c_void_p()
+    def start(
+        self, sources: Sequence[int | None], targets: Sequence[int | None], progress: int, request: ctypes.c_void_p
+    ) -> None:
+        """Start :meth:`execute`; ``progress`` is a ``dr_progress``. The library's request is written to ``request``."""
         addresses = self._addresses(*sources), self._addresses(*targets)
-        check(library().dr_plan_start(self._plan, *addresses, progress, started))
-        return started
+        check(library().dr_plan_start(self._plan, *addresses, progress, request))
 
     def set_stream(self, stream: int) -> None:
         """Use a ``cudaStream_t``, given as a number, for arrays on a GPU. Local."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -98,8 +99,10 @@ def _communicator_freed(comm: MPI.Comm, _: int, cache: PlanCache) -> None:
     cache.free()
 
 
-#: Communicators carry their plans as an attribute, so that freeing one frees them.
-_KEY = MPI.Comm.Create_keyval(delete_fn=_communicator_freed, nopython=False)
+@functools.cache  # not at the import: MPI may be initialized later
+def _key() -> int:
+    """Return the key of the attribute by which communicators carry their plans, so that freeing one frees them."""
+    return MPI.Comm.Create_keyval(delete_fn=_communicator_freed, nopython=False)
 
 
 def plan_cache(comm: MPI.Intracomm) -> PlanCache:
@@ -108,7 +111,7 @@ def plan_cache(comm: MPI.Intracomm) -> PlanCache:
     if cache is None:
         checked_communicator(comm)
         cache = _CACHES[MPI._handleof(comm)] = PlanCache()
-        comm.Set_attr(_KEY, cache)
+        comm.Set_attr(_key(), cache)
     return cache
 
 

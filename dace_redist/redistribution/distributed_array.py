@@ -217,7 +217,7 @@ class DistributedArray(NDArrayOperatorsMixin):
 
     def __repr__(self) -> str:
         op = "" if self.op is None else f", op={self.op!r}"
-        ranks = self.comm.size if self.comm else 0
+        ranks = self.comm.size if self.comm and not MPI.Is_finalized() else 0
         return f"DistributedArray(shape={self.shape}, dtype={self.dtype}, ranks={ranks}{op})"
 
 

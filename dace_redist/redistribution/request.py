@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from dace_redist.native.interface import NativePlan, check, library
+from dace_redist import _core
+from dace_redist.errors import RedistributionError
+from dace_redist.native.interface import NativePlan, check, function_address, library
 from dace_redist.redistribution.arrays import ArrayView, Views
 from dace_redist.redistribution.arrays.locks import lock, unlock
 from dace_redist.strategies import PROGRESS
@@ -75,17 +77,11 @@ class FreeablePlan(Freeable):
 
     def _start(self, native: NativePlan, given: Views, used: Views, result: Any, progress: int) -> Request:
         """Start a transfer between ``used``, in place of the arrays of a call."""
-        handle = native.start(*used.addresses(), progress)
         views = (*used.sources, *used.targets, *given.targets)
-        return self._request(handle, [view.owner for view in views if view is not None], result, copied(given, used))
-
-    def _request(self, handle: ctypes.c_void_p, arrays: Sequence[Any], result: Any, copies: Copies = ()) -> Request:
-        """Return the request of a transfer that was started; see :class:`Request`."""
-        self._started = True
-        return Request(handle, arrays, copies, result, self._ended)
-
-    def _ended(self) -> None:
-        self._started = False
+        arrays = [view.owner for view in views if view is not None]
+        request = Request(arrays, copied(given, used), result, self)
+        native.start(*used.addresses(), progress, request.handle)
+        return request.begun(arrays)
 
 
 class Request:
@@ -98,27 +94,33 @@ class Request:
     :ivar done: True if :meth:`test` or :meth:`wait` has found the transfer complete.
     """
 
-    def __init__(
-        self,
-        handle: ctypes.c_void_p,
-        arrays: Sequence[Any],
-        copies: Copies,
-        result: Any,
-        ended: Callable[[], None],
-    ) -> None:
+    def __init__(self, arrays: Sequence[Any], copies: Copies, result: Any, plan: FreeablePlan) -> None:
         """
-        Make arrays read-only.
+        Prepare a request, of which :attr:`handle` is to be set by the library.
 
         :param arrays: Those of the call, and those used in their place.
-        :param copies: To write back at the end, when ``ended`` is called, too.
+        :param copies: To write back at the end.
         """
-        self._handle: ctypes.c_void_p | None = handle
-        self._arrays, self._copies, self._result, self._ended = arrays, copies, result, ended
-        self._locked = lock([array for array in arrays if isinstance(array, np.ndarray)])
-        self._failure: Exception | None = None
+        #: The library's request; null before the transfer is started and after it is complete.
+        self.handle = ctypes.c_void_p()
+        self._code = ctypes.c_int(-1)  # of the library's wait, which was not called yet
+        self._arrays, self._copies, self._result, self._plan = arrays, copies, result, plan
+        self._locked: list[Array] = []
+        self._failure: RedistributionError | None = None
         #: Turns the targets into what :meth:`wait` returns.
         self.show: Callable[[Any], Any] | None = None
-        self.done = self._waited = False
+        self.done = self._waited = self._released = False
+
+    @property
+    def address(self) -> int:
+        """Address of :attr:`handle`."""
+        return ctypes.addressof(self.handle)
+
+    def begun(self, arrays: Sequence[Any]) -> Request:
+        """Make arrays of a started transfer read-only; return the request."""
+        self._plan._started = True
+        self._locked = lock([array for array in arrays if isinstance(array, np.ndarray)])
+        return self
 
     def test(self) -> bool:
         """
@@ -128,17 +130,18 @@ class Request:
         """
         if self._failure is not None:
             raise self._failure
-        if self._handle is not None:
-            complete = ctypes.c_int()
+        if not self._released:
+            complete = ctypes.c_int(self._code.value >= 0)
             try:
-                check(library().dr_request_test(self._handle, complete))
-            except Exception as error:
-                with contextlib.suppress(Exception):  # frees the library's resources
-                    self._complete(self._handle)
+                if not complete.value:
+                    check(library().dr_request_test(self.handle, complete))
+            except RedistributionError as error:
+                with contextlib.suppress(RedistributionError):  # frees the library's resources
+                    self._complete()
                 self._failure = error
                 raise
             if complete.value:
-                self._complete(self._handle)
+                self._complete()
         return self.done
 
     def wait(self) -> Any:
@@ -153,8 +156,8 @@ class Request:
             raise self._failure
         if self._waited:
             raise ValueError("this request was waited for before")
-        if self._handle is not None:
-            self._complete(self._handle)
+        if not self._released:
+            self._complete()
         self._waited = True
         return self._result if self.show is None else self.show(self._result)
 
@@ -185,24 +188,32 @@ class Request:
             raise failure
         return results
 
-    def _complete(self, handle: ctypes.c_void_p) -> None:
-        """Wait for the library, and release the arrays and the plan."""
+    def _complete(self) -> None:
+        """
+        Wait for the library, and release the arrays and the plan.
+
+        Where a handler of a signal raises an exception meanwhile, as for Ctrl-C, another call does what is left.
+        """
+        if self._code.value < 0:
+            _core.wait_for(function_address("dr_request_wait"), self.address, ctypes.addressof(self._code))
+        failure = None
         try:
-            check(library().dr_request_wait(handle))
-            self.done = True
-        except Exception as error:
-            self._failure = error
-            raise
-        finally:
-            self._handle = None
-            unlock(self._locked)
-            self._locked = []
-            try:
-                if self.done:
-                    write_back(self._copies)
-            finally:
-                self._arrays = self._copies = ()
-                self._ended()
+            check(self._code.value)
+        except RedistributionError as error:
+            failure = error
+        if failure is not None and self.handle.value is not None:  # another thread waits: nothing has changed
+            self._code.value = -1
+            raise failure
+        locked, self._locked = self._locked, []
+        unlock(locked)
+        if failure is None:
+            write_back(self._copies)
+        self._failure, self.done = failure, failure is None
+        self._plan._started = False
+        self._released = True
+        self._arrays = self._copies = ()
+        if failure is not None:
+            raise failure
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a request cannot be copied or pickled: wait for it, and copy its result")
@@ -213,12 +224,12 @@ class Request:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._handle is not None and kind is None:
+        if not self._released and kind is None:
             self.wait()
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            _ABANDONED.append((self._handle, self._arrays, self._copies, self._result))
+        if getattr(self, "handle", None):
+            _ABANDONED.append((self.handle, self._arrays, self._copies, self._result))
             message = "a started redistribution was not waited for: its arrays stay read-only, and its plan in use"
             warnings.warn(f"{message}; keep the request and call its wait()", RuntimeWarning, stacklevel=2)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -127,12 +126,13 @@ class Plan(FreeablePlan, CallableInProgram):
         number = progress_number(progress)
         out = self._new_targets(array) if out is None else out
         self._ready()
-        code, request = self._bound.start(array, out, number)
+        # made before, so that the arrays live on if a handler of a signal raises an exception after the start
+        request = Request((array, out), (), out, self)
+        code = self._bound.start(array, out, number, request.address)
         if code > 0:
             check(code)
         if code == 0:
-            arrays = (*array, *out) if self._problem.lists else (array, out)
-            return self._request(ctypes.c_void_p(request), arrays, out)
+            return request.begun((*array, *out) if self._problem.lists else (array, out))
         given = self._checked(array, out)
         native, used = self._prepared(given)
         return self._start(native, given, used, out, number)

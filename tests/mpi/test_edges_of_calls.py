@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+
 import numpy as np
 import pytest
 from distributions import rows_to_columns
@@ -76,3 +80,34 @@ def test_strided_arrays_for_datatypes(comm):
             )
         move(array, out)
     assert np.array_equal(out.ravel(), [comm.rank] * comm.size)
+
+
+@pytest.mark.mpi(ranks=[2])
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, TimeoutError])
+def test_a_wait_that_a_signal_interrupted_is_repeated(comm, kind):
+    """The handler of a signal, as of Ctrl-C, raises an exception when the library's wait returns."""
+
+    def interrupt(*_):
+        raise kind("by a signal")
+
+    def send():
+        os.kill(os.getpid(), signal.SIGUSR1)
+        comm.send(None, 1)
+
+    source, target, A, wanted = rows_to_columns(comm, (60, 84))
+    out = np.empty(wanted.shape)[:, ::-1]  # in whose place the library writes a copy
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    with plan(source, target, "float64", comm=comm) as made:
+        if comm.rank == 0:
+            request = made.start(A, out)
+            with pytest.raises(kind):  # rank 1 starts when the signal is there
+                threading.Timer(0.5, send).start()
+                request.wait()
+            assert not request.done
+        else:
+            comm.recv(source=0)
+            request = made.start(A, out)
+        np.testing.assert_array_equal(request.wait(), wanted)
+        assert request.done and out.flags.writeable
+        np.testing.assert_array_equal(made(A), wanted)
+    signal.signal(signal.SIGUSR1, before)
