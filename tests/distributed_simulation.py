@@ -30,6 +30,14 @@ FUNCTIONS["int_ceil"] = lambda a, b: -(-a // b)
 FUNCTIONS["numpy_index"] = lambda index, length: np.where(index < 0, index + length, index)
 
 
+def _check_box(begin, extent, length, statement):
+    if begin < 0 or extent < 0 or begin + extent > length:
+        raise IndexError(f"{statement}: it takes elements {begin} to {begin + extent} of {length}")
+
+
+FUNCTIONS["numpy_check_box"] = _check_box
+
+
 def _number(value, symbols):
     """Return the value of an expression for values of its symbols; cached, since SymPy is slow."""
     if not symbolic.issymbolic(value):
@@ -281,6 +289,9 @@ def _compute(tasklet, state, arrays, symbols):
         )
 
     if not all(map(len, extents.values())):
+        return
+    if state.out_degree(tasklet) == 0:  # a check
+        exec(_compiled(tasklet.code.as_string), dict(FUNCTIONS), dict(symbols))
         return
     (out,) = state.out_edges(tasklet)
     inputs = [edge.data.data for edge in state.in_edges(tasklet)]

@@ -131,6 +131,63 @@ def complex_norms(z: dace.complex128[N], Z: dace.complex64[N, K], x: dace.float6
     return np.vdot(z, x), np.vdot(Z, Z), np.linalg.norm(z), np.linalg.norm(Z, axis=0), z.conjugate()
 
 
+@dace.program
+def conditions_without_truth(x: dace.float64[N], k: dace.int64, s: dace.float64, flag: dace.bool_):
+    steps = 0
+    done = False
+    if not (k > 1):
+        x += 5
+    if np.logical_and(k > 1, s > 5) or np.logical_xor(k > 1, flag):
+        x *= 3
+    if not flag:
+        x += 1
+    elif not (s < -5):
+        x += 7
+    while not done and steps < 10:
+        x *= 0.5
+        steps += 1
+        if np.sum(x) < 0.1:
+            done = True
+    within = s > 0.2 and s < 0.9
+    return x * within, steps
+
+
+@dace.program
+def equal_numbers(x: dace.float64[N], k: dace.int64, s: dace.float64, p: float):
+    t = 0.0
+    if s == 0.75 and p != 0.25:
+        x += 1
+    if k / 2 == 1.5:
+        x += 2
+    while t < 1.0:
+        t += 0.25
+        if t == 0.75:
+            x += 4
+    for i in range(4):
+        if i * s != 1.5:
+            x += 8
+    return x * 1.0
+
+
+@dace.program
+def quotients_of_literals(x: dace.float32[N, K], k: dace.int32[N]):
+    n, m = x.shape
+    rows = x.shape[0]
+    y = x * 1
+    y = 1 / 3 * y
+    return y * (2 * np.pi), x / n - x.sum() / m, (2**0.5) * x, k * (rows // 2)
+
+
+@dace.program
+def arrays_that_swap_names(x: dace.float64[N], y: dace.float64[N]):
+    old = x * 1
+    new = y * 1
+    for _ in range(3):
+        old, new = new, old
+        new[:] = old * 2 + new
+    return old * 1, new * 1
+
+
 PROGRAMS = [
     Program(program, sizes_of(program, SIZES))
     for program in (
@@ -146,5 +203,16 @@ PROGRAMS = [
         statistics,
         blocks,
         complex_norms,
+        quotients_of_literals,
+        arrays_that_swap_names,
+    )
+]
+PROGRAMS += [
+    Program(program, {"N": 7}, lambda *_, values=values: values)
+    for program, values in (
+        (conditions_without_truth, {"k": 0, "s": 0.0, "flag": False}),
+        (conditions_without_truth, {"k": 2, "s": 0.5, "flag": True}),
+        (equal_numbers, {"k": 3, "s": 0.75, "p": 0.5}),
+        (equal_numbers, {"k": 2, "s": 0.5, "p": 0.25}),
     )
 ]

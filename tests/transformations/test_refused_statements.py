@@ -3,7 +3,9 @@
 import re
 
 import dace
+import numpy as np
 import pytest
+from distributed_simulation import SimulatedRanks
 from programs.einsums import SIZES, N
 from programs.program import simulate
 from random_programs import load
@@ -170,6 +172,19 @@ return np.sqrt(u)
 # np\.sqrt\(u\): np\.sqrt computed with float16 .*; convert the array first
 return y * s
 # y \* s: .* float32 if the scalar argument is a number of Python, and of float64 .*: declare it as
+A[1:-1][:-1] *= 0.0
+# A\[1:-1\]\[:-1\] \*= 0\.0: A\[1:-1\]\[:-1\] is a part of A\[1:-1\], and .*; write the indices of the array itself
+A.T[0] = x
+# A\.T\[0\] = x: A\.T\[0\] is a part of A\.T, and is not written as in NumPy
+Z.imag[2:] += 1.0
+# Z\.imag\[2:\] \+= 1\.0: Z\.imag\[2:\] is a part of Z\.imag
+a = x * 1.0
+b = x * 2.0
+if s > 0.0:
+    b = a
+a += 1.0
+return a * b
+# a \+= 1\.0: a and b are one array in NumPy, but two here, since b had a value before; .* np\.copy\(a\)
 for i in range(N):
     x[i] += x[i - 1]
 # x\[i - 1\]: the index i - 1 is negative at i = 0, .*; write such iterations before the loop
@@ -224,6 +239,30 @@ def test_early_returns_of_an_sdfg_are_named():
 def shrinking(A: dace.float64[N, N]):
     for k in range(N - 1):
         A[k + 1 :, k] /= A[k, k]
+
+
+@dace.program
+def counted_by_while(x: dace.float64[N]):
+    i = 0
+    while i < N:
+        x[i] += x[i - 1]
+        i += 1
+
+
+@dace.program
+def index_of_a_scalar(x: dace.float64[N], n: dace.int64):
+    x[:n] *= 2.0
+    x[0] = x[n]
+
+
+def test_boxes_that_only_a_run_knows_are_checked_in_it():
+    with pytest.raises(IndexError, match=r"x\[i\] \+= x\[i - 1\]: it takes elements -1 to 0 of 4"):
+        simulate(counted_by_while, 2, dict(N=4))
+    ranks, x = SimulatedRanks(distribute(index_of_a_scalar, 2, dict(N=4))), np.arange(4.0)
+    for n, elements in ((-1, "0 to -1"), (4, "4 to 5"), (5, "0 to 5")):
+        with pytest.raises(IndexError, match=f"it takes elements {elements} of 4"):
+            ranks.run(x=x.copy(), n=n)
+    assert ranks.run(x=x.copy(), n=2)["x"].tolist() == [2.0, 2.0, 2.0, 3.0]
 
 
 def test_variables_of_loops_are_no_missing_sizes():

@@ -100,7 +100,7 @@ def shapes_of(sdfg: SDFG, sizes: Mapping[str, int], body: Body) -> dict[str, tup
             )
     for operation in operations(body):
         for begin, extent, whole in _ends_in_numbers(operation, sdfg, sizes):
-            if begin + extent > whole:
+            if begin < 0 or begin + extent > whole:
                 raise ValueError(
                     f"{operation.label}: with these sizes it takes elements {begin} to {begin + extent} of {whole}; "
                     "give sizes for which there are as many"
@@ -179,10 +179,15 @@ class Move:
 
 @dataclass(frozen=True)
 class Slice(Move):
-    """Copy of a box of the source to the result or, if ``written``, of the source to a box of the result."""
+    """
+    Copy of a box of the source to the result or, if ``written``, of the source to a box of the result.
+
+    :param is_inside: True if the box is known to lie in its tensor; else the program checks it.
+    """
 
     box: Box
     written: bool
+    is_inside: bool = True
 
     @property
     def whole(self) -> str:
@@ -342,7 +347,7 @@ def bounds_of(sdfg: SDFG, body: Body) -> dict[str, tuple[Any, ...]]:
         for after in items[number + 1 : number + 3] if writes[name] == 1 else ():  # it may become a part of an array
             if getattr(after, "written", False) or isinstance(after, Statement) and after.einsum.summed:
                 bounded |= {axis for _, (other, axis) in axes_alike(after) if other == name}
-        if changing[name] - bounded:
+        if changing[name] - bounded or (changing[name] and not sdfg.arrays[name].transient):
             raise ValueError(
                 f"{operation.label}: cannot be distributed: its extents {shapes[name]} change while the program runs; "
                 "write to a slice of an array of sizes, as in w[:k]"

@@ -45,6 +45,18 @@ NUMPY_FUNCTION std::int64_t numpy_index(T index, std::int64_t length) {
   return place;
 }
 
+// Ends the program if a box has elements before the first one of an axis or after the last
+
+inline void numpy_check_box(std::int64_t begin, std::int64_t extent, std::int64_t length, const char* statement) {
+  if (begin >= 0 && extent >= 0 && begin + extent <= length) return;
+  printf(
+      "IndexError: %s: it takes elements %lld to %lld of %lld; indices from the end, and slices that end beyond the "
+      "array, must be computed from sizes and loops alone\n",
+      statement, static_cast<long long>(begin), static_cast<long long>(begin + extent), static_cast<long long>(length));
+  std::fflush(stdout);
+  std::abort();
+}
+
 // Comparisons: of integers with and without a sign, and of complex numbers by their real parts, then by the others
 
 NUMPY_FUNCTION bool numpy_less(T a, U b) {
@@ -58,7 +70,12 @@ NUMPY_FUNCTION bool numpy_less(T a, U b) {
   else
     return b > 0 && a < static_cast<std::uint64_t>(b);
 }
-NUMPY_FUNCTION bool numpy_equal(T a, U b) { return !numpy_less(a, b) && !numpy_less(b, a); }
+NUMPY_FUNCTION bool numpy_equal(T a, U b) {
+  if constexpr (std::is_floating_point_v<T> || std::is_floating_point_v<U>)
+    return a == b;
+  else
+    return !numpy_less(a, b) && !numpy_less(b, a);
+}
 NUMPY_FUNCTION bool numpy_not_equal(T a, U b) { return !numpy_equal(a, b); }
 NUMPY_FUNCTION bool numpy_less_equal(T a, U b) {
   if constexpr (numpy_is_complex<T>)

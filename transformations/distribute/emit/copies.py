@@ -141,6 +141,14 @@ class Emitter:
             self.node(region, node, {INPUT: part}, arrays.whole(array), OUTPUT)
             self._copy_axes(region, (array, other), array, box.kept, place)
 
+    def check_box(self, region: ControlFlowRegion, move: Slice) -> None:
+        """End the program if a box does not lie in its tensor: its place is known only when the program runs."""
+        ends = zip(move.box.offsets, move.box.extents, self._arrays.shapes[move.whole] or (1,), strict=True)
+        texts = (", ".join(map(symbolic.symstr, three)) for three in ends)
+        code = "\n".join(f"numpy_check_box({text}, {move.label!r})" for text in texts)
+        tasklet = self.state(region, f"check_{move.whole}").add_tasklet("check", {}, {}, code, side_effects=True)
+        tasklet.environments = {NumpyEnvironment.full_class_path()}
+
     def _around(self, tensor: str, box: Box, whole: str) -> tuple[Any, Memlet, tuple[Any, ...]]:
         """Return distribution and memlet of the part of a tensor around a box, and the offsets of the box in it."""
         home, shape = self._arrays.home(tensor), self._arrays.shapes[tensor]

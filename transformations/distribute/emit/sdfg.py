@@ -167,6 +167,8 @@ class _Builder(Emitter):
     def _move(self, region: ControlFlowRegion, move: Move) -> None:
         self._read(move.read)
         if isinstance(move, Slice):
+            if not move.is_inside:
+                self.check_box(region, move)
             if move.result in self._direct.read and not move.written:
                 return
             if not (move.source in self._direct.written and move.written):

@@ -31,7 +31,13 @@ from dace_redist.transformations.distribute.ir import (
     operations,
 )
 from dace_redist.transformations.distribute.read.library_nodes import statement_of
-from dace_redist.transformations.distribute.read.location import EARLY_RETURN, Location, Step, check_box, in_order
+from dace_redist.transformations.distribute.read.location import (
+    EARLY_RETURN,
+    Location,
+    Step,
+    in_order,
+    with_checked_box,
+)
 from dace_redist.transformations.distribute.read.maps import TaskletReader, map_operations
 from dace_redist.transformations.distribute.read.sizes import count_in_integers
 from dace_redist.transformations.patterns import is_named_by_edges
@@ -117,8 +123,7 @@ class _Reader:
         if isinstance(block, SDFGState):
             for node in in_order(block):
                 for operation in self._node(node, block, loops):
-                    check_box(operation, self._sdfg, self._sizes, self._ends)
-                    yield operation
+                    yield with_checked_box(operation, self._sdfg, self._sizes, self._ends)
         elif isinstance(block, LoopRegion):
             yield self._loop(block, loops)
         elif isinstance(block, ConditionalBlock):

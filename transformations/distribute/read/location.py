@@ -254,17 +254,24 @@ def _of_tensor(box: Box) -> Box:
     return box._replace(kept=()) if len(box.kept) == 1 and equal(box.shape[0], 1) else box
 
 
-def check_box(operation: Any, sdfg: SDFG, sizes: Mapping[str, int], ends: Mapping[str, tuple[Any, Any, Any]]) -> None:
+def with_checked_box(
+    operation: Any, sdfg: SDFG, sizes: Mapping[str, int], ends: Mapping[str, tuple[Any, Any, Any]]
+) -> Any:
     """
-    Raise an error if a slice begins before the first element, or ends after the last, in an iteration of its loops.
+    Return an operation; a slice with the note whether its box lies in the tensor in all iterations of its loops.
 
     :param ends: First and last value, and step, of the loops' variables, as far as they are known.
+    :raises ValueError: If a slice begins before the first element, or ends after the last.
     """
     if not isinstance(operation, Slice):
-        return
-    box, whole = operation.box, sdfg.arrays[operation.whole].shape
+        return operation
+    box, whole, is_inside = operation.box, sdfg.arrays[operation.whole].shape, True
     for begin, extent, n in zip(box.offsets, box.extents, whole, strict=True):
-        if not {*symbolic.symlist(begin), *symbolic.symlist(extent)} & {*ends}:
+        names = {*symbolic.symlist(begin), *symbolic.symlist(extent)}
+        if names <= {*sizes}:
+            continue
+        if not _are_known(names, sizes, ends):
+            is_inside = False
             continue
         for known in _corners((begin, extent, n), sizes, ends):
             first, length, end = (symbolic.evaluate(one, known) for one in (begin, extent, n))
@@ -279,16 +286,27 @@ def check_box(operation: Any, sdfg: SDFG, sizes: Mapping[str, int], ends: Mappin
                     f"{operation.label}: the slice has the elements {begin} to {simplified(begin + extent)} of {n} at "
                     f"{where}, which NumPy would cut; write such iterations apart"
                 )
+    return operation if is_inside else replace(operation, is_inside=False)
+
+
+def _are_known(names: set[str], sizes: Mapping[str, int], ends: Mapping[str, tuple[Any, Any, Any]]) -> bool:
+    """Return True if all names are sizes, or of loops with known ends."""
+    return _with_ends(names, ends) <= {*sizes, *ends}
+
+
+def _with_ends(names: set[str], ends: Mapping[str, tuple[Any, Any, Any]]) -> set[str]:
+    """Return names, and those in the ends of their loops."""
+    for name in reversed([*ends]):
+        names = names | ({other for one in ends[name] for other in symbolic.symlist(one)} if name in names else set())
+    return names
 
 
 def _corners(
     used: Sequence[Any], sizes: Mapping[str, int], ends: Mapping[str, tuple[Any, Any, Any]]
 ) -> Iterator[dict[str, int]]:
-    """Yield values of all symbols in expressions, for the first and last iterations of the loops; none if unknown."""
-    names = {name for one in used for name in symbolic.symlist(one)}
-    for name in reversed([*ends]):
-        names |= {other for one in ends[name] for other in symbolic.symlist(one)} if name in names else set()
-    known = [dict(sizes)] if names <= {*sizes, *ends} else []
+    """Yield values of all symbols in expressions, for the first and last iterations of the loops."""
+    names = _with_ends({name for one in used for name in symbolic.symlist(one)}, ends)
+    known = [dict(sizes)]
     for name in [name for name in ends if name in names]:
         found = []
         for values in known:

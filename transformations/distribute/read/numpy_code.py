@@ -61,10 +61,14 @@ _CODE = (
     ("float_power", "fc", "numpy_power({0}, {1})"),
     ("left_shift right_shift", "iu", "numpy_{name}({0}, {1})"),
     ("heaviside", "f", "{0} if {0} != {0} else ({1} if {0} == {T}(0) else {T}({0} > {T}(0)))"),
-    ("logical_not", "?iufc", "{0} == {T}(0)"),
-    ("logical_and", "?iufc", "{0} != {T}(0) and {1} != {T}(0)"),
-    ("logical_or", "?iufc", "{0} != {T}(0) or {1} != {T}(0)"),
-    ("logical_xor", "?iufc", "({0} != {T}(0)) != ({1} != {T}(0))"),
+    ("logical_not", "?", "not {0}"),
+    ("logical_and", "?", "{0} and {1}"),
+    ("logical_or", "?", "{0} or {1}"),
+    ("logical_xor", "?", "numpy_not_equal({0}, {1})"),
+    ("logical_not", "iufc", "{0} == {T}(0)"),
+    ("logical_and", "iufc", "{0} != {T}(0) and {1} != {T}(0)"),
+    ("logical_or", "iufc", "{0} != {T}(0) or {1} != {T}(0)"),
+    ("logical_xor", "iufc", "({0} != {T}(0)) != ({1} != {T}(0))"),
 )
 #: The code of each function, by name and kind of its operands.
 CODE_OF = {(name, kind): code for names, kinds, code in _CODE for name in names.split() for kind in kinds}
@@ -100,7 +104,8 @@ def code_of(sdfg: SDFG, name: str, operands: Sequence[Any], by_sign: bool = Fals
         what = " and ".join(map(str, loop))
         remedy = "convert the array first, as in a.astype(np.float32)" if "float16" in loop else REMEDIES.get(name)
         raise ValueError(f"np.{name} computed with {what} cannot be distributed; {remedy or 'write it otherwise'}")
-    if len({*loop}) > 1:  # a comparison of int64 and uint64
+    scalars = kind in "f?" and name in _COMPARISONS.split() and all(_is_scalar(sdfg, one) for one in operands)
+    if len({*loop}) > 1 or scalars:  # a comparison of int64 and uint64; or one that DaCe may read as one of integers
         code = "numpy_{name}({0}, {1})"
     if exponent is not None and _is_scalar_power(sdfg, kind, operands, by_sign):
         code = "numpy_scalar_power({0}, {1})"

@@ -56,11 +56,12 @@ def _assign_as_python(
     """
     Add an assignment, with copies of scalars in ``b = a``, and of the values in ``a, b = b, a``.
 
-    :raises ValueError: For ``a = ...`` if ``a`` is an array with two names.
+    :raises ValueError: For ``a = ...`` if ``a`` is an array with two names, and for a part of a part, or of a view.
     """
     targets, values = [name_of(one) for one in elements_of(target)], elements_of(node.value)
     known = {*visitor.variables}
-    _check_copies(visitor, target)
+    _check_parts(visitor, target)
+    _check_copies(visitor, target, bool(op))
     if not op and not is_return:
         for name in filter(None, targets):
             _check_one_name(visitor, name, values)
@@ -68,6 +69,7 @@ def _assign_as_python(
     result = visit(visitor, node, target, op, dtype, is_return)
     literal = not dtype and all(_of_literals(visitor, value) for value in values)
     sources = [name_of(value) for value in values] if len(values) == len(targets) and not op else [""] * len(targets)
+    sources = ["" if source in targets else source for source in sources]  # of a swap
     for name, source in zip(targets, sources, strict=True):
         _note(visitor, name, source, literal, name in known)
     return result
@@ -103,11 +105,24 @@ def _note(visitor: Any, name: str, source: str, literal: bool, was_known: bool) 
 
 def _of_literals(visitor: Any, value: ast.expr) -> bool | None:
     """Return True for an expression of literals, sizes and variables of them; None if scalar arguments may be some."""
-    parts = [part for part in ast.walk(value) if isinstance(part, ast.expr)]
+    parts = [part for part in ast.walk(_Extents().visit(copy.deepcopy(value))) if isinstance(part, ast.expr)]
     arrays = [visitor.sdfg.arrays.get(visitor.variables.get(name_of(part), name_of(part))) for part in parts]
     simple = all(isinstance(part, ast.Constant | ast.Name | ast.BinOp | ast.UnaryOp) for part in parts)
     known = {getattr(array, "of_literals", False) for array in arrays if array is not None}
     return simple and False not in known and (None if None in known else True)
+
+
+class _Extents(ast.NodeTransformer):
+    """Replaces extents of arrays, which are numbers of Python, by one."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        return ast.Constant(1) if node.attr in ("shape", "size", "ndim") else node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        return ast.Constant(1) if getattr(node.value, "attr", "") == "shape" else node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        return ast.Constant(1) if getattr(node.func, "id", "") == "len" else node
 
 
 @in_place_of(ProgramVisitor, "_visit_op")
@@ -117,7 +132,7 @@ def _operation(visit: Any, visitor: Any, node: ast.expr, *operands: ast.expr | N
     array = visitor.sdfg.arrays.get(result) if isinstance(result, str) else None
     if isinstance(array, data.Scalar):
         array.of_literals = _of_literals(visitor, node)
-    return result
+    return result.item() if isinstance(result, np.generic) and _of_literals(visitor, node) else result
 
 
 def _check_one_name(visitor: Any, name: str, values: Sequence[ast.expr]) -> None:
@@ -139,15 +154,37 @@ def _check_one_name(visitor: Any, name: str, values: Sequence[ast.expr]) -> None
         )
 
 
-def _check_copies(visitor: Any, target: ast.expr) -> None:
-    """Raise an error if an element is written of an array of one element that has two names in Python."""
+def _check_parts(visitor: Any, target: ast.expr) -> None:
+    """Raise an error for a target such as ``a[1:][0]`` or ``a.T[0]``, of which DaCe writes other elements or a copy."""
     for part in elements_of(target):
-        name = name_of(part.value) if isinstance(part, ast.Subscript) else ""
+        inner = part.value if isinstance(part, ast.Subscript) else part
+        while isinstance(inner, ast.Subscript) and not any(isinstance(one, ast.Slice) for one in ast.walk(inner.slice)):
+            inner = inner.value
+        if not isinstance(inner, ast.Subscript | ast.Attribute | ast.Call):
+            continue
+        names = {name.id for name in ast.walk(inner) if isinstance(name, ast.Name)} & {*visitor.defined}
+        if inner is not part and names:
+            raise ValueError(
+                f"{ast.unparse(part)} is a part of {ast.unparse(inner)}, and is not written as in NumPy; write the "
+                "indices of the array itself, as in a[1:, 0] = b, or assign the whole"
+            )
+
+
+def _check_copies(visitor: Any, target: ast.expr, in_place: bool) -> None:
+    """
+    Raise an error if an array is changed that has two names in Python, but is copied here.
+
+    :param in_place: True for ``a += b``, which changes a whole array; ``a = b`` gives the name a new value.
+    """
+    for part in elements_of(target):
+        name = name_of(part.value if isinstance(part, ast.Subscript) else part)
+        if not in_place and not isinstance(part, ast.Subscript):
+            continue
         other = _same_as(visitor, name)
         if name and other and _same_as(visitor, other) == name:
             raise ValueError(
-                f"{name} and {other} are one array in NumPy, but two here, since values of one element are copied; use "
-                f"one name, or write {other} = np.copy({name}) before"
+                f"{name} and {other} are one array in NumPy, but two here, since {other} had a value before; use one "
+                f"name, or write {other} = np.copy({name}) before"
             )
 
 
