@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import os
+import sys
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -27,15 +29,34 @@ _KINDS: dict[str, type[Exception]] = {
 }  # subclasses before their bases
 
 
+#: Not empty in a process that was forked after MPI was initialized.
+_MPI_OF_PARENT: list[bool] = []
+
+
+def _note_fork() -> None:
+    module = sys.modules.get("mpi4py.MPI")
+    if module is not None and module.Is_initialized():
+        _MPI_OF_PARENT.append(True)
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
 def checked_communicator(comm: Any) -> MPI.Intracomm:
     """
     Return ``comm``, or the world if it is None.
 
     :raises TypeError: If it is not an intra-communicator of this rank.
-    :raises RedistributionError: If MPI was not initialized or was finalized, and a call of MPI would end the process.
+    :raises RedistributionError: If MPI was not initialized or was finalized, so that a call of MPI would end the process,
+        or if it belongs to the parent of this process.
     """
     from mpi4py import MPI
 
+    if _MPI_OF_PARENT:
+        raise RedistributionError(
+            "this process was forked from one that uses MPI, and cannot use it: start it in another way, as by the "
+            'method "spawn" of multiprocessing'
+        )
     if not MPI.Is_initialized():
         raise RedistributionError("MPI was not initialized: call MPI.Init() before")
     if MPI.Is_finalized():

@@ -92,14 +92,14 @@ class _Watch(threading.Thread):
         sys.stderr.write(_core.wait_message(self._rank, self._seconds, name + where, missing, not self._one_node))
 
     def _ranks(self, frame: FrameType) -> Sequence[int]:
-        """Return the ranks of an operation's communicator, as numbered in the world."""
+        """Return the ranks of an operation's communicator, as numbered in the world, which lacks those it spawned."""
         from mpi4py import MPI
 
         comm = _communicator(frame) if self._knows_groups else None
         if comm is None:
             return range(self._size)
         group, world = comm.Get_group(), MPI.COMM_WORLD.Get_group()
-        ranks: Sequence[int] = group.Translate_ranks(None, world)
+        ranks = [rank for rank in group.Translate_ranks(None, world) if rank != MPI.UNDEFINED]
         group.Free()
         world.Free()
         return ranks

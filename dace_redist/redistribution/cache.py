@@ -90,7 +90,7 @@ os.register_at_fork(after_in_child=_CACHES.clear)
 
 @atexit.register  # before MPI is finalized
 def _free_all() -> None:
-    for cache in _CACHES.values():
+    for cache in list(_CACHES.values()):  # a daemon thread may add one
         cache.free()
 
 

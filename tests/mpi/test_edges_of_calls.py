@@ -12,7 +12,18 @@ from distributions import rows_to_columns
 from mpi4py import MPI
 from results import refused
 
-from dace_redist import DistributedArray, Distribution, Plan, gather, load, plan, redistribute, save, scatter
+from dace_redist import (
+    DistributedArray,
+    Distribution,
+    Plan,
+    RedistributionError,
+    gather,
+    load,
+    plan,
+    redistribute,
+    save,
+    scatter,
+)
 
 WRONG = (None, 3.0, "x", [1], np.zeros(3), np.ma.masked_array(np.zeros((3, 8))), object())
 
@@ -111,3 +122,19 @@ def test_a_wait_that_a_signal_interrupted_is_repeated(comm, kind):
         assert request.done and out.flags.writeable
         np.testing.assert_array_equal(made(A), wanted)
     signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_a_forked_process_is_refused(comm):
+    """MPI belongs to its parent, which goes on."""
+    source, target, A, wanted = rows_to_columns(comm, (6, 8))
+    redistribute(A, source, target, comm=comm)
+    child = os.fork()
+    if child == 0:
+        try:
+            redistribute(A, source, target, comm=comm)
+        except RedistributionError as error:
+            os._exit(7 if "was forked from one that uses MPI" in str(error) else 1)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    np.testing.assert_array_equal(redistribute(A, source, target, comm=comm), wanted)
