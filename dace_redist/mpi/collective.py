@@ -47,8 +47,8 @@ def checked_communicator(comm: Any) -> MPI.Intracomm:
     Return ``comm``, or the world if it is None.
 
     :raises TypeError: If it is not an intra-communicator of this rank.
-    :raises RedistributionError: If MPI was not initialized or was finalized, so that a call of MPI would end the process,
-        or if it belongs to the parent of this process.
+    :raises RedistributionError: If MPI was not initialized or was finalized, and would end the process, or belongs to
+        the parent of this process.
     """
     from mpi4py import MPI
 

@@ -80,8 +80,8 @@ class FreeablePlan(Freeable):
         views = (*used.sources, *used.targets, *given.targets)
         arrays = [view.owner for view in views if view is not None]
         request = Request(arrays, copied(given, used), result, self)
-        native.start(*used.addresses(), progress, request.handle)
-        return request.begun(arrays)
+        native.start(*used.addresses(), progress, request._handle)
+        return request._begun(arrays)
 
 
 class Request:
@@ -96,13 +96,13 @@ class Request:
 
     def __init__(self, arrays: Sequence[Any], copies: Copies, result: Any, plan: FreeablePlan) -> None:
         """
-        Prepare a request, of which :attr:`handle` is to be set by the library.
+        Prepare a request, of which the handle is to be set by the library.
 
         :param arrays: Those of the call, and those used in their place.
         :param copies: To write back at the end.
         """
         #: The library's request; null before the transfer is started and after it is complete.
-        self.handle = ctypes.c_void_p()
+        self._handle = ctypes.c_void_p()
         self._code = ctypes.c_int(-1)  # of the library's wait, which was not called yet
         self._arrays, self._copies, self._result, self._plan = arrays, copies, result, plan
         self._locked: list[Array] = []
@@ -112,11 +112,11 @@ class Request:
         self.done = self._waited = self._released = False
 
     @property
-    def address(self) -> int:
-        """Address of :attr:`handle`."""
-        return ctypes.addressof(self.handle)
+    def _address(self) -> int:
+        """Address of the handle."""
+        return ctypes.addressof(self._handle)
 
-    def begun(self, arrays: Sequence[Any]) -> Request:
+    def _begun(self, arrays: Sequence[Any]) -> Request:
         """Make arrays of a started transfer read-only; return the request."""
         self._plan._started = True
         self._locked = lock([array for array in arrays if isinstance(array, np.ndarray)])
@@ -134,7 +134,7 @@ class Request:
             complete = ctypes.c_int(self._code.value >= 0)
             try:
                 if not complete.value:
-                    check(library().dr_request_test(self.handle, complete))
+                    check(library().dr_request_test(self._handle, complete))
             except RedistributionError as error:
                 with contextlib.suppress(RedistributionError):  # frees the library's resources
                     self._complete()
@@ -195,13 +195,13 @@ class Request:
         Where a handler of a signal raises an exception meanwhile, as for Ctrl-C, another call does what is left.
         """
         if self._code.value < 0:
-            _core.wait_for(function_address("dr_request_wait"), self.address, ctypes.addressof(self._code))
+            _core.wait_for(function_address("dr_request_wait"), self._address, ctypes.addressof(self._code))
         failure = None
         try:
             check(self._code.value)
         except RedistributionError as error:
             failure = error
-        if failure is not None and self.handle.value is not None:  # another thread waits: nothing has changed
+        if failure is not None and self._handle.value is not None:  # another thread waits: nothing has changed
             self._code.value = -1
             raise failure
         locked, self._locked = self._locked, []
@@ -228,8 +228,8 @@ class Request:
             self.wait()
 
     def __del__(self) -> None:
-        if getattr(self, "handle", None):
-            _ABANDONED.append((self.handle, self._arrays, self._copies, self._result))
+        if getattr(self, "_handle", None):
+            _ABANDONED.append((self._handle, self._arrays, self._copies, self._result))
             message = "a started redistribution was not waited for: its arrays stay read-only, and its plan in use"
             warnings.warn(f"{message}; keep the request and call its wait()", RuntimeWarning, stacklevel=2)
 

@@ -128,11 +128,11 @@ class Plan(FreeablePlan, CallableInProgram):
         self._ready()
         # made before, so that the arrays live on if a handler of a signal raises an exception after the start
         request = Request((array, out), (), out, self)
-        code = self._bound.start(array, out, number, request.address)
+        code = self._bound.start(array, out, number, request._address)
         if code > 0:
             check(code)
         if code == 0:
-            return request.begun((*array, *out) if self._problem.lists else (array, out))
+            return request._begun((*array, *out) if self._problem.lists else (array, out))
         given = self._checked(array, out)
         native, used = self._prepared(given)
         return self._start(native, given, used, out, number)

@@ -193,7 +193,7 @@ def test_misuse(comm):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         forgotten = made.start(A)
-        handle = forgotten.handle
+        handle = forgotten._handle
         del forgotten
         assert caught[-1].category is RuntimeWarning and "was not waited for: its arrays" in str(caught[-1].message)
     check(library().dr_request_wait(handle))

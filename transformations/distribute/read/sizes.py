@@ -7,12 +7,11 @@ from typing import Any
 
 import sympy
 from dace import SDFG, data, dtypes, symbolic
-from dace.frontend.python import newast
-from dace.frontend.python.replacements import operators
+from dace.frontend.python import astutils, newast
 from dace.sdfg import nodes
 from dace.subsets import Range
 
-_unparse, _sym_type = operators.astutils.unparse, newast.sym_type  # before they are replaced
+_unparse, _sym_type = astutils.unparse, newast.sym_type  # before they are replaced
 
 
 def text_of_sizes(expression: sympy.Basic) -> str:

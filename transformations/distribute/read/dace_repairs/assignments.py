@@ -105,24 +105,22 @@ def _note(visitor: Any, name: str, source: str, literal: bool, was_known: bool) 
 
 def _of_literals(visitor: Any, value: ast.expr) -> bool | None:
     """Return True for an expression of literals, sizes and variables of them; None if scalar arguments may be some."""
-    parts = [part for part in ast.walk(_Extents().visit(copy.deepcopy(value))) if isinstance(part, ast.expr)]
+    parts = [*_parts(value)]
     arrays = [visitor.sdfg.arrays.get(visitor.variables.get(name_of(part), name_of(part))) for part in parts]
     simple = all(isinstance(part, ast.Constant | ast.Name | ast.BinOp | ast.UnaryOp) for part in parts)
     known = {getattr(array, "of_literals", False) for array in arrays if array is not None}
     return simple and False not in known and (None if None in known else True)
 
 
-class _Extents(ast.NodeTransformer):
-    """Replaces extents of arrays, which are numbers of Python, by one."""
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        return ast.Constant(1) if node.attr in ("shape", "size", "ndim") else node
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        return ast.Constant(1) if getattr(node.value, "attr", "") == "shape" else node
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        return ast.Constant(1) if getattr(node.func, "id", "") == "len" else node
+def _parts(node: ast.AST) -> Iterator[ast.expr]:
+    """Yield the parts of an expression but for extents of arrays, as ``A.shape[0]``, which are numbers of Python."""
+    inner, called = getattr(node, "value", node), getattr(getattr(node, "func", None), "id", "")
+    if called == "len" or {getattr(one, "attr", "") for one in (node, inner)} & {"shape", "size", "ndim"}:
+        return
+    if isinstance(node, ast.expr):
+        yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _parts(child)
 
 
 @in_place_of(ProgramVisitor, "_visit_op")

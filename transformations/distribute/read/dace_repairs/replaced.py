@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import dace
 from dace import dtypes
-from dace.frontend.python import newast
+from dace.frontend.python import astutils, newast
 from dace.frontend.python.nested_call import NestedCall
 from dace.frontend.python.newast import ProgramVisitor
 from dace.frontend.python.parser import DaceProgram
@@ -74,14 +74,17 @@ REPLACED = (
         ProgramVisitor, "_add_read_slice", "18061e94", "drops all axes of one element, even those that NumPy keeps"
     ),
     Replaced(
-        ProgramVisitor, "_visit_assign", "eeb7ff58", "makes one array of b = a; assigns a, b = b, a one after the other"
+        ProgramVisitor,
+        "_visit_assign",
+        "eeb7ff58",
+        "makes one array of b = a; assigns a, b = b, a in turn; writes others for a[1:][0]",
     ),
     Replaced(ProgramVisitor, "_visit_op", "812f137e", "does not tell numbers of Python from scalars"),
     Replaced(
         ProgramVisitor,
         "_visit_test",
         "6f666b24",
-        "keeps the names of variables in conditions, not those of their arrays",
+        "keeps the names of variables in conditions, not those of their arrays; SymPy takes these for integers",
     ),
     Replaced(
         newast,
@@ -96,7 +99,7 @@ REPLACED = (
         "f42385d3",
         "fails, as for a masked assignment to an array that nothing reads afterwards",
     ),
-    *(Replaced(module, "astutils", "424ade74", _TEXT) for module in (operators, ufunc)),
+    Replaced(astutils, "unparse", "424ade74", _TEXT),
     *(Replaced(module, "sym_type", "57cc22ac", _TYPE) for module in (newast, operators, ufunc, array_creation)),
 )
 
@@ -119,16 +122,16 @@ def _other_dace(what: str, kind: Any) -> ImportError:
 
 
 def digest_of(function: Any) -> str:
-    """Return a digest of the source of a function, or of what is replaced of a module; empty if there is no source."""
+    """Return a digest of the source of a function; empty if there is none."""
     try:
-        source = inspect.getsource(getattr(function, "unparse", function))
+        source = inspect.getsource(function)
     except OSError:
         return ""
     return hashlib.blake2b(source.encode(), digest_size=4).hexdigest()
 
 
 def replace_by(stand_in: Any, *replaced: tuple[Any, str]) -> None:
-    """Enter a stand-in for functions or modules."""
+    """Enter a stand-in for functions."""
     for kind, name in replaced:
         original = dace_attribute(kind, name)
         (known,) = (one.digest for one in REPLACED if (one.of, one.name) == (kind, name))

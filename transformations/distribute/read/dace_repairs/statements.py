@@ -6,12 +6,11 @@ import ast
 import copy
 import re
 from collections.abc import Collection, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 from dace import SDFG, Memlet, SDFGState, dtypes, symbolic
 from dace.dtypes import DebugInfo
-from dace.frontend.python import newast, parser
+from dace.frontend.python import astutils, newast, parser
 from dace.frontend.python.cached_program import DaceProgramCache
 from dace.frontend.python.nested_call import NestedCall
 from dace.frontend.python.newast import ProgramVisitor
@@ -212,5 +211,5 @@ def _add_read_slice_with_axes(read: Any, visitor: Any, array: str, node: ast.Sub
     return part
 
 
-replace_by(SimpleNamespace(unparse=unparse), (operators, "astutils"), (ufunc, "astutils"))
+replace_by(unparse, (astutils, "unparse"))
 replace_by(type_of_sizes, *((module, "sym_type") for module in (newast, operators, ufunc, array_creation)))
