@@ -119,7 +119,7 @@ class PutTransport final : public Transport {
     std::size_t epoch = 0;
   };
 
-  /// A window, and the ranks that put to it or have it.
+  /// A window, with the ranks to whose memory this one puts, and those that put to this one's.
   struct Epoch {
     std::shared_ptr<PooledWindow> window;
     Group targets, sources;  // null if there are none
