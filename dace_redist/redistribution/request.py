@@ -109,7 +109,7 @@ class Request:
         self._failure: RedistributionError | None = None
         #: Turns the targets into what :meth:`wait` returns.
         self.show: Callable[[Any], Any] | None = None
-        self.done = self._waited = self._released = False
+        self.done = self._waited = False
 
     @property
     def _address(self) -> int:
@@ -130,7 +130,7 @@ class Request:
         """
         if self._failure is not None:
             raise self._failure
-        if not self._released:
+        if not self.done:
             complete = ctypes.c_int(self._code.value >= 0)
             try:
                 if not complete.value:
@@ -156,7 +156,7 @@ class Request:
             raise self._failure
         if self._waited:
             raise ValueError("this request was waited for before")
-        if not self._released:
+        if not self.done:
             self._complete()
         self._waited = True
         return self._result if self.show is None else self.show(self._result)
@@ -208,10 +208,9 @@ class Request:
         unlock(locked)
         if failure is None:
             write_back(self._copies)
-        self._failure, self.done = failure, failure is None
-        self._plan._started = False
-        self._released = True
         self._arrays = self._copies = ()
+        self._plan._started = False
+        self._failure, self.done = failure, failure is None
         if failure is not None:
             raise failure
 
@@ -224,7 +223,7 @@ class Request:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if not self._released and kind is None:
+        if kind is None and not self.done and self._failure is None:
             self.wait()
 
     def __del__(self) -> None:

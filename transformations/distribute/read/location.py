@@ -267,13 +267,13 @@ def with_checked_box(
         return operation
     box, whole, is_inside = operation.box, sdfg.arrays[operation.whole].shape, True
     for begin, extent, n in zip(box.offsets, box.extents, whole, strict=True):
-        names = {*symbolic.symlist(begin), *symbolic.symlist(extent)}
+        names = _with_ends({name for one in (begin, extent, n) for name in symbolic.symlist(one)}, ends)
         if names <= {*sizes}:
             continue
-        if not _are_known(names, sizes, ends):
+        if not names <= {*sizes, *ends}:
             is_inside = False
             continue
-        for known in _corners((begin, extent, n), sizes, ends):
+        for known in _corners(names, sizes, ends):
             first, length, end = (symbolic.evaluate(one, known) for one in (begin, extent, n))
             where = ", ".join(f"{name} = {value}" for name, value in known.items() if name not in sizes)
             if first < 0:
@@ -289,11 +289,6 @@ def with_checked_box(
     return operation if is_inside else replace(operation, is_inside=False)
 
 
-def _are_known(names: set[str], sizes: Mapping[str, int], ends: Mapping[str, tuple[Any, Any, Any]]) -> bool:
-    """Return True if all names are sizes, or of loops with known ends."""
-    return _with_ends(names, ends) <= {*sizes, *ends}
-
-
 def _with_ends(names: set[str], ends: Mapping[str, tuple[Any, Any, Any]]) -> set[str]:
     """Return names, and those in the ends of their loops."""
     for name in reversed([*ends]):
@@ -302,10 +297,9 @@ def _with_ends(names: set[str], ends: Mapping[str, tuple[Any, Any, Any]]) -> set
 
 
 def _corners(
-    used: Sequence[Any], sizes: Mapping[str, int], ends: Mapping[str, tuple[Any, Any, Any]]
+    names: set[str], sizes: Mapping[str, int], ends: Mapping[str, tuple[Any, Any, Any]]
 ) -> Iterator[dict[str, int]]:
-    """Yield values of all symbols in expressions, for the first and last iterations of the loops."""
-    names = _with_ends({name for one in used for name in symbolic.symlist(one)}, ends)
+    """Yield values of all symbols, for the first and last iterations of the loops with these names."""
     known = [dict(sizes)]
     for name in [name for name in ends if name in names]:
         found = []
