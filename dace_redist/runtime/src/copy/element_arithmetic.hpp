@@ -7,12 +7,26 @@
 
 #include <complex>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "copy/element_operation.hpp"
 #include "core/element_type.hpp"
 
 namespace dace_redist {
+
+/// The element at an address, which need not be aligned.
+template <class T>
+T load_element(const char* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+template <class T>
+void store_element(char* to, T value) {
+  std::memcpy(to, &value, sizeof value);
+}
 
 /// A complex number with the layout of std::complex, whose operators do not run on a GPU.
 template <class T>

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <type_traits>
@@ -13,6 +12,7 @@
 #include "copy/copy_kernels.hpp"
 #include "copy/element_arithmetic.hpp"
 #include "copy/line_writer.hpp"
+#include "copy/reduce_rows.hpp"
 #include "copy/stream_threshold.hpp"
 
 namespace dace_redist {
@@ -22,18 +22,6 @@ namespace {
 constexpr std::int64_t streamed_bytes = 4096;
 /// Elements converted at a time before they are combined with the target: they stay in the cache.
 constexpr std::int64_t combined_count = 512;
-
-template <class T>
-T load(const char* from) {
-  T value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-
-template <class T>
-void store(char* to, T value) {
-  std::memcpy(to, &value, sizeof value);
-}
 
 /// Calls `body(from, to)` with the addresses of each element. Contiguous elements get a loop of their own, which
 /// compilers vectorise.
@@ -51,7 +39,7 @@ void convert(const char* source, std::int64_t source_stride, char* target, std::
              std::int64_t count) {
   for_each_element<sizeof(From), sizeof(To)>(
       source, source_stride, target, target_stride, count,
-      [](const char* from, char* to) { store(to, converted<To>(load<From>(from))); });
+      [](const char* from, char* to) { store_element(to, converted<To>(load_element<From>(from))); });
 }
 
 /// As convert(), for a type that may not hold every value. \throws Error if an element does not fit.
@@ -63,12 +51,12 @@ void convert_exactly(const char* source, std::int64_t source_stride, char* targe
   From misfit{};
   for_each_element<sizeof(From), sizeof(To)>(
       source, source_stride, target, target_stride, count, [&](const char* from, char* to) {
-        const From value = load<From>(from);
+        const From value = load_element<From>(from);
         const To made = static_cast<To>(value);
         const bool same = static_cast<From>(made) == value && (made < 0) == (value < 0);
         misfit = same ? misfit : value;
         fits = fits && same;
-        store(to, made);
+        store_element(to, made);
       });
   if (!fits)
     throw Error(text("wire: the element ", +misfit, " is not from ", +Limits::min(), " to ", +Limits::max(),
@@ -96,103 +84,11 @@ void combine(const ElementOperation& operation, const char* source, char* target
   if (combination.reads_target())
     for_each_element<sizeof(T), sizeof(T)>(
         source, sizeof(T), target, target_stride, count,
-        [combination](const char* from, char* to) { store(to, combination(load<T>(from), load<T>(to))); });
+        [combination](const char* from, char* to) { store_element(to, combination(load_element<T>(from), load_element<T>(to))); });
   else
     for_each_element<sizeof(T), sizeof(T)>(
         source, sizeof(T), target, target_stride, count,
-        [combination](const char* from, char* to) { store(to, combination(load<T>(from), T())); });
-}
-
-/// Prefetch distance in the rows of a source, in bytes; in rows up to this length, the next row is prefetched.
-constexpr std::int64_t bytes_ahead = 4096;
-
-/// Rows that are reduced in registers; more in groups of as many, whose results are reduced then.
-constexpr std::size_t rows_at_once = 8;
-static_assert(max_batch <= rows_at_once * rows_at_once);
-/// Bytes of a row that are reduced in groups at a time: their results stay in the first-level cache.
-constexpr std::int64_t grouped_bytes = 4096;
-
-/// The reduction of `count` elements in a binary tree. \param element  returns that of an index.
-template <Reduction reduction, std::size_t count, std::size_t first = 0, class Element>
-[[gnu::always_inline]] inline auto reduced_in_tree(const Element& element) {
-  if constexpr (count == 1) {
-    return element(first);
-  } else {
-    constexpr std::size_t left = count > 4 ? 4 : count > 2 ? 2 : 1;
-    const auto earlier = reduced_in_tree<reduction, left, first>(element);
-    return reduced(reduction, reduced_in_tree<reduction, count - left, first + left>(element), earlier);
-  }
-}
-
-/// Reduces a row of each source, a line at a time, with prefetches between the stores. Elements are read one by one,
-/// not copied first: vectors are then loaded at their full width.
-template <class T, Reduction reduction, std::size_t source_count>
-void reduce_few_rows(const ElementKernel::ReducedRows& rows) {
-  constexpr auto nbytes = static_cast<std::int64_t>(sizeof(T));
-  for (std::int64_t r = 0; r < rows.row_count; ++r) {
-    char* const target = rows.target + r * rows.target_stride;
-    std::array<const char*, source_count> from;  // in registers: loops over sources are unrolled
-#pragma GCC unroll 8
-    for (std::size_t s = 0; s < source_count; ++s) from[s] = rows.sources[s].row + r * rows.sources[s].row_stride;
-    const auto reduced_at = [&from](std::int64_t at) {
-      return reduced_in_tree<reduction, source_count>([&](std::size_t s) { return load<T>(from[s] + at); });
-    };
-    std::int64_t at = 0;
-    const auto reduce_until = [&](std::int64_t end) {
-      for (; at < end; at += nbytes) store(target + at, reduced_at(at));
-    };
-    if (rows.stream) reduce_until(std::min(detail::bytes_to_line(target), rows.row_bytes));
-    for (; at + detail::line_bytes <= rows.row_bytes; at += detail::line_bytes) {
-      alignas(detail::line_bytes) std::array<T, static_cast<std::size_t>(detail::line_bytes / nbytes)> line;
-#pragma GCC unroll 8
-      for (std::size_t s = 0; s < source_count; ++s)
-        detail::prefetch_line(
-            detail::address_at(from[s] + at, rows.row_bytes > bytes_ahead ? bytes_ahead : rows.sources[s].row_stride));
-#pragma omp simd
-      for (std::size_t i = 0; i < line.size(); ++i) line[i] = reduced_at(at + static_cast<std::int64_t>(i) * nbytes);
-      const auto* const bytes = reinterpret_cast<const char*>(line.data());
-      if (rows.stream)
-        detail::stream_line(bytes, target + at);
-      else
-        std::memcpy(target + at, bytes, detail::line_bytes);
-    }
-    reduce_until(rows.row_bytes);
-  }
-}
-
-/// Reduces rows of contiguous elements, see ReducedRows.
-template <class T, Reduction reduction>
-void reduce_rows(const ElementKernel::ReducedRows& rows) {
-  constexpr void (*few[])(const ElementKernel::ReducedRows&) = {
-      reduce_few_rows<T, reduction, 1>, reduce_few_rows<T, reduction, 2>, reduce_few_rows<T, reduction, 3>,
-      reduce_few_rows<T, reduction, 4>, reduce_few_rows<T, reduction, 5>, reduce_few_rows<T, reduction, 6>,
-      reduce_few_rows<T, reduction, 7>, reduce_few_rows<T, reduction, 8>};
-  if (rows.source_count <= rows_at_once) return few[rows.source_count - 1](rows);
-  using Source = ElementKernel::ReducedRows::Source;
-  constexpr std::size_t most_groups = (max_batch - 1) / rows_at_once + 1;
-  alignas(detail::line_bytes) std::array<std::array<char, grouped_bytes + detail::line_bytes>, most_groups> results;
-  const std::int64_t rows_of_piece = std::max<std::int64_t>(1, grouped_bytes / rows.row_bytes);
-  for (std::int64_t r = 0; r < rows.row_count; r += rows_of_piece) {
-    char* const target = rows.target + r * rows.target_stride;
-    const std::int64_t row_count = std::min(rows_of_piece, rows.row_count - r);
-    for (std::int64_t at = 0, some; at < rows.row_bytes; at += some) {
-      some = std::min(detail::bytes_to_line(target + at) + grouped_bytes, rows.row_bytes - at);
-      std::array<Source, rows_at_once> group;
-      std::array<Source, most_groups> groups;
-      std::size_t group_count = 0;
-      for (std::size_t s = 0; s < rows.source_count; s += rows_at_once) {
-        const std::size_t count = std::min(rows_at_once, rows.source_count - s);
-        for (std::size_t k = 0; k < count; ++k) {
-          const Source& source = rows.sources[s + k];
-          group[k] = {source.row + r * source.row_stride + at, row_count > 1 ? source.row_stride : bytes_ahead};
-        }
-        char* const result = results[group_count].data();
-        few[count - 1]({group.data(), count, result, some, row_count, some, false});
-        groups[group_count++] = {result, some};
-      }
-      few[group_count - 1]({groups.data(), group_count, target + at, rows.target_stride, row_count, some, rows.stream});
-    }
-  }
+        [combination](const char* from, char* to) { store_element(to, combination(load_element<T>(from), T())); });
 }
 
 /// \throws Error unless a factor is a number of the target's type `T`; of a floating-point type it is rounded.
@@ -236,15 +132,13 @@ ElementKernel::ElementKernel(const ElementOperation& operation)
       if (is_complex<T> && ordered)
         throw Error(
             text(element_name(operation.target), " elements have no order: op min and max require real numbers"));
-      constexpr RowReduction row_reductions[] = {
-          nullptr, dace_redist::reduce_rows<T, Reduction::sum>, dace_redist::reduce_rows<T, Reduction::prod>,
-          dace_redist::reduce_rows<T, Reduction::min>, dace_redist::reduce_rows<T, Reduction::max>};
-      if (operation.source == operation.target && !scales && !wired) reduce_rows_ = row_reductions[reduction];
     }
     constexpr Combine combines[] = {combine<T, Reduction::none>, combine<T, Reduction::sum>,
                                     combine<T, Reduction::prod>, combine<T, Reduction::min>,
                                     combine<T, Reduction::max>};
     if (scales || reduction > 0) combine_ = combines[reduction];
+    if (operation.source == operation.target && !scales && !wired)
+      reduce_rows_ = row_reduction(operation.target, operation.reduction);
   });
 }
 

@@ -77,6 +77,7 @@ class DR_API ElementKernel {
     std::int64_t target_stride, row_count, row_bytes;
     bool stream;  ///< use non-temporal stores; requires rows of the target aligned to its type
   };
+  using RowReduction = void (*)(const ReducedRows& rows);
 
   ElementKernel() = default;
   /// \throws Error if the types cannot be converted, a factor is not a number of the target's type, or the type does
@@ -115,8 +116,6 @@ class DR_API ElementKernel {
                            std::int64_t count);
   using Combine = void (*)(const ElementOperation& operation, const char* source, char* target,
                            std::int64_t target_stride, std::int64_t count);
-  using RowReduction = void (*)(const ReducedRows& rows);
-
   /// Converts elements of a row to the target's type. \param to  the first one; at a stride of `to_stride` bytes.
   void convert_elements(const Row& row, std::int64_t first, std::int64_t count, char* to, std::int64_t to_stride) const;
 
