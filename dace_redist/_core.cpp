@@ -238,7 +238,7 @@ py::object set_allocator(const py::object& allocator) {
 class BoundContraction {
  public:
   using Run = int (*)(void* contraction, const dr::Index* layouts, dr::Index count, const void* const* operands,
-                      void* result, const void* alpha);
+                      void* result, const void* alpha, const void* beta);
 
   /// \param run, contraction  addresses of `dr_python_contraction_run` and the contraction.
   /// \param dimensions  of each operand and of the result.
@@ -247,8 +247,9 @@ class BoundContraction {
         contraction_(reinterpret_cast<void*>(contraction)),
         dimensions_(std::move(dimensions)) {}
 
-  /// The code of `dr_python_contraction_run`. \param alpha  array of one element.
-  int run(const std::vector<py::array>& operands, py::array result, const py::array& alpha) const {
+  /// The code of `dr_python_contraction_run`. \param alpha, beta  arrays of one element.
+  int run(const std::vector<py::array>& operands, py::array result, const py::array& alpha,
+          const py::array& beta) const {
     Numbers layouts;
     std::vector<const void*> addresses;
     for (const py::array& operand : operands) {
@@ -257,9 +258,10 @@ class BoundContraction {
     }
     add_layout(result, addresses.size(), layouts);
     void* const target = result.mutable_data();
-    const void* const factor = alpha.data();
+    const void *const factor = alpha.data(), *const weight = beta.data();
     const py::gil_scoped_release released;
-    return run_(contraction_, layouts.data(), static_cast<dr::Index>(layouts.size()), addresses.data(), target, factor);
+    return run_(contraction_, layouts.data(), static_cast<dr::Index>(layouts.size()), addresses.data(), target, factor,
+                weight);
   }
 
  private:

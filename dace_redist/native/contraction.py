@@ -54,6 +54,8 @@ def _library() -> Any:
     found.dr_python_contraction_error.restype = text
     found.dr_python_contraction_create.argtypes = [text, text, pointer, number]
     found.dr_python_contraction_create.restype = pointer
+    found.dr_python_contraction_workspace.argtypes = [pointer]
+    found.dr_python_contraction_workspace.restype = number
     found.dr_python_contraction_free.argtypes = [pointer]
     return found
 
@@ -74,14 +76,24 @@ class LocalContraction:
             expression.encode(), dtype.name.encode(), words.ctypes.data, len(words)
         )
         _check(made)
-        weakref.finalize(self, _library().dr_python_contraction_free, ctypes.c_void_p(made))
+        weakref.finalize(self, _library().dr_python_contraction_free, made)
         run = ctypes.cast(_library().dr_python_contraction_run, ctypes.c_void_p).value or 0
+        self._made, self._zero = made, np.zeros(1, dtype)
         self._run = _core.BoundContraction(run, made, [*map(len, expression.replace("->", ",").split(","))]).run
 
-    def __call__(self, operands: Sequence[Array], result: Array, alpha: Array) -> None:
-        """Compute ``result = alpha * einsum(operands)``, where ``alpha`` is an array of one element."""
-        if self._run(operands, result, alpha):
+    def __call__(self, operands: Sequence[Array], result: Array, alpha: Array, beta: Array | None = None) -> None:
+        """
+        Compute ``result = alpha * einsum(operands) + beta * result``.
+
+        :param alpha, beta: Arrays of one element; without ``beta`` the result is not read.
+        """
+        if self._run(operands, result, alpha, self._zero if beta is None else beta):
             _check(None)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of the buffers that the last call took."""
+        return int(_library().dr_python_contraction_workspace(self._made))
 
 
 def _check(well: object) -> None:

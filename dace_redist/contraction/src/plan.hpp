@@ -3,7 +3,7 @@
 
 /// \file
 /// The steps of an einsum for tensors of given extents and strides: loops, products of matrices, and products with a
-/// Khatri-Rao product. contraction.cpp executes them on the CPU, device_program.cpp on a GPU.
+/// Khatri-Rao product. typed_contraction.hpp executes them on the CPU, device_program.cpp on a GPU.
 ///
 /// Start reading at: PlannedEinsum.
 
@@ -95,5 +95,10 @@ class Contraction {
 /// \throws std::invalid_argument if the type is unknown, too.
 std::unique_ptr<Contraction> make_contraction(const std::string& element_type, const std::string& expression,
                                               Path path);
+
+/// The same for the elements of a type, in typed_contraction.hpp; its code is in typed_contraction_*.cpp, as compiling
+/// all of it at once would take longest.
+template <class T>
+std::unique_ptr<Contraction> make_typed_contraction(const std::string& expression, Path path);
 
 }  // namespace dace_redist::contraction

@@ -52,21 +52,25 @@ DR_API void* dr_python_contraction_create(const char* expression, const char* el
   }
 }
 
-/// `result = alpha * einsum(operands)`.
+/// `result = alpha * einsum(operands) + beta * result`; beta 0 does not read the result.
 /// \param layouts  [layouts_count], of each operand, then of the result: extents, then strides in elements.
 /// \return  0, or 1 if it failed.
 DR_API int dr_python_contraction_run(void* contraction, const std::int64_t* layouts, std::int64_t layouts_count,
-                                     const void* const* operands, void* result, const void* alpha) {
+                                     const void* const* operands, void* result, const void* alpha, const void* beta) {
   try {
     auto& einsum = *static_cast<PythonContraction*>(contraction);
     const dace_redist::library::Span span("contract", einsum.expression.c_str());
-    constexpr char zero[16] = {};
-    einsum.contraction->run(layouts, static_cast<std::size_t>(layouts_count), operands, result, alpha, zero);
+    einsum.contraction->run(layouts, static_cast<std::size_t>(layouts_count), operands, result, alpha, beta);
     return 0;
   } catch (const std::exception& error) {
     error_text() = error.what();
     return 1;
   }
+}
+
+/// Bytes of the buffers that the last run took.
+DR_API std::int64_t dr_python_contraction_workspace(const void* contraction) {
+  return static_cast<const PythonContraction*>(contraction)->contraction->workspace_nbytes();
 }
 
 DR_API void dr_python_contraction_free(void* contraction) { delete static_cast<PythonContraction*>(contraction); }

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+/// \file
+/// Execution of plans for one element type. Start reading at: TypedContraction.
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <type_traits>
+#include <memory>
+#include <string>
 #include <utility>
 #include <variant>
 
-#include "dace_redist_einsum.hpp"
 #include "executor.hpp"
 #include "khatri_rao.hpp"
 #include "matrix.hpp"
 #include "plan.hpp"
 
 namespace dace_redist::contraction {
-namespace {
 
 /// One run of a GemmPlan that was not made for batches: loops over tiles, copies, calls of BLAS.
 template <class T>
@@ -151,44 +155,9 @@ class TypedContraction final : public Contraction {
   Workspace workspace_;
 };
 
-}  // namespace
-
-std::unique_ptr<Contraction> make_contraction(const std::string& element_type, const std::string& expression,
-                                              Path path) {
-  return visit_number(element_type, [&](auto number) -> std::unique_ptr<Contraction> {
-    return std::make_unique<TypedContraction<decltype(number)>>(expression, std::move(path));
-  });
+template <class T>
+std::unique_ptr<Contraction> make_typed_contraction(const std::string& expression, Path path) {
+  return std::make_unique<TypedContraction<T>>(expression, std::move(path));
 }
 
 }  // namespace dace_redist::contraction
-
-namespace dace_redist::program {
-
-Contraction::Contraction(const char* label, const char* expression, const char* element_type,
-                         std::initializer_list<std::initializer_list<std::size_t>> path)
-    : label_(label), title_("Contraction \"" + label_ + "\"") {
-  library::reporting(title_, [&] {
-    contraction_ = contraction::make_contraction(element_type, expression, {path.begin(), path.end()});
-  });
-}
-Contraction::~Contraction() = default;
-
-void Contraction::run(std::initializer_list<std::int64_t> layouts, std::initializer_list<const void*> operands,
-                      void* result, const void* alpha, const void* beta) {
-  if (!contraction_) return;  // its error was reported
-  library::reporting(title_, [&] {
-    const library::Span span("contract", label_.c_str());
-    contraction_->run(layouts.begin(), layouts.size(), operands.begin(), result, alpha, beta);
-  });
-}
-
-void limit_blas_threads() {
-  if (contraction::threads_are_chosen()) return;
-#if defined(DACE_REDIST_MKL)
-  MKL_Set_Num_Threads(1);
-#elif defined(OPENBLAS_VERSION)
-  DACE_REDIST_BLAS(openblas_set_num_threads)(1);
-#endif
-}
-
-}  // namespace dace_redist::program
