@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from typing import Any
 
 import sympy
@@ -20,12 +21,21 @@ def text_of_sizes(expression: sympy.Basic) -> str:
     return f"({with_floats(sympy.pycode(expression, user_functions={'int_floor': [quotient]}))})"
 
 
-def with_floats(text: str) -> str:
-    """Return an expression in Python whose quotients and roots are no integers in C++."""
-    return ast.unparse(_Floats().visit(ast.parse(text, mode="eval")))
+def with_floats(text: str, floats: Collection[str] = ()) -> str:
+    """
+    Return an expression in Python whose quotients and roots are no integers in C++.
+
+    Functions compare floating-point numbers for equality, as SymPy takes variables for integers.
+
+    :param floats: Names of floating-point variables.
+    """
+    return ast.unparse(_Floats(floats).visit(ast.parse(text, mode="eval")))
 
 
 class _Floats(ast.NodeTransformer):
+    def __init__(self, floats: Collection[str]) -> None:
+        self._floats = floats
+
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
         left, right = node.left, node.right
@@ -38,6 +48,18 @@ class _Floats(ast.NodeTransformer):
         if isinstance(node.op, ast.Pow) and not isinstance(getattr(right, "value", None), int):
             return ast.BinOp(_float(left), ast.Pow(), right)
         return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        name = {ast.Eq: "numpy_equal", ast.NotEq: "numpy_not_equal"}.get(type(node.ops[0]))
+        if name is None or len(node.ops) > 1 or not any(map(self._is_float, ast.walk(node))):
+            return node
+        return ast.Call(ast.Name(name, ast.Load()), [node.left, *node.comparators], [])
+
+    def _is_float(self, part: ast.AST) -> bool:
+        if isinstance(part, ast.BinOp):
+            return isinstance(part.op, ast.Div)
+        return isinstance(getattr(part, "value", None), float) or getattr(part, "id", None) in self._floats
 
 
 def _float(node: ast.expr) -> ast.expr:

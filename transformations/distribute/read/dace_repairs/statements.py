@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dace import SDFG, Memlet, SDFGState, dtypes, symbolic
@@ -121,35 +121,9 @@ def _visit_test_by_arrays(visit: Any, visitor: Any, node: ast.expr) -> tuple[Any
     if region is None and names:
         pattern = re.compile(r"\b(" + "|".join(map(re.escape, names)) + r")\b")
         condition, otherwise = (pattern.sub(lambda found: names[found[1]], text) for text in (condition, otherwise))
-    floats = {name for name, kind in _types_of(visitor).items() if kind in dtypes.FLOAT_TYPES}
-    condition, otherwise = (_with_equalities(with_floats(text), floats) for text in (condition, otherwise))
-    return condition, otherwise, region
-
-
-def _types_of(visitor: Any) -> dict[str, dtypes.typeclass]:
-    return {**visitor.sdfg.symbols, **{name: array.dtype for name, array in visitor.sdfg.arrays.items()}}
-
-
-def _with_equalities(text: str, floats: Collection[str]) -> str:
-    """Return a condition in which functions compare floating-point numbers: SymPy takes variables for integers."""
-    return ast.unparse(_Equalities(floats).visit(ast.parse(text, mode="eval")))
-
-
-class _Equalities(ast.NodeTransformer):
-    def __init__(self, floats: Collection[str]) -> None:
-        self._floats = floats
-
-    def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        self.generic_visit(node)
-        name = {ast.Eq: "numpy_equal", ast.NotEq: "numpy_not_equal"}.get(type(node.ops[0]))
-        if name is None or len(node.ops) > 1 or not any(map(self._is_float, ast.walk(node))):
-            return node
-        return ast.Call(ast.Name(name, ast.Load()), [node.left, *node.comparators], [])
-
-    def _is_float(self, part: ast.AST) -> bool:
-        if isinstance(part, ast.BinOp):
-            return isinstance(part.op, ast.Div)
-        return isinstance(getattr(part, "value", None), float) or getattr(part, "id", None) in self._floats
+    types = {**visitor.sdfg.symbols, **{name: array.dtype for name, array in visitor.sdfg.arrays.items()}}
+    floats = {name for name, kind in types.items() if kind in dtypes.FLOAT_TYPES}
+    return with_floats(condition, floats), with_floats(otherwise, floats), region
 
 
 @in_place_of(ProgramVisitor, "visit_For")
