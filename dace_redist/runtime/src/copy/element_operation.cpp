@@ -82,9 +82,10 @@ void combine(const ElementOperation& operation, const char* source, char* target
              std::int64_t count) {
   const Combination<T, static_cast<int>(reduction)> combination(operation);
   if (combination.reads_target())
-    for_each_element<sizeof(T), sizeof(T)>(
-        source, sizeof(T), target, target_stride, count,
-        [combination](const char* from, char* to) { store_element(to, combination(load_element<T>(from), load_element<T>(to))); });
+    for_each_element<sizeof(T), sizeof(T)>(source, sizeof(T), target, target_stride, count,
+                                           [combination](const char* from, char* to) {
+                                             store_element(to, combination(load_element<T>(from), load_element<T>(to)));
+                                           });
   else
     for_each_element<sizeof(T), sizeof(T)>(
         source, sizeof(T), target, target_stride, count,
