@@ -14,34 +14,39 @@
 #include <type_traits>
 
 #ifdef __CUDACC__
-#define NUMPY_FUNCTION                  \
-  template <typename T, typename U = T> \
-  __host__ __device__ inline
+#define NUMPY_INLINE __host__ __device__ inline
 #else
+#define NUMPY_INLINE inline
+#endif
 #define NUMPY_FUNCTION                  \
   template <typename T, typename U = T> \
-  inline
-#endif
+  NUMPY_INLINE
 
 template <typename T, typename = void>
 inline constexpr bool numpy_is_complex = false;
 template <typename T>
 inline constexpr bool numpy_is_complex<T, std::void_t<typename T::value_type>> = true;
 
+// Ends the program with a message
+
+template <typename... Values>
+NUMPY_INLINE void numpy_end(const char* message, Values... values) {
+  printf(message, values...);
+#ifdef __CUDA_ARCH__
+  __trap();
+#else
+  std::fflush(stdout);
+  std::abort();
+#endif
+}
+
 // Index of an element of an axis; a negative one counts from the end
 
 NUMPY_FUNCTION std::int64_t numpy_index(T index, std::int64_t length) {
   const auto place = static_cast<std::int64_t>(index) + (index < T(0) ? length : 0);
-  if (place < 0 || place >= length) {
-    printf("IndexError: index %lld is out of bounds for an axis of %lld elements\n", static_cast<long long>(index),
-           static_cast<long long>(length));
-#ifdef __CUDA_ARCH__
-    __trap();
-#else
-    std::fflush(stdout);
-    std::abort();
-#endif
-  }
+  if (place < 0 || place >= length)
+    numpy_end("IndexError: index %lld is out of bounds for an axis of %lld elements\n", static_cast<long long>(index),
+              static_cast<long long>(length));
   return place;
 }
 
@@ -49,12 +54,10 @@ NUMPY_FUNCTION std::int64_t numpy_index(T index, std::int64_t length) {
 
 inline void numpy_check_box(std::int64_t begin, std::int64_t extent, std::int64_t length, const char* statement) {
   if (begin >= 0 && extent >= 0 && begin + extent <= length) return;
-  printf(
+  numpy_end(
       "IndexError: %s: it takes elements %lld to %lld of %lld; indices from the end, and slices that end beyond the "
       "array, must be computed from sizes and loops alone\n",
       statement, static_cast<long long>(begin), static_cast<long long>(begin + extent), static_cast<long long>(length));
-  std::fflush(stdout);
-  std::abort();
 }
 
 // Comparisons: of integers with and without a sign, and of complex numbers by their real parts, then by the others
@@ -225,3 +228,4 @@ NUMPY_OF_TYPES(numpy_left_shift)
 NUMPY_OF_TYPES(numpy_right_shift)
 #undef NUMPY_OF_TYPES
 #undef NUMPY_FUNCTION
+#undef NUMPY_INLINE
