@@ -142,6 +142,11 @@ class ExecutablePlan(EinsumPlan, Freeable):
             return out
         return DistributedArray.of_checked(made if out is None else out, self.distribution, self.comm)
 
+    @property
+    def array_bytes(self) -> int:
+        """Bytes of this rank's arrays between operands and result, and of those that are redistributed."""
+        return sum(one.nbytes for one in self._steps.kept or ()) + sum(one.array_bytes for one in self._steps.plans)
+
     def free(self) -> None:
         """Free the plan; it cannot be called afterwards. Local."""
         self._steps.freed = True

@@ -20,8 +20,9 @@ from dace_redist.redistribution.problem.agreement import agreed_problem, enter_w
 from dace_redist.redistribution.tensor_plan import Plan, run_if_agreed
 from dace_redist.strategies import AUTO
 
-#: Maximum number of plans per communicator; the least recently used one is freed first.
-_MAX_PLANS = 128
+#: Maximum number of plans per communicator, maximum bytes on a rank of the arrays of those that were not used last, and
+#: number of those that were. With the arrays the buffers grow.
+_MAX_PLANS, _MAX_BYTES, _USED_LAST = 128, 256 << 20, 8
 
 
 class Known(NamedTuple):
@@ -49,21 +50,37 @@ class PlanCache:
     def __init__(self) -> None:
         self.calls: dict[Any, Known] = {}
         self.plans: OrderedDict[Any, Any] = OrderedDict()
+        # Of arrays, by id of the plan: the most on a rank, but of the plan made last those of this rank.
+        self._bytes: dict[int, int] = {}
 
     def get(self, comm: MPI.Intracomm, key: Any, make: Callable[[], Any]) -> Any:
         """Return the plan of a key, made on first use, or anew where it failed on some rank. Collective."""
-        plan = self.plans.get(key)
-        missing = np.array(plan is None)
-        comm.Allreduce(MPI.IN_PLACE, missing, MPI.LOR)
-        if missing and plan is not None:
-            self.drop(key)
+        plan, (last, nbytes) = self.plans.get(key), next(reversed(self._bytes.items()), (0, 0))
+        facts = np.array([plan is None, nbytes])
+        comm.Allreduce(MPI.IN_PLACE, facts, MPI.MAX)
+        missing, nbytes = facts.tolist()
+        if last:
+            self._bytes[last] = nbytes
         if missing:
-            plan = make()
-            if len(self.plans) >= _MAX_PLANS:
-                self.drop(next(iter(self.plans)))
-            self.plans[key] = plan
+            if plan is not None:
+                self.drop(key)
+            if len(self.plans) >= _USED_LAST:
+                self._make_room()
+            self.plans[key] = plan = make()
+            self._bytes[id(plan)] = plan.array_bytes
         self.plans.move_to_end(key)
         return plan
+
+    def _make_room(self) -> None:
+        """Free plans for another one."""
+        kept = 0
+        for number, (key, plan) in enumerate([*reversed(self.plans.items())], 1):
+            if number < _USED_LAST:
+                continue
+            if number < _MAX_PLANS and kept + self._bytes[id(plan)] <= _MAX_BYTES:
+                kept += self._bytes[id(plan)]
+            else:
+                self.drop(key)
 
     def remember(self, call: Any, known: Known) -> None:
         """Register what is known under the arguments of a call, which are hashable."""
@@ -74,6 +91,7 @@ class PlanCache:
     def drop(self, key: Any) -> None:
         """Take a plan out and free it; of one that failed, the library keeps what MPI or other ranks may still use."""
         plan = self.plans.pop(key)
+        del self._bytes[id(plan)]
         self.calls = {call: known for call, known in self.calls.items() if known.plan is not plan}
         plan.free()
 

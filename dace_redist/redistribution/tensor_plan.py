@@ -41,6 +41,7 @@ class Plan(FreeablePlan, CallableInProgram):
     :ivar device: Devices of source and target.
     :ivar strategy: Name of the strategy, never ``"Auto"``.
     :ivar options: Options that are not at their defaults.
+    :ivar array_bytes: Bytes of this rank's parts of all sources and targets.
     """
 
     from_datatypes = staticmethod(from_datatypes)
@@ -76,8 +77,11 @@ class Plan(FreeablePlan, CallableInProgram):
         self._zeros = False  # in new targets
         self._results_are_shared = STRATEGIES[self.strategy].node_aware
         plain = self._covers and not problem.on_gpu and not any(any(one.target.halo) for one in tensors)
-        sizes = (math.prod(shape) * dtype.itemsize for _, dtype, _, shape in self._parts)
-        self._small_targets = plain and max(sizes) < _core.min_shared_bytes  # NumPy arrays made without a further look
+        sources = [math.prod(shape) * dtype.itemsize for dtype, _, shape, _ in self._parts]
+        targets = [math.prod(shape) * dtype.itemsize for _, dtype, _, shape in self._parts]
+        self.array_bytes = sum(sources + targets)
+        # NumPy arrays made without a further look
+        self._small_targets = plain and max(targets) < _core.min_shared_bytes
 
     def _each(self, rows: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
         """Return columns of values per tensor as users see them: of a single tensor its values."""

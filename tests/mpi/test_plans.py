@@ -43,6 +43,16 @@ def test_auto_is_the_default_strategy_with_its_options(comm):
     assert len(plans_in_use(comm)) == kept + 1 and plans_in_use(comm)[-1] == ("Hierarchical", {"slot_bytes": 128})
 
 
+@pytest.mark.mpi(ranks=[2])
+def test_plans_of_large_arrays_are_freed(comm, monkeypatch):
+    """Else programs with ever new shapes would take ever more memory; 8 are kept, and small ones."""
+    monkeypatch.setattr("dace_redist.redistribution.cache._MAX_BYTES", 30_000)  # fewer than of one of the large ones
+    for columns in [*range(4, 10), *range(200, 212), 200]:
+        rows, columns, here, there = rows_to_columns(comm, (20, columns))
+        np.testing.assert_array_equal(redistribute(here, rows, columns, comm=comm), there)
+    assert [plan.target.shape[1] for plan in plan_cache(comm).plans.values()] == [*range(4, 10), *range(205, 212), 200]
+
+
 @pytest.mark.mpi(ranks=[3])
 def test_plans_of_lists_are_kept(comm):
     rows, columns, here, there = rows_to_columns(comm, (6, 9))
