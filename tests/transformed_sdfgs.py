@@ -75,11 +75,15 @@ class Draw(NamedTuple):
         possible = [name for name in NAMES if equal or getattr(transformations, name) not in OF_CODE]
         first = [name for name in possible if any(match_patterns(before, getattr(transformations, name)))]
         names = {*rng.sample(first, k=rng.randint(min(1, len(first)), len(first))), *rng.sample(possible, k=2)}
+        before.validate()
         after, names = copy.deepcopy(before), rng.sample(sorted(names), k=len(names))
         if rng.random() < 0.8:  # what is joined or started is not fused
             names.sort(key=lambda name: name.startswith(("Join", "Overlap")))
         with dace.config.set_temporary("optimizer", "match_exception", value=True):  # else they count as no match
-            applied = [bool(after.apply_transformations_repeated(getattr(transformations, name))) for name in names]
+            applied = [
+                bool(after.apply_transformations_repeated(getattr(transformations, name), validate=False))
+                for name in names
+            ]
             if equal and rng.random() < 0.3:
                 names.append("optimize")
                 applied.append(bool(transformations.optimize(after, comm=comm)))
