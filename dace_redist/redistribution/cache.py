@@ -91,7 +91,7 @@ class PlanCache:
     def drop(self, key: Any) -> None:
         """Take a plan out and free it; of one that failed, the library keeps what MPI or other ranks may still use."""
         plan = self.plans.pop(key)
-        del self._bytes[id(plan)]
+        self._bytes.pop(id(plan), None)
         self.calls = {call: known for call, known in self.calls.items() if known.plan is not plan}
         plan.free()
 
