@@ -175,9 +175,8 @@ class _Read:
                 f"load: target{of} must have the shape {shape} of the array in {path!r}, got {target.shape}"
             )
         element = _converted(layout.dtype, kind, len(shape))
-        self.out = new_array(None, target.local_shape(rank), element, "cpu", shared=True)
-        if any(target.halo):  # margins at the ends of the array
-            self.out[...] = 0
+        zeros = any(target.halo)  # margins at the ends of the array
+        self.out = new_array(None, target.local_shape(rank), element, "cpu", shared=True, zeros=zeros)
 
 
 def save(

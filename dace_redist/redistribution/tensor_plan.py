@@ -197,12 +197,12 @@ class Plan(FreeablePlan, CallableInProgram):
             for tensor, (*_, shape) in zip(self._problem.tensors, self._parts, strict=True):
                 check_covered(tensor, shape)
         samples = array if isinstance(array, list | tuple) else [array] * len(self._parts)
-        how = self.device[1], self._results_are_shared, self._zeros
-        parts = zip(samples, self._parts, strict=False)  # another number of arrays is an error of the call
-        made = [new_array(sample, shape, dtype, *how) for sample, (_, dtype, _, shape) in parts]
-        for array, tensor in zip(made, self._problem.tensors, strict=False):
-            if any(tensor.target.halo):  # margins at the ends of the tensor stay as they are
-                array[...] = 0
+        where, shared = self.device[1], self._results_are_shared
+        parts = zip(samples, self._parts, self._problem.tensors, strict=False)  # another number is an error of the call
+        made = [  # margins at the ends of the tensor stay as they are
+            new_array(sample, shape, dtype, where, shared, self._zeros or any(tensor.target.halo))
+            for sample, (_, dtype, _, shape), tensor in parts
+        ]
         return made if self._problem.lists else made[0]
 
     def _like(self, problem: Problem) -> Plan:

@@ -8,7 +8,7 @@ import pytest
 from cases import OPTIONS
 
 import dace_redist
-from dace_redist import Distribution, plan, redistribute, schedule, shared_empty
+from dace_redist import BoxDistribution, Distribution, plan, redistribute, schedule, shared_empty
 from dace_redist.strategies import STRATEGIES
 
 PAIR = np.dtype([("weight", "f4"), ("index", "i2", (3,)), ("flag", "?")])
@@ -33,6 +33,41 @@ def test_elements_of_any_fixed_size(comm):
             B = redistribute(part, source, target, comm=comm, strategy=strategy, axes=(1, 0))
             assert B.dtype == whole.dtype
             assert B.tobytes() == target.local(whole.T, comm.rank).tobytes(), (dtype, strategy)
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_margins_of_new_arrays_are_zeros_of_their_type(comm):
+    source, target = Distribution((6,), (2,)), Distribution((6,), (2,), halo=1)
+    for dtype in DTYPES:
+        made = redistribute(values(dtype, (3,)), source, target, comm=comm)
+        margin = made[:1] if comm.rank == 0 else made[-1:]
+        assert margin.tobytes() == np.zeros(1, made.dtype).tobytes(), dtype
+
+
+#: Boxes, some of which overlap or lie on other ranks than parts of the sums.
+BOXES = [
+    ([((0,), (3000,))], [0]),
+    ([((0,), (2100,)), ((2100,), (900,))], [0, 1]),
+    ([((0,), (2100,)), ((1500,), (1500,))], [0, 0]),
+    ([((0,), (3000,)), ((0,), (3000,)), ((700,), (1,))], [0, 2, 2]),
+]
+
+
+@pytest.mark.mpi(ranks=[6], full=[4])
+@pytest.mark.parametrize("node_ranks", ["0", "2"])
+def test_sums_in_boxes_are_those_in_blocks(comm, node_ranks, monkeypatch):
+    """Of parts of the tensor on some ranks each, also between nodes; to the last bit if they are reproducible."""
+    monkeypatch.setenv("DACE_REDIST_NODE_RANKS", node_ranks)
+    source, whole = Distribution((3000,), (2, comm.size // 2), dims=(0,)), Distribution((3000,), (1,), dims=(None,))
+    part = np.random.default_rng(comm.rank).standard_normal(source.local_shape(comm.rank))
+    wanted = comm.bcast(redistribute(part, source, whole, comm=comm, op="sum", reproducible=True))
+    for boxes, owners in BOXES:
+        target = BoxDistribution((3000,), boxes, owners=owners)
+        for strategy in STRATEGIES:
+            made = redistribute(part, source, target, comm=comm, op="sum", reproducible=True, strategy=strategy)
+            np.testing.assert_array_equal(made, target.local(wanted, comm.rank), strategy)
+            made = redistribute(part, source, target, comm=comm, op="sum", strategy=strategy)
+            np.testing.assert_allclose(made, target.local(wanted, comm.rank), err_msg=strategy)
 
 
 #: Shape, element type and what is done on the way. Extents of a reshape divide each other, or do not.

@@ -149,9 +149,12 @@ def new_array(
         return getattr(cupy, name)(shape, dtype)
     if device == "gpu":
         return DeviceArray.from_numpy(np.zeros(shape, dtype)) if zeros else DeviceArray(shape, dtype)
-    if shared and not zeros and math.prod(shape) * dtype.itemsize >= _core.min_shared_bytes:
+    if shared and math.prod(shape) * dtype.itemsize >= _core.min_shared_bytes:
         with contextlib.suppress(ValueError):
-            return _shared(shape, dtype)
+            made = _shared(shape, dtype)
+            if zeros:
+                made[...] = np.zeros((), dtype)  # also of bytes and texts
+            return made
     return getattr(np, name)(shape, dtype)
 
 

@@ -86,6 +86,19 @@ std::vector<Index> Boxes::overlapping(const IndexBox& box) const {
   return found;
 }
 
+bool Boxes::overlap() const {
+  for (Index box = 0; box < count_; ++box) {
+    IndexBox whole;
+    for (std::size_t axis = 0; axis < ndim_; ++axis) {
+      const Intervals own = intervals(box, axis);
+      whole.lo[axis] = own.start;
+      whole.hi[axis] = own.end;
+    }
+    if (overlapping(whole).size() > 1) return true;
+  }
+  return false;
+}
+
 bool Boxes::contains(Index box, const IndexBox& other) const {
   for (std::size_t axis = 0; axis < ndim_; ++axis) {
     const Intervals own = intervals(box, axis);

@@ -39,6 +39,8 @@ class Boxes {
   }
   /// The numbers of the boxes that share an index with `box`.
   std::vector<Index> overlapping(const IndexBox& box) const;
+  /// Whether an element is in several boxes.
+  bool overlap() const;
   /// The parts of `wanted` that a box's owner sends to `receiver`. Of boxes that overlap, one sends an element: one of
   /// the receiver itself, else one that holds all of `wanted`, else equal boxes by turns, else the first. Parts and
   /// their order depend on the arguments only, so that both ranks have them alike.

@@ -88,6 +88,8 @@ class DR_API Distribution {
   Index sender(const AxisArray& coordinates, Index receiver) const;
 
   bool has_margins() const { return !data_->with_margins.empty(); }
+  /// Whether boxes have an element several times.
+  bool overlaps() const { return boxed() && boxes().overlap(); }
   /// Width of the margins along one axis.
   Index halo(int axis) const { return data_->halo[static_cast<std::size_t>(axis)]; }
   /// Whether margins along one axis mirror elements across the ends of the tensor.

@@ -199,11 +199,23 @@ class Collector {
       wanted.lo[axis] = std::max(window.lo, targets[axis].start);
       wanted.hi[axis] = std::min(window.hi, targets[axis].end);
     }
-    Index sum = 0, bound = 1;
-    for (std::size_t axis = 0; axis < groups().size(); ++axis)
-      bound *= std::max<Index>(0, wanted.hi[axis] - wanted.lo[axis]);
+    const auto share_within = [&](const IndexBox& part) {
+      Index count = 1;
+      for (std::size_t axis = 0; axis < groups().size(); ++axis) {
+        shared_[axis] = shared_indices({groups()[axis].source_axis, groups()[axis].target_axis}, sources[axis],
+                                       targets[axis], part.lo[axis], part.hi[axis]);
+        count *= shared_[axis].count;
+      }
+      return count;
+    };
+    Index sum = 0, shared = 1;  // equal on both sides, by which pairs are cut into pieces
+    if (!arguments_.source.boxed())
+      shared = share_within(wanted);  // as the owner of a target box finds
+    else
+      for (std::size_t axis = 0; axis < groups().size(); ++axis)
+        shared *= std::max<Index>(0, wanted.hi[axis] - wanted.lo[axis]);
     SharedBox box{};
-    for (const ReplicaPeer& peer : find_peers(own, other, bound)) {
+    for (const ReplicaPeer& peer : find_peers(own, other, shared)) {
       std::vector<IndexBox> parts{wanted};
       if (arguments_.source.boxed()) {
         Index receiver = sends_ ? peer.rank : arguments_.rank;
@@ -211,13 +223,8 @@ class Collector {
         parts = arguments_.source.boxes().parts_sent(source.number, wanted, receiver);
       }
       for (const IndexBox& part : parts) {
-        Index count = 1;
-        for (std::size_t axis = 0; axis < groups().size(); ++axis) {
-          shared_[axis] = shared_indices({groups()[axis].source_axis, groups()[axis].target_axis}, sources[axis],
-                                         targets[axis], part.lo[axis], part.hi[axis]);
-          box[axis] = &shared_[axis];
-          count *= shared_[axis].count;
-        }
+        const Index count = share_within(part);
+        for (std::size_t axis = 0; axis < groups().size(); ++axis) box[axis] = &shared_[axis];
         if (count > 0) add_pair(own, other, peer, box);
         if (!node_routes_) sum += count;  // else this rank may take part in a few pieces only
       }

@@ -161,8 +161,9 @@ void Plan::add_reduction(const TensorProblem& tensor, std::size_t number) {
   const Index sliced_bytes = result_bytes <= tensor.element_bytes ? result_bytes : 0;
   const bool at_once = node_memory_ && find_strategy(problem_.strategy).on_node &&
                        Exchange::reduces_at_once(context_->topology(), tensor);
-  // MPI would bring an element to a buffer of a step once more for each margin that it is in
-  const bool repeats = (operation.reproducible || !node_memory_) && tensor.target.has_margins();
+  // MPI would bring an element to a buffer of a step once more for each margin, and each box, that it is in
+  const bool repeats =
+      (operation.reproducible || !node_memory_) && (tensor.target.has_margins() || tensor.target.overlaps());
   const bool in_steps = !tensor.on_device() && !(repeats && tensor.target.boxed()) &&
                         (operation.reproducible ? !at_once : knows_nodes() && tensor.source.blocked());
   if (accumulates(operation) || (in_steps && repeats)) return add_buffered(tensor, number);
