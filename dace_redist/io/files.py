@@ -229,6 +229,7 @@ def save(
         if not arrays or (several and name is not None):
             raise ValueError("array must have names, at least one, in place of the argument name")
         path, form = format_of(path)
+        _check_storage(storage)
         named, limit = checked_ranks("writers", writers, comm.size), checked_memory_bytes(memory_bytes)
         kinds = {key: _saved_type(key, one, target_dtype, comm) for key, one in arrays.items()}
         names = new_names(arrays, form.RESERVED)
@@ -253,6 +254,16 @@ def save(
             selection, side = Selection.of(new.layout), one.distribution
             parts.append(Access(comm, selection, side, one.local, opened, *how, ranks, own, one.op))
         run_all(comm, path, parts, reading=False)
+
+
+def _check_storage(storage: Mapping[str, Any]) -> None:
+    """Check arguments of libraries where these have no clear error."""
+    own = sorted({"shape", "dtype", "data", "store"} & {*storage})
+    if own:
+        raise TypeError(f"save takes no {own[0]}: arrays have their shape and type in the file; see target_dtype")
+    chunks = storage.get("chunks")
+    if isinstance(chunks, tuple | list) and not all(chunks):
+        raise ValueError(f"chunks must have at least 1 element along each axis, got {chunks}")
 
 
 def _saved_type(name: str | None, array: Any, kind: Any, comm: MPI.Intracomm) -> np.dtype[Any]:

@@ -199,6 +199,8 @@ def format_of(path: Any) -> tuple[str, Any]:
         path = os.fsdecode(path)
     except TypeError as error:
         raise TypeError(f"path must be the name of a file: {error}") from None
+    if not path:
+        raise ValueError("path must be the name of a file or folder, got ''")
     ending = Path(path).suffix.lower()
     if ending not in FORMATS:
         endings = ", ".join(filter(None, FORMATS))

@@ -264,6 +264,24 @@ def test_partial_results_and_strides(comm, tmp_path, monkeypatch):
     assert written(path).dtype == "f4"
 
 
+HEADER = "{'descr':\t'<f8', 'fortran_order': False,\n'shape': %s, }"
+
+
+@pytest.mark.mpi(ranks=[2])
+def test_npy_headers_of_other_programs(comm, tmp_path):
+    path, rows = folder(comm, tmp_path) / "other.npy", Distribution((4,), (2,))
+    for shape, version, words in [("(4 ,)", 1, ""), ("(4L,)", 2, ""), ("(4)", 1, "no .npy file"), ("(4,)", 4, "4.0")]:
+        if comm.rank == 0:
+            header = (HEADER % shape).encode()
+            size = len(header).to_bytes(2 if version == 1 else 4, "little")
+            path.write_bytes(b"\x93NUMPY" + bytes([version, 0]) + size + header + np.arange(4.0).tobytes())
+        comm.Barrier()
+        if words:
+            refused(comm, ValueError, words, lambda: load(path, rows, comm=comm))
+        else:
+            np.testing.assert_array_equal(load(path, rows, comm=comm).allgather(), np.arange(4.0))
+
+
 @pytest.mark.mpi(ranks=[3])
 @pytest.mark.parametrize("form", FORMATS)
 def test_damaged_and_missing_files(comm, tmp_path, form):

@@ -177,6 +177,9 @@ save(other, x, chunks=(2, 2))  # TypeError: takes fortran_order and no other
 save(path, x, chunks=(9, 9))  # ValueError: [Cc]hunk
 save(folder, x)  # ValueError: is a folder
 save(path.with_name("none") / "a.npy", x)  # FileNotFoundError: No such file or directory
+save("", x)  # ValueError: path must be the name of a file or folder, got ''
+save(path.with_name("a.h5"), x, dtype="f4")  # TypeError: save takes no dtype: .* see target_dtype
+save(path.with_name("a.zarr"), x, chunks=(0, 1))  # ValueError: chunks must have at least 1 element
 save(path, x, writers=0)  # ValueError: writers must be a number from 1
 save(path, x, target_dtype="i4")  # TypeError: cannot convert elements
 == einsum("ij->j", x)

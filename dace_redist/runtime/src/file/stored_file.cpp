@@ -46,7 +46,7 @@ struct stat facts_of(const File& file) {
 /// The value of an entry of a header, if it is of a form, as a regular expression; else empty.
 std::string entry_of(const std::string& header, const std::string& name, const std::string& form) {
   std::smatch found;
-  const bool is_there = std::regex_search(header, found, std::regex(text("['\"]", name, "['\"] *: *(", form, ")")));
+  const bool is_there = std::regex_search(header, found, std::regex(text("['\"]", name, "['\"]\\s*:\\s*(", form, ")")));
   return is_there ? found.str(1) : "";
 }
 
@@ -139,6 +139,8 @@ NpyHeader read_npy_header(const File& file) {
   if (nbytes_of(file) < Index{sizeof begin}) throw FileError(damaged);
   transfer_bytes(descriptor, true, reinterpret_cast<char*>(begin), sizeof begin, 0);
   if (std::memcmp(begin, "\x93NUMPY", 6) != 0) throw FileError(damaged);
+  if (begin[6] < 1 || begin[6] > 3 || begin[7] != 0)
+    throw FileError(text("has version ", +begin[6], ".", +begin[7], " of the .npy format; known are 1.0, 2.0 and 3.0"));
   const Index at = begin[6] == 1 ? 10 : 12;
   Index length = begin[8] + 256 * begin[9];
   if (at == 12) length += 65536 * (begin[10] + Index{256} * begin[11]);
@@ -151,7 +153,7 @@ NpyHeader read_npy_header(const File& file) {
     else
       header += one;
   const std::string order = entry_of(header, "fortran_order", "True|False"),
-                    shape = entry_of(header, "shape", "\\([0-9L, ]*\\)");
+                    shape = entry_of(header, "shape", R"(\(\s*\)|\((?:\s*\d+L?\s*,)+\s*(?:\d+L?\s*)?\))");
   NpyHeader found{entry_of(header, "descr", R"('[^']*'|"[^"]*"|\[.*\])"), order == "True", {}, at + length};
   if (found.type.empty() || order.empty() || shape.empty()) throw FileError(damaged);
   std::istringstream in(std::regex_replace(shape, std::regex("[^0-9]"), " "));
