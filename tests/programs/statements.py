@@ -25,6 +25,16 @@ def parts(A: dace.float64[I, J], B: dace.float64[I, J]):
 
 
 @dace.program
+def transformed(x: dace.complex128[N], A: dace.float64[I, J]):
+    y = np.empty_like(x)
+    for k in range(N):
+        y[k] = np.sum(x * np.exp(2j * np.pi * k / N))
+    for d in range(A.ndim):
+        A += d
+    return y, np.sqrt(1j * N) * x, A / A.ndim
+
+
+@dace.program
 def ones(A: dace.float64[1, N], B: dace.float64[N, 1], C: dace.float64[1, 1, 1], s: dace.float64[1]):
     P = A @ B
     Q = B @ A
@@ -396,6 +406,7 @@ PROGRAMS = [
         summed_along_an_axis_of_none,
         transposed_in_a_loop,
         one_element,
+        transformed,
         same_twice,
         overwritten,
         named_like_extents,

@@ -57,6 +57,10 @@ return A * np.cross(A, A)
 T = A @ A
 return T, T
 # return T, T: it returns T more than once; return it once, or np\.copy\(T\)
+return x / max(x)
+# x / max\(x\): cannot be distributed: max of one argument; write np\.max for the elements of an array
+return A.foo + A * A.strides[0]
+# reads the attribute (foo|strides) of an array; known are shape, size, ndim, dtype, T, real and imag
 return np.outer(A, A)
 # np\.outer\(A, A\): np\.outer is known for 1-D, 1-D without options, got 2-D, 2-D; write it as
 return np.sum(A, axis=2, keepdims=True)

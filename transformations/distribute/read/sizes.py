@@ -68,6 +68,8 @@ def _float(node: ast.expr) -> ast.expr:
 
 def type_of_sizes(expression: Any) -> dtypes.typeclass:
     """Return the type of an expression of sizes."""
+    if isinstance(expression, sympy.Basic) and expression.has(sympy.I):
+        return dtypes.complex128
     symbols = getattr(expression, "free_symbols", ())
     integers = all(symbol.is_integer for symbol in symbols)
     quotient = integers and isinstance(expression, sympy.Add | sympy.Mul | sympy.Pow) and not expression.is_integer

@@ -142,11 +142,21 @@ def _chosen(visitor: Any, sdfg: SDFG, state: SDFGState, sign: str, a: Any, b: An
 def _largest(sign: str) -> Replacement:
     def add(visitor: Any, sdfg: SDFG, state: SDFGState, first: Any, *others: Any) -> Any:
         nest = NestedCall(visitor, sdfg, state)
+        if not others:
+            name = "max" if sign == ">" else "min"
+            raise ValueError(
+                f"cannot be distributed: {name} of one argument; write np.{name} for the elements of an array"
+            )
         for other in others:
             first = nest(_chosen)(sign, first, other)
         return nest, first
 
     return add
+
+
+def _ndim(_: Any, sdfg: SDFG, __: SDFGState, array: str) -> int:
+    """Return the number of dimensions."""
+    return len(sdfg.arrays[array].shape)
 
 
 def _round(visitor: Any, sdfg: SDFG, state: SDFGState, a: Any) -> str:
@@ -198,4 +208,4 @@ FUNCTIONS: dict[str, Replacement] = {
     "numpy.where": where,
 }
 METHODS: dict[str, Replacement] = {"clip": _clip, "conj": _conjugated, "conjugate": _conjugated}
-ATTRIBUTES = {name: _part(name) for name in ("real", "imag")}
+ATTRIBUTES = {**{name: _part(name) for name in ("real", "imag")}, "ndim": _ndim}

@@ -56,6 +56,7 @@ REPLACED = (
     Replaced(ProgramVisitor, "create_callback", "a4255dc8", "calls unknown functions in Python"),
     Replaced(ProgramVisitor, "parse_program", "e167d464", "writes new values of arguments to the arrays of the caller"),
     Replaced(ProgramVisitor, "visit_Assign", "8b84ccaa", "knows neither nested tuples of targets nor lists"),
+    Replaced(ProgramVisitor, "visit_Attribute", "659ef6b9", "gives the array for attributes that it does not know"),
     Replaced(ProgramVisitor, "visit_For", "96d99c11", "forgets that variables of loops are symbols after the loop"),
     Replaced(ProgramVisitor, "visit_NamedExpr", "23bdca0e", "returns no value"),
     Replaced(

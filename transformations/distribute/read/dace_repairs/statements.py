@@ -8,8 +8,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from dace import SDFG, Memlet, SDFGState, dtypes, symbolic
 from dace.dtypes import DebugInfo
+from dace.frontend.common import op_repository as oprepo
 from dace.frontend.python import astutils, newast, parser
 from dace.frontend.python.cached_program import DaceProgramCache
 from dace.frontend.python.nested_call import NestedCall
@@ -124,6 +126,20 @@ def _visit_test_by_arrays(visit: Any, visitor: Any, node: ast.expr) -> tuple[Any
     types = {**visitor.sdfg.symbols, **{name: array.dtype for name, array in visitor.sdfg.arrays.items()}}
     floats = {name for name, kind in types.items() if kind in dtypes.FLOAT_TYPES}
     return with_floats(condition, floats), with_floats(otherwise, floats), region
+
+
+@in_place_of(ProgramVisitor, "visit_Attribute")
+def _refuse_unknown_attributes(visit: Any, visitor: Any, node: ast.Attribute) -> Any:
+    found = visit(visitor, node)
+    array = visitor.sdfg.arrays.get(found) if isinstance(found, str) and "." not in found else None
+    known = array is None or oprepo.Replacements.get_attribute(type(array), node.attr) is not None
+    if node.attr in ("strides", "itemsize", "nbytes") or not (known or callable(getattr(np.ndarray, node.attr, None))):
+        _at(visitor, node)
+        raise ValueError(
+            f"cannot be distributed: it reads the attribute {node.attr} of an array; known are shape, size, ndim, "
+            "dtype, T, real and imag"
+        )
+    return found
 
 
 @in_place_of(ProgramVisitor, "visit_For")
