@@ -165,10 +165,10 @@ def is_named_by_edges(sdfg: SDFG, name: str) -> bool:
     if any(names & state.free_symbols for state in sdfg.states()):
         return True
     blocks = [one for one in sdfg.all_control_flow_blocks() if isinstance(one, LoopRegion | ConditionalBlock)]
-    conditions = (memlet for block in blocks for memlet in block.get_meta_read_memlets(include_scalars=True))
+    codes = (code for block in blocks for code in block.get_meta_codeblocks())
     if any(names & edge.data.free_symbols for edge in sdfg.all_interstate_edges()):
         return True
-    return any(memlet.data in names for memlet in conditions)
+    return any(names & code.get_free_symbols() for code in codes)
 
 
 def share_elements(sdfg: SDFG, first: Memlet, second: Memlet) -> bool:

@@ -35,6 +35,21 @@ def transformed(x: dace.complex128[N], A: dace.float64[I, J]):
 
 
 @dace.program
+def at_most_a_half(s: dace.float64):
+    r = s
+    if s > 0.5:
+        r = 0.5
+    return r
+
+
+@dace.program
+def of_a_function_with_a_condition(A: dace.float64[I, J]):
+    t = 2 * np.sum(A)
+    u = 0.01 * t
+    return at_most_a_half(t), at_most_a_half(u), at_most_a_half(t - 100)
+
+
+@dace.program
 def ones(A: dace.float64[1, N], B: dace.float64[N, 1], C: dace.float64[1, 1, 1], s: dace.float64[1]):
     P = A @ B
     Q = B @ A
@@ -407,6 +422,7 @@ PROGRAMS = [
         transposed_in_a_loop,
         one_element,
         transformed,
+        of_a_function_with_a_condition,
         same_twice,
         overwritten,
         named_like_extents,
