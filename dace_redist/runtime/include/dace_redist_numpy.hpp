@@ -56,7 +56,7 @@ inline void numpy_check_box(std::int64_t begin, std::int64_t extent, std::int64_
   if (begin >= 0 && extent >= 0 && begin + extent <= length) return;
   numpy_end(
       "IndexError: %s: it takes elements %lld to %lld of %lld; indices from the end, and slices that end beyond the "
-      "array, must be computed from sizes and loops alone\n",
+      "array, must be computed from sizes and loops alone; in place of a condition with `and`, write an if in an if\n",
       statement, static_cast<long long>(begin), static_cast<long long>(begin + extent), static_cast<long long>(length));
 }
 

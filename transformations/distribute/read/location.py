@@ -279,12 +279,14 @@ def with_checked_box(
             if first < 0:
                 raise ValueError(
                     f"{operation.label}: the index {begin} is negative at {where}, and NumPy would count it from the "
-                    "end; write such iterations before the loop, with an index from -1 down"
+                    "end; write such iterations before the loop, with an index from -1 down, and in place of a "
+                    "condition with `and` an if in an if"
                 )
             if length < 0 or first + length > end:
                 raise ValueError(
                     f"{operation.label}: the slice has the elements {begin} to {simplified(begin + extent)} of {n} at "
-                    f"{where}, which NumPy would cut; write such iterations apart"
+                    f"{where}, which NumPy would cut; write such iterations apart, and in place of a condition with "
+                    "`and` an if in an if"
                 )
     return operation if is_inside else replace(operation, is_inside=False)
 
