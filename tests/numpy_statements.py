@@ -56,6 +56,7 @@ ALWAYS = [
     *("np.argmax(a_float32, axis=1)", "np.argmin(a_float64)"),  # the first NaN counts
     *("a_float32 ** f", "np.power(a_float64, np.float32(0.5))", "c **= 0.5  # a_complex64"),  # by square roots
     "a_complex64 ** -1",  # by reciprocals
+    *("a_float32 * 2**70", "a_complex128 + 100000000000000000000"),  # no literals in C++
     *("np.fmin(a_int64, np.int64(2))", "np.gcd(a_int64, np.int64(2))"),  # of a number instead of a scalar
     "np.clip(a_bool, b_complex128, a_bool)",  # bounds that are not numbers
     *("np.clip(a_bool, 1, b_int8)", "np.clip(a_int8, b_uint16, b_float32)"),  # types of all three operands together

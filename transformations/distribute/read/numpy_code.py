@@ -219,6 +219,8 @@ def text_of(sdfg: SDFG, number: int, operand: Any, dtype: Any, exact: bool = Fal
         return f"{cast(dtype)}({text_of_sizes(operand)})"
     value = operand.item() if isinstance(operand, np.generic) else operand
     value = bool(value) if dtype.kind == "b" else value
+    if isinstance(value, int) and dtype.kind in "fc" and abs(value) >= 2**63:  # no literal in C++
+        value = float(value)
     if dtype.kind in "iu" and not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
         raise ValueError(f"{value} is no {dtype}, to which it would be converted; convert the array to a larger type")
     if isinstance(value, complex):
