@@ -80,10 +80,7 @@ class Draw(NamedTuple):
         if rng.random() < 0.8:  # what is joined or started is not fused
             names.sort(key=lambda name: name.startswith(("Join", "Overlap")))
         with dace.config.set_temporary("optimizer", "match_exception", value=True):  # else they count as no match
-            applied = [
-                bool(after.apply_transformations_repeated(getattr(transformations, name), validate=False))
-                for name in names
-            ]
+            applied = [bool(after.apply_transformations_repeated(getattr(transformations, name))) for name in names]
             if equal and rng.random() < 0.3:
                 names.append("optimize")
                 applied.append(bool(transformations.optimize(after, comm=comm)))

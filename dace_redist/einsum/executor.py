@@ -121,9 +121,8 @@ class ExecutablePlan(EinsumPlan, Freeable):
         result: Array | None = None if out is None else _local(out)
         if result is None or any(np.may_share_memory(result, _local(one)) for one in operands):
             last = steps.steps[-1]
-            result = new_array(None, last.shape, last.dtype, "cpu", shared=True)
-            if any(self.distribution.halo):  # margins at the ends of the tensor are not written
-                result[...] = 0
+            zeros = any(self.distribution.halo)  # margins at the ends of the tensor are not written
+            result = new_array(None, last.shape, last.dtype, "cpu", shared=True, zeros=zeros)
         return [*(steps.new_buffers() if steps.kept is None else steps.kept), result]
 
     def run(
@@ -143,9 +142,9 @@ class ExecutablePlan(EinsumPlan, Freeable):
         return DistributedArray.of_checked(made if out is None else out, self.distribution, self.comm)
 
     @property
-    def array_bytes(self) -> int:
+    def _array_bytes(self) -> int:
         """Bytes of this rank's arrays between operands and result, and of those that are redistributed."""
-        return sum(one.nbytes for one in self._steps.kept or ()) + sum(one.array_bytes for one in self._steps.plans)
+        return sum(one.nbytes for one in self._steps.kept or ()) + sum(one._array_bytes for one in self._steps.plans)
 
     def free(self) -> None:
         """Free the plan; it cannot be called afterwards. Local."""

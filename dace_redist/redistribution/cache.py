@@ -67,7 +67,7 @@ class PlanCache:
             if len(self.plans) >= _USED_LAST:
                 self._make_room()
             self.plans[key] = plan = make()
-            self._bytes[id(plan)] = plan.array_bytes
+            self._bytes[id(plan)] = plan._array_bytes
         self.plans.move_to_end(key)
         return plan
 

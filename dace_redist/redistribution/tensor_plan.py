@@ -41,7 +41,6 @@ class Plan(FreeablePlan, CallableInProgram):
     :ivar device: Devices of source and target.
     :ivar strategy: Name of the strategy, never ``"Auto"``.
     :ivar options: Options that are not at their defaults.
-    :ivar array_bytes: Bytes of this rank's parts of all sources and targets.
     """
 
     from_datatypes = staticmethod(from_datatypes)
@@ -79,7 +78,7 @@ class Plan(FreeablePlan, CallableInProgram):
         plain = self._covers and not problem.on_gpu and not any(any(one.target.halo) for one in tensors)
         sources = [math.prod(shape) * dtype.itemsize for dtype, _, shape, _ in self._parts]
         targets = [math.prod(shape) * dtype.itemsize for _, dtype, _, shape in self._parts]
-        self.array_bytes = sum(sources + targets)
+        self._array_bytes = sum(sources + targets)
         # NumPy arrays made without a further look
         self._small_targets = plain and max(targets) < _core.min_shared_bytes
 

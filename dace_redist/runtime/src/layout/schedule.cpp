@@ -199,6 +199,8 @@ class Collector {
       wanted.lo[axis] = std::max(window.lo, targets[axis].start);
       wanted.hi[axis] = std::min(window.hi, targets[axis].end);
     }
+    SharedBox box{};
+    for (std::size_t axis = 0; axis < groups().size(); ++axis) box[axis] = &shared_[axis];
     const auto share_within = [&](const IndexBox& part) {
       Index count = 1;
       for (std::size_t axis = 0; axis < groups().size(); ++axis) {
@@ -208,13 +210,12 @@ class Collector {
       }
       return count;
     };
-    Index sum = 0, shared = 1;  // equal on both sides, by which pairs are cut into pieces
-    if (!arguments_.source.boxed())
+    Index sum = 0, shared = 1;  // equal on both sides, by which routes of nodes cut pairs into pieces
+    if (node_routes_ && !arguments_.source.boxed())
       shared = share_within(wanted);  // as the owner of a target box finds
     else
       for (std::size_t axis = 0; axis < groups().size(); ++axis)
         shared *= std::max<Index>(0, wanted.hi[axis] - wanted.lo[axis]);
-    SharedBox box{};
     for (const ReplicaPeer& peer : find_peers(own, other, shared)) {
       std::vector<IndexBox> parts{wanted};
       if (arguments_.source.boxed()) {
@@ -224,7 +225,6 @@ class Collector {
       }
       for (const IndexBox& part : parts) {
         const Index count = share_within(part);
-        for (std::size_t axis = 0; axis < groups().size(); ++axis) box[axis] = &shared_[axis];
         if (count > 0) add_pair(own, other, peer, box);
         if (!node_routes_) sum += count;  // else this rank may take part in a few pieces only
       }

@@ -132,8 +132,8 @@ def _visit_test_by_arrays(visit: Any, visitor: Any, node: ast.expr) -> tuple[Any
 def _refuse_unknown_attributes(visit: Any, visitor: Any, node: ast.Attribute) -> Any:
     found = visit(visitor, node)
     array = visitor.sdfg.arrays.get(found) if isinstance(found, str) and "." not in found else None
-    known = array is None or oprepo.Replacements.get_attribute(type(array), node.attr) is not None
-    if node.attr in ("strides", "itemsize", "nbytes") or not (known or callable(getattr(np.ndarray, node.attr, None))):
+    unknown = array is not None and oprepo.Replacements.get_attribute(type(array), node.attr) is None
+    if node.attr == "strides" or (unknown and not callable(getattr(np.ndarray, node.attr, None))):  # else a method
         _at(visitor, node)
         raise ValueError(
             f"cannot be distributed: it reads the attribute {node.attr} of an array; known are shape, size, ndim, "
