@@ -18,8 +18,8 @@ TYPES = (
 )
 #: Statements that NumPy computes, and distributed programs do not.
 REFUSED = (
-    r"np\.(modf|frexp|divmod|ldexp|spacing|logaddexp2?|angle|any|all|prod|round|var|bitwise_count|linalg\.norm)\(|"
-    r"\.(any|all|prod)\(|complex\d+\.max\(|np\.(rint|exp2|expm1|log2|log1p|reciprocal|fmax|fmin|max|min|argmax|argmin)\(.*complex|"
+    r"np\.(modf|frexp|divmod|ldexp|spacing|logaddexp2?|angle|prod|round|var|bitwise_count|linalg\.norm)\(|"
+    r"\.prod\(|complex\d+\.max\(|np\.(rint|exp2|expm1|log2|log1p|reciprocal|fmax|fmin|max|min|argmax|argmin)\(.*complex|"
     r"reciprocal\(._[bui]|(\*\*=?|power\(.*,) (._int|n|np.int)|f(min|max)\(.*j|0j|(==|!=|<=?|>=?) (-1|300)$|^(-1|300) <"
 )
 #: Reasons for which any statement may be refused.

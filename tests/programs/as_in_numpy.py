@@ -1,5 +1,7 @@
 """Where DaCe's frontend differs from Python and NumPy: types, sizes, names, arguments."""
 
+import math
+
 import dace
 import numpy as np
 
@@ -31,6 +33,50 @@ def types_of_literals(x: dace.float32[N], z: dace.complex64[N], y: dace.float64[
     total = 1.0
     total = total + np.sum(y)
     return m, x * rate, z * (turn + 1), total * x, np.max(y) * x
+
+
+@dace.program
+def types_of_functions_of_python(x: dace.float32[N], y: dace.float64[N], s: float, n: dace.int32):
+    share, most, total = float(N) / 3, max(N, 4) * 0.5, np.sum(y)
+    sizes = share * x + most * x + abs(N - 9) * x + min(N, 3) * x + round(N / 3) * x + math.sqrt(N) * x
+    return sizes, float(total) * x, abs(total) * x, abs(s) * x, float(n) * x, min(s, 2.0) * x
+
+
+@dace.program
+def conditions_in_turn(x: dace.float64[N], y: dace.float64[N]):
+    for i in range(N):
+        if i > 0 and x[i] < x[i - 1] and y[i - 1] > 0:
+            x[i] = x[i - 1] * y[i - 1]
+    for i in range(1, N):
+        j, key = i - 1, x[i]
+        while j >= 0 and x[j] > key:
+            x[j + 1] = x[j]
+            j -= 1
+        x[j + 1] = key
+    k, odd = 0, 0
+    while k < N and y[k] < 2.0:
+        k += 1
+        if k % 2 == 0:
+            continue
+        odd += 1
+    return k, odd
+
+
+@dace.program
+def truths(A: dace.float64[N, N], z: dace.complex64[N], k: dace.int32[N, N], x: dace.float64[N]):
+    steps = 0
+    while not np.all(np.abs(x) < 0.1):
+        x *= 0.5
+        steps += 1
+    if np.any(k > 2) and not np.all(A > 0.2):
+        x += 1
+    return steps, np.any(A > 0.9), np.all(A > -0.9, axis=0), z.any(), np.all(k, axis=1, keepdims=True), (k > 2).any(1)
+
+
+@dace.program
+def without_a_value(x: dace.float64[N]):
+    x *= 2.0
+    return
 
 
 @dace.program
@@ -196,6 +242,10 @@ PROGRAMS = [
         types_of_integers,
         types_of_sizes,
         types_of_literals,
+        types_of_functions_of_python,
+        conditions_in_turn,
+        truths,
+        without_a_value,
         targets_of_tuples,
         conditions_with_assignments,
         variables_of_loops_in_conditions,

@@ -59,6 +59,24 @@ return T, T
 # return T, T: it returns T more than once; return it once, or np\.copy\(T\)
 return x / max(x)
 # x / max\(x\): cannot be distributed: max of one argument; write np\.max for the elements of an array
+return A[[1, 0]] + A
+# return A\[\[1, 0\]\] \+ A: \[1, 0\] is a list of indices: assign q = np\.array\(\[1, 0\]\) outside the function
+try:
+    A *= 2.0
+except ValueError:
+    A *= 3.0
+# py:\d+: program: .* disallowed keyword: Try.*; take this statement out of the program
+assert N > 2
+A *= 2.0
+# py:\d+: program: .* N > 2.*; check sizes before the call, in Python
+for k in range(4):
+    if k in (1, 2):
+        A *= 2.0
+# if k in \(1, 2\).*; compare with each value, as in k == 1 or k == 2
+return {"a": A}
+# return \{"a": A\}: .*; return a tuple of arrays
+return np.ravel(A) + A.size
+# np\.ravel\(A\) \+ A\.size: .* \(np\.ravel\) .*; write a\.reshape\(a\.size\)
 return A.foo + A * A.strides[0]
 # reads the attribute (foo|strides) of an array; known are shape, size, ndim, dtype, T, real and imag
 return np.outer(A, A)

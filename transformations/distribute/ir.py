@@ -96,14 +96,15 @@ def shapes_of(sdfg: SDFG, sizes: Mapping[str, int], body: Body) -> dict[str, tup
         if any(extent < 0 for extent in shape) and (name in labels or not sdfg.arrays[name].transient):
             where = labels.get(name, f'"{sdfg.name}": {name}')
             raise ValueError(
-                f"{where}: with these sizes the shape is {shape}; give sizes for which no extent is negative"
+                f"{where}: with these sizes the shape is {shape}; give sizes for which no extent is negative, and "
+                "write x[:-k], for a size k, as x[: x.shape[0] - k]"
             )
     for operation in operations(body):
         for begin, extent, whole in _ends_in_numbers(operation, sdfg, sizes):
             if begin < 0 or begin + extent > whole:
                 raise ValueError(
                     f"{operation.label}: with these sizes it takes elements {begin} to {begin + extent} of {whole}; "
-                    "give sizes for which there are as many"
+                    "give sizes for which there are as many, and write x[-k:], for a size k, as x[x.shape[0] - k :]"
                 )
         if getattr(operation, "reduction", "") and 0 not in shapes[operation.result] and 0 in shapes[operation.read[0]]:
             raise ValueError(

@@ -59,7 +59,7 @@ def parse(program: DaceProgram) -> SDFG:
 
     :raises ValueError: If a statement cannot be read; names it.
     """
-    with _parsing, _replaced(), naming_invalid_statements(), _naming_the_statement(), warnings.catch_warnings():
+    with _parsing, _replaced(), naming_invalid_statements(), _naming_the_statement(program), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Performance warning: Automatically creating callback")  # an error follows
         with set_temporary("compiler", "lineinfo", value="given"):  # not "inspect": it inspects the call stack
             sdfg = program.to_sdfg(simplify=False, use_cache=False)
@@ -104,8 +104,8 @@ def _replaced() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _naming_the_statement() -> Iterator[None]:
-    """Add the statement that DaCe cannot read to the error; DaCe only prints it."""
+def _naming_the_statement(program: DaceProgram) -> Iterator[None]:
+    """Add the statement that DaCe cannot read, or else the program, to the error; DaCe only prints it."""
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
@@ -114,13 +114,14 @@ def _naming_the_statement() -> Iterator[None]:
         remove_report(error)
         frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
         frames = [frame for frame in frames if isinstance(frame.f_locals.get("self"), ProgramVisitor)]
+        code, function = program.f.__code__, frames[-1].f_code.co_name if frames else ""
         if frames:
-            where, function = frames[-1].f_locals["self"].current_lineinfo, frames[-1].f_code.co_name
+            where = source_line(frames[-1].f_locals["self"].current_lineinfo)
         elif isinstance(error, DaceSyntaxError):  # before the visitor: of constants of the program
-            where, function = DebugInfo(error.node.lineno, filename=error.visitor.filename), ""
+            where = source_line(DebugInfo(error.node.lineno, filename=error.visitor.filename))
         else:
-            raise
-        raise ValueError(f"{source_line(where)}: {why(error, function)}") from error
+            where = f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}: {code.co_name}"
+        raise ValueError(f"{where}: {why(error, function)}") from error
     print(printed.getvalue(), end="")
 
 

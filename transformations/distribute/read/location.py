@@ -39,6 +39,7 @@ INSTEAD = {
     "cshift": "write the parts to slices of np.empty",  # DaCe's node of np.roll
     "cov": "write it as A.T @ A / (N - 1), with A without its mean",
     "round": "take np.rint",
+    **{"ravel": "write a.reshape(a.size)", "size": "write a.size", "ndim": "write a.ndim"},
 }
 
 #: Remedy for other statements.
@@ -60,6 +61,11 @@ _REMEDIES = {
     "rhs may only be data": "write a choice as np.where(s > 0, 2.0, 3.0), and arrays of numbers outside the function",
     "scalar stop value": "write the size in the call, as in np.arange(N // 2)",
     "compile-time constant": "assign it to another variable first, and change that",
+    "disallowed keyword": "take this statement out of the program",
+    "missing argument": "annotate each argument, as in x: dace.float64[N]",
+    "[Aa]ssertion|truth value of Relational": "check sizes before the call, in Python",
+    "Operand cannot be a tuple": "compare with each value, as in k == 1 or k == 2",
+    "OrderedDict": "return a tuple of arrays",
     "Undefined variable": "assign it to a variable before, and the variable of a loop after it, as in last = i",
 }
 

@@ -157,7 +157,10 @@ def _reduction(function: str) -> Replacement:
         nest = NestedCall(visitor, sdfg, state)
         if function in ("sum", "mean"):
             a = summed(nest, a, function == "mean")
-        result = _reduced(nest, function, a, axes, keepdims)
+        extreme = {"any": "max", "all": "min"}.get(function)
+        if extreme and sdfg.arrays[a].dtype != dtypes.bool_:
+            a = nest(elementwise)("not_equal", a, 0)
+        result = _reduced(nest, extreme or function, a, axes, keepdims)
         if function == "mean":
             result = nest(elementwise)("divide", result, math.prod(shape[number] for number in axes))
         return nest, result
@@ -311,7 +314,7 @@ def _linear_system(visitor: Any, sdfg: SDFG, state: SDFGState, function: str, *o
 
 #: Functions by their names in DaCe.
 FUNCTIONS: dict[str, Replacement] = {
-    **{f"numpy.{name}": _reduction(name) for name in ("sum", "mean")},
+    **{f"numpy.{name}": _reduction(name) for name in ("sum", "mean", "any", "all")},
     **{f"numpy.{name}": _reduction(name.removeprefix("a")) for name in ("max", "min", "amax", "amin")},
     **{f"numpy.{name}": _position(name) for name in ("argmax", "argmin")},
     **{f"numpy.{name}": _variance(name) for name in ("std", "var")},
@@ -328,7 +331,7 @@ FUNCTIONS: dict[str, Replacement] = {
 
 #: Methods of arrays.
 METHODS: dict[str, Replacement] = {
-    **{name: FUNCTIONS[f"numpy.{name}"] for name in "argmax argmin cumsum max mean min std sum var".split()},
+    **{name: FUNCTIONS[f"numpy.{name}"] for name in "all any argmax argmin cumsum max mean min std sum var".split()},
     "astype": _astype,
     "reshape": _reshape_method,
 }

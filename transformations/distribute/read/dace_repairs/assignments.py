@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from dace_redist.transformations.distribute.read.numpy_code import BY_SIGN, augm
 from dace_redist.transformations.distribute.read.sizes import text_of_sizes
 
 NUMBER = (bool, int, float, complex, np.generic)
+#: Functions whose results are numbers of Python, and those of which they are for such operands.
+_NUMBER, _OF_NUMBERS = r"len|int|float|complex|bool|round|math\..*", ("abs", "max", "min")
 _add_state = dace_attribute(ProgramVisitor, "_add_state")
 
 
@@ -67,10 +70,12 @@ def _assign_as_python(
             _check_one_name(visitor, name, values)
         node = _with_copies(visitor, node, targets, values)
     result = visit(visitor, node, target, op, dtype, is_return)
-    literal = not dtype and all(_of_literals(visitor, value) for value in values)
-    sources = [name_of(value) for value in values] if len(values) == len(targets) and not op else [""] * len(targets)
+    literals = [not dtype and bool(_of_literals(visitor, value)) for value in values]
+    aligned = len(values) == len(targets)
+    literals = literals if aligned else [all(literals)] * len(targets)
+    sources = [name_of(value) for value in values] if aligned and not op else [""] * len(targets)
     sources = ["" if source in targets else source for source in sources]  # of a swap
-    for name, source in zip(targets, sources, strict=True):
+    for name, source, literal in zip(targets, sources, literals, strict=True):
         _note(visitor, name, source, literal, name in known)
     return result
 
@@ -107,15 +112,16 @@ def _of_literals(visitor: Any, value: ast.expr) -> bool | None:
     """Return True for an expression of literals, sizes and variables of them; None if scalar arguments may be some."""
     parts = [*_parts(value)]
     arrays = [visitor.sdfg.arrays.get(visitor.variables.get(name_of(part), name_of(part))) for part in parts]
-    simple = all(isinstance(part, ast.Constant | ast.Name | ast.BinOp | ast.UnaryOp) for part in parts)
+    plain = ast.Constant | ast.Name | ast.BinOp | ast.UnaryOp
+    simple = all(isinstance(part, plain) or _called(part) in _OF_NUMBERS for part in parts)
     known = {getattr(array, "of_literals", False) for array in arrays if array is not None}
     return simple and False not in known and (None if None in known else True)
 
 
 def _parts(node: ast.AST) -> Iterator[ast.expr]:
-    """Yield the parts of an expression but for extents of arrays, as ``A.shape[0]``, which are numbers of Python."""
-    inner, called = getattr(node, "value", node), getattr(getattr(node, "func", None), "id", "")
-    if called == "len" or {getattr(one, "attr", "") for one in (node, inner)} & {"shape", "size", "ndim"}:
+    """Yield the parts of an expression but for those that are numbers of Python anyway, as ``A.shape[0]``."""
+    attributes = {getattr(one, "attr", "") for one in (node, getattr(node, "value", node))}
+    if attributes & {"shape", "size", "ndim"} or re.fullmatch(_NUMBER, _called(node)):
         return
     if isinstance(node, ast.expr):
         yield node
@@ -123,12 +129,19 @@ def _parts(node: ast.AST) -> Iterator[ast.expr]:
         yield from _parts(child)
 
 
+def _called(node: ast.AST) -> str:
+    """Return the name of the function that an expression calls, or nothing."""
+    return ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+
+
+@in_place_of(ProgramVisitor, "visit_Call")
 @in_place_of(ProgramVisitor, "_visit_op")
-def _operation(visit: Any, visitor: Any, node: ast.expr, *operands: ast.expr | None) -> Any:
-    """Read an operation; its result is a number of Python if the operands are."""
-    result = visit(visitor, node, *operands)
-    array = visitor.sdfg.arrays.get(result) if isinstance(result, str) else None
-    if isinstance(array, data.Scalar):
+def _operation(visit: Any, visitor: Any, node: ast.expr, *operands: Any, **options: Any) -> Any:
+    """Read an operation or a call; its result is a number of Python if the operands are."""
+    result = visit(visitor, node, *operands, **options)
+    (name,) = result if isinstance(result, list) and len(result) == 1 else (result,)  # of a call, of an operation
+    array = visitor.sdfg.arrays.get(name) if isinstance(name, str) else None
+    if array is not None and array.total_size == 1:
         array.of_literals = _of_literals(visitor, node)
     return result.item() if isinstance(result, np.generic) and _of_literals(visitor, node) else result
 

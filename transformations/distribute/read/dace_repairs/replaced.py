@@ -57,11 +57,14 @@ REPLACED = (
     Replaced(ProgramVisitor, "parse_program", "e167d464", "writes new values of arguments to the arrays of the caller"),
     Replaced(ProgramVisitor, "visit_Assign", "8b84ccaa", "knows neither nested tuples of targets nor lists"),
     Replaced(ProgramVisitor, "visit_Attribute", "659ef6b9", "gives the array for attributes that it does not know"),
+    Replaced(ProgramVisitor, "visit_Call", "1f251dd5", "does not tell numbers of Python from scalars"),
     Replaced(ProgramVisitor, "visit_For", "96d99c11", "forgets that variables of loops are symbols after the loop"),
+    Replaced(ProgramVisitor, "visit_If", "0e592824", "reads all elements that a condition names, also behind `and`"),
     Replaced(ProgramVisitor, "visit_NamedExpr", "23bdca0e", "returns no value"),
     Replaced(
         ProgramVisitor, "visit_Return", "0ca9e4d4", "accepts a return in a branch or loop, which cannot be distributed"
     ),
+    Replaced(ProgramVisitor, "visit_While", "faf59956", "reads all elements that a condition names, also behind `and`"),
     Replaced(
         ProgramVisitor,
         "_add_assignment",

@@ -61,7 +61,8 @@ def _refuse_callback(_: Any, visitor: Any, node: ast.Call, create_graph: bool = 
 @in_place_of(ProgramVisitor, "visit_Return")
 def _refuse_early_return(visit: Any, visitor: Any, node: ast.Return) -> Any:
     if isinstance(visitor.cfg_target, SDFG):
-        return visit(visitor, node)
+        ends = node.value is None and node is visitor.program_ast.body[-1]
+        return None if ends else visit(visitor, node)
     _at(visitor, node)
     raise ValueError(EARLY_RETURN)
 
@@ -164,6 +165,36 @@ def _check_variable(visitor: Any, node: ast.For) -> None:
         )
 
 
+@in_place_of(ProgramVisitor, "visit_If")
+def _visit_if_in_turn(visit: Any, visitor: Any, node: ast.If) -> Any:
+    """Read ``if a and x[i]:`` as an ``if`` in an ``if``."""
+    first, later = _in_turn(node.test)
+    if later and not node.orelse:
+        inner = ast.copy_location(ast.If(later, node.body, []), node)
+        node = ast.copy_location(ast.If(first, [inner], []), node)
+    return visit(visitor, node)
+
+
+@in_place_of(ProgramVisitor, "visit_While")
+def _visit_while_in_turn(visit: Any, visitor: Any, node: ast.While) -> Any:
+    """Read ``while a and x[i]:`` as ``while a:`` with a ``break`` unless ``x[i]``."""
+    first, later = _in_turn(node.test)
+    if later and not node.orelse:
+        end = ast.If(ast.UnaryOp(ast.Not(), later), [ast.Break()], [])
+        ast.fix_missing_locations(ast.copy_location(end, node))
+        node = ast.copy_location(ast.While(first, [end, *node.body], []), node)
+    return visit(visitor, node)
+
+
+def _in_turn(test: ast.expr) -> tuple[ast.expr, ast.expr | None]:
+    """Return the operand of ``and`` that is read first, and the others if they have elements of arrays, else None."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        first, *others = test.values
+        if any(isinstance(part, ast.Subscript) for other in others for part in ast.walk(other)):
+            return first, others[0] if len(others) == 1 else ast.copy_location(ast.BoolOp(ast.And(), others), test)
+    return test, None
+
+
 @in_place_of(ProgramVisitor, "visit_NamedExpr")
 def _visit_named(visit: Any, visitor: Any, node: ast.NamedExpr) -> Any:
     visit(visitor, node)
@@ -191,6 +222,11 @@ def _sliced_range(whole: Range, sliced: tuple[int, ...]) -> _SlicedRange:
 @in_place_of(ProgramVisitor, "_add_read_slice")
 def _add_read_slice_with_axes(read: Any, visitor: Any, array: str, node: ast.Subscript, expr: Any) -> Any:
     """Read a part of an array with the axes that NumPy keeps."""
+    indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    for text in (ast.unparse(index) for index in indices if isinstance(index, ast.List)):
+        raise ValueError(
+            f"{text} is a list of indices: assign q = np.array({text}) outside the function, and index by q"
+        )
     sliced = sliced_axes(node, len(expr.subset) + len(expr.new_axes or ()))
     if sliced:
         expr, node = copy.copy(expr), copy.copy(node)
