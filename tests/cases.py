@@ -7,7 +7,7 @@ from typing import Any
 
 import ml_dtypes as ml_dtypes  # registers bfloat16 with NumPy
 import numpy as np
-from distributions import ends, maps, moved
+from distributions import blocked, boxed, ends, maps, moved, with_margins
 from hypothesis import strategies as st
 
 from dace_redist import plan, redistribute, shared_empty
@@ -37,6 +37,10 @@ OPTIONS = {
         "join_bytes": st.sampled_from([-1, 0, 40, 4 << 10]),
     },
 }
+
+
+#: Elements from which a tensor is moved without small options, as it takes long with them.
+MANY = 1100
 
 
 #: How a local array may lie in memory.
@@ -119,9 +123,11 @@ def reduced(source: Any, seen: list[np.ndarray], how: dict[str, Any], target: np
 
 @st.composite
 def small_shapes(draw: st.DrawFn) -> tuple[int, ...]:
-    """Draw the shape of a tensor of 0 to 5 dimensions."""
+    """Draw the shape of a tensor of 0 to 5 dimensions; some vectors are long."""
     ndim, least = draw(st.integers(0, 5)), draw(st.sampled_from([0, 1, 1, 1]))
     extents = st.integers(least, {1: 40, 2: 20, 3: 9}.get(ndim, 5))
+    if ndim == 1 and draw(st.booleans()):  # of which partial results travel in several pieces
+        extents = st.integers(MANY, 3 * MANY)
     alike = draw(st.sampled_from([False, False, True]))  # where axes that are swapped fit, too
     return (draw(extents),) * ndim if alike else tuple(draw(extents) for _ in range(ndim))
 
@@ -152,7 +158,7 @@ def precisions(draw: st.DrawFn, before: str, after: str, op: str | None) -> dict
 @st.composite
 def cases(draw: st.DrawFn, ranks: int, shapes: st.SearchStrategy[Any] | None = None) -> dict[str, Any]:
     """
-    Draw a redistribution over some of the ranks; half of them compute with elements.
+    Draw a redistribution over some of the ranks; many of them compute with elements, and reduce replicas.
 
     :param shapes: Shapes of the tensor; None: small ones.
     """
@@ -161,12 +167,16 @@ def cases(draw: st.DrawFn, ranks: int, shapes: st.SearchStrategy[Any] | None = N
     source, target = draw(ends(shape, target_shape, mapped, ranks))
     how: dict[str, Any] = {"alpha": 1, "beta": 0, "conj": False, "op": None}
     how |= {"wire": None, "within_nodes": False, "accumulate": None, "reproducible": False}
-    computes = draw(st.booleans())
+    computes, reduces = draw(st.sampled_from([(False, False), (True, False), (True, True), (True, True)]))
+    if reduces:
+        source = draw(with_margins(blocked(shape, ranks)))
+    if reduces and mapped.get("reshape") is None and draw(st.booleans()):
+        target = draw(boxed(target_shape, min(7, ranks), covering=False))
     before = draw(st.sampled_from(COMPUTED_TYPES if computes else DTYPES))
     after = before
     if computes:
         after = draw(st.sampled_from([name for name in COMPUTED_TYPES if converts(before, name)]))
-        how["op"] = op = draw(st.sampled_from([None, None, *OPS])) if hasattr(source, "grid") else None
+        how["op"] = op = draw(st.sampled_from(OPS)) if reduces else None
         if after[0] == "c" and op in ("min", "max"):
             how["op"] = op = "sum"
         if after != "bool":
@@ -186,6 +196,8 @@ def cases(draw: st.DrawFn, ranks: int, shapes: st.SearchStrategy[Any] | None = N
         "how": {"axes": None, "region": None, "reshape": None, **mapped, **how},
         "options": {
             name: {key: draw(drawn) for key, drawn in {**some, "max_message_bytes": LONGEST}.items()}
+            if math.prod(shape) < MANY
+            else {}
             for name, some in OPTIONS.items()
         },
     }
