@@ -224,6 +224,7 @@ static void compute_and_start(int rank, int size) {
   dr_plan* joint = NULL;
   dr_request* request = NULL;
   double a[24] = {1, 2, 3}, c[24] = {0};
+  const int64_t zeros[] = {0, 0};
   float b[24] = {0};
   int64_t count = 0;
   int done = -1, level = 0;
@@ -231,10 +232,14 @@ static void compute_and_start(int rank, int size) {
   problems[0].operation.source_type = DR_FLOAT64, problems[0].operation.target_type = 99;
   EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_ERROR_PLAN,
          "target_type must be from 0 to 15, got 99");
+  problems[0].operation.target_type = DR_FLOAT64, problems[0].element_bytes = 4;
+  EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "float64 have 8 bytes, not 4");
   problems[0].operation.target_type = DR_FLOAT32, problems[0].operation.alpha[0] = -2;
-  problems[0].element_bytes = 4;
   EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "float64 have 8 bytes, not 4");
   problems[0].element_bytes = 8;
+  problems[0].target_strides = zeros;
+  EXPECT(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan), DR_ERROR_PLAN, "by which elements share memory");
+  problems[0].target_strides = NULL;
   GOOD(dr_plan_create(&problems[0], MPI_COMM_WORLD, &plan));
   ARGUMENT(dr_plan_start(plan, a, b, 7, &request), "progress must be");
   ARGUMENT(dr_plan_start(plan, a, b, DR_PROGRESS_CALLS, NULL), "request is null");

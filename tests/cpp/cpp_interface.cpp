@@ -143,6 +143,8 @@ void lengths() {
   expect(make() == 3 * (rank + 1), "length of a part");
   block.pop_back();
   expect(status_of("block must have", make) == DR_ERROR_ARGUMENT, "too few lengths");
+  const dr::Distribution whole({6, 4}, {size}, {DR_NOT_SPLIT, 0}, {DR_BLOCK_LENGTHS, DR_BLOCK_CEIL, 6});
+  expect(whole.local_shape(rank)[0] == 6, "length of an axis that is not split");
 }
 
 /// From rank 0 to the others: each group has an array for one side.
@@ -170,6 +172,8 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   static_assert(dr::type_of<long long>() == DR_INT64 && dr::type_of<unsigned char>() == DR_UINT8);
+  __extension__ using Longest = __int128;
+  static_assert(dr::type_of<Longest>() == DR_OPAQUE, "an integer of 16 bytes is only moved");
   static_assert(dr::type_of<Particle>() == DR_OPAQUE && dr::type_of<std::complex<float>>() == DR_COMPLEX64);
   std::mt19937 random(7);
   for (int i = 0; i < 40; ++i) {

@@ -52,7 +52,7 @@ typedef struct dr_problem {
   const int64_t *source_shape;   /**< [ndim] extents of this rank's source array; null: what the rank owns */
   const int64_t *source_strides; /**< [ndim] strides in elements, >= 0; null: C order */
   const int64_t *target_shape;   /**< as for the source */
-  const int64_t *target_strides;
+  const int64_t *target_strides; /**< as for the source, but > 0 along axes of several elements */
   const char *label; /**< names the plan in error messages; null: "redistribution" */
   const int *axes;   /**< [ndim] the source axis that each target axis comes from; null: the same */
   const int64_t *region_source_offset; /**< [ndim] a sub-tensor moves: its first index in the source; null: all moves */

@@ -88,7 +88,7 @@ class Distribution {
     for (const int64_t extent : grid) __builtin_mul_overflow(positions, extent, &positions);  // of which C complains
     for (std::size_t i = 0; i < std::min(block.size(), shape.size()); ++i) {
       const std::size_t axis = split ? static_cast<std::size_t>(split[i]) : i;
-      if (block[i] == DR_BLOCK_LENGTHS && axis < grid.size()) entries += grid[axis];
+      if (block[i] == DR_BLOCK_LENGTHS) entries += axis < grid.size() ? grid[axis] : 1;
     }
     handle_.reset(result_of<dr_distribution*>(dr_distribution_create_blocks, ndim, shape.data(), grid_ndim, grid.data(),
                                               split, optional("block", block, entries),
@@ -107,7 +107,7 @@ template <class T>
 constexpr int type_of() {
   constexpr int size = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
   if (std::is_same_v<T, bool>) return DR_BOOL;
-  if (std::is_integral_v<T>) return (std::is_signed_v<T> ? DR_INT8 : DR_UINT8) + size;
+  if (std::is_integral_v<T> && sizeof(T) <= 8) return (std::is_signed_v<T> ? DR_INT8 : DR_UINT8) + size;
   if (std::is_same_v<T, float> || std::is_same_v<T, double>) return DR_FLOAT32 + size - 2;
   if (std::is_same_v<T, std::complex<float>>) return DR_COMPLEX64;
   return std::is_same_v<T, std::complex<double>> ? DR_COMPLEX128 : DR_OPAQUE;

@@ -56,7 +56,8 @@ typedef enum dr_op { DR_NO_OP = 0, DR_SUM = 1, DR_PROD = 2, DR_MIN = 3, DR_MAX =
 
 /**
  * What is computed with elements on their way: target = alpha * source + beta * target. The source is converted to the
- * target's type first. Where beta is 0 the target is not read. Set by dr_problem_init(): elements are copied.
+ * target's type first; with op each partial result is multiplied by alpha. Where beta is 0 the target is not read. Set
+ * by dr_problem_init(): elements are copied.
  */
 typedef struct dr_operation {
   int source_type; /**< ::dr_type of the source; DR_OPAQUE: nothing is computed */

@@ -238,9 +238,6 @@ void ElementSteps::set(const ElementOperation& operation, std::int64_t source_by
   direct_ = pack_ = unpack_ = {source_bytes, source_bytes, nullptr};
   if (operation.is_copy()) return;
   const std::int64_t target_bytes = element_bytes_of(operation.target);
-  if (source_bytes != element_bytes_of(operation.source))
-    throw Error(text("elements of type ", element_name(operation.source), " have ", element_bytes_of(operation.source),
-                     " bytes, not ", source_bytes));
   const bool wired = operation.wire != ElementType::opaque, source_travels = source_bytes < target_bytes;
   ElementOperation conversion, rest = operation;
   conversion.source = operation.source;

@@ -140,6 +140,9 @@ void check_problem(const Problem& problem, int ranks) {
       throw Error(text("the element size must be at most ", std::numeric_limits<int>::max(),
                        " bytes, the longest message of MPI, got ", tensor.element_bytes));
     const ElementOperation& operation = tensor.operation;
+    if (operation.source != ElementType::opaque && tensor.element_bytes != element_bytes_of(operation.source))
+      throw Error(text("elements of type ", element_name(operation.source), " have ",
+                       element_bytes_of(operation.source), " bytes, not ", tensor.element_bytes));
     if (operation.reduction != Reduction::none && operation.reduction != Reduction::sum && operation.beta != 0.0)
       throw Error("beta other than 0 requires op=\"sum\"");
     if (operation.accumulate != ElementType::opaque &&
@@ -201,6 +204,9 @@ LocalLayout local_layout(const Distribution& distribution, const LocalArray& arr
     if (stride < 0)  // Open MPI (4.1.4, 5.0.11) sends bytes of stride -1 in ascending order
       throw Error(text("the local ", side, " array of rank ", rank, " has strides ", tuple_text(layout.strides),
                        "; none may be negative: copy the array first"));
+    if (stride == 0 && needed[i] > 1 && std::string_view(side) == "target")
+      throw Error(text("the local target array of rank ", rank, " of shape ", tuple_text(needed), " has strides ",
+                       tuple_text(layout.strides), ", by which elements share memory"));
     if (stride > room / needed[i])
       throw Error(text("the local ", side, " array of rank ", rank, " of shape ", tuple_text(needed), " has strides ",
                        tuple_text(layout.strides), ", in elements, which lead out of the memory that 64 bits address"));
