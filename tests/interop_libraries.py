@@ -203,6 +203,9 @@ class Torch(Heat):
             mesh = self.line if len(ops) == 1 else self.grid
             factor = {"sum": sum(range(1, self.comm.size + 1)), "max": self.comm.size}[ops[0]]
             yield self.tensor.DTensor.from_local(local, mesh, [*map(self.tensor.Partial, ops)]), factor * whole
+        whole = numbers((4 * self.comm.size, 250_000))
+        rows = self.tensor.distribute_tensor(self.torch.from_numpy(whole), self.line, [self.tensor.Shard(0)])
+        yield rows.redistribute(self.line, [self.tensor.Replicate()], async_op=True), whole
 
     def targets(self) -> Iterator[tuple[Distribution, dict[str, Any]]]:
         from dace_redist.interop.torch import distribution

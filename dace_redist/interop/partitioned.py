@@ -29,6 +29,7 @@ def read(array: Any, comm: MPI.Intracomm) -> Part:
         owners += map(int, places)
         held += [get(partition["data"])] if comm.rank in places else []
     where = blocks.of_boxes(interface["shape"], boxes, owners)
+    held = [one for one in held if 0 not in one.shape] or held[:1]
     if len(held) > 1:
         return Part(np.concatenate([np.ravel(one) for one in held]), where, comm)
     return Part(held[0] if held else np.empty(0, next(iter(partitions))["dtype"]), where, comm)

@@ -30,7 +30,9 @@ def read(array: Any, comm: MPI.Intracomm) -> Part:
             f"{array.placements}: call its redistribute() first"
         )
     where = distribution(array.shape, array.device_mesh, array.placements)
-    return Part(array.to_local().detach(), where, comm, next((_OPS[name] for name in partial), None))
+    local = array.to_local()
+    local = local.wait() if hasattr(local, "wait") else local  # the result of a collective that has not ended
+    return Part(local.detach(), where, comm, next((_OPS[name] for name in partial), None))
 
 
 def distribution(shape: Sequence[int], device_mesh: Any, placements: Sequence[Any]) -> Distribution:

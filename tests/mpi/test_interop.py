@@ -13,7 +13,7 @@ from mpi4py import MPI
 from results import refused
 from seeds import seed, some
 
-from dace_redist import DistributedArray, Distribution, redistribute
+from dace_redist import DistributedArray, Distribution, einsum, redistribute
 from dace_redist.interop.torch import to_torch
 
 #: Libraries that import PyTorch or PyLops, which takes seconds.
@@ -131,10 +131,11 @@ class Partitioned:
 
     def __init__(self, rank: int, place: int = 1) -> None:
         boxes = {(0, 0): ((0, 0), (2, 4), 0), (1, 0): ((2, 0), (2, 3), 0), (1, 1): ((2, 3), (2, 1), place)}
+        boxes |= {(2, 0): ((4, 0), (0, 3), 0), (2, 1): ((4, 3), (0, 1), 1)}
         whole = numbers((4, 4))
         self.__partitioned__ = {
             "shape": (4, 4),
-            "partition_tiling": (2, 2),
+            "partition_tiling": (3, 2),
             "partitions": {
                 key: {
                     "start": start,
@@ -254,6 +255,22 @@ def test_wrong_arrays_of_jax(comm):
     ):
         x = DistributedArray(np.zeros(where.local_shape(comm.rank)), where, comm)
         refused(comm, ValueError, text, lambda x=x, how=how: x.to("jax", **how))
+    out = LIBRARIES["jax"](comm).jax.numpy.zeros((4, 2))
+    refused(comm, ValueError, "out is read-only", lambda: redistribute(np.ones((4, 2)), columns, columns, out=out))
+    assert not np.any(out)
+
+
+@pytest.mark.libraries
+@pytest.mark.mpi(ranks=[2])
+def test_tensors_that_wrap_others(comm):
+    library, where = LIBRARIES["torch"](comm), Distribution.replicated((3, 4), 2)
+    wrapper = library.tensor.distribute_tensor(library.torch.ones(3, 4), library.line, [library.tensor.Replicate()])
+    for call in (
+        lambda: redistribute(wrapper, where, where),
+        lambda: redistribute(np.ones((3, 4), "f4"), where, where, out=wrapper),
+        lambda: einsum("ij->i", DistributedArray(wrapper, where)),
+    ):
+        refused(comm, TypeError, "is a DTensor, which wraps another tensor: pass that, as from to_local", call)
 
 
 @pytest.mark.mpi(ranks=[2], alone=True)

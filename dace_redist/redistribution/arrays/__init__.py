@@ -251,6 +251,11 @@ def _torch_view(name: str, tensor: Any, torch: Any) -> ArrayView:
         raise TypeError(f"{name} must be a strided tensor, got layout {tensor.layout}: call to_dense() first")
     if tensor.is_conj() or tensor.is_neg():
         raise TypeError(f"{name} is a lazy conjugate or negative: call resolve_conj() or resolve_neg() first")
+    if tensor.numel() and not tensor.data_ptr():
+        raise TypeError(
+            f"{name} is a {type(tensor).__name__}, which wraps another tensor: pass that, as from to_local() of a "
+            "DTensor, and wait() of a collective's result"
+        )
     dtype = _torch_dtype(name, tensor.dtype)
     strides = tuple(stride * dtype.itemsize for stride in tensor.stride())
     on_gpu = tensor.device.type == "cuda"

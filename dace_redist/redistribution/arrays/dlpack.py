@@ -44,14 +44,15 @@ class _VersionedTensor(ctypes.Structure):
 
 
 def exported(array: Any) -> tuple[Any, Tensor, bool]:
-    """Return capsule, tensor, and True if it is writeable; always True before DLPack 1.0, which has no such flag."""
+    """Return capsule, tensor, and True if it is writeable: before DLPack 1.0, which has no such flag, but for JAX."""
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
     get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     try:
         capsule = array.__dlpack__(max_version=(1, 0))
     except TypeError:  # a library before DLPack 1.0
         capsule = array.__dlpack__()
+    writeable = type(array).__module__.partition(".")[0] != "jaxlib"  # whose arrays are immutable
     if '"dltensor_versioned"' not in repr(capsule):
-        return capsule, Tensor.from_address(get_pointer(capsule, b"dltensor")), True
+        return capsule, Tensor.from_address(get_pointer(capsule, b"dltensor")), writeable
     versioned = _VersionedTensor.from_address(get_pointer(capsule, b"dltensor_versioned"))
-    return capsule, versioned.tensor, not versioned.flags & _READ_ONLY
+    return capsule, versioned.tensor, writeable and not versioned.flags & _READ_ONLY
