@@ -74,6 +74,14 @@ def truths(A: dace.float64[N, N], z: dace.complex64[N], k: dace.int32[N, N], x: 
 
 
 @dace.program
+def equal_distances(x: dace.float64[N], s: dace.float64):
+    y = np.zeros(1)
+    for i in dace.map[0:1]:
+        y[i] = x[i] + i * s
+    return np.linspace(s, 3.0, N), np.linspace(s, 3.0, 1) + x, np.linspace(-1, s, 5), y
+
+
+@dace.program
 def without_a_value(x: dace.float64[N]):
     x *= 2.0
     return
@@ -259,6 +267,7 @@ PROGRAMS = [
         arrays_that_swap_names,
     )
 ]
+PROGRAMS += [Program(equal_distances, {"N": size}) for size in (1, 7)]
 PROGRAMS += [
     Program(program, {"N": 7}, lambda *_, values=values: values)
     for program, values in (

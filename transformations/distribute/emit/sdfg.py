@@ -284,8 +284,10 @@ class _Builder(Emitter):
             terms, extents = [""] * len(terms) if held else ["e"] * len(terms), [arrays.scalar_extent(placement)]
         indices = {}
         for name, letter, begin in code.indices:
-            start = arrays.start(placement, group.einsum.result.index(letter), group.result)
-            indices[name] = f"{symbolic.symstr(start + begin)} + __{letter}"
+            indices[name] = symbolic.symstr(begin)  # of an array of one element, which is a scalar
+            if group.einsum.result:
+                start = arrays.start(placement, group.einsum.result.index(letter), group.result)
+                indices[name] = f"{symbolic.symstr(start + begin)} + __{letter}"
         boxes = [*map(self._direct.read.get, group.operands[: len(operands)]), written]
         memlets = [
             box_memlet(name, box.box, term) if box else self._element(name, term, group.einsum.summed)

@@ -50,7 +50,8 @@ def _linspace(visitor: Any, sdfg: SDFG, state: SDFGState, start: Any, stop: Any,
     ends = [text_of(sdfg, number, end, np.dtype(float)) for number, end in enumerate((start, stop), 1)]
     given = {f"__in{number}": (end, []) for number, end in enumerate((start, stop), 1) if end in sdfg.arrays}
     output, last = new_array(visitor, sdfg, [num], dtypes.float64), f"dace.float64({simplified(num - 1)})"
-    code = f"{ends[1]} if __i0 > 0 and __i0 == {last} else __i0 * (({ends[1]} - {ends[0]}) / {last}) + {ends[0]}"
+    step = f"({ends[1]} - {ends[0]}) / ({last} if {last} > 0 else dace.float64(1))"
+    code = f"{ends[1]} if __i0 > 0 and __i0 == {last} else __i0 * ({step}) + {ends[0]}"
     return add_map(state, [num], given, output, code)
 
 
